@@ -1,0 +1,111 @@
+/*
+ * Interference: how much the four channels of a device slow each other down while they
+ * are busy at the same time, the time of a bundle of overlapped work, and the fit of the
+ * factors to measurements.
+ *
+ * The model (design.md "Overlap"): while exactly the channels of a set are busy, channel
+ * c of the set advances at 1/slowdown[set][c] of the rate it has alone. A set is a bit
+ * mask, bit c = channel c. 6 pairs, 4 triples and 1 quadruple make 28 factors; one
+ * channel alone has factor 1 by definition. The event engine uses the same factors as
+ * rates at every instant (sim/event_engine.h).
+ *
+ * Left out: factors that depend on sizes or on the kind of work within a channel.
+ */
+#ifndef MIST_SIM_INTERFERENCE_H
+#define MIST_SIM_INTERFERENCE_H
+
+#include "core/status.h" /* enum mist_status, struct mist_err */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The streams of a device, in the order of every array over channels. */
+enum mist_channel {
+    MIST_CHANNEL_COMPUTE,
+    MIST_CHANNEL_GPU_GPU,
+    MIST_CHANNEL_HOST_TO_DEVICE,
+    MIST_CHANNEL_DEVICE_TO_HOST,
+    MIST_N_CHANNELS
+};
+
+#define MIST_N_CHANNEL_SETS (1 << MIST_N_CHANNELS)
+
+/* "compute", "gpu_gpu", "host_to_device", "device_to_host"; static text. */
+const char *mist_channel_name(enum mist_channel channel);
+
+struct mist_interference {
+    double slowdown[MIST_N_CHANNEL_SETS]
+                   [MIST_N_CHANNELS]; /* [busy set][channel], >= 1; 1 outside */
+};
+
+/* All factors 1: channels do not disturb each other. */
+void mist_interference_init(struct mist_interference *interference);
+
+/*
+ * Checks that every factor is finite and >= 1.
+ * Returns MIST_OK or MIST_ERR_INPUT (the message names set, channel and value).
+ */
+enum mist_status mist_interference_check(const struct mist_interference *interference,
+                                         struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * Time of a bundle: all channels start at 0 with isolated_s[c] seconds of work (their
+ * time alone, finite and >= 0; 0 = not part of the bundle), the busy set runs until one
+ * of it finishes, and so on. Returns the time when the last one finishes. With factors >=
+ * 1 it is never below the longest isolated time. Pure; interference must have passed
+ * mist_interference_check().
+ */
+double mist_interference_bundle_s(const struct mist_interference *interference,
+                                  const double isolated_s[MIST_N_CHANNELS]);
+
+/* One measurement: work that takes isolated_s[c] alone (0 = channel idle), started
+ * together. */
+struct mist_interference_sample {
+    double isolated_s[MIST_N_CHANNELS]; /* each channel alone; finite, >= 0 */
+    double together_s; /* measured until the last one finished; finite, > 0 */
+};
+
+/* How one set of channels was fitted. Residual = |predicted - measured| / measured. */
+struct mist_interference_set_fit {
+    int64_t n_samples; /* samples whose busy channels are exactly this set */
+    bool measured; /* false: too few samples, the factors of this set are the default */
+    double mean_frac;  /* mean residual over the samples of the set; 0 without samples */
+    double worst_frac; /* largest residual; 0 without samples */
+};
+
+struct mist_interference_fit_report {
+    struct mist_interference_set_fit
+        set[MIST_N_CHANNEL_SETS]; /* [set]; single channels: noise */
+    int n_not_measured;           /* sets of 2..4 with defaults */
+    double mean_frac;             /* over all samples of sets of 2..4; 0 without any */
+    double worst_frac;            /* likewise */
+};
+
+/*
+ * Fits the 28 factors: for each set the ones that minimise the sum of squared relative
+ * errors of the bundle time, pairs first, then triples, then the quadruple, with what was
+ * fitted before frozen (a bundle of three becomes a bundle of two once its first channel
+ * has finished). Factors are limited to >= 1 and to nothing else. Each set: a coarse grid
+ * picks starts, a damped Gauss-Newton iteration refines them; the best wins.
+ * Deterministic; the order of samples matters only by rounding.
+ *
+ * A set needs at least as many samples as it has channels. One without gets a default and
+ * is flagged: pair                 1 (nothing is known); triple, quadruple    for each
+ * channel the largest factor it has in any smaller set inside this one: more company
+ * never speeds a channel up. A set whose samples always see the same channel finish first
+ * cannot tell its factors apart; the fit is then one of many with the same residuals.
+ *
+ * samples   borrowed, [n_samples]; n_samples may be 0.
+ * out       filled on MIST_OK, untouched otherwise.
+ * report    may be NULL; filled on MIST_OK.
+ * Returns MIST_OK, MIST_ERR_INPUT (a sample is invalid; the message names its index) or
+ * MIST_ERR_MEMORY. O(n_samples) per iteration; 5,000 samples take a few tenths of a
+ * second.
+ */
+enum mist_status mist_interference_fit(struct mist_interference *out,
+                                       struct mist_interference_fit_report *report,
+                                       const struct mist_interference_sample *samples,
+                                       int64_t n_samples,
+                                       struct mist_err *err) MIST_MUST_CHECK;
+
+#endif
