@@ -1,0 +1,43 @@
+/*
+ * Imports the standard output of nccl-tests (all_reduce_perf, all_gather_perf,
+ * reduce_scatter_perf, sendrecv_perf) into link rows. The log's format is described in
+ * import_nccl.c.
+ *
+ * nccl-tests prints a mean only, so deviation_us is 0 (not known). Rows whose check
+ * failed (#wrong is not 0) are an error: such times are worth nothing.
+ */
+#ifndef MIST_TRACES_IMPORT_NCCL_H
+#define MIST_TRACES_IMPORT_NCCL_H
+
+#include "core/status.h"
+#include "traces/trace_set.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What the log may not say. Zero-initialise for "take everything from the log". */
+struct mist_import_nccl {
+    bool has_operation;                 /* false: the log must name its program */
+    enum mist_link_operation operation; /* must agree with the log where that names one */
+    int nodes;             /* 0: distinct host names of the log's rank lines */
+    int ranks_per_node;    /* 0: rank lines per host name (equal on all hosts) */
+    int concurrent_groups; /* 0: 1 */
+    int64_t repetitions;   /* 0: "iters:" of the log, or 1 where it does not say */
+    bool in_place;         /* take the in-place instead of the out-of-place times */
+};
+
+/*
+ * Adds the rows of the log at path to set (0-byte rows are skipped).
+ *
+ * n_added   out, on MIST_OK; may be NULL.
+ *
+ * On failure set may hold a part of the rows. MIST_ERR_INPUT with file:line (not an
+ * nccl-tests log, no rows, a row the set already has, what the log does not say and
+ * options did not either), MIST_ERR_IO or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_import_nccl_log(struct mist_trace_set *set, const char *path,
+                     const struct mist_import_nccl *options, size_t *n_added,
+                     struct mist_err *err);
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * Timelines: which task ran on which stream of which rank, from when to when.
+ *
+ * One row per task, the same columns whether a simulator predicted the row or an executor
+ * measured it, so that the two can be compared task by task. As a file it is CSV (see
+ * traces/README.md) with exactly these columns:
+ *
+ *   rank,stream,kind,layer,micro_batch,iteration,task,start_s,end_s,bytes,device_live_bytes
+ *
+ * This header also owns the words for streams and task kinds; schedules and plots use
+ * them too.
+ */
+#ifndef MIST_TRACES_TIMELINE_H
+#define MIST_TRACES_TIMELINE_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The four channels of a device, in the order in which files and tables name them. */
+enum mist_stream {
+    MIST_STREAM_COMPUTE,
+    MIST_STREAM_GPU_GPU, /* collectives and sends between devices */
+    MIST_STREAM_HOST_TO_DEVICE,
+    MIST_STREAM_DEVICE_TO_HOST,
+    MIST_N_STREAMS
+};
+
+enum mist_task_kind {
+    MIST_TASK_FORWARD,
+    MIST_TASK_RECOMPUTE,       /* forward again, for a checkpointed layer's backward */
+    MIST_TASK_BACKWARD,        /* input and weight gradients in one */
+    MIST_TASK_BACKWARD_INPUT,  /* split backward: gradient of the input only */
+    MIST_TASK_BACKWARD_WEIGHT, /* split backward: gradient of the weights only */
+    MIST_TASK_OPTIMIZER,
+    MIST_TASK_SEND_ACTIVATION,
+    MIST_TASK_RECV_ACTIVATION,
+    MIST_TASK_SEND_GRADIENT,
+    MIST_TASK_RECV_GRADIENT,
+    MIST_TASK_REDUCE_GRADIENT, /* all-reduce or reduce-scatter over data-parallel ranks */
+    MIST_TASK_GATHER_PARAMETER, /* all-gather over data-parallel ranks */
+    MIST_TASK_TP_ALL_REDUCE,
+    MIST_TASK_SWAP_IN_WEIGHT,
+    MIST_TASK_SWAP_OUT_WEIGHT,
+    MIST_TASK_SWAP_IN_GRADIENT,
+    MIST_TASK_SWAP_OUT_GRADIENT,
+    MIST_TASK_SWAP_IN_OPTIMIZER,
+    MIST_TASK_SWAP_OUT_OPTIMIZER,
+    MIST_TASK_SWAP_IN_ACTIVATION,
+    MIST_TASK_SWAP_OUT_ACTIVATION,
+    MIST_TASK_LOAD_BATCH,
+    MIST_N_TASK_KINDS
+};
+
+/* The word of a stream or kind ("gpu_gpu", "backward_input"); static text, never NULL. */
+const char *mist_stream_name(enum mist_stream stream);
+const char *mist_task_kind_name(enum mist_task_kind kind);
+
+/* The inverse; false (out untouched) for a word that names none. */
+bool mist_stream_from_name(const char *name, enum mist_stream *out);
+bool mist_task_kind_from_name(const char *name, enum mist_task_kind *out);
+
+struct mist_timeline_row {
+    int rank; /* 0 .. */
+    enum mist_stream stream;
+    enum mist_task_kind kind;
+    int layer;       /* -1: belongs to no layer */
+    int micro_batch; /* -1: belongs to no micro-batch */
+    int iteration;   /* 0 .. */
+    int64_t task;    /* index in the rank's schedule, 0 .. */
+    double start_s;  /* since a common origin of all ranks */
+    double end_s;    /* >= start_s */
+    int64_t bytes;   /* moved by the task; 0 for computation */
+    int64_t
+        device_live_bytes; /* live in the device arena while the task runs; 0: unknown */
+};
+
+struct mist_timeline {
+    struct mist_timeline_row *rows; /* owned; in the order they were added */
+    size_t n_rows;
+    size_t capacity; /* of rows */
+};
+
+void mist_timeline_init(struct mist_timeline *timeline);
+void mist_timeline_fini(struct mist_timeline *timeline);
+
+/* Appends a copy of row, unchecked (see mist_timeline_check). MIST_OK or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_timeline_add(struct mist_timeline *timeline,
+                                                   const struct mist_timeline_row *row,
+                                                   struct mist_err *err);
+
+/*
+ * Checks every row (times finite and 0 <= start <= end, numbers not negative, layer and
+ * micro-batch -1 or more, enums in range), that no (rank, iteration, task) comes twice,
+ * and that tasks of one rank and stream do not overlap (one may start in the instant in
+ * which the other ends). MIST_OK, MIST_ERR_INPUT with the row's number (counted from 1 as
+ * data row) in the message, or MIST_ERR_MEMORY. O(n log n).
+ */
+MIST_MUST_CHECK enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
+                                                     struct mist_err *err);
+
+/*
+ * Reads and checks path. timeline is initialised by this call whatever the result, and
+ * empty unless MIST_OK. MIST_ERR_INPUT with file:line, MIST_ERR_IO or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_timeline_load(struct mist_timeline *timeline,
+                                                    const char *path,
+                                                    struct mist_err *err);
+
+/*
+ * Writes path atomically, after mist_timeline_check(). Times are written in nanosecond
+ * steps, which keeps their order but not their last bits. An existing file is an error
+ * unless overwrite.
+ */
+MIST_MUST_CHECK enum mist_status mist_timeline_save(const struct mist_timeline *timeline,
+                                                    const char *path, bool overwrite,
+                                                    struct mist_err *err);
+
+/* Largest rank + 1; 0 for an empty timeline. */
+int mist_timeline_n_ranks(const struct mist_timeline *timeline);
+
+/* Earliest start and latest end; both 0 for an empty timeline. */
+void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,
+                        double *end_s);
+
+#endif
