@@ -1,0 +1,249 @@
+/* Files that are either whole or not there. See atomic_file.h. */
+#include "core/atomic_file.h"
+
+#include "core/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define N_NAMES    100 /* temporary names tried before giving up */
+#define READ_BYTES ((size_t)64 * 1024)
+
+static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
+                             int code)
+{
+    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
+                       strerror(code));
+}
+
+static enum mist_status out_of_memory(struct mist_err *err, const char *path)
+{
+    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+}
+
+static void forget(struct mist_atomic_file *file)
+{
+    free(file->path);
+    free(file->temporary);
+    *file = (struct mist_atomic_file){0};
+}
+
+/* Refuses a target that may not be replaced; says whether it is to be written directly.
+ */
+static enum mist_status check_target(const char *path, bool force, bool *is_direct,
+                                     struct mist_err *err)
+{
+    struct stat info;
+
+    *is_direct = false;
+    if (stat(path, &info) != 0)
+        return errno == ENOENT ? MIST_OK : fail(err, path, "write", errno);
+    if (S_ISDIR(info.st_mode))
+        return fail(err, path, "write", EISDIR);
+    *is_direct = !S_ISREG(info.st_mode);
+    if (!*is_direct && !force)
+        return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                           "exists already; --force replaces it");
+    return MIST_OK;
+}
+
+/* Creates a file of a name that nobody uses beside the target; -1 and errno on failure.
+ */
+static int open_temporary(struct mist_atomic_file *file, size_t size)
+{
+    int fd = -1;
+
+    for (int i = 0; i < N_NAMES && fd < 0; i++) {
+        snprintf(file->temporary, size, "%s.tmp.%ld.%d", file->path, (long)getpid(), i);
+        fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char *path,
+                                       bool force, struct mist_err *err)
+{
+    bool is_direct;
+
+    *file = (struct mist_atomic_file){.force = force};
+    enum mist_status status = check_target(path, force, &is_direct, err);
+    if (status)
+        return status;
+    size_t size = strlen(path) + 48;
+    file->path = malloc(size);
+    file->temporary = is_direct ? NULL : malloc(size);
+    if (!file->path || (!is_direct && !file->temporary)) {
+        forget(file);
+        return out_of_memory(err, path);
+    }
+    snprintf(file->path, size, "%s", path);
+    int fd = is_direct ? open(path, O_WRONLY | O_CLOEXEC) : open_temporary(file, size);
+    if (fd < 0) {
+        int code = errno;
+        forget(file);
+        return fail(err, path, "create", code);
+    }
+    file->stream = fdopen(fd, "w");
+    if (!file->stream) {
+        int code = errno;
+        close(fd);
+        if (file->temporary)
+            unlink(file->temporary);
+        forget(file);
+        return code == ENOMEM ? out_of_memory(err, path) : fail(err, path, "open", code);
+    }
+    return MIST_OK;
+}
+
+/* Makes a rename durable. Some file systems can't flush directories; they answer EINVAL.
+ */
+static int flush_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    char *directory = malloc(n + 1);
+    int code = 0;
+
+    if (!directory)
+        return ENOMEM;
+    memcpy(directory, slash ? path : ".", n);
+    directory[n] = '\0';
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        code = errno;
+    if (fd >= 0)
+        close(fd);
+    free(directory);
+    return code;
+}
+
+/* Everything up to the rename; 0 or the errno of the first step that failed. */
+static int finish_stream(struct mist_atomic_file *file)
+{
+    int code = ferror(file->stream) ? EIO : 0;
+
+    errno = 0;
+    if (fflush(file->stream) != 0)
+        code = errno ? errno : EIO;
+    if (!code && file->temporary && fsync(fileno(file->stream)) != 0)
+        code = errno;
+    if (fclose(file->stream) != 0 && !code)
+        code = errno;
+    file->stream = NULL;
+    return code;
+}
+
+enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
+                                         struct mist_err *err)
+{
+    bool is_direct;
+    int code = finish_stream(file);
+    enum mist_status status = code ? fail(err, file->path, "write", code) : MIST_OK;
+
+    if (!file->temporary)
+        goto out;
+    if (!status) /* somebody may have made the target in the meantime */
+        status = check_target(file->path, file->force, &is_direct, err);
+    if (!status && rename(file->temporary, file->path) != 0)
+        status = fail(err, file->path, "rename to", errno);
+    if (status)
+        unlink(file->temporary);
+    else if ((code = flush_directory(file->path)) != 0)
+        status = fail(err, file->path, "flush the directory of", code);
+out:
+    forget(file);
+    return status;
+}
+
+void mist_atomic_file_abort(struct mist_atomic_file *file)
+{
+    if (!file->stream)
+        return;
+    fclose(file->stream);
+    if (file->temporary)
+        unlink(file->temporary);
+    forget(file);
+}
+
+enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
+                                    size_t *n, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    char *buffer = NULL;
+    size_t capacity = 0;
+    size_t used = 0;
+    FILE *stream = fopen(path, "rbe");
+
+    if (!stream)
+        return errno == ENOMEM ? out_of_memory(err, path)
+                               : fail(err, path, "open", errno);
+    for (;;) {
+        char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
+        if (!grown) {
+            status = out_of_memory(err, path);
+            goto out;
+        }
+        buffer = grown;
+        errno = 0;
+        size_t got = fread(buffer + used, 1, READ_BYTES, stream);
+        used += got;
+        if (used > max_bytes) {
+            status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                                 "is longer than the %zu bytes that are read", max_bytes);
+            goto out;
+        }
+        if (got < READ_BYTES)
+            break;
+    }
+    if (ferror(stream)) {
+        status = fail(err, path, "read", errno ? errno : EIO);
+        goto out;
+    }
+    buffer[used] = '\0';
+    *text = buffer;
+    *n = used;
+    buffer = NULL;
+out:
+    free(buffer);
+    fclose(stream);
+    return status;
+}
+
+static int make_one(const char *path)
+{
+    struct stat info;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    int code = errno;
+    if (stat(path, &info) == 0)
+        return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+    return code;
+}
+
+enum mist_status mist_make_directory(const char *path, struct mist_err *err)
+{
+    size_t n = strlen(path) + 1;
+    char *copy = malloc(n);
+    int code = 0;
+
+    if (!copy)
+        return out_of_memory(err, path);
+    memcpy(copy, path, n);
+    for (char *slash = strchr(copy + 1, '/'); n > 1 && slash && !code;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        code = make_one(copy);
+        *slash = '/';
+    }
+    if (!code)
+        code = make_one(copy);
+    free(copy);
+    return code ? fail(err, path, "make the directory", code) : MIST_OK;
+}

@@ -1,0 +1,56 @@
+/*
+ * Files that are either whole or not there.
+ *
+ * Writing goes to a temporary file beside the target; commit flushes it to the disk,
+ * renames it over the target and flushes the directory. Whoever looks sees the old file
+ * or the new one. A target that is no regular file (/dev/null, a pipe) is written
+ * directly. Left out: keeping the mode of a replaced file; a symbolic link is replaced,
+ * not followed.
+ */
+#ifndef MIST_CORE_ATOMIC_FILE_H
+#define MIST_CORE_ATOMIC_FILE_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct mist_atomic_file {
+    FILE *stream;    /* write here; NULL when closed */
+    char *path;      /* the target */
+    char *temporary; /* what stream writes; NULL when it is the target itself */
+    bool force;      /* may replace an existing target */
+};
+
+/*
+ * Opens file for writing. Returns MIST_OK; MIST_ERR_USAGE when path exists and force is
+ * false (the message says --force); MIST_ERR_IO or MIST_ERR_MEMORY. After a failure file
+ * is closed.
+ */
+enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char *path,
+                                       bool force, struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * Makes what was written the target, or removes it and returns MIST_ERR_IO (also for
+ * writes that failed earlier). Closes file either way.
+ */
+enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
+                                         struct mist_err *err) MIST_MUST_CHECK;
+
+/* Removes what was written and closes file. A closed or zeroed file is left alone. */
+void mist_atomic_file_abort(struct mist_atomic_file *file);
+
+/*
+ * Reads a whole file of at most max_bytes. *text is malloc'd (the caller frees it) and
+ * has a '\0' behind its *n bytes. MIST_ERR_IO: can't be read. MIST_ERR_INPUT: too long.
+ * MIST_ERR_MEMORY.
+ */
+enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
+                                    size_t *n, struct mist_err *err) MIST_MUST_CHECK;
+
+/* Makes a directory and the ones above it; one that exists is fine. MIST_ERR_IO,
+ * MIST_ERR_MEMORY. */
+enum mist_status mist_make_directory(const char *path,
+                                     struct mist_err *err) MIST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * FNV-1a, 64 bits: fingerprints of models, jobs and trace sets. Not for hostile input.
+ * Source: Fowler, Noll, Vo; draft-eastlake-fnv. Numbers are added little-endian, texts
+ * with their length in front, so that the fingerprint is the same on every machine and no
+ * two sequences of calls with different pieces feed the same bytes.
+ */
+#ifndef MIST_CORE_HASH_H
+#define MIST_CORE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct mist_hash {
+    uint64_t value; /* the hash of everything added so far */
+};
+
+void mist_hash_init(struct mist_hash *hash);
+void mist_hash_add_bytes(struct mist_hash *hash, const void *bytes, size_t n); /* raw */
+void mist_hash_add_int64(struct mist_hash *hash, int64_t value);
+void mist_hash_add_double(struct mist_hash *hash, double value); /* -0 counts as 0 */
+void mist_hash_add_text(struct mist_hash *hash, const char *text);
+
+#define MIST_HASH_TEXT_BYTES 17
+
+/* 16 hexadecimal digits; returns out. */
+char *mist_hash_format(const struct mist_hash *hash, char out[MIST_HASH_TEXT_BYTES]);
+
+#endif

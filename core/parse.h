@@ -1,0 +1,64 @@
+/*
+ * Strict numbers and units in text, and their friendly spelling for people.
+ *
+ * strtod accepts 0x10, nan, inf and leading blanks, and callers forget trailing text;
+ * these parsers accept decimal numbers only, all of the text, or nothing. A number and
+ * its unit may have one blank between them. On failure out is untouched and the message
+ * names the text and what was expected. All return MIST_OK or MIST_ERR_INPUT (no number,
+ * wrong unit, does not fit).
+ *
+ * Left out: locales (the C locale is assumed), hexadecimal, digit separators.
+ */
+#ifndef MIST_CORE_PARSE_H
+#define MIST_CORE_PARSE_H
+
+#include "core/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "42", "-7". */
+enum mist_status mist_parse_int64(const char *text, int64_t *out,
+                                  struct mist_err *err) MIST_MUST_CHECK;
+
+/* "1", "-0.5", "2e-3"; a digit on both sides of a point; finite. */
+enum mist_status mist_parse_double(const char *text, double *out,
+                                   struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * "64", "512MiB", "1.5GB", "80 GiB": KiB = 2^10, KB = kB = 1e3, up to T; >= 0. Fractions
+ * of a byte are dropped.
+ */
+enum mist_status mist_parse_bytes(const char *text, int64_t *out_bytes,
+                                  struct mist_err *err) MIST_MUST_CHECK;
+
+/* "3ms", "2us", "1.5s", "10ns", "5min", "2h"; >= 0; the unit is required. */
+enum mist_status mist_parse_time_s(const char *text, double *out_s,
+                                   struct mist_err *err) MIST_MUST_CHECK;
+
+/* "400Gb/s" (bits), "25GB/s", "8GiB/s"; >= 0; the unit is required. */
+enum mist_status mist_parse_rate_bytes_per_s(const char *text, double *out_bytes_per_s,
+                                             struct mist_err *err) MIST_MUST_CHECK;
+
+/* "312TFLOP/s" or "312TFLOPS", prefixes K M G T P or none; >= 0; the unit is required. */
+enum mist_status mist_parse_flop_per_s(const char *text, double *out_flop_per_s,
+                                       struct mist_err *err) MIST_MUST_CHECK;
+
+/* Enough for every formatter below. */
+#define MIST_FORMAT_BYTES 40
+
+/*
+ * For people: three significant digits and a unit. They fill buffer (size bytes, always
+ * terminated) and return it, so that a call can stand in a printf argument.
+ */
+char *mist_format_bytes(char *buffer, size_t size,
+                        int64_t bytes); /* "91.2 GiB", "17 B" */
+char *mist_format_time_s(char *buffer, size_t size,
+                         double time_s); /* "3.20 ms", "2 h 05 min" */
+char *mist_format_count(char *buffer, size_t size, double count); /* "6.74 G", "512" */
+
+/* For machines: the shortest of %.15g, %.16g and %.17g that reads back as the same
+ * double. */
+char *mist_format_double(char *buffer, size_t size, double value);
+
+#endif

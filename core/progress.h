@@ -1,0 +1,49 @@
+/*
+ * One line of progress with an ETA, for a person at a terminal, and silence for everybody
+ * else.
+ *
+ * Rewrites its line at most 6 times a second and erases it at the end, so that nothing of
+ * it stays. Not thread-safe. Write errors are ignored: progress is no result.
+ */
+#ifndef MIST_CORE_PROGRESS_H
+#define MIST_CORE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum mist_progress_mode { /* in the order of the choices of --progress */
+                          MIST_PROGRESS_AUTO, /* only when the stream is a terminal */
+                          MIST_PROGRESS_ALWAYS,
+                          MIST_PROGRESS_NEVER,
+};
+
+struct mist_progress {
+    FILE *stream;      /* borrowed; stderr, usually */
+    const char *label; /* borrowed; "searching" */
+    bool is_enabled;
+    bool has_color;      /* a terminal, and neither --no-color nor NO_COLOR */
+    bool has_line;       /* there is a line to erase */
+    double time_start_s; /* of init */
+    double time_shown_s; /* of the last line */
+};
+
+/* True when colour may be used on stream: a terminal, NO_COLOR unset or empty, no_color
+ * false. */
+bool mist_progress_wants_color(FILE *stream, bool no_color);
+
+void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode mode,
+                        bool no_color, FILE *stream, const char *label);
+
+/* done of total things are finished; total <= 0: unknown. Cheap when it is too early to
+ * show. */
+void mist_progress_update(struct mist_progress *progress, int64_t done, int64_t total);
+
+/* The same at a given mist_clock_now_s(). */
+void mist_progress_update_at(struct mist_progress *progress, double now_s, int64_t done,
+                             int64_t total);
+
+/* Erases the line. May be called twice. */
+void mist_progress_fini(struct mist_progress *progress);
+
+#endif
