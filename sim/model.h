@@ -1,0 +1,148 @@
+/*
+ * The transformer to train: its dimensions, from a preset or a Hugging Face config.json.
+ *
+ * A model is a sequence of modules: 0 = embedding, 1..n_layers = blocks, n_layers + 1 =
+ * head (final norm, projection to the vocabulary, cross-entropy). What a module computes
+ * is in catalog.h; here are only its sizes.
+ *
+ * Left out: dropout (0), mixtures of experts, attention windows, RoPE scaling (it changes
+ * no shape and no cost, so a config that asks for it is read without it).
+ */
+#ifndef MIST_SIM_MODEL_H
+#define MIST_SIM_MODEL_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_family {
+    MIST_FAMILY_GPT,    /* learned positions, LayerNorm, GELU */
+    MIST_FAMILY_LLAMA,  /* RoPE, RMSNorm, SwiGLU, grouped-query attention */
+    MIST_FAMILY_FALCON, /* parallel block, RoPE, multi-query; planned and priced, not
+                           executed yet */
+    MIST_N_FAMILIES
+};
+
+struct mist_model {
+    char name[64];
+    enum mist_family family;
+    int32_t n_layers;   /* blocks */
+    int32_t hidden;     /* width of the residual stream */
+    int32_t n_heads;    /* query heads */
+    int32_t n_kv_heads; /* key and value heads; divides n_heads */
+    int32_t head_dim;   /* n_heads * head_dim == hidden (checked) */
+    int32_t ffn;        /* width of the feed-forward layer */
+    int32_t vocab;      /* rows of the embedding as the model defines it */
+    int32_t max_seq;    /* learned positions; 0 when there are none */
+    bool has_bias; /* biases in the linear layers of the blocks (never in the head) */
+    bool ties_embeddings; /* head shares the embedding's weight */
+    double norm_epsilon;  /* added to the variance, in (0, 1) */
+    double rope_theta;    /* base of the RoPE frequencies; 0 without RoPE */
+};
+
+/*
+ * Limits of mist_model_check(). Together they keep every size of a model, at 16 bytes a
+ * parameter, below 2^63.
+ */
+enum {
+    MIST_MODEL_MAX_LAYERS = 1 << 13,
+    MIST_MODEL_MAX_HIDDEN = 1 << 20,
+    MIST_MODEL_MAX_FFN = 1 << 22,
+    MIST_MODEL_MAX_VOCAB = 1 << 24,
+    MIST_MODEL_MAX_SEQ = 1 << 26,
+};
+
+/* Number format of the training run: weights, gradients and activations. */
+enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_N_DTYPES };
+
+/* "gpt", "llama", "falcon"; "fp32", "bf16". Static strings; never NULL for a valid value.
+ */
+const char *mist_family_name(enum mist_family family);
+const char *mist_dtype_name(enum mist_dtype dtype);
+
+/* The value whose name this is; false (out untouched) when there is none. */
+bool mist_family_parse(const char *name, enum mist_family *out);
+bool mist_dtype_parse(const char *name, enum mist_dtype *out);
+
+/*
+ * Bytes per parameter of the weights computed with, of their gradients, and of the
+ * optimizer's state (AdamW: two fp32 moments, and with bf16 weights also their fp32
+ * master copy): fp32 4 + 4 + 8, bf16 2 + 2 + 12. Both sum to 16.
+ */
+int32_t mist_dtype_weight_bytes(enum mist_dtype dtype);
+int32_t mist_dtype_gradient_bytes(enum mist_dtype dtype);
+int32_t mist_dtype_state_bytes(enum mist_dtype dtype);
+
+/*
+ * Presets, in the order of the table in model_presets.c, where every row says its source:
+ * gpt3-demo, gpt3-125m .. gpt3-175b, llama-1.3b .. llama3-405b, falcon-1.3b ..
+ * falcon-40b.
+ *
+ * Names: a size that the Mist paper and a published model share belongs to the published
+ * one (llama-7b, llama-13b, falcon-7b: published vocabulary). The paper's rows,
+ * vocabulary 50304, are llama-6.7b, llama-13b-mist and falcon-6.7b. gpt3-1.3b .. gpt3-22b
+ * are the paper's (no biases); the other gpt3 rows are Brown et al.'s (biases). All gpt3
+ * heads are untied.
+ */
+int32_t mist_model_n_presets(void);
+
+/* Name of a preset, 0 <= i_preset < mist_model_n_presets(); static. */
+const char *mist_model_preset_name(int32_t i_preset);
+
+/*
+ * Loads a preset. Aliases (gpt3-2.6b, gpt3-7b, llama-2.6b, llama-405b, falcon-2.6b) are
+ * accepted; out->name is the preset's. MIST_ERR_INPUT: no such preset (the message lists
+ * them).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_model_load_preset(const char *name, struct mist_model *out, struct mist_err *err);
+
+/*
+ * Reads a Hugging Face config.json (model_type gpt2, llama, falcon). Foreign keys are
+ * ignored, missing ones named, and what would need another computation (ALiBi, sequential
+ * Falcon blocks, biased Llama layers, other activations) is refused. out->name is the
+ * file's name without .json or, when that is "config", its folder's.
+ *
+ * out is filled on MIST_OK, untouched otherwise; it has passed mist_model_check().
+ * MIST_ERR_IO: unreadable; MIST_ERR_INPUT: err has path and, where known, line and
+ * column.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_model_load_config(const char *path, struct mist_model *out, struct mist_err *err);
+
+/* spec is a preset's name or a path of a config.json (contains '/' or ends in .json). */
+MIST_MUST_CHECK enum mist_status mist_model_load(const char *spec, struct mist_model *out,
+                                                 struct mist_err *err);
+
+/*
+ * Checks the dimensions against one another and against the limits above: heads times
+ * their width is hidden, kv heads divide heads, learned positions or RoPE as the family
+ * has them. MIST_ERR_INPUT names the dimension, its value and the bound.
+ */
+MIST_MUST_CHECK enum mist_status mist_model_check(const struct mist_model *model,
+                                                  struct mist_err *err);
+
+/*
+ * Norms in front of a block's attention and feed-forward layers: 2, but 1 in a parallel
+ * Falcon block, which feeds both from one norm; Falcon's grouped-query variant (40B; 1 <
+ * kv heads < heads) has 2 again. The final norm is not counted.
+ */
+int32_t mist_model_n_block_norms(const struct mist_model *model);
+
+/*
+ * Parameters by module, in elements, unsharded; the model must have passed
+ * mist_model_check(). A block is attention  h (q + 2 kv) + q h         q = heads *
+ * head_dim, kv = kv_heads * head_dim ffn        2 h f (GPT, Falcon), 3 h f (Llama) biases
+ * q + 2 kv + h + f + h       when has_bias norms      h each (RMSNorm), 2 h each
+ * (LayerNorm) the embedding V h + positions * h, the head its norm and, unless tied, V h
+ * more.
+ */
+int64_t mist_model_n_embedding_parameters(const struct mist_model *model);
+int64_t mist_model_n_block_parameters(const struct mist_model *model);
+int64_t mist_model_n_head_parameters(const struct mist_model *model);
+
+/* Parameters of the whole model, exactly as trained; a tied weight counts once. */
+int64_t mist_model_n_parameters(const struct mist_model *model);
+
+#endif
