@@ -1,0 +1,41 @@
+/*
+ * Memory helpers: overflow-checked size arithmetic, arrays that double, and an arena for data that
+ * lives and dies together. All allocation of Mist outside these and plain malloc is a mistake.
+ */
+#ifndef MIST_CORE_MEMORY_H
+#define MIST_CORE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* a + b and a * b; false (out untouched) when the result does not fit. All arguments >= 0. */
+bool mist_size_add(int64_t a, int64_t b, int64_t *out);
+bool mist_size_mul(int64_t a, int64_t b, int64_t *out);
+
+/* Rounds up to a multiple of a power-of-two alignment. */
+static inline int64_t mist_align_up(int64_t value, int64_t alignment)
+{
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/*
+ * Makes *array (malloc'd or NULL, elements of element_bytes) hold at least need elements; capacity
+ * doubles. Returns the array's new address, also stored by the caller, or NULL when out of memory
+ * (the old array stays valid):   p = mist_grow(a->items, &a->capacity, a->n + 1, sizeof *a->items);
+ */
+void *mist_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
+    __attribute__((warn_unused_result));
+
+/* Zeroed, 64-byte-aligned chunks that are freed all at once. Not thread-safe. */
+struct mist_arena {
+    struct mist_arena_block *block; /* newest block, linked to older ones */
+    size_t used_bytes;              /* handed out from all blocks */
+};
+
+void mist_arena_init(struct mist_arena *arena);
+void mist_arena_fini(struct mist_arena *arena);
+void *mist_arena_alloc(struct mist_arena *arena, size_t size_bytes); /* NULL: out of memory */
+char *mist_arena_strdup(struct mist_arena *arena, const char *text);  /* NULL: out of memory */
+
+#endif

@@ -1,0 +1,186 @@
+/*
+ * The operator catalogue: what every module of a model computes, declared once.
+ *
+ * A module (embedding, block, head) is declared as tensors, parameters and two programs, forward and
+ * backward, each a list of steps. A step names an operator, a phase, the dimensions of this use as
+ * symbolic expressions, and its operand tensors. From the declaration follow
+ *   - memory: saved tensors live from forward to backward, scratch tensors inside one program; offsets
+ *     of both are laid out here (mist_layer_layout), the executor uses the same offsets;
+ *   - time: a step's (operator, phase, dimensions) is its cost key in kernels.csv;
+ *   - the profile grid, FLOP counts and tensor-parallel communication;
+ *   - execution: the executor walks the same steps and calls its kernel for each (operator, phase).
+ * Adding an operator means one row in the operator table, and its use in a program.
+ *
+ * Shapes are those of the kernels, row-major, fp32 elements unless the tensor says otherwise.
+ */
+#ifndef MIST_SIM_CATALOG_H
+#define MIST_SIM_CATALOG_H
+
+#include "core/status.h"
+#include "sim/expr.h"
+#include "sim/model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_layer_kind { MIST_LAYER_EMBEDDING, MIST_LAYER_BLOCK, MIST_LAYER_HEAD, MIST_N_LAYER_KINDS };
+
+enum mist_op {
+    MIST_OP_EMBEDDING,
+    MIST_OP_LAYER_NORM,
+    MIST_OP_RMS_NORM,
+    MIST_OP_RESIDUAL_LAYER_NORM, /* r = a + b; n = norm(r) */
+    MIST_OP_RESIDUAL_RMS_NORM,
+    MIST_OP_LINEAR,
+    MIST_OP_LINEAR_BIAS,
+    MIST_OP_ATTENTION,
+    MIST_OP_ROPE,
+    MIST_OP_GELU,
+    MIST_OP_SWIGLU,
+    MIST_OP_RESIDUAL,
+    MIST_OP_CROSS_ENTROPY,
+    MIST_OP_ADAMW,
+    MIST_OP_ZERO,
+    MIST_OP_TP_ALL_REDUCE, /* communication inside a module; no kernel */
+    MIST_N_OPS
+};
+
+enum mist_phase {
+    MIST_PHASE_FORWARD,
+    MIST_PHASE_BACKWARD_INPUT,  /* gradients of inputs (and of norm parameters) */
+    MIST_PHASE_BACKWARD_WEIGHT, /* gradients of weights and biases of linear layers */
+    MIST_PHASE_OPTIMIZER,
+    MIST_N_PHASES
+};
+
+const char *mist_op_name(enum mist_op op);          /* "linear_bias": the word in kernels.csv */
+const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
+
+enum { MIST_MAX_DIMS = 6, MIST_MAX_OPERANDS = 6, MIST_MAX_STEPS = 24, MIST_MAX_TENSORS = 32, MIST_MAX_PARAMS = 16 };
+
+/* Names of the dimensions of an operator, in the order of the cost key; NULL-terminated. */
+const char *const *mist_op_dims(enum mist_op op);
+
+/* The symbols every declaration is written in. */
+enum mist_symbol {
+    MIST_SYMBOL_MICRO_BATCH, /* b: samples per rank and micro-batch */
+    MIST_SYMBOL_SEQ,         /* s */
+    MIST_SYMBOL_TP,          /* tensor-parallel size */
+    MIST_SYMBOL_THREADS,     /* host threads of a device (workspace of CPU kernels) */
+    MIST_N_SYMBOLS
+};
+
+enum mist_tensor_class {
+    MIST_TENSOR_INPUT,       /* activation from the module before; kept until this module's backward */
+    MIST_TENSOR_OUTPUT,      /* activation for the next module */
+    MIST_TENSOR_SAVED,       /* written in forward, read in backward */
+    MIST_TENSOR_SCRATCH,     /* lives inside one program */
+    MIST_TENSOR_GRAD_OUTPUT, /* gradient of the output, arrives from the next module */
+    MIST_TENSOR_GRAD_INPUT,  /* gradient of the input, leaves for the module before */
+    MIST_TENSOR_TOKENS,      /* int32 [b * s] of the micro-batch: input ids */
+    MIST_TENSOR_TARGETS,     /* int32 [b * s]: ids to predict */
+};
+
+struct mist_tensor {
+    const char *name;
+    enum mist_tensor_class tensor_class;
+    mist_expr bytes;
+};
+
+enum mist_init { MIST_INIT_NORMAL, MIST_INIT_NORMAL_RESIDUAL, MIST_INIT_ONES, MIST_INIT_ZEROS };
+
+struct mist_param {
+    const char *name;       /* "qkv.weight" */
+    enum mist_init init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
+    bool decays;            /* weight decay applies */
+    mist_expr n_elements;   /* per tensor-parallel rank */
+};
+
+struct mist_step {
+    const char *name;                     /* "qkv", for breakdowns */
+    enum mist_op op;
+    enum mist_phase phase;
+    int8_t segment;                       /* steps between two tensor-parallel all-reduces */
+    mist_expr dims[MIST_MAX_DIMS];        /* as mist_op_dims(op) */
+    int8_t operands[MIST_MAX_OPERANDS];   /* tensor ids in the kernel's order; -1 none (see catalog.c) */
+    int8_t params[2];                     /* parameter ids: weight, bias; -1 none */
+    mist_expr flop;                       /* of this step */
+    mist_expr bytes;                      /* read and written, at least */
+    mist_expr workspace_bytes;            /* kernel workspace beyond its operands */
+};
+
+struct mist_program {
+    int32_t n_steps;
+    struct mist_step steps[MIST_MAX_STEPS];
+};
+
+struct mist_layer_template {
+    enum mist_layer_kind kind;
+    int32_t n_tensors, n_params;
+    struct mist_tensor tensors[MIST_MAX_TENSORS];
+    struct mist_param params[MIST_MAX_PARAMS];
+    struct mist_program forward, backward;
+};
+
+struct mist_catalog {
+    struct mist_model model;
+    struct mist_expr_pool *pool; /* owned; holds every expression of the templates */
+    mist_expr symbols[MIST_N_SYMBOLS];
+    struct mist_layer_template layers[MIST_N_LAYER_KINDS];
+};
+
+/* Declares the modules of a model (checked, untied, GPT or Llama). out is freed by mist_catalog_free. */
+MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
+                                                  struct mist_catalog **out, struct mist_err *err);
+void mist_catalog_free(struct mist_catalog *catalog);
+
+/* Values of the symbols for one stage; used to evaluate a template. */
+struct mist_layer_shape {
+    int32_t micro_batch, seq, tp, threads;
+};
+
+/* A template at concrete dimensions: every byte offset and cost key as numbers. */
+struct mist_concrete_step {
+    enum mist_op op;
+    enum mist_phase phase;
+    const char *name;
+    int8_t segment;
+    int8_t operands[MIST_MAX_OPERANDS];
+    int8_t params[2];
+    int32_t n_dims;
+    int64_t dims[MIST_MAX_DIMS];
+    double flop, bytes;
+    int64_t workspace_offset; /* in the scratch area of the program */
+};
+
+struct mist_layer_layout {
+    enum mist_layer_kind kind;
+    struct mist_layer_shape shape;
+    int32_t n_tensors, n_params, n_forward, n_backward;
+    enum mist_tensor_class tensor_class[MIST_MAX_TENSORS];
+    int64_t tensor_bytes[MIST_MAX_TENSORS];
+    int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in the program's scratch */
+    int64_t offset_backward[MIST_MAX_TENSORS]; /* the same in the backward program */
+    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the module's flat parameter array */
+    int64_t param_elements[MIST_MAX_PARAMS];
+    enum mist_init param_init[MIST_MAX_PARAMS];
+    bool param_decays[MIST_MAX_PARAMS];
+    const char *param_name[MIST_MAX_PARAMS];
+    int64_t n_parameters;        /* elements of the flat parameter array, without padding */
+    int64_t input_bytes, output_bytes; /* boundary activations (0 for the ends) */
+    int64_t saved_bytes;         /* saved buffer, aligned to 64 */
+    int64_t scratch_forward_bytes, scratch_backward_bytes;
+    struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
+};
+
+/* Evaluates and lays out; scratch is packed first-fit over step lifetimes, every offset 64-aligned. */
+MIST_MUST_CHECK enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
+                                                        enum mist_layer_kind kind,
+                                                        struct mist_layer_shape shape,
+                                                        struct mist_layer_layout *out,
+                                                        struct mist_err *err);
+
+/* Canonical shape text of a step, "rows=512;n_in=256;n_out=768". Returns out. */
+char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out, size_t size);
+
+#endif
