@@ -1,0 +1,84 @@
+/*
+ * One set of calls writes a result either for people (aligned tables and key lists), as
+ * CSV or as one JSON document, so that they can't disagree.
+ *
+ *     mist_emit_begin(&emit, MIST_EMIT_TABLE, stdout, err);
+ *     mist_emit_double(emit, "iteration_time_s", "iteration", time_s, MIST_HUMAN_TIME_S);
+ *     mist_emit_list_begin(emit, "stages", "Stages");
+ *     for (...) {
+ *         mist_emit_object_begin(emit, NULL, NULL);
+ *         mist_emit_int64(emit, "layers", "layers", n, MIST_HUMAN_NUMBER);
+ *         mist_emit_object_end(emit);
+ *     }
+ *     mist_emit_list_end(emit);
+ *     status = mist_emit_end(&emit, err);
+ *
+ * The document is an object. Keys carry units and are for machines; labels and human
+ * formats are for people. JSON: everything. People: key lists, and every list of objects
+ * as a table. CSV: the first list of objects as a table; without one, the values as a
+ * header and one row; objects inside are flattened to "outer.inner", lists of plain
+ * values joined with ";". Everything is printed at the end, from memory. Numbers for
+ * machines read back as the same double; what is not finite is null in JSON, empty in CSV
+ * and "-" for people.
+ */
+#ifndef MIST_CORE_EMIT_H
+#define MIST_CORE_EMIT_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_emit_kind { MIST_EMIT_TABLE, MIST_EMIT_CSV, MIST_EMIT_JSON };
+
+enum mist_human_format { /* how people see a number, which is in the unit that is named */
+                         MIST_HUMAN_NUMBER, /* as it is: four significant digits, whole
+                                               numbers in full */
+                         MIST_HUMAN_COUNT,  /* "6.74 G" */
+                         MIST_HUMAN_BYTES,  /* bytes: "91.2 GiB" */
+                         MIST_HUMAN_BYTES_PER_S, /* bytes/s: "25.0 GB/s" */
+                         MIST_HUMAN_FLOP_PER_S,  /* FLOP/s: "312 TFLOP/s" */
+                         MIST_HUMAN_TIME_S,      /* s: "3.20 ms" */
+                         MIST_HUMAN_TIME_US,     /* us: "3.20 ms" */
+                         MIST_HUMAN_FRAC,        /* 0 .. 1: "41.3 %" */
+};
+
+struct mist_emit;
+
+/* stream is borrowed until the end. *out is owned; mist_emit_end or mist_emit_free frees
+ * it. */
+enum mist_status mist_emit_begin(struct mist_emit **out, enum mist_emit_kind kind,
+                                 FILE *stream, struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * Containers. key is NULL inside a list. title heads the table or key list for people
+ * (NULL: none). All texts are copied. Failures (memory) are kept and reported by
+ * mist_emit_end.
+ */
+void mist_emit_object_begin(struct mist_emit *emit, const char *key, const char *title);
+void mist_emit_object_end(struct mist_emit *emit);
+void mist_emit_list_begin(struct mist_emit *emit, const char *key, const char *title);
+void mist_emit_list_end(struct mist_emit *emit);
+
+/* Values. label NULL: the key. */
+void mist_emit_int64(struct mist_emit *emit, const char *key, const char *label,
+                     int64_t value, enum mist_human_format format);
+void mist_emit_double(struct mist_emit *emit, const char *key, const char *label,
+                      double value, enum mist_human_format format);
+void mist_emit_bool(struct mist_emit *emit, const char *key, const char *label,
+                    bool value);
+void mist_emit_text(struct mist_emit *emit, const char *key, const char *label,
+                    const char *text); /* NULL: null, empty, "-" */
+
+/*
+ * Prints the document, flushes the stream, frees *emit and sets it to NULL. MIST_ERR_IO
+ * when the stream can't be written (also when an earlier write to it failed),
+ * MIST_ERR_MEMORY.
+ */
+enum mist_status mist_emit_end(struct mist_emit **emit,
+                               struct mist_err *err) MIST_MUST_CHECK;
+
+/* Gives up without printing. NULL allowed. */
+void mist_emit_free(struct mist_emit *emit);
+
+#endif

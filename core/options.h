@@ -1,0 +1,174 @@
+/*
+ * One table per tool drives parsing, ranges, defaults, --help, --version, the man page
+ * (--man) and bash completion (--completion), so that they can't disagree.
+ *
+ * Accepts --name=value, --name value, -n value, -nvalue, bundled flags (-qv),
+ * --no-<flag>, "--" and
+ * "-" as a positional. The last of several wins; lists collect. Left out: abbreviated
+ * names.
+ *
+ *     struct tool_options {
+ *         struct mist_common_options common;
+ *         const char *model;
+ *         int64_t memory_bytes;
+ *     };
+ *     static const struct mist_option options[] = {
+ *         {.name = "model", .kind = MIST_OPTION_STRING, .group = "Model", .value_name =
+ * "NAME", .help = "preset or config.json", .is_required = true, .offset = offsetof(struct
+ * tool_options, model)}, MIST_OPTION_ROW_OUTPUT(struct tool_options, "where the plan
+ * goes", NULL), MIST_OPTION_ROW_QUIET(struct tool_options),
+ *     };
+ */
+#ifndef MIST_CORE_OPTIONS_H
+#define MIST_CORE_OPTIONS_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum mist_option_kind { /* what is stored at offset; its value without a default */
+                        MIST_OPTION_FLAG,   /* bool; false */
+                        MIST_OPTION_INT64,  /* int64_t; 0 */
+                        MIST_OPTION_DOUBLE, /* double; 0 */
+                        MIST_OPTION_BYTES,  /* int64_t, "8GiB"; 0 */
+                        MIST_OPTION_TIME_S, /* double, "3ms"; 0 */
+                        MIST_OPTION_STRING, /* const char *, borrowed from argv or the
+                                               table; NULL */
+                        MIST_OPTION_CHOICE, /* int, index into choices; 0, which is
+                                               choices[0] */
+                        MIST_OPTION_LIST,   /* struct mist_option_list; empty */
+};
+
+#define MIST_OPTION_LIST_MAX 64
+
+/* Texts of a repeatable option, also split at commas. Points into itself: don't copy or
+ * move. */
+struct mist_option_list {
+    int n;
+    const char *items[MIST_OPTION_LIST_MAX];
+    size_t used_bytes; /* of texts */
+    char texts[4096];  /* the items, each ended by '\0' */
+};
+
+struct mist_option {
+    const char *name; /* long name without dashes */
+    char letter;      /* short name or 0 */
+    enum mist_option_kind kind;
+    const char *group; /* heading in the help; rows of one group stand together */
+    const char
+        *value_name;  /* "N", "FILE", with the unit if it has one; NULL for a flag */
+    const char *help; /* one line, no period at the end */
+    const char *default_text;   /* parsed like a value; NULL: none */
+    double min, max;            /* allowed range, ends included; both 0: any */
+    const char *const *choices; /* NULL-terminated; for MIST_OPTION_CHOICE */
+    bool is_required;           /* must be given */
+    const char
+        *excludes; /* name of an option that can't be given with this one, or NULL */
+    size_t offset; /* in the tool's options struct */
+};
+
+struct mist_tool {
+    const char *name;            /* "mist-tune" */
+    const char *purpose;         /* one line, no period */
+    const char *const *examples; /* 2 or 3 command lines, NULL-terminated */
+    const struct mist_option *options;
+    size_t n_options;            /* at most 128 */
+    const char *positional_name; /* "PLAN"; NULL when there are none */
+    const char *positional_help;
+    int positional_min, positional_max; /* max -1: any number */
+    const char *exit_text; /* more exit codes, "  4  no plan fits\n"; NULL: none */
+};
+
+/* Options that mean the same in every tool: embed as member `common`, pick rows. */
+struct mist_common_options {
+    const char *output;
+    bool is_quiet, is_verbose, is_dry_run, force, as_json, as_csv, no_color;
+    int progress;   /* enum mist_progress_mode */
+    int64_t n_jobs; /* 0: one per processor */
+    int64_t seed;
+};
+
+extern const char *const mist_progress_choices[]; /* auto, always, never */
+
+#define MIST_OPTION_GROUP_COMMON "Common"
+#define MIST_OPTION_ROW_FLAG_(T, i_name, i_letter, i_help, i_member)                     \
+    {                                                                                    \
+        .name = i_name, .letter = i_letter, .kind = MIST_OPTION_FLAG,                    \
+        .group = MIST_OPTION_GROUP_COMMON, .help = i_help,                               \
+        .offset = offsetof(T, common.i_member)                                           \
+    }
+#define MIST_OPTION_ROW_QUIET(T)                                                         \
+    MIST_OPTION_ROW_FLAG_(T, "quiet", 'q', "print errors only", is_quiet)
+#define MIST_OPTION_ROW_VERBOSE(T)                                                       \
+    MIST_OPTION_ROW_FLAG_(T, "verbose", 'v', "say what is done", is_verbose)
+#define MIST_OPTION_ROW_DRY_RUN(T)                                                       \
+    MIST_OPTION_ROW_FLAG_(T, "dry-run", 'n',                                             \
+                          "check everything and stop before the work", is_dry_run)
+#define MIST_OPTION_ROW_FORCE(T)                                                         \
+    MIST_OPTION_ROW_FLAG_(T, "force", 'f', "replace files that exist", force)
+#define MIST_OPTION_ROW_NO_COLOR(T)                                                      \
+    MIST_OPTION_ROW_FLAG_(T, "no-color", 0, "no colours (also by NO_COLOR)", no_color)
+#define MIST_OPTION_ROW_JSON(T)                                                          \
+    MIST_OPTION_ROW_FLAG_(T, "json", 0, "print results as JSON", as_json)
+#define MIST_OPTION_ROW_CSV(T) /* for tools that also have MIST_OPTION_ROW_JSON */       \
+    {                                                                                    \
+        .name = "csv", .kind = MIST_OPTION_FLAG, .group = MIST_OPTION_GROUP_COMMON,      \
+        .help = "print results as CSV", .excludes = "json",                              \
+        .offset = offsetof(T, common.as_csv)                                             \
+    }
+#define MIST_OPTION_ROW_OUTPUT(T, i_help, i_default)                                     \
+    {                                                                                    \
+        .name = "output", .letter = 'o', .kind = MIST_OPTION_STRING,                     \
+        .group = MIST_OPTION_GROUP_COMMON, .value_name = "FILE", .help = i_help,         \
+        .default_text = i_default, .offset = offsetof(T, common.output)                  \
+    }
+#define MIST_OPTION_ROW_JOBS(T)                                                          \
+    {                                                                                    \
+        .name = "jobs", .letter = 'j', .kind = MIST_OPTION_INT64,                        \
+        .group = MIST_OPTION_GROUP_COMMON, .value_name = "N",                            \
+        .help = "threads; 0: one per processor", .default_text = "0", .min = 0,          \
+        .max = 4096, .offset = offsetof(T, common.n_jobs)                                \
+    }
+#define MIST_OPTION_ROW_SEED(T)                                                          \
+    {                                                                                    \
+        .name = "seed", .kind = MIST_OPTION_INT64, .group = MIST_OPTION_GROUP_COMMON,    \
+        .value_name = "N", .help = "seed of everything random", .default_text = "1",     \
+        .offset = offsetof(T, common.seed)                                               \
+    }
+#define MIST_OPTION_ROW_PROGRESS(T)                                                      \
+    {                                                                                    \
+        .name = "progress", .kind = MIST_OPTION_CHOICE,                                  \
+        .group = MIST_OPTION_GROUP_COMMON, .value_name = "WHEN",                         \
+        .help = "show progress; auto: on a terminal", .default_text = "auto",            \
+        .choices = mist_progress_choices, .offset = offsetof(T, common.progress)         \
+    }
+
+/* Positional arguments in their order; items points into argv, which is rearranged for
+ * it. */
+struct mist_positionals {
+    int n;
+    char **items;
+};
+
+/*
+ * Fills out (the tool's options struct, any content) with defaults and then
+ * argv[1..argc-1].
+ *
+ * --help, --version, --man and --completion print to stream (stdout, usually) and set
+ * *is_done: the tool has nothing left to do. Returns MIST_OK; MIST_ERR_USAGE with a
+ * message that names the option and what was expected; MIST_ERR_IO when stream can't be
+ * written.
+ */
+enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char **argv,
+                                    void *out, struct mist_positionals *positionals,
+                                    FILE *stream, bool *is_done,
+                                    struct mist_err *err) MIST_MUST_CHECK;
+
+/* What --help, --man and --completion print. Write errors stay in the stream. */
+void mist_options_print_help(const struct mist_tool *tool, FILE *stream);
+void mist_options_print_man(const struct mist_tool *tool, FILE *stream);
+void mist_options_print_completion(const struct mist_tool *tool, FILE *stream);
+
+#endif
