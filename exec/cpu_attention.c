@@ -1,0 +1,272 @@
+/*
+ * Causal attention with grouped queries, and rotary position embedding.
+ *
+ * For a block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head the scores against keys
+ * 0 .. i0 + m - 1 are one product on strided views of the packed tensor; keys after the
+ * block are never touched, those after the diagonal within it are masked. With P =
+ * exp(scores - lse) and delta_i = dot(d_out_i, out_i) (Dao et al. 2022, appendix B.2) the
+ * backward is dS = P * (d_out V^T - delta),   dQ = scale dS K,   dK += scale dS^T Q,   dV
+ * += P^T d_out. Forward threads share out query blocks, backward threads key-value heads:
+ * dK and dV are summed over query heads and blocks in order.
+ */
+#include "exec/cpu_internal.h"
+#include "exec/cpu_kernels.h"
+
+#include <math.h> /* cos, logf, pow, sin, sqrt */
+#include <omp.h>
+
+enum { QUERY_BLOCK = 64 };
+
+/* Where the pieces of a packed tensor lie. */
+struct layout {
+    int64_t token;          /* floats of one token of qkv */
+    int64_t out_token;      /* floats of one token of out */
+    int64_t group;          /* query heads per key-value head */
+    int64_t k_offset;       /* first k float in a token */
+    int64_t v_offset;       /* first v float in a token */
+    int64_t block;          /* queries per block */
+    int64_t n_query_blocks; /* blocks per sequence */
+    float scale;            /* 1 / sqrt(head_dim) */
+};
+
+static struct layout layout_of(const struct mist_cpu_attention *shape)
+{
+    int64_t block = shape->s < QUERY_BLOCK ? shape->s : QUERY_BLOCK;
+    return (struct layout){
+        .token = (shape->heads + 2 * shape->kv_heads) * shape->head_dim,
+        .out_token = shape->heads * shape->head_dim,
+        .group = shape->heads / shape->kv_heads,
+        .k_offset = shape->heads * shape->head_dim,
+        .v_offset = (shape->heads + shape->kv_heads) * shape->head_dim,
+        .block = block,
+        .n_query_blocks = (shape->s + block - 1) / block,
+        .scale = (float)(1.0 / sqrt((double)shape->head_dim)),
+    };
+}
+
+static struct mist_cpu_operand plain(const float *data, int64_t stride)
+{
+    return (struct mist_cpu_operand){data, stride, false};
+}
+
+static struct mist_cpu_operand transposed(const float *data, int64_t stride)
+{
+    return (struct mist_cpu_operand){data, stride, true};
+}
+
+/* ----------------------------------------------------------------------------------
+ * forward */
+
+/* row[0 .. n) = exp(row - max), the rest up to n_keys 0; returns their sum. */
+MIST_CPU_CLONES static float exp_row(float *row, float *max, int64_t n, int64_t n_keys)
+{
+    float m = mist_cpu_max(row, n);
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        row[j] = mist_cpu_exp(row[j] - m);
+    for (int64_t j = n; j < n_keys; j++)
+        row[j] = 0.0f;
+    *max = m;
+    return mist_cpu_sum(row, n);
+}
+
+MIST_CPU_CLONES static void scale_row(float *row, float factor, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        row[j] *= factor;
+}
+
+/* Queries i0 .. i0 + m - 1 of one head; q, k, v, out at the sequence's first token. */
+static void attend_block(float *out, float *lse, const float *q, const float *k,
+                         const float *v, const struct layout *at, int64_t head_dim,
+                         int64_t i0, int64_t m, float *scores)
+{
+    int64_t n_keys = i0 + m;
+    mist_cpu_sgemm(m, n_keys, head_dim, at->scale, plain(q + i0 * at->token, at->token),
+                   transposed(k, at->token), 0.0f, scores, n_keys);
+    float sums[QUERY_BLOCK];
+    for (int64_t i = 0; i < m; i++) {
+        float max;
+        sums[i] = exp_row(scores + i * n_keys, &max, i0 + i + 1, n_keys);
+        lse[i0 + i] = max + logf(sums[i]);
+    }
+    out += i0 * at->out_token;
+    mist_cpu_sgemm(m, head_dim, n_keys, 1.0f, plain(scores, n_keys), plain(v, at->token),
+                   0.0f, out, at->out_token);
+    for (int64_t i = 0; i < m; i++)
+        scale_row(out + i * at->out_token, 1.0f / sums[i], head_dim);
+}
+
+size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                  int n_threads)
+{
+    struct layout at = layout_of(shape);
+    return (size_t)n_threads * (size_t)(at.block * shape->s) * sizeof(float);
+}
+
+void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
+                                const struct mist_cpu_attention *shape, void *workspace,
+                                int n_threads)
+{
+    struct layout at = layout_of(shape);
+    int64_t s = shape->s, d = shape->head_dim;
+    int64_t n_tasks = shape->b * shape->heads * at.n_query_blocks;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
+    for (int64_t t = 0; t < n_tasks; t++) {
+        float *scores = (float *)workspace + omp_get_thread_num() * at.block * s;
+        int64_t i0 = t % at.n_query_blocks * at.block, head = t / at.n_query_blocks;
+        int64_t i_batch = head / shape->heads, i_head = head % shape->heads;
+        const float *sequence = qkv + i_batch * s * at.token;
+        const float *k = sequence + at.k_offset + i_head / at.group * d;
+        const float *v = sequence + at.v_offset + i_head / at.group * d;
+        attend_block(out + i_batch * s * at.out_token + i_head * d, lse + head * s,
+                     sequence + i_head * d, k, v, &at, d, i0,
+                     s - i0 < at.block ? s - i0 : at.block, scores);
+    }
+}
+
+/* ---------------------------------------------------------------------------------
+ * backward */
+
+MIST_CPU_CLONES static float dot_row(const float *a, const float *b, int64_t n)
+{
+    return mist_cpu_dot(a, b, n);
+}
+
+/* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from there to n_keys. */
+MIST_CPU_CLONES static void backward_row(float *p, float *ds, float lse, float delta,
+                                         int64_t n, int64_t n_keys)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = mist_cpu_exp(p[j] - lse);
+        ds[j] = p[j] * (ds[j] - delta);
+    }
+    for (int64_t j = n; j < n_keys; j++)
+        p[j] = ds[j] = 0.0f;
+}
+
+/* One head's tensors at its sequence's first token. */
+struct head_view {
+    const float *q, *k, *v, *out, *d_out, *lse;
+    float *dq, *dk, *dv;
+};
+
+static void backward_block(const struct head_view *head, const struct layout *at,
+                           int64_t head_dim, int64_t i0, int64_t m, float *p, float *ds)
+{
+    int64_t n_keys = i0 + m, token = at->token, out_token = at->out_token;
+    const float *q = head->q + i0 * token;
+    const float *out = head->out + i0 * out_token, *d_out = head->d_out + i0 * out_token;
+    mist_cpu_sgemm(m, n_keys, head_dim, at->scale, plain(q, token),
+                   transposed(head->k, token), 0.0f, p, n_keys);
+    mist_cpu_sgemm(m, n_keys, head_dim, 1.0f, plain(d_out, out_token),
+                   transposed(head->v, token), 0.0f, ds, n_keys);
+    for (int64_t i = 0; i < m; i++)
+        backward_row(p + i * n_keys, ds + i * n_keys, head->lse[i0 + i],
+                     dot_row(d_out + i * out_token, out + i * out_token, head_dim),
+                     i0 + i + 1, n_keys);
+    mist_cpu_sgemm(n_keys, head_dim, m, 1.0f, transposed(p, n_keys),
+                   plain(d_out, out_token), 1.0f, head->dv, token);
+    mist_cpu_sgemm(m, head_dim, n_keys, at->scale, plain(ds, n_keys),
+                   plain(head->k, token), 0.0f, head->dq + i0 * token, token);
+    mist_cpu_sgemm(n_keys, head_dim, m, at->scale, transposed(ds, n_keys),
+                   plain(q, token), 1.0f, head->dk, token);
+}
+
+size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                   int n_threads)
+{
+    return 2 * mist_cpu_attention_forward_workspace_bytes(shape, n_threads);
+}
+
+void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *qkv,
+                                 const float *out, const float *lse,
+                                 const struct mist_cpu_attention *shape, void *workspace,
+                                 int n_threads)
+{
+    struct layout at = layout_of(shape);
+    int64_t s = shape->s, d = shape->head_dim, n_tasks = shape->b * shape->kv_heads;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
+    for (int64_t t = 0; t < n_tasks; t++) {
+        float *p = (float *)workspace + omp_get_thread_num() * 2 * at.block * s;
+        int64_t i_batch = t / shape->kv_heads, i_kv = t % shape->kv_heads;
+        int64_t first = i_batch * s * at.token, first_out = i_batch * s * at.out_token;
+        struct head_view head = {
+            .k = qkv + first + at.k_offset + i_kv * d,
+            .v = qkv + first + at.v_offset + i_kv * d,
+            .dk = dqkv + first + at.k_offset + i_kv * d,
+            .dv = dqkv + first + at.v_offset + i_kv * d,
+        };
+        for (int64_t i = 0; i < s; i++) {
+            memset(head.dk + i * at.token, 0, (size_t)d * sizeof *dqkv);
+            memset(head.dv + i * at.token, 0, (size_t)d * sizeof *dqkv);
+        }
+        for (int64_t g = i_kv * at.group; g < (i_kv + 1) * at.group; g++) {
+            head.q = qkv + first + g * d;
+            head.dq = dqkv + first + g * d;
+            head.out = out + first_out + g * d;
+            head.d_out = d_out + first_out + g * d;
+            head.lse = lse + (i_batch * shape->heads + g) * s;
+            for (int64_t i0 = 0; i0 < s; i0 += at.block)
+                backward_block(&head, &at, d, i0, s - i0 < at.block ? s - i0 : at.block,
+                               p, p + at.block * s);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------
+ * rope */
+
+void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta)
+{
+    int64_t half = head_dim / 2;
+    for (int64_t j = 0; j < half; j++) {
+        double frequency = pow(theta, -2.0 * (double)j / (double)head_dim);
+        for (int64_t i = 0; i < s; i++) {
+            table[i * head_dim + j] = (float)cos((double)i * frequency);
+            table[i * head_dim + half + j] = (float)sin((double)i * frequency);
+        }
+    }
+}
+
+/* Turns n_heads consecutive heads of one token; direction -1 turns back. */
+MIST_CPU_CLONES static void rotate_heads(float *x, const float *table, int64_t n_heads,
+                                         int64_t half, float direction)
+{
+    const float *cosine = table, *sine = table + half;
+    for (int64_t i = 0; i < n_heads; i++) {
+        float *lo = x + i * 2 * half, *hi = lo + half;
+#pragma omp simd
+        for (int64_t j = 0; j < half; j++) {
+            float a = lo[j], b = hi[j], c = cosine[j], d = direction * sine[j];
+            lo[j] = a * c - b * d;
+            hi[j] = b * c + a * d;
+        }
+    }
+}
+
+static void rotate_tokens(float *qkv, const float *table,
+                          const struct mist_cpu_attention *shape, float direction,
+                          int n_threads)
+{
+    struct layout at = layout_of(shape);
+    int64_t n_tokens = shape->b * shape->s;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n_tokens; i++)
+        rotate_heads(qkv + i * at.token, table + i % shape->s * shape->head_dim,
+                     shape->heads + shape->kv_heads, shape->head_dim / 2, direction);
+}
+
+void mist_cpu_rope_forward(float *qkv, const float *table,
+                           const struct mist_cpu_attention *shape, int n_threads)
+{
+    rotate_tokens(qkv, table, shape, 1.0f, n_threads);
+}
+
+void mist_cpu_rope_backward(float *dqkv, const float *table,
+                            const struct mist_cpu_attention *shape, int n_threads)
+{
+    rotate_tokens(dqkv, table, shape, -1.0f, n_threads);
+}

@@ -1,0 +1,149 @@
+/*
+ * Activations and other element-by-element operators.
+ *
+ * GELU's tanh form is written with the sigmoid, 0.5 (1 + tanh u) = sigmoid(2 u), which
+ * needs one exp and loses no digits for negative x. Every function cuts its elements into
+ * chunks that fit the first-level cache's working set and shares the chunks out; SwiGLU
+ * shares out rows.
+ */
+#include "exec/cpu_internal.h"
+#include "exec/cpu_kernels.h"
+
+enum { CHUNK = 8192 };
+
+static int64_t chunk_length(int64_t begin, int64_t n)
+{
+    return n - begin < CHUNK ? n - begin : CHUNK;
+}
+
+/* sigmoid(x); arguments below -80 count as -80, so that exp stays finite. */
+MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
+{
+    float e = mist_cpu_exp(x < -80.0f ? 80.0f : -x);
+    *value = 1.0f / (1.0f + e);
+    *complement = e * *value; /* 1 - value without cancellation */
+}
+
+/* -------------------------------------------------------------------------------------
+ * gelu */
+
+#define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
+#define GELU_CUBIC 0.044715f
+
+MIST_CPU_CLONES static void gelu_chunk(float *out, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i], value, complement;
+        sigmoid(GELU_SLOPE * (v + GELU_CUBIC * (v * v * v)), &value, &complement);
+        out[i] = v * value;
+    }
+}
+
+MIST_CPU_CLONES static void gelu_backward_chunk(float *dx, const float *d_out,
+                                                const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i], value, complement;
+        sigmoid(GELU_SLOPE * (v + GELU_CUBIC * (v * v * v)), &value, &complement);
+        float slope = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (v * v));
+        dx[i] = d_out[i] * (value + v * (value * complement) * slope);
+    }
+}
+
+void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK)
+        gelu_chunk(out + i, x + i, chunk_length(i, n));
+}
+
+void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64_t n,
+                            int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK)
+        gelu_backward_chunk(dx + i, d_out + i, x + i, chunk_length(i, n));
+}
+
+/* -----------------------------------------------------------------------------------
+ * swiglu */
+
+MIST_CPU_CLONES static void swiglu_row(float *out, const float *gate_up, int64_t f)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < f; j++) {
+        float gate = gate_up[j], value, complement;
+        sigmoid(gate, &value, &complement);
+        out[j] = gate * value * gate_up[f + j];
+    }
+}
+
+MIST_CPU_CLONES static void swiglu_backward_row(float *d_gate_up, const float *d_out,
+                                                const float *gate_up, int64_t f)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < f; j++) {
+        float gate = gate_up[j], up = gate_up[f + j], value, complement;
+        sigmoid(gate, &value, &complement);
+        d_gate_up[j] = d_out[j] * up * (value * (1.0f + gate * complement));
+        d_gate_up[f + j] = d_out[j] * (gate * value);
+    }
+}
+
+void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int64_t f,
+                             int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        swiglu_row(out + i * f, gate_up + i * 2 * f, f);
+}
+
+void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float *gate_up,
+                              int64_t rows, int64_t f, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        swiglu_backward_row(d_gate_up + i * 2 * f, d_out + i * f, gate_up + i * 2 * f, f);
+}
+
+/* --------------------------------------------------------------------------- add, scale,
+ * zero */
+
+MIST_CPU_CLONES static void add_chunk(float *out, const float *a, const float *b,
+                                      int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i];
+}
+
+MIST_CPU_CLONES static void scale_chunk(float *x, float factor, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
+                          int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK)
+        add_chunk(out + i, a + i, b + i, chunk_length(i, n));
+}
+
+void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK)
+        scale_chunk(x + i, factor, chunk_length(i, n));
+}
+
+void mist_cpu_zero(float *x, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK)
+        memset(x + i, 0, (size_t)chunk_length(i, n) * sizeof *x);
+}

@@ -1,0 +1,228 @@
+/*
+ * The CPU backend's operators: single-precision training kernels for GPT and Llama
+ * layers.
+ *
+ * Every tensor is fp32, row-major and dense unless a stride is named; shapes stand in
+ * brackets. "rows" is the number of tokens, b * s; token i of a micro-batch sits at
+ * position i % s. Every function is pure: it allocates nothing, keeps no state and takes
+ * its workspace from the caller (uninitialised, any contents afterwards, size in bytes
+ * from the *_workspace_bytes function beside it, alignment of float; of double where it
+ * says so). Sizes are >= 0, head counts, s and hidden sizes >= 1; pointers are borrowed
+ * and never NULL unless it says so. Tensors must not overlap except where "may alias"
+ * allows exactly the same address.
+ *
+ * "+=" means accumulated: the caller zeroes once per step. n_threads >= 1 OpenMP threads;
+ * the bits of every result are the same for any n_threads (see cpu_internal.h for how).
+ *
+ * Left out: dropout, bf16, vocabulary-parallel embedding and loss.
+ */
+#ifndef MIST_EXEC_CPU_KERNELS_H
+#define MIST_EXEC_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* --------------------------------------------------------------------------------
+ * embedding */
+
+/*
+ * out[rows, h] = wte[token[i]] + wpe[i % s].   wte [vocab, h], wpe [>= s, h] or NULL
+ * (none). Tokens are 0 .. vocab - 1, which the data reader has checked.
+ */
+void mist_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
+                                const float *wpe, int64_t rows, int64_t s, int64_t h,
+                                int n_threads);
+
+/* dwte[token[i]] += d_out[i], dwpe[i % s] += d_out[i] (dwpe may be NULL), in token order.
+ */
+void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens,
+                                 const float *d_out, int64_t rows, int64_t s, int64_t h,
+                                 int n_threads);
+
+/* -------------------------------------------------------------------------------------
+ * norm */
+
+enum mist_cpu_norm_kind {
+    MIST_CPU_NORM_LAYER, /* (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(variance +
+                            eps) */
+    MIST_CPU_NORM_RMS, /* x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); no bias */
+};
+
+/*
+ * out[rows, h] = norm(x[rows, h]); stats[rows, 2] = mean (0 for RMS) and rstd, for the
+ * backward. weight [h]; bias [h] or NULL (no bias). out may alias x.
+ */
+void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                           const float *x, const float *weight, const float *bias,
+                           float eps, int64_t rows, int64_t h, int n_threads);
+
+/* residual = a + b; out = norm(residual). residual and out may alias a or b (not each
+ * other). */
+void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
+                                    float *residual, float *stats, const float *a,
+                                    const float *b, const float *weight,
+                                    const float *bias, float eps, int64_t rows, int64_t h,
+                                    int n_threads);
+
+/*
+ * dx[rows, h] = d_residual + J^T d_out, where J is the norm's Jacobian at x (its input:
+ * for residual_norm the residual). d_residual NULL: zero. dweight[h] +=, dbias[h] +=
+ * (NULL: no bias). dx may alias d_residual or d_out.
+ */
+void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
+                            float *dbias, const float *d_out, const float *d_residual,
+                            const float *x, const float *stats, const float *weight,
+                            int64_t rows, int64_t h, void *workspace, int n_threads);
+size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h);
+
+/* -----------------------------------------------------------------------------------
+ * linear */
+
+/* y[rows, n_out] = x[rows, n_in] W^T + bias, or += with accumulate. W [n_out, n_in], bias
+ * [n_out] or NULL. */
+void mist_cpu_linear_forward(float *y, const float *x, const float *weight,
+                             const float *bias, int64_t rows, int64_t n_in, int64_t n_out,
+                             int accumulate, int n_threads);
+
+/* dx[rows, n_in] = dy[rows, n_out] W, or += with accumulate. */
+void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *weight,
+                                    int64_t rows, int64_t n_in, int64_t n_out,
+                                    int accumulate, int n_threads);
+
+/* dW[n_out, n_in] += dy^T x;  dbias[n_out] += column sums of dy (dbias NULL: none). */
+void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,
+                                     const float *x, int64_t rows, int64_t n_in,
+                                     int64_t n_out, int n_threads);
+
+/* --------------------------------------------------------------------------------
+ * attention */
+
+/*
+ * Causal self-attention over packed projections. qkv [b, s, (heads + 2 * kv_heads) *
+ * head_dim]: in each token first all q heads, then all k heads, then all v heads. Query
+ * head i reads key and value head i / (heads / kv_heads); kv_heads divides heads. Scores
+ * are scaled by 1/sqrt(head_dim).
+ */
+struct mist_cpu_attention {
+    int64_t b, s;
+    int64_t heads, kv_heads, head_dim;
+};
+
+/* out [b, s, heads * head_dim]; lse [b, heads, s]: log of the sum of exp of the scaled
+ * scores. */
+void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
+                                const struct mist_cpu_attention *shape, void *workspace,
+                                int n_threads);
+size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                  int n_threads);
+
+/* dqkv (packed like qkv, overwritten) from d_out; recomputes the probabilities from qkv
+ * and lse. */
+void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *qkv,
+                                 const float *out, const float *lse,
+                                 const struct mist_cpu_attention *shape, void *workspace,
+                                 int n_threads);
+size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                   int n_threads);
+
+/*
+ * Rotary position embedding as in Hugging Face's Llama ("rotate half", Su et al. 2021):
+ * elements j and j + head_dim / 2 of a head turn by position * theta^(-2 j / head_dim).
+ * head_dim is even. rope_fill writes table [s, head_dim]: per position the head_dim / 2
+ * cosines, then the sines; once per run.
+ */
+void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta);
+
+/* Turns the q and k heads of packed qkv in place; v stays. */
+void mist_cpu_rope_forward(float *qkv, const float *table,
+                           const struct mist_cpu_attention *shape, int n_threads);
+
+/* Turns the gradient of the rotated q and k, in place, back into that of the unrotated.
+ */
+void mist_cpu_rope_backward(float *dqkv, const float *table,
+                            const struct mist_cpu_attention *shape, int n_threads);
+
+/* ------------------------------------------------------------------------------
+ * elementwise */
+
+/* out = gelu(x), the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
+ * computed as the equal x * sigmoid(2 ...). out may alias x. */
+void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads);
+
+/* dx = d_out * gelu'(x). dx may alias d_out or x. */
+void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64_t n,
+                            int n_threads);
+
+/* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first. */
+void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int64_t f,
+                             int n_threads);
+
+/* d_gate_up [rows, 2 * f] from d_out [rows, f]. d_gate_up may alias gate_up. */
+void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float *gate_up,
+                              int64_t rows, int64_t f, int n_threads);
+
+/* out = a + b. out may alias a or b. */
+void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
+                          int n_threads);
+
+/* x *= factor. */
+void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads);
+
+/* x = 0. */
+void mist_cpu_zero(float *x, int64_t n, int n_threads);
+
+/* -------------------------------------------------------------------------------------
+ * loss */
+
+/*
+ * Cross-entropy of a chunk of logits, in place. logits [rows, vocab] become their
+ * gradient, (softmax - onehot(target)) * scale; losses[rows] (unscaled) = -log
+ * softmax[target]. Columns from n_valid_vocab (1 .. vocab) on are padding: no part in the
+ * softmax, gradient 0. Targets are 0 .. n_valid_vocab - 1. scale is 1 / (tokens of the
+ * step) for a mean loss.
+ */
+void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets,
+                            int64_t rows, int64_t vocab, int64_t n_valid_vocab,
+                            float scale, int n_threads);
+
+/* --------------------------------------------------------------------------------
+ * optimizer */
+
+/* One AdamW step (Loshchilov and Hutter 2019, algorithm 2 with decoupled decay times lr).
+ */
+struct mist_cpu_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    float correction1,
+        correction2;  /* 1 - beta1^t, 1 - beta2^t with t = 1 in the first step */
+    float grad_scale; /* multiplies g first: clipping; 1 leaves g's bits alone */
+};
+
+/*
+ * g' = grad_scale g;  m = beta1 m + (1 - beta1) g';  v = beta2 v + (1 - beta2) g'^2;
+ * p -= lr ((m / correction1) / (sqrt(v / correction2) + eps) + weight_decay p).
+ * All [n]; each element on its own, so shards of any size give the same bits.
+ */
+void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
+                         const struct mist_cpu_adamw *config, int n_threads);
+
+/*
+ * Returns sum x[i]^2: in double, per block of MIST_CPU_SUM_BLOCK elements, then over the
+ * blocks in order. block_sums [mist_cpu_sum_squares_n_blocks(n)] receives the blocks'
+ * sums, so that shards cut at multiples of the block give, concatenated and added in
+ * order, the bits of the whole.
+ */
+#define MIST_CPU_SUM_BLOCK 4096
+double mist_cpu_sum_squares(const float *x, int64_t n, double *block_sums, int n_threads);
+static inline int64_t mist_cpu_sum_squares_n_blocks(int64_t n)
+{
+    return (n + MIST_CPU_SUM_BLOCK - 1) / MIST_CPU_SUM_BLOCK;
+}
+
+/* -----------------------------------------------------------------------------------
+ * report */
+
+/* Writes "oneDNN 2.6.3, AVX-512, 2 of 8 OpenMP threads" (n_threads of what OpenMP would
+ * use) into text, cut to size_bytes with its terminator. */
+void mist_cpu_describe(char *text, size_t size_bytes, int n_threads);
+
+#endif
