@@ -280,16 +280,21 @@ static void fit_set(const struct set_problem *p)
     set_factors(p, best);
 }
 
-/* Largest factor of each channel in the smaller sets inside this one (pairs have none:
+/* Product of the pair factors, at least every factor in a smaller set (pairs have none:
  * 1). */
 static void default_set(struct mist_interference *factors, unsigned set)
 {
     for (int c = 0; c < N_CH; c++) {
-        double worst = 1.0;
+        double worst = 1.0, product = 1.0;
+        if (!(set >> c & 1u))
+            continue;
         for (unsigned inner = 1; inner < set; inner++)
-            if ((inner & set) == inner && inner >> c & 1u)
+            if ((inner & set) == inner && inner >> c & 1u) {
                 worst = fmax(worst, factors->slowdown[inner][c]);
-        factors->slowdown[set][c] = set >> c & 1u ? worst : 1.0;
+                if (__builtin_popcount(inner) == 2)
+                    product *= factors->slowdown[inner][c];
+            }
+        factors->slowdown[set][c] = fmax(worst, product);
     }
 }
 

@@ -90,10 +90,15 @@ struct mist_interference_fit_report {
  * Deterministic; the order of samples matters only by rounding.
  *
  * A set needs at least as many samples as it has channels. One without gets a default and
- * is flagged: pair                 1 (nothing is known); triple, quadruple    for each
- * channel the largest factor it has in any smaller set inside this one: more company
- * never speeds a channel up. A set whose samples always see the same channel finish first
- * cannot tell its factors apart; the fit is then one of many with the same residuals.
+ * is flagged:
+ * - a pair: 1 (nothing is known);
+ * - a triple or the quadruple: for each channel the product of its factors in the pairs
+ * with each other channel of the set, but at least its largest factor in any smaller set
+ * inside: more company never speeds a channel up. (Against the published A100 and L4
+ * factors this errs on the low side.)
+ *
+ * A set whose samples always see the same channel finish first cannot tell its factors
+ * apart; the fit is then one of many with the same residuals.
  *
  * samples   borrowed, [n_samples]; n_samples may be 0.
  * out       filled on MIST_OK, untouched otherwise.
