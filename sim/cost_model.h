@@ -44,16 +44,7 @@ MIST_MUST_CHECK enum mist_status mist_cost_op(const struct mist_cost_model *mode
                                               struct mist_cost *out, struct mist_err *err);
 
 /* One message. nodes x ranks_per_node is the group; concurrent_groups run the same at once. */
-enum mist_link_op {
-    MIST_LINK_ALL_REDUCE,
-    MIST_LINK_ALL_GATHER,
-    MIST_LINK_REDUCE_SCATTER,
-    MIST_LINK_SEND_RECV,
-    MIST_LINK_HOST_TO_DEVICE,
-    MIST_LINK_DEVICE_TO_HOST,
-    MIST_N_LINK_OPS
-};
-MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *model, enum mist_link_op op,
+MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
                                                 int32_t nodes, int32_t ranks_per_node,
                                                 int32_t concurrent_groups, int64_t bytes,
                                                 struct mist_cost *out, struct mist_err *err);
