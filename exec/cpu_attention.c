@@ -58,7 +58,7 @@ static struct mist_cpu_operand transposed(const float *data, int64_t stride)
  * forward */
 
 /* row[0 .. n) = exp(row - max), the rest up to n_keys 0; returns their sum. */
-MIST_CPU_CLONES static float exp_row(float *row, float *max, int64_t n, int64_t n_keys)
+MIST_CPU_CLONES static float exp_scores(float *row, float *max, int64_t n, int64_t n_keys)
 {
     float m = mist_cpu_max(row, n);
 #pragma omp simd
@@ -70,7 +70,7 @@ MIST_CPU_CLONES static float exp_row(float *row, float *max, int64_t n, int64_t 
     return mist_cpu_sum(row, n);
 }
 
-MIST_CPU_CLONES static void scale_row(float *row, float factor, int64_t n)
+MIST_CPU_CLONES static void scale_head(float *row, float factor, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
@@ -88,14 +88,14 @@ static void attend_block(float *out, float *lse, const float *q, const float *k,
     float sums[QUERY_BLOCK];
     for (int64_t i = 0; i < m; i++) {
         float max;
-        sums[i] = exp_row(scores + i * n_keys, &max, i0 + i + 1, n_keys);
+        sums[i] = exp_scores(scores + i * n_keys, &max, i0 + i + 1, n_keys);
         lse[i0 + i] = max + logf(sums[i]);
     }
     out += i0 * at->out_token;
     mist_cpu_sgemm(m, head_dim, n_keys, 1.0f, plain(scores, n_keys), plain(v, at->token),
                    0.0f, out, at->out_token);
     for (int64_t i = 0; i < m; i++)
-        scale_row(out + i * at->out_token, 1.0f / sums[i], head_dim);
+        scale_head(out + i * at->out_token, 1.0f / sums[i], head_dim);
 }
 
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
@@ -129,14 +129,14 @@ void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
 /* ---------------------------------------------------------------------------------
  * backward */
 
-MIST_CPU_CLONES static float dot_row(const float *a, const float *b, int64_t n)
+MIST_CPU_CLONES static float dot_heads(const float *a, const float *b, int64_t n)
 {
     return mist_cpu_dot(a, b, n);
 }
 
 /* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from there to n_keys. */
-MIST_CPU_CLONES static void backward_row(float *p, float *ds, float lse, float delta,
-                                         int64_t n, int64_t n_keys)
+MIST_CPU_CLONES static void backward_scores(float *p, float *ds, float lse, float delta,
+                                            int64_t n, int64_t n_keys)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -164,9 +164,9 @@ static void backward_block(const struct head_view *head, const struct layout *at
     mist_cpu_sgemm(m, n_keys, head_dim, 1.0f, plain(d_out, out_token),
                    transposed(head->v, token), 0.0f, ds, n_keys);
     for (int64_t i = 0; i < m; i++)
-        backward_row(p + i * n_keys, ds + i * n_keys, head->lse[i0 + i],
-                     dot_row(d_out + i * out_token, out + i * out_token, head_dim),
-                     i0 + i + 1, n_keys);
+        backward_scores(p + i * n_keys, ds + i * n_keys, head->lse[i0 + i],
+                        dot_heads(d_out + i * out_token, out + i * out_token, head_dim),
+                        i0 + i + 1, n_keys);
     mist_cpu_sgemm(n_keys, head_dim, m, 1.0f, transposed(p, n_keys),
                    plain(d_out, out_token), 1.0f, head->dv, token);
     mist_cpu_sgemm(m, head_dim, n_keys, at->scale, plain(ds, n_keys),

@@ -13,7 +13,7 @@
 enum { PIECE = 2048 };
 
 /* row[0 .. n) = exp(row - max); returns the sum, over pieces in order. */
-MIST_CPU_CLONES static float exp_row(float *row, float max, int64_t n)
+MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
 {
     float sum = 0.0f;
     for (int64_t begin = 0; begin < n; begin += PIECE) {
@@ -27,12 +27,12 @@ MIST_CPU_CLONES static float exp_row(float *row, float max, int64_t n)
     return sum;
 }
 
-MIST_CPU_CLONES static float max_row(const float *row, int64_t n)
+MIST_CPU_CLONES static float max_logits(const float *row, int64_t n)
 {
     return mist_cpu_max(row, n);
 }
 
-MIST_CPU_CLONES static void scale_row(float *row, float factor, int64_t n)
+MIST_CPU_CLONES static void scale_logits(float *row, float factor, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
@@ -46,10 +46,10 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         float *row = logits + i * vocab;
-        float max = max_row(row, n_valid_vocab), target_logit = row[targets[i]];
-        float sum = exp_row(row, max, n_valid_vocab);
+        float max = max_logits(row, n_valid_vocab), target_logit = row[targets[i]];
+        float sum = exp_logits(row, max, n_valid_vocab);
         losses[i] = logf(sum) + (max - target_logit);
-        scale_row(row, scale / sum, n_valid_vocab);
+        scale_logits(row, scale / sum, n_valid_vocab);
         row[targets[i]] -= scale;
         for (int64_t j = n_valid_vocab; j < vocab; j++)
             row[j] = 0.0f;

@@ -1,0 +1,569 @@
+/*
+ * A slow, obvious GPT and Llama training step in double precision: what the executor is
+ * compared with.
+ *
+ * Plain nested loops after the textbook formulas, one function per operator and
+ * direction, sharing nothing with exec/: the norm's backward goes through the gradients
+ * of mean and variance, GELU is written with tanh, probabilities are kept whole. Pre-norm
+ * blocks; GPT: LayerNorm with bias, learned positions, GELU (tanh form), linear biases if
+ * has_bias; Llama: RMSNorm, rotary positions
+ * ("rotate half"), SwiGLU, grouped queries, no bias anywhere. The head is not tied to the
+ * embedding and has no bias. Its own gradients are checked by finite differences in
+ * test_naive_model.c.
+ *
+ * Linear weights are [n_out, n_in]. Packed qkv: all q heads, all k heads, all v heads of
+ * a token.
+ */
+#ifndef MIST_TESTS_UNIT_NAIVE_MODEL_H
+#define MIST_TESTS_UNIT_NAIVE_MODEL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum naive_family { NAIVE_GPT, NAIVE_LLAMA };
+
+struct naive_config {
+    enum naive_family family;
+    int layers, hidden, heads, kv_heads, ffn, vocab, seq_len;
+    int has_bias; /* GPT only: biases of qkv, proj, fc1, fc2 (its norms always have
+                     theirs) */
+    double norm_eps;
+    double rope_theta; /* Llama only */
+};
+
+/* -------------------------------------------------------------------------- parameter
+ * layout */
+
+/* The flat array: wte, wpe, then per layer norm1_w .. fc2_b, then final_w, final_b,
+ * head_w. */
+enum naive_tensor {
+    NAIVE_WTE,     /* [vocab, hidden] */
+    NAIVE_WPE,     /* [seq_len, hidden]; GPT */
+    NAIVE_NORM1_W, /* [hidden]; the first tensor of a layer */
+    NAIVE_NORM1_B, /* [hidden]; GPT */
+    NAIVE_QKV_W,   /* [(heads + 2 kv_heads) * head_dim, hidden] */
+    NAIVE_QKV_B,   /* has_bias */
+    NAIVE_PROJ_W,  /* [hidden, hidden] */
+    NAIVE_PROJ_B,  /* has_bias */
+    NAIVE_NORM2_W, /* [hidden] */
+    NAIVE_NORM2_B, /* [hidden]; GPT */
+    NAIVE_FC1_W,   /* [ffn, hidden]; Llama: gate then up, [2 ffn, hidden] */
+    NAIVE_FC1_B,   /* has_bias */
+    NAIVE_FC2_W,   /* [hidden, ffn]; Llama: down */
+    NAIVE_FC2_B,   /* has_bias; the last tensor of a layer */
+    NAIVE_FINAL_W, /* [hidden] */
+    NAIVE_FINAL_B, /* [hidden]; GPT */
+    NAIVE_HEAD_W,  /* [vocab, hidden] */
+    NAIVE_N_TENSORS
+};
+
+static inline int naive_qkv_width(const struct naive_config *c)
+{
+    return (c->heads + 2 * c->kv_heads) * (c->hidden / c->heads);
+}
+
+static inline int naive_fc1_width(const struct naive_config *c)
+{
+    return c->family == NAIVE_LLAMA ? 2 * c->ffn : c->ffn;
+}
+
+/* Elements of a tensor (of one layer's); 0 where the model has none. */
+static inline int64_t naive_tensor_size(const struct naive_config *c,
+                                        enum naive_tensor tensor)
+{
+    int64_t h = c->hidden;
+    int is_gpt = c->family == NAIVE_GPT, has_bias = is_gpt && c->has_bias;
+    switch (tensor) {
+    case NAIVE_WTE:
+    case NAIVE_HEAD_W:
+        return c->vocab * h;
+    case NAIVE_WPE:
+        return is_gpt ? c->seq_len * h : 0;
+    case NAIVE_NORM1_W:
+    case NAIVE_NORM2_W:
+    case NAIVE_FINAL_W:
+        return h;
+    case NAIVE_NORM1_B:
+    case NAIVE_NORM2_B:
+    case NAIVE_FINAL_B:
+        return is_gpt ? h : 0;
+    case NAIVE_QKV_W:
+        return naive_qkv_width(c) * h;
+    case NAIVE_QKV_B:
+        return has_bias ? naive_qkv_width(c) : 0;
+    case NAIVE_PROJ_W:
+        return h * h;
+    case NAIVE_PROJ_B:
+    case NAIVE_FC2_B:
+        return has_bias ? h : 0;
+    case NAIVE_FC1_W:
+        return naive_fc1_width(c) * h;
+    case NAIVE_FC1_B:
+        return has_bias ? naive_fc1_width(c) : 0;
+    case NAIVE_FC2_W:
+        return h * c->ffn;
+    default:
+        return 0;
+    }
+}
+
+static inline int naive_is_of_layer(enum naive_tensor tensor)
+{
+    return tensor >= NAIVE_NORM1_W && tensor <= NAIVE_FC2_B;
+}
+
+/* First element of a tensor; layer counts only for a layer's tensors. */
+static inline int64_t naive_tensor_offset(const struct naive_config *c,
+                                          enum naive_tensor tensor, int layer)
+{
+    int64_t offset = 0, per_layer = 0;
+    for (int t = 0; t < (int)NAIVE_N_TENSORS; t++)
+        if (naive_is_of_layer((enum naive_tensor)t))
+            per_layer += naive_tensor_size(c, (enum naive_tensor)t);
+    for (int t = 0; t < (int)tensor; t++)
+        offset += naive_tensor_size(c, (enum naive_tensor)t);
+    if (naive_is_of_layer(tensor))
+        return offset + layer * per_layer;
+    return tensor > NAIVE_FC2_B ? offset + (c->layers - 1) * per_layer : offset;
+}
+
+static inline int64_t naive_n_params(const struct naive_config *c)
+{
+    return naive_tensor_offset(c, NAIVE_N_TENSORS, 0);
+}
+
+/* --------------------------------------------------------------------------------
+ * operators */
+
+/* y[rows, n_out] = x W^T + bias (NULL: none) */
+static inline void naive_linear(double *y, const double *x, const double *w,
+                                const double *bias, int rows, int n_in, int n_out)
+{
+    for (int i = 0; i < rows; i++)
+        for (int o = 0; o < n_out; o++) {
+            double sum = bias != NULL ? bias[o] : 0.0;
+            for (int j = 0; j < n_in; j++)
+                sum += x[i * n_in + j] * w[o * n_in + j];
+            y[i * n_out + o] = sum;
+        }
+}
+
+/* dx +=, dw +=, dbias += (NULL: none) */
+static inline void naive_linear_backward(double *dx, double *dw, double *dbias,
+                                         const double *dy, const double *x,
+                                         const double *w, int rows, int n_in, int n_out)
+{
+    for (int i = 0; i < rows; i++)
+        for (int o = 0; o < n_out; o++) {
+            double d = dy[i * n_out + o];
+            for (int j = 0; j < n_in; j++) {
+                dx[i * n_in + j] += d * w[o * n_in + j];
+                dw[o * n_in + j] += d * x[i * n_in + j];
+            }
+            if (dbias != NULL)
+                dbias[o] += d;
+        }
+}
+
+/* Mean (0 for RMS) and 1 / sqrt(variance + eps) of one row. */
+static inline void naive_norm_stats(double *mean, double *rstd, const double *x,
+                                    int is_rms, double eps, int h)
+{
+    double sum = 0.0, squares = 0.0;
+    for (int j = 0; j < h; j++)
+        sum += x[j];
+    *mean = is_rms ? 0.0 : sum / h;
+    for (int j = 0; j < h; j++)
+        squares += (x[j] - *mean) * (x[j] - *mean);
+    *rstd = 1.0 / sqrt(squares / h + eps);
+}
+
+static inline void naive_norm(double *y, const double *x, const double *w,
+                              const double *bias, int is_rms, double eps, int rows, int h)
+{
+    for (int i = 0; i < rows; i++) {
+        double mean, rstd;
+        naive_norm_stats(&mean, &rstd, x + i * h, is_rms, eps, h);
+        for (int j = 0; j < h; j++)
+            y[i * h + j] =
+                (x[i * h + j] - mean) * rstd * w[j] + (bias != NULL ? bias[j] : 0.0);
+    }
+}
+
+/* dx +=, dw +=, dbias += (NULL: none); by way of the variance and the mean. */
+static inline void naive_norm_backward(double *dx, double *dw, double *dbias,
+                                       const double *dy, const double *x, const double *w,
+                                       int is_rms, double eps, int rows, int h)
+{
+    for (int i = 0; i < rows; i++) {
+        const double *xi = x + i * h, *dyi = dy + i * h;
+        double mean, rstd, d_var = 0.0, d_mean = 0.0;
+        naive_norm_stats(&mean, &rstd, xi, is_rms, eps, h);
+        for (int j = 0; j < h; j++) {
+            d_var += dyi[j] * w[j] * (xi[j] - mean) * -0.5 * rstd * rstd * rstd;
+            d_mean += is_rms ? 0.0 : dyi[j] * w[j] * -rstd;
+        }
+        for (int j = 0; j < h; j++) {
+            dx[i * h + j] +=
+                dyi[j] * w[j] * rstd + d_var * 2.0 * (xi[j] - mean) / h + d_mean / h;
+            dw[j] += dyi[j] * (xi[j] - mean) * rstd;
+            if (dbias != NULL)
+                dbias[j] += dyi[j];
+        }
+    }
+}
+
+/* Turns q and k heads of packed qkv in place; direction -1 turns back (the backward). */
+static inline void naive_rope(double *qkv, int batch, int s, int heads, int kv_heads,
+                              int head_dim, double theta, double direction)
+{
+    int width = (heads + 2 * kv_heads) * head_dim;
+    for (int i = 0; i < batch * s; i++)
+        for (int n = 0; n < heads + kv_heads; n++)
+            for (int j = 0; j < head_dim / 2; j++) {
+                double *x = qkv + (int64_t)i * width + n * head_dim + j;
+                double angle = (i % s) / pow(theta, 2.0 * j / head_dim) * direction;
+                double a = x[0], b = x[head_dim / 2];
+                x[0] = a * cos(angle) - b * sin(angle);
+                x[head_dim / 2] = a * sin(angle) + b * cos(angle);
+            }
+}
+
+/* out [batch, s, heads * d], probabilities [batch, heads, s, s] (0 after the diagonal) */
+static inline void naive_attention(double *out, double *probs, const double *qkv,
+                                   int batch, int s, int heads, int kv_heads, int d)
+{
+    int width = (heads + 2 * kv_heads) * d;
+    for (int b = 0; b < batch; b++)
+        for (int n = 0; n < heads; n++)
+            for (int i = 0; i < s; i++) {
+                int kv = n / (heads / kv_heads);
+                double *p = probs + ((int64_t)(b * heads + n) * s + i) * s,
+                       max = -INFINITY, sum = 0.0;
+                const double *q = qkv + (int64_t)(b * s + i) * width + n * d;
+                for (int j = 0; j <= i; j++) {
+                    const double *k =
+                        qkv + (int64_t)(b * s + j) * width + (heads + kv) * d;
+                    p[j] = 0.0;
+                    for (int e = 0; e < d; e++)
+                        p[j] += q[e] * k[e] / sqrt(d);
+                    max = p[j] > max ? p[j] : max;
+                }
+                for (int j = 0; j <= i; j++)
+                    sum += p[j] = exp(p[j] - max);
+                for (int j = 0; j < s; j++)
+                    p[j] = j <= i ? p[j] / sum : 0.0;
+                for (int e = 0; e < d; e++) {
+                    double o = 0.0;
+                    for (int j = 0; j <= i; j++)
+                        o += p[j] * qkv[(int64_t)(b * s + j) * width +
+                                        (heads + kv_heads + kv) * d + e];
+                    out[(int64_t)(b * s + i) * heads * d + n * d + e] = o;
+                }
+            }
+}
+
+/* One query's share of the attention backward: adds to dq, and to dk, dv at token stride
+ * width. */
+static inline void naive_attention_backward_query(double *dq, double *dk, double *dv,
+                                                  const double *d_out, const double *q,
+                                                  const double *k, const double *v,
+                                                  const double *p, int n_keys, int d,
+                                                  int width)
+{
+    double mean = 0.0; /* sum_j p_j dp_j */
+    for (int j = 0; j < n_keys; j++)
+        for (int e = 0; e < d; e++)
+            mean += p[j] * d_out[e] * v[j * width + e];
+    for (int j = 0; j < n_keys; j++) {
+        double dp = 0.0;
+        for (int e = 0; e < d; e++) {
+            dp += d_out[e] * v[j * width + e];
+            dv[j * width + e] += p[j] * d_out[e];
+        }
+        double d_score = p[j] * (dp - mean) / sqrt(d);
+        for (int e = 0; e < d; e++) {
+            dq[e] += d_score * k[j * width + e];
+            dk[j * width + e] += d_score * q[e];
+        }
+    }
+}
+
+/* dqkv += */
+static inline void naive_attention_backward(double *dqkv, const double *d_out,
+                                            const double *probs, const double *qkv,
+                                            int batch, int s, int heads, int kv_heads,
+                                            int d)
+{
+    int width = (heads + 2 * kv_heads) * d;
+    for (int b = 0; b < batch; b++)
+        for (int n = 0; n < heads; n++)
+            for (int i = 0; i < s; i++) {
+                int kv = n / (heads / kv_heads), k_at = (heads + kv) * d,
+                    v_at = k_at + kv_heads * d;
+                const double *sequence = qkv + (int64_t)b * s * width;
+                double *d_sequence = dqkv + (int64_t)b * s * width;
+                naive_attention_backward_query(
+                    d_sequence + i * width + n * d, d_sequence + k_at, d_sequence + v_at,
+                    d_out + (int64_t)(b * s + i) * heads * d + n * d,
+                    sequence + i * width + n * d, sequence + k_at, sequence + v_at,
+                    probs + ((int64_t)(b * heads + n) * s + i) * s, i + 1, d, width);
+            }
+}
+
+static inline double naive_gelu(double x)
+{
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static inline double naive_gelu_slope(double x)
+{
+    double c = sqrt(2.0 / acos(-1.0)), t = tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+static inline double naive_silu(double x)
+{
+    return x / (1.0 + exp(-x));
+}
+
+static inline double naive_silu_slope(double x)
+{
+    double s = 1.0 / (1.0 + exp(-x));
+    return s + x * s * (1.0 - s);
+}
+
+/* out[rows, f] = silu(gate) * up */
+static inline void naive_swiglu(double *out, const double *gate_up, int rows, int f)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < f; j++)
+            out[i * f + j] =
+                naive_silu(gate_up[i * 2 * f + j]) * gate_up[i * 2 * f + f + j];
+}
+
+static inline void naive_swiglu_backward(double *d_gate_up, const double *d_out,
+                                         const double *gate_up, int rows, int f)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < f; j++) {
+            double gate = gate_up[i * 2 * f + j], up = gate_up[i * 2 * f + f + j];
+            d_gate_up[i * 2 * f + j] = d_out[i * f + j] * up * naive_silu_slope(gate);
+            d_gate_up[i * 2 * f + f + j] = d_out[i * f + j] * naive_silu(gate);
+        }
+}
+
+/* -log softmax(logits)[target]; logits become (softmax - onehot) * scale. */
+static inline double naive_cross_entropy(double *logits, int target, int vocab,
+                                         double scale)
+{
+    double max = -INFINITY, sum = 0.0;
+    for (int j = 0; j < vocab; j++)
+        max = logits[j] > max ? logits[j] : max;
+    for (int j = 0; j < vocab; j++)
+        sum += exp(logits[j] - max);
+    double loss = log(sum) - (logits[target] - max);
+    for (int j = 0; j < vocab; j++)
+        logits[j] = (exp(logits[j] - max) / sum - (j == target)) * scale;
+    return loss;
+}
+
+/* AdamW with decoupled decay; t = 1 in the first step. */
+static inline void naive_adamw(double *p, double *m, double *v, const double *g,
+                               int64_t n, int t, double lr, double beta1, double beta2,
+                               double eps, double weight_decay)
+{
+    for (int64_t i = 0; i < n; i++) {
+        m[i] = beta1 * m[i] + (1.0 - beta1) * g[i];
+        v[i] = beta2 * v[i] + (1.0 - beta2) * g[i] * g[i];
+        double m_hat = m[i] / (1.0 - pow(beta1, t)), v_hat = v[i] / (1.0 - pow(beta2, t));
+        p[i] -= lr * (m_hat / (sqrt(v_hat) + eps) + weight_decay * p[i]);
+    }
+}
+
+/* -------------------------------------------------------------------------------------
+ * step */
+
+/* Zeroed memory or the end: this is test code. */
+static inline double *naive_zeros(int64_t n)
+{
+    double *x = calloc((size_t)(n > 0 ? n : 1), sizeof *x);
+    if (x == NULL)
+        abort();
+    return x;
+}
+
+/* What a layer keeps for its backward; rows = batch * seq_len. */
+struct naive_saved {
+    double *x;         /* [rows, hidden], the input */
+    double *norm1;     /* [rows, hidden] */
+    double *qkv;       /* packed, rotated */
+    double *probs;     /* [batch, heads, s, s] */
+    double *attended;  /* [rows, hidden] */
+    double *middle;    /* [rows, hidden], x + attention */
+    double *norm2;     /* [rows, hidden] */
+    double *fc1;       /* [rows, fc1 width] */
+    double *activated; /* [rows, ffn] */
+};
+
+static inline const double *naive_find(const struct naive_config *c, const double *params,
+                                       enum naive_tensor tensor, int layer)
+{
+    return naive_tensor_size(c, tensor) > 0
+               ? params + naive_tensor_offset(c, tensor, layer)
+               : NULL;
+}
+
+static inline double *naive_find_grad(const struct naive_config *c, double *grad,
+                                      enum naive_tensor tensor, int layer)
+{
+    return naive_tensor_size(c, tensor) > 0 ? grad + naive_tensor_offset(c, tensor, layer)
+                                            : NULL;
+}
+
+/* x_out[rows, hidden] = layer(x_in); fills *kept with memory of its own. */
+static inline void naive_layer(const struct naive_config *c, const double *params,
+                               int layer, const double *x_in, double *x_out, int batch,
+                               struct naive_saved *kept)
+{
+    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads, f = c->ffn;
+    int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
+    int is_llama = c->family == NAIVE_LLAMA;
+#define W(tensor) naive_find(c, params, NAIVE_##tensor, layer)
+    *kept = (struct naive_saved){
+        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
+        naive_zeros((int64_t)rows * qkv_width), naive_zeros((int64_t)rows * c->heads * s),
+        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
+        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * fc1_width),
+        naive_zeros((int64_t)rows * f)};
+    memcpy(kept->x, x_in, sizeof *x_in * (size_t)rows * (size_t)h);
+    naive_norm(kept->norm1, x_in, W(NORM1_W), W(NORM1_B), is_llama, c->norm_eps, rows, h);
+    naive_linear(kept->qkv, kept->norm1, W(QKV_W), W(QKV_B), rows, h, qkv_width);
+    if (is_llama)
+        naive_rope(kept->qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, 1.0);
+    naive_attention(kept->attended, kept->probs, kept->qkv, batch, s, c->heads,
+                    c->kv_heads, d);
+    naive_linear(kept->middle, kept->attended, W(PROJ_W), W(PROJ_B), rows, h, h);
+    for (int i = 0; i < rows * h; i++)
+        kept->middle[i] += x_in[i];
+    naive_norm(kept->norm2, kept->middle, W(NORM2_W), W(NORM2_B), is_llama, c->norm_eps,
+               rows, h);
+    naive_linear(kept->fc1, kept->norm2, W(FC1_W), W(FC1_B), rows, h, fc1_width);
+    if (is_llama)
+        naive_swiglu(kept->activated, kept->fc1, rows, f);
+    for (int i = 0; !is_llama && i < rows * f; i++)
+        kept->activated[i] = naive_gelu(kept->fc1[i]);
+    naive_linear(x_out, kept->activated, W(FC2_W), W(FC2_B), rows, f, h);
+    for (int i = 0; i < rows * h; i++)
+        x_out[i] += kept->middle[i];
+}
+
+/* dx: in the gradient of the layer's output, out that of its input; grad +=; frees *kept.
+ */
+static inline void naive_layer_backward(const struct naive_config *c,
+                                        const double *params, double *grad, int layer,
+                                        double *dx, int batch, struct naive_saved *kept)
+{
+    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads, f = c->ffn;
+    int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
+    int is_llama = c->family == NAIVE_LLAMA;
+#define G(tensor) naive_find_grad(c, grad, NAIVE_##tensor, layer)
+    double *d_activated = naive_zeros((int64_t)rows * f);
+    double *d_fc1 = naive_zeros((int64_t)rows * fc1_width);
+    double *d_norm2 = naive_zeros((int64_t)rows * h),
+           *d_norm1 = naive_zeros((int64_t)rows * h);
+    double *d_attended = naive_zeros((int64_t)rows * h);
+    double *d_qkv = naive_zeros((int64_t)rows * qkv_width);
+    naive_linear_backward(d_activated, G(FC2_W), G(FC2_B), dx, kept->activated, W(FC2_W),
+                          rows, f, h);
+    if (is_llama)
+        naive_swiglu_backward(d_fc1, d_activated, kept->fc1, rows, f);
+    for (int i = 0; !is_llama && i < rows * f; i++)
+        d_fc1[i] = d_activated[i] * naive_gelu_slope(kept->fc1[i]);
+    naive_linear_backward(d_norm2, G(FC1_W), G(FC1_B), d_fc1, kept->norm2, W(FC1_W), rows,
+                          h, fc1_width);
+    naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->middle, W(NORM2_W),
+                        is_llama, c->norm_eps, rows,
+                        h); /* dx now at the middle residual */
+    naive_linear_backward(d_attended, G(PROJ_W), G(PROJ_B), dx, kept->attended, W(PROJ_W),
+                          rows, h, h);
+    naive_attention_backward(d_qkv, d_attended, kept->probs, kept->qkv, batch, s,
+                             c->heads, c->kv_heads, d);
+    if (is_llama)
+        naive_rope(d_qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, -1.0);
+    naive_linear_backward(d_norm1, G(QKV_W), G(QKV_B), d_qkv, kept->norm1, W(QKV_W), rows,
+                          h, qkv_width);
+    naive_norm_backward(dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W),
+                        is_llama, c->norm_eps, rows, h);
+    double *all[] = {d_activated, d_fc1,       d_norm2,        d_norm1,
+                     d_attended,  d_qkv,       kept->x,        kept->norm1,
+                     kept->qkv,   kept->probs, kept->attended, kept->middle,
+                     kept->norm2, kept->fc1,   kept->activated};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+#undef G
+#undef W
+}
+
+/*
+ * Mean cross-entropy of tokens [batch, seq_len] against targets [batch, seq_len]; grad
+ * [n_params] (overwritten) is its gradient.
+ */
+static inline double naive_loss_and_gradient(const struct naive_config *c,
+                                             const double *params, double *grad,
+                                             const int32_t *tokens,
+                                             const int32_t *targets, int batch)
+{
+    int rows = batch * c->seq_len, h = c->hidden, is_llama = c->family == NAIVE_LLAMA;
+    const double *wte = naive_find(c, params, NAIVE_WTE, 0);
+    const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
+    const double *final_w = naive_find(c, params, NAIVE_FINAL_W, 0);
+    const double *final_b = naive_find(c, params, NAIVE_FINAL_B, 0);
+    const double *head_w = naive_find(c, params, NAIVE_HEAD_W, 0);
+    double *x = naive_zeros((int64_t)rows * h), *final = naive_zeros((int64_t)rows * h);
+    double *dx = naive_zeros((int64_t)rows * h),
+           *d_final = naive_zeros((int64_t)rows * h);
+    double *logits = naive_zeros((int64_t)rows * c->vocab), loss = 0.0;
+    struct naive_saved *kept = calloc((size_t)c->layers, sizeof *kept);
+    if (kept == NULL)
+        abort();
+    memset(grad, 0, sizeof *grad * (size_t)naive_n_params(c));
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < h; j++)
+            x[i * h + j] =
+                wte[tokens[i] * h + j] + (is_llama ? 0.0 : wpe[i % c->seq_len * h + j]);
+    for (int l = 0; l < c->layers; l++)
+        naive_layer(c, params, l, x, x, batch, &kept[l]);
+    naive_norm(final, x, final_w, final_b, is_llama, c->norm_eps, rows, h);
+    naive_linear(logits, final, head_w, NULL, rows, h, c->vocab);
+    for (int i = 0; i < rows; i++)
+        loss +=
+            naive_cross_entropy(logits + i * c->vocab, targets[i], c->vocab, 1.0 / rows) /
+            rows;
+
+    naive_linear_backward(d_final, naive_find_grad(c, grad, NAIVE_HEAD_W, 0), NULL,
+                          logits, final, head_w, rows, h, c->vocab);
+    naive_norm_backward(dx, naive_find_grad(c, grad, NAIVE_FINAL_W, 0),
+                        naive_find_grad(c, grad, NAIVE_FINAL_B, 0), d_final, x, final_w,
+                        is_llama, c->norm_eps, rows, h);
+    for (int l = c->layers - 1; l >= 0; l--)
+        naive_layer_backward(c, params, grad, l, dx, batch, &kept[l]);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < h; j++) {
+            naive_find_grad(c, grad, NAIVE_WTE, 0)[tokens[i] * h + j] += dx[i * h + j];
+            if (!is_llama)
+                naive_find_grad(c, grad, NAIVE_WPE, 0)[i % c->seq_len * h + j] +=
+                    dx[i * h + j];
+        }
+    free(x);
+    free(final);
+    free(dx);
+    free(d_final);
+    free(logits);
+    free(kept);
+    return loss;
+}
+
+#endif
