@@ -1,11 +1,14 @@
 /*
  * A plan: how one training step is spread over a cluster, and what was predicted for it.
  *
- * Every knob of the system is here, whether today's executor runs it or not. Stages partition the
- * modules in order: stage 0 holds the embedding, the last stage the head. Ranks are numbered stage by
- * stage; inside a stage rank = first_rank + i_dp * tp + i_tp. All stages process the same samples per
- * step: micro_batch * dp is one number for the whole plan, so that
- * global_batch = n_micro_batches * micro_batch * dp.
+ * Every knob of the system is here, whether today's executor runs it or not. Stages
+ * partition the modules in order: stage 0 holds the embedding, the last stage the head.
+ * Ranks are numbered stage by stage; inside a stage rank = first_rank + i_dp * tp + i_tp.
+ * All stages process the same samples per step: micro_batch * dp is one number for the
+ * whole plan, so that global_batch = n_micro_batches * micro_batch * dp.
+ *
+ * A plan is one flat struct without pointers (about 60 KiB): copy it by assignment, zero
+ * it with = {0}; keep it off deep stacks.
  */
 #ifndef MIST_SIM_PLAN_H
 #define MIST_SIM_PLAN_H
@@ -16,7 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum mist_pipeline_schedule { MIST_PIPELINE_1F1B };
+enum mist_pipeline_schedule { MIST_PIPELINE_1F1B, MIST_N_PIPELINES };
+
+const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline); /* "1f1b" */
 
 enum { MIST_MAX_STAGES = 512 };
 
@@ -27,17 +32,17 @@ struct mist_job {
 };
 
 struct mist_stage_plan {
-    int32_t n_layers;          /* blocks of the stage, >= 1 (the embedding and head come on top) */
-    int32_t n_nodes;           /* device mesh: nodes x devices of each; n_nodes * n_devices = dp * tp */
-    int32_t n_devices;         /* devices used on each of the nodes */
-    int32_t micro_batch;       /* samples per data-parallel rank and micro-batch (b) */
-    int32_t dp;                /* data-parallel size */
-    int32_t tp;                /* tensor-parallel size */
-    bool shards_optimizer;     /* ZeRO-1 */
-    bool shards_gradients;     /* ZeRO-2; implies shards_optimizer */
-    bool shards_weights;       /* ZeRO-3; implies shards_gradients */
-    int32_t n_checkpointed;    /* the first n blocks of the stage keep only their input */
-    double offload_weights;    /* fractions 0..1 kept in host memory */
+    int32_t n_layers;    /* blocks of the stage, >= 1 (embedding and head come on top) */
+    int32_t n_nodes;     /* device mesh: nodes x devices of each = dp * tp */
+    int32_t n_devices;   /* devices used on each of the nodes */
+    int32_t micro_batch; /* samples per data-parallel rank and micro-batch (b) */
+    int32_t dp;          /* data-parallel size */
+    int32_t tp;          /* tensor-parallel size */
+    bool shards_optimizer;  /* ZeRO-1 */
+    bool shards_gradients;  /* ZeRO-2; implies shards_optimizer */
+    bool shards_weights;    /* ZeRO-3; implies shards_gradients */
+    int32_t n_checkpointed; /* the first n blocks of the stage keep only their input */
+    double offload_weights; /* fractions 0..1 kept in host memory */
     double offload_gradients;
     double offload_optimizer;
     double offload_activations;
@@ -46,21 +51,21 @@ struct mist_stage_plan {
 /* What the tuner or the simulator said; all 0 when nothing was predicted yet. */
 struct mist_prediction {
     double iteration_s;
-    double error_s;            /* half width of the error bar of iteration_s */
-    double extrapolated_frac;  /* share of the time that rests on extrapolation */
+    double error_s;           /* half width of the error bar of iteration_s */
+    double extrapolated_frac; /* share of the time that rests on extrapolation */
     int64_t peak_bytes[MIST_MAX_STAGES]; /* device arena of a rank of each stage */
-    double stable_s[MIST_MAX_STAGES];    /* t of each stage */
-    double extra_s[MIST_MAX_STAGES];     /* d of each stage */
+    double stable_s[MIST_MAX_STAGES];    /* t of each stage: a stable micro-batch */
+    double extra_s[MIST_MAX_STAGES]; /* d of each stage: extra of first and last one */
 };
 
 struct mist_plan {
     struct mist_model model;
     struct mist_job job;
-    char trace_set[256];       /* folder the plan was tuned for; "" when unknown */
-    uint64_t fingerprint;      /* of model, job and trace set */
+    char trace_set[256];         /* folder the plan was tuned for; "" when unknown */
+    uint64_t fingerprint;        /* of model, job and trace set; 0 when unknown */
     int64_t device_memory_bytes; /* limit the plan was made for; 0 = none */
     enum mist_pipeline_schedule pipeline;
-    int32_t n_micro_batches;   /* gradient accumulation steps G */
+    int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;
     struct mist_stage_plan stages[MIST_MAX_STAGES];
     struct mist_prediction predicted;
@@ -68,22 +73,90 @@ struct mist_plan {
 
 /* Derived quantities; the plan must have passed mist_plan_check(). */
 int32_t mist_plan_n_ranks(const struct mist_plan *plan);
-int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
-int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage); /* block number, from 1 */
-/* Stage of a rank and its place in it; each out pointer may be NULL. */
-void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage, int32_t *i_dp,
-                           int32_t *i_tp);
 
-/* Checks every relation between the knobs; the message names the stage, the value and the bound. */
-MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *err);
+/* First rank of a stage; i_stage = n_stages gives the number of ranks. */
+int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
+
+/* First block of a stage, numbered from 1; i_stage = n_stages gives n_layers + 1. */
+int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage);
 
 /*
- * plan.json, strict: "format": 1 first, units in keys, unknown or duplicate keys are errors with line
- * and column. The model's dimensions are embedded, so a plan stands alone. load calls check.
+ * Stage of a rank and its place in it; each out pointer may be NULL.
+ * 0 <= rank < mist_plan_n_ranks(). O(n_stages).
+ */
+void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
+                           int32_t *i_dp, int32_t *i_tp);
+
+/*
+ * Fingerprint of what a plan was made for: every dimension of the model (not its name),
+ * the job, and the fingerprint of the trace set (0: unknown). The same on every machine.
+ */
+uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
+                               uint64_t trace_set_fingerprint);
+
+/*
+ * Checks every relation between the knobs; the message names the stage, the value and the
+ * bound. Checked: the model; layers of the stages sum to n_layers; global_batch =
+ * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads, kv
+ * heads, ffn and hidden; ZeRO flags are nested; 0 <= n_checkpointed <= n_layers;
+ * fractions are within 0..1; seq_len fits learned positions; numbers of ranks and of
+ * tokens of a micro-batch fit 31 bits; predictions are finite and not negative. Whether a
+ * cluster has the devices and the memory is not the plan's to know.
+ *
+ * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
+ * O(n_stages).
+ */
+MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
+                                                 struct mist_err *err);
+
+/* Where a plan is wrong, as plan.json calls it. */
+struct mist_plan_fault {
+    const char *section; /* "model", "job", "stages", ...; NULL: the plan itself */
+    int32_t i_stage;     /* of "stages"; -1: none */
+    const char *key;     /* in the section; NULL: the section itself */
+};
+
+/* mist_plan_check() that also says where; fault is filled when the check fails. */
+MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
+                                                      struct mist_plan_fault *fault,
+                                                      struct mist_err *err);
+
+/*
+ * plan.json, strict: "format": 1 first, units in keys, unknown or duplicate keys are
+ * errors with line and column. The model's dimensions are embedded, so a plan stands
+ * alone.
+ *
+ *   {"format": 1,
+ *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
+ *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
+ *              "norm_epsilon", "rope_theta"},
+ *    "job": {"global_batch", "seq_len", "dtype"},
+ *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
+ *                "device_memory_bytes"},
+ *    "pipeline": "1f1b",
+ *    "n_micro_batches": G,
+ *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
+ *                "zero": 0..3, "checkpointed_layers", "offload_weights_frac",
+ *                "offload_gradients_frac", "offload_optimizer_frac",
+ *                "offload_activations_frac"}, ...],
+ *    "predicted": {"iteration_s", "error_s", "extrapolated_frac",
+ *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
+ *
+ * Every key is required but "predicted" (left out when all of it is 0) and the stages'
+ * four offload fractions (0). What was saved loads as the same plan, bit by bit; entries
+ * of arrays beyond n_stages load as 0.
+ *
+ * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
+ *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the
+ *        last two, line and column of what is to blame.
+ * save   calls check; the file appears whole or not at all. MIST_ERR_USAGE: path exists
+ *        and overwrites is false; MIST_ERR_IO; MIST_ERR_MEMORY; MIST_ERR_INPUT or
+ *        MIST_ERR_RANGE: the plan is invalid.
  */
 MIST_MUST_CHECK enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
                                                 struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
-                                                bool overwrites, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_plan_save(const struct mist_plan *plan,
+                                                const char *path, bool overwrites,
+                                                struct mist_err *err);
 
 #endif
