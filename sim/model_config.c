@@ -271,7 +271,7 @@ static enum mist_status read_model(const struct mist_json *root, const char *pat
         status = readers[i].read(root, m, err);
         if (!status)
             status = mist_model_check(m, err);
-        if (status && err)
+        if (status)
             mist_err_locate(err, path, 0);
         return status;
     }

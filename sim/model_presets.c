@@ -1,20 +1,21 @@
 /*
  * Models by name. Every row says where its numbers come from:
  *
- *   GPT3    Brown et al. 2020, "Language Models are Few-Shot Learners", table 2.1, with
- * the tokenizer and the 2,048 positions of section 2.1. The table's widths for XL and 13B
- *           contradict one another (24 heads of 128 are not 2048 wide; 5140 is not 40
- * times 128); those sizes are taken from MIST. MIST    the model list of the Mist
- * artifact (EuroSys'25): h, layers, heads; F = 4h for GPT and Falcon, given for Llama;
- * vocabulary 50304; no biases; untied head. It prices learned positions nowhere and
- * trains at 2,048 and 4,096 tokens: 4,096 here. LLAMA1  Touvron et al. 2023a, table 2,
- * with the widths of the released config.json files. LLAMA2  Touvron et al. 2023b, and
- * the released config.json. LLAMA3  Grattafiori et al. 2024, "The Llama 3 Herd of
- * Models", table 3. FALCON  Almazrouei et al. 2023, and the released config.json files.
+ *   GPT3    Brown et al. 2020, "Language Models are Few-Shot Learners", table 2.1, the
+ *           tokenizer and 2,048 positions of its section 2.1. The table contradicts
+ *           itself for XL and 13B (24 heads of 128 are not 2048 wide; 5140 is not 40
+ *           times 128): those sizes are taken from MIST.
+ *   MIST    the models of the Mist paper's artifact (EuroSys'25): h, layers, heads; F is
+ *           4h for GPT and Falcon, given for Llama; vocabulary 50304; no biases; untied
+ *           head. It trains at 2,048 and 4,096 tokens: 4,096 positions here.
+ *   LLAMA1  Touvron et al. 2023, "LLaMA", table 2; F from the released config.json.
+ *   LLAMA2  Touvron et al. 2023, "Llama 2"; the released config.json.
+ *   LLAMA3  Grattafiori et al. 2024, "The Llama 3 Herd of Models", table 3.
+ *   FALCON  Almazrouei et al. 2023, "The Falcon Series"; the released config.json.
  *   DEMO    ours: trains on bytes on a CPU in minutes (9.87 M parameters).
  *
  * All GPT-3 rows have an untied head, so that the first and the last stage of a pipeline
- * share no weight; published GPT-3 shares it.
+ * share no weight; published GPT-3 ties it. Published Falcon rows are tied.
  */
 #include "sim/model.h"
 
