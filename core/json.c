@@ -4,6 +4,7 @@
 #include "core/atomic_file.h"
 #include "core/json_locate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 
 /* ---- errors ---- */
 
+MIST_PRINTF(4, 0)
 static enum mist_status fail_va(const struct mist_json *value, enum mist_status status,
                                 struct mist_err *err, const char *format, va_list args)
 {
@@ -138,9 +140,10 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
     if (!doc->path)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     memcpy(doc->path, path, strlen(path) + 1);
+    errno = 0; /* Jansson may call a failed malloc "invalid token" */
     doc->root = json_loadb(doc->text, doc->n, flags, &error);
     if (!doc->root) {
-        if (json_error_code(&error) == json_error_out_of_memory || !error.text[0])
+        if (errno == ENOMEM || !error.text[0])
             return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
         return mist_err_at(err, MIST_ERR_INPUT, path, error.line, error.column, "%s",
                            error.text);

@@ -1,0 +1,209 @@
+/* core/atomic_file: whole or not there, whatever step fails. */
+#include "tests/unit/fault.h"
+
+/* clang-format off: cmocka needs this order */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* clang-format on */
+
+#include "core/atomic_file.h"
+#include "tests/unit/scratch.h"
+
+#include <sys/stat.h>
+
+static void expect_text(const char *path, const char *expected)
+{
+    char text[64];
+
+    scratch_read(path, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static enum mist_status write_file(const char *path, bool force, const char *text,
+                                   struct mist_err *err)
+{
+    struct mist_atomic_file file;
+    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
+
+    if (status)
+        return status;
+    fputs(text, file.stream);
+    return mist_atomic_file_commit(&file, err);
+}
+
+static void test_overwriting(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    assert_int_equal(write_file(path, false, "one", &err), MIST_OK);
+    assert_int_equal(write_file(path, false, "two", &err), MIST_ERR_USAGE);
+    assert_non_null(strstr(err.message, "--force"));
+    assert_string_equal(err.path, path);
+    expect_text(path, "one");
+    assert_int_equal(write_file(path, true, "two", &err), MIST_OK);
+    expect_text(path, "two");
+    assert_int_equal(scratch_count(&scratch), 1);
+    assert_int_equal(write_file(scratch.folder, true, "x", &err), MIST_ERR_IO);
+    assert_int_equal(write_file("/nowhere/at/all", false, "x", &err), MIST_ERR_IO);
+    assert_string_equal(err.path, "/nowhere/at/all");
+    scratch_fini(&scratch);
+}
+
+/* A target that appears while we write is not replaced either. */
+static void test_late_target_and_abort(void **state)
+{
+    struct scratch scratch;
+    struct mist_atomic_file file;
+    struct mist_err err;
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    assert_int_equal(mist_atomic_file_open(&file, path, false, &err), MIST_OK);
+    scratch_write(path, "theirs");
+    fputs("ours", file.stream);
+    assert_int_equal(mist_atomic_file_commit(&file, &err), MIST_ERR_USAGE);
+    expect_text(path, "theirs");
+    assert_int_equal(mist_atomic_file_open(&file, path, true, &err), MIST_OK);
+    assert_int_equal(scratch_count(&scratch), 2);
+    fputs("ours", file.stream);
+    mist_atomic_file_abort(&file);
+    mist_atomic_file_abort(&file); /* closed: nothing happens */
+    expect_text(path, "theirs");
+    assert_int_equal(scratch_count(&scratch), 1);
+    scratch_fini(&scratch);
+}
+
+static void test_full_disk(void **state)
+{
+    struct mist_err err;
+
+    (void)state;
+    assert_int_equal(write_file("/dev/full", false, "x", &err), MIST_ERR_IO);
+    assert_non_null(strstr(err.message, "No space"));
+    assert_int_equal(write_file("/dev/null", false, "x", &err), MIST_OK);
+}
+
+/* Every malloc, flush, fsync and rename fails once; the old file stays, and nothing
+ * beside it. */
+static void test_faults(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    for (int fault = FAULT_HAS_MALLOC ? FAULT_MALLOC : FAULT_FFLUSH; fault < N_FAULTS;
+         fault++) {
+        long n_live = -1;
+        for (long n = 1;; n++) {
+            scratch_write(path, "old");
+            if (n_live < 0)
+                n_live = fault_n_live();
+            fault_arm((enum fault)fault, n);
+            enum mist_status status = write_file(path, true, "new", &err);
+            bool has_fired = fault_disarm();
+            assert_int_equal(fault_n_live(), n_live);
+            assert_int_equal(scratch_count(&scratch), 1);
+            if (!has_fired) {
+                assert_int_equal(status, MIST_OK);
+                assert_true(n > 1);
+                break;
+            }
+            assert_true(n < 50);
+            if (status == MIST_OK) { /* stdio does without a buffer when it gets none */
+                assert_int_equal(fault, FAULT_MALLOC);
+                expect_text(path, "new");
+                continue;
+            }
+            assert_string_equal(err.path, path);
+            /* The directory is flushed behind the rename: there the new file is whole. */
+            bool is_late = strstr(err.message, "directory") != NULL;
+            expect_text(path, is_late ? "new" : "old");
+            bool is_memory = fault == FAULT_MALLOC && !is_late;
+            assert_int_equal(status, is_memory ? MIST_ERR_MEMORY : MIST_ERR_IO);
+        }
+    }
+    scratch_fini(&scratch);
+}
+
+static void test_reading(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+    char *text;
+    size_t n;
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    scratch_write(path, "12345");
+    assert_int_equal(mist_file_read_all(path, 5, &text, &n, &err), MIST_OK);
+    assert_int_equal(n, 5);
+    assert_string_equal(text, "12345");
+    free(text);
+    assert_int_equal(mist_file_read_all(path, 4, &text, &n, &err), MIST_ERR_INPUT);
+    assert_int_equal(mist_file_read_all("/nowhere", 4, &text, &n, &err), MIST_ERR_IO);
+    assert_int_equal(mist_file_read_all(scratch.folder, 4, &text, &n, &err), MIST_ERR_IO);
+    scratch_write(path, "");
+    assert_int_equal(mist_file_read_all(path, 4, &text, &n, &err), MIST_OK);
+    assert_int_equal(n, 0);
+    free(text);
+    for (long i = 1; FAULT_HAS_MALLOC; i++) {
+        long n_live = fault_n_live();
+        fault_arm(FAULT_MALLOC, i);
+        enum mist_status status = mist_file_read_all(path, 4, &text, &n, &err);
+        if (!fault_disarm()) {
+            assert_int_equal(status, MIST_OK);
+            free(text);
+            break;
+        }
+        /* again, success without a buffer of stdio is allowed */
+        if (!status)
+            free(text);
+        else
+            assert_int_equal(status, MIST_ERR_MEMORY);
+        assert_int_equal(fault_n_live(), n_live);
+    }
+    scratch_fini(&scratch);
+}
+
+static void test_directories(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+    char path[256];
+    struct stat info;
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(path, sizeof path, "%s/a/b/", scratch.folder);
+    assert_int_equal(mist_make_directory(path, &err), MIST_OK);
+    assert_int_equal(mist_make_directory(path, &err), MIST_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(S_ISDIR(info.st_mode));
+    assert_int_equal(rmdir(path), 0);
+    scratch_write(scratch_path(&scratch, "a/file"), "");
+    assert_int_equal(mist_make_directory(scratch.path, &err), MIST_ERR_IO);
+    assert_int_equal(remove(scratch.path), 0);
+    scratch_fini(&scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overwriting), cmocka_unit_test(test_late_target_and_abort),
+        cmocka_unit_test(test_full_disk),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reading),     cmocka_unit_test(test_directories),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

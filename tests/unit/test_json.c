@@ -1,0 +1,289 @@
+/* core/json: places of errors, types, ranges, both modes, writing, and running out of
+ * memory. */
+#include "tests/unit/fault.h"
+
+/* clang-format off: cmocka needs this order */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* clang-format on */
+
+#include "core/json.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+static enum mist_status load(struct mist_json_doc *doc, const char *text,
+                             enum mist_json_mode mode, struct mist_err *err)
+{
+    return mist_json_load_text(doc, "t.json", text, strlen(text), mode, err);
+}
+
+static void expect_place(const struct mist_err *err, long line, long column,
+                         const char *part)
+{
+    assert_string_equal(err->path, "t.json");
+    assert_non_null(strstr(err->message, part));
+    assert_int_equal(err->line, line);
+    assert_int_equal(err->column, column);
+}
+
+static void test_format_and_syntax(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "[1]",
+        "{}",
+        "{\"a\": 1, \"format\": 1}",
+        "{\"format\": 2}",
+        "{\"format\": 1.0}",
+        "{\"format\": \"1\"}",
+        "{\"format\": 1, \"a\": 1, \"a\": 2}",
+        "{\"format\": 1} x",
+        "{\"format\": 1, \"x\": nan}",
+        "{\"format\": 1, \"x\": 1e999}",
+        "{\"format\": 1, \"x\": 0x10}",
+        NULL,
+    };
+    struct mist_json_doc doc;
+    struct mist_err err;
+
+    (void)state;
+    for (int i = 0; bad[i]; i++)
+        assert_int_equal(load(&doc, bad[i], MIST_JSON_OWN, &err), MIST_ERR_INPUT);
+    assert_int_equal(load(&doc, "{\"format\": 1,\n  \"a\" 2}", MIST_JSON_OWN, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(err.line, 2);
+    assert_true(err.column > 1);
+    assert_int_equal(load(&doc, "{\"format\": 1}", MIST_JSON_OWN, &err), MIST_OK);
+    mist_json_fini(&doc);
+    assert_int_equal(mist_json_load(&doc, "/nowhere.json", MIST_JSON_OWN, &err),
+                     MIST_ERR_IO);
+}
+
+static void test_unknown_keys(void **state)
+{
+    static const char text[] =
+        "{\"format\": 1,\n"
+        " \"a \\\"]}\": [1, {\"z\": [[]], \"k\": \"\\\\\"}, -2e3],\n"
+        " \"stages\": [\n"
+        "  {\"layers\": 3},\n"
+        "  {\"layers\": 4, \"\\u006cayer\": 5}]}";
+    static const char *const root_keys[] = {"a \"]}", "stages", NULL};
+    static const char *const stage_keys[] = {"layers", NULL};
+    struct mist_json_doc doc;
+    struct mist_json list;
+    struct mist_err err;
+
+    (void)state;
+    assert_int_equal(load(&doc, text, MIST_JSON_OWN, &err), MIST_OK);
+    struct mist_json root = mist_json_root(&doc);
+    assert_int_equal(mist_json_check_keys(&root, root_keys, &err), MIST_OK);
+    assert_int_equal(mist_json_check_keys(&root, stage_keys, &err), MIST_ERR_INPUT);
+    expect_place(&err, 2, 2, "unknown key");
+    assert_int_equal(
+        mist_json_get_array(&root, "stages", MIST_JSON_REQUIRED, &list, &err), MIST_OK);
+    assert_int_equal(mist_json_size(&list), 2);
+    struct mist_json stage = mist_json_element(&list, 0);
+    assert_int_equal(mist_json_check_keys(&stage, stage_keys, &err), MIST_OK);
+    stage = mist_json_element(&list, 1);
+    assert_int_equal(mist_json_check_keys(&stage, stage_keys, &err), MIST_ERR_INPUT);
+    expect_place(&err, 5, 17, "\"layer\"");
+    mist_json_fail(&stage, MIST_ERR_RANGE, &err, "stage %d", 1);
+    expect_place(&err, 5, 3, "stage 1");
+    mist_json_fail_key(&stage, "layers", MIST_ERR_RANGE, &err, "x");
+    expect_place(&err, 5, 4, "x");
+    mist_json_fini(&doc);
+}
+
+static void test_values(void **state)
+{
+    static const char text[] =
+        "{\"format\": 1, \"i\": 7, \"d\": 0.5, \"b\": true, \"s\": \"é\",\n"
+        "\"é\": 1, \"n\": null, \"c\": \"cuda\"}";
+    static const char *const choices[] = {"cpu", "cuda", NULL};
+    struct mist_json_doc doc;
+    struct mist_json child;
+    struct mist_err err;
+    int64_t i = -1;
+    double d = -1;
+    bool b = false;
+    const char *s = NULL;
+    int c = -1;
+    enum mist_json_need need = MIST_JSON_REQUIRED;
+
+    (void)state;
+    assert_int_equal(load(&doc, text, MIST_JSON_OWN, &err), MIST_OK);
+    struct mist_json root = mist_json_root(&doc);
+    assert_int_equal(mist_json_get_int64(&root, "i", need, 7, 7, &i, &err), MIST_OK);
+    assert_true(i == 7);
+    assert_int_equal(mist_json_get_int64(&root, "i", need, 8, 9, &i, &err),
+                     MIST_ERR_INPUT);
+    expect_place(&err, 1, 15, "8 .. 9");
+    assert_int_equal(mist_json_get_int64(&root, "d", need, 0, 9, &i, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(mist_json_get_double(&root, "d", need, 0, 1, &d, &err), MIST_OK);
+    assert_true(d == 0.5);
+    assert_int_equal(mist_json_get_double(&root, "i", need, 0, INFINITY, &d, &err),
+                     MIST_OK);
+    assert_true(d == 7);
+    assert_int_equal(mist_json_get_double(&root, "i", need, 8, INFINITY, &d, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(mist_json_get_bool(&root, "b", need, &b, &err), MIST_OK);
+    assert_true(b);
+    assert_int_equal(mist_json_get_string(&root, "s", need, &s, &err), MIST_OK);
+    assert_string_equal(s, "é");
+    assert_int_equal(mist_json_get_choice(&root, "c", need, choices, &c, &err), MIST_OK);
+    assert_int_equal(c, 1);
+    assert_int_equal(mist_json_get_choice(&root, "s", need, choices, &c, &err),
+                     MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "cpu, cuda"));
+    assert_int_equal(mist_json_get_bool(&root, "n", need, &b, &err), MIST_ERR_INPUT);
+    expect_place(&err, 2, 9, "found null"); /* characters, not bytes */
+    assert_int_equal(mist_json_get_int64(&root, "x", need, 0, 9, &i, &err),
+                     MIST_ERR_INPUT);
+    expect_place(&err, 1, 1, "missing key \"x\"");
+    i = 42;
+    assert_int_equal(mist_json_get_int64(&root, "x", MIST_JSON_OPTIONAL, 0, 9, &i, &err),
+                     MIST_OK);
+    assert_true(i == 42);
+    assert_int_equal(mist_json_get_object(&root, "x", MIST_JSON_OPTIONAL, &child, &err),
+                     MIST_OK);
+    assert_null(child.value);
+    assert_int_equal(mist_json_get_object(&root, "i", need, &child, &err),
+                     MIST_ERR_INPUT);
+    mist_json_fini(&doc);
+}
+
+static void test_foreign(void **state)
+{
+    static const char *const keys[] = {"a", NULL};
+    struct mist_json_doc doc;
+    struct mist_err err;
+    int64_t i = 3;
+
+    (void)state;
+    assert_int_equal(
+        load(&doc, "{\"b\": 1, \"b\": 2, \"a\": null}", MIST_JSON_FOREIGN, &err),
+        MIST_OK);
+    struct mist_json root = mist_json_root(&doc);
+    assert_int_equal(mist_json_check_keys(&root, keys, &err), MIST_OK);
+    assert_false(mist_json_has(&root, "a"));
+    assert_int_equal(mist_json_get_int64(&root, "a", MIST_JSON_OPTIONAL, 0, 9, &i, &err),
+                     MIST_OK);
+    assert_true(i == 3);
+    assert_int_equal(mist_json_get_int64(&root, "a", MIST_JSON_REQUIRED, 0, 9, &i, &err),
+                     MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "missing key \"a\""));
+    mist_json_fini(&doc);
+}
+
+static json_t *make_document(void)
+{
+    return json_pack("{s:i, s:f, s:[i, f], s:[{s:s}], s:{}, s:[], s:b, s:n, s:f}",
+                     "format", 1, "z", 0.1, "list", 1, 2.0, "objects", "name",
+                     "a\"\n\t\\é", "empty", "none", "yes", 1, "null", "tiny", 1e-310);
+}
+
+static const char written[] = "{\n"
+                              "  \"format\": 1,\n"
+                              "  \"z\": 0.1,\n"
+                              "  \"list\": [1, 2.0],\n"
+                              "  \"objects\": [\n"
+                              "    {\n"
+                              "      \"name\": \"a\\\"\\n\\t\\\\é\"\n"
+                              "    }\n"
+                              "  ],\n"
+                              "  \"empty\": {},\n"
+                              "  \"none\": [],\n"
+                              "  \"yes\": true,\n"
+                              "  \"null\": null,\n"
+                              "  \"tiny\": 9.99999999999997e-311\n"
+                              "}\n";
+
+static void test_writing(void **state)
+{
+    struct scratch scratch;
+    struct mist_json_doc doc;
+    struct mist_err err;
+    char text[1024];
+    json_t *document = make_document();
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.json");
+    assert_int_equal(mist_json_write_file(document, path, false, &err), MIST_OK);
+    scratch_read(path, text, sizeof text);
+    assert_string_equal(text, written);
+    assert_int_equal(mist_json_load(&doc, path, MIST_JSON_OWN, &err), MIST_OK);
+    assert_true(json_equal(doc.root, document)); /* by Jansson's own parser */
+    mist_json_fini(&doc);
+    assert_int_equal(mist_json_write_file(document, path, false, &err), MIST_ERR_USAGE);
+    assert_int_equal(mist_json_write_file(document, "/dev/full", false, &err),
+                     MIST_ERR_IO);
+    json_decref(document);
+    scratch_fini(&scratch);
+}
+
+static void test_faults(void **state)
+{
+    struct scratch scratch;
+    struct mist_json_doc doc;
+    struct mist_err err;
+    json_t *document = make_document();
+
+    (void)state;
+    if (!FAULT_HAS_MALLOC) {
+        json_decref(document);
+        skip();
+    }
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.json");
+    long n_live = fault_n_live();
+    for (long n = 1; n < 1000; n++) {
+        fault_arm(FAULT_MALLOC, n);
+        enum mist_status status = load(&doc, written, MIST_JSON_OWN, &err);
+        if (!fault_disarm()) {
+            assert_int_equal(status, MIST_OK);
+            mist_json_fini(&doc);
+            assert_true(n > 10);
+            break;
+        }
+        assert_int_equal(status, MIST_ERR_MEMORY);
+        assert_int_equal(fault_n_live(), n_live);
+    }
+    assert_int_equal(fault_n_live(), n_live);
+    for (long n = 1; n < 1000; n++) {
+        fault_arm(FAULT_MALLOC, n);
+        enum mist_status status = mist_json_write_file(document, path, true, &err);
+        bool has_fired = fault_disarm();
+        assert_int_equal(fault_n_live(), n_live);
+        assert_int_equal(scratch_count(&scratch),
+                         status == MIST_OK || strstr(err.message, "directory"));
+        if (status == MIST_OK || strstr(err.message, "directory"))
+            assert_int_equal(remove(path), 0);
+        if (!has_fired) {
+            assert_int_equal(status, MIST_OK);
+            assert_true(n > 10);
+            break;
+        }
+    }
+    json_decref(document);
+    scratch_fini(&scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_format_and_syntax),
+        cmocka_unit_test(test_unknown_keys),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_faults),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,97 @@
+/* core/memory: sizes, growing arrays and arenas, also when memory runs out. */
+#include "tests/unit/fault.h"
+
+/* clang-format off: cmocka needs this order */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* clang-format on */
+
+#include "core/memory.h"
+
+#include <string.h>
+
+static void test_sizes(void **state)
+{
+    int64_t out = -1;
+
+    (void)state;
+    assert_true(mist_size_add(INT64_MAX - 1, 1, &out));
+    assert_true(out == INT64_MAX);
+    assert_false(mist_size_add(INT64_MAX, 1, &out));
+    assert_false(mist_size_add(-1, 1, &out));
+    assert_true(mist_size_mul(INT64_C(1) << 31, INT64_C(1) << 31, &out));
+    assert_true(out == INT64_C(1) << 62);
+    assert_false(mist_size_mul(INT64_C(1) << 32, INT64_C(1) << 31, &out));
+    assert_true(mist_size_mul(0, INT64_MAX, &out));
+    assert_true(out == 0);
+    assert_int_equal(mist_align_up(513, 512), 1024);
+    assert_int_equal(mist_align_up(512, 512), 512);
+}
+
+static void test_growing(void **state)
+{
+    int *array = NULL;
+    size_t capacity = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 1000; i++) {
+        array = mist_grow(array, &capacity, i + 1, sizeof *array);
+        assert_true(capacity > i);
+        array[i] = (int)i;
+    }
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(array[i], i);
+    assert_null(mist_grow(array, &capacity, SIZE_MAX / 2, sizeof *array));
+    assert_int_equal(array[999], 999);
+    free(array);
+}
+
+static void test_arena(void **state)
+{
+    struct mist_arena arena;
+
+    (void)state;
+    mist_arena_init(&arena);
+    for (size_t n = 0; n < 3000; n += 7) {
+        unsigned char *chunk = mist_arena_alloc(&arena, n);
+        assert_int_equal((uintptr_t)chunk % 64, 0);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(chunk[i], 0);
+        memset(chunk, 0xff, n);
+    }
+    assert_string_equal(mist_arena_strdup(&arena, "text"), "text");
+    assert_null(mist_arena_alloc(&arena, SIZE_MAX - 3));
+    mist_arena_fini(&arena);
+}
+
+static void test_out_of_memory(void **state)
+{
+    struct mist_arena arena;
+    long n_live = fault_n_live();
+
+    (void)state;
+    if (!FAULT_HAS_MALLOC)
+        skip();
+    mist_arena_init(&arena);
+    fault_arm(FAULT_MALLOC, 1);
+    assert_null(mist_arena_alloc(&arena, 10));
+    assert_true(fault_disarm());
+    assert_non_null(mist_arena_alloc(&arena, 10));
+    mist_arena_fini(&arena);
+    assert_int_equal(fault_n_live(), n_live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_out_of_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
