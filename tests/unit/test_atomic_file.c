@@ -1,12 +1,12 @@
 /* core/atomic_file: whole or not there, whatever step fails. */
 #include "tests/unit/fault.h"
 
-/* clang-format off: cmocka needs this order */
-#include <cmocka.h>
-#include <setjmp.h>
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
+#include <cmocka.h>
 /* clang-format on */
 
 #include "core/atomic_file.h"

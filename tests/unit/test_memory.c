@@ -1,12 +1,12 @@
 /* core/memory: sizes, growing arrays and arenas, also when memory runs out. */
 #include "tests/unit/fault.h"
 
-/* clang-format off: cmocka needs this order */
-#include <cmocka.h>
-#include <setjmp.h>
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
+#include <cmocka.h>
 /* clang-format on */
 
 #include "core/memory.h"

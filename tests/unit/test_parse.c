@@ -1,10 +1,10 @@
 /* core/parse: what is accepted, what is refused, and how numbers look. */
-/* clang-format off: cmocka needs this order */
-#include <cmocka.h>
-#include <setjmp.h>
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
+#include <cmocka.h>
 /* clang-format on */
 
 #include "core/parse.h"

@@ -1,10 +1,10 @@
 /* core/status: messages, places and exit codes. */
-/* clang-format off: cmocka needs this order */
-#include <cmocka.h>
-#include <setjmp.h>
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
+#include <cmocka.h>
 /* clang-format on */
 
 #include "core/status.h"
