@@ -132,11 +132,12 @@ int32_t mist_model_n_block_norms(const struct mist_model *model);
 
 /*
  * Parameters by module, in elements, unsharded; the model must have passed
- * mist_model_check(). A block is attention  h (q + 2 kv) + q h         q = heads *
- * head_dim, kv = kv_heads * head_dim ffn        2 h f (GPT, Falcon), 3 h f (Llama) biases
- * q + 2 kv + h + f + h       when has_bias norms      h each (RMSNorm), 2 h each
- * (LayerNorm) the embedding V h + positions * h, the head its norm and, unless tied, V h
- * more.
+ * mist_model_check(). With q = heads * head_dim and kv = kv_heads * head_dim a block has
+ *   attention  h (q + 2 kv) + q h
+ *   ffn        2 h f (GPT, Falcon) or 3 h f (Llama)
+ *   biases     q + 2 kv + h + f + h, when has_bias
+ *   norms      h each (RMSNorm) or 2 h each (LayerNorm)
+ * the embedding (V + positions) h, the head its norm and, unless tied, V h.
  */
 int64_t mist_model_n_embedding_parameters(const struct mist_model *model);
 int64_t mist_model_n_block_parameters(const struct mist_model *model);

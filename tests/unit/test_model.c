@@ -1,0 +1,332 @@
+/*
+ * Models: published parameter totals, a naive count tensor by tensor, presets,
+ * config.json.
+ */
+/* cmocka needs this order */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "sim/model.h"
+#include "tests/unit/scratch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CONFIGS "tests/data/configs/"
+
+static struct mist_model load(const char *spec)
+{
+    struct mist_model model;
+    struct mist_err err = {0};
+    enum mist_status status = mist_model_load(spec, &model, &err);
+
+    if (status)
+        print_message("%s: %s\n", spec, err.message);
+    assert_int_equal(status, MIST_OK);
+    return model;
+}
+
+/* The count again, one weight of a state dict after the other. */
+static int64_t count_naively(const struct mist_model *m)
+{
+    bool is_llama = m->family == MIST_FAMILY_LLAMA;
+    int64_t h = m->hidden, d = m->head_dim, n = (int64_t)m->vocab * h;
+    int64_t norm = is_llama ? h : 2 * h;
+    bool is_one_norm = m->family == MIST_FAMILY_FALCON &&
+                       (m->n_kv_heads == 1 || m->n_kv_heads == m->n_heads);
+
+    n += (int64_t)m->max_seq * h;
+    for (int32_t i = 0; i < m->n_layers; i++) {
+        for (int32_t j = 0; j < m->n_heads; j++)
+            n += 2 * d * h + (m->has_bias ? d : 0); /* query and output */
+        for (int32_t j = 0; j < m->n_kv_heads; j++)
+            n += 2 * (d * h + (m->has_bias ? d : 0));
+        n += m->has_bias ? h : 0; /* of the output projection */
+        for (int k = 0; k < (is_llama ? 3 : 2); k++)
+            n += h * m->ffn;
+        n += m->has_bias ? m->ffn + h : 0;
+        n += is_one_norm ? norm : 2 * norm;
+    }
+    return n + norm + (m->ties_embeddings ? 0 : (int64_t)m->vocab * h);
+}
+
+static void test_published_totals(void **state)
+{
+    static const struct {
+        const char *spec;
+        int64_t n;
+    } totals[] = {
+        {CONFIGS "gpt2.json", 124439808},
+        {CONFIGS "llama-7b/config.json", 6738415616},
+        {CONFIGS "llama3-8b.json", 8030261248},
+        {CONFIGS "falcon-7b.json", 6921720704},
+        {CONFIGS "falcon-40b.json", 41303293952},
+        {"llama-7b", 6738415616},
+        {"llama-13b", 13015864320},
+        {"llama-33b", 32528943616},
+        {"llama-65b", 65285660672},
+        {"llama2-70b", 68976648192},
+        {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},
+        {"llama3-405b", 405853388800},
+        {"llama-405b", 405853388800},
+        {"falcon-7b", 6921720704},
+        {"falcon-40b", 41303293952},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+        struct mist_model model = load(totals[i].spec);
+        assert_int_equal(mist_model_n_parameters(&model), totals[i].n);
+    }
+}
+
+static void test_presets(void **state)
+{
+    struct mist_model model, again;
+
+    (void)state;
+    assert_true(mist_model_n_presets() >= 30);
+    for (int32_t i = 0; i < mist_model_n_presets(); i++) {
+        const char *name = mist_model_preset_name(i);
+        double nominal = 0;
+        model = load(name);
+        assert_int_equal(mist_model_check(&model, NULL), MIST_OK);
+        assert_string_equal(model.name, name);
+        assert_int_equal(mist_model_n_parameters(&model), count_naively(&model));
+        for (int32_t j = 0; j < i; j++)
+            assert_string_not_equal(name, mist_model_preset_name(j));
+        /* The size in the name is the size, give or take the embeddings. */
+        if (sscanf(strchr(name, '-') + 1, "%lf", &nominal) == 1) {
+            const char *last = name + strlen(name) - 1;
+            double unit = *last == 'm' ? 1e6 : 1e9;
+            double n = (double)mist_model_n_parameters(&model);
+            assert_true(n > 0.9 * nominal * unit && n < 1.32 * nominal * unit);
+        }
+    }
+    model = load("gpt3-demo");
+    assert_in_range(mist_model_n_parameters(&model), 9500000, 10500000);
+    assert_true(model.has_bias && !model.ties_embeddings);
+    model = load("gpt3-7b");
+    again = load("gpt3-6.7b");
+    assert_memory_equal(&model, &again, sizeof model);
+}
+
+static void test_unknown_preset(void **state)
+{
+    struct mist_model model = {.n_layers = 7};
+    struct mist_err err;
+
+    (void)state;
+    assert_int_equal(mist_model_load("gpt5", &model, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "gpt5"));
+    assert_non_null(strstr(err.message, "gpt3-demo"));
+    assert_non_null(strstr(err.message, "falcon-40b")); /* the last one still fits */
+    assert_int_equal(model.n_layers, 7);
+    assert_int_equal(mist_model_load("gpt5", &model, NULL), MIST_ERR_INPUT);
+}
+
+static void test_configs_equal_presets(void **state)
+{
+    static const char *const names[] = {"llama3-8b", "falcon-7b", "falcon-40b"};
+    struct mist_model config, preset;
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, CONFIGS "%s.json", names[i]);
+        config = load(path);
+        preset = load(names[i]);
+        assert_memory_equal(&config, &preset, sizeof config);
+    }
+    config = load(CONFIGS "llama-7b/config.json"); /* named after its folder */
+    preset = load("llama-7b");
+    assert_memory_equal(&config, &preset, sizeof config);
+    config = load(CONFIGS "gpt2.json");
+    assert_int_equal(config.family, MIST_FAMILY_GPT);
+    assert_int_equal(config.ffn, 3072);
+    assert_int_equal(config.max_seq, 1024);
+    assert_true(config.has_bias && config.ties_embeddings);
+}
+
+#define GPT2 "{\"model_type\":\"gpt2\",\n\"n_embd\":64,\n\"n_layer\":2,\n\"vocab_size\":9"
+#define LLAMA                                                                            \
+    "{\"model_type\":\"llama\",\n\"hidden_size\":64,\n\"intermediate_size\":96,\n"       \
+    "\"num_hidden_layers\":2,\n\"vocab_size\":9"
+#define FALCON                                                                           \
+    "{\"model_type\":\"falcon\",\n\"hidden_size\":64,\n\"num_hidden_layers\":2,\n"       \
+    "\"vocab_size\":9"
+
+/* Loads text as the file tiny.json. */
+static enum mist_status load_text(const char *text, struct mist_model *model,
+                                  struct mist_err *err)
+{
+    struct scratch scratch;
+    enum mist_status status;
+
+    scratch_init(&scratch);
+    scratch_write(scratch_path(&scratch, "tiny.json"), text);
+    status = mist_model_load(scratch.path, model, err);
+    scratch_fini(&scratch);
+    return status;
+}
+
+static void test_config_defaults(void **state)
+{
+    struct mist_model m;
+
+    (void)state;
+    assert_int_equal(load_text(GPT2 ",\"n_head\":4,\"n_ctx\":32,\"n_inner\":100,"
+                                    "\"tie_word_embeddings\":false}",
+                               &m, NULL),
+                     MIST_OK);
+    assert_int_equal(m.ffn, 100);
+    assert_int_equal(m.max_seq, 32);
+    assert_false(m.ties_embeddings);
+    assert_true(m.norm_epsilon == 1e-5);
+    assert_string_equal(m.name, "tiny");
+    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+    assert_int_equal(load_text(LLAMA
+                               ",\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                               "\"tie_word_embeddings\":true,\"head_dim\":16}",
+                               &m, NULL),
+                     MIST_OK);
+    assert_int_equal(m.n_kv_heads, 2);
+    assert_true(m.ties_embeddings && m.rope_theta == 1e4 && m.norm_epsilon == 1e-6);
+    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+    assert_int_equal(load_text(FALCON ",\"num_attention_heads\":4,\"bias\":true,"
+                                      "\"multi_query\":false}",
+                               &m, NULL),
+                     MIST_OK);
+    assert_int_equal(m.n_kv_heads, 4);
+    assert_true(m.has_bias);
+    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+}
+
+static void test_bad_configs(void **state)
+{
+    static const struct {
+        const char *text;
+        long line;
+        const char *message;
+    } cases[] = {
+        {"{", 1, "expected"},
+        {"[]", 1, "an object"},
+        {"{\"n_embd\": 5}", 1, "model_type"},
+        {"{\n\"model_type\": \"bert\"}", 2, "gpt2, llama or falcon"},
+        {GPT2 ",\n\"n_head\":4}", 1, "n_positions"},
+        {GPT2 ",\n\"n_ctx\":8}", 1, "n_head"},
+        {GPT2 ",\n\"n_ctx\":8,\"n_head\":5}", 5, "does not divide"},
+        {GPT2 ",\n\"n_ctx\":8,\n\"n_head\":4.5}", 6, "whole number"},
+        {GPT2 ",\"n_ctx\":8,\n\"n_head\":0}", 5, "n_head"},
+        {GPT2 ",\"n_ctx\":8,\"n_head\":4,\n\"activation_function\":\"relu\"}", 5, "relu"},
+        {GPT2 ",\"n_ctx\":8,\"n_head\":4,\"layer_norm_epsilon\":1}", 0, "norm_epsilon"},
+        {LLAMA "}", 1, "num_attention_heads"},
+        {LLAMA ",\"num_attention_heads\":4,\n\"num_key_value_heads\":8}", 6, "8"},
+        {LLAMA ",\"num_attention_heads\":4,\"num_key_value_heads\":3}", 0,
+         "n_kv_heads 3"},
+        {LLAMA ",\"num_attention_heads\":4,\"head_dim\":32}", 0, "hidden 64"},
+        {LLAMA ",\"num_attention_heads\":4,\n\"attention_bias\":true}", 6, "bias"},
+        {LLAMA ",\"num_attention_heads\":4,\n\"hidden_act\":\"gelu\"}", 6, "silu"},
+        {LLAMA ",\"num_attention_heads\":64}", 0, "head_dim is 1"},
+        {FALCON ",\"num_attention_heads\":4,\n\"parallel_attn\":false}", 5,
+         "side by side"},
+        {FALCON ",\"num_attention_heads\":4,\n\"new_decoder_architecture\":true}", 5,
+         "2 norms"},
+    };
+    struct mist_model model = {.n_layers = 7};
+    struct mist_err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load_text(cases[i].text, &model, &err), MIST_ERR_INPUT);
+        if (err.line != cases[i].line || !strstr(err.message, cases[i].message))
+            fail_msg("case %zu: line %ld: %s", i, err.line, err.message);
+        assert_non_null(strstr(err.path, "tiny.json"));
+        assert_int_equal(model.n_layers, 7);
+    }
+    assert_int_equal(mist_model_load(CONFIGS "falcon-rw-1b.json", &model, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(err.line, 2);
+    assert_non_null(strstr(err.message, "ALiBi"));
+    assert_int_equal(mist_model_load("no/such/config.json", &model, &err), MIST_ERR_IO);
+}
+
+static void test_check(void **state)
+{
+    struct mist_model good = load("gpt3-demo"), llama = load("llama3-8b"), m;
+    struct mist_err err;
+
+    (void)state;
+#define REFUSED(base, change, word)                                                      \
+    do {                                                                                 \
+        m = base;                                                                        \
+        m.change;                                                                        \
+        assert_int_equal(mist_model_check(&m, &err), MIST_ERR_INPUT);                    \
+        if (!strstr(err.message, word))                                                  \
+            fail_msg("%s: %s", #change, err.message);                                    \
+    } while (0)
+    REFUSED(good, n_layers = 0, "n_layers is 0");
+    REFUSED(good, n_layers = MIST_MODEL_MAX_LAYERS + 1, "8193");
+    REFUSED(good, hidden = 257, "expected hidden 257");
+    REFUSED(good, ffn = -1, "ffn");
+    REFUSED(good, vocab = 0, "vocab");
+    REFUSED(good, max_seq = 0, "max_seq is 0");
+    REFUSED(good, n_kv_heads = 2, "n_kv_heads is 2");
+    REFUSED(good, rope_theta = 1, "rope_theta is 1");
+    REFUSED(good, norm_epsilon = 0, "norm_epsilon is 0");
+    REFUSED(good, norm_epsilon = 0.0 / 0.0, "norm_epsilon");
+    REFUSED(good, name[0] = 0, "name");
+    REFUSED(llama, max_seq = 8, "max_seq is 8");
+    REFUSED(llama, n_kv_heads = 5, "n_kv_heads 5");
+    REFUSED(llama, n_kv_heads = 64, "n_kv_heads is 64");
+    REFUSED(llama, rope_theta = 0, "rope_theta is 0");
+    REFUSED(llama, has_bias = true, "has_bias");
+#undef REFUSED
+}
+
+static void test_dtypes(void **state)
+{
+    enum mist_dtype dtype;
+    enum mist_family family;
+
+    (void)state;
+    for (int i = 0; i < MIST_N_DTYPES; i++) {
+        assert_true(mist_dtype_parse(mist_dtype_name((enum mist_dtype)i), &dtype));
+        assert_int_equal(dtype, i);
+        assert_int_equal(mist_dtype_weight_bytes(dtype) +
+                             mist_dtype_gradient_bytes(dtype) +
+                             mist_dtype_state_bytes(dtype),
+                         16);
+    }
+    assert_int_equal(mist_dtype_weight_bytes(MIST_DTYPE_BF16), 2);
+    assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_BF16), 12);
+    assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_FP32), 8);
+    assert_false(mist_dtype_parse("fp16", &dtype));
+    for (int i = 0; i < MIST_N_FAMILIES; i++) {
+        assert_true(mist_family_parse(mist_family_name((enum mist_family)i), &family));
+        assert_int_equal(family, i);
+    }
+    assert_false(mist_family_parse("bert", &family));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_totals),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_unknown_preset),
+        cmocka_unit_test(test_configs_equal_presets),
+        cmocka_unit_test(test_config_defaults),
+        cmocka_unit_test(test_bad_configs),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_dtypes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
