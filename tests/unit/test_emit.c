@@ -1,0 +1,179 @@
+/* core/emit: one document in three spellings, full disks, and running out of memory. */
+#include "tests/unit/fault.h"
+
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/emit.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+/* Everything that the emitter can hold. */
+static enum mist_status emit_all(enum mist_emit_kind kind, FILE *stream,
+                                 struct mist_err *err)
+{
+    static const char *const names[] = {"a,b", "é"};
+    struct mist_emit *emit;
+    enum mist_status status = mist_emit_begin(&emit, kind, stream, err);
+
+    if (status)
+        return status;
+    mist_emit_double(emit, "iteration_time_s", "iteration", 0.0032, MIST_HUMAN_TIME_S);
+    mist_emit_text(emit, "plan", NULL, NULL);
+    mist_emit_object_begin(emit, "device", "Device");
+    mist_emit_int64(emit, "memory_bytes", "memory", 85899345920, MIST_HUMAN_BYTES);
+    mist_emit_bool(emit, "fits", NULL, true);
+    mist_emit_object_end(emit);
+    mist_emit_list_begin(emit, "stages", "Stages");
+    for (int i = 0; i < 2; i++) {
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "name", NULL, names[i]);
+        mist_emit_int64(emit, "layers", NULL, 9 + i, MIST_HUMAN_NUMBER);
+        mist_emit_object_begin(emit, "ratio", NULL);
+        mist_emit_double(emit, "load_frac", "load", i ? (double)NAN : 0.1,
+                         MIST_HUMAN_FRAC);
+        mist_emit_object_end(emit);
+        mist_emit_list_begin(emit, "ranks", "ranks");
+        for (int k = 0; k <= i; k++)
+            mist_emit_int64(emit, NULL, NULL, k, MIST_HUMAN_NUMBER);
+        mist_emit_list_end(emit);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+    return mist_emit_end(&emit, err);
+}
+
+static const char expected_table[] = "iteration  3.20 ms\n"
+                                     "plan       -\n"
+                                     "\n"
+                                     "Device\n"
+                                     "memory  80.0 GiB\n"
+                                     "fits    yes\n"
+                                     "\n"
+                                     "Stages\n"
+                                     "name  layers    load  ranks\n"
+                                     "a,b        9  10.0 %  0\n"
+                                     "é         10       -  0 1\n";
+static const char expected_csv[] = "name,layers,ratio.load_frac,ranks\n"
+                                   "\"a,b\",9,0.1,0\n"
+                                   "é,10,,0;1\n";
+static const char expected_json[] = "{\n"
+                                    "  \"iteration_time_s\": 0.0032,\n"
+                                    "  \"plan\": null,\n"
+                                    "  \"device\": {\n"
+                                    "    \"memory_bytes\": 85899345920,\n"
+                                    "    \"fits\": true\n"
+                                    "  },\n"
+                                    "  \"stages\": [\n"
+                                    "    {\n"
+                                    "      \"name\": \"a,b\",\n"
+                                    "      \"layers\": 9,\n"
+                                    "      \"ratio\": {\n"
+                                    "        \"load_frac\": 0.1\n"
+                                    "      },\n"
+                                    "      \"ranks\": [0]\n"
+                                    "    },\n"
+                                    "    {\n"
+                                    "      \"name\": \"é\",\n"
+                                    "      \"layers\": 10,\n"
+                                    "      \"ratio\": {\n"
+                                    "        \"load_frac\": null\n"
+                                    "      },\n"
+                                    "      \"ranks\": [0, 1]\n"
+                                    "    }\n"
+                                    "  ]\n"
+                                    "}\n";
+
+static void expect(enum mist_emit_kind kind, const char *expected)
+{
+    char text[2048] = "";
+    struct mist_err err;
+    FILE *stream = fmemopen(text, sizeof text, "w");
+
+    assert_int_equal(emit_all(kind, stream, &err), MIST_OK);
+    fclose(stream);
+    assert_string_equal(text, expected);
+}
+
+static void test_all_kinds(void **state)
+{
+    (void)state;
+    expect(MIST_EMIT_TABLE, expected_table);
+    expect(MIST_EMIT_CSV, expected_csv);
+    expect(MIST_EMIT_JSON, expected_json);
+}
+
+/* Without a list, CSV is the values in one row. */
+static void test_csv_of_values(void **state)
+{
+    char text[256] = "";
+    struct mist_emit *emit;
+    FILE *stream = fmemopen(text, sizeof text, "w");
+
+    (void)state;
+    assert_int_equal(mist_emit_begin(&emit, MIST_EMIT_CSV, stream, NULL), MIST_OK);
+    mist_emit_double(emit, "time_s", NULL, 0.333333333333333, MIST_HUMAN_TIME_S);
+    mist_emit_object_begin(emit, "device", NULL);
+    mist_emit_bool(emit, "fits", NULL, false);
+    mist_emit_object_end(emit);
+    assert_int_equal(mist_emit_end(&emit, NULL), MIST_OK);
+    assert_null(emit);
+    fclose(stream);
+    assert_string_equal(text, "time_s,device.fits\n0.333333333333333,false\n");
+}
+
+static void test_full_disk(void **state)
+{
+    struct mist_err err;
+
+    (void)state;
+    for (int kind = MIST_EMIT_TABLE; kind <= MIST_EMIT_JSON; kind++) {
+        FILE *stream = fopen("/dev/full", "w");
+        assert_non_null(stream);
+        assert_int_equal(emit_all((enum mist_emit_kind)kind, stream, &err), MIST_ERR_IO);
+        fclose(stream);
+    }
+}
+
+static void test_faults(void **state)
+{
+    struct mist_err err;
+    FILE *stream = fopen("/dev/null", "w");
+
+    (void)state;
+    assert_non_null(stream);
+    setvbuf(stream, NULL, _IONBF, 0);
+    for (int kind = MIST_EMIT_TABLE; FAULT_HAS_MALLOC && kind <= MIST_EMIT_JSON; kind++) {
+        long n_live = fault_n_live();
+        for (long n = 1; n < 1000; n++) {
+            fault_arm(FAULT_MALLOC, n);
+            enum mist_status status = emit_all((enum mist_emit_kind)kind, stream, &err);
+            bool has_fired = fault_disarm();
+            assert_int_equal(fault_n_live(), n_live);
+            assert_int_equal(status, has_fired ? MIST_ERR_MEMORY : MIST_OK);
+            if (!has_fired) {
+                assert_true(n > 2);
+                break;
+            }
+        }
+    }
+    fclose(stream);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_kinds),
+        cmocka_unit_test(test_csv_of_values),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_faults),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

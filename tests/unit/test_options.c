@@ -1,0 +1,276 @@
+/* core/options: every spelling, every refusal, and the printed texts. */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/options.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+struct tool_options {
+    struct mist_common_options common;
+    const char *model;
+    int64_t memory_bytes;
+    double alpha;
+    double timeout_s;
+    int backend;
+    struct mist_option_list space;
+};
+
+static const char *const backends[] = {"cpu", "cuda", NULL};
+
+static const struct mist_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = MIST_OPTION_STRING,
+     .group = "Model",
+     .value_name = "NAME",
+     .help = "preset or config.json",
+     .is_required = true,
+     .offset = offsetof(struct tool_options, model)},
+    {.name = "memory",
+     .kind = MIST_OPTION_BYTES,
+     .group = "Model",
+     .value_name = "SIZE",
+     .help = "device memory",
+     .default_text = "80GiB",
+     .min = 1,
+     .max = (double)INFINITY,
+     .offset = offsetof(struct tool_options, memory_bytes)},
+    MIST_OPTION_ROW_QUIET(struct tool_options),
+    {.name = "alpha",
+     .kind = MIST_OPTION_DOUBLE,
+     .group = "Search",
+     .value_name = "X",
+     .help = "weight",
+     .default_text = "0.5",
+     .min = 0,
+     .max = 1,
+     .offset = offsetof(struct tool_options, alpha)},
+    {.name = "timeout",
+     .kind = MIST_OPTION_TIME_S,
+     .group = "Search",
+     .value_name = "TIME",
+     .help = "stop after",
+     .offset = offsetof(struct tool_options, timeout_s)},
+    {.name = "backend",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Search",
+     .value_name = "B",
+     .help = "device",
+     .default_text = "cuda",
+     .choices = backends,
+     .offset = offsetof(struct tool_options, backend)},
+    {.name = "space",
+     .kind = MIST_OPTION_LIST,
+     .group = "Search",
+     .value_name = "KNOBS",
+     .help = "what is searched",
+     .default_text = "3d,zero",
+     .offset = offsetof(struct tool_options, space)},
+    MIST_OPTION_ROW_VERBOSE(struct tool_options),
+    MIST_OPTION_ROW_JOBS(struct tool_options),
+    MIST_OPTION_ROW_JSON(struct tool_options),
+    MIST_OPTION_ROW_CSV(struct tool_options),
+    MIST_OPTION_ROW_DRY_RUN(struct tool_options),
+    MIST_OPTION_ROW_FORCE(struct tool_options),
+    MIST_OPTION_ROW_SEED(struct tool_options),
+    MIST_OPTION_ROW_PROGRESS(struct tool_options),
+    MIST_OPTION_ROW_NO_COLOR(struct tool_options),
+    MIST_OPTION_ROW_OUTPUT(struct tool_options, "where the plan goes", NULL),
+};
+
+static const char *const examples[] = {"mist-test -m llama-7b a.json", NULL};
+
+static const struct mist_tool tool = {
+    .name = "mist-test",
+    .purpose = "tests the options",
+    .examples = examples,
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .positional_name = "PLAN",
+    .positional_help = "a plan",
+    .positional_max = 2,
+    .exit_text = "  4  no plan fits\n",
+};
+
+struct call {
+    struct tool_options out;
+    struct mist_positionals positionals;
+    struct mist_err err;
+    bool is_done;
+    char *argv[40];
+    char words[256];
+    char text[8192]; /* what was printed */
+};
+
+/* Parses a line of words that are split at blanks. */
+static enum mist_status parse(struct call *call, const char *line)
+{
+    int argc = 1;
+    FILE *stream;
+
+    memset(call, 0x55, sizeof *call);
+    memset(call->text, 0, sizeof call->text);
+    stream = fmemopen(call->text, sizeof call->text, "w");
+    snprintf(call->words, sizeof call->words, "%s", line);
+    call->argv[0] = call->words; /* unused */
+    for (char *word = strtok(call->words, " "); word; word = strtok(NULL, " "))
+        call->argv[argc++] = word;
+    enum mist_status status =
+        mist_options_parse(&tool, argc, call->argv, &call->out, &call->positionals,
+                           stream, &call->is_done, &call->err);
+    fclose(stream);
+    return status;
+}
+
+static void test_defaults(void **state)
+{
+    struct call call;
+
+    (void)state;
+    assert_int_equal(parse(&call, "--model=x"), MIST_OK);
+    assert_false(call.is_done);
+    assert_string_equal(call.out.model, "x");
+    assert_true(call.out.memory_bytes == INT64_C(80) << 30);
+    assert_true(call.out.alpha == 0.5);
+    assert_true(call.out.timeout_s == 0);
+    assert_int_equal(call.out.backend, 1);
+    assert_int_equal(call.out.space.n, 2);
+    assert_string_equal(call.out.space.items[1], "zero");
+    assert_false(call.out.common.is_quiet);
+    assert_false(call.out.common.no_color);
+    assert_null(call.out.common.output);
+    assert_int_equal(call.out.common.n_jobs, 0);
+    assert_int_equal(call.out.common.seed, 1);
+    assert_int_equal(call.out.common.progress, 0);
+    assert_int_equal(call.positionals.n, 0);
+}
+
+static void test_spellings(void **state)
+{
+    struct call call;
+
+    (void)state;
+    assert_int_equal(
+        parse(&call, "a -qvj4 -m x --alpha 1 - --memory=1GiB --space a,b --no-quiet "
+                     "--space=c --no-color --timeout 3ms -o f"),
+        MIST_OK);
+    assert_int_equal(call.positionals.n, 2);
+    assert_string_equal(call.positionals.items[0], "a");
+    assert_string_equal(call.positionals.items[1], "-");
+    assert_false(call.out.common.is_quiet);
+    assert_true(call.out.common.is_verbose);
+    assert_int_equal(call.out.common.n_jobs, 4);
+    assert_true(call.out.common.no_color);
+    assert_true(call.out.alpha == 1);
+    assert_true(call.out.timeout_s == 3 * 1e-3);
+    assert_true(call.out.memory_bytes == 1 << 30);
+    assert_int_equal(call.out.space.n, 3);
+    assert_string_equal(call.out.space.items[0], "a");
+    assert_string_equal(call.out.space.items[2], "c");
+    assert_string_equal(call.out.common.output, "f");
+    assert_int_equal(parse(&call, "-m a -m b --seed -5 -- --quiet -x"), MIST_OK);
+    assert_string_equal(call.out.model, "b");
+    assert_int_equal(call.out.common.seed, -5);
+    assert_int_equal(call.positionals.n, 2);
+    assert_string_equal(call.positionals.items[0], "--quiet");
+    assert_string_equal(call.positionals.items[1], "-x");
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *line, *part;
+    } bad[] = {
+        {"-m x --qiet", "did you mean --quiet?"},
+        {"-m x --hlep", "did you mean --help?"},
+        {"-m x --zzzzzz", "--help lists"},
+        {"-m x -z", "unknown option -z"},
+        {"-m x --no-alpha", "unknown option"},
+        {"-m x --quiet=1", "takes no value"},
+        {"-m x --alpha=1.5", "not within 0 .. 1"},
+        {"-m x --alpha=0x1", "decimal number"},
+        {"-m x --memory=0", "less than 1"},
+        {"-m x --memory=8gb", "'8gb'"},
+        {"-m x --backend=tpu", "none of cpu, cuda"},
+        {"-m x --space=a,,b", "empty"},
+        {"-m x -j", "expected a value (N)"},
+        {"-m x -j 4097", "not within"},
+        {"--model --quiet", "write --model=--quiet"},
+        {"--quiet", "--model NAME is required"},
+        {"-m x --json --csv", "--csv and --json"},
+        {"-m x a b c", "unexpected argument 'c'"},
+    };
+    struct call call;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(parse(&call, bad[i].line), MIST_ERR_USAGE);
+        assert_non_null(strstr(call.err.message, bad[i].part));
+    }
+}
+
+/* Every option appears in the help, in the man page and in the completion. */
+static void test_texts(void **state)
+{
+    struct call call;
+    char name[64];
+
+    (void)state;
+    assert_int_equal(parse(&call, "--alpha 1 --help --nonsense"), MIST_OK);
+    assert_true(call.is_done);
+    assert_true(strncmp(call.text, "mist-test: tests the options\n\nExamples:\n", 40) ==
+                0);
+    assert_non_null(strstr(
+        call.text, "  -m, --model=NAME            preset or config.json [required]\n"));
+    assert_non_null(strstr(call.text, "[0 .. 1; default: 0.5]"));
+    assert_non_null(strstr(call.text, "[cpu, cuda; default: cuda]"));
+    assert_non_null(strstr(call.text, "  4  no plan fits\n  5"));
+    for (size_t i = 0; i < tool.n_options; i++) {
+        snprintf(name, sizeof name, "--%s", options[i].name);
+        assert_non_null(strstr(call.text, name));
+    }
+    assert_int_equal(parse(&call, "--version"), MIST_OK);
+    assert_true(call.is_done);
+    assert_true(strncmp(call.text, "mist-test ", 10) == 0);
+    assert_int_equal(parse(&call, "--man"), MIST_OK);
+    assert_non_null(strstr(call.text, ".TH mist\\-test 1"));
+    assert_non_null(strstr(call.text, "\\fB\\-\\-dry\\-run\\fR"));
+    assert_int_equal(parse(&call, "--completion"), MIST_OK);
+    assert_non_null(strstr(call.text, "complete -o filenames -F _mist_test mist-test\n"));
+    assert_non_null(strstr(call.text, "--backend) COMPREPLY=($(compgen -W \"cpu cuda\""));
+}
+
+static void test_full_disk(void **state)
+{
+    char *argv[] = {(char[]){"mist-test"}, (char[]){"--help"}, NULL};
+    struct tool_options out;
+    struct mist_positionals positionals;
+    struct mist_err err;
+    bool is_done;
+    FILE *stream = fopen("/dev/full", "w");
+
+    (void)state;
+    assert_non_null(stream);
+    assert_int_equal(
+        mist_options_parse(&tool, 2, argv, &out, &positionals, stream, &is_done, &err),
+        MIST_ERR_IO);
+    fclose(stream);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_full_disk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
