@@ -111,9 +111,8 @@ MIST_MUST_CHECK enum mist_status mist_timeline_load(struct mist_timeline *timeli
                                                     struct mist_err *err);
 
 /*
- * Writes path atomically, after mist_timeline_check(). Times are written in nanosecond
- * steps, which keeps their order but not their last bits. An existing file is an error
- * unless overwrite.
+ * Writes path atomically, after mist_timeline_check(). Loading it gives the same bits. An
+ * existing file is an error unless overwrite.
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_save(const struct mist_timeline *timeline,
                                                     const char *path, bool overwrite,

@@ -79,8 +79,7 @@ bool mist_link_operation_from_name(const char *name, enum mist_link_operation *o
 void mist_channels_to_text(unsigned channels, char text[MIST_CHANNELS_TEXT_MAX]);
 bool mist_channels_from_text(const char *text, unsigned *out);
 
-/* ---------------------------------------------------------------------------------
- * shapes */
+/* ---- shapes ---- */
 
 #define MIST_SHAPE_MAX_DIMS   8
 #define MIST_SHAPE_NAME_BYTES 24  /* with the end mark */
@@ -109,8 +108,7 @@ void mist_shape_format(const struct mist_shape *shape, char text[MIST_SHAPE_TEXT
 /* The value of a named dimension, or 0 when the shape has none of that name. */
 int64_t mist_shape_get(const struct mist_shape *shape, const char *name);
 
-/* -----------------------------------------------------------------------------------
- * rows */
+/* ---- rows ---- */
 
 #define MIST_TRACE_NAME_MAX                                                              \
     64 /* with the end mark: names of clusters, operators, libraries */
@@ -135,7 +133,7 @@ struct mist_cluster {
     struct {
         char name[MIST_TRACE_NAME_MAX];
         char version[MIST_TRACE_NAME_MAX];
-    } libraries[MIST_TRACE_MAX_LIBRARIES]; /* in the order of their names */
+    } libraries[MIST_TRACE_MAX_LIBRARIES]; /* in any order, none twice */
 };
 
 struct mist_kernel_row {
@@ -147,8 +145,9 @@ struct mist_kernel_row {
     double deviation_us; /* standard deviation; 0: not known */
     int64_t repetitions; /* > 0 */
     double flop;         /* of one launch */
-    double bytes;        /* of device memory read and written */
+    double bytes;        /* of device memory read and written by it */
     size_t i_next;       /* set by the trace set: next row of the same op, dtype, phase */
+    size_t i_last; /* set by the trace set, in the first of these rows: the last one */
 };
 
 /* A collective or copy. bytes is the full message: all_gather the output, reduce_scatter
@@ -175,14 +174,13 @@ struct mist_interference_row {
     int64_t repetitions;             /* > 0 */
 };
 
-/* ------------------------------------------------------------------------------ trace
- * set */
+/* ---- trace set ---- */
 
 #define MIST_TRACE_NONE ((size_t)-1) /* no such row */
 
 /* Open addressing from a hash to row numbers; used by trace_set.c only. */
 struct mist_trace_index {
-    size_t *slots; /* row number + 1; 0: empty */
+    struct mist_trace_slot *slots;
     size_t n_slots;
     size_t n_used;
 };
@@ -213,10 +211,10 @@ mist_trace_set_load(struct mist_trace_set *set, const char *folder, struct mist_
 
 /*
  * Writes cluster.json and every table that has rows (kernels.csv also when has_kernels)
- * into folder, which is made when absent. Each file is replaced atomically. Tables that
- * have no rows are left out, and a file of an earlier set that would then contradict is
- * an error. Existing files are an error unless overwrite. Numbers are written so that
- * loading gives the same bits.
+ * into folder, which is made when absent. Each file is written atomically, cluster.json
+ * last. With overwrite the set in the folder is replaced: tables that this set lacks are
+ * removed. Without, any of the four files being there is MIST_ERR_USAGE. Numbers are
+ * written so that loading gives the same bits.
  */
 MIST_MUST_CHECK enum mist_status mist_trace_set_save(const struct mist_trace_set *set,
                                                      const char *folder, bool overwrite,

@@ -1,0 +1,444 @@
+/* Timelines: words, rows, checks, CSV. See timeline.h. */
+#include "traces/timeline.h"
+
+#include "core/csv.h"
+#include "core/memory.h"
+#include "traces/words.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const STREAM_NAMES[] = {
+    [MIST_STREAM_COMPUTE] = "compute",
+    [MIST_STREAM_GPU_GPU] = "gpu_gpu",
+    [MIST_STREAM_HOST_TO_DEVICE] = "host_to_device",
+    [MIST_STREAM_DEVICE_TO_HOST] = "device_to_host",
+    [MIST_N_STREAMS] = NULL,
+};
+
+static const char *const KIND_NAMES[] = {
+    [MIST_TASK_FORWARD] = "forward",
+    [MIST_TASK_RECOMPUTE] = "recompute",
+    [MIST_TASK_BACKWARD] = "backward",
+    [MIST_TASK_BACKWARD_INPUT] = "backward_input",
+    [MIST_TASK_BACKWARD_WEIGHT] = "backward_weight",
+    [MIST_TASK_OPTIMIZER] = "optimizer",
+    [MIST_TASK_SEND_ACTIVATION] = "send_activation",
+    [MIST_TASK_RECV_ACTIVATION] = "recv_activation",
+    [MIST_TASK_SEND_GRADIENT] = "send_gradient",
+    [MIST_TASK_RECV_GRADIENT] = "recv_gradient",
+    [MIST_TASK_REDUCE_GRADIENT] = "reduce_gradient",
+    [MIST_TASK_GATHER_PARAMETER] = "gather_parameter",
+    [MIST_TASK_TP_ALL_REDUCE] = "tp_all_reduce",
+    [MIST_TASK_SWAP_IN_WEIGHT] = "swap_in_weight",
+    [MIST_TASK_SWAP_OUT_WEIGHT] = "swap_out_weight",
+    [MIST_TASK_SWAP_IN_GRADIENT] = "swap_in_gradient",
+    [MIST_TASK_SWAP_OUT_GRADIENT] = "swap_out_gradient",
+    [MIST_TASK_SWAP_IN_OPTIMIZER] = "swap_in_optimizer",
+    [MIST_TASK_SWAP_OUT_OPTIMIZER] = "swap_out_optimizer",
+    [MIST_TASK_SWAP_IN_ACTIVATION] = "swap_in_activation",
+    [MIST_TASK_SWAP_OUT_ACTIVATION] = "swap_out_activation",
+    [MIST_TASK_LOAD_BATCH] = "load_batch",
+    [MIST_N_TASK_KINDS] = NULL,
+};
+
+/* The columns of the file, in the order in which they are written. */
+enum {
+    COLUMN_RANK,
+    COLUMN_STREAM,
+    COLUMN_KIND,
+    COLUMN_LAYER,
+    COLUMN_MICRO_BATCH,
+    COLUMN_ITERATION,
+    COLUMN_TASK,
+    COLUMN_START,
+    COLUMN_END,
+    COLUMN_BYTES,
+    COLUMN_LIVE_BYTES,
+    N_COLUMNS
+};
+
+static const struct mist_csv_column COLUMNS[N_COLUMNS] = {
+    {"rank", MIST_CSV_REQUIRED},
+    {"stream", MIST_CSV_REQUIRED},
+    {"kind", MIST_CSV_REQUIRED},
+    {"layer", MIST_CSV_REQUIRED},
+    {"micro_batch", MIST_CSV_REQUIRED},
+    {"iteration", MIST_CSV_REQUIRED},
+    {"task", MIST_CSV_REQUIRED},
+    {"start_s", MIST_CSV_REQUIRED},
+    {"end_s", MIST_CSV_REQUIRED},
+    {"bytes", MIST_CSV_REQUIRED},
+    {"device_live_bytes", MIST_CSV_REQUIRED},
+};
+
+/* ---- words ---- */
+
+static const char *word_of(const char *const *words, int n_words, int i_word)
+{
+    assert(i_word >= 0 && i_word < n_words);
+    return words[i_word];
+}
+
+const char *mist_stream_name(enum mist_stream stream)
+{
+    return word_of(STREAM_NAMES, MIST_N_STREAMS, (int)stream);
+}
+
+const char *mist_task_kind_name(enum mist_task_kind kind)
+{
+    return word_of(KIND_NAMES, MIST_N_TASK_KINDS, (int)kind);
+}
+
+bool mist_stream_from_name(const char *name, enum mist_stream *out)
+{
+    int i = mist_words_find(STREAM_NAMES, name);
+
+    if (i >= 0)
+        *out = (enum mist_stream)i;
+    return i >= 0;
+}
+
+bool mist_task_kind_from_name(const char *name, enum mist_task_kind *out)
+{
+    int i = mist_words_find(KIND_NAMES, name);
+
+    if (i >= 0)
+        *out = (enum mist_task_kind)i;
+    return i >= 0;
+}
+
+/* ---- rows ---- */
+
+void mist_timeline_init(struct mist_timeline *timeline)
+{
+    *timeline = (struct mist_timeline){0};
+}
+
+void mist_timeline_fini(struct mist_timeline *timeline)
+{
+    free(timeline->rows);
+    *timeline = (struct mist_timeline){0};
+}
+
+enum mist_status mist_timeline_add(struct mist_timeline *timeline,
+                                   const struct mist_timeline_row *row,
+                                   struct mist_err *err)
+{
+    struct mist_timeline_row copy = *row; /* row may lie in the array that moves */
+    struct mist_timeline_row *rows =
+        mist_grow(timeline->rows, &timeline->capacity, timeline->n_rows + 1,
+                  sizeof *timeline->rows);
+
+    if (!rows)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu timeline rows",
+                            timeline->n_rows + 1);
+    timeline->rows = rows;
+    rows[timeline->n_rows++] = copy;
+    return MIST_OK;
+}
+
+int mist_timeline_n_ranks(const struct mist_timeline *timeline)
+{
+    int n_ranks = 0;
+
+    for (size_t i = 0; i < timeline->n_rows; i++)
+        if (timeline->rows[i].rank >= n_ranks)
+            n_ranks = timeline->rows[i].rank + 1;
+    return n_ranks;
+}
+
+void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,
+                        double *end_s)
+{
+    *start_s = timeline->n_rows ? timeline->rows[0].start_s : 0;
+    *end_s = timeline->n_rows ? timeline->rows[0].end_s : 0;
+    for (size_t i = 1; i < timeline->n_rows; i++) {
+        *start_s = fmin(*start_s, timeline->rows[i].start_s);
+        *end_s = fmax(*end_s, timeline->rows[i].end_s);
+    }
+}
+
+/* ---- checks ---- */
+
+/* Where a check failed and why: the caller knows the place (a file's line or a row
+ * number). */
+struct fault {
+    size_t i_row;
+    int i_column;
+    char message[160];
+};
+
+/* Fills fault and returns false, so that a check can return it. */
+static bool fail(struct fault *fault, int i_column, const char *message)
+{
+    fault->i_column = i_column;
+    snprintf(fault->message, sizeof fault->message, "%s", message);
+    return false;
+}
+
+static bool row_is_sound(const struct mist_timeline_row *row, struct fault *fault)
+{
+    if (row->rank < 0 || row->rank == INT_MAX)
+        return fail(fault, COLUMN_RANK, "must be 0 or more");
+    if ((int)row->stream < 0 || row->stream >= MIST_N_STREAMS)
+        return fail(fault, COLUMN_STREAM, "is no stream");
+    if ((int)row->kind < 0 || row->kind >= MIST_N_TASK_KINDS)
+        return fail(fault, COLUMN_KIND, "is no task kind");
+    if (row->layer < -1)
+        return fail(fault, COLUMN_LAYER, "must be -1 (none) or more");
+    if (row->micro_batch < -1)
+        return fail(fault, COLUMN_MICRO_BATCH, "must be -1 (none) or more");
+    if (row->iteration < 0)
+        return fail(fault, COLUMN_ITERATION, "must be 0 or more");
+    if (row->task < 0)
+        return fail(fault, COLUMN_TASK, "must be 0 or more");
+    if (!isfinite(row->start_s) || row->start_s < 0)
+        return fail(fault, COLUMN_START, "must be finite and 0 or more");
+    if (!isfinite(row->end_s) || row->end_s < row->start_s)
+        return fail(fault, COLUMN_END, "must be finite and not before start_s");
+    if (row->bytes < 0)
+        return fail(fault, COLUMN_BYTES, "must be 0 or more");
+    if (row->device_live_bytes < 0)
+        return fail(fault, COLUMN_LIVE_BYTES, "must be 0 or more");
+    return true;
+}
+
+#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
+
+/* Sorts by rank, iteration, task. */
+static int compare_tasks(const void *a_any, const void *b_any)
+{
+    const struct mist_timeline_row *a = *(const struct mist_timeline_row *const *)a_any;
+    const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
+
+    if (a->rank != b->rank)
+        return COMPARE(a->rank, b->rank);
+    if (a->iteration != b->iteration)
+        return COMPARE(a->iteration, b->iteration);
+    if (a->task != b->task)
+        return COMPARE(a->task, b->task);
+    return COMPARE(a, b);
+}
+
+/* Sorts by rank, stream, start, end. */
+static int compare_times(const void *a_any, const void *b_any)
+{
+    const struct mist_timeline_row *a = *(const struct mist_timeline_row *const *)a_any;
+    const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
+
+    if (a->rank != b->rank)
+        return COMPARE(a->rank, b->rank);
+    if (a->stream != b->stream)
+        return COMPARE(a->stream, b->stream);
+    if (a->start_s != b->start_s)
+        return COMPARE(a->start_s, b->start_s);
+    if (a->end_s != b->end_s)
+        return COMPARE(a->end_s, b->end_s);
+    return COMPARE(a, b);
+}
+
+static bool tasks_are_unique(const struct mist_timeline *timeline,
+                             const struct mist_timeline_row **order, struct fault *fault)
+{
+    qsort(order, timeline->n_rows, sizeof *order, compare_tasks);
+    for (size_t i = 1; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *a = order[i - 1], *b = order[i];
+        if (a->rank == b->rank && a->iteration == b->iteration && a->task == b->task) {
+            fault->i_row = (size_t)(b - timeline->rows);
+            return fail(fault, COLUMN_TASK,
+                        "comes twice in this rank and iteration, expected once");
+        }
+    }
+    return true;
+}
+
+static bool streams_do_not_overlap(const struct mist_timeline *timeline,
+                                   const struct mist_timeline_row **order,
+                                   struct fault *fault)
+{
+    qsort(order, timeline->n_rows, sizeof *order, compare_times);
+    for (size_t i = 1; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *a = order[i - 1], *b = order[i];
+        if (a->rank != b->rank || a->stream != b->stream || b->start_s >= a->end_s)
+            continue;
+        char text[sizeof fault->message];
+        snprintf(text, sizeof text,
+                 "%.9f is before %.9f, where task %lld of the same rank and stream ends",
+                 b->start_s, a->end_s, (long long)a->task);
+        fault->i_row = (size_t)(b - timeline->rows);
+        return fail(fault, COLUMN_START, text);
+    }
+    return true;
+}
+
+/* MIST_ERR_INPUT with fault filled, MIST_ERR_MEMORY with err filled, or MIST_OK. */
+static enum mist_status find_fault(const struct mist_timeline *timeline,
+                                   struct fault *fault, struct mist_err *err)
+{
+    size_t n = timeline->n_rows;
+    bool is_sound = true;
+
+    for (size_t i = 0; i < n && is_sound; i++) {
+        fault->i_row = i;
+        is_sound = row_is_sound(&timeline->rows[i], fault);
+    }
+    if (!is_sound)
+        return MIST_ERR_INPUT;
+    if (n == 0)
+        return MIST_OK;
+
+    const struct mist_timeline_row **order = calloc(n, sizeof *order);
+    if (!order)
+        return mist_err_set(err, MIST_ERR_MEMORY,
+                            "out of memory checking %zu timeline rows", n);
+    for (size_t i = 0; i < n; i++)
+        order[i] = &timeline->rows[i];
+    is_sound = tasks_are_unique(timeline, order, fault) &&
+               streams_do_not_overlap(timeline, order, fault);
+    free(order);
+    return is_sound ? MIST_OK : MIST_ERR_INPUT;
+}
+
+enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
+                                     struct mist_err *err)
+{
+    struct fault fault = {0};
+    enum mist_status status = find_fault(timeline, &fault, err);
+
+    if (status == MIST_ERR_INPUT)
+        mist_err_set(err, status, "timeline row %zu: %s: %s", fault.i_row + 1,
+                     COLUMNS[fault.i_column].name, fault.message);
+    return status;
+}
+
+/* ---- CSV ---- */
+
+/* Reads one integer cell into an int. */
+static enum mist_status get_int(const struct mist_csv *csv, size_t i_row, size_t i_column,
+                                int min, int *out, struct mist_err *err)
+{
+    int64_t value = 0;
+    enum mist_status status =
+        mist_csv_get_int64(csv, i_row, i_column, min, INT_MAX - 1, &value, err);
+
+    if (status == MIST_OK)
+        *out = (int)value;
+    return status;
+}
+
+static enum mist_status read_row(const struct mist_csv *csv, size_t i,
+                                 struct mist_timeline_row *row, struct mist_err *err)
+{
+    enum mist_status status;
+    int stream = 0, kind = 0;
+
+    if ((status = get_int(csv, i, COLUMN_RANK, 0, &row->rank, err)) != MIST_OK)
+        return status;
+    status = mist_csv_get_choice(csv, i, COLUMN_STREAM, STREAM_NAMES, &stream, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_csv_get_choice(csv, i, COLUMN_KIND, KIND_NAMES, &kind, err);
+    if (status != MIST_OK)
+        return status;
+    row->stream = (enum mist_stream)stream;
+    row->kind = (enum mist_task_kind)kind;
+    if ((status = get_int(csv, i, COLUMN_LAYER, -1, &row->layer, err)) != MIST_OK)
+        return status;
+    status = get_int(csv, i, COLUMN_MICRO_BATCH, -1, &row->micro_batch, err);
+    if (status != MIST_OK)
+        return status;
+    if ((status = get_int(csv, i, COLUMN_ITERATION, 0, &row->iteration, err)) != MIST_OK)
+        return status;
+    status = mist_csv_get_int64(csv, i, COLUMN_TASK, 0, INT64_MAX, &row->task, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_csv_get_double(csv, i, COLUMN_START, 0, HUGE_VAL, &row->start_s, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_csv_get_double(csv, i, COLUMN_END, 0, HUGE_VAL, &row->end_s, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_csv_get_int64(csv, i, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_csv_get_int64(csv, i, COLUMN_LIVE_BYTES, 0, INT64_MAX,
+                              &row->device_live_bytes, err);
+}
+
+/* Fills an initialised timeline from a table and checks it. */
+static enum mist_status read_rows(const struct mist_csv *csv,
+                                  struct mist_timeline *timeline, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < mist_csv_n_rows(csv) && status == MIST_OK; i++) {
+        struct mist_timeline_row row = {0};
+        status = read_row(csv, i, &row, err);
+        if (status == MIST_OK)
+            status = mist_timeline_add(timeline, &row, err);
+    }
+    if (status != MIST_OK)
+        return status;
+
+    struct fault fault = {0};
+    status = find_fault(timeline, &fault, err);
+    if (status == MIST_ERR_INPUT)
+        mist_csv_fail(csv, fault.i_row, (size_t)fault.i_column, err, "%s", fault.message);
+    return status;
+}
+
+enum mist_status mist_timeline_load(struct mist_timeline *timeline, const char *path,
+                                    struct mist_err *err)
+{
+    struct mist_csv *csv = NULL;
+    enum mist_status status;
+
+    mist_timeline_init(timeline);
+    status = mist_csv_load(path, COLUMNS, N_COLUMNS, &csv, err);
+    if (status == MIST_OK)
+        status = read_rows(csv, timeline, err);
+    if (status != MIST_OK)
+        mist_timeline_fini(timeline);
+    mist_csv_free(csv);
+    return status;
+}
+
+static void write_row(struct mist_csv_writer *writer, const struct mist_timeline_row *row)
+{
+    mist_csv_add_int64(writer, row->rank);
+    mist_csv_add_text(writer, STREAM_NAMES[row->stream]);
+    mist_csv_add_text(writer, KIND_NAMES[row->kind]);
+    mist_csv_add_int64(writer, row->layer);
+    mist_csv_add_int64(writer, row->micro_batch);
+    mist_csv_add_int64(writer, row->iteration);
+    mist_csv_add_int64(writer, row->task);
+    mist_csv_add_double(writer, row->start_s);
+    mist_csv_add_double(writer, row->end_s);
+    mist_csv_add_int64(writer, row->bytes);
+    mist_csv_add_int64(writer, row->device_live_bytes);
+    mist_csv_end_row(writer);
+}
+
+enum mist_status mist_timeline_save(const struct mist_timeline *timeline,
+                                    const char *path, bool overwrite,
+                                    struct mist_err *err)
+{
+    struct mist_csv_writer writer = {0};
+    const char *names[N_COLUMNS];
+    enum mist_status status = mist_timeline_check(timeline, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (int i = 0; i < N_COLUMNS; i++)
+        names[i] = COLUMNS[i].name;
+    status = mist_csv_writer_open(&writer, path, overwrite, names, N_COLUMNS, err);
+    if (status != MIST_OK)
+        return status;
+    for (size_t i = 0; i < timeline->n_rows; i++)
+        write_row(&writer, &timeline->rows[i]);
+    return mist_csv_writer_commit(&writer, err);
+}

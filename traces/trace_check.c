@@ -1,0 +1,208 @@
+/* Checks of the cluster and of rows of a trace set. See trace_set.h. */
+#include "traces/trace_internal.h"
+#include "traces/words.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static enum mist_status check_count(const char *name, int64_t value, struct mist_err *err)
+{
+    if (value > 0)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "%s is %" PRId64 ", expected an integer above 0", name, value);
+}
+
+static enum mist_status check_positive(const char *name, double value,
+                                       struct mist_err *err)
+{
+    if (isfinite(value) && value > 0)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT, "%s is %g, expected a finite number above 0",
+                        name, value);
+}
+
+static enum mist_status check_not_negative(const char *name, double value,
+                                           struct mist_err *err)
+{
+    if (isfinite(value) && value >= 0)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "%s is %g, expected a finite number of 0 or more", name, value);
+}
+
+static enum mist_status check_word(const char *name, int value, int n,
+                                   struct mist_err *err)
+{
+    if (value >= 0 && value < n)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT, "%s is %d, expected 0 .. %d", name, value,
+                        n - 1);
+}
+
+static enum mist_status check_libraries(const struct mist_cluster *cluster,
+                                        struct mist_err *err)
+{
+    if (cluster->n_libraries < 0 || cluster->n_libraries > MIST_TRACE_MAX_LIBRARIES)
+        return mist_err_set(err, MIST_ERR_INPUT, "%d libraries, expected 0 .. %d",
+                            cluster->n_libraries, MIST_TRACE_MAX_LIBRARIES);
+    for (int i = 0; i < cluster->n_libraries; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(cluster->libraries[i].name, cluster->libraries[j].name) == 0)
+                return mist_err_set(err, MIST_ERR_INPUT, "library %s comes twice",
+                                    cluster->libraries[i].name);
+    return MIST_OK;
+}
+
+static enum mist_status check_rates(const struct mist_cluster *cluster,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    double best = 0;
+
+    for (int i = 0; i < MIST_N_TRACE_DTYPES && status == MIST_OK; i++) {
+        status = check_not_negative("peak_flop_per_s", cluster->peak_flop_per_s[i], err);
+        best = fmax(best, cluster->peak_flop_per_s[i]);
+    }
+    if (status == MIST_OK && best == 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "peak_flop_per_s has no dtype with a rate above 0");
+    if (status == MIST_OK)
+        status = check_positive("memory_bytes_per_s", cluster->memory_bytes_per_s, err);
+    return status;
+}
+
+enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
+                                    struct mist_err *err)
+{
+    enum mist_status status =
+        check_word("backend", (int)cluster->backend, MIST_N_TRACE_BACKENDS, err);
+
+    if (status == MIST_OK && !cluster->name[0])
+        status = mist_err_set(err, MIST_ERR_INPUT, "name is empty");
+    if (status == MIST_OK)
+        status = check_count("nodes", cluster->nodes, err);
+    if (status == MIST_OK)
+        status = check_count("devices_per_node", cluster->devices_per_node, err);
+    if (status == MIST_OK)
+        status = check_count("device_memory_bytes", cluster->device_memory_bytes, err);
+    if (status == MIST_OK)
+        status = check_not_negative("host_memory_bytes_per_node",
+                                    (double)cluster->host_memory_bytes_per_node, err);
+    if (status == MIST_OK)
+        status = check_not_negative("device_threads", cluster->device_threads, err);
+    if (status == MIST_OK)
+        status = check_not_negative("launch_us", cluster->launch_us, err);
+    if (status == MIST_OK)
+        status = check_not_negative("runtime_memory_bytes",
+                                    (double)cluster->runtime_memory_bytes, err);
+    if (status == MIST_OK)
+        status = check_rates(cluster, err);
+    return status == MIST_OK ? check_libraries(cluster, err) : status;
+}
+
+static enum mist_status check_measured(double time_us, const char *name,
+                                       double deviation_us, int64_t repetitions,
+                                       struct mist_err *err)
+{
+    enum mist_status status = check_positive(name, time_us, err);
+
+    if (status == MIST_OK)
+        status = check_not_negative("deviation_us", deviation_us, err);
+    return status == MIST_OK ? check_count("repetitions", repetitions, err) : status;
+}
+
+/* A shape that was built by hand must read back from its own text. */
+static enum mist_status check_shape(const struct mist_shape *shape, struct mist_err *err)
+{
+    if (shape->n_dims < 1 || shape->n_dims > MIST_SHAPE_MAX_DIMS)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "shape has %d dimensions, expected 1 .. %d", shape->n_dims,
+                            MIST_SHAPE_MAX_DIMS);
+    for (int i = 0; i < shape->n_dims; i++) {
+        const char *name = shape->dims[i].name;
+        if (!memchr(name, '\0', MIST_SHAPE_NAME_BYTES) ||
+            !mist_words_is_name(name, MIST_SHAPE_NAME_BYTES))
+            return mist_err_set(err, MIST_ERR_INPUT, "shape has an invalid name");
+        if (shape->dims[i].value <= 0)
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "shape has %s=%" PRId64 ", expected an integer above 0",
+                                name, shape->dims[i].value);
+        for (int j = 0; j < i; j++)
+            if (strcmp(name, shape->dims[j].name) == 0)
+                return mist_err_set(err, MIST_ERR_INPUT, "shape has %s twice", name);
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_trace_check_kernel(const struct mist_kernel_row *row,
+                                         struct mist_err *err)
+{
+    enum mist_status status =
+        check_word("dtype", (int)row->dtype, MIST_N_TRACE_DTYPES, err);
+
+    if (status == MIST_OK && (!memchr(row->op, '\0', sizeof row->op) ||
+                              !mist_words_is_name(row->op, sizeof row->op)))
+        status =
+            mist_err_set(err, MIST_ERR_INPUT,
+                         "op is '%.63s', expected a name of a-z, 0-9 and _", row->op);
+    if (status == MIST_OK)
+        status = check_word("phase", (int)row->phase, MIST_N_TRACE_PHASES, err);
+    if (status == MIST_OK)
+        status = check_shape(&row->shape, err);
+    if (status == MIST_OK)
+        status = check_measured(row->time_us, "time_us", row->deviation_us,
+                                row->repetitions, err);
+    if (status == MIST_OK)
+        status = check_not_negative("flop", row->flop, err);
+    return status == MIST_OK ? check_not_negative("bytes", row->bytes, err) : status;
+}
+
+enum mist_status mist_trace_check_link(const struct mist_link_row *row,
+                                       struct mist_err *err)
+{
+    enum mist_status status =
+        check_word("operation", (int)row->operation, MIST_N_LINK_OPERATIONS, err);
+
+    if (status == MIST_OK)
+        status = check_count("nodes", row->nodes, err);
+    if (status == MIST_OK)
+        status = check_count("ranks_per_node", row->ranks_per_node, err);
+    if (status == MIST_OK)
+        status = check_count("concurrent_groups", row->concurrent_groups, err);
+    if (status == MIST_OK)
+        status = check_count("bytes", row->bytes, err);
+    if (status == MIST_OK)
+        status = check_measured(row->time_us, "time_us", row->deviation_us,
+                                row->repetitions, err);
+    return status;
+}
+
+enum mist_status mist_trace_check_interference(const struct mist_interference_row *row,
+                                               struct mist_err *err)
+{
+    enum mist_status status = check_count("nodes", row->nodes, err);
+    int n_channels = 0;
+
+    for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++) {
+        bool is_busy = row->channels >> i & 1u;
+        char name[MIST_CHANNELS_TEXT_MAX];
+        snprintf(name, sizeof name, "%s_us", mist_stream_name((enum mist_stream)i));
+        n_channels += is_busy;
+        if (is_busy)
+            status = check_positive(name, row->alone_us[i], err);
+        else if (row->alone_us[i] != 0)
+            status = mist_err_set(err, MIST_ERR_INPUT,
+                                  "%s is %g, expected 0 as channels does not name it",
+                                  name, row->alone_us[i]);
+    }
+    if (status == MIST_OK && (n_channels < 2 || row->channels >> MIST_N_STREAMS))
+        status =
+            mist_err_set(err, MIST_ERR_INPUT, "channels must name two streams or more");
+    if (status == MIST_OK)
+        status = check_count("ranks_per_node", row->ranks_per_node, err);
+    if (status == MIST_OK)
+        status = check_measured(row->together_us, "together_us", row->deviation_us,
+                                row->repetitions, err);
+    return status;
+}

@@ -1,0 +1,343 @@
+/*
+ * Trace sets as folders: cluster.json, kernels.csv, links.csv, interference.csv. See
+ * trace_set.h and, for the formats, traces/README.md.
+ */
+#include "core/atomic_file.h"
+#include "core/json.h"
+#include "traces/trace_internal.h"
+
+#include <errno.h>
+#include <float.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+
+/* The names of the tables, and behind them that of the cluster. */
+#define FILE_CLUSTER MIST_N_TRACE_TABLES
+#define N_FILES      (MIST_N_TRACE_TABLES + 1)
+
+static const char *const FILE_NAMES[N_FILES] = {
+    [MIST_TRACE_TABLE_KERNELS] = "kernels.csv",
+    [MIST_TRACE_TABLE_LINKS] = "links.csv",
+    [MIST_TRACE_TABLE_INTERFERENCE] = "interference.csv",
+    [FILE_CLUSTER] = "cluster.json",
+};
+
+/* ---- paths ---- */
+
+static enum mist_status file_path(const char *folder, int file, char path[PATH_BYTES],
+                                  struct mist_err *err)
+{
+    int n = snprintf(path, PATH_BYTES, "%s/%s", folder, FILE_NAMES[file]);
+
+    if (n >= 0 && n < PATH_BYTES)
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_IO, folder, 0, 0, "the path is too long");
+}
+
+/* ---- cluster.json ---- */
+
+/* Copies a string member into a fixed field; an absent optional one leaves it. */
+static enum mist_status read_string(const struct mist_json *object, const char *key,
+                                    enum mist_json_need need, char *out, size_t size,
+                                    struct mist_err *err)
+{
+    const char *text = NULL;
+    enum mist_status status = mist_json_get_string(object, key, need, &text, err);
+
+    if (status != MIST_OK || !text)
+        return status;
+    if (strlen(text) >= size)
+        return mist_json_fail_key(object, key, MIST_ERR_INPUT, err,
+                                  "is too long, expected fewer than %zu bytes", size);
+    memcpy(out, text, strlen(text) + 1);
+    return MIST_OK;
+}
+
+static enum mist_status read_rates(const struct mist_json *root,
+                                   struct mist_cluster *cluster, struct mist_err *err)
+{
+    struct mist_json rates;
+    const char *dtypes[MIST_TRACE_MAX_WORDS];
+    enum mist_status status =
+        mist_json_get_object(root, "peak_flop_per_s", MIST_JSON_REQUIRED, &rates, err);
+
+    MIST_TRACE_FILL_WORDS(dtypes, MIST_N_TRACE_DTYPES, mist_trace_dtype_name,
+                          enum mist_trace_dtype);
+    if (status == MIST_OK)
+        status = mist_json_check_keys(&rates, dtypes, err);
+    for (int i = 0; i < MIST_N_TRACE_DTYPES && status == MIST_OK; i++)
+        status = mist_json_get_double(&rates, dtypes[i], MIST_JSON_OPTIONAL, 0, DBL_MAX,
+                                      &cluster->peak_flop_per_s[i], err);
+    return status;
+}
+
+static enum mist_status read_libraries(const struct mist_json *root,
+                                       struct mist_cluster *cluster, struct mist_err *err)
+{
+    struct mist_json libraries;
+    const char *name;
+    json_t *value;
+    enum mist_status status =
+        mist_json_get_object(root, "libraries", MIST_JSON_OPTIONAL, &libraries, err);
+
+    if (status != MIST_OK || !libraries.value)
+        return status;
+    json_object_foreach(libraries.value, name, value)
+    {
+        int i = cluster->n_libraries;
+        if (i == MIST_TRACE_MAX_LIBRARIES)
+            return mist_json_fail(&libraries, MIST_ERR_INPUT, err,
+                                  "has more than %d members", MIST_TRACE_MAX_LIBRARIES);
+        if (strlen(name) >= MIST_TRACE_NAME_MAX || !name[0])
+            return mist_json_fail_key(&libraries, name, MIST_ERR_INPUT, err,
+                                      "has a name of %zu bytes, expected 1 .. %d",
+                                      strlen(name), MIST_TRACE_NAME_MAX - 1);
+        memcpy(cluster->libraries[i].name, name, strlen(name) + 1);
+        status = read_string(&libraries, name, MIST_JSON_REQUIRED,
+                             cluster->libraries[i].version, MIST_TRACE_NAME_MAX, err);
+        if (status != MIST_OK)
+            return status;
+        cluster->n_libraries++;
+    }
+    return MIST_OK;
+}
+
+static enum mist_status read_words(const struct mist_json *root,
+                                   struct mist_cluster *cluster, struct mist_err *err)
+{
+    const char *backends[MIST_TRACE_MAX_WORDS];
+    int backend = 0;
+    enum mist_status status = read_string(root, "name", MIST_JSON_REQUIRED, cluster->name,
+                                          sizeof cluster->name, err);
+
+    MIST_TRACE_FILL_WORDS(backends, MIST_N_TRACE_BACKENDS, mist_trace_backend_name,
+                          enum mist_trace_backend);
+    if (status == MIST_OK)
+        status = mist_json_get_choice(root, "backend", MIST_JSON_REQUIRED, backends,
+                                      &backend, err);
+    if (status != MIST_OK)
+        return status;
+    cluster->backend = (enum mist_trace_backend)backend;
+    status = read_string(root, "date", MIST_JSON_OPTIONAL, cluster->date,
+                         sizeof cluster->date, err);
+    if (status == MIST_OK)
+        status = read_string(root, "how_measured", MIST_JSON_OPTIONAL,
+                             cluster->how_measured, sizeof cluster->how_measured, err);
+    return status;
+}
+
+static enum mist_status read_numbers(const struct mist_json *root,
+                                     struct mist_cluster *cluster, struct mist_err *err)
+{
+    int64_t nodes = 0, devices = 0, threads = 0;
+    const struct {
+        const char *key;
+        enum mist_json_need need;
+        int64_t min, max;
+        int64_t *out;
+    } integers[] = {
+        {"nodes", MIST_JSON_REQUIRED, 1, INT_MAX, &nodes},
+        {"devices_per_node", MIST_JSON_REQUIRED, 1, INT_MAX, &devices},
+        {"device_memory_bytes", MIST_JSON_REQUIRED, 1, INT64_MAX,
+         &cluster->device_memory_bytes},
+        {"host_memory_bytes_per_node", MIST_JSON_OPTIONAL, 0, INT64_MAX,
+         &cluster->host_memory_bytes_per_node},
+        {"device_threads", MIST_JSON_OPTIONAL, 0, INT_MAX, &threads},
+        {"runtime_memory_bytes", MIST_JSON_OPTIONAL, 0, INT64_MAX,
+         &cluster->runtime_memory_bytes},
+    };
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < sizeof integers / sizeof *integers && status == MIST_OK; i++)
+        status =
+            mist_json_get_int64(root, integers[i].key, integers[i].need, integers[i].min,
+                                integers[i].max, integers[i].out, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(root, "memory_bytes_per_s", MIST_JSON_REQUIRED, 0,
+                                      DBL_MAX, &cluster->memory_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(root, "launch_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
+                                      &cluster->launch_us, err);
+    cluster->nodes = (int)nodes;
+    cluster->devices_per_node = (int)devices;
+    cluster->device_threads = (int)threads;
+    return status;
+}
+
+static enum mist_status load_cluster(const char *folder, struct mist_cluster *cluster,
+                                     struct mist_err *err)
+{
+    static const char *const keys[] = {"format",
+                                       "name",
+                                       "backend",
+                                       "date",
+                                       "how_measured",
+                                       "nodes",
+                                       "devices_per_node",
+                                       "device_memory_bytes",
+                                       "host_memory_bytes_per_node",
+                                       "device_threads",
+                                       "peak_flop_per_s",
+                                       "memory_bytes_per_s",
+                                       "launch_us",
+                                       "runtime_memory_bytes",
+                                       "libraries",
+                                       NULL};
+    char path[PATH_BYTES];
+    struct mist_json_doc doc = {0};
+    struct mist_err message = {0};
+    enum mist_status status = file_path(folder, FILE_CLUSTER, path, err);
+
+    if (status == MIST_OK)
+        status = mist_json_load(&doc, path, MIST_JSON_OWN, err);
+    if (status != MIST_OK)
+        return status;
+    struct mist_json root = mist_json_root(&doc);
+    status = mist_json_check_keys(&root, keys, err);
+    if (status == MIST_OK)
+        status = read_words(&root, cluster, err);
+    if (status == MIST_OK)
+        status = read_numbers(&root, cluster, err);
+    if (status == MIST_OK)
+        status = read_rates(&root, cluster, err);
+    if (status == MIST_OK)
+        status = read_libraries(&root, cluster, err);
+    if (status == MIST_OK && mist_cluster_check(cluster, &message) != MIST_OK)
+        status = mist_json_fail(&root, MIST_ERR_INPUT, err, "%s", message.message);
+    mist_json_fini(&doc);
+    return status;
+}
+
+/* Reads a table into set; one that does not exist is fine and has no rows. */
+static enum mist_status load_table(int table, const char *folder,
+                                   struct mist_trace_set *set, struct mist_err *err)
+{
+    char path[PATH_BYTES];
+    enum mist_status status = file_path(folder, table, path, err);
+
+    if (status != MIST_OK || (access(path, F_OK) != 0 && errno == ENOENT))
+        return status;
+    if (table == MIST_TRACE_TABLE_KERNELS)
+        set->has_kernels = true;
+    return mist_trace_table_load((enum mist_trace_table)table, path, set, err);
+}
+
+enum mist_status mist_trace_set_load(struct mist_trace_set *set, const char *folder,
+                                     struct mist_err *err)
+{
+    mist_trace_set_init(set);
+    enum mist_status status = load_cluster(folder, &set->cluster, err);
+
+    for (int i = 0; i < MIST_N_TRACE_TABLES && status == MIST_OK; i++)
+        status = load_table(i, folder, set, err);
+    if (status != MIST_OK)
+        mist_trace_set_fini(set);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* A rate such as 312e12 as a whole number where it is one, so that people can read it. */
+static json_t *number(double value)
+{
+    if (value >= 0 && value < 9007199254740992.0 && value == (double)(int64_t)value)
+        return json_integer((int64_t)value);
+    return json_real(value);
+}
+
+/* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
+static json_t *cluster_to_json(const struct mist_cluster *cluster)
+{
+    json_t *rates = json_object(), *libraries = json_object();
+    int failed = 0;
+
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        if (cluster->peak_flop_per_s[i] > 0)
+            failed |= json_object_set_new(rates,
+                                          mist_trace_dtype_name((enum mist_trace_dtype)i),
+                                          number(cluster->peak_flop_per_s[i]));
+    for (int i = 0; i < cluster->n_libraries; i++)
+        failed |= json_object_set_new(libraries, cluster->libraries[i].name,
+                                      json_string(cluster->libraries[i].version));
+    if (failed || !rates || !libraries) {
+        json_decref(rates);
+        json_decref(libraries);
+        return NULL;
+    }
+    return json_pack(
+        "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o}",
+        "format", 1, "name", cluster->name, "backend",
+        mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
+        cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
+        cluster->devices_per_node, "device_memory_bytes",
+        (json_int_t)cluster->device_memory_bytes, "host_memory_bytes_per_node",
+        (json_int_t)cluster->host_memory_bytes_per_node, "device_threads",
+        cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
+        number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
+        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "libraries",
+        libraries);
+}
+
+static enum mist_status save_cluster(const struct mist_cluster *cluster, const char *path,
+                                     bool overwrite, struct mist_err *err)
+{
+    json_t *root = cluster_to_json(cluster);
+    enum mist_status status;
+
+    if (!root) /* the other cause is text that is not UTF-8 */
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "the cluster's texts must be UTF-8 and memory must suffice");
+    status = mist_json_write_file(root, path, overwrite, err);
+    json_decref(root);
+    return status;
+}
+
+/* Without overwrite, refuses a folder that has any of the files before one is written. */
+static enum mist_status check_targets(const char *folder, bool overwrite,
+                                      struct mist_err *err)
+{
+    char path[PATH_BYTES];
+
+    for (int i = 0; i < N_FILES; i++) {
+        enum mist_status status = file_path(folder, i, path, err);
+        if (status != MIST_OK)
+            return status;
+        if (!overwrite && access(path, F_OK) == 0)
+            return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                               "the file exists; --force replaces the trace set");
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_trace_set_save(const struct mist_trace_set *set, const char *folder,
+                                     bool overwrite, struct mist_err *err)
+{
+    const bool has_rows[] = {set->has_kernels, set->n_links > 0,
+                             set->n_interferences > 0};
+    char path[PATH_BYTES];
+    enum mist_status status = mist_cluster_check(&set->cluster, err);
+
+    if (status == MIST_OK)
+        status = mist_make_directory(folder, err);
+    if (status == MIST_OK)
+        status = check_targets(folder, overwrite, err);
+    for (int i = 0; i < MIST_N_TRACE_TABLES && status == MIST_OK; i++) {
+        status = file_path(folder, i, path, err);
+        if (status != MIST_OK)
+            break;
+        if (has_rows[i])
+            status = mist_trace_table_save((enum mist_trace_table)i, path, set, overwrite,
+                                           err);
+        else if (unlink(path) != 0 && errno != ENOENT)
+            status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't be removed: %s",
+                                 strerror(errno));
+    }
+    if (status == MIST_OK)
+        status = file_path(folder, FILE_CLUSTER, path, err);
+    if (status == MIST_OK)
+        status = save_cluster(&set->cluster, path, overwrite, err);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* What the files of trace sets share among themselves. Private to traces/. */
+#ifndef MIST_TRACES_TRACE_INTERNAL_H
+#define MIST_TRACES_TRACE_INTERNAL_H
+
+#include "core/hash.h"
+#include "traces/trace_set.h"
+
+/* MIST_OK or MIST_ERR_INPUT with a message that begins with the column's name. */
+MIST_MUST_CHECK enum mist_status
+mist_trace_check_kernel(const struct mist_kernel_row *row, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_trace_check_link(const struct mist_link_row *row,
+                                                       struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_trace_check_interference(const struct mist_interference_row *row,
+                              struct mist_err *err);
+
+/* The key of a kernel, or of a group of kernels when shape is NULL. */
+struct mist_kernel_key {
+    const char *op;
+    enum mist_trace_dtype dtype;
+    enum mist_trace_phase phase;
+    const struct mist_shape *shape;
+};
+
+/* Add the key columns of a row to hash; shape's dims are left out when it is NULL. */
+void mist_trace_hash_kernel_key(struct mist_hash *hash,
+                                const struct mist_kernel_key *key);
+void mist_trace_hash_link_key(struct mist_hash *hash, const struct mist_link_row *row);
+void mist_trace_hash_interference_key(struct mist_hash *hash,
+                                      const struct mist_interference_row *row);
+
+/* The words of an enum as the NULL-terminated list that the readers take. */
+#define MIST_TRACE_MAX_WORDS 8
+#define MIST_TRACE_FILL_WORDS(words, n, name_of, type)                                   \
+    do {                                                                                 \
+        for (int i_word = 0; i_word < (n); i_word++)                                     \
+            (words)[i_word] = name_of((type)i_word);                                     \
+        (words)[n] = NULL;                                                               \
+    } while (0)
+
+/* The tables of a trace set. */
+enum mist_trace_table {
+    MIST_TRACE_TABLE_KERNELS,
+    MIST_TRACE_TABLE_LINKS,
+    MIST_TRACE_TABLE_INTERFERENCE,
+    MIST_N_TRACE_TABLES
+};
+
+/* Adds the rows of the table at path to set, which is to be discarded after a failure. */
+MIST_MUST_CHECK enum mist_status mist_trace_table_load(enum mist_trace_table table,
+                                                       const char *path,
+                                                       struct mist_trace_set *set,
+                                                       struct mist_err *err);
+
+/* Writes one table of set, also one without rows. */
+MIST_MUST_CHECK enum mist_status mist_trace_table_save(enum mist_trace_table table,
+                                                       const char *path,
+                                                       const struct mist_trace_set *set,
+                                                       bool overwrite,
+                                                       struct mist_err *err);
+
+#endif

@@ -1,0 +1,320 @@
+/*
+ * Rows of a trace set and their exact-match indices. See trace_set.h; checks are in
+ * trace_check.c, files in trace_files.c, fingerprint and summary in trace_summary.c.
+ */
+#include "traces/trace_set.h"
+
+#include "core/hash.h"
+#include "traces/trace_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mist_trace_slot {
+    uint64_t hash;
+    size_t i_row_1; /* row number + 1; 0: empty */
+};
+
+/* ---- index ---- */
+
+/* Whether row i_row has the key. */
+typedef bool same_function(const struct mist_trace_set *set, size_t i_row,
+                           const void *key);
+
+static size_t index_find(const struct mist_trace_set *set,
+                         const struct mist_trace_index *index, uint64_t hash,
+                         same_function *is_same, const void *key)
+{
+    size_t mask = index->n_slots - 1; /* a power of two, never full */
+
+    for (size_t i = hash & mask; index->n_slots && index->slots[i].i_row_1;
+         i = (i + 1) & mask)
+        if (index->slots[i].hash == hash &&
+            is_same(set, index->slots[i].i_row_1 - 1, key))
+            return index->slots[i].i_row_1 - 1;
+    return MIST_TRACE_NONE;
+}
+
+static void index_put(struct mist_trace_index *index, uint64_t hash, size_t i_row)
+{
+    size_t mask = index->n_slots - 1, i = hash & mask;
+
+    while (index->slots[i].i_row_1)
+        i = (i + 1) & mask;
+    index->slots[i] = (struct mist_trace_slot){hash, i_row + 1};
+    index->n_used++;
+}
+
+/* Makes room for one more; afterwards index_put can't fail. */
+static bool index_reserve(struct mist_trace_index *index)
+{
+    struct mist_trace_index grown = {0};
+
+    if (index->n_slots && index->n_used + 1 <= index->n_slots / 2)
+        return true;
+    grown.n_slots = index->n_slots ? index->n_slots * 2 : 64;
+    grown.slots = calloc(grown.n_slots, sizeof *grown.slots);
+    if (!grown.slots)
+        return false;
+    for (size_t i = 0; i < index->n_slots; i++)
+        if (index->slots[i].i_row_1)
+            index_put(&grown, index->slots[i].hash, index->slots[i].i_row_1 - 1);
+    free(index->slots);
+    *index = grown;
+    return true;
+}
+
+/* ---- keys ---- */
+
+static uint64_t kernel_hash(const struct mist_kernel_key *key)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_trace_hash_kernel_key(&hash, key);
+    return hash.value;
+}
+
+static bool same_shape(const struct mist_shape *a, const struct mist_shape *b)
+{
+    if (a->n_dims != b->n_dims)
+        return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (a->dims[i].value != b->dims[i].value ||
+            strcmp(a->dims[i].name, b->dims[i].name) != 0)
+            return false;
+    return true;
+}
+
+static bool same_kernel(const struct mist_trace_set *set, size_t i_row,
+                        const void *key_any)
+{
+    const struct mist_kernel_row *row = &set->kernels[i_row];
+    const struct mist_kernel_key *key = key_any;
+
+    return row->dtype == key->dtype && row->phase == key->phase &&
+           strcmp(row->op, key->op) == 0 &&
+           (!key->shape || same_shape(&row->shape, key->shape));
+}
+
+static uint64_t link_hash(const struct mist_link_row *row)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_trace_hash_link_key(&hash, row);
+    return hash.value;
+}
+
+static bool same_link(const struct mist_trace_set *set, size_t i_row, const void *key_any)
+{
+    const struct mist_link_row *row = &set->links[i_row], *key = key_any;
+
+    return row->operation == key->operation && row->nodes == key->nodes &&
+           row->ranks_per_node == key->ranks_per_node &&
+           row->concurrent_groups == key->concurrent_groups && row->bytes == key->bytes;
+}
+
+static uint64_t interference_hash(const struct mist_interference_row *row)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_trace_hash_interference_key(&hash, row);
+    return hash.value;
+}
+
+static bool same_interference(const struct mist_trace_set *set, size_t i_row,
+                              const void *key_any)
+{
+    const struct mist_interference_row *row = &set->interferences[i_row], *key = key_any;
+
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        if (row->alone_us[i] != key->alone_us[i])
+            return false;
+    return row->channels == key->channels && row->nodes == key->nodes &&
+           row->ranks_per_node == key->ranks_per_node;
+}
+
+/* ---- set ---- */
+
+void mist_trace_set_init(struct mist_trace_set *set)
+{
+    *set = (struct mist_trace_set){0};
+}
+
+void mist_trace_set_fini(struct mist_trace_set *set)
+{
+    free(set->kernels);
+    free(set->links);
+    free(set->interferences);
+    free(set->by_kernel.slots);
+    free(set->by_group.slots);
+    free(set->by_link.slots);
+    free(set->by_interference.slots);
+    *set = (struct mist_trace_set){0};
+}
+
+static enum mist_status out_of_memory(struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_MEMORY,
+                        "out of memory for the rows of a trace set");
+}
+
+/* Appends row i to the chain of its op, dtype and phase; by_group has room for one more.
+ */
+static void chain_kernel(struct mist_trace_set *set, const struct mist_kernel_key *group,
+                         size_t i)
+{
+    uint64_t hash = kernel_hash(group);
+    size_t i_first = index_find(set, &set->by_group, hash, same_kernel, group);
+
+    set->kernels[i].i_next = set->kernels[i].i_last = MIST_TRACE_NONE;
+    if (i_first == MIST_TRACE_NONE) {
+        index_put(&set->by_group, hash, i);
+        set->kernels[i].i_last = i;
+        return;
+    }
+    set->kernels[set->kernels[i_first].i_last].i_next = i;
+    set->kernels[i_first].i_last = i;
+}
+
+enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
+                                           const struct mist_kernel_row *row,
+                                           struct mist_err *err)
+{
+    struct mist_kernel_row copy = *row; /* row may lie in the array that moves */
+    struct mist_kernel_key key = {copy.op, copy.dtype, copy.phase, &copy.shape};
+    struct mist_kernel_key group = {copy.op, copy.dtype, copy.phase, NULL};
+    enum mist_status status = mist_trace_check_kernel(&copy, err);
+
+    if (status != MIST_OK)
+        return status;
+    uint64_t hash = kernel_hash(&key);
+    if (index_find(set, &set->by_kernel, hash, same_kernel, &key) != MIST_TRACE_NONE) {
+        char text[MIST_SHAPE_TEXT_MAX];
+        mist_shape_format(&copy.shape, text);
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "%s %s %s %s comes twice, expected one row per shape",
+                            copy.op, mist_trace_dtype_name(copy.dtype),
+                            mist_trace_phase_name(copy.phase), text);
+    }
+    struct mist_kernel_row *rows =
+        mist_grow(set->kernels, &set->kernels_capacity, set->n_kernels + 1, sizeof *rows);
+    if (!rows)
+        return out_of_memory(err);
+    set->kernels = rows;
+    if (!index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
+        return out_of_memory(err);
+    rows[set->n_kernels] = copy;
+    chain_kernel(set, &group, set->n_kernels);
+    index_put(&set->by_kernel, hash, set->n_kernels++);
+    set->has_kernels = true;
+    return MIST_OK;
+}
+
+enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
+                                         const struct mist_link_row *row,
+                                         struct mist_err *err)
+{
+    struct mist_link_row copy = *row;
+    enum mist_status status = mist_trace_check_link(&copy, err);
+
+    if (status != MIST_OK)
+        return status;
+    uint64_t hash = link_hash(&copy);
+    if (index_find(set, &set->by_link, hash, same_link, &copy) != MIST_TRACE_NONE)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "%s over %d x %d ranks, %d groups, %" PRId64
+                            " bytes comes twice, expected one row per size",
+                            mist_link_operation_name(copy.operation), copy.nodes,
+                            copy.ranks_per_node, copy.concurrent_groups, copy.bytes);
+    struct mist_link_row *rows =
+        mist_grow(set->links, &set->links_capacity, set->n_links + 1, sizeof *rows);
+    if (!rows)
+        return out_of_memory(err);
+    set->links = rows;
+    if (!index_reserve(&set->by_link))
+        return out_of_memory(err);
+    rows[set->n_links] = copy;
+    index_put(&set->by_link, hash, set->n_links++);
+    return MIST_OK;
+}
+
+enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
+                                                 const struct mist_interference_row *row,
+                                                 struct mist_err *err)
+{
+    struct mist_interference_row copy = *row;
+    enum mist_status status = mist_trace_check_interference(&copy, err);
+
+    if (status != MIST_OK)
+        return status;
+    uint64_t hash = interference_hash(&copy);
+    if (index_find(set, &set->by_interference, hash, same_interference, &copy) !=
+        MIST_TRACE_NONE) {
+        char text[MIST_CHANNELS_TEXT_MAX];
+        mist_channels_to_text(copy.channels, text);
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "%s over %d x %d ranks comes twice with the same times alone",
+                            text, copy.nodes, copy.ranks_per_node);
+    }
+    struct mist_interference_row *rows =
+        mist_grow(set->interferences, &set->interferences_capacity,
+                  set->n_interferences + 1, sizeof *rows);
+    if (!rows)
+        return out_of_memory(err);
+    set->interferences = rows;
+    if (!index_reserve(&set->by_interference))
+        return out_of_memory(err);
+    rows[set->n_interferences] = copy;
+    index_put(&set->by_interference, hash, set->n_interferences++);
+    return MIST_OK;
+}
+
+/* ---- look-up ---- */
+
+const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
+                                                         const char *op,
+                                                         enum mist_trace_dtype dtype,
+                                                         enum mist_trace_phase phase,
+                                                         const struct mist_shape *shape)
+{
+    struct mist_kernel_key key = {op, dtype, phase, shape};
+    size_t i = index_find(set, &set->by_kernel, kernel_hash(&key), same_kernel, &key);
+
+    return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
+}
+
+const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
+                                                     enum mist_link_operation operation,
+                                                     int nodes, int ranks_per_node,
+                                                     int concurrent_groups, int64_t bytes)
+{
+    struct mist_link_row key = {.operation = operation,
+                                .nodes = nodes,
+                                .ranks_per_node = ranks_per_node,
+                                .concurrent_groups = concurrent_groups,
+                                .bytes = bytes};
+    size_t i = index_find(set, &set->by_link, link_hash(&key), same_link, &key);
+
+    return i == MIST_TRACE_NONE ? NULL : &set->links[i];
+}
+
+const struct mist_kernel_row *
+mist_trace_set_first_kernel(const struct mist_trace_set *set, const char *op,
+                            enum mist_trace_dtype dtype, enum mist_trace_phase phase)
+{
+    struct mist_kernel_key group = {op, dtype, phase, NULL};
+    size_t i = index_find(set, &set->by_group, kernel_hash(&group), same_kernel, &group);
+
+    return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
+}
+
+const struct mist_kernel_row *
+mist_trace_set_next_kernel(const struct mist_trace_set *set,
+                           const struct mist_kernel_row *row)
+{
+    return row->i_next == MIST_TRACE_NONE ? NULL : &set->kernels[row->i_next];
+}
