@@ -16,12 +16,13 @@ static int64_t chunk_length(int64_t begin, int64_t n)
     return n - begin < CHUNK ? n - begin : CHUNK;
 }
 
-/* sigmoid(x); arguments below -80 count as -80, so that exp stays finite. */
+/* sigmoid(x) and 1 - sigmoid(x), the latter without cancellation; below -80 (2e-35) they
+ * count as 0 and 1, so that exp stays finite and 0 stays 0 however large its factor. */
 MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 {
-    float e = mist_cpu_exp(x < -80.0f ? 80.0f : -x);
-    *value = 1.0f / (1.0f + e);
-    *complement = e * *value; /* 1 - value without cancellation */
+    float e = mist_cpu_exp(x < -80.0f ? 80.0f : -x), inverse = 1.0f / (1.0f + e);
+    *value = x < -80.0f ? 0.0f : inverse;
+    *complement = e * inverse;
 }
 
 /* -------------------------------------------------------------------------------------

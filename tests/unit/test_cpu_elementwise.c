@@ -1,0 +1,365 @@
+/*
+ * Activations, cross-entropy and optimizer kernels against the naive double versions, the
+ * backward ones also against finite differences; aliasing; equal bits for any number of
+ * threads and shards.
+ */
+#include "exec/cpu_kernels.h"
+
+#include "tests/unit/cpu_kernels_help.h"
+#include "tests/unit/naive_model.h"
+
+static const int64_t lengths[] = {1, 15, 8191, 8193, 20011}; /* around the chunk length */
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+/* -------------------------------------------------------------------------------------
+ * gelu */
+
+static void test_gelu(void **state)
+{
+    struct help *h = *state;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i];
+        float *x = help_random(h, n, 6.0), *d_out = help_random(h, n, 1.0);
+        double *out_d = help_doubles(h, x, n), *dx_d = help_doubles(h, d_out, n);
+        for (int64_t j = 0; j < n; j++) {
+            dx_d[j] *= naive_gelu_slope(out_d[j]);
+            out_d[j] = naive_gelu(out_d[j]);
+        }
+        float *out = help_poisoned(h, n), *dx = help_poisoned(h, n);
+        mist_cpu_gelu_forward(out, x, n, 1);
+        mist_cpu_gelu_backward(dx, d_out, x, n, 1);
+        help_assert_close(out, out_d, n, "gelu");
+        help_assert_close(dx, dx_d, n, "gelu backward");
+        for (int t = 2; t <= HELP_N_THREADS; t++) {
+            float *in_place = help_copy(h, x, n), *over_d = help_copy(h, d_out, n);
+            float *over_x = help_copy(h, x, n);
+            mist_cpu_gelu_forward(in_place, in_place, n, t);
+            mist_cpu_gelu_backward(over_d, over_d, x, n, t);
+            mist_cpu_gelu_backward(over_x, d_out, over_x, n, t);
+            help_assert_same_bits(in_place, out, n);
+            help_assert_same_bits(over_d, dx, n);
+            help_assert_same_bits(over_x, dx, n);
+        }
+    }
+}
+
+/* Saturated inputs: exactly x or 0 with slope 1 or 0, and NaN stays NaN. */
+static void test_gelu_extremes(void **state)
+{
+    const float x[] = {0.0f, 50.0f, 1e10f, -50.0f, -1e10f, NAN},
+                ones[] = {1, 1, 1, 1, 1, 1};
+    float out[6], dx[6];
+    (void)state;
+    mist_cpu_gelu_forward(out, x, 6, 1);
+    mist_cpu_gelu_backward(dx, ones, x, 6, 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(out[i] == x[i] && dx[i] == (i == 0 ? 0.5f : 1.0f));
+    for (int i = 3; i < 5; i++)
+        assert_true(fabsf(out[i]) < 1e-20f && fabsf(dx[i]) < 1e-10f);
+    assert_true(isnan(out[5]) && isnan(dx[5]));
+}
+
+static void gelu_forward(struct help *h, double *out, const double *in,
+                         const void *context)
+{
+    (void)h;
+    for (int64_t i = 0; i < *(const int64_t *)context; i++)
+        out[i] = naive_gelu(in[i]);
+}
+
+static void test_gelu_slopes(void **state)
+{
+    struct help *h = *state;
+    int64_t n = 101;
+    float *x = help_random(h, n, 3.0), *d_out = help_random(h, n, 1.0),
+          *dx = help_poisoned(h, n);
+    double *slopes = help_slopes(h, gelu_forward, help_doubles(h, x, n), n, d_out, n, &n);
+    mist_cpu_gelu_backward(dx, d_out, x, n, 1);
+    help_assert_close(dx, slopes, n, "gelu backward");
+}
+
+/* -----------------------------------------------------------------------------------
+ * swiglu */
+
+static void test_swiglu(void **state)
+{
+    struct help *h = *state;
+    static const int shapes[][2] = {{1, 1}, {7, 33}, {65, 200}};
+    for (int i = 0; i < 3; i++) {
+        int rows = shapes[i][0], f = shapes[i][1];
+        int64_t n = rows * f;
+        float *x = help_random(h, 2 * n, 8.0), *d_out = help_random(h, n, 1.0);
+        double *xd = help_doubles(h, x, 2 * n), *out_d = help_zeros(h, n);
+        double *dx_d = help_zeros(h, 2 * n);
+        naive_swiglu(out_d, xd, rows, f);
+        naive_swiglu_backward(dx_d, help_doubles(h, d_out, n), xd, rows, f);
+        float *out = help_poisoned(h, n), *dx = help_poisoned(h, 2 * n);
+        mist_cpu_swiglu_forward(out, x, rows, f, 1);
+        mist_cpu_swiglu_backward(dx, d_out, x, rows, f, 1);
+        help_assert_close(out, out_d, n, "swiglu");
+        help_assert_close(dx, dx_d, 2 * n, "swiglu backward");
+        for (int t = 2; t <= HELP_N_THREADS; t++) {
+            float *out2 = help_poisoned(h, n), *alias = help_copy(h, x, 2 * n);
+            mist_cpu_swiglu_forward(out2, x, rows, f, t);
+            mist_cpu_swiglu_backward(alias, d_out, alias, rows, f, t);
+            help_assert_same_bits(out2, out, n);
+            help_assert_same_bits(alias, dx, 2 * n);
+        }
+    }
+}
+
+static void test_swiglu_extremes(void **state)
+{
+    const float x[] = {-1000.0f, 1000.0f, 2.0f, 2.0f}, ones[] = {1.0f, 1.0f};
+    float out[2], dx[4];
+    (void)state;
+    mist_cpu_swiglu_forward(out, x, 1, 2, 1);
+    mist_cpu_swiglu_backward(dx, ones, x, 1, 2, 1);
+    assert_true(fabsf(out[0]) < 1e-20f && out[1] == 2000.0f);
+    assert_true(fabsf(dx[0]) < 1e-20f && dx[1] == 2.0f);
+    assert_true(fabsf(dx[2]) < 1e-20f && dx[3] == 1000.0f);
+}
+
+struct swiglu_shape {
+    int rows, f;
+};
+
+static void swiglu_forward(struct help *h, double *out, const double *in,
+                           const void *context)
+{
+    const struct swiglu_shape *c = context;
+    (void)h;
+    naive_swiglu(out, in, c->rows, c->f);
+}
+
+static void test_swiglu_slopes(void **state)
+{
+    struct help *h = *state;
+    const struct swiglu_shape c = {3, 19};
+    int64_t n = 3 * 19;
+    float *x = help_random(h, 2 * n, 3.0), *d_out = help_random(h, n, 1.0);
+    float *dx = help_poisoned(h, 2 * n);
+    double *slopes =
+        help_slopes(h, swiglu_forward, help_doubles(h, x, 2 * n), 2 * n, d_out, n, &c);
+    mist_cpu_swiglu_backward(dx, d_out, x, c.rows, c.f, 1);
+    help_assert_close(dx, slopes, 2 * n, "swiglu backward");
+}
+
+/* -------------------------------------------------------------------------- add, scale,
+ * zero */
+
+static void test_add_scale_zero(void **state)
+{
+    struct help *h = *state;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i];
+        float *a = help_random(h, n, 1.0), *b = help_random(h, n, 1.0);
+        for (int t = 1; t <= HELP_N_THREADS; t++) {
+            float *out = help_poisoned(h, n), *on_a = help_copy(h, a, n);
+            float *on_b = help_copy(h, b, n), *scaled = help_copy(h, a, n);
+            float *zero = help_poisoned(h, n);
+            mist_cpu_add_forward(out, a, b, n, t);
+            mist_cpu_add_forward(on_a, on_a, b, n, t);
+            mist_cpu_add_forward(on_b, a, on_b, n, t);
+            mist_cpu_scale(scaled, 0.3f, n, t);
+            mist_cpu_zero(zero, n, t);
+            for (int64_t j = 0; j < n; j++)
+                assert_true(out[j] == a[j] + b[j] && on_a[j] == out[j] &&
+                            on_b[j] == out[j] && scaled[j] == 0.3f * a[j] &&
+                            zero[j] == 0.0f);
+            help_assert_guard(out, n);
+            help_assert_guard(scaled, n);
+            help_assert_guard(zero, n);
+        }
+    }
+    mist_cpu_zero(NULL, 0, 2); /* nothing to do is fine */
+}
+
+/* -------------------------------------------------------------------------------------
+ * loss */
+
+static void check_cross_entropy(struct help *h, int rows, int vocab, int n_valid,
+                                double size)
+{
+    int64_t n = rows * vocab;
+    float *logits = help_random(h, n, size);
+    double *grad = help_zeros(h, n), *loss_d = help_zeros(h, rows), scale = 1.0 / 77.0;
+    int32_t *targets = help_alloc(h, rows * (int64_t)sizeof *targets);
+    for (int i = 0; i < rows; i++) {
+        targets[i] = (i * 31 + n_valid - 1) % n_valid;
+        for (int j = 0; j < n_valid; j++)
+            grad[i * vocab + j] = (double)logits[i * vocab + j];
+        for (int j = n_valid; j < vocab; j++)
+            logits[i * vocab + j] =
+                j % 2 == 0 ? NAN : 1000.0f; /* padding may hold anything */
+        loss_d[i] = naive_cross_entropy(grad + i * vocab, targets[i], n_valid, scale);
+    }
+    float *first = NULL, *first_losses = NULL;
+    for (int t = 1; t <= HELP_N_THREADS; t++) {
+        float *got = help_copy(h, logits, n), *losses = help_poisoned(h, rows);
+        mist_cpu_cross_entropy(got, losses, targets, rows, vocab, n_valid, (float)scale,
+                               t);
+        help_assert_close(got, grad, n, "gradient");
+        help_assert_close(losses, loss_d, rows, "losses");
+        first = first == NULL ? got : first;
+        first_losses = first_losses == NULL ? losses : first_losses;
+        help_assert_same_bits(got, first, n);
+        help_assert_same_bits(losses, first_losses, rows);
+        for (int64_t j = 0; j < n; j++)
+            assert_true(j % vocab < n_valid || got[j] == 0.0f);
+    }
+}
+
+static void test_cross_entropy(void **state)
+{
+    check_cross_entropy(*state, 9, 37, 37, 3.0);
+    check_cross_entropy(*state, 5, 64, 50, 3.0);
+    check_cross_entropy(*state, 3, 5001, 4999, 3.0);
+    check_cross_entropy(*state, 4, 33, 2, 3.0);
+    check_cross_entropy(*state, 6, 100, 97, 40.0);
+}
+
+struct loss_case {
+    int rows, vocab;
+    const int32_t *targets;
+};
+
+static void loss_forward(struct help *h, double *out, const double *in,
+                         const void *context)
+{
+    const struct loss_case *c = context;
+    double row[64];
+    (void)h;
+    for (int i = 0; i < c->rows; i++) {
+        memcpy(row, in + i * c->vocab, (size_t)c->vocab * sizeof *row);
+        out[i] = naive_cross_entropy(row, c->targets[i], c->vocab, 1.0);
+    }
+}
+
+static void test_cross_entropy_slopes(void **state)
+{
+    struct help *h = *state;
+    const int32_t targets[] = {0, 40, 17};
+    const struct loss_case c = {3, 41, targets};
+    float *logits = help_random(h, 3 * 41, 2.0), d_out[] = {0.25f, 0.25f, 0.25f},
+          losses[3];
+    double *slopes = help_slopes(h, loss_forward, help_doubles(h, logits, 3 * 41), 3 * 41,
+                                 d_out, 3, &c);
+    float *grad = help_copy(h, logits, 3 * 41);
+    mist_cpu_cross_entropy(grad, losses, targets, 3, 41, 41, 0.25f, 1);
+    help_assert_close(grad, slopes, 3 * 41, "gradient");
+}
+
+/* --------------------------------------------------------------------------------
+ * optimizer */
+
+static void test_adamw(void **state)
+{
+    struct help *h = *state;
+    enum { STEPS = 4 };
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i];
+        float *p0 = help_random(h, n, 1.0), *zeros = help_random(h, n, 0.0),
+              *first = NULL;
+        for (int t = 1; t <= HELP_N_THREADS; t++) {
+            float *p = help_copy(h, p0, n), *m = help_copy(h, zeros, n);
+            float *v = help_copy(h, zeros, n);
+            double *pd = help_doubles(h, p0, n), *md = help_zeros(h, n),
+                   *vd = help_zeros(h, n);
+            h->seed = 5; /* the same gradients for each t */
+            for (int step = 1; step <= STEPS; step++) {
+                float *g = help_random(h, n, 0.1);
+                double *gd = help_doubles(h, g, n);
+                const struct mist_cpu_adamw config = {
+                    .lr = 0.01f,
+                    .beta1 = 0.9f,
+                    .beta2 = 0.95f,
+                    .eps = 1e-8f,
+                    .weight_decay = 0.1f,
+                    .correction1 = (float)(1.0 - pow((double)0.9f, step)),
+                    .correction2 = (float)(1.0 - pow((double)0.95f, step)),
+                    .grad_scale = 0.5f};
+                for (int64_t j = 0; j < n; j++)
+                    gd[j] *= 0.5;
+                mist_cpu_adamw_step(p, m, v, g, n, &config, t);
+                naive_adamw(pd, md, vd, gd, n, step, (double)0.01f, (double)0.9f,
+                            (double)0.95f, (double)1e-8f, (double)0.1f);
+            }
+            help_assert_close(p, pd, n, "p");
+            help_assert_close(m, md, n, "m");
+            help_assert_close(v, vd, n, "v");
+            first = first == NULL ? p : first;
+            help_assert_same_bits(p, first, n);
+        }
+    }
+}
+
+/* Any shard of the arrays gets the same bits as the whole. */
+static void test_adamw_shards(void **state)
+{
+    struct help *h = *state;
+    enum { N = 10007 };
+    const struct mist_cpu_adamw config = {1e-3f, 0.9f, 0.999f, 1e-8f,
+                                          0.1f,  0.1f, 0.001f, 1.0f};
+    float *p = help_random(h, N, 1.0), *m = help_random(h, N, 0.1),
+          *g = help_random(h, N, 1.0);
+    float *v = help_random(h, N, 0.1);
+    for (int64_t i = 0; i < N; i++)
+        v[i] *= v[i];
+    float *p2 = help_copy(h, p, N), *m2 = help_copy(h, m, N), *v2 = help_copy(h, v, N);
+    mist_cpu_adamw_step(p, m, v, g, N, &config, 1);
+    for (int64_t i = 0; i < N; i += 1237) {
+        int64_t n = N - i < 1237 ? N - i : 1237;
+        mist_cpu_adamw_step(p2 + i, m2 + i, v2 + i, g + i, n, &config, 1);
+    }
+    help_assert_same_bits(p2, p, N);
+    help_assert_same_bits(m2, m, N);
+    help_assert_same_bits(v2, v, N);
+}
+
+static void test_sum_squares(void **state)
+{
+    struct help *h = *state;
+    static const int64_t sizes[] = {0, 1, 4095, 4096, 4097, 3 * 4096 + 31};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t n = sizes[i], n_blocks = mist_cpu_sum_squares_n_blocks(n);
+        float *x = help_random(h, n, 3.0);
+        double blocks[4], again[4], expected = 0.0, in_order = 0.0;
+        assert_int_equal(n_blocks, (n + 4095) / 4096);
+        for (int64_t j = 0; j < n; j++)
+            expected += (double)x[j] * (double)x[j];
+        double sum = mist_cpu_sum_squares(x, n, blocks, 1);
+        assert_true(fabs(sum - expected) <= 1e-13 * expected);
+        assert_true(mist_cpu_sum_squares(x, n, again, 2) == sum);
+        for (int64_t b = 0; b < n_blocks;
+             b++) { /* a shard of one block gives that block's bits */
+            int64_t length = n - b * 4096 < 4096 ? n - b * 4096 : 4096;
+            double one;
+            assert_true(mist_cpu_sum_squares(x + b * 4096, length, &one, 1) == blocks[b]);
+            assert_true(one == blocks[b]);
+            in_order += blocks[b];
+        }
+        assert_true(in_order == sum);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_gelu),
+        TEST(test_gelu_extremes),
+        TEST(test_gelu_slopes),
+        TEST(test_swiglu),
+        TEST(test_swiglu_extremes),
+        TEST(test_swiglu_slopes),
+        TEST(test_add_scale_zero),
+        TEST(test_cross_entropy),
+        TEST(test_cross_entropy_slopes),
+        TEST(test_adamw),
+        TEST(test_adamw_shards),
+        TEST(test_sum_squares),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
