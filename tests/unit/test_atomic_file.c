@@ -115,7 +115,8 @@ static void test_faults(void **state)
             assert_int_equal(scratch_count(&scratch), 1);
             if (!has_fired) {
                 assert_int_equal(status, MIST_OK);
-                assert_true(n > 1);
+                /* both the file and the directory are flushed to the disk */
+                assert_true(fault == FAULT_FSYNC ? n == 3 : n > 1);
                 break;
             }
             assert_true(n < 50);
@@ -128,6 +129,8 @@ static void test_faults(void **state)
             /* The directory is flushed behind the rename: there the new file is whole. */
             bool is_late = strstr(err.message, "directory") != NULL;
             expect_text(path, is_late ? "new" : "old");
+            if (fault == FAULT_FSYNC)
+                assert_int_equal(is_late, n == 2);
             bool is_memory = fault == FAULT_MALLOC && !is_late;
             assert_int_equal(status, is_memory ? MIST_ERR_MEMORY : MIST_ERR_IO);
         }
