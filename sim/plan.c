@@ -322,11 +322,11 @@ static enum mist_status check_predicted(const struct check *c)
                       "extrapolated_frac is %g, expected 0 to 1", p->extrapolated_frac);
     for (int32_t i = 0; i < c->plan->n_stages; i++) {
         if (p->peak_bytes[i] < 0 || !is_amount(p->stable_s[i]) ||
-            !is_amount(p->extra_s[i]))
+            !isfinite(p->extra_s[i]))
             return refuse(
                 c, MIST_ERR_INPUT, "predicted", i, NULL,
                 "predicted %lld bytes, stable %g s, extra %g s; expected finite "
-                "amounts of 0 or more",
+                "numbers, the first two 0 or more",
                 (long long)p->peak_bytes[i], p->stable_s[i], p->extra_s[i]);
     }
     return MIST_OK;

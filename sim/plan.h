@@ -55,7 +55,7 @@ struct mist_prediction {
     double extrapolated_frac; /* share of the time that rests on extrapolation */
     int64_t peak_bytes[MIST_MAX_STAGES]; /* device arena of a rank of each stage */
     double stable_s[MIST_MAX_STAGES];    /* t of each stage: a stable micro-batch */
-    double extra_s[MIST_MAX_STAGES]; /* d of each stage: extra of first and last one */
+    double extra_s[MIST_MAX_STAGES];     /* d of each stage; may be negative */
 };
 
 struct mist_plan {
