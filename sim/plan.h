@@ -7,7 +7,7 @@
  * All stages process the same samples per step: micro_batch * dp is one number for the
  * whole plan, so that global_batch = n_micro_batches * micro_batch * dp.
  *
- * A plan is one flat struct without pointers (about 60 KiB): copy it by assignment, zero
+ * A plan is one flat struct without pointers (about 45 KiB): copy it by assignment, zero
  * it with = {0}; keep it off deep stacks.
  */
 #ifndef MIST_SIM_PLAN_H
@@ -111,7 +111,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
 
 /* Where a plan is wrong, as plan.json calls it. */
 struct mist_plan_fault {
-    const char *section; /* "model", "job", "stages", ...; NULL: the plan itself */
+    const char *section; /* "model", "job", "stages", "pipeline", ... */
     int32_t i_stage;     /* of "stages"; -1: none */
     const char *key;     /* in the section; NULL: the section itself */
 };

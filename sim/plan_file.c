@@ -319,22 +319,26 @@ static enum mist_status read_plan(const struct mist_json *root, struct mist_plan
     return read_predicted(root, plan, err);
 }
 
-/* Gives the check's message the place of what it blames. */
+/*
+ * Gives the check's message the place of what it blames: a key of the root ("pipeline"),
+ * of a section ("job"), or of a stage, which "stages" holds itself and "predicted" in an
+ * array. Everything on the way exists, because the file was read.
+ */
 static enum mist_status locate_fault(const struct mist_json *root,
                                      const struct mist_plan_fault *fault,
                                      enum mist_status status, struct mist_err *err)
 {
-    struct mist_json section = *root;
-    struct mist_json stages, element;
+    struct mist_json section = *root, stages, element;
     const struct mist_json *place = &section;
+    bool is_inside = fault->key || fault->i_stage >= 0;
     char message[sizeof err->message];
-    bool is_object = fault->section && (fault->key || fault->i_stage >= 0) &&
-                     strcmp(fault->section, "stages") != 0;
 
     if (!err)
         return status;
     snprintf(message, sizeof message, "%s", err->message);
-    if (is_object &&
+    if (!is_inside)
+        return mist_json_fail_key(root, fault->section, status, err, "%s", message);
+    if (strcmp(fault->section, "stages") != 0 &&
         mist_json_get_object(root, fault->section, MIST_JSON_REQUIRED, &section, NULL))
         return status;
     if (fault->i_stage >= 0) {
@@ -345,8 +349,6 @@ static enum mist_status locate_fault(const struct mist_json *root,
     }
     if (fault->key)
         return mist_json_fail_key(place, fault->key, status, err, "%s", message);
-    if (fault->section && place == &section && !is_object)
-        return mist_json_fail_key(root, fault->section, status, err, "%s", message);
     return mist_json_fail(place, status, err, "%s", message);
 }
 

@@ -458,6 +458,16 @@ static void test_round_trips(void **state)
             fail_msg("plan %d: line %ld: %s", i, err.line, err.message);
         assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
     }
+    for (int i = 0; i < 4; i++) { /* one number alone is a prediction */
+        memset(&plan.predicted, 0, sizeof plan.predicted);
+        *(i == 0   ? &plan.predicted.error_s
+          : i == 1 ? &plan.predicted.extrapolated_frac
+          : i == 2 ? &plan.predicted.stable_s[0]
+                   : &plan.predicted.extra_s[0]) = 0.5;
+        assert_int_equal(mist_plan_save(&plan, scratch.path, true, &err), MIST_OK);
+        assert_int_equal(mist_plan_load(scratch.path, &again, &err), MIST_OK);
+        assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
+    }
     assert_int_equal(mist_plan_save(&plan, scratch.path, false, &err), MIST_ERR_USAGE);
     assert_int_equal(scratch_count(&scratch), 1); /* no temporary file is left */
     scratch_fini(&scratch);
