@@ -1,17 +1,21 @@
 /*
  * The operator catalogue: what every module of a model computes, declared once.
  *
- * A module (embedding, block, head) is declared as tensors, parameters and two programs, forward and
- * backward, each a list of steps. A step names an operator, a phase, the dimensions of this use as
- * symbolic expressions, and its operand tensors. From the declaration follow
- *   - memory: saved tensors live from forward to backward, scratch tensors inside one program; offsets
- *     of both are laid out here (mist_layer_layout), the executor uses the same offsets;
+ * A module (embedding, block, head) is declared as tensors, parameters and two programs,
+ * forward and backward, each a list of steps. A step names an operator, a phase, the
+ * dimensions of this use as symbolic expressions, and its operand tensors. From the
+ * declaration follow
+ *   - memory: saved tensors live from forward to backward, scratch tensors inside one
+ * program; offsets of both are laid out here (mist_layer_layout), the executor uses the
+ * same offsets;
  *   - time: a step's (operator, phase, dimensions) is its cost key in kernels.csv;
  *   - the profile grid, FLOP counts and tensor-parallel communication;
- *   - execution: the executor walks the same steps and calls its kernel for each (operator, phase).
- * Adding an operator means one row in the operator table, and its use in a program.
+ *   - execution: the executor walks the same steps and calls its kernel for each
+ * (operator, phase). Adding an operator means one row in the operator table, and its use
+ * in a program.
  *
- * Shapes are those of the kernels, row-major, fp32 elements unless the tensor says otherwise.
+ * Shapes are those of the kernels, row-major, fp32 elements unless the tensor says
+ * otherwise.
  */
 #ifndef MIST_SIM_CATALOG_H
 #define MIST_SIM_CATALOG_H
@@ -23,7 +27,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum mist_layer_kind { MIST_LAYER_EMBEDDING, MIST_LAYER_BLOCK, MIST_LAYER_HEAD, MIST_N_LAYER_KINDS };
+enum mist_layer_kind {
+    MIST_LAYER_EMBEDDING,
+    MIST_LAYER_BLOCK,
+    MIST_LAYER_HEAD,
+    MIST_N_LAYER_KINDS
+};
 
 enum mist_op {
     MIST_OP_EMBEDDING,
@@ -53,12 +62,55 @@ enum mist_phase {
     MIST_N_PHASES
 };
 
-const char *mist_op_name(enum mist_op op);          /* "linear_bias": the word in kernels.csv */
+const char *mist_op_name(enum mist_op op); /* "linear_bias": the word in kernels.csv */
 const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
 
-enum { MIST_MAX_DIMS = 6, MIST_MAX_OPERANDS = 6, MIST_MAX_STEPS = 24, MIST_MAX_TENSORS = 32, MIST_MAX_PARAMS = 16 };
+/* Blockings of CPU kernels that decide the size of their workspace. */
+enum { MIST_CATALOG_NORM_BLOCK_ROWS = 32, MIST_CATALOG_QUERY_BLOCK = 64 };
 
-/* Names of the dimensions of an operator, in the order of the cost key; NULL-terminated. */
+enum {
+    MIST_MAX_DIMS = 6,
+    MIST_MAX_OPERANDS = 6,
+    MIST_MAX_STEPS = 24,
+    MIST_MAX_TENSORS = 32,
+    MIST_MAX_PARAMS = 16,
+};
+
+/* What the index of mist_step.operands means, by operator and phase; -1 where there is
+ * none. */
+enum {
+    MIST_ARG_OUT = 0, /* every forward: what is written; in place for rope */
+    MIST_ARG_EMBEDDING_TOKENS = 1,
+    MIST_ARG_NORM_STATS = 1, /* layer_norm, rms_norm forward */
+    MIST_ARG_NORM_X = 2,
+    MIST_ARG_RNORM_RESIDUAL = 1, /* residual_*_norm forward */
+    MIST_ARG_RNORM_STATS = 2,
+    MIST_ARG_RNORM_A = 3,
+    MIST_ARG_RNORM_B = 4,
+    MIST_ARG_LINEAR_X = 1,      /* forward */
+    MIST_ARG_ATTENTION_LSE = 1, /* forward */
+    MIST_ARG_ATTENTION_QKV = 2,
+    MIST_ARG_ROPE_TABLE = 1, /* forward and backward, in place on operand 0 */
+    MIST_ARG_UNARY_X = 1,    /* gelu, swiglu forward */
+    MIST_ARG_RESIDUAL_A = 1,
+    MIST_ARG_RESIDUAL_B = 2,
+    MIST_ARG_LOSS_LOSSES = 1, /* cross_entropy: operand 0 is the logits, in place */
+    MIST_ARG_LOSS_TARGETS = 2,
+    MIST_ARG_DX = 0,             /* every backward_input: the gradient that is written */
+    MIST_ARG_DY = 1,             /* every backward_input: the gradient that is read */
+    MIST_ARG_DNORM_RESIDUAL = 2, /* layer_norm, rms_norm backward_input */
+    MIST_ARG_DNORM_X = 3,
+    MIST_ARG_DNORM_STATS = 4,
+    MIST_ARG_DATTENTION_QKV = 2,
+    MIST_ARG_DATTENTION_OUT = 3,
+    MIST_ARG_DATTENTION_LSE = 4,
+    MIST_ARG_DUNARY_X = 2, /* gelu, swiglu backward_input */
+    MIST_ARG_DW_DY = 0,    /* backward_weight of linear and embedding */
+    MIST_ARG_DW_X = 1,     /* linear: its input; embedding: the tokens */
+};
+
+/* Names of the dimensions of an operator, in the order of the cost key; NULL-terminated.
+ */
 const char *const *mist_op_dims(enum mist_op op);
 
 /* The symbols every declaration is written in. */
@@ -71,14 +123,16 @@ enum mist_symbol {
 };
 
 enum mist_tensor_class {
-    MIST_TENSOR_INPUT,       /* activation from the module before; kept until this module's backward */
-    MIST_TENSOR_OUTPUT,      /* activation for the next module */
-    MIST_TENSOR_SAVED,       /* written in forward, read in backward */
-    MIST_TENSOR_SCRATCH,     /* lives inside one program */
+    MIST_TENSOR_INPUT,   /* activation from the module before; kept until this module's
+                            backward */
+    MIST_TENSOR_OUTPUT,  /* activation for the next module */
+    MIST_TENSOR_SAVED,   /* written in forward, read in backward */
+    MIST_TENSOR_SCRATCH, /* lives inside one program */
     MIST_TENSOR_GRAD_OUTPUT, /* gradient of the output, arrives from the next module */
     MIST_TENSOR_GRAD_INPUT,  /* gradient of the input, leaves for the module before */
     MIST_TENSOR_TOKENS,      /* int32 [b * s] of the micro-batch: input ids */
     MIST_TENSOR_TARGETS,     /* int32 [b * s]: ids to predict */
+    MIST_TENSOR_CONSTANT, /* the same for all modules and micro-batches: the RoPE table */
 };
 
 struct mist_tensor {
@@ -87,26 +141,32 @@ struct mist_tensor {
     mist_expr bytes;
 };
 
-enum mist_init { MIST_INIT_NORMAL, MIST_INIT_NORMAL_RESIDUAL, MIST_INIT_ONES, MIST_INIT_ZEROS };
+enum mist_init {
+    MIST_INIT_NORMAL,
+    MIST_INIT_NORMAL_RESIDUAL,
+    MIST_INIT_ONES,
+    MIST_INIT_ZEROS
+};
 
 struct mist_param {
-    const char *name;       /* "qkv.weight" */
-    enum mist_init init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
-    bool decays;            /* weight decay applies */
-    mist_expr n_elements;   /* per tensor-parallel rank */
+    const char *name; /* "qkv.weight" */
+    enum mist_init
+        init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
+    bool decays; /* weight decay applies */
+    mist_expr n_elements; /* per tensor-parallel rank */
 };
 
 struct mist_step {
-    const char *name;                     /* "qkv", for breakdowns */
+    const char *name; /* "qkv", for breakdowns */
     enum mist_op op;
     enum mist_phase phase;
-    int8_t segment;                       /* steps between two tensor-parallel all-reduces */
-    mist_expr dims[MIST_MAX_DIMS];        /* as mist_op_dims(op) */
-    int8_t operands[MIST_MAX_OPERANDS];   /* tensor ids in the kernel's order; -1 none (see catalog.c) */
-    int8_t params[2];                     /* parameter ids: weight, bias; -1 none */
-    mist_expr flop;                       /* of this step */
-    mist_expr bytes;                      /* read and written, at least */
-    mist_expr workspace_bytes;            /* kernel workspace beyond its operands */
+    int8_t segment;                /* steps between two tensor-parallel all-reduces */
+    mist_expr dims[MIST_MAX_DIMS]; /* as mist_op_dims(op) */
+    int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
+    int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
+    mist_expr flop;                     /* of this step */
+    mist_expr bytes;                    /* read and written, at least */
+    mist_expr workspace_bytes;          /* kernel workspace beyond its operands; 0 none */
 };
 
 struct mist_program {
@@ -129,9 +189,11 @@ struct mist_catalog {
     struct mist_layer_template layers[MIST_N_LAYER_KINDS];
 };
 
-/* Declares the modules of a model (checked, untied, GPT or Llama). out is freed by mist_catalog_free. */
+/* Declares the modules of a model (checked, untied, GPT or Llama). out is freed by
+ * mist_catalog_free. */
 MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
-                                                  struct mist_catalog **out, struct mist_err *err);
+                                                  struct mist_catalog **out,
+                                                  struct mist_err *err);
 void mist_catalog_free(struct mist_catalog *catalog);
 
 /* Values of the symbols for one stage; used to evaluate a template. */
@@ -150,6 +212,7 @@ struct mist_concrete_step {
     int32_t n_dims;
     int64_t dims[MIST_MAX_DIMS];
     double flop, bytes;
+    int64_t workspace_bytes;
     int64_t workspace_offset; /* in the scratch area of the program */
 };
 
@@ -157,30 +220,36 @@ struct mist_layer_layout {
     enum mist_layer_kind kind;
     struct mist_layer_shape shape;
     int32_t n_tensors, n_params, n_forward, n_backward;
+    int32_t n_recompute; /* leading forward steps that write all saved tensors: what
+                            recomputation runs */
     enum mist_tensor_class tensor_class[MIST_MAX_TENSORS];
     int64_t tensor_bytes[MIST_MAX_TENSORS];
-    int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in the program's scratch */
+    int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in
+                                                  the program's scratch */
     int64_t offset_backward[MIST_MAX_TENSORS]; /* the same in the backward program */
-    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the module's flat parameter array */
+    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the module's flat parameter
+                                                  array */
     int64_t param_elements[MIST_MAX_PARAMS];
     enum mist_init param_init[MIST_MAX_PARAMS];
     bool param_decays[MIST_MAX_PARAMS];
     const char *param_name[MIST_MAX_PARAMS];
-    int64_t n_parameters;        /* elements of the flat parameter array, without padding */
+    int64_t n_parameters; /* elements of the flat parameter array, without padding */
     int64_t input_bytes, output_bytes; /* boundary activations (0 for the ends) */
-    int64_t saved_bytes;         /* saved buffer, aligned to 64 */
+    int64_t constant_bytes;            /* of the constant tensor; 0 none */
+    int64_t saved_bytes;               /* saved buffer, aligned to 64 */
     int64_t scratch_forward_bytes, scratch_backward_bytes;
     struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
 };
 
-/* Evaluates and lays out; scratch is packed first-fit over step lifetimes, every offset 64-aligned. */
-MIST_MUST_CHECK enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
-                                                        enum mist_layer_kind kind,
-                                                        struct mist_layer_shape shape,
-                                                        struct mist_layer_layout *out,
-                                                        struct mist_err *err);
+/* Evaluates and lays out; scratch is packed first-fit over step lifetimes, every offset
+ * 64-aligned. */
+MIST_MUST_CHECK enum mist_status
+mist_layer_layout_make(const struct mist_catalog *catalog, enum mist_layer_kind kind,
+                       struct mist_layer_shape shape, struct mist_layer_layout *out,
+                       struct mist_err *err);
 
 /* Canonical shape text of a step, "rows=512;n_in=256;n_out=768". Returns out. */
-char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out, size_t size);
+char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,
+                         size_t size);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * The memory planner: gives every buffer of a schedule an offset in its arena.
  *
- * Buffers live from the first to the last task that names them, in dispatch order. Offsets are found by
- * best fit over these lifetimes (persistent buffers first, then in order of birth). Where a buffer takes
- * over the space of a dead one whose last users run on other streams, its first task gets a dependency
- * on them: so the layout is right whatever the timing, and simulator and executor see the same waits.
+ * Buffers live from the first to the last task that names them, in dispatch order.
+ * Offsets are found by best fit over these lifetimes (persistent buffers first, then in
+ * order of birth). Where a buffer takes over the space of a dead one whose last users run
+ * on other streams, its first task gets a dependency on them: so the layout is right
+ * whatever the timing, and simulator and executor see the same waits.
  */
 #ifndef MIST_SIM_MEMORY_PLANNER_H
 #define MIST_SIM_MEMORY_PLANNER_H
@@ -12,18 +13,22 @@
 #include "sim/schedule.h"
 
 /*
- * Sets offset_bytes of all buffers and arena_bytes, and adds the dependencies that reuse needs.
- * Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY (schedule unusable).
+ * Sets offset_bytes of all buffers and arena_bytes, and adds the dependencies that reuse
+ * needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY
+ * (schedule unusable).
  */
-MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule,
+                                                  struct mist_err *err);
 
-/* live_bytes[i] = bytes live in an arena while task i runs (dispatch order). live_bytes: [n_tasks]. */
+/* live_bytes[i] = bytes live in an arena while task i runs (dispatch order). live_bytes:
+ * [n_tasks]. */
 void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_arena arena,
                       int64_t *live_bytes);
 
 /*
- * Checks a layout: buffers inside the arena, no two buffers whose lifetimes overlap share a byte, and
- * every reuse across streams is ordered by dependencies. O(buffers^2 + tasks * streams).
+ * Checks a layout: buffers inside the arena, no two buffers whose lifetimes overlap share
+ * a byte, and every reuse across streams is ordered by dependencies. O(buffers^2 + tasks
+ * * streams).
  */
 MIST_MUST_CHECK enum mist_status mist_memory_check(const struct mist_schedule *schedule,
                                                    struct mist_err *err);
