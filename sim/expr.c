@@ -171,7 +171,7 @@ static mist_expr intern(struct mist_expr_pool *pool, struct mist_expr_node node)
 static mist_expr intern_op(struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
                            mist_expr b, mist_expr c, mist_expr d)
 {
-    return intern(pool, (struct mist_expr_node){.op = op, .arg = {a, b, c, d}});
+    return intern(pool, (struct mist_expr_node){.op = (int32_t)op, .arg = {a, b, c, d}});
 }
 
 /* ------------------------------------------------------------------------ leaves */
@@ -261,7 +261,7 @@ double mist_expr_apply(enum mist_expr_op op, const double *args)
     case MIST_EXPR_SELECT_EQ:
         return args[0] == args[1] ? args[2] : args[3];
     default:
-        assert(!"a leaf or a table is no operation");
+        assert(false && "a leaf or a table is no operation");
         return NAN;
     }
 }
@@ -275,7 +275,7 @@ static bool is_value(const struct mist_expr_pool *pool, mist_expr expr, double v
 static bool fold(struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
                  mist_expr b, mist_expr *out)
 {
-    double args[2] = {0, 0};
+    double args[4] = {0};
 
     if (!mist_expr_is_const(pool, a, &args[0]) || !mist_expr_is_const(pool, b, &args[1]))
         return false;
@@ -395,12 +395,12 @@ mist_expr mist_expr_max(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
 static mist_expr round_to_whole(struct mist_expr_pool *pool, enum mist_expr_op op,
                                 mist_expr a)
 {
-    double value;
+    double args[4] = {0};
 
     if (a < 0)
         return MIST_EXPR_ERROR;
-    if (mist_expr_is_const(pool, a, &value))
-        return mist_expr_const(pool, mist_expr_apply(op, &value));
+    if (mist_expr_is_const(pool, a, &args[0]))
+        return mist_expr_const(pool, mist_expr_apply(op, args));
     if (pool->nodes[a].op == MIST_EXPR_CEIL || pool->nodes[a].op == MIST_EXPR_FLOOR)
         return a;
     return intern_op(pool, op, a, -1, -1, -1);

@@ -154,7 +154,8 @@ mist_expr mist_expr_lookup(struct mist_expr_pool *pool, int32_t table, mist_expr
 /* The value of a table at v. */
 double mist_expr_table_value(const struct mist_expr_table *table, double v);
 
-/* One operation on numbers (not CONST, SYMBOL or TABLE); args: [as many as op takes]. */
+/* One operation on numbers (not CONST, SYMBOL or TABLE); args: [4], unused ones ignored.
+ */
 double mist_expr_apply(enum mist_expr_op op, const double *args);
 
 /* How many of a node's arg[] are expressions. */
