@@ -1,0 +1,237 @@
+/*
+ * Exact Pareto frontiers by sorting: in order of t a point is on the frontier when its d
+ * is below every earlier one's; with memory, when no earlier one is at or below it in
+ * both d and memory. See pareto.h for what ties do.
+ */
+#include "tune/pareto.h"
+
+#include "core/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK_POINTS = 512
+}; /* merged at a time, so that the frontier turns away the rest */
+
+static int compare_double(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_int(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_plain(const void *a, const void *b)
+{
+    const struct mist_pareto_point *p = a, *q = b;
+    int order = compare_double(p->t_s, q->t_s);
+    order = order ? order : compare_double(p->d_s, q->d_s);
+    order = order ? order : compare_int(p->payload, q->payload);
+    return order ? order : compare_int(p->memory_bytes, q->memory_bytes);
+}
+
+static int compare_with_memory(const void *a, const void *b)
+{
+    const struct mist_pareto_point *p = a, *q = b;
+    int order = compare_double(p->t_s, q->t_s);
+    order = order ? order : compare_double(p->d_s, q->d_s);
+    order = order ? order : compare_int(p->memory_bytes, q->memory_bytes);
+    return order ? order : compare_int(p->payload, q->payload);
+}
+
+static size_t drop_nan(struct mist_pareto_point *points, size_t n)
+{
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!isnan(points[i].t_s) && !isnan(points[i].d_s))
+            points[n_kept++] = points[i];
+    return n_kept;
+}
+
+/* True when a, whose t is not above b's, keeps b off a frontier. */
+static bool point_covers(const struct mist_pareto_point *a,
+                         const struct mist_pareto_point *b, bool with_memory)
+{
+    if (a->d_s > b->d_s || (with_memory && a->memory_bytes > b->memory_bytes))
+        return false;
+    bool equal = a->t_s == b->t_s && a->d_s == b->d_s &&
+                 (!with_memory || a->memory_bytes == b->memory_bytes);
+    return !equal || a->payload <= b->payload;
+}
+
+size_t mist_pareto_filter(struct mist_pareto_point *points, size_t n, bool with_memory)
+{
+    size_t n_points = drop_nan(points, n), n_kept = 0;
+    if (n_points == 0)
+        return 0;
+    qsort(points, n_points, sizeof *points,
+          with_memory ? compare_with_memory : compare_plain);
+    for (size_t i = 0; i < n_points; i++) {
+        /* Without memory the last point kept has the least d so far; else any may cover.
+         */
+        size_t first = with_memory || n_kept == 0 ? 0 : n_kept - 1, j = n_kept;
+        while (j > first && !point_covers(&points[j - 1], &points[i], with_memory))
+            j--;
+        if (j == first)
+            points[n_kept++] = points[i];
+    }
+    return n_kept;
+}
+
+void mist_pareto_init(struct mist_pareto_frontier *frontier, bool with_memory)
+{
+    *frontier = (struct mist_pareto_frontier){.with_memory = with_memory};
+}
+
+void mist_pareto_fini(struct mist_pareto_frontier *frontier)
+{
+    free(frontier->points);
+    mist_pareto_init(frontier, frontier->with_memory);
+}
+
+bool mist_pareto_covers(const struct mist_pareto_frontier *frontier,
+                        const struct mist_pareto_point *point)
+{
+    const struct mist_pareto_point *points = frontier->points;
+    size_t low = 0, high = frontier->n; /* low: first point with a higher t */
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (points[mid].t_s <= point->t_s)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (!frontier->with_memory) /* of these the last has the least d */
+        return low > 0 && point_covers(&points[low - 1], point, false);
+    for (size_t i = low; i-- > 0;)
+        if (point_covers(&points[i], point, true))
+            return true;
+    return false;
+}
+
+enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
+                                   const struct mist_pareto_point *block, size_t n_block,
+                                   struct mist_err *err)
+{
+    for (size_t start = 0; start < n_block; start += BLOCK_POINTS) {
+        size_t end = n_block - start < BLOCK_POINTS ? n_block : start + BLOCK_POINTS;
+        size_t n_all = frontier->n;
+        struct mist_pareto_point *points = mist_grow(
+            frontier->points, &frontier->capacity, n_all + (end - start), sizeof *points);
+        if (!points)
+            return mist_err_set(err, MIST_ERR_MEMORY,
+                                "no memory for a frontier of %zu points",
+                                n_all + (end - start));
+        frontier->points = points;
+        for (size_t i = start; i < end; i++)
+            if (!isnan(block[i].t_s) && !isnan(block[i].d_s) &&
+                !mist_pareto_covers(frontier, &block[i]))
+                points[n_all++] = block[i];
+        if (n_all > frontier->n)
+            frontier->n = mist_pareto_filter(points, n_all, frontier->with_memory);
+    }
+    return MIST_OK;
+}
+
+/* -------------------------------------------------------------------------------
+ * sampling */
+
+/* Index of the least weight_t t + weight_d d; of equal ones the first, or the least in
+ * `second`. */
+static size_t find_least(const struct mist_pareto_point *points, size_t n,
+                         double weight_t, double weight_d)
+{
+    size_t i_best = 0;
+    double best = INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        double value = weight_t * points[i].t_s + weight_d * points[i].d_s;
+        if (value < best) {
+            best = value;
+            i_best = i;
+        }
+    }
+    return i_best;
+}
+
+/*
+ * The unkept point that best halves the widest gap between neighbours in keep (both ends
+ * of the list count as gaps of no width), or n when every point is kept.
+ */
+static size_t find_gap_middle(const struct mist_pareto_point *points, const bool *keep,
+                              size_t n, double weight_t)
+{
+    size_t i_middle = n, left = n;
+    double widest = -1;
+    for (size_t right = 0; right <= n; right++) {
+        if (right < n && !keep[right])
+            continue;
+        size_t first = left == n ? 0 : left + 1;
+        bool inside = left < n && right < n;
+        double width = inside ? weight_t * fabs(points[right].t_s - points[left].t_s) +
+                                    fabs(points[right].d_s - points[left].d_s)
+                              : 0;
+        double off_best = INFINITY;
+        if (first < right && width > widest) {
+            widest = width;
+            i_middle = first;
+            for (size_t i = first; inside && i < right; i++) {
+                double part = weight_t * fabs(points[i].t_s - points[left].t_s) +
+                              fabs(points[i].d_s - points[left].d_s);
+                double off = fabs(part - width / 2);
+                i_middle = off < off_best ? i : i_middle;
+                off_best = off < off_best ? off : off_best;
+            }
+        }
+        left = right;
+    }
+    return i_middle;
+}
+
+static void keep_point(bool *keep, size_t i, size_t *n_kept)
+{
+    *n_kept += !keep[i];
+    keep[i] = true;
+}
+
+enum mist_status mist_pareto_sample(const struct mist_pareto_point *points, size_t n,
+                                    size_t k, int64_t n_micro_batches,
+                                    struct mist_pareto_point *out, size_t *n_out,
+                                    struct mist_err *err)
+{
+    *n_out = 0;
+    if (n <= k) {
+        if (n > 0)
+            memcpy(out, points, n * sizeof *out);
+        *n_out = n;
+        return MIST_OK;
+    }
+    if (k == 0)
+        return MIST_OK;
+    double weight_t = (double)(n_micro_batches - 1);
+    if (k == 1) {
+        out[0] = points[find_least(points, n, weight_t / 2, 0.5)];
+        *n_out = 1;
+        return MIST_OK;
+    }
+    bool *keep = calloc(n, sizeof *keep);
+    if (!keep)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory to sample %zu points", n);
+    size_t n_kept = 0;
+    keep_point(keep, find_least(points, n, 1, 0), &n_kept);
+    keep_point(keep, find_least(points, n, 0, 1), &n_kept);
+    for (size_t j = 0; j < k && n_kept < k; j++) {
+        double alpha = (double)j / (double)(k - 1);
+        keep_point(keep, find_least(points, n, alpha * weight_t, 1 - alpha), &n_kept);
+    }
+    while (n_kept < k)
+        keep_point(keep, find_gap_middle(points, keep, n, weight_t), &n_kept);
+    for (size_t i = 0; i < n; i++)
+        if (keep[i])
+            out[(*n_out)++] = points[i];
+    free(keep);
+    return MIST_OK;
+}
