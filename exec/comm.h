@@ -1,0 +1,157 @@
+/*
+ * Communication between ranks: collectives and transfers over MPI, deterministic and with
+ * a deadline on every wait.
+ *
+ * Sums are always taken in rank order (((x0 + x1) + x2) + ...) by the one rank that owns
+ * the element, so a result has the same bits whatever the timing, and an all-reduce has
+ * the same bits as a reduce-scatter followed by an all-gather. They are built on
+ * point-to-point messages: in a group every rank sends every other rank the piece that
+ * one owns, which moves as many bytes as a ring does.
+ *
+ * Threads: one thread at a time may use a communicator (MPI_THREAD_SERIALIZED). In a run
+ * that is the worker of the gpu_gpu stream; while the streams are idle the main thread
+ * may use it for the control operations below.
+ *
+ * Errors: MIST_ERR_RUN names the operation, the peer, the tag and the bytes, also when a
+ * deadline expires. After one, messages may still be under way: a communicator that
+ * failed refuses every further operation, and the job should end with mist_comm_abort().
+ *
+ * Left out: all-to-all, communication with groups one is not in.
+ */
+#ifndef MIST_EXEC_COMM_H
+#define MIST_EXEC_COMM_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mist_comm;       /* all ranks of the job */
+struct mist_comm_group; /* some of them, in an order of their own */
+
+/*
+ * Under mpirun or srun (known by their environment variables) this initialises MPI, which
+ * works once per process; otherwise it is a job of one rank for which every operation is
+ * trivial and MPI is never started. *out is owned by the caller (mist_comm_close). All
+ * ranks must call it. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status mist_comm_open(struct mist_comm **out,
+                                                struct mist_err *err);
+
+/* Frees comm and its groups and finalises MPI; all ranks must call it. After a failure
+ * MPI is left as it is, since finalising could hang. NULL allowed. */
+void mist_comm_close(struct mist_comm *comm);
+
+/* Ends all ranks of the job at once with an exit code. Does not return. */
+_Noreturn void mist_comm_abort(struct mist_comm *comm, int code);
+
+int32_t mist_comm_rank(const struct mist_comm *comm);    /* 0 .. n_ranks-1 */
+int32_t mist_comm_n_ranks(const struct mist_comm *comm); /* >= 1 */
+
+/* Which node (numbered by their lowest rank), how many ranks run on this one, and which
+ * of them this is (0 ..). */
+int32_t mist_comm_node(const struct mist_comm *comm);
+int32_t mist_comm_n_node_ranks(const struct mist_comm *comm);
+int32_t mist_comm_node_rank(const struct mist_comm *comm);
+
+/* How long any one wait may take before it fails; > 0. 120 s after opening. */
+void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);
+
+/* --------------------------------------------------------------------------- groups */
+
+/*
+ * Makes a group of the n given ranks, all different, this one among them; element i of a
+ * sum belongs to ranks[i / (elements / n)], sums go in the order of ranks[]. All members
+ * must give the same list and the same tag_space, a number >= 0 that no other group with
+ * a common pair of members uses. ranks is copied. *out is owned by comm. Local: nothing
+ * is sent. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RANGE (tag_space too large) or
+ * MIST_ERR_INPUT (not a valid list).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_comm_group(struct mist_comm *comm, const int32_t *ranks, int32_t n,
+                int32_t tag_space, struct mist_comm_group **out, struct mist_err *err);
+int32_t mist_comm_group_size(const struct mist_comm_group *group);
+int32_t mist_comm_group_index(const struct mist_comm_group *group); /* of this rank */
+
+/*
+ * Memory for messages on their way in, for sums of up to max_message_bytes (the whole
+ * buffer, not the shard) in groups of up to max_group_size. It is bounded however large
+ * the message is: sums go in pieces. reserve() allocates that much, and must be called
+ * before the first sum in a group of more than one rank, not during a step. Calling it
+ * again only grows it. MIST_OK or MIST_ERR_MEMORY.
+ */
+int64_t mist_comm_workspace_bytes(int64_t max_message_bytes, int32_t max_group_size);
+MIST_MUST_CHECK enum mist_status mist_comm_reserve(struct mist_comm *comm,
+                                                   int64_t max_message_bytes,
+                                                   int32_t max_group_size,
+                                                   struct mist_err *err);
+
+/*
+ * Collectives: every member calls the same ones in the same order with the same sizes.
+ * n elements (a multiple of the group's size; the caller pads); shard i is
+ * buffer[i * n / size .. (i + 1) * n / size - 1]. They allocate nothing and return when
+ * buffer may be used again. MIST_OK, MIST_ERR_RANGE (n does not divide, nothing reserved)
+ * or MIST_ERR_RUN.
+ */
+
+/* buffer[n]: afterwards the sum over the members, everywhere. */
+MIST_MUST_CHECK enum mist_status
+mist_comm_all_reduce_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
+                             struct mist_err *err);
+
+/* buffer[n]: afterwards the own shard holds its sum; the other shards are unchanged. */
+MIST_MUST_CHECK enum mist_status
+mist_comm_reduce_scatter_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
+                                 struct mist_err *err);
+
+/* buffer[size * shard_bytes]: every member gives shard index() and gets the others. */
+MIST_MUST_CHECK enum mist_status mist_comm_all_gather(struct mist_comm_group *group,
+                                                      void *buffer, int64_t shard_bytes,
+                                                      struct mist_err *err);
+
+/* ------------------------------------------------------------------------- transfers */
+
+/*
+ * A message of exactly bytes (>= 0; both sides must say the same) between two different
+ * ranks. send returns when ptr may be used again, which may be before or after the other
+ * side receives; messages with the same tag (>= 0) between two ranks arrive in order.
+ * MIST_OK, MIST_ERR_RANGE (no such peer or tag) or MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status mist_comm_send(struct mist_comm *comm, int32_t peer,
+                                                int32_t tag, const void *ptr,
+                                                int64_t bytes, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t peer,
+                                                int32_t tag, void *ptr, int64_t bytes,
+                                                struct mist_err *err);
+
+/* --------------------------------------------------------- control, all ranks at once */
+
+enum mist_comm_reduction { MIST_COMM_SUM, MIST_COMM_MAX, MIST_COMM_MIN };
+
+MIST_MUST_CHECK enum mist_status mist_comm_barrier(struct mist_comm *comm,
+                                                   struct mist_err *err);
+
+/* values[n]: afterwards, on every rank, the sum in rank order or the extreme over all
+ * ranks; not a number if one of them is. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status
+mist_comm_all_reduce_f64(struct mist_comm *comm, enum mist_comm_reduction reduction,
+                         double *values, int32_t n, struct mist_err *err);
+
+/*
+ * Brings n_bytes (own size per rank, >= 0) of every rank to rank 0. There *all, malloc'd
+ * and owned by the caller, holds them one behind the other in rank order, with a '\0'
+ * behind the last, and sizes[n_ranks] their sizes. On other ranks *all is NULL, and sizes
+ * is untouched and may be NULL. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_comm_gather_bytes(struct mist_comm *comm, const void *bytes, int64_t n_bytes,
+                       char **all, int64_t *sizes, struct mist_err *err);
+
+/* bytes[n_bytes] of rank root, to every rank; n_bytes the same everywhere. MIST_OK,
+ * MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_comm_broadcast_bytes(struct mist_comm *comm,
+                                                           int32_t root, void *bytes,
+                                                           int64_t n_bytes,
+                                                           struct mist_err *err);
+
+#endif
