@@ -4,25 +4,29 @@
  * Both cut the flat arrays into blocks of a fixed length, so that neither threads nor
  * shards change a bit of the result.
  */
-#if defined(__GNUC__) && !defined(__clang__)
-/* No kernel reads errno; without this sqrtf() would keep the loop scalar. */
-#pragma GCC optimize("no-math-errno")
-#endif
-
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
 
 #include <math.h> /* sqrtf */
+#if defined(__SSE2__)
+#include <emmintrin.h> /* _mm_sqrt_ps */
+#endif
 
 enum { CHUNK = 8192, PIECE = 512 };
 
-/* clang has no way to forget errno here and would warn that it cannot obey the pragma. */
+/*
+ * Correctly rounded square roots (a GPU's AdamW must agree). Intrinsics, because sqrtf()
+ * may set errno and so keeps a loop scalar; four at a time already hide behind the memory
+ * traffic.
+ */
 MIST_CPU_INLINE void take_roots(float *x, int64_t n)
 {
-#if !defined(__clang__)
-#pragma omp simd
+    int64_t i = 0;
+#if defined(__SSE2__)
+    for (; i + 4 <= n; i += 4)
+        _mm_storeu_ps(x + i, _mm_sqrt_ps(_mm_loadu_ps(x + i)));
 #endif
-    for (int64_t i = 0; i < n; i++)
+    for (; i < n; i++)
         x[i] = sqrtf(x[i]);
 }
 
