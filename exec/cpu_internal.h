@@ -131,8 +131,9 @@ MIST_CPU_INLINE float mist_cpu_max(const float *x, int64_t n)
  * exp */
 
 /*
- * exp(x) that compilers vectorise, within 2 ulp (measured over all floats: tests/unit). 0
- * below -86.9 (where exp is 1.8e-38: no denormal results), +inf above 88.73, NaN for NaN.
+ * exp(x) that compilers vectorise, within 2 ulp (measured:
+ * tests/unit/test_cpu_kernels.c). 0 below -86.9 (where exp is 1.8e-38: no denormal
+ * results), +inf above 88.73, NaN for NaN.
  *
  * x = k ln 2 + r with |r| <= ln 2 / 2, exp(x) = 2^k (1 + r + r^2 p(r)); coefficients of p
  * from Cephes expf (Moshier 1992), ln 2 split so that k * hi is exact (Cody and Waite
