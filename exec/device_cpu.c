@@ -4,9 +4,10 @@
  * The dispatcher is the only one that puts entries into a ring, its worker the only one
  * that takes them out, so two counters per ring are all the synchronisation there is.
  * Whoever has to wait (a worker for work or for an event, the dispatcher for room or for
- * the end) watches the counter or flag for a few microseconds and then sleeps at a gate
- * of its own, so that a machine with fewer processors than threads is left to those that
- * compute. Whoever changes a counter or flag opens the gate only if someone sleeps there.
+ * the end) watches the counter or flag for a few microseconds, giving way to others all
+ * the while, and then sleeps at a gate of its own, so that a machine with fewer
+ * processors than threads is left to those that compute. Whoever changes a counter or
+ * flag opens the gate only if someone sleeps there.
  *
  * No wake-up is lost: the sleeper announces itself and then looks at the counter; the
  * other side changes the counter and then looks for sleepers; all of it sequentially
@@ -20,6 +21,7 @@
 #include "core/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -80,9 +82,11 @@ static void gate_wait(struct gate *gate, condition_fn *is_met, struct stream *st
 {
     if (is_met(stream, target))
         return;
-    for (double end_s = mist_clock_now_s() + spin_s; mist_clock_now_s() < end_s;)
+    for (double end_s = mist_clock_now_s() + spin_s; mist_clock_now_s() < end_s;) {
+        sched_yield(); /* the one waited for may be next on this very processor */
         if (is_met(stream, target))
             return;
+    }
     pthread_mutex_lock(&gate->mutex);
     atomic_store(&gate->has_sleeper, true);
     while (!is_met(stream, target))
