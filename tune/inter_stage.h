@@ -1,0 +1,123 @@
+/*
+ * The exact optimum across stages: how many layers (and devices) each pipeline stage
+ * gets, and which of its configurations it runs.
+ *
+ * Stages 1..S in order; stage i offers options (layers, devices, t, d). One option per
+ * stage is chosen so that the layers add up to L and the devices to D, and the iteration
+ * time
+ *
+ *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j))
+ *
+ * is least (design.md sections 4 and 6). The last two terms are C_S of the recursion
+ * C_i = t_i + max(C_{i-1}, d_i), C_0 = 0: unrolled, C_S = max(sum_j t_j, max_i (d_i +
+ * sum_{j>=i} t_j)), and taking sum_j t_j out leaves the formula. C_i rises with C_{i-1},
+ * so for a fixed bound tau on max t the least C_i per (stage, layers placed, devices
+ * used) is all a dynamic programme has to keep. g(tau), the least C_S with every t <=
+ * tau, falls as tau grows, so between two values of tau that are solved no solution is
+ * below (G - 1) (next tau above the lower one) + g(the upper one): branch and bound over
+ * tau, by halves, solves a few dozen of the thousands of different t.
+ *
+ * Every comparison uses the same floating-point operations as mist_inter_stage_time(),
+ * and these are monotone, so the optimum is exact to the last bit: no other choice of
+ * options has a lower mist_inter_stage_time().
+ *
+ * Left out: side constraints that tie stages together beyond the two sums (see
+ * inter_stage_glpk.h).
+ */
+#ifndef MIST_TUNE_INTER_STAGE_H
+#define MIST_TUNE_INTER_STAGE_H
+
+#include "core/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MIST_INTER_STAGE_ANY_DEVICES (-1)
+
+struct mist_stage_option {
+    int32_t n_layers;  /* >= 0 */
+    int32_t n_devices; /* >= 0; not looked at when devices are not budgeted */
+    double t_s;        /* stable micro-batch, seconds, finite, >= 0 */
+    double
+        d_s; /* extra of first and last micro-batch, seconds, finite, may be negative */
+    int64_t payload; /* the caller's; not looked at */
+};
+
+/* Everything is borrowed. */
+struct mist_inter_stage_problem {
+    int32_t n_stages;        /* S >= 1 */
+    int32_t n_layers;        /* L >= 0, to be used up exactly */
+    int32_t n_devices;       /* D, used up exactly, or ..._ANY_DEVICES */
+    int64_t n_micro_batches; /* G >= 1 */
+    const struct mist_stage_option *const
+        *options;            /* [S], each [n_options[i]], any order */
+    const size_t *n_options; /* [S]; 0 is allowed and has no solution */
+};
+
+/* When two solutions count as different. */
+enum mist_inter_stage_distinct {
+    MIST_DISTINCT_OPTION, /* some stage has another option (layers, payload) */
+    MIST_DISTINCT_SPLIT,  /* some stage has another number of layers or (budgeted) devices
+                           */
+};
+
+struct mist_inter_stage_config {
+    size_t n_best; /* K >= 1 solutions wanted */
+    enum mist_inter_stage_distinct distinct;
+};
+
+struct mist_inter_stage_solution {
+    double time_s;     /* mist_inter_stage_time() of i_option */
+    int32_t *i_option; /* [S] index into options[i] */
+};
+
+struct mist_inter_stage_result {
+    struct mist_inter_stage_solution
+        *solutions;        /* rising time; ties by i_option, first stage first */
+    size_t n_solutions;    /* 1 .. n_best */
+    size_t n_options_kept; /* options that no other one dominates */
+    size_t n_tau;          /* different t among these */
+    size_t n_tau_solved;   /* dynamic programmes run */
+};
+
+/* MIST_OK, or MIST_ERR_INPUT naming the field or the stage and option that is out of
+ * bounds. */
+enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *problem,
+                                        struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * The iteration time in seconds of a choice of options, by the recursion above. i_option:
+ * [S]. Does not check the sums of layers and devices.
+ */
+double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
+                             const int32_t *i_option);
+
+/*
+ * Finds the K best distinct solutions.
+ *
+ * result   filled on MIST_OK (free with mist_inter_stage_result_fini), untouched
+ * otherwise.
+ *
+ * What is guaranteed. An option is dominated when another one of its stage with the same
+ * layers and devices is not worse in t and d (of equal ones, all but the first are);
+ * dominated options are never used. Among all other solutions: OPTION: the times returned
+ * are the K lowest (fewer only if fewer solutions exist); SPLIT:  the times returned are
+ * the K lowest over all splits of layers and devices, each split represented by a choice
+ * of options that is optimal for it. This is the diverse list: with OPTION the runners-up
+ * tend to be the winner with one frontier point moved. solutions[0] is an optimum of the
+ * whole problem in both. Where several solutions tie with the K-th time, which of them
+ * are in the list is not specified, but is always the same for the same input.
+ *
+ * Returns MIST_OK; MIST_ERR_INPUT (mist_inter_stage_check, n_best 0); MIST_ERR_NO_PLAN
+ * (no choice uses up layers and devices exactly); MIST_ERR_RANGE (S L D table over 2^31
+ * cells); MIST_ERR_MEMORY. One dynamic programme is O(S L D x lengths x device counts),
+ * whatever the number of points per length.
+ */
+enum mist_status mist_inter_stage_solve(const struct mist_inter_stage_problem *problem,
+                                        const struct mist_inter_stage_config *config,
+                                        struct mist_inter_stage_result *result,
+                                        struct mist_err *err) MIST_MUST_CHECK;
+
+void mist_inter_stage_result_fini(struct mist_inter_stage_result *result);
+
+#endif
