@@ -342,8 +342,8 @@ static void extend_row(const struct mist_stage_table *table,
 {
     const double *t_s = table->t_s + group->first, *d_s = table->d_s + group->first;
     const double *lead_s = table->lead_s + group->first;
-    if (d_s[0] <=
-        from_least_s) { /* every d is hidden by every prefix: the least t wins */
+    /* Every d hidden by every prefix: the least t wins. */
+    if (d_s[0] <= from_least_s) {
         double t_least_s = t_s[0];
         for (int32_t l = 0; l < n; l++) {
             double cost = t_least_s + from[l];
