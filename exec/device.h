@@ -46,6 +46,10 @@ void mist_device_close(struct mist_device *device);
 /* First byte of an arena; NULL when it has size 0. Lives as long as the device. */
 void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena arena);
 
+/* Bytes that were allocated for an arena. */
+int64_t mist_device_arena_bytes(const struct mist_device *device,
+                                enum mist_buffer_arena arena);
+
 /*
  * Starts an iteration with events 0 .. n_events-1, none of them recorded. All streams
  * must be idle. Allocates only when n_events is larger than ever before; running out of

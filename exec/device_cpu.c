@@ -272,6 +272,12 @@ void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena
     return device->arenas[arena];
 }
 
+int64_t mist_device_arena_bytes(const struct mist_device *device,
+                                enum mist_buffer_arena arena)
+{
+    return device->arenas[arena] ? device->arena_bytes[arena] : 0;
+}
+
 /* A task of the compute stream: touches the arenas with the thread team that will use
  * them, which also starts that team. Every thread takes one contiguous part. */
 static void touch_arenas(void *arg)

@@ -1,0 +1,19 @@
+/*
+ * Brings what the ranks measured to rank 0: iteration ends, memory, parameters, task
+ * times.
+ */
+#ifndef MIST_EXEC_GATHER_H
+#define MIST_EXEC_GATHER_H
+
+#include "exec/runtime.h"
+#include "exec/train.h"
+
+/* Fills everything of the report but the losses. All ranks call it, streams idle, after
+ * finish. */
+MIST_MUST_CHECK enum mist_status
+mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,
+                   const struct mist_schedule *schedule,
+                   const struct mist_runtime *runtime, int64_t allocated_bytes,
+                   struct mist_train_report *report, struct mist_err *err);
+
+#endif
