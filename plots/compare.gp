@@ -1,0 +1,15 @@
+# Predicted against measured: on the diagonal they are equal, the band is 10 % to its sides.
+# $points: measured predicted error_bar name side (of the name: 1 right, -1 left, 0 none)
+set title title_text
+set key top left Left reverse
+set xlabel 'measured (s)'
+set ylabel 'predicted (s)'
+if (is_log) { set logscale xy }
+set xrange [low : high]
+set yrange [low : high]
+set samples 200
+plot for [k = 1 : has_band] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb '#E0ECF4' title 'within 10 %', \
+     x with lines linecolor rgb '#777777' linewidth 1 title 'equal', \
+     $points using ($1 > 0 ? $1 : NaN):2:3 with yerrorbars linetype 1 pointsize 0.9 title summary, \
+     for [k = 1 : has_names] $points using ($5 > 0 ? $1 : NaN):2:4 with labels left offset 0.9, -0.5 font ',8' textcolor rgb '#444444' notitle, \
+     for [k = 1 : has_names] $points using ($5 < 0 ? $1 : NaN):2:4 with labels right offset -0.9, 0.5 font ',8' textcolor rgb '#444444' notitle

@@ -1,0 +1,256 @@
+/*
+ * mist-plot: pictures of timelines and results.
+ *
+ *   $ mist-plot timeline predicted.csv measured.csv -o run.png
+ *   $ mist-plot timeline run.csv --ranks 0-1 -o -
+ *   run.csv: 21.0 ms
+ *   rank 0     compute        0fff1fff........0bbbbb1bbbbbooo
+ *   rank 1     compute        ....0fff1fff0bbbbb1bbbbb....ooo
+ *                             |0ms        |10         |20
+ *   f forward  b backward  o optimizer  . idle  (numbers: micro-batches)
+ */
+#include "core/options.h"
+#include "plots/plot.h"
+#include "traces/chrome_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define MAX_INPUTS 16
+
+struct plot_options {
+    struct mist_common_options common;
+    const char *title;
+    const char *ranks;
+    double from_s, to_s;
+    int64_t limit_bytes;
+};
+
+static const struct mist_option OPTIONS[] = {
+    {.name = "title",
+     .kind = MIST_OPTION_STRING,
+     .group = "Picture",
+     .value_name = "TEXT",
+     .help = "heading of the picture",
+     .offset = offsetof(struct plot_options, title)},
+    {.name = "ranks",
+     .kind = MIST_OPTION_STRING,
+     .group = "Picture",
+     .value_name = "LIST",
+     .help = "ranks to draw, such as 0-3,5 (timeline, memory)",
+     .default_text = "all",
+     .offset = offsetof(struct plot_options, ranks)},
+    {.name = "from",
+     .kind = MIST_OPTION_DOUBLE,
+     .group = "Picture",
+     .value_name = "S",
+     .help = "begin of the time axis in seconds (timeline, memory)",
+     .default_text = "0",
+     .min = 0,
+     .max = 1e12,
+     .offset = offsetof(struct plot_options, from_s)},
+    {.name = "to",
+     .kind = MIST_OPTION_DOUBLE,
+     .group = "Picture",
+     .value_name = "S",
+     .help = "end of the time axis in seconds; 0: the end (timeline, memory)",
+     .default_text = "0",
+     .min = 0,
+     .max = 1e12,
+     .offset = offsetof(struct plot_options, to_s)},
+    {.name = "limit",
+     .kind = MIST_OPTION_BYTES,
+     .group = "Picture",
+     .value_name = "SIZE",
+     .help = "device memory, drawn as a line, such as 80GiB (memory)",
+     .offset = offsetof(struct plot_options, limit_bytes)},
+    MIST_OPTION_ROW_OUTPUT(struct plot_options,
+                           "picture, .png, .svg or .pdf; - draws in the terminal", "-"),
+    MIST_OPTION_ROW_FORCE(struct plot_options),
+    MIST_OPTION_ROW_NO_COLOR(struct plot_options),
+};
+
+static const char *const EXAMPLES[] = {
+    "mist-plot timeline predicted.csv measured.csv -o run.png",
+    "mist-plot memory run.csv --limit 80GiB -o memory.svg",
+    "mist-plot chrome run.csv -o run.json    # open in ui.perfetto.dev",
+    NULL,
+};
+
+static const struct mist_tool TOOL = {
+    .name = "mist-plot",
+    .purpose = "draws timelines, memory, predictions, Pareto frontiers and link fits",
+    .examples = EXAMPLES,
+    .options = OPTIONS,
+    .n_options = sizeof OPTIONS / sizeof *OPTIONS,
+    .positional_name = "KIND FILE",
+    .positional_help =
+        "timeline, memory (timelines, one above the other), compare, pareto, "
+        "links (a table), chrome (a timeline as Chrome trace)",
+    .positional_min = 2,
+    .positional_max = 1 + MAX_INPUTS,
+};
+
+/* ---- the two families of pictures ---- */
+
+typedef enum mist_status
+timeline_function(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                  const struct mist_plot_options *options, enum mist_plot_format format,
+                  const char *output, struct mist_err *err);
+typedef enum mist_status table_function(FILE *stream, const char *path,
+                                        const struct mist_plot_options *options,
+                                        enum mist_plot_format format, const char *output,
+                                        struct mist_err *err);
+
+static const struct kind {
+    const char *name;
+    timeline_function *write_timelines; /* one of the two; neither: Chrome trace */
+    table_function *write_table;
+} KINDS[] = {
+    {"timeline", mist_plot_write_timeline, NULL},
+    {"memory", mist_plot_write_memory, NULL},
+    {"compare", NULL, mist_plot_write_compare},
+    {"pareto", NULL, mist_plot_write_pareto},
+    {"links", NULL, mist_plot_write_links},
+    {"chrome", NULL, NULL},
+};
+
+static const struct kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
+        if (strcmp(KINDS[i].name, name) == 0)
+            return &KINDS[i];
+    return NULL;
+}
+
+/* The size of the terminal, or one that fits in a mail. */
+static void find_text_size(struct mist_plot_options *options)
+{
+    struct winsize size = {0};
+
+    options->n_text_columns = 100;
+    options->n_text_rows = 32;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 50 &&
+        size.ws_row >= 16) {
+        options->n_text_columns = size.ws_col;
+        options->n_text_rows = size.ws_row - 1;
+    }
+}
+
+/* The last part of a path: what a panel is called. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static enum mist_status draw(const struct kind *kind,
+                             const struct mist_plot_input *inputs, int n_inputs,
+                             const char *table, const struct mist_plot_options *options,
+                             const struct plot_options *given, struct mist_err *err)
+{
+    struct mist_plot_run run = {0};
+    enum mist_plot_format format = MIST_PLOT_TEXT;
+    enum mist_status status =
+        mist_plot_format_from_path(given->common.output, &format, err);
+
+    if (status == MIST_OK)
+        status = mist_plot_begin(&run, given->common.output, given->common.force, err);
+    if (status != MIST_OK)
+        return status;
+    if (kind->write_timelines)
+        status = kind->write_timelines(run.program, inputs, n_inputs, options, format,
+                                       run.output, err);
+    else
+        status = kind->write_table(run.program, table, options, format, run.output, err);
+    if (status == MIST_OK)
+        return mist_plot_finish(&run, err);
+    mist_plot_abort(&run);
+    return status;
+}
+
+/* Timelines are loaded, then drawn, printed or converted. */
+static enum mist_status draw_timelines(const struct kind *kind, char **paths, int n_paths,
+                                       const struct mist_plot_options *options,
+                                       const struct plot_options *given,
+                                       struct mist_err *err)
+{
+    struct mist_timeline timelines[MAX_INPUTS] = {0};
+    struct mist_plot_input inputs[MAX_INPUTS];
+    enum mist_status status = MIST_OK;
+    const char *output = given->common.output;
+
+    for (int i = 0; i < n_paths && status == MIST_OK; i++) {
+        inputs[i] = (struct mist_plot_input){&timelines[i], base_name(paths[i])};
+        status = mist_timeline_load(&timelines[i], paths[i], err);
+    }
+    if (status != MIST_OK)
+        goto out;
+    if (!kind->write_timelines)
+        status = mist_chrome_trace_save(&timelines[0],
+                                        strcmp(output, "-") == 0 ? "/dev/stdout" : output,
+                                        given->common.force, err);
+    else if (strcmp(kind->name, "timeline") == 0 && strcmp(output, "-") == 0)
+        status = mist_plot_print_gantt(stdout, inputs, n_paths, options, err);
+    else
+        status = draw(kind, inputs, n_paths, NULL, options, given, err);
+out:
+    for (int i = 0; i < n_paths; i++)
+        mist_timeline_fini(&timelines[i]);
+    return status;
+}
+
+static enum mist_status run(int argc, char **argv, struct mist_err *err)
+{
+    struct plot_options given;
+    struct mist_plot_options options = {0};
+    struct mist_positionals files;
+    bool is_done = false;
+    enum mist_status status =
+        mist_options_parse(&TOOL, argc, argv, &given, &files, stdout, &is_done, err);
+
+    if (status != MIST_OK || is_done)
+        return status;
+    const struct kind *kind = find_kind(files.items[0]);
+    int n_files = files.n - 1;
+    if (!kind)
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "'%s' is no kind of picture, expected timeline, memory, compare, "
+            "pareto, links or chrome",
+            files.items[0]);
+    if (!kind->write_timelines && n_files != 1)
+        return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,
+                            n_files);
+    if (given.to_s > 0 && given.to_s <= given.from_s)
+        return mist_err_set(err, MIST_ERR_USAGE, "--to %g is not after --from %g",
+                            given.to_s, given.from_s);
+    status = mist_plot_parse_ranks(given.ranks, &options.ranks, err);
+    if (status != MIST_OK)
+        return status;
+    options.title = given.title;
+    options.from_s = given.from_s;
+    options.to_s = given.to_s;
+    options.limit_bytes = given.limit_bytes;
+    options.has_colors =
+        isatty(STDOUT_FILENO) && !given.common.no_color && !getenv("NO_COLOR");
+    find_text_size(&options);
+    if (kind->write_table)
+        return draw(kind, NULL, 0, files.items[1], &options, &given, err);
+    return draw_timelines(kind, files.items + 1, n_files, &options, &given, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct mist_err err = {0};
+    enum mist_status status = run(argc, argv, &err);
+
+    if (status == MIST_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = mist_err_set(&err, MIST_ERR_IO, "standard output can't be written");
+    if (status != MIST_OK)
+        mist_err_print(&err, "mist-plot", stderr);
+    return mist_exit_code(status);
+}

@@ -1,0 +1,128 @@
+/*
+ * Pictures by gnuplot: timelines, memory, predicted against measured, Pareto frontiers,
+ * link fits.
+ *
+ * A picture is a gnuplot program: settings and data written here, then plots/style.gp and
+ * the picture's own script (plots/scripts.h). Writing the program is apart from running
+ * it, so that it can be looked at. Left out: any picture that a spreadsheet draws as
+ * well.
+ */
+#ifndef MIST_PLOTS_PLOT_H
+#define MIST_PLOTS_PLOT_H
+
+#include "core/status.h"
+#include "traces/timeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum mist_plot_format { MIST_PLOT_PNG, MIST_PLOT_SVG, MIST_PLOT_PDF, MIST_PLOT_TEXT };
+
+#define MIST_PLOT_MAX_RANGES 32
+
+/* Which ranks are drawn. */
+struct mist_plot_ranks {
+    int n_ranges; /* 0: all ranks */
+    int low[MIST_PLOT_MAX_RANGES];
+    int high[MIST_PLOT_MAX_RANGES]; /* included */
+};
+
+struct mist_plot_options {
+    const char *title; /* NULL: one that fits the data; borrowed */
+    struct mist_plot_ranks ranks;
+    double from_s;       /* since the timeline's start */
+    double to_s;         /* 0: the end */
+    int64_t limit_bytes; /* line in the memory picture; 0: none */
+    int n_text_columns;  /* size of a picture made of text */
+    int n_text_rows;
+    bool has_colors; /* of a timeline made of text: ANSI colours */
+};
+
+/* A timeline and what the picture calls it. Borrowed. */
+struct mist_plot_input {
+    const struct mist_timeline *timeline; /* must have passed mist_timeline_check() */
+    const char *name;
+};
+
+/* By the ending: "x.png", "x.svg", "x.pdf", or "-" for text. MIST_ERR_USAGE for others.
+ */
+MIST_MUST_CHECK enum mist_status mist_plot_format_from_path(const char *path,
+                                                            enum mist_plot_format *out,
+                                                            struct mist_err *err);
+
+/* "0-3,5"; NULL or "all" is every rank. MIST_ERR_USAGE. */
+MIST_MUST_CHECK enum mist_status mist_plot_parse_ranks(const char *text,
+                                                       struct mist_plot_ranks *out,
+                                                       struct mist_err *err);
+bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank);
+
+/*
+ * Each writes the gnuplot program of one picture to stream; its terminal is format and
+ * its output the file output (NULL: standard output). Each timeline's time begins at its
+ * own earliest start.
+ *
+ * MIST_OK; MIST_ERR_INPUT (a table's path with line; nothing to draw), MIST_ERR_IO or
+ * MIST_ERR_MEMORY. Write errors stay in the stream.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                         const struct mist_plot_options *options,
+                         enum mist_plot_format format, const char *output,
+                         struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                       const struct mist_plot_options *options,
+                       enum mist_plot_format format, const char *output,
+                       struct mist_err *err);
+
+/* path: CSV with plan,predicted_s,measured_s,error_bar_s (error_bar_s may be 0 or empty).
+ */
+MIST_MUST_CHECK enum mist_status mist_plot_write_compare(
+    FILE *stream, const char *path, const struct mist_plot_options *options,
+    enum mist_plot_format format, const char *output, struct mist_err *err);
+
+/* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
+MIST_MUST_CHECK enum mist_status mist_plot_write_pareto(
+    FILE *stream, const char *path, const struct mist_plot_options *options,
+    enum mist_plot_format format, const char *output, struct mist_err *err);
+
+/* path: CSV with bytes,measured_us,fitted_us,name. */
+MIST_MUST_CHECK enum mist_status mist_plot_write_links(
+    FILE *stream, const char *path, const struct mist_plot_options *options,
+    enum mist_plot_format format, const char *output, struct mist_err *err);
+
+/*
+ * Prints timelines as text: a line per rank and stream, a letter per kind of task, the
+ * micro-batch's number where a run of its tasks begins, "." where a stream is idle.
+ * options->n_text_columns wide.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_plot_print_gantt(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                      const struct mist_plot_options *options, struct mist_err *err);
+
+/*
+ * Runs a gnuplot program. With a path, the program must write its picture to what
+ * mist_plot_begin() named; the picture replaces path only when gnuplot succeeded.
+ *
+ *   mist_plot_begin(&run, path, force, err);          path "-": standard output
+ *   mist_plot_write_...(run.program, ..., run.output, err);
+ *   mist_plot_finish(&run, err);                      or mist_plot_abort(&run);
+ *
+ * MIST_ERR_USAGE (path exists and force is false), MIST_ERR_RUN (gnuplot is not installed
+ * or failed, with its message), MIST_ERR_IO or MIST_ERR_MEMORY.
+ */
+struct mist_plot_run {
+    FILE *program;         /* write the program here */
+    char program_path[64]; /* temporary file */
+    char *path;            /* owned; NULL: standard output */
+    char *output;          /* owned; what gnuplot writes; NULL: standard output */
+};
+MIST_MUST_CHECK enum mist_status mist_plot_begin(struct mist_plot_run *run,
+                                                 const char *path, bool force,
+                                                 struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_plot_finish(struct mist_plot_run *run,
+                                                  struct mist_err *err);
+void mist_plot_abort(struct mist_plot_run *run); /* zeroed or finished: nothing */
+
+#endif

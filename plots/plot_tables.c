@@ -1,0 +1,406 @@
+/*
+ * The pictures of small tables: predicted against measured, Pareto frontiers, link fits.
+ * See plot.h. The tables are made by the tools that search, run and fit; nothing is
+ * computed here but residuals.
+ */
+#include "core/csv.h"
+#include "core/memory.h"
+#include "core/parse.h"
+#include "plots/internal.h"
+#include "plots/scripts.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH     900 /* pixels */
+#define HEIGHT    640
+#define MAX_NAMED 24 /* more names than this would cover each other */
+
+/* A row of any of the tables: a name and three numbers. */
+struct point {
+    char name[64];
+    int i_name; /* index into the distinct names, in the order in which they come */
+    double x, y, z;
+    size_t i_row;
+};
+
+struct points {
+    struct point *items; /* owned */
+    size_t n;
+    int n_names;
+    struct mist_csv *csv; /* owned */
+};
+
+static void free_points(struct points *points)
+{
+    free(points->items);
+    mist_csv_free(points->csv);
+    *points = (struct points){0};
+}
+
+/* Loads the table and makes room for its rows; names and numbers are the caller's to
+ * fill. */
+static enum mist_status load_points(struct points *points, const char *path,
+                                    const struct mist_csv_column *columns,
+                                    size_t n_columns, struct mist_err *err)
+{
+    enum mist_status status = mist_csv_load(path, columns, n_columns, &points->csv, err);
+
+    if (status != MIST_OK)
+        return status;
+    points->n = mist_csv_n_rows(points->csv);
+    if (points->n == 0)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "has no rows, nothing to draw");
+    points->items = calloc(points->n, sizeof *points->items);
+    if (!points->items)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu rows",
+                            points->n);
+    return MIST_OK;
+}
+
+/* Numbers the distinct names. */
+static void index_names(struct points *points)
+{
+    points->n_names = 0;
+    for (size_t i = 0; i < points->n; i++) {
+        size_t j = 0;
+        while (strcmp(points->items[j].name, points->items[i].name) != 0)
+            j++;
+        points->items[i].i_name = j == i ? points->n_names++ : points->items[j].i_name;
+    }
+}
+
+static int compare_points(const void *a_any, const void *b_any)
+{
+    const struct point *a = a_any, *b = b_any;
+
+    if (a->i_name != b->i_name)
+        return a->i_name < b->i_name ? -1 : 1;
+    if (a->x != b->x)
+        return a->x < b->x ? -1 : 1;
+    return (a->i_row > b->i_row) - (a->i_row < b->i_row);
+}
+
+/* array NAME[n] with the distinct names, after sorting. */
+static void write_names(FILE *stream, const char *array, const char *prefix,
+                        const struct points *points)
+{
+    fprintf(stream, "array %s[%d]\n", array, points->n_names);
+    for (size_t i = 0; i < points->n; i++) {
+        char text[96];
+        if (i > 0 && points->items[i].i_name == points->items[i - 1].i_name)
+            continue;
+        snprintf(text, sizeof text, "%s%s", prefix, points->items[i].name);
+        fprintf(stream, "%s[%d] = ", array, points->items[i].i_name + 1);
+        mist_plot_write_quoted(stream, text);
+        fputc('\n', stream);
+    }
+}
+
+static enum mist_status read_name(const struct mist_csv *csv, size_t i_row,
+                                  size_t i_column, struct point *point,
+                                  struct mist_err *err)
+{
+    const char *text = mist_csv_text(csv, i_row, i_column);
+
+    if (!text[0])
+        return mist_csv_fail(csv, i_row, i_column, err, "is empty, expected a name");
+    if (strlen(text) >= sizeof point->name)
+        return mist_csv_fail(csv, i_row, i_column, err,
+                             "is too long, expected fewer than %zu bytes",
+                             sizeof point->name);
+    memcpy(point->name, text, strlen(text) + 1);
+    point->i_row = i_row;
+    return MIST_OK;
+}
+
+static void write_title(FILE *stream, const struct mist_plot_options *options,
+                        const char *fallback)
+{
+    fputs("title_text = ", stream);
+    mist_plot_write_quoted(stream, options->title ? options->title : fallback);
+    fputc('\n', stream);
+}
+
+/* ---- predicted against measured ---- */
+
+static enum mist_status read_compare(struct points *points, const char *path,
+                                     struct mist_err *err)
+{
+    static const struct mist_csv_column columns[] = {
+        {"plan", MIST_CSV_REQUIRED},
+        {"predicted_s", MIST_CSV_REQUIRED},
+        {"measured_s", MIST_CSV_REQUIRED},
+        {"error_bar_s", MIST_CSV_OPTIONAL},
+    };
+    enum mist_status status = load_points(points, path, columns, 4, err);
+
+    for (size_t i = 0; i < points->n && status == MIST_OK; i++) {
+        struct point *point = &points->items[i];
+        status = read_name(points->csv, i, 0, point, err);
+        if (status == MIST_OK)
+            status =
+                mist_csv_get_double(points->csv, i, 1, DBL_MIN, DBL_MAX, &point->y, err);
+        if (status == MIST_OK)
+            status =
+                mist_csv_get_double(points->csv, i, 2, DBL_MIN, DBL_MAX, &point->x, err);
+        if (status == MIST_OK && mist_csv_text(points->csv, i, 3)[0])
+            status = mist_csv_get_double(points->csv, i, 3, 0, DBL_MAX, &point->z, err);
+    }
+    return status;
+}
+
+/*
+ * Where the name of each point goes: right of it, left of it, or nowhere when names that
+ * are already there are in the way. side: [n]. Distances are in parts of the axis, as in
+ * write_compare_settings.
+ */
+static void place_names(const struct points *points, double low, double high, bool is_log,
+                        signed char *side)
+{
+    const double name_width = 0.12, name_height = 0.025;
+
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *a = &points->items[i];
+        for (int try = 1; try >= -1; try -= 2) {
+            bool is_free = true;
+            for (size_t j = 0; j < points->n && is_free; j++) {
+                const struct point *b = &points->items[j];
+                double dx = is_log ? log(b->x / a->x) / log(high / low)
+                                   : (b->x - a->x) / (high - low);
+                double dy = is_log ? log(b->y / a->y) / log(high / low)
+                                   : (b->y - a->y) / (high - low);
+                /* A name is a little below its point on the right, above on the left. */
+                bool hits_point = j != i && dx * try > 0 && dx * try < name_width &&
+                                  fabs(dy + try * 0.012) < name_height / 2;
+                bool hits_name = j < i && side[j] == try && fabs(dx) < name_width &&
+                                 fabs(dy) < name_height;
+                is_free = !hits_point && !hits_name;
+            }
+            side[i] = is_free ? (signed char)
+            try:
+                0;
+            if (is_free)
+                break;
+        }
+    }
+}
+
+static void write_compare_settings(FILE *stream, const struct points *points,
+                                   enum mist_plot_format format, signed char *side)
+{
+    double low = DBL_MAX, high = 0, sum = 0, worst = 0;
+
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        double error = fabs(point->y / point->x - 1);
+        low = fmin(low, fmin(point->x, point->y));
+        high = fmax(high, fmax(point->x, point->y + point->z));
+        sum += error;
+        worst = fmax(worst, error);
+    }
+    bool is_log = high > 20 * low;
+    bool has_names = format != MIST_PLOT_TEXT && points->n <= MAX_NAMED;
+    fprintf(stream, "is_log = %d\nlow = %.9g\nhigh = %.9g\n", is_log,
+            is_log ? low / 1.5 : 0.0, is_log ? high * 1.5 : high * 1.12);
+    fprintf(stream,
+            "summary = '%zu plans: error %.2f %% in the mean, %.2f %% at worst'\n",
+            points->n, 100 * sum / (double)points->n, 100 * worst);
+    fprintf(stream, "has_band = %d\nhas_names = %d\n", format != MIST_PLOT_TEXT,
+            has_names);
+    if (has_names)
+        place_names(points, low, high, is_log, side);
+}
+
+enum mist_status mist_plot_write_compare(FILE *stream, const char *path,
+                                         const struct mist_plot_options *options,
+                                         enum mist_plot_format format, const char *output,
+                                         struct mist_err *err)
+{
+    struct points points = {0};
+    enum mist_status status = read_compare(&points, path, err);
+
+    if (status == MIST_OK) {
+        mist_plot_write_head(stream, format, output, options, HEIGHT + 40, HEIGHT);
+        write_title(stream, options, "Iteration time, predicted against measured");
+        signed char side[MAX_NAMED] = {0};
+        write_compare_settings(stream, &points, format, side);
+        fputs("$points << END\n", stream);
+        for (size_t i = 0; i < points.n; i++) {
+            /* A data block takes names in double quotes, which a name must not have. */
+            for (char *c = points.items[i].name; *c; c++)
+                if (*c == '"' || *c == '\\' || (unsigned char)*c < 0x20)
+                    *c = ' ';
+            fprintf(stream, "%.12g %.12g %.9g \"%s\" %d\n", points.items[i].x,
+                    points.items[i].y, points.items[i].z, points.items[i].name,
+                    i < MAX_NAMED ? side[i] : 0);
+        }
+        /* gnuplot 5.4 crashes on labels without a point: two outside of the picture. */
+        fprintf(stream, "-9 -9 0 \"\" 1\n-9 -9 0 \"\" -1\nEND\n%s", mist_script_compare);
+    }
+    free_points(&points);
+    return status;
+}
+
+/* ---- Pareto frontiers ---- */
+
+static enum mist_status read_pareto(struct points *points, const char *path,
+                                    struct mist_err *err)
+{
+    static const struct mist_csv_column columns[] = {
+        {"stage", MIST_CSV_REQUIRED},
+        {"t_s", MIST_CSV_REQUIRED},
+        {"d_s", MIST_CSV_REQUIRED},
+        {"chosen", MIST_CSV_REQUIRED},
+    };
+    enum mist_status status = load_points(points, path, columns, 4, err);
+
+    for (size_t i = 0; i < points->n && status == MIST_OK; i++) {
+        struct point *point = &points->items[i];
+        int64_t stage = 0, chosen = 0;
+        status = mist_csv_get_int64(points->csv, i, 0, 0, INT_MAX, &stage, err);
+        if (status == MIST_OK)
+            status = mist_csv_get_double(points->csv, i, 1, 0, DBL_MAX, &point->x, err);
+        if (status ==
+            MIST_OK) /* d may be negative: the first micro-batch can be shorter */
+            status =
+                mist_csv_get_double(points->csv, i, 2, -DBL_MAX, DBL_MAX, &point->y, err);
+        if (status == MIST_OK)
+            status = mist_csv_get_int64(points->csv, i, 3, 0, 1, &chosen, err);
+        snprintf(point->name, sizeof point->name, "%d", (int)stage);
+        point->z = (double)chosen;
+        point->i_row = i;
+    }
+    return status;
+}
+
+enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
+                                        const struct mist_plot_options *options,
+                                        enum mist_plot_format format, const char *output,
+                                        struct mist_err *err)
+{
+    struct points points = {0};
+    enum mist_status status = read_pareto(&points, path, err);
+    double max_s = 0;
+    bool has_chosen = false;
+
+    if (status != MIST_OK)
+        goto out;
+    index_names(&points);
+    qsort(points.items, points.n, sizeof *points.items, compare_points);
+    for (size_t i = 0; i < points.n; i++) {
+        max_s = fmax(max_s, fmax(points.items[i].x, fabs(points.items[i].y)));
+        has_chosen = has_chosen || points.items[i].z > 0;
+    }
+    struct mist_plot_axis axis = mist_plot_time_axis(max_s);
+    mist_plot_write_head(stream, format, output, options, WIDTH, HEIGHT);
+    write_title(stream, options, "Pareto frontiers of the stages");
+    fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %d\n", axis.unit,
+            has_chosen, points.n_names);
+    write_names(stream, "stage_names", "stage ", &points);
+    fputs("$points << END\n", stream);
+    for (size_t i = 0; i < points.n; i++)
+        fprintf(stream, "%d %.9g %.9g %g\n", points.items[i].i_name + 1,
+                points.items[i].x * axis.scale, points.items[i].y * axis.scale,
+                points.items[i].z);
+    fprintf(stream, "END\n%s", mist_script_pareto);
+out:
+    free_points(&points);
+    return status;
+}
+
+/* ---- link fits ---- */
+
+static enum mist_status read_links(struct points *points, const char *path,
+                                   struct mist_err *err)
+{
+    static const struct mist_csv_column columns[] = {
+        {"bytes", MIST_CSV_REQUIRED},
+        {"measured_us", MIST_CSV_REQUIRED},
+        {"fitted_us", MIST_CSV_REQUIRED},
+        {"name", MIST_CSV_REQUIRED},
+    };
+    enum mist_status status = load_points(points, path, columns, 4, err);
+
+    for (size_t i = 0; i < points->n && status == MIST_OK; i++) {
+        struct point *point = &points->items[i];
+        int64_t bytes = 0;
+        status = read_name(points->csv, i, 3, point, err);
+        if (status == MIST_OK)
+            status = mist_csv_get_int64(points->csv, i, 0, 1, INT64_MAX, &bytes, err);
+        if (status == MIST_OK)
+            status =
+                mist_csv_get_double(points->csv, i, 1, DBL_MIN, DBL_MAX, &point->y, err);
+        if (status == MIST_OK)
+            status =
+                mist_csv_get_double(points->csv, i, 2, DBL_MIN, DBL_MAX, &point->z, err);
+        point->x = (double)bytes;
+    }
+    return status;
+}
+
+/* Tics at powers of two, ten at most, as a text that the script evaluates. */
+static void write_size_tics(FILE *stream, const char *variable, double low, double high,
+                            bool has_names)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int first = (int)floor(log2(low)), last = (int)ceil(log2(high));
+    int step = (last - first) / 10 + 1;
+
+    fprintf(stream, "%s = \"set xtics (", variable);
+    for (int i = first; i <= last; i += step) {
+        char text[MIST_FORMAT_BYTES] = "";
+        if (has_names && i >= 0 && i < 60)
+            snprintf(text, sizeof text, "%d %s", 1 << i % 10, units[i / 10]);
+        fprintf(stream, "%s'%s' %.0f", i > first ? ", " : "", text, ldexp(1, i));
+    }
+    fputs(")\"\n", stream);
+}
+
+static void write_links_settings(FILE *stream, const struct points *points,
+                                 enum mist_plot_format format)
+{
+    double low = DBL_MAX, high = 0, residual = 0;
+
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        low = fmin(low, point->x);
+        high = fmax(high, point->x);
+        residual = fmax(residual, 100 * fabs(point->z / point->y - 1));
+    }
+    fprintf(stream, "x_min = %.0f\nx_max = %.0f\nresidual_max = %.6g\nleft_edge = %s\n",
+            floor(low / 1.3), ceil(high * 1.3), fmax(1, residual * 1.1),
+            format == MIST_PLOT_TEXT ? "0.12" : "0.115");
+    write_size_tics(stream, "x_tics", low, high, true);
+    write_size_tics(stream, "x_tics_blank", low, high, false);
+}
+
+enum mist_status mist_plot_write_links(FILE *stream, const char *path,
+                                       const struct mist_plot_options *options,
+                                       enum mist_plot_format format, const char *output,
+                                       struct mist_err *err)
+{
+    struct points points = {0};
+    enum mist_status status = read_links(&points, path, err);
+
+    if (status == MIST_OK) {
+        index_names(&points);
+        qsort(points.items, points.n, sizeof *points.items, compare_points);
+        mist_plot_write_head(stream, format, output, options, WIDTH, HEIGHT + 80);
+        write_title(stream, options, "Links: measurements and fits");
+        write_links_settings(stream, &points, format);
+        fprintf(stream, "n_names = %d\n", points.n_names);
+        write_names(stream, "link_names", "", &points);
+        fputs("$points << END\n", stream);
+        for (size_t i = 0; i < points.n; i++)
+            fprintf(stream, "%d %.0f %.9g %.9g\n", points.items[i].i_name + 1,
+                    points.items[i].x, points.items[i].y, points.items[i].z);
+        fprintf(stream, "END\n%s", mist_script_links);
+    }
+    free_points(&points);
+    return status;
+}

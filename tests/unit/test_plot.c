@@ -1,0 +1,384 @@
+/* Plots: ranks, formats, text timelines, gnuplot programs and their data, malformed
+ * tables. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plots/plot.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void add(struct mist_timeline *timeline, int rank, enum mist_stream stream,
+                enum mist_task_kind kind, int micro_batch, double start_s, double end_s)
+{
+    struct mist_timeline_row row = {.rank = rank,
+                                    .stream = stream,
+                                    .kind = kind,
+                                    .layer = -1,
+                                    .micro_batch = micro_batch,
+                                    .task = (int64_t)timeline->n_rows,
+                                    .start_s = 5 + start_s, /* not at the origin */
+                                    .end_s = 5 + end_s,
+                                    .device_live_bytes = ((int64_t)timeline->n_rows + 1)
+                                                         << 30};
+
+    assert_int_equal(mist_timeline_add(timeline, &row, NULL), MIST_OK);
+}
+
+/* Two ranks, 40 s: a cell of 1 s where the text is 40 cells wide. */
+static void fill(struct mist_timeline *timeline)
+{
+    mist_timeline_init(timeline);
+    add(timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 0, 4);
+    add(timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 1, 4, 8);
+    add(timeline, 0, MIST_STREAM_GPU_GPU, MIST_TASK_SEND_ACTIVATION, 0, 4, 5);
+    add(timeline, 1, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 5, 9);
+    add(timeline, 1, MIST_STREAM_COMPUTE, MIST_TASK_RECOMPUTE, 0, 9, 11);
+    add(timeline, 1, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, 0, 11, 19);
+    add(timeline, 1, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD_WEIGHT, 0, 19, 20);
+    add(timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, 10, 20, 28);
+    add(timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_OPTIMIZER, -1, 28.2, 28.4);
+    add(timeline, 0, MIST_STREAM_GPU_GPU, MIST_TASK_REDUCE_GRADIENT, -1, 30, 40);
+}
+
+static void test_ranks(void **state)
+{
+    static const char *const bad[] = {"",     "a",  "1-",  "-1", "3-1",
+                                      "1,,2", "1,", "1 2", "0x1"};
+    struct mist_plot_ranks ranks;
+
+    (void)state;
+    assert_int_equal(mist_plot_parse_ranks("0-3,5", &ranks, NULL), MIST_OK);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(mist_plot_has_rank(&ranks, i), i <= 3 || i == 5);
+    assert_int_equal(mist_plot_parse_ranks("all", &ranks, NULL), MIST_OK);
+    assert_true(mist_plot_has_rank(&ranks, 12345));
+    assert_int_equal(mist_plot_parse_ranks(NULL, &ranks, NULL), MIST_OK);
+    assert_true(mist_plot_has_rank(&ranks, 0));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (mist_plot_parse_ranks(bad[i], &ranks, NULL) != MIST_ERR_USAGE)
+            fail_msg("'%s' was accepted", bad[i]);
+}
+
+static void test_format(void **state)
+{
+    enum mist_plot_format format;
+
+    (void)state;
+    assert_int_equal(mist_plot_format_from_path("a/b.svg", &format, NULL), MIST_OK);
+    assert_int_equal(format, MIST_PLOT_SVG);
+    assert_int_equal(mist_plot_format_from_path("-", &format, NULL), MIST_OK);
+    assert_int_equal(format, MIST_PLOT_TEXT);
+    assert_int_equal(mist_plot_format_from_path(".png", &format, NULL), MIST_ERR_USAGE);
+    assert_int_equal(mist_plot_format_from_path("a.PNG", &format, NULL), MIST_ERR_USAGE);
+    assert_int_equal(mist_plot_format_from_path("png", &format, NULL), MIST_ERR_USAGE);
+}
+
+/* The text timeline, letter by letter. */
+static void test_gantt(void **state)
+{
+    static const char expected[] =
+        "a.csv: 40.0 s\n"
+        "rank 0     compute        0fff1fff............10bbbbbbo...........\n"
+        "           gpu_gpu        ....s.........................cccccccccc\n"
+        "rank 1     compute        .....0fff0rbbbbbbbbw....................\n"
+        "                          |0s                 |20\n"
+        "f forward  r recompute  b backward  w backward_weight  o optimizer  s send/recv "
+        " "
+        "c collective  . idle  (numbers: micro-batches)\n";
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a.csv"};
+    struct mist_plot_options options = {.n_text_columns = 66};
+    struct mist_err err = {0};
+    char *text = NULL;
+    size_t n = 0;
+
+    (void)state;
+    fill(&timeline);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, &err), MIST_OK);
+    fclose(stream);
+    assert_string_equal(text, expected);
+    free(text);
+
+    stream = open_memstream(&text, &n);
+    assert_int_equal(mist_plot_parse_ranks("1", &options.ranks, &err), MIST_OK);
+    options.from_s = 10;
+    options.to_s = 20;
+    options.has_colors = true;
+    assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, &err), MIST_OK);
+    fclose(stream);
+    assert_null(strstr(text, "rank 0"));
+    assert_null(strstr(text, "gpu_gpu"));
+    assert_non_null(strstr(text, "\033[48;2;230;159;0m\033[30mbbb"));
+    free(text);
+
+    stream = open_memstream(&text, &n);
+    options.from_s = 25; /* rank 1 has ended */
+    options.to_s = 0;
+    assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, &err),
+                     MIST_ERR_INPUT);
+    fclose(stream);
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
+static int count_lines(const char *text, const char *begin)
+{
+    const char *line = strstr(text, begin);
+    int n = -1;
+
+    assert_non_null(line);
+    for (; strncmp(line, "END\n", 4) != 0; line = strchr(line, '\n') + 1)
+        n++;
+    return n;
+}
+
+static void test_timeline_program(void **state)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input inputs[2] = {{&timeline, "a'`id`\n.csv"},
+                                        {&timeline, "b.csv"}};
+    struct mist_plot_options options = {.title = "it's `id`"};
+    struct mist_err err = {0};
+    char *text = NULL, *again = NULL;
+    size_t n = 0;
+
+    (void)state;
+    fill(&timeline);
+    for (int i = 0; i < 2; i++) {
+        FILE *stream = open_memstream(i ? &again : &text, &n);
+        assert_int_equal(mist_plot_write_timeline(stream, inputs, 2, &options,
+                                                  MIST_PLOT_SVG, "o'o.svg", &err),
+                         MIST_OK);
+        fclose(stream);
+    }
+    assert_string_equal(text, again);
+    assert_non_null(strstr(text, "set terminal svg"));
+    assert_non_null(strstr(text, "set output 'o''o.svg'\n"));
+    assert_non_null(strstr(text, "title_text = 'it''s `id`'\n"));
+    assert_non_null(
+        strstr(text, "panel_titles[1] = 'a''`id` .csv: 40.0 s, compute busy "));
+    assert_non_null(strstr(text, "n_panels = 2\n"));
+    assert_int_equal(count_lines(text, "$boxes << END\n"), 20);
+    /* 0 and 1 forward and 10 of rank 0, 0 forward and 0 backward of rank 1, one dummy. */
+    assert_int_equal(count_lines(text, "$labels << END\n"), 2 * 5 + 2);
+    assert_non_null(strstr(text, "x_min = 0\nx_max = 40\n"));
+    free(text);
+    free(again);
+    mist_timeline_fini(&timeline);
+}
+
+/* A thousand short tasks of one micro-batch, and gaps that show: boxes are as few as can
+ * be. */
+static void test_merging(void **state)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+    struct mist_plot_options options = {0};
+    char *text = NULL;
+    size_t n = 0;
+
+    (void)state;
+    mist_timeline_init(&timeline);
+    for (int i = 0; i < 1000; i++)
+        add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, i * 1e-3,
+            i * 1e-3 + 0.99e-3);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 1.1, 1.2);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_timeline(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, NULL),
+        MIST_OK);
+    fclose(stream);
+    assert_int_equal(count_lines(text, "$boxes << END\n"), 2);
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
+static void test_memory_program(void **state)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+    struct mist_plot_options options = {.limit_bytes = (int64_t)24 << 30};
+    struct mist_err err = {0};
+    char *text = NULL;
+    size_t n = 0;
+
+    (void)state;
+    fill(&timeline);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, &err),
+        MIST_OK);
+    fclose(stream);
+    assert_non_null(strstr(text, "$memory << END\n1 1 0 1\n1 1 4 2\n1 1 4 3\n"));
+    assert_non_null(strstr(text, "1 2 5 4\n1 2 9 5\n"));
+    assert_non_null(strstr(text, "limit_gib = 24\n"));
+    assert_non_null(strstr(text, "rank_names[2] = 'rank 1'\n"));
+    free(text);
+    for (size_t i = 0; i < timeline.n_rows; i++)
+        timeline.rows[i].device_live_bytes = 0;
+    stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, &err),
+        MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "device_live_bytes"));
+    fclose(stream);
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
+/* ---- tables ---- */
+
+typedef enum mist_status table_function(FILE *stream, const char *path,
+                                        const struct mist_plot_options *options,
+                                        enum mist_plot_format format, const char *output,
+                                        struct mist_err *err);
+
+/* The program of a table given as text; NULL (status in *status) when it is refused. */
+static char *table_program(table_function *write_table, const char *table,
+                           enum mist_status *status, struct mist_err *err)
+{
+    struct mist_plot_options options = {.n_text_columns = 80, .n_text_rows = 24};
+    char path[] = "/tmp/mist_test_XXXXXX", *text = NULL;
+    size_t n = 0;
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, table, strlen(table)), (ssize_t)strlen(table));
+    close(fd);
+    FILE *stream = open_memstream(&text, &n);
+    *status = write_table(stream, path, &options, MIST_PLOT_PNG, NULL, err);
+    fclose(stream);
+    unlink(path);
+    if (*status != MIST_OK) {
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+static void test_tables(void **state)
+{
+    enum mist_status status;
+    struct mist_err err = {0};
+
+    (void)state;
+    char *text = table_program(mist_plot_write_compare,
+                               "plan,predicted_s,measured_s,error_bar_s\n"
+                               "a,1.1,1,0.05\n\"b \"\"x\"\"\",1.9,2,\n",
+                               &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(
+        strstr(text, "summary = '2 plans: error 7.50 % in the mean, 10.00 % at worst'"));
+    assert_non_null(strstr(text, "1 1.1 0.05 \"a\" 1\n2 1.9 0 \"b  x \" 1\n"));
+    free(text);
+
+    text = table_program(mist_plot_write_pareto,
+                         "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "1 100 200 1\n1 300 100 0\n2 200 100 1\nEND\n"));
+    assert_non_null(
+        strstr(text, "stage_names[1] = 'stage 1'\nstage_names[2] = 'stage 0'\n"));
+    free(text);
+
+    text = table_program(mist_plot_write_links,
+                         "bytes,measured_us,fitted_us,name\n2048,10,12,x\n1024,8,8,x\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "1 1024 8 8\n1 2048 10 12\nEND\n"));
+    assert_non_null(strstr(text, "residual_max = 22\n"));
+    assert_non_null(strstr(text, "'1 KiB' 1024, '2 KiB' 2048"));
+    free(text);
+}
+
+static void test_bad_tables(void **state)
+{
+    static const struct {
+        table_function *write_table;
+        const char *table;
+        long line;
+    } cases[] = {
+        {mist_plot_write_compare, "plan,predicted_s,measured_s\n", 0},
+        {mist_plot_write_compare, "plan,predicted_s,measured_s\na,0,1\n", 2},
+        {mist_plot_write_compare, "plan,predicted_s,measured_s\na,1,-1\n", 2},
+        {mist_plot_write_compare, "plan,predicted_s,measured_s\n,1,1\n", 2},
+        {mist_plot_write_compare, "plan,predicted_s,measured_s,error_bar_s\na,1,1,-1\n",
+         2},
+        {mist_plot_write_compare, "plan,predicted_ms,measured_s\na,1,1\n", 1},
+        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
+        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
+        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},
+        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n0,1,1,x\n", 2},
+        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n8,0,1,x\n", 2},
+        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n8,1,1,\n", 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum mist_status status;
+        struct mist_err err = {0};
+        char *text = table_program(cases[i].write_table, cases[i].table, &status, &err);
+        free(text);
+        if (status != MIST_ERR_INPUT || err.line != cases[i].line || !err.path[0])
+            fail_msg("case %zu: %d, line %ld: %s", i, (int)status, err.line, err.message);
+    }
+}
+
+/* ---- running gnuplot ---- */
+
+static void test_run(void **state)
+{
+    struct mist_plot_run run;
+    struct mist_err err = {0};
+    char folder[] = "/tmp/mist_test_XXXXXX", path[64], begin[4] = "";
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a.svg", folder);
+    assert_int_equal(mist_plot_begin(&run, path, false, &err), MIST_OK);
+    fprintf(run.program, "set terminal svg\nset output '%s'\nplot x\n", run.output);
+    enum mist_status status = mist_plot_finish(&run, &err);
+    if (status == MIST_ERR_RUN && strstr(err.message, "not installed")) {
+        assert_int_equal(rmdir(folder), 0);
+        print_message("gnuplot is not installed\n");
+        skip();
+    }
+    assert_int_equal(status, MIST_OK);
+    FILE *stream = fopen(path, "r");
+    assert_non_null(stream);
+    assert_int_equal(fread(begin, 1, 3, stream), 3);
+    assert_string_equal(begin, "<?x");
+    fclose(stream);
+
+    /* Not overwritten; a failing program leaves the old picture and nothing else. */
+    assert_int_equal(mist_plot_begin(&run, path, false, &err), MIST_ERR_USAGE);
+    assert_int_equal(mist_plot_begin(&run, path, true, &err), MIST_OK);
+    fprintf(run.program, "set output '%s'\nnonsense\n", run.output);
+    assert_int_equal(mist_plot_finish(&run, &err), MIST_ERR_RUN);
+    assert_non_null(strstr(err.message, "gnuplot failed: "));
+    assert_int_equal(mist_plot_begin(&run, path, true, &err), MIST_OK);
+    mist_plot_abort(&run);
+    mist_plot_abort(&run);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),   cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_merging), cmocka_unit_test(test_memory_program),
+        cmocka_unit_test(test_tables),  cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_run),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
