@@ -41,10 +41,11 @@ TOOLS   := $(foreach f,$(FOLDERS),$(patsubst $(f)/mist_%.c,$(BUILD)/mist-%,$(wil
 UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/prop/test_*.c))
 BENCHES     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
-all: $(TOOLS) ## build every tool
+all: $(TOOLS) $(CUDA_OBJECTS) ## build every tool
+	@:
 
 $(BUILD)/exec/%.o $(BUILD)/profile/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
-$(BUILD)/exec/kernels_cpu/%.o $(BUILD)/sim/tape_eval.o: CFLAGS += -O3
+$(BUILD)/sim/tape_eval.o: CFLAGS += -O3
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -76,6 +77,15 @@ $(BUILD)/mist-$(2): $(BUILD)/$(1)/mist_$(2).o $(call libs_of,$(1))
 endef
 $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mist_*.c)),$(eval $(call tool_rule,$(f),$(t)))))
 
+# CUDA, where its compiler is: every .cu is compiled for the architectures we support.
+NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDA_OBJECTS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard exec/*.cu profile/*.cu)))
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) -I. -O3 --std=c++17 -gencode arch=compute_80,code=sm_80 \
+	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
+
 # ---------------------------------------------------------------------------------- tests
 # A unit test may look at every library; WRAP lists libc calls that fault loops make fail.
 TEST_LIBS := $(foreach f,profile exec tune plots sim traces core,$(if $(call lib_sources,$(f)),$(call library,$(f))))
@@ -86,6 +96,77 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $< $(WRAP) -o $@ -Wl,--start-group $(TEST_LIBS) -Wl,--end-group \
 	    -lcmocka $(LIBS_TUNE) $(LIBS_EXEC) $(LIBS_CORE)
 
-.PHONY: all deps check test bench lint format install uninstall demo clean help soak
+TESTS := $(UNIT_TESTS) $(wildcard tests/cli/*.t)
+# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.
+run_tests = CMOCKA_MESSAGE_OUTPUT=TAP MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec '' $(1)
+
+.PHONY: tests-check tests-all benches
+tests-check: $(TOOLS) $(UNIT_TESTS)
+	$(Q)$(call run_tests,$(filter-out $(wildcard tests/cli/slow_*.t),$(TESTS)))
+tests-all: all $(UNIT_TESTS) $(BENCHES)
+	$(Q)$(call run_tests,$(TESTS))
+benches: $(TOOLS) $(BENCHES)
+	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done
+
+# The targets that people call do their own set-up, then start over: what pkg-config says
+# is only right once the packages are there.
+check: deps ## the fast tests (under a minute)
+	$(Q)$(MAKE) --no-print-directory tests-check
+test: deps ## all tests
+	$(Q)$(MAKE) --no-print-directory tests-all
+bench: deps ## benchmarks; they print ratios and never fail on time
+	$(Q)$(MAKE) --no-print-directory benches
+demo: deps ## profile this machine, tune, simulate, train, compare, plot (into ./demo)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/demo.sh demo
+
+# ---------------------------------------------------------------------------------- set-up
+missing = $(shell for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | \
+            grep -q 'install ok installed' || echo $$p; done)
+define install_packages
+	@if ! command -v dpkg-query >/dev/null; then \
+	    echo "make: not a Debian system; install what these packages hold: $(1)"; exit 0; fi; \
+	missing="$(strip $(call missing,$(1)))"; \
+	[ -z "$$missing" ] && exit 0; \
+	install="apt-get install -y --no-install-recommends $$missing"; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; \
+	elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo=sudo; \
+	else echo "make: packages are missing; run this as root, then make again:"; \
+	    echo "    apt-get update && $$install"; exit 1; fi; \
+	echo "make: installing $$missing"; \
+	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo $$install -q >/dev/null
+endef
+deps: ## install the Debian packages that are missing (as root or with sudo)
+	$(call install_packages,$(PACKAGES))
+
+# ---------------------------------------------------------------------------------- upkeep
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) tests/unit tests/prop tests/bench,$(f)/*.[ch]))
+format: ## reformat every source file
+	$(call install_packages,$(LINT_PACKAGES))
+	$(Q)clang-format-14 -i $(SOURCES)
+lint: ## formatting, a second compiler, cppcheck
+	$(call install_packages,$(PACKAGES) $(LINT_PACKAGES))
+	$(Q)clang-format-14 --dry-run --Werror $(SOURCES)
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang CI=1 all
+	$(Q)cppcheck -q --std=c11 --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
+	    --enable=warning,portability -I. -DMIST_VERSION='"0"' $(filter %.c,$(SOURCES))
+
+INSTALLED := $(notdir $(TOOLS))
+install: all ## install the tools, man pages and completions (PREFIX, DESTDIR)
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(Q)for t in $(TOOLS); do n=$$(basename $$t); install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/ && \
+	    $$t --man > $(DESTDIR)$(PREFIX)/share/man/man1/$$n.1 && \
+	    $$t --completion > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$n || exit 1; done
+uninstall: ## remove what install put there
+	$(Q)for n in $(INSTALLED); do rm -f $(DESTDIR)$(PREFIX)/bin/$$n \
+	    $(DESTDIR)$(PREFIX)/share/man/man1/$$n.1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$n; done
+clean: ## remove what was built
+	$(Q)rm -rf $(BUILD)
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
+
+.PHONY: all deps check test bench lint format install uninstall demo clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
