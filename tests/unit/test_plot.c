@@ -128,6 +128,29 @@ static void test_gantt(void **state)
     mist_timeline_fini(&timeline);
 }
 
+/* A cell that a task only grazes is idle, unless the task shows nowhere else. */
+static void test_gantt_cells(void **state)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+    struct mist_plot_options options = {.n_text_columns = 46};
+    char *text = NULL;
+    size_t n = 0;
+
+    (void)state;
+    mist_timeline_init(&timeline);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 0, 2.3);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 4, 6.7);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_OPTIMIZER, -1, 10.1, 10.2);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_LOAD_BATCH, -1, 19, 20);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, NULL), MIST_OK);
+    fclose(stream);
+    assert_non_null(strstr(text, " ff..fff...o........l\n"));
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
 static int count_lines(const char *text, const char *begin)
 {
     const char *line = strstr(text, begin);
@@ -373,10 +396,15 @@ static void test_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),   cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_merging), cmocka_unit_test(test_memory_program),
-        cmocka_unit_test(test_tables),  cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),
+        cmocka_unit_test(test_gantt_cells),
+        cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_merging),
+        cmocka_unit_test(test_memory_program),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_bad_tables),
         cmocka_unit_test(test_run),
     };
 
