@@ -12,6 +12,11 @@
  * The rules assume that symbols are finite: x * 0 becomes 0 and x - x becomes 0 also
  * where x could be infinite or NaN, and the sign of a zero is not kept by x + 0.
  *
+ * Handles count up in the order of creation and order the operands of + * min max, so
+ * build one operand per statement where printed text must not depend on the compiler: C
+ * leaves open which argument of add(mul(a, b), mul(c, d)) is built first. Values do not
+ * depend on it, but for min and max of zeros of different sign.
+ *
  * Errors are sticky and cheap to ignore while building: an operation on MIST_EXPR_ERROR
  * gives MIST_EXPR_ERROR, and the pool remembers the first failure for
  * mist_expr_pool_check(). A pool belongs to one thread at a time. sim/tape.h is the fast

@@ -32,8 +32,9 @@ struct compiler {
     int32_t *free_places;      /* stack of registers that are free, as block pointers */
     size_t n_free;
     size_t free_capacity;
-    mist_expr acc; /* the node that the accumulator holds, or -1 */
-    bool failed;   /* out of memory */
+    mist_expr acc;  /* the node that the accumulator holds, or -1 */
+    size_t i_saved; /* the last instruction that read the second accumulator */
+    bool failed;    /* out of memory */
 };
 
 static const struct mist_expr_node *node_of(const struct compiler *c, mist_expr expr)
@@ -161,18 +162,43 @@ static void put_aside(struct compiler *c, mist_expr expr)
     }
 }
 
+enum { FORM_U = 1, FORM_R = 2, FORM_S = 4, FORM_RS = 5 };
+
+static const int first_form[MIST_EXPR_N_OPS] = {
+    [MIST_EXPR_ADD] = TAPE_ADD, [MIST_EXPR_SUB] = TAPE_SUB, [MIST_EXPR_MUL] = TAPE_MUL,
+    [MIST_EXPR_DIV] = TAPE_DIV, [MIST_EXPR_MIN] = TAPE_MIN, [MIST_EXPR_MAX] = TAPE_MAX,
+};
+
 /* acc op leaf, or leaf op acc. */
 static void emit_binary(struct compiler *c, int32_t op, mist_expr leaf, bool is_reversed)
 {
-    static const int first_form[MIST_EXPR_N_OPS] = {
-        [MIST_EXPR_ADD] = TAPE_ADD, [MIST_EXPR_SUB] = TAPE_SUB,
-        [MIST_EXPR_MUL] = TAPE_MUL, [MIST_EXPR_DIV] = TAPE_DIV,
-        [MIST_EXPR_MIN] = TAPE_MIN, [MIST_EXPR_MAX] = TAPE_MAX,
-    };
-    int form = (is_reversed ? 2 : 0) + (c->states[leaf].is_varying ? 0 : 1);
+    int form = (is_reversed ? FORM_R : 0) + (c->states[leaf].is_varying ? 0 : FORM_U);
 
     emit(c, first_form[op] + form, c->states[leaf].place, 0, 0);
     consume(c, leaf);
+}
+
+/*
+ * Both operands have to be computed and the first, now in acc, is in no one's way after
+ * this operation. It waits in memory, or in the second accumulator when the other operand
+ * turns out not to need that.
+ */
+static void compute_second(struct compiler *c, int32_t op, mist_expr first,
+                           mist_expr second, bool first_is_left)
+{
+    size_t i_store = c->tape->n_instrs;
+
+    c->states[first].place = take_register(c);
+    emit(c, TAPE_STORE, c->states[first].place, 0, 0);
+    bring(c, second);
+    if (c->failed || c->i_saved > i_store) {
+        emit_binary(c, op, first, first_is_left);
+        return;
+    }
+    c->tape->instrs[i_store].op = TAPE_SAVE;
+    c->i_saved = c->tape->n_instrs;
+    emit(c, first_form[op] + (first_is_left ? FORM_RS : FORM_S), 0, 0, 0);
+    consume(c, first);
 }
 
 static void compute_binary(struct compiler *c, const struct mist_expr_node *node)
@@ -185,14 +211,14 @@ static void compute_binary(struct compiler *c, const struct mist_expr_node *node
 
     if (!is_leaf(c, first) && !is_leaf(c, second)) {
         compute(c, first);
+        if (!is_leaf(c, first) && !is_leaf(c, second)) {
+            compute_second(c, node->op, first, second, first == a);
+            return;
+        }
         if (is_leaf(c, second)) { /* it was part of the first, or is the first */
             consume(c, first);
             emit_binary(c, node->op, second, first == b);
             return;
-        }
-        if (c->states[first].place < 0) {
-            c->states[first].place = take_register(c);
-            emit(c, TAPE_STORE, c->states[first].place, 0, 0);
         }
     }
     /* At most one is still to be computed; that one, or else what is at hand, goes into
@@ -492,7 +518,7 @@ struct mist_tape_info mist_tape_get_info(const struct mist_tape *tape)
         int32_t op = tape->instrs[i].op;
         info.n_loads += op == TAPE_LOAD || op == TAPE_LOAD_U;
         info.n_stores += op == TAPE_STORE;
-        info.n_arithmetic += op > TAPE_STORE;
+        info.n_arithmetic += op > TAPE_SAVE;
     }
     return info;
 }

@@ -20,6 +20,9 @@
 #define HAS_X86 0
 #endif
 
+/* Labels as values are an extension of GNU C that clang has too. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
 /* clang-format off */
 #define NAME(x)        x##_portable
 #define TARGET
@@ -40,6 +43,7 @@
 #define LE(a, b)       ((a) <= (b))
 #define EQ(a, b)       ((a) == (b))
 #define BLEND(m, a, b) ((m) ? (a) : (b))
+#define HAS_32_REGISTERS 0
 #include "sim/tape_kernel.h"
 
 #if HAS_X86
@@ -62,6 +66,7 @@
 #define LE(a, b)       _mm256_cmp_pd(a, b, _CMP_LE_OQ)
 #define EQ(a, b)       _mm256_cmp_pd(a, b, _CMP_EQ_OQ)
 #define BLEND(m, a, b) _mm256_blendv_pd(b, a, m)
+#define HAS_32_REGISTERS 0
 #include "sim/tape_kernel.h"
 
 #define NAME(x)        x##_avx512
@@ -83,6 +88,7 @@
 #define LE(a, b)       _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ)
 #define EQ(a, b)       _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)
 #define BLEND(m, a, b) _mm512_mask_blend_pd(m, b, a)
+#define HAS_32_REGISTERS 1
 #include "sim/tape_kernel.h"
 #endif
 /* clang-format on */

@@ -8,39 +8,53 @@
 #define TAPE_LANES_MAX 64 /* configurations per block with the widest registers */
 
 /*
- * acc is the accumulator; A, B, C are block pointers numbered by a, b, c; U is the
- * uniform value numbered by a. Binary operations come in four forms: acc op A, acc op U,
- * A op acc, U op acc.
+ * acc is the accumulator, saved a second one for what an operation has to wait with; A,
+ * B, C are block pointers numbered by a, b, c; U is the uniform value numbered by a.
+ * Binary operations come in six forms: acc op A, acc op U, A op acc, U op acc, acc op
+ * saved, saved op acc.
  */
 enum tape_op {
     TAPE_END,
     TAPE_LOAD,   /* acc = A */
     TAPE_LOAD_U, /* acc = U */
     TAPE_STORE,  /* A = acc */
+    TAPE_SAVE,   /* saved = acc */
     TAPE_ADD,
     TAPE_ADD_U,
     TAPE_ADD_R,
     TAPE_ADD_RU,
+    TAPE_ADD_S,
+    TAPE_ADD_RS,
     TAPE_SUB,
     TAPE_SUB_U,
     TAPE_SUB_R,
     TAPE_SUB_RU,
+    TAPE_SUB_S,
+    TAPE_SUB_RS,
     TAPE_MUL,
     TAPE_MUL_U,
     TAPE_MUL_R,
     TAPE_MUL_RU,
+    TAPE_MUL_S,
+    TAPE_MUL_RS,
     TAPE_DIV,
     TAPE_DIV_U,
     TAPE_DIV_R,
     TAPE_DIV_RU,
+    TAPE_DIV_S,
+    TAPE_DIV_RS,
     TAPE_MIN,
     TAPE_MIN_U,
     TAPE_MIN_R,
     TAPE_MIN_RU,
+    TAPE_MIN_S,
+    TAPE_MIN_RS,
     TAPE_MAX,
     TAPE_MAX_U,
     TAPE_MAX_R,
     TAPE_MAX_RU,
+    TAPE_MAX_S,
+    TAPE_MAX_RS,
     TAPE_CEIL,
     TAPE_FLOOR,
     TAPE_PICK_LT, /* acc = A < B ? acc : C, and so on */

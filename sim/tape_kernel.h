@@ -19,6 +19,18 @@
 #define ACC(k)    acc##k
 #define AT(p, k)  LOAD((p) + (k) * WIDTH)
 
+/* Each instruction dispatches the next: one jump per kind is predicted far better than one for all. */
+#define NEXT goto *labels[(++instr)->op]
+
+/* Where there are registers enough for a second accumulator; else it is a block on the stack. */
+#if HAS_32_REGISTERS
+#define SAVED(k)  saved##k
+#define X_SAVE(k) saved##k = ACC(k);
+#else
+#define SAVED(k)  AT(saved, k)
+#define X_SAVE(k) STORE(saved + (k) * WIDTH, ACC(k));
+#endif
+
 #define X_LOAD(k)  ACC(k) = AT(a, k);
 #define X_SPLAT(k) ACC(k) = u;
 #define X_STORE(k) STORE(a + (k) * WIDTH, ACC(k));
@@ -26,6 +38,8 @@
 #define X_OP_U(k)  ACC(k) = OP(ACC(k), u);
 #define X_OP_R(k)  ACC(k) = OP(AT(a, k), ACC(k));
 #define X_OP_RU(k) ACC(k) = OP(u, ACC(k));
+#define X_OP_S(k)  ACC(k) = OP(ACC(k), SAVED(k));
+#define X_OP_RS(k) ACC(k) = OP(SAVED(k), ACC(k));
 #define X_CEIL(k)  ACC(k) = CEIL(ACC(k));
 #define X_FLOOR(k) ACC(k) = FLOOR(ACC(k));
 #define X_PICK(k)  ACC(k) = BLEND(COMPARE(AT(a, k), AT(b, k)), ACC(k), AT(c, k));
@@ -69,106 +83,142 @@ TARGET static void NAME(run_block)(const struct mist_tape *tape, double *const *
 {
     VEC acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7;
     VEC u = SPLAT(0);
+#if HAS_32_REGISTERS
+    VEC saved0, saved1, saved2, saved3, saved4, saved5, saved6, saved7;
+#else
+    double saved[LANES];
+#endif
+    static const void *const labels[TAPE_N_OPS] = {
+        [TAPE_END] = &&L_TAPE_END,         [TAPE_LOAD] = &&L_TAPE_LOAD,
+        [TAPE_LOAD_U] = &&L_TAPE_LOAD_U,   [TAPE_STORE] = &&L_TAPE_STORE,
+        [TAPE_SAVE] = &&L_TAPE_SAVE,       [TAPE_ADD] = &&L_TAPE_ADD,
+        [TAPE_ADD_U] = &&L_TAPE_ADD_U,     [TAPE_ADD_R] = &&L_TAPE_ADD_R,
+        [TAPE_ADD_RU] = &&L_TAPE_ADD_RU,   [TAPE_ADD_S] = &&L_TAPE_ADD_S,
+        [TAPE_ADD_RS] = &&L_TAPE_ADD_RS,   [TAPE_SUB] = &&L_TAPE_SUB,
+        [TAPE_SUB_U] = &&L_TAPE_SUB_U,     [TAPE_SUB_R] = &&L_TAPE_SUB_R,
+        [TAPE_SUB_RU] = &&L_TAPE_SUB_RU,   [TAPE_SUB_S] = &&L_TAPE_SUB_S,
+        [TAPE_SUB_RS] = &&L_TAPE_SUB_RS,   [TAPE_MUL] = &&L_TAPE_MUL,
+        [TAPE_MUL_U] = &&L_TAPE_MUL_U,     [TAPE_MUL_R] = &&L_TAPE_MUL_R,
+        [TAPE_MUL_RU] = &&L_TAPE_MUL_RU,   [TAPE_MUL_S] = &&L_TAPE_MUL_S,
+        [TAPE_MUL_RS] = &&L_TAPE_MUL_RS,   [TAPE_DIV] = &&L_TAPE_DIV,
+        [TAPE_DIV_U] = &&L_TAPE_DIV_U,     [TAPE_DIV_R] = &&L_TAPE_DIV_R,
+        [TAPE_DIV_RU] = &&L_TAPE_DIV_RU,   [TAPE_DIV_S] = &&L_TAPE_DIV_S,
+        [TAPE_DIV_RS] = &&L_TAPE_DIV_RS,   [TAPE_MIN] = &&L_TAPE_MIN,
+        [TAPE_MIN_U] = &&L_TAPE_MIN_U,     [TAPE_MIN_R] = &&L_TAPE_MIN_R,
+        [TAPE_MIN_RU] = &&L_TAPE_MIN_RU,   [TAPE_MIN_S] = &&L_TAPE_MIN_S,
+        [TAPE_MIN_RS] = &&L_TAPE_MIN_RS,   [TAPE_MAX] = &&L_TAPE_MAX,
+        [TAPE_MAX_U] = &&L_TAPE_MAX_U,     [TAPE_MAX_R] = &&L_TAPE_MAX_R,
+        [TAPE_MAX_RU] = &&L_TAPE_MAX_RU,   [TAPE_MAX_S] = &&L_TAPE_MAX_S,
+        [TAPE_MAX_RS] = &&L_TAPE_MAX_RS,   [TAPE_CEIL] = &&L_TAPE_CEIL,
+        [TAPE_FLOOR] = &&L_TAPE_FLOOR,     [TAPE_PICK_LT] = &&L_TAPE_PICK_LT,
+        [TAPE_PICK_LE] = &&L_TAPE_PICK_LE, [TAPE_PICK_EQ] = &&L_TAPE_PICK_EQ,
+        [TAPE_SKIP_LT] = &&L_TAPE_SKIP_LT, [TAPE_SKIP_LE] = &&L_TAPE_SKIP_LE,
+        [TAPE_SKIP_EQ] = &&L_TAPE_SKIP_EQ, [TAPE_TEST_LT] = &&L_TAPE_TEST_LT,
+        [TAPE_TEST_LE] = &&L_TAPE_TEST_LE, [TAPE_TEST_EQ] = &&L_TAPE_TEST_EQ,
+        [TAPE_TEST_GT] = &&L_TAPE_TEST_GT, [TAPE_TEST_GE] = &&L_TAPE_TEST_GE,
+        [TAPE_TABLE] = &&L_TAPE_TABLE,
+    };
+    const struct tape_instr *instr = tape->instrs;
+    double *a;
+    const double *b, *c;
 
     EACH(X_SPLAT);
-    for (const struct tape_instr *instr = tape->instrs;; instr++) {
-        double *a;
-        const double *b, *c;
-        switch ((enum tape_op)instr->op) {
-        case TAPE_LOAD:
-            a = blocks[instr->a];
-            EACH(X_LOAD);
-            continue;
-        case TAPE_LOAD_U:
-            u = SPLAT(uniforms[instr->a]);
-            EACH(X_SPLAT);
-            continue;
-        case TAPE_STORE:
-            a = blocks[instr->a];
-            EACH(X_STORE);
-            continue;
+    EACH(X_SAVE);
+    goto *labels[instr->op];
+L_TAPE_LOAD:
+    a = blocks[instr->a];
+    EACH(X_LOAD);
+    NEXT;
+L_TAPE_LOAD_U:
+    u = SPLAT(uniforms[instr->a]);
+    EACH(X_SPLAT);
+    NEXT;
+L_TAPE_STORE:
+    a = blocks[instr->a];
+    EACH(X_STORE);
+    NEXT;
+L_TAPE_SAVE:
+    EACH(X_SAVE);
+    NEXT;
 #define BINARY(CASE)                                                                     \
-    case CASE:                                                                           \
-        a = blocks[instr->a];                                                            \
-        EACH(X_OP);                                                                      \
-        continue;                                                                        \
-    case CASE##_U:                                                                       \
-        u = SPLAT(uniforms[instr->a]);                                                   \
-        EACH(X_OP_U);                                                                    \
-        continue;                                                                        \
-    case CASE##_R:                                                                       \
-        a = blocks[instr->a];                                                            \
-        EACH(X_OP_R);                                                                    \
-        continue;                                                                        \
-    case CASE##_RU:                                                                      \
-        u = SPLAT(uniforms[instr->a]);                                                   \
-        EACH(X_OP_RU);                                                                   \
-        continue;
+    L_##CASE : a = blocks[instr->a];                                                     \
+    EACH(X_OP);                                                                          \
+    NEXT;                                                                                \
+    L_##CASE##_U : u = SPLAT(uniforms[instr->a]);                                        \
+    EACH(X_OP_U);                                                                        \
+    NEXT;                                                                                \
+    L_##CASE##_R : a = blocks[instr->a];                                                 \
+    EACH(X_OP_R);                                                                        \
+    NEXT;                                                                                \
+    L_##CASE##_RU : u = SPLAT(uniforms[instr->a]);                                       \
+    EACH(X_OP_RU);                                                                       \
+    NEXT;                                                                                \
+    L_##CASE##_S : EACH(X_OP_S);                                                         \
+    NEXT;                                                                                \
+    L_##CASE##_RS : EACH(X_OP_RS);                                                       \
+    NEXT;
 #define OP ADD
-            BINARY(TAPE_ADD)
+    BINARY(TAPE_ADD)
 #undef OP
 #define OP SUB
-            BINARY(TAPE_SUB)
+    BINARY(TAPE_SUB)
 #undef OP
 #define OP MUL
-            BINARY(TAPE_MUL)
+    BINARY(TAPE_MUL)
 #undef OP
 #define OP DIV
-            BINARY(TAPE_DIV)
+    BINARY(TAPE_DIV)
 #undef OP
 #define OP MIN
-            BINARY(TAPE_MIN)
+    BINARY(TAPE_MIN)
 #undef OP
 #define OP MAX
-            BINARY(TAPE_MAX)
+    BINARY(TAPE_MAX)
 #undef OP
-        case TAPE_CEIL:
-            EACH(X_CEIL);
-            continue;
-        case TAPE_FLOOR:
-            EACH(X_FLOOR);
-            continue;
+L_TAPE_CEIL:
+    EACH(X_CEIL);
+    NEXT;
+L_TAPE_FLOOR:
+    EACH(X_FLOOR);
+    NEXT;
 #define SELECT(CASE, X)                                                                  \
-    case CASE:                                                                           \
-        a = blocks[instr->a];                                                            \
-        b = blocks[instr->b];                                                            \
-        c = blocks[instr->c];                                                            \
-        EACH(X);                                                                         \
-        continue;
+    L_##CASE : a = blocks[instr->a];                                                     \
+    b = blocks[instr->b];                                                                \
+    c = blocks[instr->c];                                                                \
+    EACH(X);                                                                             \
+    NEXT;
 #define COMPARE LT
-            SELECT(TAPE_PICK_LT, X_PICK)
-            SELECT(TAPE_SKIP_LT, X_SKIP)
-            SELECT(TAPE_TEST_LT, X_TEST)
-            SELECT(TAPE_TEST_GT, X_TEST_R)
+    SELECT(TAPE_PICK_LT, X_PICK)
+    SELECT(TAPE_SKIP_LT, X_SKIP)
+    SELECT(TAPE_TEST_LT, X_TEST)
+    SELECT(TAPE_TEST_GT, X_TEST_R)
 #undef COMPARE
 #define COMPARE LE
-            SELECT(TAPE_PICK_LE, X_PICK)
-            SELECT(TAPE_SKIP_LE, X_SKIP)
-            SELECT(TAPE_TEST_LE, X_TEST)
-            SELECT(TAPE_TEST_GE, X_TEST_R)
+    SELECT(TAPE_PICK_LE, X_PICK)
+    SELECT(TAPE_SKIP_LE, X_SKIP)
+    SELECT(TAPE_TEST_LE, X_TEST)
+    SELECT(TAPE_TEST_GE, X_TEST_R)
 #undef COMPARE
 #define COMPARE EQ
-            SELECT(TAPE_PICK_EQ, X_PICK)
-            SELECT(TAPE_SKIP_EQ, X_SKIP)
-            SELECT(TAPE_TEST_EQ, X_TEST)
+    SELECT(TAPE_PICK_EQ, X_PICK)
+    SELECT(TAPE_SKIP_EQ, X_SKIP)
+    SELECT(TAPE_TEST_EQ, X_TEST)
 #undef COMPARE
-        case TAPE_TABLE:
-            a = blocks[instr->a];
-            EACH(X_STORE);
-            NAME(look_up)(&tape->tables[instr->b], a);
-            EACH(X_LOAD);
-            continue;
-        case TAPE_END:
-        case TAPE_N_OPS:
-            return;
-        }
-    }
+L_TAPE_TABLE:
+    a = blocks[instr->a];
+    EACH(X_STORE);
+    NAME(look_up)(&tape->tables[instr->b], a);
+    EACH(X_LOAD);
+    NEXT;
+L_TAPE_END:
+    return;
 }
 
 #undef LANES
 #undef EACH
 #undef ACC
 #undef AT
+#undef NEXT
 #undef X_LOAD
 #undef X_SPLAT
 #undef X_STORE
@@ -176,6 +226,11 @@ TARGET static void NAME(run_block)(const struct mist_tape *tape, double *const *
 #undef X_OP_U
 #undef X_OP_R
 #undef X_OP_RU
+#undef X_OP_S
+#undef X_OP_RS
+#undef SAVED
+#undef X_SAVE
+#undef HAS_32_REGISTERS
 #undef X_CEIL
 #undef X_FLOOR
 #undef X_PICK
