@@ -1,0 +1,190 @@
+/* Reduces a timeline to what can be compared. See compare.h. */
+#include "sim/compare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static enum mist_status check_ranks(const struct mist_plan *plan,
+                                    const struct mist_timeline *timeline,
+                                    struct mist_err *err)
+{
+    int32_t n_ranks = mist_plan_n_ranks(plan);
+
+    if (timeline->n_rows == 0)
+        return mist_err_set(err, MIST_ERR_INPUT, "the timeline is empty");
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i];
+        if (row->rank >= n_ranks)
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "the timeline has rank %d, the plan has ranks 0 to %d",
+                                row->rank, (int)n_ranks - 1);
+        if (row->layer > plan->model.n_layers + 1)
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "the timeline has layer %d, the plan has layers 0 to %d",
+                                row->layer, (int)plan->model.n_layers + 1);
+    }
+    return MIST_OK;
+}
+
+/* Distances of the latest ends of consecutive iterations; the median is the iteration
+ * time. */
+static enum mist_status iteration_time(const struct mist_timeline *timeline,
+                                       struct mist_compare_side *out,
+                                       struct mist_err *err)
+{
+    int first = timeline->rows[0].iteration, last = first;
+    double start_s = timeline->rows[0].start_s;
+
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i];
+        first = row->iteration < first ? row->iteration : first;
+        last = row->iteration > last ? row->iteration : last;
+        start_s = row->start_s < start_s ? row->start_s : start_s;
+    }
+    int n = last - first + 1;
+    if (n > 1000000)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "the timeline has iterations %d to %d: too many", first,
+                            last);
+    double *ends = calloc((size_t)n, sizeof *ends);
+    if (!ends)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        double *end = &ends[timeline->rows[i].iteration - first];
+        *end = timeline->rows[i].end_s > *end ? timeline->rows[i].end_s : *end;
+    }
+    out->n_iterations = n;
+    if (n == 1) {
+        out->iteration_s = ends[0] - start_s;
+    } else {
+        for (int i = 0; i < n - 1; i++)
+            ends[i] = ends[i + 1] - ends[i];
+        qsort(ends, (size_t)n - 1, sizeof *ends, compare_doubles);
+        out->iteration_s = (ends[(n - 1) / 2] + ends[(n - 2) / 2]) / 2;
+    }
+    free(ends);
+    return MIST_OK;
+}
+
+/* Rows of one rank by start time. */
+static int compare_starts(const void *a_void, const void *b_void)
+{
+    const struct mist_timeline_row *a = a_void, *b = b_void;
+
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->start_s > b->start_s) - (a->start_s < b->start_s);
+}
+
+/*
+ * Time of one rank's communication outside its computation: both lists are sorted and
+ * without overlap, so one walk over the computation per transfer suffices.
+ */
+static double exposed_time(const struct mist_timeline_row *rows, size_t n)
+{
+    double exposed_s = 0;
+    size_t first = 0; /* computation before it ended before every later transfer starts */
+
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].stream != MIST_STREAM_GPU_GPU)
+            continue;
+        double covered_s = 0;
+        while (first < n && (rows[first].stream != MIST_STREAM_COMPUTE ||
+                             rows[first].end_s <= rows[i].start_s))
+            first++;
+        for (size_t k = first; k < n && rows[k].start_s < rows[i].end_s; k++) {
+            double start_s = rows[k].start_s, end_s = rows[k].end_s;
+            if (rows[k].stream != MIST_STREAM_COMPUTE)
+                continue;
+            start_s = start_s > rows[i].start_s ? start_s : rows[i].start_s;
+            end_s = end_s < rows[i].end_s ? end_s : rows[i].end_s;
+            covered_s += end_s > start_s ? end_s - start_s : 0;
+        }
+        exposed_s += rows[i].end_s - rows[i].start_s - covered_s;
+    }
+    return exposed_s;
+}
+
+/* Adds one rank's rows to its stage. */
+static void add_rank(const struct mist_timeline_row *rows, size_t n,
+                     struct mist_compare_stage *stage, double weight)
+{
+    for (size_t i = 0; i < n; i++) {
+        double time_s = (rows[i].end_s - rows[i].start_s) * weight;
+        if (rows[i].stream == MIST_STREAM_COMPUTE)
+            stage->compute_s += time_s;
+        if (rows[i].stream == MIST_STREAM_GPU_GPU)
+            stage->communication_s += time_s;
+        if (rows[i].device_live_bytes > stage->peak_bytes)
+            stage->peak_bytes = rows[i].device_live_bytes;
+    }
+    stage->exposed_s += exposed_time(rows, n) * weight;
+}
+
+static int count_ranks(const struct mist_timeline_row *rows, size_t n,
+                       const struct mist_plan *plan, int *by_stage)
+{
+    int n_ranks = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        int32_t i_stage;
+        if (i > 0 && rows[i].rank == rows[i - 1].rank)
+            continue;
+        mist_plan_locate_rank(plan, rows[i].rank, &i_stage, NULL, NULL);
+        by_stage[i_stage]++;
+        n_ranks++;
+    }
+    return n_ranks;
+}
+
+static void add_kinds(const struct mist_timeline *timeline, struct mist_compare_side *out)
+{
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i];
+        out->kinds[row->kind].n_tasks++;
+        out->kinds[row->kind].total_s += row->end_s - row->start_s;
+    }
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++) {
+        struct mist_compare_kind *kind = &out->kinds[i];
+        kind->mean_s = kind->n_tasks > 0 ? kind->total_s / (double)kind->n_tasks : 0;
+        kind->total_s /= (double)out->n_ranks * out->n_iterations;
+    }
+}
+
+enum mist_status mist_compare_reduce(const struct mist_plan *plan,
+                                     const struct mist_timeline *timeline,
+                                     struct mist_compare_side *out, struct mist_err *err)
+{
+    int by_stage[MIST_MAX_STAGES] = {0};
+    enum mist_status status = check_ranks(plan, timeline, err);
+
+    *out = (struct mist_compare_side){0};
+    if (status == MIST_OK)
+        status = iteration_time(timeline, out, err);
+    if (status != MIST_OK)
+        return status;
+    struct mist_timeline_row *rows = malloc(timeline->n_rows * sizeof *rows);
+    if (!rows)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(rows, timeline->rows, timeline->n_rows * sizeof *rows);
+    qsort(rows, timeline->n_rows, sizeof *rows, compare_starts);
+    out->n_ranks = count_ranks(rows, timeline->n_rows, plan, by_stage);
+    for (size_t i = 0, end; i < timeline->n_rows; i = end) {
+        int32_t i_stage;
+        for (end = i; end < timeline->n_rows && rows[end].rank == rows[i].rank;)
+            end++;
+        mist_plan_locate_rank(plan, rows[i].rank, &i_stage, NULL, NULL);
+        add_rank(rows + i, end - i, &out->stages[i_stage],
+                 1.0 / by_stage[i_stage] / out->n_iterations);
+    }
+    add_kinds(timeline, out);
+    free(rows);
+    return MIST_OK;
+}

@@ -1,0 +1,45 @@
+/*
+ * Predicted beside measured: two timelines of the same plan, compared stage by stage and
+ * by kind of task.
+ */
+#ifndef MIST_SIM_COMPARE_H
+#define MIST_SIM_COMPARE_H
+
+#include "core/status.h"
+#include "sim/plan.h"
+#include "traces/timeline.h"
+
+/* One timeline's view of a stage, per iteration, mean over its ranks and iterations. */
+struct mist_compare_stage {
+    double compute_s;       /* compute stream running */
+    double communication_s; /* gpu_gpu stream running */
+    double exposed_s;       /* gpu_gpu running while compute is not */
+    int64_t peak_bytes;     /* largest device_live_bytes */
+};
+
+/* All tasks of one kind on compute or communication streams, per iteration of the whole
+ * plan's ranks. */
+struct mist_compare_kind {
+    int64_t n_tasks; /* 0: none in this timeline */
+    double mean_s;   /* mean duration of a task */
+    double total_s;  /* per rank and iteration */
+};
+
+struct mist_compare_side {
+    double iteration_s; /* distance of the ends of iterations, median; of one: its span */
+    int n_iterations, n_ranks;
+    struct mist_compare_stage stages[MIST_MAX_STAGES];
+    struct mist_compare_kind kinds[MIST_N_TASK_KINDS];
+};
+
+/*
+ * Reduces a checked timeline of the plan (all ranks, or one per stage). MIST_OK,
+ * MIST_ERR_INPUT when the timeline has a rank or a layer that the plan has not,
+ * MIST_ERR_MEMORY. O(n log n).
+ */
+MIST_MUST_CHECK enum mist_status mist_compare_reduce(const struct mist_plan *plan,
+                                                     const struct mist_timeline *timeline,
+                                                     struct mist_compare_side *out,
+                                                     struct mist_err *err);
+
+#endif
