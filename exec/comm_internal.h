@@ -1,0 +1,67 @@
+/*
+ * Private to the communicator: the messages that comm_mpi.c moves and out of which
+ * comm_collective.c and comm_control.c build everything else. Only comm_mpi.c knows MPI.
+ */
+#ifndef MIST_EXEC_COMM_INTERNAL_H
+#define MIST_EXEC_COMM_INTERNAL_H
+
+#include "exec/comm.h"
+
+/* Tags of different spaces never meet. */
+enum mist_comm_space {
+    MIST_COMM_SPACE_TRANSFER,
+    MIST_COMM_SPACE_GROUP,
+    MIST_COMM_SPACE_CONTROL,
+    MIST_N_COMM_SPACES
+};
+
+/* Messages are waited for together with the others of their lane. */
+enum { MIST_N_COMM_LANES = 2 };
+
+/* One message is at most this long; longer ones are cut by the caller. */
+#define MIST_COMM_MAX_MESSAGE_BYTES ((int64_t)1 << 28)
+
+struct mist_comm_mpi; /* what MPI needs */
+
+struct mist_comm {
+    int32_t rank, n_ranks;
+    int32_t node, node_rank, n_node_ranks;
+    int32_t max_tag;
+    double deadline_s;
+    bool has_failed;           /* messages may be under way: nothing more is possible */
+    struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */
+    char *workspace;           /* owned; workspace_bytes */
+    int64_t workspace_bytes;
+    struct mist_comm_group *groups; /* owned; a list */
+};
+
+struct mist_comm_group {
+    struct mist_comm *comm;
+    struct mist_comm_group *next;
+    int32_t tag;
+    int32_t n, index; /* members; which of them this rank is */
+    int32_t ranks[];  /* n */
+};
+
+/* One message; the memory at ptr must stay until its lane has been waited for. */
+struct mist_comm_message {
+    enum mist_comm_space space;
+    bool is_send;
+    int32_t peer, tag;
+    void *ptr; /* only read if is_send */
+    int64_t bytes;
+};
+
+/*
+ * Starts a message; a lane holds 2 n_ranks of them. wait ends when all of the lane are
+ * done, and empties it. operation, a word such as "all_reduce", is for the message of an
+ * error. Both return MIST_OK or MIST_ERR_RUN, after which comm has failed.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_comm_start_message(struct mist_comm *comm, int lane, const char *operation,
+                        const struct mist_comm_message *message, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int lane,
+                                                     const char *operation,
+                                                     struct mist_err *err);
+
+#endif
