@@ -30,8 +30,7 @@ struct mist_data {
     int64_t n_tokens;
 };
 
-/* ------------------------------------------------------------------------ default data
- */
+/* ---------------------------------------------------------------------- default data */
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -110,8 +109,7 @@ enum mist_status mist_data_default_paths(char ***paths, int32_t *n, struct mist_
     return MIST_OK;
 }
 
-/* ----------------------------------------------------------------------------- opening
- */
+/* ---------------------------------------------------------------------- opening */
 
 static enum mist_status append_file(struct mist_data *data, const char *path,
                                     struct mist_err *err)
@@ -192,8 +190,7 @@ enum mist_status mist_data_check(const struct mist_data *data, int64_t vocab,
     return MIST_OK;
 }
 
-/* ---------------------------------------------------------------------------- sampling
- */
+/* ---------------------------------------------------------------------- sampling */
 
 /* One pass of the network over 2 n_half_bits bits: a bijection for every key. */
 static uint64_t scramble(uint64_t value, int n_half_bits, uint64_t seed, uint64_t epoch)
