@@ -62,17 +62,17 @@ static enum mist_status check_dependencies(const struct mist_event_graph *g,
         return mist_err_set(err, MIST_ERR_INPUT,
                             "event graph: the dependency list starts at %d, expected 0",
                             (int)g->dep_offset[0]);
-    for (int32_t i = 0; i < g->n_tasks; i++) {
+    for (int32_t i = 0; i < g->n_tasks; i++) /* all offsets before any use of them */
         if (g->dep_offset[i + 1] < g->dep_offset[i])
             return mist_err_set(
                 err, MIST_ERR_INPUT,
                 "event graph: the dependency list of task %d ends before it "
                 "starts",
                 (int)i);
+    for (int32_t i = 0; i < g->n_tasks; i++)
         for (int32_t k = g->dep_offset[i]; k < g->dep_offset[i + 1]; k++)
             if (g->dep[k] < 0 || g->dep[k] >= g->n_tasks)
                 return bad_index(err, "task", i, "dependency", g->dep[k], 0, g->n_tasks);
-    }
     return MIST_OK;
 }
 
