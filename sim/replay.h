@@ -1,0 +1,147 @@
+/*
+ * Replay: from a plan to a predicted timeline, memory included.
+ *
+ * The schedules of the ranks (schedule.h) are priced by the cost model, linked to one
+ * graph and run by the event engine for a few iterations in a row; nothing of the next
+ * iteration starts on a rank before everything of this one has ended there. The time of
+ * an iteration is the distance of the ends of the last two, so that what one iteration
+ * hides in the empty places of its neighbour counts as hidden.
+ *
+ * Folding: while nothing makes the ranks of a stage differ, rank i_dp = 0, i_tp = 0 of
+ * each stage stands for all of them. That needs equal data-parallel sizes in all stages
+ * (so that partners of representatives are representatives), and takes the placement of
+ * the representatives' transfers on nodes for that of all.
+ *
+ * The error bar. The tasks of one cost number rest on the same measurement, so their
+ * deviations add up; different cost numbers are independent, so their sums add as
+ * squares. Over the tasks of one iteration of the busiest rank (largest undisturbed
+ * compute time):
+ *   relative = 2 sqrt(sum_c (n_c deviation_c)^2) / sum_c n_c time_c
+ *   error_s = relative * iteration_s
+ * two deviations, about 95 %. It says how sure the prices are, not how true the model is.
+ * extrapolated_frac is the share of sum_c n_c time_c that rests on extrapolation.
+ *
+ * Left out: contention of transfers beyond what the prices contain.
+ */
+#ifndef MIST_SIM_REPLAY_H
+#define MIST_SIM_REPLAY_H
+
+#include "core/status.h"
+#include "sim/catalog.h"
+#include "sim/cost_model.h"
+#include "sim/plan.h"
+#include "sim/schedule.h"
+#include "traces/timeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_replay_folding {
+    MIST_REPLAY_FOLD_AUTO, /* fold whenever that is exact */
+    MIST_REPLAY_FOLD_NEVER,
+    MIST_REPLAY_FOLD_ALWAYS, /* MIST_ERR_INPUT when the ranks of a stage differ */
+};
+
+/* Zero-initialised: the defaults. Factors multiply times of computation: 1.3 is 30 %
+ * slower. */
+struct mist_replay_options {
+    int32_t n_iterations; /* 0: 2 */
+    enum mist_replay_folding folding;
+    int32_t threads;               /* host threads per device; 0: 1 */
+    const double *rank_factor;     /* [ranks of the plan] stragglers; NULL: all 1 */
+    const double *forward_factor;  /* [n_micro_batches][n_lanes] of forward and
+                                     recomputation, in every stage; NULL: all 1 */
+    const double *backward_factor; /* the same of backward */
+    int32_t n_lanes; /* parts of equal size into which the samples of a micro-batch of the
+                        whole plan are cut, each with its own factor; a rank's factor is
+                        the mean over the lanes it computes. Every dp must divide it. 0:
+                        1, and then any dp will do: all ranks have the same factor */
+    double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
+    uint64_t seed;       /* of the jitter */
+    bool skips_timeline; /* true: result->timeline stays empty */
+};
+
+/* One stage in the last iteration: its rank with the largest compute_s. */
+struct mist_replay_stage {
+    int32_t rank;
+    double compute_s; /* compute stream running, slowed down as it was */
+    double exposed_s; /* another stream running, compute stream not */
+    double bubble_s;  /* rest of iteration_s: nothing runs */
+    int64_t arena_bytes[MIST_N_ARENAS]; /* exactly what the executor allocates */
+    int64_t peak_bytes; /* largest sum of live device buffers, <= arena_bytes */
+};
+
+struct mist_replay_result {
+    double iteration_s;
+    double error_s; /* half width of the error bar */
+    double extrapolated_frac;
+    bool is_folded;
+    int32_t n_stages;
+    struct mist_replay_stage *stages; /* owned; [n_stages] */
+    struct mist_timeline timeline; /* owned; last iteration, ranks as in the plan (folded:
+                                      representatives only), 0 = its earliest start */
+    int64_t n_tasks;               /* replayed, all iterations */
+};
+
+/*
+ * Replays a plan (checked).
+ *
+ * options   borrowed; NULL: defaults.
+ * out       filled on MIST_OK, to be freed with mist_replay_result_fini; untouched
+ *           otherwise.
+ * Same arguments, same bits. MIST_ERR_INPUT (plan not supported, options out of range, a
+ * deadlock, no price), MIST_ERR_RANGE or MIST_ERR_MEMORY. O(tasks log tasks).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                const struct mist_cost_model *cost_model,
+                const struct mist_replay_options *options, struct mist_replay_result *out,
+                struct mist_err *err);
+void mist_replay_result_fini(struct mist_replay_result *result);
+
+/*
+ * The same on given schedules and prices, for tests and for what mist_cost_schedule()
+ * does not price.
+ *
+ * schedules   [n_ranks] ascending by rank: all ranks of the plan, or (is_folded) the
+ *             representatives; borrowed.
+ * costs       [n_ranks] of [schedules[i]->n_costs]; borrowed.
+ * interference  borrowed; NULL: none.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_replay_run_schedules(const struct mist_plan *plan,
+                          const struct mist_schedule *const *schedules,
+                          const struct mist_cost *const *costs, int32_t n_ranks,
+                          bool is_folded, const struct mist_interference *interference,
+                          const struct mist_replay_options *options,
+                          struct mist_replay_result *out, struct mist_err *err);
+
+/*
+ * Proves for a plan (checked) that the transfers and collectives of all ranks match (each
+ * send has a receive of the same bytes and samples, the members of a collective agree in
+ * tag, kind and bytes) and that nothing ever waits for itself. To be called before
+ * anything is allocated. MIST_OK, or MIST_ERR_INPUT naming ranks and tasks;
+ * MIST_ERR_RANGE, MIST_ERR_MEMORY. O(tasks log tasks) over all ranks.
+ */
+MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_catalog *catalog,
+                                                   const struct mist_plan *plan,
+                                                   int32_t threads, struct mist_err *err);
+
+/* The same for given schedules of all ranks, ascending by rank. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_schedules(const struct mist_plan *plan,
+                            const struct mist_schedule *const *schedules, int32_t n_ranks,
+                            struct mist_err *err);
+
+/*
+ * Exactly planned bytes of each stage, without prices: arena_bytes [n_stages]. Ranks of a
+ * stage have the same buffers in the same order and so the same arena. Fails like
+ * mist_schedule_build.
+ */
+MIST_MUST_CHECK enum mist_status mist_replay_memory(const struct mist_catalog *catalog,
+                                                    const struct mist_plan *plan,
+                                                    int32_t threads,
+                                                    int64_t (*arena_bytes)[MIST_N_ARENAS],
+                                                    struct mist_err *err);
+
+#endif

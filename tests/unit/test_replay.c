@@ -1,0 +1,554 @@
+/*
+ * Replay: hand-checkable plans against sums and the closed form of 1F1B, folding against
+ * no folding, and schedules that were damaged on purpose.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "sim/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 16 };
+
+/* Prices by hand, in seconds, by task kind. */
+struct prices {
+    double by_kind[MIST_N_TASK_KINDS];
+    double embedding_share, head_share; /* of a block's, for computation */
+};
+
+struct fixture {
+    struct mist_catalog *catalog;
+    struct mist_plan plan;
+    struct mist_schedule *schedules[MAX_RANKS];
+    struct mist_cost *costs[MAX_RANKS];
+    int32_t n_ranks;
+    struct mist_replay_result result;
+    bool has_result;
+};
+
+/* ------------------------------------------------------------------------------ set-up
+ */
+
+static struct mist_model small_model(int32_t n_layers)
+{
+    struct mist_model model = {
+        .name = "small",
+        .family = MIST_FAMILY_GPT,
+        .n_layers = n_layers,
+        .hidden = 32,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 16,
+        .ffn = 64,
+        .vocab = 48,
+        .max_seq = 16,
+        .has_bias = true,
+        .norm_epsilon = 1e-5,
+    };
+    return model;
+}
+
+/* dp and n_layers: [n_stages]; every micro-batch has 12 samples over all ranks. */
+static void start(struct fixture *at, int32_t n_stages, const int32_t *dp,
+                  const int32_t *n_layers, int32_t n_micro_batches)
+{
+    int32_t total = 0;
+
+    memset(at, 0, sizeof *at);
+    for (int32_t i = 0; i < n_stages; i++)
+        total += n_layers[i];
+    at->plan.model = small_model(total);
+    at->plan.job = (struct mist_job){.global_batch = 12 * n_micro_batches, .seq_len = 8};
+    at->plan.n_micro_batches = n_micro_batches;
+    at->plan.n_stages = n_stages;
+    for (int32_t i = 0; i < n_stages; i++)
+        at->plan.stages[i] = (struct mist_stage_plan){
+            .n_layers = n_layers[i],
+            .n_nodes = 1,
+            .n_devices = dp[i],
+            .micro_batch = 12 / dp[i],
+            .dp = dp[i],
+            .tp = 1,
+        };
+    assert_int_equal(mist_plan_check(&at->plan, NULL), MIST_OK);
+    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, NULL), MIST_OK);
+}
+
+static void build(struct fixture *at, const struct prices *prices, bool is_folded)
+{
+    at->n_ranks = is_folded ? at->plan.n_stages : mist_plan_n_ranks(&at->plan);
+    assert_true(at->n_ranks <= MAX_RANKS);
+    for (int32_t r = 0; r < at->n_ranks; r++) {
+        int32_t rank = is_folded ? mist_plan_first_rank(&at->plan, r) : r;
+        assert_int_equal(
+            mist_schedule_build(at->catalog, &at->plan, rank, 1, &at->schedules[r], NULL),
+            MIST_OK);
+        const struct mist_schedule *schedule = at->schedules[r];
+        at->costs[r] = calloc((size_t)schedule->n_costs, sizeof **at->costs);
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            const struct mist_task *task = &schedule->tasks[i];
+            double time_s = prices->by_kind[task->kind];
+            if (task->stream == MIST_STREAM_COMPUTE && task->layer == 0)
+                time_s *= prices->embedding_share;
+            if (task->stream == MIST_STREAM_COMPUTE &&
+                task->layer == at->plan.model.n_layers + 1)
+                time_s *= prices->head_share;
+            at->costs[r][task->cost].time_s = time_s;
+        }
+    }
+}
+
+static void unbuild(struct fixture *at)
+{
+    for (int32_t r = 0; r < at->n_ranks; r++) {
+        mist_schedule_free(at->schedules[r]);
+        free(at->costs[r]);
+    }
+    at->n_ranks = 0;
+}
+
+static void stop(struct fixture *at)
+{
+    unbuild(at);
+    if (at->has_result)
+        mist_replay_result_fini(&at->result);
+    mist_catalog_free(at->catalog);
+}
+
+static double run(struct fixture *at, bool is_folded,
+                  const struct mist_replay_options *options)
+{
+    struct mist_err err;
+
+    if (at->has_result)
+        mist_replay_result_fini(&at->result);
+    enum mist_status status = mist_replay_run_schedules(
+        &at->plan, (const struct mist_schedule *const *)at->schedules,
+        (const struct mist_cost *const *)at->costs, at->n_ranks, is_folded, NULL, options,
+        &at->result, &err);
+    if (status != MIST_OK)
+        fail_msg("%s", err.message);
+    at->has_result = true;
+    assert_int_equal(mist_timeline_check(&at->result.timeline, NULL), MIST_OK);
+    return at->result.iteration_s;
+}
+
+static void assert_close(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-9))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+/* Powers of two: sums are exact. */
+static const struct prices compute_only = {
+    .by_kind =
+        {[MIST_TASK_FORWARD] = 1, [MIST_TASK_RECOMPUTE] = 0.75, [MIST_TASK_BACKWARD] = 2},
+    .embedding_share = 0,
+    .head_share = 0.5,
+};
+
+static struct prices all_prices(void)
+{
+    struct prices prices = {.embedding_share = 0.25, .head_share = 1.5};
+
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        prices.by_kind[i] = 0.125 + 0.0625 * i;
+    return prices;
+}
+
+/* -------------------------------------------------------------------------------- times
+ */
+
+static void one_rank_is_the_sum_of_its_tasks(void **state)
+{
+    struct fixture at;
+
+    (void)state;
+    start(&at, 1, (int32_t[]){1}, (int32_t[]){3}, 4);
+    at.plan.stages[0].n_checkpointed = 2;
+    struct prices prices = all_prices();
+    build(&at, &prices, false);
+    double sum = 0;
+    for (int32_t i = 0; i < at.schedules[0]->n_tasks; i++) {
+        const struct mist_task *task = &at.schedules[0]->tasks[i];
+        if (task->stream == MIST_STREAM_COMPUTE)
+            sum += at.costs[0][task->cost].time_s;
+        else
+            at.costs[0][task->cost].time_s = 0; /* loading the batch */
+    }
+    assert_close(run(&at, false, NULL), sum);
+    assert_close(at.result.stages[0].compute_s, sum);
+    assert_close(at.result.stages[0].bubble_s, 0);
+    assert_int_equal(at.result.timeline.n_rows, at.schedules[0]->n_tasks);
+    assert_true(at.result.stages[0].peak_bytes <=
+                at.result.stages[0].arena_bytes[MIST_ARENA_DEVICE]);
+    stop(&at);
+}
+
+/* 1F1B by the book: every slot starts when its neighbour and the slot before it allow. */
+static double naive_1f1b_s(int32_t n_stages, int32_t g, const double *forward_s,
+                           const double *backward_s)
+{
+    double done[2][4][8], clock[4] = {0};
+    int32_t n_forward[4] = {0}, n_backward[4] = {0};
+
+    for (int32_t n_left = 2 * n_stages * g; n_left > 0;)
+        for (int32_t i = 0; i < n_stages; i++) {
+            bool is_backward =
+                n_forward[i] == g || n_forward[i] - n_backward[i] == n_stages - i;
+            int32_t k = is_backward ? n_backward[i] : n_forward[i];
+            double ready_s = 0;
+            if (k == g)
+                continue;
+            if (is_backward && i < n_stages - 1) {
+                if (n_backward[i + 1] <= k)
+                    continue;
+                ready_s = done[1][i + 1][k];
+            } else if (!is_backward && i > 0) {
+                if (n_forward[i - 1] <= k)
+                    continue;
+                ready_s = done[0][i - 1][k];
+            }
+            clock[i] =
+                fmax(clock[i], ready_s) + (is_backward ? backward_s[i] : forward_s[i]);
+            done[is_backward][i][k] = clock[i];
+            ++*(is_backward ? &n_backward[i] : &n_forward[i]);
+            n_left--;
+        }
+    return clock[0]; /* the first stage ends last */
+}
+
+/* Every number of stages and micro-batches up to 4 and 6, equal and unequal stages; where
+ * they are equal also (G - 1) max t + sum t. */
+static void free_transfers_give_the_closed_form(void **state)
+{
+    int32_t dp[4] = {1, 1, 1, 1};
+    static const int32_t layers[2][4] = {{2, 2, 2, 2}, {2, 1, 3, 1}};
+
+    (void)state;
+    for (int32_t n_stages = 1; n_stages <= 4; n_stages++)
+        for (int32_t g = 1; g <= 6; g++)
+            for (int unequal = 0; unequal <= 1; unequal++) {
+                struct fixture at;
+                struct prices prices = compute_only;
+                double forward_s[4], backward_s[4];
+                prices.head_share = unequal ? 0.5 : 0;
+                start(&at, n_stages, dp, layers[unequal], g);
+                build(&at, &prices, false);
+                for (int32_t i = 0; i < n_stages; i++) {
+                    forward_s[i] =
+                        layers[unequal][i] + (i == n_stages - 1 ? prices.head_share : 0);
+                    backward_s[i] = 2 * forward_s[i];
+                }
+                double naive_s = naive_1f1b_s(n_stages, g, forward_s, backward_s);
+                double replayed_s = run(&at, false, NULL);
+                if (unequal) { /* transfers meet in the order of the logical clock */
+                    if (replayed_s != naive_s)
+                        print_message("S %d G %d: %g, without order %g\n", (int)n_stages,
+                                      (int)g, replayed_s, naive_s);
+                    assert_true(replayed_s >= naive_s - 1e-9);
+                    assert_true(replayed_s <= 1.05 * naive_s);
+                } else {
+                    assert_close(replayed_s, naive_s);
+                    assert_close(replayed_s, (g - 1) * 6 + n_stages * 6);
+                }
+                stop(&at);
+            }
+}
+
+static void a_straggler_slows_its_stage(void **state)
+{
+    struct fixture at;
+    double factors[2] = {1, 2};
+    struct mist_replay_options options = {.rank_factor = factors};
+
+    (void)state;
+    start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){2, 2}, 4);
+    build(&at, &compute_only, false);
+    assert_close(run(&at, false, &options),
+                 naive_1f1b_s(2, 4, (double[]){2, 5}, (double[]){4, 10}));
+    factors[0] = 2;
+    factors[1] = 1;
+    assert_close(run(&at, false, &options),
+                 naive_1f1b_s(2, 4, (double[]){4, 2.5}, (double[]){8, 5}));
+    stop(&at);
+}
+
+static void micro_batch_factors_apply_to_their_phase(void **state)
+{
+    struct fixture at;
+    double forward[4] = {1, 3, 1, 1}, backward[4] = {1, 1, 1, 0.5};
+    struct mist_replay_options options = {.forward_factor = forward,
+                                          .backward_factor = backward};
+
+    (void)state;
+    start(&at, 1, (int32_t[]){1}, (int32_t[]){2}, 4);
+    build(&at, &compute_only, false);
+    /* 2.5 modules: forward 1 each, backward 2 each */
+    assert_close(run(&at, false, &options), 2.5 * (6 + 7));
+    stop(&at);
+}
+
+/* The slowest rank of a group sets the pace of its collective; lanes differ by rank. */
+static void lanes_reach_their_ranks(void **state)
+{
+    struct fixture at;
+    double forward[2 * 2] = {1, 2, 1, 4}; /* [2 micro-batches][2 lanes] */
+    struct mist_replay_options options = {.forward_factor = forward, .n_lanes = 2};
+    struct prices prices = compute_only;
+
+    (void)state;
+    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 0.25;
+    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 2);
+    build(&at, &prices, false);
+    /* rank 1: 1.5 modules * (2 + 4 + 2 * 2); block and (free) embedding reduced behind */
+    assert_close(run(&at, false, &options), 1.5 * 10 + 0.5);
+    assert_int_equal(at.result.stages[0].rank, 1);
+    options.n_lanes = 3;
+    struct mist_err err;
+    assert_int_equal(mist_replay_run_schedules(
+                         &at.plan, (const struct mist_schedule *const *)at.schedules,
+                         (const struct mist_cost *const *)at.costs, at.n_ranks, false,
+                         NULL, &options, &at.result, &err),
+                     MIST_ERR_INPUT);
+    stop(&at);
+}
+
+/* One block beside embedding and head, dp 2: three reductions, the last one exposed. */
+static void reductions_hide_beside_the_backward(void **state)
+{
+    struct fixture at;
+    struct prices prices = compute_only;
+
+    (void)state;
+    prices.embedding_share = 1;
+    prices.head_share = 1;
+    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
+    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 1);
+    build(&at, &prices, false);
+    assert_close(run(&at, false, NULL), 9 + 1.5);
+    assert_close(at.result.stages[0].exposed_s, 1.5);
+    stop(&at);
+}
+
+static void folding_changes_nothing(void **state)
+{
+    struct prices prices = all_prices();
+
+    (void)state;
+    for (int32_t dp = 1; dp <= 4; dp *= 2)
+        for (int zero = 0; zero <= 1; zero++) {
+            struct fixture at;
+            start(&at, 3, (int32_t[]){dp, dp, dp}, (int32_t[]){2, 1, 2}, 5);
+            at.plan.stages[0].n_checkpointed = 1;
+            for (int i = 0; i < 3; i++)
+                at.plan.stages[i].shards_optimizer = zero;
+            build(&at, &prices, false);
+            double whole = run(&at, false, NULL);
+            struct mist_replay_stage stages[3];
+            memcpy(stages, at.result.stages, sizeof stages);
+            unbuild(&at);
+            build(&at, &prices, true);
+            assert_true(run(&at, true, NULL) == whole);
+            for (int i = 0; i < 3; i++) {
+                assert_true(stages[i].compute_s == at.result.stages[i].compute_s);
+                assert_true(stages[i].exposed_s == at.result.stages[i].exposed_s);
+                assert_int_equal(stages[i].arena_bytes[0],
+                                 at.result.stages[i].arena_bytes[0]);
+            }
+            stop(&at);
+        }
+}
+
+static void jitter_is_seeded(void **state)
+{
+    struct fixture at;
+    struct mist_replay_options options = {.jitter_frac = 0.1, .seed = 7};
+    struct prices prices = all_prices();
+
+    (void)state;
+    start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){2, 2}, 4);
+    build(&at, &prices, false);
+    double calm = run(&at, false, NULL), first = run(&at, false, &options);
+    assert_true(run(&at, false, &options) == first);
+    options.seed = 8;
+    double other = run(&at, false, &options);
+    assert_true(other != first);
+    assert_true(fabs(first / calm - 1) < 0.2);
+    stop(&at);
+}
+
+/* Two costs, one of them with deviation 0.5 on 4 tasks: 2 * 4 * 0.5 over all. */
+static void error_bars_follow_their_rule(void **state)
+{
+    struct fixture at;
+
+    (void)state;
+    start(&at, 1, (int32_t[]){1}, (int32_t[]){1}, 4);
+    build(&at, &compute_only, false);
+    const struct mist_schedule *schedule = at.schedules[0];
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->kind == MIST_TASK_FORWARD && task->layer == 1) {
+            at.costs[0][task->cost].deviation_s = 0.5;
+            at.costs[0][task->cost].extrapolated_s = 0.25;
+        }
+    }
+    assert_close(run(&at, false, NULL), 18);
+    assert_close(at.result.error_s, 2 * 4 * 0.5);
+    assert_close(at.result.extrapolated_frac, 1. / 18);
+    stop(&at);
+}
+
+/* ------------------------------------------------------------------------------- checks
+ */
+
+static enum mist_status check(struct fixture *at, struct mist_err *err)
+{
+    return mist_replay_check_schedules(
+        &at->plan, (const struct mist_schedule *const *)at->schedules, at->n_ranks, err);
+}
+
+static void unequal_groups_match(void **state)
+{
+    static const int32_t dps[][3] = {{1, 2, 4}, {4, 2, 1}, {2, 3, 2}, {4, 3, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof dps / sizeof *dps; i++) {
+        struct fixture at;
+        struct mist_err err;
+        start(&at, 3, dps[i], (int32_t[]){2, 1, 2}, 4);
+        for (int k = 0; k < 3; k++)
+            at.plan.stages[k].shards_optimizer = k != 1;
+        if (mist_replay_check(at.catalog, &at.plan, 1, &err) != MIST_OK)
+            fail_msg("%s", err.message);
+        struct prices prices = all_prices();
+        build(&at, &prices, false);
+        run(&at, false, NULL); /* the event engine agrees */
+        int64_t bytes[3][MIST_N_ARENAS];
+        assert_int_equal(mist_replay_memory(at.catalog, &at.plan, 1, bytes, NULL),
+                         MIST_OK);
+        for (int32_t r = 0; r < at.n_ranks; r++)
+            assert_memory_equal(bytes[at.schedules[r]->i_stage],
+                                at.schedules[r]->arena_bytes, sizeof bytes[0]);
+        stop(&at);
+    }
+}
+
+/* The n-th task of a kind. */
+static struct mist_task *find(struct fixture *at, int32_t rank, enum mist_task_kind kind,
+                              int32_t n)
+{
+    struct mist_schedule *schedule = at->schedules[rank];
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (schedule->tasks[i].kind == kind && n-- == 0)
+            return &schedule->tasks[i];
+    fail_msg("no task %s on rank %d", mist_task_kind_name(kind), (int)rank);
+    return NULL;
+}
+
+static void expect_fault(struct fixture *at, const char *words)
+{
+    struct mist_err err;
+
+    assert_int_equal(check(at, &err), MIST_ERR_INPUT);
+    if (!strstr(err.message, words))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, words);
+}
+
+/* Damages one field at a time and mends it again. */
+static void mismatches_are_named(void **state)
+{
+    struct fixture at;
+    struct prices prices = all_prices();
+    struct mist_err err;
+
+    (void)state;
+    start(&at, 2, (int32_t[]){2, 4}, (int32_t[]){1, 1}, 3);
+    build(&at, &prices, false);
+    assert_int_equal(check(&at, &err), MIST_OK);
+
+    struct mist_task *recv = find(&at, 2, MIST_TASK_RECV_ACTIVATION, 1), kept = *recv;
+    recv->bytes += 4;
+    expect_fault(&at, "differ in bytes");
+    *recv = kept;
+    recv->tag += 100;
+    expect_fault(&at, "no task for the other end");
+    *recv = kept;
+    recv->slice_offset_bytes += 64;
+    expect_fault(&at, "different samples");
+    *recv = kept;
+    recv->kind = MIST_TASK_RECV_GRADIENT;
+    expect_fault(&at, "different transfers");
+    *recv = kept;
+    recv->tag -= 2;
+    expect_fault(&at, "not the only ones");
+    *recv = kept;
+
+    struct mist_task *reduce = find(&at, 3, MIST_TASK_REDUCE_GRADIENT, 0);
+    kept = *reduce;
+    reduce->bytes *= 2;
+    expect_fault(&at, "differ");
+    *reduce = kept;
+    reduce->tag += 1000;
+    expect_fault(&at, "3 of the 4 ranks");
+    *reduce = kept;
+    assert_int_equal(check(&at, &err), MIST_OK);
+    stop(&at);
+}
+
+/* One rank receives a gradient before it sends the activation that the gradient needs. */
+static void deadlocks_are_named(void **state)
+{
+    struct fixture at;
+    struct prices prices = all_prices();
+    struct mist_err err;
+
+    (void)state;
+    start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){1, 1}, 1);
+    build(&at, &prices, false);
+    struct mist_task *send = find(&at, 0, MIST_TASK_SEND_ACTIVATION, 0);
+    struct mist_task *recv = find(&at, 0, MIST_TASK_RECV_GRADIENT, 0);
+    struct mist_task kept = *send;
+    *send = *recv;
+    *recv = kept;
+    expect_fault(&at, "deadlock");
+    expect_fault(&at, "rank 0 task");
+    expect_fault(&at, "rank 1 task");
+    expect_fault(&at, "waits for");
+    assert_int_equal(mist_replay_run_schedules(
+                         &at.plan, (const struct mist_schedule *const *)at.schedules,
+                         (const struct mist_cost *const *)at.costs, at.n_ranks, false,
+                         NULL, NULL, &at.result, &err),
+                     MIST_ERR_INPUT);
+    stop(&at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_is_the_sum_of_its_tasks),
+        cmocka_unit_test(free_transfers_give_the_closed_form),
+        cmocka_unit_test(a_straggler_slows_its_stage),
+        cmocka_unit_test(micro_batch_factors_apply_to_their_phase),
+        cmocka_unit_test(lanes_reach_their_ranks),
+        cmocka_unit_test(reductions_hide_beside_the_backward),
+        cmocka_unit_test(folding_changes_nothing),
+        cmocka_unit_test(jitter_is_seeded),
+        cmocka_unit_test(error_bars_follow_their_rule),
+        cmocka_unit_test(unequal_groups_match),
+        cmocka_unit_test(mismatches_are_named),
+        cmocka_unit_test(deadlocks_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
