@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Both sides of a message cut it alike, so this is no knob. See README.md for the
- * measurement. */
+/* Both sides of a message cut it alike, so this is no knob. */
 #define SUM_PIECE_BYTES ((int64_t)1 << 20)
 
 static int64_t min_i64(int64_t a, int64_t b)
