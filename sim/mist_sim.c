@@ -1,0 +1,465 @@
+/*
+ * mist-sim: replays a plan on a cluster that was measured, or edited.
+ *
+ *     $ mist-sim plan.json --what-if kernel.attention=0.5x
+ *     iteration                  689 ms
+ *     error bar, +-              12 ms
+ *     ...
+ *     Stages
+ *     stage  ranks  layers  compute  exposed  bubble  arena     limit
+ *         0      1       6   600 ms    8 ms   81 ms   96 MiB    128 MiB
+ */
+#include "core/emit.h"
+#include "core/options.h"
+#include "core/parse.h"
+#include "sim/compare.h"
+#include "sim/replay.h"
+#include "sim/what_if.h"
+#include "traces/chrome_trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+    struct mist_common_options common;
+    struct mist_option_list what_if;
+    const char *cluster, *sweep, *compare, *chrome;
+    int64_t n_iterations, n_threads;
+    double jitter_frac;
+    bool is_unfolded;
+};
+
+#define ROW(i_name, i_kind, i_group, i_value, i_help, i_default, i_min, i_max, i_member) \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
+        .offset = offsetof(struct options, i_member)                                     \
+    }
+
+static const struct mist_option option_table[] = {
+    ROW("cluster", MIST_OPTION_STRING, "Input", "DIR",
+        "trace set; default: the one the plan was tuned for", NULL, 0, 0, cluster),
+    ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
+        "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
+        "cluster.nodes=, straggler.rankN=1.3x; repeatable",
+        NULL, 0, 0, what_if),
+    ROW("sweep", MIST_OPTION_STRING, "Input", "NAME=V1:V2:..",
+        "replay once per value of one what-if", NULL, 0, 0, sweep),
+    ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
+        "iterations in a row; the distance of the last two counts", "2", 1, 1000,
+        n_iterations),
+    ROW("jitter", MIST_OPTION_DOUBLE, "Replay", "FRAC",
+        "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
+    ROW("threads", MIST_OPTION_INT64, "Replay", "N", "compute threads of a rank (memory)",
+        "1", 1, 1024, n_threads),
+    ROW("unfolded", MIST_OPTION_FLAG, "Replay", NULL,
+        "replay every rank, also those that can't differ", NULL, 0, 0, is_unfolded),
+    ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
+        "measured timeline.csv to put beside the prediction", NULL, 0, 0, compare),
+    ROW("chrome", MIST_OPTION_STRING, "Results", "FILE",
+        "write the timeline as Chrome trace JSON (Perfetto)", NULL, 0, 0, chrome),
+    MIST_OPTION_ROW_OUTPUT(struct options, "write the predicted timeline as CSV", NULL),
+    MIST_OPTION_ROW_DRY_RUN(struct options),
+    MIST_OPTION_ROW_FORCE(struct options),
+    MIST_OPTION_ROW_JSON(struct options),
+    MIST_OPTION_ROW_CSV(struct options),
+    MIST_OPTION_ROW_QUIET(struct options),
+    MIST_OPTION_ROW_SEED(struct options),
+};
+
+static const char *const examples[] = {
+    "mist-sim plan.json",
+    "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
+    "mist-sim plan.json --compare measured.csv -o predicted.csv", NULL};
+
+static const struct mist_tool tool = {
+    .name = "mist-sim",
+    .purpose = "predicts time and memory of a plan by replaying its schedule",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+    .positional_name = "PLAN",
+    .positional_help = "plan.json from mist-tune",
+    .positional_min = 1,
+    .positional_max = 1,
+};
+
+struct session {
+    struct options options;
+    struct mist_plan plan;
+    struct mist_catalog *catalog;
+    const char *plan_path;
+    const char *cluster_path;
+};
+
+/* ------------------------------------------------------------------------------ replay
+ */
+
+/* Model FLOP of an iteration: every program once per micro-batch, without recomputation.
+ */
+static enum mist_status model_flop(const struct session *at, double *out,
+                                   struct mist_err *err)
+{
+    struct mist_layer_shape shape = {(int32_t)at->plan.job.global_batch,
+                                     at->plan.job.seq_len, 1, 1};
+
+    *out = 0;
+    for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
+        struct mist_layer_layout *layout = malloc(sizeof *layout);
+        double flop = 0;
+        if (!layout)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        enum mist_status status = mist_layer_layout_make(
+            at->catalog, (enum mist_layer_kind)i, shape, layout, err);
+        for (int32_t k = 0; status == MIST_OK && k < layout->n_forward; k++)
+            flop += layout->forward[k].flop;
+        for (int32_t k = 0; status == MIST_OK && k < layout->n_backward; k++)
+            flop += layout->backward[k].flop;
+        free(layout);
+        if (status != MIST_OK)
+            return status;
+        *out += flop * (i == MIST_LAYER_BLOCK ? at->plan.model.n_layers : 1);
+    }
+    return MIST_OK;
+}
+
+static enum mist_status apply_edits(const struct session *at, const char *sweep_edit,
+                                    struct mist_trace_set *traces, double *rank_factor,
+                                    struct mist_err *err)
+{
+    int n_ranks = mist_plan_n_ranks(&at->plan);
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < at->options.what_if.n && status == MIST_OK; i++)
+        status = mist_what_if_apply(at->options.what_if.items[i], traces, rank_factor,
+                                    n_ranks, err);
+    if (status == MIST_OK && sweep_edit)
+        status = mist_what_if_apply(sweep_edit, traces, rank_factor, n_ranks, err);
+    return status;
+}
+
+/* Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. */
+static enum mist_status replay(const struct session *at, const char *sweep_edit,
+                               struct mist_cluster *cluster,
+                               struct mist_replay_result *out, struct mist_err *err)
+{
+    struct mist_trace_set traces;
+    struct mist_cost_model *model = NULL;
+    size_t n_ranks = (size_t)mist_plan_n_ranks(&at->plan);
+    double *rank_factor = malloc(n_ranks * sizeof *rank_factor);
+    enum mist_status status = mist_trace_set_load(&traces, at->cluster_path, err);
+
+    if (!rank_factor)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; rank_factor && i < n_ranks; i++)
+        rank_factor[i] = 1;
+    if (status == MIST_OK)
+        status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
+    if (status == MIST_OK)
+        status = mist_cost_model_new(&traces, &model, err);
+    if (status == MIST_OK) {
+        struct mist_replay_options options = {
+            .n_iterations = (int32_t)at->options.n_iterations,
+            .folding =
+                at->options.is_unfolded ? MIST_REPLAY_FOLD_NEVER : MIST_REPLAY_FOLD_AUTO,
+            .threads = (int32_t)at->options.n_threads,
+            .jitter_frac = at->options.jitter_frac,
+            .seed = (uint64_t)at->options.common.seed,
+        };
+        for (size_t i = 0; i < n_ranks; i++)
+            if (rank_factor[i] != 1)
+                options.rank_factor = rank_factor;
+        *cluster = traces.cluster;
+        status = mist_replay_run(at->catalog, &at->plan, model, &options, out, err);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&traces);
+    free(rank_factor);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------ output
+ */
+
+static void emit_stages(struct mist_emit *emit, const struct session *at,
+                        const struct mist_replay_result *result)
+{
+    mist_emit_list_begin(emit, "stages", "Stages");
+    for (int32_t i = 0; i < result->n_stages; i++) {
+        const struct mist_replay_stage *stage = &result->stages[i];
+        const struct mist_stage_plan *plan = &at->plan.stages[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "ranks", "ranks", plan->dp * plan->tp, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "layers", "layers", plan->n_layers, MIST_HUMAN_NUMBER);
+        mist_emit_double(emit, "compute_s", "compute", stage->compute_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "exposed_s", "exposed", stage->exposed_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "bubble_s", "bubble", stage->bubble_s, MIST_HUMAN_TIME_S);
+        mist_emit_int64(emit, "peak_bytes", "live peak", stage->peak_bytes,
+                        MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "arena_bytes", "arena",
+                        stage->arena_bytes[MIST_ARENA_DEVICE], MIST_HUMAN_BYTES);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+static void emit_result(struct mist_emit *emit, const struct session *at,
+                        const struct mist_cluster *cluster,
+                        const struct mist_replay_result *result, double flop)
+{
+    const struct mist_job *job = &at->plan.job;
+    double tokens = (double)job->global_batch * (double)job->seq_len;
+    double peak =
+        cluster->peak_flop_per_s[job->dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16
+                                                               : MIST_TRACE_FP32];
+
+    mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "error bar, +-", result->error_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
+                     result->extrapolated_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / result->iteration_s,
+                     MIST_HUMAN_NUMBER);
+    if (peak > 0)
+        mist_emit_double(emit, "model_flop_utilisation_frac", "model FLOP utilisation",
+                         flop / result->iteration_s /
+                             (peak * (double)mist_plan_n_ranks(&at->plan)),
+                         MIST_HUMAN_FRAC);
+    emit_stages(emit, at, result);
+}
+
+/* One value on both sides, with the error where both are there. */
+static void emit_pair(struct mist_emit *emit, const char *what, double predicted,
+                      double measured, enum mist_human_format format)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "what", "", what);
+    mist_emit_double(emit, "predicted", "predicted", predicted, format);
+    mist_emit_double(emit, "measured", "measured", measured, format);
+    mist_emit_double(emit, "error_frac", "error",
+                     measured > 0 ? predicted / measured - 1 : 0, MIST_HUMAN_FRAC);
+    mist_emit_object_end(emit);
+}
+
+static void emit_stage_pairs(struct mist_emit *emit, const struct mist_compare_stage *a,
+                             const struct mist_compare_stage *b, int32_t i)
+{
+    char what[64];
+
+    snprintf(what, sizeof what, "stage %d compute", (int)i);
+    emit_pair(emit, what, a->compute_s, b->compute_s, MIST_HUMAN_TIME_S);
+    snprintf(what, sizeof what, "stage %d communication", (int)i);
+    emit_pair(emit, what, a->communication_s, b->communication_s, MIST_HUMAN_TIME_S);
+    snprintf(what, sizeof what, "stage %d peak memory", (int)i);
+    emit_pair(emit, what, (double)a->peak_bytes, (double)b->peak_bytes, MIST_HUMAN_BYTES);
+}
+
+static void emit_compare(struct mist_emit *emit, const struct session *at,
+                         const struct mist_compare_side *predicted,
+                         const struct mist_compare_side *measured, double error_s)
+{
+    mist_emit_list_begin(emit, "compare", "Predicted and measured");
+    emit_pair(emit, "iteration", predicted->iteration_s, measured->iteration_s,
+              MIST_HUMAN_TIME_S);
+    emit_pair(emit, "iteration, low end", predicted->iteration_s - error_s,
+              measured->iteration_s, MIST_HUMAN_TIME_S);
+    emit_pair(emit, "iteration, high end", predicted->iteration_s + error_s,
+              measured->iteration_s, MIST_HUMAN_TIME_S);
+    for (int32_t i = 0; i < at->plan.n_stages; i++)
+        emit_stage_pairs(emit, &predicted->stages[i], &measured->stages[i], i);
+    mist_emit_list_end(emit);
+    mist_emit_list_begin(emit, "kinds", "Mean time of a task");
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        if (predicted->kinds[i].n_tasks > 0 || measured->kinds[i].n_tasks > 0)
+            emit_pair(emit, mist_task_kind_name((enum mist_task_kind)i),
+                      predicted->kinds[i].mean_s, measured->kinds[i].mean_s,
+                      MIST_HUMAN_TIME_S);
+    mist_emit_list_end(emit);
+}
+
+static enum mist_status add_comparison(struct mist_emit *emit, const struct session *at,
+                                       const struct mist_replay_result *result,
+                                       struct mist_err *err)
+{
+    struct mist_timeline measured;
+    struct mist_compare_side *sides = calloc(2, sizeof *sides);
+    enum mist_status status = mist_timeline_load(&measured, at->options.compare, err);
+
+    if (!sides)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = mist_compare_reduce(&at->plan, &measured, &sides[1], err);
+    mist_err_locate(err, at->options.compare, 0);
+    if (status == MIST_OK)
+        status = mist_compare_reduce(&at->plan, &result->timeline, &sides[0], err);
+    if (status == MIST_OK) {
+        sides[0].iteration_s = result->iteration_s;
+        emit_compare(emit, at, &sides[0], &sides[1], result->error_s);
+    }
+    mist_timeline_fini(&measured);
+    free(sides);
+    return status;
+}
+
+static enum mist_status write_files(const struct session *at,
+                                    const struct mist_replay_result *result,
+                                    struct mist_err *err)
+{
+    const struct mist_common_options *common = &at->options.common;
+    enum mist_status status = MIST_OK;
+
+    if (common->output)
+        status =
+            mist_timeline_save(&result->timeline, common->output, common->force, err);
+    if (status == MIST_OK && at->options.chrome)
+        status = mist_chrome_trace_save(&result->timeline, at->options.chrome,
+                                        common->force, err);
+    return status;
+}
+
+static enum mist_status begin(const struct session *at, struct mist_emit **emit,
+                              struct mist_err *err)
+{
+    const struct mist_common_options *common = &at->options.common;
+
+    return mist_emit_begin(emit,
+                           common->as_json  ? MIST_EMIT_JSON
+                           : common->as_csv ? MIST_EMIT_CSV
+                                            : MIST_EMIT_TABLE,
+                           stdout, err);
+}
+
+/* -------------------------------------------------------------------------------- runs
+ */
+
+static enum mist_status run_once(const struct session *at, struct mist_err *err)
+{
+    struct mist_cluster cluster;
+    struct mist_replay_result result;
+    struct mist_emit *emit = NULL;
+    double flop;
+    enum mist_status status = replay(at, NULL, &cluster, &result, err);
+
+    if (status != MIST_OK)
+        return status;
+    status = model_flop(at, &flop, err);
+    if (status == MIST_OK)
+        status = begin(at, &emit, err);
+    if (status == MIST_OK)
+        emit_result(emit, at, &cluster, &result, flop);
+    if (status == MIST_OK && at->options.compare)
+        status = add_comparison(emit, at, &result, err);
+    if (status == MIST_OK)
+        status = write_files(at, &result, err);
+    if (status == MIST_OK)
+        status = mist_emit_end(&emit, err);
+    mist_emit_free(emit);
+    mist_replay_result_fini(&result);
+    return status;
+}
+
+static enum mist_status sweep_row(const struct session *at, struct mist_emit *emit,
+                                  const char *name, const char *value,
+                                  struct mist_err *err)
+{
+    struct mist_cluster cluster;
+    struct mist_replay_result result;
+    char edit[160];
+
+    snprintf(edit, sizeof edit, "%s=%s", name, value);
+    enum mist_status status = replay(at, edit, &cluster, &result, err);
+    if (status != MIST_OK)
+        return status;
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "value", name, value);
+    mist_emit_double(emit, "iteration_s", "iteration", result.iteration_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "+-", result.error_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s",
+                     (double)at->plan.job.global_batch * (double)at->plan.job.seq_len /
+                         result.iteration_s,
+                     MIST_HUMAN_NUMBER);
+    mist_emit_object_end(emit);
+    mist_replay_result_fini(&result);
+    return MIST_OK;
+}
+
+static enum mist_status run_sweep(const struct session *at, struct mist_err *err)
+{
+    char text[512], *values = NULL;
+    struct mist_emit *emit = NULL;
+    enum mist_status status = MIST_OK;
+    size_t n = strlen(at->options.sweep);
+
+    if (n < sizeof text) {
+        memcpy(text, at->options.sweep, n + 1);
+        values = strchr(text, '=');
+    }
+    if (!values)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sweep %s: expected NAME=V1:V2:.., such as "
+                            "link.all=0.5x:1x:2x",
+                            at->options.sweep);
+    *values++ = '\0';
+    status = begin(at, &emit, err);
+    if (status == MIST_OK)
+        mist_emit_list_begin(emit, "sweep", NULL);
+    for (char *state, *value = strtok_r(values, ":", &state); value && status == MIST_OK;
+         value = strtok_r(NULL, ":", &state))
+        status = sweep_row(at, emit, text, value, err);
+    if (status == MIST_OK) {
+        mist_emit_list_end(emit);
+        status = mist_emit_end(&emit, err);
+    }
+    mist_emit_free(emit);
+    return status;
+}
+
+static enum mist_status run(struct session *at, struct mist_err *err)
+{
+    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+
+    if (status == MIST_OK) {
+        status = mist_schedule_supports(&at->plan, err);
+        mist_err_locate(err, at->plan_path, 0);
+    }
+    if (status == MIST_OK)
+        status = mist_catalog_new(&at->plan.model, &at->catalog, err);
+    if (status != MIST_OK)
+        return status;
+    at->cluster_path = at->options.cluster ? at->options.cluster : at->plan.trace_set;
+    if (!at->cluster_path[0])
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "%s names no trace set; give one with --cluster DIR",
+                            at->plan_path);
+    if (at->options.common.is_dry_run)
+        return mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
+                                 err);
+    return at->options.sweep ? run_sweep(at, err) : run_once(at, err);
+}
+
+int main(int argc, char **argv)
+{
+    static struct session at;
+    struct mist_positionals positionals;
+    struct mist_err err = {0};
+    bool is_done = false;
+    enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
+                                                 &positionals, stdout, &is_done, &err);
+
+    if (status == MIST_OK && is_done)
+        return 0;
+    if (status == MIST_OK) {
+        at.plan_path = positionals.items[0];
+        status = run(&at, &err);
+    }
+    if (status != MIST_OK)
+        mist_err_print(&err, tool.name, stderr);
+    mist_catalog_free(at.catalog);
+    return mist_exit_code(status);
+}
