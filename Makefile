@@ -86,6 +86,8 @@ $(BUILD)/%.cu.o: %.cu
 	$(Q)$(NVCC) -I. -O3 --std=c++17 -gencode arch=compute_80,code=sm_80 \
 	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
 
+$(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
+
 # ---------------------------------------------------------------------------------- tests
 # A unit test may look at every library; WRAP lists libc calls that fault loops make fail.
 TEST_LIBS := $(foreach f,profile exec tune plots sim traces core,$(if $(call lib_sources,$(f)),$(call library,$(f))))
