@@ -301,7 +301,7 @@ static void micro_batch_factors_apply_to_their_phase(void **state)
 static void lanes_reach_their_ranks(void **state)
 {
     struct fixture at;
-    double forward[2 * 2] = {1, 2, 1, 4}; /* [2 micro-batches][2 lanes] */
+    double forward[2 * 3] = {1, 2, 1, 4}; /* [2 micro-batches][2 lanes], room for 3 */
     struct mist_replay_options options = {.forward_factor = forward, .n_lanes = 2};
     struct prices prices = compute_only;
 
