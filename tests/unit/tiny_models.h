@@ -1,0 +1,36 @@
+/* Models small enough for tests that look at everything. */
+#ifndef MIST_TESTS_TINY_MODELS_H
+#define MIST_TESTS_TINY_MODELS_H
+
+#include "sim/model.h"
+
+/* GPT with biases, or Llama with grouped queries; odd vocabulary and feed-forward width.
+ */
+static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t n_layers)
+{
+    struct mist_model model = {
+        .name = "tiny-gpt",
+        .family = family,
+        .n_layers = n_layers,
+        .hidden = 24,
+        .n_heads = 4,
+        .n_kv_heads = 4,
+        .head_dim = 6,
+        .ffn = 38,
+        .vocab = 61,
+        .max_seq = 96,
+        .has_bias = true,
+        .norm_epsilon = 1e-5,
+    };
+
+    if (family == MIST_FAMILY_LLAMA) {
+        model.name[5] = 'l';
+        model.n_kv_heads = 2;
+        model.max_seq = 0;
+        model.has_bias = false;
+        model.rope_theta = 10000;
+    }
+    return model;
+}
+
+#endif
