@@ -1,0 +1,115 @@
+/* What this machine is. See machine.h. */
+#include "profile/machine.h"
+
+#include <ctype.h>
+#include <dnnl.h> /* its version */
+#include <mpi.h>  /* its version */
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEVICE_PERCENT = 80, HOST_PERCENT = 10 };
+
+/* The text behind "key :" in a file of such lines; "" when there is none. */
+static void read_value(const char *path, const char *key, char *out, size_t size)
+{
+    char line[512];
+    FILE *stream = fopen(path, "r");
+
+    out[0] = '\0';
+    while (stream && fgets(line, sizeof line, stream)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, key, strlen(key)) != 0)
+            continue;
+        char *begin = colon + 1 + strspn(colon + 1, " \t");
+        begin[strcspn(begin, "\n")] = '\0';
+        snprintf(out, size, "%.*s", (int)size - 1, begin);
+        break;
+    }
+    if (stream)
+        fclose(stream);
+}
+
+enum mist_status mist_machine_read(struct mist_machine *out, struct mist_err *err)
+{
+    char text[64];
+    long long total_kib = 0;
+
+    *out = (struct mist_machine){.n_processors = (int32_t)sysconf(_SC_NPROCESSORS_ONLN)};
+    read_value("/proc/cpuinfo", "model name", out->processor, sizeof out->processor);
+    if (!out->processor[0])
+        snprintf(out->processor, sizeof out->processor, "cpu");
+    read_value("/proc/meminfo", "MemTotal", text, sizeof text);
+    if (sscanf(text, "%lld", &total_kib) != 1 || total_kib <= 0)
+        return mist_err_set(err, MIST_ERR_IO,
+                            "/proc/meminfo can't be read, so the memory of this machine "
+                            "is not known");
+    out->memory_bytes = (int64_t)total_kib * 1024;
+    return MIST_OK;
+}
+
+int64_t mist_machine_device_bytes(const struct mist_machine *machine, int32_t n_ranks)
+{
+    return machine->memory_bytes / 100 * DEVICE_PERCENT / n_ranks;
+}
+
+int64_t mist_machine_host_bytes(const struct mist_machine *machine)
+{
+    return machine->memory_bytes / 100 * HOST_PERCENT;
+}
+
+static void add_library(struct mist_cluster *cluster, const char *name,
+                        const char *version)
+{
+    int i = cluster->n_libraries++;
+
+    snprintf(cluster->libraries[i].name, MIST_TRACE_NAME_MAX, "%.*s",
+             MIST_TRACE_NAME_MAX - 1, name);
+    snprintf(cluster->libraries[i].version, MIST_TRACE_NAME_MAX, "%.*s",
+             MIST_TRACE_NAME_MAX - 1, version);
+}
+
+/* "Open MPI v4.1.4, package: ..." */
+static void add_mpi(struct mist_cluster *cluster)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS)
+        return;
+    text[strcspn(text, ",\n")] = '\0';
+    char *blank = strrchr(text, ' ');
+    if (blank)
+        *blank++ = '\0';
+    if (blank && blank[0] == 'v')
+        blank++;
+    text[MIST_TRACE_NAME_MAX - 1] = '\0';
+    add_library(cluster, text, blank ? blank : "unknown");
+}
+
+void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
+                           struct mist_cluster *out)
+{
+    const dnnl_version_t *dnnl = dnnl_version();
+    struct utsname system;
+    char version[MIST_TRACE_NAME_MAX];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    memcpy(out->name, machine->processor, sizeof out->name);
+    if (gmtime_r(&now, &utc))
+        strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    out->nodes = 1;
+    out->devices_per_node = n_ranks;
+    out->device_memory_bytes = mist_machine_device_bytes(machine, n_ranks);
+    out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
+    snprintf(version, sizeof version, "%d.%d.%d", dnnl->major, dnnl->minor, dnnl->patch);
+    add_library(out, "oneDNN", version);
+    add_mpi(out);
+    add_library(out, "compiler", __VERSION__);
+    if (uname(&system) == 0)
+        add_library(out, system.sysname, system.release);
+    add_library(out, "mist", MIST_VERSION);
+}

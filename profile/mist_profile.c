@@ -1,0 +1,501 @@
+/*
+ * mist-profile: measures what this machine does, as a trace set.
+ *
+ *     $ mist-profile --quick -o traces/here
+ *     mist-profile: gpt3-demo, sequences of 128, micro-batches 1,2,4,8 on 2 ranks of 1
+ *     thread: 60 operator shapes, 71 messages, 42 mixtures; about 53.0 s
+ *     machine            AMD EPYC
+ *     ranks              2
+ *     GEMM               103 GFLOP/s
+ *     ...
+ *     written to         traces/here
+ */
+#include "core/clock.h"
+#include "core/emit.h"
+#include "core/options.h"
+#include "core/parse.h"
+#include "profile/launch.h"
+#include "profile/profile.h"
+#include "sim/interference.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEFAULT_RANKS = 2, MAX_RANKS = 1024 };
+
+struct options {
+    struct mist_common_options common;
+    const char *model;
+    int backend;
+    int64_t seq_len, n_ranks, n_threads;
+    struct mist_option_list micro_batches;
+    bool is_quick;
+};
+
+static const char *const backends[] = {"cpu", NULL};
+
+#define ROW(i_name, i_kind, i_group, i_value, i_help, i_default, i_min, i_max, i_member) \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
+        .offset = offsetof(struct options, i_member)                                     \
+    }
+
+static const struct mist_option option_table[] = {
+    ROW("model", MIST_OPTION_STRING, "What", "MODEL",
+        "preset or config.json whose operators are timed", "gpt3-demo", 0, 0, model),
+    ROW("seq-len", MIST_OPTION_INT64, "What", "N", "tokens per sample", "128", 1, 1 << 24,
+        seq_len),
+    ROW("micro-batches", MIST_OPTION_LIST, "What", "LIST",
+        "samples per micro-batch that plans may use", "1,2,4,8", 0, 0, micro_batches),
+    ROW("quick", MIST_OPTION_FLAG, "What", NULL,
+        "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
+    {.name = "backend",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Where",
+     .value_name = "NAME",
+     .help = "kind of device",
+     .default_text = "cpu",
+     .choices = backends,
+     .offset = offsetof(struct options, backend)},
+    ROW("ranks", MIST_OPTION_INT64, "Where", "N",
+        "processes that run at once, started with mpirun; default: 2, or 1 on one "
+        "processor",
+        NULL, 1, MAX_RANKS, n_ranks),
+    ROW("threads", MIST_OPTION_INT64, "Where", "N", "compute threads of each rank", "1",
+        1, 1024, n_threads),
+    {.name = "output",
+     .letter = 'o',
+     .kind = MIST_OPTION_STRING,
+     .group = MIST_OPTION_GROUP_COMMON,
+     .value_name = "DIR",
+     .help = "folder of the trace set",
+     .offset = offsetof(struct options, common.output)},
+    MIST_OPTION_ROW_FORCE(struct options),
+    MIST_OPTION_ROW_DRY_RUN(struct options),
+    MIST_OPTION_ROW_JSON(struct options),
+    MIST_OPTION_ROW_QUIET(struct options),
+    MIST_OPTION_ROW_PROGRESS(struct options),
+    MIST_OPTION_ROW_NO_COLOR(struct options),
+};
+
+static const char *const examples[] = {
+    "mist-profile --quick -o traces/here",
+    "mist-profile --model gpt3-125m --seq-len 512 --micro-batches 1,2 -o traces/125m",
+    "mist-profile --dry-run    # what would be measured, and for how long", NULL};
+
+static const struct mist_tool tool = {
+    .name = "mist-profile",
+    .purpose = "measures what operators, links and their mixtures cost on this machine",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+};
+
+/* What is known before anything is measured. */
+struct setup {
+    struct options options;
+    struct mist_machine machine;
+    struct mist_grid_config config;
+    struct mist_catalog *catalog;
+    struct mist_grid grid;
+    struct mist_profile_plan plan;
+};
+
+/* ------------------------------------------------------------------------------ set-up
+ */
+
+static enum mist_status read_micro_batches(const struct mist_option_list *list,
+                                           struct mist_grid_config *config,
+                                           struct mist_err *err)
+{
+    if (list->n > MIST_GRID_MAX_MICRO_BATCHES)
+        return mist_err_set(err, MIST_ERR_USAGE, "--micro-batches: %d sizes, at most %d",
+                            list->n, MIST_GRID_MAX_MICRO_BATCHES);
+    for (int i = 0; i < list->n; i++) {
+        int64_t value = 0;
+        if (mist_parse_int64(list->items[i], &value, NULL) != MIST_OK || value < 1 ||
+            value > 1 << 20)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "--micro-batches: '%s' is no number from 1 to %d",
+                                list->items[i], 1 << 20);
+        int32_t at = config->n_micro_batches++; /* insert in order */
+        for (; at > 0 && config->micro_batches[at - 1] > value; at--)
+            config->micro_batches[at] = config->micro_batches[at - 1];
+        if (at > 0 && config->micro_batches[at - 1] == value)
+            return mist_err_set(err, MIST_ERR_USAGE, "--micro-batches: %s comes twice",
+                                list->items[i]);
+        config->micro_batches[at] = (int32_t)value;
+    }
+    return MIST_OK;
+}
+
+/* Refuses, before any time is spent, what could not be written at the end. */
+static enum mist_status check_output(const struct options *options, struct mist_err *err)
+{
+    static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
+                                        "interference.csv"};
+    const char *folder = options->common.output;
+    char path[4096];
+    struct stat info;
+
+    for (size_t i = 0; i < sizeof files / sizeof *files && !options->common.force; i++) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        if (n > 0 && (size_t)n < sizeof path && stat(path, &info) == 0)
+            return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                               "exists; --force replaces the trace set");
+    }
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path)
+        return mist_err_set(err, MIST_ERR_USAGE, "--output: the path is too long");
+    while (stat(path, &info) != 0 && errno == ENOENT) { /* the folder that exists */
+        char *slash = strrchr(path, '/');
+        if (slash && slash != path)
+            *slash = '\0';
+        else
+            strcpy(path, slash ? "/" : ".");
+    }
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && access(path, W_OK) != 0)
+        return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "is not writable: %s",
+                           strerror(errno));
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "is no folder that can be used");
+    return MIST_OK;
+}
+
+static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist_err *err)
+{
+    const struct options *options = &setup->options;
+    struct mist_grid_config *config = &setup->config;
+    enum mist_status status = read_micro_batches(&options->micro_batches, config, err);
+
+    if (status == MIST_OK && !options->common.output && !options->common.is_dry_run)
+        status = mist_err_set(err, MIST_ERR_USAGE,
+                              "--output: give a folder for the trace set, such as -o "
+                              "traces/here");
+    if (status == MIST_OK && options->common.output)
+        status = check_output(options, err);
+    if (status == MIST_OK)
+        status = mist_model_load(options->model, &config->model, err);
+    if (status != MIST_OK)
+        return status;
+    config->seq_len = (int32_t)options->seq_len;
+    config->n_ranks = n_ranks;
+    config->n_threads = (int32_t)options->n_threads;
+    config->is_quick = options->is_quick;
+    status = mist_catalog_new(&config->model, &setup->catalog, err);
+    if (status == MIST_OK)
+        status = mist_grid_make(setup->catalog, config, &setup->grid, err);
+    if (status == MIST_OK)
+        status = mist_profile_plan(
+            &setup->grid, &setup->machine,
+            mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads),
+            &setup->plan, err);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------- output */
+
+/* "1,2,4,8" */
+static char *micro_batches_text(const struct mist_grid_config *config, char *out,
+                                size_t size)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int32_t i = 0; i < config->n_micro_batches && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%d", i ? "," : "",
+                                 (int)config->micro_batches[i]);
+    return out;
+}
+
+static void announce(const struct setup *setup)
+{
+    const struct mist_grid_config *config = &setup->config;
+    char time[MIST_FORMAT_BYTES], sizes[256];
+
+    fprintf(stderr,
+            "mist-profile: %s, sequences of %d, micro-batches %s on %d rank%s of %d "
+            "thread%s: %d operator shapes, %d messages, %d mixtures; about %s\n",
+            config->model.name, (int)config->seq_len,
+            micro_batches_text(config, sizes, sizeof sizes), (int)config->n_ranks,
+            config->n_ranks == 1 ? "" : "s", (int)config->n_threads,
+            config->n_threads == 1 ? "" : "s", (int)setup->grid.n_keys,
+            (int)setup->grid.n_messages, (int)setup->plan.n_mixtures,
+            mist_format_time_s(time, sizeof time, setup->plan.expected_s));
+}
+
+static void emit_job(struct mist_emit *emit, const struct setup *setup)
+{
+    const struct mist_grid_config *config = &setup->config;
+    char sizes[256];
+
+    mist_emit_text(emit, "machine", NULL, setup->machine.processor);
+    mist_emit_text(emit, "model", NULL, config->model.name);
+    mist_emit_int64(emit, "seq_len", "tokens per sample", config->seq_len,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "micro_batches", "micro-batches",
+                   micro_batches_text(config, sizes, sizeof sizes));
+    mist_emit_int64(emit, "ranks", NULL, config->n_ranks, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "threads", "threads per rank", config->n_threads,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "operator_shapes", "operator shapes", setup->grid.n_keys,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "messages", "messages and copies", setup->grid.n_messages,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "mixtures", "mixtures of channels", setup->plan.n_mixtures,
+                    MIST_HUMAN_NUMBER);
+}
+
+static enum mist_status begin_document(const struct setup *setup, struct mist_emit **emit,
+                                       struct mist_err *err)
+{
+    return mist_emit_begin(
+        emit, setup->options.common.as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stdout,
+        err);
+}
+
+static enum mist_status print_plan(const struct setup *setup, struct mist_err *err)
+{
+    const struct mist_profile_plan *plan = &setup->plan;
+    struct mist_emit *emit;
+    enum mist_status status = begin_document(setup, &emit, err);
+
+    if (status != MIST_OK)
+        return status;
+    emit_job(emit, setup);
+    mist_emit_int64(emit, "blocks", "blocks in the stage", plan->n_copies,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "memory_bytes", "memory per rank", plan->memory_bytes,
+                    MIST_HUMAN_BYTES);
+    mist_emit_double(emit, "operators_s", "for operators, up to", plan->ops_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "links_s", "for messages", plan->links_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "interference_s", "for mixtures", plan->interference_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "expected_s", "in all, about", plan->expected_s,
+                     MIST_HUMAN_TIME_S);
+    return mist_emit_end(&emit, err);
+}
+
+/* How much compute and gpu_gpu slow each other down, from all mixtures. */
+static enum mist_status emit_slowdowns(struct mist_emit *emit,
+                                       const struct mist_trace_set *traces,
+                                       struct mist_err *err)
+{
+    struct mist_interference fitted;
+    struct mist_interference_fit_report report;
+    size_t n = traces->n_interferences;
+    struct mist_interference_sample *samples = calloc(n + 1, sizeof *samples);
+    unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_GPU_GPU;
+
+    if (!samples)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            samples[i].isolated_s[c] = traces->interferences[i].alone_us[c] * 1e-6;
+        samples[i].together_s = traces->interferences[i].together_us * 1e-6;
+    }
+    enum mist_status status =
+        mist_interference_fit(&fitted, &report, samples, (int64_t)n, err);
+    free(samples);
+    if (status != MIST_OK)
+        return status;
+    mist_emit_double(emit, "compute_slowdown", "compute beside gpu_gpu",
+                     fitted.slowdown[both][MIST_STREAM_COMPUTE], MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "gpu_gpu_slowdown", "gpu_gpu beside compute",
+                     fitted.slowdown[both][MIST_STREAM_GPU_GPU], MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "mixtures_residual_frac", "mixtures: residual, mean",
+                     report.mean_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "mixtures_worst_residual_frac", "mixtures: residual, worst",
+                     report.worst_frac, MIST_HUMAN_FRAC);
+    return MIST_OK;
+}
+
+static enum mist_status print_summary(const struct setup *setup,
+                                      const struct mist_trace_set *traces,
+                                      const struct mist_profile_report *report,
+                                      struct mist_err *err)
+{
+    const struct mist_cluster *cluster = &traces->cluster;
+    struct mist_emit *emit;
+    enum mist_status status = begin_document(setup, &emit, err);
+
+    if (status != MIST_OK)
+        return status;
+    emit_job(emit, setup);
+    mist_emit_double(emit, "peak_flop_per_s", "best operator",
+                     cluster->peak_flop_per_s[MIST_TRACE_FP32], MIST_HUMAN_FLOP_PER_S);
+    mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
+                     cluster->memory_bytes_per_s, MIST_HUMAN_BYTES_PER_S);
+    mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,
+                     MIST_HUMAN_TIME_US);
+    mist_emit_double(emit, "hand_over_us", "handing over to a stream",
+                     report->host.hand_over_us, MIST_HUMAN_TIME_US);
+    mist_emit_int64(emit, "runtime_memory_bytes", "memory beside the arenas",
+                    report->host.runtime_memory_bytes, MIST_HUMAN_BYTES);
+    status = emit_slowdowns(emit, traces, err);
+    mist_emit_int64(emit, "rounds", "rounds of operators", report->n_rounds_ops,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "mixture_rounds", "rounds of mixtures",
+                    report->n_rounds_interference, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "runs", "runs timed", report->n_runs, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "outliers", "of these left out", report->n_outliers,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "wide_rows", "operators known worse than 1 %", report->n_wide,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
+    mist_emit_text(emit, "output", "written to", setup->options.common.output);
+    if (status != MIST_OK) {
+        mist_emit_free(emit);
+        return status;
+    }
+    return mist_emit_end(&emit, err);
+}
+
+/* -------------------------------------------------------------------------------- run */
+
+/* All files or, when a signal came before, none. */
+static enum mist_status save(const struct setup *setup,
+                             const struct mist_trace_set *traces, struct mist_err *err)
+{
+    sigset_t signals, before;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    enum mist_status status = mist_trace_set_save(traces, setup->options.common.output,
+                                                  setup->options.common.force, err);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
+                                struct mist_err *err)
+{
+    const struct mist_common_options *common = &setup->options.common;
+    bool is_first = mist_comm_rank(comm) == 0;
+    struct mist_progress progress;
+    struct mist_trace_set traces;
+    struct mist_profile_report report;
+
+    if (is_first && !common->is_quiet)
+        announce(setup);
+    mist_progress_init(&progress,
+                       is_first && !common->is_quiet
+                           ? (enum mist_progress_mode)common->progress
+                           : MIST_PROGRESS_NEVER,
+                       common->no_color, stderr, "measuring");
+    mist_trace_set_init(&traces);
+    enum mist_status status =
+        mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,
+                         is_first ? &progress : NULL, &traces, &report, err);
+    mist_progress_fini(&progress);
+    if (status == MIST_OK && is_first)
+        status = save(setup, &traces, err);
+    if (status == MIST_OK && is_first && !common->is_quiet)
+        status = print_summary(setup, &traces, &report, err);
+    mist_trace_set_fini(&traces);
+    return status;
+}
+
+/* The part of a rank: everything, with the communicator open. */
+static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
+                                 struct mist_err *err)
+{
+    int32_t n_ranks = mist_comm_n_ranks(comm);
+
+    if (setup->options.n_ranks > 0 && setup->options.n_ranks != n_ranks)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--ranks %d, but mpirun started %d; leave --ranks out",
+                            (int)setup->options.n_ranks, (int)n_ranks);
+    if (mist_comm_n_node_ranks(comm) != n_ranks)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "the ranks are on several nodes; only one node can be "
+                            "measured");
+    enum mist_status status = set_up(setup, n_ranks, err);
+    if (status == MIST_OK && setup->options.common.is_dry_run)
+        return mist_comm_rank(comm) == 0 ? print_plan(setup, err) : MIST_OK;
+    return status == MIST_OK ? measure(setup, comm, err) : status;
+}
+
+static int finish(const struct mist_err *err, enum mist_status status)
+{
+    if (status != MIST_OK)
+        mist_err_print(err, tool.name, stderr);
+    return mist_exit_code(status);
+}
+
+/* One rank in place, or one of those that mpirun started. */
+static int run_here(struct setup *setup, struct mist_err *err)
+{
+    struct mist_comm *comm;
+    enum mist_status status = mist_comm_open(&comm, err);
+
+    if (status != MIST_OK)
+        return finish(err, status);
+    status = run_rank(setup, comm, err);
+    int code = mist_comm_rank(comm) == 0 || status == MIST_ERR_RUN
+                   ? finish(err, status)
+                   : mist_exit_code(status);
+    if (status == MIST_ERR_RUN || status == MIST_ERR_MEMORY)
+        mist_comm_abort(comm, code); /* the others may wait for this rank */
+    mist_comm_close(comm);
+    return code;
+}
+
+/* Checks everything here, where messages are clean, and starts the ranks. */
+static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_err *err)
+{
+    const struct mist_common_options *common = &setup->options.common;
+    int32_t n_ranks = (int32_t)setup->options.n_ranks;
+    bool shows = common->progress == MIST_PROGRESS_ALWAYS ||
+                 (common->progress == MIST_PROGRESS_AUTO && isatty(STDERR_FILENO));
+    /* their stderr is a pipe to mpirun; whether it is a terminal is known here */
+    const char *const extra[] = {shows ? "--progress=always" : "--progress=never"};
+    enum mist_status status = set_up(setup, n_ranks, err);
+
+    if (status == MIST_OK && common->is_dry_run)
+        return finish(err, print_plan(setup, err));
+    if (status == MIST_OK)
+        status = mist_launch_ranks(n_ranks, setup->machine.n_processors, argc, argv,
+                                   extra, 1, err);
+    return finish(err, status);
+}
+
+int main(int argc, char **argv)
+{
+    static struct setup setup;
+    struct mist_positionals positionals;
+    struct mist_err err = {0};
+    bool is_done = false;
+    int code;
+
+    enum mist_status status = mist_options_parse(&tool, argc, argv, &setup.options,
+                                                 &positionals, stdout, &is_done, &err);
+    if (status != MIST_OK || is_done)
+        return finish(&err, status);
+    status = mist_machine_read(&setup.machine, &err);
+    if (status != MIST_OK)
+        return finish(&err, status);
+    bool is_launched = mist_launch_is_launched();
+    if (!is_launched && setup.options.n_ranks == 0)
+        setup.options.n_ranks = setup.machine.n_processors < DEFAULT_RANKS
+                                    ? setup.machine.n_processors
+                                    : DEFAULT_RANKS;
+    if (is_launched || setup.options.n_ranks == 1)
+        code = run_here(&setup, &err);
+    else
+        code = start_ranks(&setup, argc, argv, &err);
+    mist_grid_fini(&setup.grid);
+    mist_catalog_free(setup.catalog);
+    return code;
+}

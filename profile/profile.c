@@ -1,0 +1,301 @@
+/* A profiling session. See profile.h. */
+#include "profile/profile.h"
+
+#include "core/clock.h"
+#include "core/parse.h"
+#include "profile/time_links.h"
+#include "profile/time_ops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_GROUPS = 16 };
+
+/* Seconds for each part: quick, and at leisure. */
+static const double ops_budget_s[2] = {150, 24};
+static const double links_budget_s[2] = {60, 9};
+static const double interference_budget_s[2] = {90, 15};
+static const double set_up_s = 4; /* MPI, first parameters, launch cost */
+
+/* An optimizer step moves about so much memory; for the estimate only. */
+static const double guessed_bytes_per_s = 5e9, bytes_per_parameter = 32;
+
+/* Rows that are known worse than this are counted in the report. */
+static const double wide_frac = 0.01;
+
+/* ------------------------------------------------------------------------------- plan */
+
+/* Seconds of one round of mist_time_ops. */
+static double guess_round_s(const struct mist_grid *grid, int32_t n_copies,
+                            double flop_per_s)
+{
+    double time_s = 0;
+
+    for (int32_t i = 0; i < grid->config.n_micro_batches; i++)
+        time_s += mist_grid_pass_flop(grid, i, n_copies) / flop_per_s;
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
+        double n = (double)mist_grid_padded_elements(grid, (enum mist_layer_kind)kind, 1);
+        time_s += n * (kind == MIST_LAYER_BLOCK ? n_copies : 1) * bytes_per_parameter /
+                  guessed_bytes_per_s;
+    }
+    return time_s;
+}
+
+enum mist_status mist_profile_plan(const struct mist_grid *grid,
+                                   const struct mist_machine *machine, double flop_per_s,
+                                   struct mist_profile_plan *out, struct mist_err *err)
+{
+    const struct mist_grid_config *config = &grid->config;
+    bool is_quick = config->is_quick;
+    struct mist_mixture mixtures[MIST_MIXTURES_MAX];
+    int64_t limit_bytes = mist_machine_device_bytes(machine, config->n_ranks);
+    char need[MIST_FORMAT_BYTES], have[MIST_FORMAT_BYTES];
+
+    *out = (struct mist_profile_plan){0};
+    out->n_copies = mist_workbench_n_copies(grid, limit_bytes);
+    if (out->n_copies == 0)
+        return mist_err_set(
+            err, MIST_ERR_INPUT,
+            "one block of %s with embedding and head at micro-batch %d needs %s on each "
+            "of %d ranks, this machine has %s for each",
+            config->model.name, (int)config->micro_batches[config->n_micro_batches - 1],
+            mist_format_bytes(need, sizeof need, mist_workbench_bytes(grid, 1)),
+            (int)config->n_ranks, mist_format_bytes(have, sizeof have, limit_bytes));
+    out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
+    out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
+    double round_s = guess_round_s(grid, out->n_copies, flop_per_s);
+    out->ops_s = fmax(ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
+    out->links_s = links_budget_s[is_quick];
+    out->interference_s = interference_budget_s[is_quick];
+    out->expected_s =
+        set_up_s + round_s + out->ops_s + out->links_s + out->interference_s;
+    return MIST_OK;
+}
+
+/* ------------------------------------------------------------------------------- rows */
+
+static enum mist_status add_kernels(const struct mist_grid *grid,
+                                    const struct mist_estimate *steps,
+                                    struct mist_trace_set *traces, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < grid->n_keys && status == MIST_OK; i++) {
+        const struct mist_grid_key *key = &grid->keys[i];
+        struct mist_kernel_row row = {.dtype = MIST_TRACE_FP32,
+                                      .time_us = steps[i].mean,
+                                      .deviation_us = steps[i].deviation,
+                                      .repetitions = steps[i].n,
+                                      .flop = key->flop,
+                                      .bytes = key->bytes};
+        char shape[MIST_SHAPE_TEXT_MAX];
+        if (steps[i].n == 0) /* fewer rounds than shard sizes: never for LEAST_ROUNDS */
+            continue;
+        snprintf(row.op, sizeof row.op, "%s", mist_op_name(key->op));
+        if (!mist_trace_phase_from_name(mist_phase_name(key->phase), &row.phase))
+            return mist_err_set(err, MIST_ERR_RUN, "phase %s has no word in kernels.csv",
+                                mist_phase_name(key->phase));
+        status = mist_shape_parse(
+            mist_op_shape_text(key->op, key->dims, shape, sizeof shape), &row.shape, err);
+        if (status == MIST_OK)
+            status = mist_trace_set_add_kernel(traces, &row, err);
+    }
+    return status;
+}
+
+static enum mist_status add_links(const struct mist_grid *grid,
+                                  const struct mist_estimate *links,
+                                  struct mist_trace_set *traces, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < grid->n_messages && status == MIST_OK; i++) {
+        struct mist_link_row row = {.operation = grid->messages[i].operation,
+                                    .nodes = 1,
+                                    .ranks_per_node = grid->messages[i].n_ranks,
+                                    .concurrent_groups = 1,
+                                    .bytes = grid->messages[i].bytes,
+                                    .time_us = links[i].mean,
+                                    .deviation_us = links[i].deviation,
+                                    .repetitions = links[i].n};
+        status = mist_trace_set_add_link(traces, &row, err);
+    }
+    return status;
+}
+
+static enum mist_status add_mixtures(int32_t n_ranks, const struct mist_mixture *mixtures,
+                                     int32_t n, struct mist_trace_set *traces,
+                                     struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        struct mist_interference_row row = {.channels = mixtures[i].channels,
+                                            .nodes = 1,
+                                            .ranks_per_node = n_ranks,
+                                            .together_us = mixtures[i].together.mean,
+                                            .deviation_us =
+                                                mixtures[i].together.deviation,
+                                            .repetitions = mixtures[i].together.n};
+        memcpy(row.alone_us, mixtures[i].alone_us, sizeof row.alone_us);
+        status = mist_trace_set_add_interference(traces, &row, err);
+    }
+    return status;
+}
+
+static void fill_cluster(const struct mist_grid *grid, const struct mist_machine *machine,
+                         const struct mist_estimate *steps,
+                         const struct mist_profile_report *report,
+                         struct mist_cluster *out)
+{
+    double best = 0;
+
+    for (int32_t i = 0; i < grid->n_keys; i++)
+        if (steps[i].n > 0)
+            best = fmax(best, grid->keys[i].flop / (steps[i].mean * 1e-6));
+    mist_machine_describe(machine, grid->config.n_ranks, out);
+    out->backend = MIST_TRACE_CPU;
+    out->device_threads = grid->config.n_threads;
+    out->peak_flop_per_s[MIST_TRACE_FP32] = best;
+    out->memory_bytes_per_s = report->host.memory_bytes_per_s;
+    out->launch_us = report->host.launch_us;
+    out->runtime_memory_bytes = report->host.runtime_memory_bytes;
+    snprintf(out->how_measured, sizeof out->how_measured,
+             "mist-profile %s: %s, sequences of %d, %d ranks of %d threads at once, "
+             "operators in passes of a stage, mean without far outliers; handing over "
+             "between streams takes %.1f us",
+             grid->config.is_quick ? "--quick" : "in full", grid->config.model.name,
+             (int)grid->config.seq_len, (int)grid->config.n_ranks,
+             (int)grid->config.n_threads, report->host.hand_over_us);
+}
+
+/* ---------------------------------------------------------------------------- session */
+
+/* Results of a session before they become rows. */
+struct session {
+    struct mist_workbench bench;
+    struct mist_comm_group *groups[MAX_GROUPS]; /* of 2, 4, 8 .. ranks */
+    struct mist_comm_group *all;                /* NULL: one rank */
+    struct mist_estimate *steps, *links;
+    struct mist_mixture mixtures[MIST_MIXTURES_MAX];
+    int32_t n_mixtures;
+};
+
+static enum mist_status make_groups(struct session *session, struct mist_comm *comm,
+                                    struct mist_err *err)
+{
+    int32_t n_ranks = mist_comm_n_ranks(comm), rank = mist_comm_rank(comm), k = 0;
+    int32_t *ranks = malloc((size_t)n_ranks * sizeof *ranks);
+    enum mist_status status = MIST_OK;
+
+    if (!ranks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n_ranks; i++)
+        ranks[i] = i;
+    for (int32_t n = 2; n <= n_ranks && status == MIST_OK; n *= 2, k++)
+        if (rank < n)
+            status = mist_comm_group(comm, ranks, n, k, &session->groups[k], err);
+    if (n_ranks > 1 && status == MIST_OK)
+        status = mist_comm_group(comm, ranks, n_ranks, k, &session->all, err);
+    free(ranks);
+    return status;
+}
+
+static enum mist_status run_parts(struct session *session,
+                                  const struct mist_profile_plan *plan,
+                                  struct mist_profile_report *report,
+                                  struct mist_err *err)
+{
+    struct mist_workbench *bench = &session->bench;
+    enum mist_status status =
+        mist_time_ops(bench, plan->ops_s, session->steps, &report->n_rounds_ops, err);
+
+    if (status == MIST_OK)
+        status =
+            mist_time_links(bench, session->groups, plan->links_s, session->links, err);
+    if (status == MIST_OK)
+        status = mist_time_interference(
+            bench, session->steps, session->all, plan->interference_s, session->mixtures,
+            session->n_mixtures, &report->n_rounds_interference, err);
+    return status == MIST_OK ? mist_time_host(bench, &report->host, err) : status;
+}
+
+static void count_runs(const struct mist_grid *grid, const struct session *session,
+                       struct mist_profile_report *report)
+{
+    for (int32_t i = 0; i < grid->n_keys + grid->n_messages; i++) {
+        bool is_step = i < grid->n_keys;
+        const struct mist_estimate *at =
+            is_step ? &session->steps[i] : &session->links[i - grid->n_keys];
+        report->n_runs += at->n + at->n_outliers;
+        report->n_outliers += at->n_outliers;
+        if (!is_step || at->n == 0)
+            continue;
+        report->n_wide += at->half_width_frac > wide_frac;
+        report->widest_frac = fmax(report->widest_frac, at->half_width_frac);
+    }
+}
+
+static enum mist_status fill_traces(const struct mist_grid *grid,
+                                    const struct mist_machine *machine,
+                                    const struct session *session,
+                                    const struct mist_profile_report *report,
+                                    struct mist_trace_set *traces, struct mist_err *err)
+{
+    enum mist_status status;
+
+    fill_cluster(grid, machine, session->steps, report, &traces->cluster);
+    status = mist_cluster_check(&traces->cluster, err);
+    if (status == MIST_OK)
+        status = add_kernels(grid, session->steps, traces, err);
+    if (status == MIST_OK)
+        status = add_links(grid, session->links, traces, err);
+    if (status == MIST_OK)
+        status = add_mixtures(grid->config.n_ranks, session->mixtures,
+                              session->n_mixtures, traces, err);
+    return status;
+}
+
+enum mist_status
+mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
+                 const struct mist_profile_plan *plan, struct mist_comm *comm,
+                 struct mist_progress *progress, struct mist_trace_set *traces,
+                 struct mist_profile_report *report, struct mist_err *err)
+{
+    struct session *session = calloc(1, sizeof *session);
+    double start_s = mist_clock_now_s();
+    enum mist_status status = MIST_ERR_MEMORY;
+
+    *report = (struct mist_profile_report){0};
+    if (!session)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    session->steps = calloc((size_t)grid->n_keys, sizeof *session->steps);
+    session->links = calloc((size_t)grid->n_messages, sizeof *session->links);
+    if (!session->steps || !session->links) {
+        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        goto out;
+    }
+    status = mist_workbench_open(grid, plan->n_copies, comm, &mist_operators_cpu,
+                                 &session->bench, err);
+    session->bench.progress = progress;
+    session->bench.time_start_s = start_s;
+    session->bench.expected_s = plan->expected_s;
+    session->n_mixtures = mist_mixtures_make(grid->config.n_ranks, grid->config.is_quick,
+                                             session->mixtures);
+    if (status == MIST_OK)
+        status = make_groups(session, comm, err);
+    if (status == MIST_OK)
+        status = run_parts(session, plan, report, err);
+    count_runs(grid, session, report);
+    report->time_s = mist_clock_now_s() - start_s;
+    if (status == MIST_OK && mist_comm_rank(comm) == 0)
+        status = fill_traces(grid, machine, session, report, traces, err);
+out:
+    mist_workbench_close(&session->bench);
+    free(session->steps);
+    free(session->links);
+    free(session);
+    return status;
+}

@@ -1,0 +1,54 @@
+/*
+ * A profiling session: everything of a grid is timed on all ranks and becomes a trace
+ * set.
+ *
+ * Left out: resuming a session that was stopped (the quick one takes a minute); several
+ * nodes; devices other than the CPU.
+ */
+#ifndef MIST_PROFILE_PROFILE_H
+#define MIST_PROFILE_PROFILE_H
+
+#include "core/progress.h"
+#include "profile/grid.h"
+#include "profile/machine.h"
+#include "profile/time_host.h"
+#include "profile/time_interference.h"
+
+/* What a session will do, known before it begins. */
+struct mist_profile_plan {
+    int32_t n_copies;     /* blocks of the stage */
+    int64_t memory_bytes; /* of each rank */
+    int32_t n_mixtures;
+    double ops_s, links_s, interference_s; /* of time that each part may take */
+    double expected_s;                     /* of all, with what comes before and after */
+};
+
+/*
+ * flop_per_s: about what a rank reaches (mist_time_host_flop_per_s). MIST_OK or
+ * MIST_ERR_INPUT: the model is too large for this machine.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_profile_plan(const struct mist_grid *grid, const struct mist_machine *machine,
+                  double flop_per_s, struct mist_profile_plan *out, struct mist_err *err);
+
+/* How the session went, beside the trace set. */
+struct mist_profile_report {
+    int32_t n_rounds_ops, n_rounds_interference;
+    int64_t n_runs, n_outliers; /* of operators and messages */
+    int32_t n_wide;             /* operator rows not known to 1 % */
+    double widest_frac;         /* half-width of the 95 % interval of the worst of them */
+    struct mist_host_costs host;
+    double time_s;
+};
+
+/*
+ * Times everything. All ranks call it; traces (initialised by the caller) is filled on
+ * rank 0 only, report everywhere. progress may be NULL and is NULL on ranks but 0.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
+                 const struct mist_profile_plan *plan, struct mist_comm *comm,
+                 struct mist_progress *progress, struct mist_trace_set *traces,
+                 struct mist_profile_report *report, struct mist_err *err);
+
+#endif

@@ -1,0 +1,461 @@
+/* Channels running together. See time_interference.h. */
+#include "profile/time_interference.h"
+
+#include "core/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    N_RATIOS = 2,
+    LEAST_ROUNDS = 4,
+    MOST_ROUNDS = 100,
+    N_TRIALS = 3,
+    RELEASE = 0, /* the event that lets all channels go */
+};
+
+/* Time of a channel's work at ratio 1: about a block's forward and backward. Below, the
+ * turns that the system's scheduler gives to threads of one core would not average out.
+ */
+static const double least_base_us = 4000, most_base_us = 8000;
+static const int64_t most_piece_bytes = 4 << 20;
+
+/* What a channel can do. */
+enum work { WORK_COMPUTE, WORK_REDUCE, WORK_EXCHANGE, WORK_LOAD, WORK_STORE, N_WORKS };
+
+static const enum mist_stream stream_of[N_WORKS] = {
+    MIST_STREAM_COMPUTE, MIST_STREAM_GPU_GPU, MIST_STREAM_GPU_GPU,
+    MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST};
+
+struct bench_state;
+
+/* Some work, and when it was done. Only its stream's thread touches it while it runs. */
+struct job {
+    struct bench_state *state;
+    enum work work;
+    int64_t amount; /* steps of blocks; bytes */
+    int64_t turn;   /* where it goes on next time */
+    double end_s;
+};
+
+struct bench_state {
+    struct mist_workbench *bench;
+    struct mist_comm_group *all;
+    int64_t piece_bytes;
+    struct job jobs[N_WORKS][N_RATIOS];
+    struct mist_samples alone[N_WORKS][N_RATIOS]; /* us */
+    struct mist_samples *together;                /* [mixtures], us */
+    double release_s;
+};
+
+/* --------------------------------------------------------------------------- mixtures */
+
+static int n_channels_of(unsigned channels)
+{
+    int n = 0;
+
+    for (int c = 0; c < MIST_N_STREAMS; c++)
+        n += (channels >> c & 1u) != 0;
+    return n;
+}
+
+/* All ratios of one set of channels, appended at n; the new number. */
+static int32_t add_set(struct mist_mixture *out, int32_t n, unsigned channels,
+                       bool exchanges)
+{
+    for (int doubled = -1; doubled < MIST_N_STREAMS; doubled++) {
+        if (doubled >= 0 && !(channels >> doubled & 1u))
+            continue;
+        out[n] = (struct mist_mixture){.channels = channels, .exchanges = exchanges};
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            out[n].ratio[c] = channels >> c & 1u ? 1 + (c == doubled) : 0;
+        n++;
+    }
+    return n;
+}
+
+int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
+                           struct mist_mixture out[MIST_MIXTURES_MAX])
+{
+    const unsigned gpu_gpu = 1u << MIST_STREAM_GPU_GPU;
+    const unsigned compute = 1u << MIST_STREAM_COMPUTE;
+    int32_t n = 0;
+
+    for (int size = 2; size <= MIST_N_STREAMS; size++)
+        for (unsigned set = 0; set < 1u << MIST_N_STREAMS; set++) {
+            if (n_channels_of(set) != size || (n_ranks < 2 && set & gpu_gpu))
+                continue;
+            n = add_set(out, n, set, false);
+            if (set & gpu_gpu && (!is_quick || set == (gpu_gpu | compute)))
+                n = add_set(out, n, set, true);
+        }
+    return n;
+}
+
+/* ------------------------------------------------------------------------------- work */
+
+/* amount steps of blocks, one block behind the other, forward and backward. */
+static void compute(struct job *job)
+{
+    struct mist_workbench *bench = job->state->bench;
+    int64_t left = job->amount;
+
+    while (left > 0) {
+        struct mist_binding binding;
+        mist_workbench_bind(bench, 0, 1 + (int32_t)(job->turn++ % bench->n_copies),
+                            &binding);
+        /* always the same gradient, which so neither grows nor vanishes */
+        binding.base[MIST_ROLE_GRAD_OUTPUT] = bench->boundary_gradient[0];
+        binding.base[MIST_ROLE_GRAD_INPUT] = bench->boundary_gradient[1];
+        for (int k = 0; k < 2; k++) {
+            enum mist_program_kind program =
+                k ? MIST_PROGRAM_BACKWARD : MIST_PROGRAM_FORWARD;
+            int32_t n = mist_binding_n_steps(binding.layout, program);
+            for (int32_t i = 0; i < n && left > 0; i++, left--) {
+                struct mist_step_args args;
+                mist_binding_resolve(&binding, program, i, &args);
+                bench->operators->run_step(&args);
+            }
+        }
+    }
+}
+
+/* There and back between neighbours; the last of an odd number of ranks has none. */
+static enum mist_status exchange(struct mist_workbench *bench, char *at, int64_t bytes,
+                                 struct mist_err *err)
+{
+    int32_t peer = bench->rank ^ 1;
+    enum mist_status status = MIST_OK;
+
+    if (peer >= bench->n_ranks)
+        return MIST_OK;
+    for (int way = 0; way < 2 && status == MIST_OK; way++) {
+        if ((bench->rank + way) % 2 == 0)
+            status = mist_comm_send(bench->comm, peer, 0, at, bytes / 2, err);
+        else
+            status = mist_comm_recv(bench->comm, peer, 0, at, bytes / 2, err);
+    }
+    return status;
+}
+
+static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_err *err)
+{
+    struct mist_workbench *bench = job->state->bench;
+    int64_t turn = job->turn++;
+    int64_t piece = job->state->piece_bytes;
+    /* halves of the regions by direction, so that two copies don't share memory */
+    int64_t half = bench->host_bytes / 2;
+    bool stores = job->work == WORK_STORE;
+    char *host =
+        mist_workbench_turn(bench->host + (stores ? half : 0), half, piece, turn);
+    char *near =
+        mist_workbench_turn(bench->message + (stores ? half : 0), half, piece, turn);
+
+    switch (job->work) {
+    case WORK_REDUCE:
+        near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
+        return mist_comm_all_reduce_sum_f32(job->state->all, (float *)(void *)near,
+                                            bytes / 4, err);
+    case WORK_EXCHANGE:
+        near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
+        return exchange(bench, near, bytes, err);
+    case WORK_LOAD:
+        bench->operators->copy(near, host, bytes);
+        return MIST_OK;
+    default:
+        bench->operators->copy(host, near, bytes);
+        return MIST_OK;
+    }
+}
+
+/* The body of a job's task. */
+static void run_job(void *arg)
+{
+    struct job *job = arg;
+    struct mist_err err = {0};
+    enum mist_status status = MIST_OK;
+    int64_t unit = 8 * (int64_t)job->state->bench->n_ranks; /* shards of whole floats */
+
+    if (job->work == WORK_COMPUTE)
+        compute(job);
+    else
+        for (int64_t left = job->amount; left >= unit && status == MIST_OK;) {
+            int64_t bytes =
+                left < job->state->piece_bytes ? left : job->state->piece_bytes;
+            bytes = bytes / unit * unit;
+            status = move_piece(job, bytes, &err);
+            left -= bytes;
+        }
+    job->end_s = mist_clock_now_s();
+    if (status != MIST_OK)
+        mist_device_fail(job->state->bench->device, status, &err);
+}
+
+/* ----------------------------------------------------------------------------- timing */
+
+/* Meets all ranks and looks at the clock, on the gpu_gpu stream. */
+static void meet(void *arg)
+{
+    struct bench_state *state = arg;
+    struct mist_err err = {0};
+    enum mist_status status = mist_comm_barrier(state->bench->comm, &err);
+
+    state->release_s = mist_clock_now_s();
+    if (status != MIST_OK)
+        mist_device_fail(state->bench->device, status, &err);
+}
+
+/* Starts the jobs (NULL: channel idle) at once; us until the last one ended here. */
+static enum mist_status run_together(struct bench_state *state,
+                                     struct job *const jobs[MIST_N_STREAMS],
+                                     double *out_us, struct mist_err *err)
+{
+    struct mist_device *device = state->bench->device;
+    double end_s = 0;
+
+    mist_device_reset_events(device, 1);
+    mist_device_submit(device, MIST_STREAM_GPU_GPU, meet, state);
+    mist_device_record(device, MIST_STREAM_GPU_GPU, RELEASE);
+    for (int c = 0; c < MIST_N_STREAMS; c++) {
+        if (!jobs[c])
+            continue;
+        if (c != MIST_STREAM_GPU_GPU)
+            mist_device_wait(device, (enum mist_stream)c, RELEASE);
+        mist_device_submit(device, (enum mist_stream)c, run_job, jobs[c]);
+    }
+    enum mist_status status = mist_device_synchronize(device, err);
+    for (int c = 0; c < MIST_N_STREAMS; c++)
+        if (jobs[c])
+            end_s = fmax(end_s, jobs[c]->end_s);
+    *out_us = (end_s - state->release_s) * 1e6;
+    return status;
+}
+
+static bool has_work(const struct bench_state *state, int work)
+{
+    return stream_of[work] != MIST_STREAM_GPU_GPU || state->bench->n_ranks > 1;
+}
+
+static enum mist_status run_alone(struct bench_state *state, int work, int ratio,
+                                  double *out_us, struct mist_err *err)
+{
+    struct job *jobs[MIST_N_STREAMS] = {NULL};
+
+    jobs[stream_of[work]] = &state->jobs[work][ratio];
+    return run_together(state, jobs, out_us, err);
+}
+
+static enum work work_of(const struct mist_mixture *mixture, int channel)
+{
+    static const enum work works[MIST_N_STREAMS] = {WORK_COMPUTE, WORK_REDUCE, WORK_LOAD,
+                                                    WORK_STORE};
+
+    return works[channel] == WORK_REDUCE && mixture->exchanges ? WORK_EXCHANGE
+                                                               : works[channel];
+}
+
+/* ------------------------------------------------------------------------ calibration */
+
+/* Steps that take about time_us, and what they take, from the means of the steps. */
+static int64_t count_steps(const struct mist_workbench *bench,
+                           const struct mist_estimate *steps, double time_us)
+{
+    const struct mist_layer_layout *layout =
+        mist_grid_layout(bench->grid, 0, MIST_LAYER_BLOCK);
+    int32_t n = layout->n_forward + layout->n_backward;
+    double sum_us = 0;
+    int64_t n_steps = 0;
+
+    while (sum_us < time_us && n_steps < 1000000) {
+        int32_t i = (int32_t)(n_steps++ % n);
+        bool is_backward = i >= layout->n_forward;
+        int32_t key = bench->grid->key_of_step[0][MIST_LAYER_BLOCK][is_backward]
+                                              [is_backward ? i - layout->n_forward : i];
+        sum_us += key >= 0 ? steps[key].mean : 0;
+    }
+    return n_steps;
+}
+
+static double block_us(const struct mist_workbench *bench,
+                       const struct mist_estimate *steps)
+{
+    const struct mist_layer_layout *layout =
+        mist_grid_layout(bench->grid, 0, MIST_LAYER_BLOCK);
+    double sum_us = 0;
+
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++) {
+            int32_t key = bench->grid->key_of_step[0][MIST_LAYER_BLOCK][k][i];
+            sum_us += key >= 0 ? steps[key].mean : 0;
+        }
+    return sum_us;
+}
+
+/* Gives a job that moves bytes the amount that takes base_us alone. */
+static enum mist_status calibrate(struct bench_state *state, int work, double base_us,
+                                  struct mist_err *err)
+{
+    struct job *job = &state->jobs[work][0];
+    double best_us = INFINITY, time_us;
+
+    job->amount = 2 * state->piece_bytes;
+    for (int i = 0; i < N_TRIALS; i++) {
+        enum mist_status status = run_alone(state, work, 0, &time_us, err);
+        if (status == MIST_OK) /* all ranks must agree on the amount */
+            status = mist_workbench_max(state->bench, &time_us, err);
+        if (status != MIST_OK)
+            return status;
+        best_us = fmin(best_us, time_us);
+    }
+    job->amount = (int64_t)((double)job->amount * base_us / best_us);
+    return MIST_OK;
+}
+
+static enum mist_status calibrate_all(struct bench_state *state,
+                                      const struct mist_estimate *steps,
+                                      struct mist_err *err)
+{
+    struct mist_workbench *bench = state->bench;
+    double base_us = fmin(fmax(block_us(bench, steps), least_base_us), most_base_us);
+    int64_t unit = 64 * (int64_t)bench->n_ranks;
+    enum mist_status status = MIST_OK;
+
+    state->piece_bytes =
+        4 * mist_grid_padded_elements(bench->grid, MIST_LAYER_BLOCK, bench->n_ranks);
+    if (state->piece_bytes > most_piece_bytes)
+        state->piece_bytes = most_piece_bytes;
+    state->piece_bytes = (state->piece_bytes + unit - 1) / unit * unit;
+    for (int work = 0; work < N_WORKS && status == MIST_OK; work++) {
+        for (int ratio = 0; ratio < N_RATIOS; ratio++)
+            state->jobs[work][ratio] =
+                (struct job){.state = state, .work = (enum work)work};
+        if (work == WORK_COMPUTE)
+            state->jobs[work][0].amount = count_steps(bench, steps, base_us * 0.999);
+        else if (has_work(state, work))
+            status = calibrate(state, work, base_us, err);
+        state->jobs[work][1].amount = 2 * state->jobs[work][0].amount;
+    }
+    return status;
+}
+
+/* ----------------------------------------------------------------------------- rounds */
+
+static enum mist_status keep(struct mist_samples *samples, double time_us,
+                             struct mist_err *err)
+{
+    if (mist_samples_add(samples, time_us))
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+}
+
+static enum mist_status run_alone_all(struct bench_state *state, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    double time_us;
+
+    for (int work = 0; work < N_WORKS; work++)
+        for (int ratio = 0; ratio < N_RATIOS && status == MIST_OK; ratio++) {
+            if (!has_work(state, work))
+                continue;
+            status = run_alone(state, work, ratio, &time_us, err);
+            if (status == MIST_OK)
+                status = keep(&state->alone[work][ratio], time_us, err);
+        }
+    return status;
+}
+
+static enum mist_status run_round(struct bench_state *state,
+                                  const struct mist_mixture *mixtures, int32_t n,
+                                  struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        struct job *jobs[MIST_N_STREAMS] = {NULL};
+        double time_us;
+        if (i % (n / 2 + 1) == 0) /* twice in a round */
+            status = run_alone_all(state, err);
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            if (mixtures[i].ratio[c] > 0)
+                jobs[c] =
+                    &state->jobs[work_of(&mixtures[i], c)][mixtures[i].ratio[c] - 1];
+        if (status == MIST_OK)
+            status = run_together(state, jobs, &time_us, err);
+        if (status == MIST_OK)
+            status = keep(&state->together[i], time_us, err);
+        mist_workbench_show_progress(state->bench);
+    }
+    return status;
+}
+
+static enum mist_status run_rounds(struct bench_state *state,
+                                   const struct mist_mixture *mixtures, int32_t n,
+                                   double budget_s, int32_t *n_rounds,
+                                   struct mist_err *err)
+{
+    double begin_s = mist_clock_now_s();
+    bool goes_on = true;
+    enum mist_status status = MIST_OK;
+
+    for (*n_rounds = 0; goes_on && status == MIST_OK;) {
+        status = run_round(state, mixtures, n, err);
+        ++*n_rounds;
+        double spent_s = mist_clock_now_s() - begin_s;
+        goes_on = *n_rounds < LEAST_ROUNDS ||
+                  (*n_rounds < MOST_ROUNDS && spent_s + spent_s / *n_rounds < budget_s);
+        if (status == MIST_OK)
+            status = mist_workbench_any(state->bench, &goes_on, err);
+    }
+    return status;
+}
+
+static enum mist_status fill_results(struct bench_state *state,
+                                     struct mist_mixture *mixtures, int32_t n,
+                                     struct mist_err *err)
+{
+    struct mist_estimate alone[N_WORKS * N_RATIOS];
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < N_WORKS * N_RATIOS; i++) {
+        struct mist_samples *samples = &state->alone[i / N_RATIOS][i % N_RATIOS];
+        alone[i] = mist_estimate_make(samples->values, samples->n);
+    }
+    status = mist_workbench_pool(state->bench, alone, N_WORKS * N_RATIOS, err);
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        struct mist_mixture *mixture = &mixtures[i];
+        mixture->together =
+            mist_estimate_make(state->together[i].values, state->together[i].n);
+        status = mist_workbench_pool(state->bench, &mixture->together, 1, err);
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            if (mixture->ratio[c] > 0)
+                mixture->alone_us[c] =
+                    alone[(int)work_of(mixture, c) * N_RATIOS + mixture->ratio[c] - 1]
+                        .mean;
+    }
+    return status;
+}
+
+enum mist_status mist_time_interference(struct mist_workbench *bench,
+                                        const struct mist_estimate *steps,
+                                        struct mist_comm_group *all, double budget_s,
+                                        struct mist_mixture *mixtures, int32_t n,
+                                        int32_t *n_rounds, struct mist_err *err)
+{
+    struct bench_state state = {.bench = bench, .all = all};
+    enum mist_status status;
+
+    state.together = calloc((size_t)n, sizeof *state.together);
+    if (!state.together)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    status = calibrate_all(&state, steps, err);
+    if (status == MIST_OK)
+        status = run_rounds(&state, mixtures, n, budget_s, n_rounds, err);
+    if (status == MIST_OK)
+        status = fill_results(&state, mixtures, n, err);
+    for (int32_t i = 0; i < n; i++)
+        mist_samples_fini(&state.together[i]);
+    for (int i = 0; i < N_WORKS * N_RATIOS; i++)
+        mist_samples_fini(&state.alone[i / N_RATIOS][i % N_RATIOS]);
+    free(state.together);
+    return status;
+}

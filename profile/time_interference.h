@@ -1,0 +1,50 @@
+/*
+ * Times channels running together: computing, messages and copies, each alone and in all
+ * sets of two, three and four, started at the same moment.
+ *
+ * What the channels do is what they do in a run: compute goes step by step through blocks
+ * forward and backward; gpu_gpu all-reduces pieces of a block's gradients among all ranks
+ * (or exchanges them between neighbours); the copies move pieces between the arenas. Each
+ * does about the same time of work alone, or one of them the double: these ratios let
+ * the factors of a set be told apart. All ranks do it together, in step.
+ *
+ * Rounds go through every channel alone and every mixture, so that slow changes of the
+ * machine cancel in the quotient of the two.
+ */
+#ifndef MIST_PROFILE_TIME_INTERFERENCE_H
+#define MIST_PROFILE_TIME_INTERFERENCE_H
+
+#include "profile/workbench.h"
+
+enum { MIST_MIXTURES_MAX = 80 };
+
+/* One mixture: a row of interference.csv. */
+struct mist_mixture {
+    unsigned channels;               /* bit mask over enum mist_stream */
+    bool exchanges;                  /* gpu_gpu: exchange, not all-reduce */
+    int32_t ratio[MIST_N_STREAMS];   /* 1 or 2 times the base time; 0: idle */
+    double alone_us[MIST_N_STREAMS]; /* measured; 0: idle */
+    struct mist_estimate together;   /* us */
+};
+
+/*
+ * The mixtures of a machine (pure): pairs at 1:1, 1:2 and 2:1, larger sets at all equal
+ * and each of them doubled. Without a second rank none has gpu_gpu. With is_quick the
+ * exchange is mixed with compute only. Returns their number.
+ */
+int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
+                           struct mist_mixture out[MIST_MIXTURES_MAX]);
+
+/*
+ * step_us: mean time of every key of the grid (mist_time_ops). all: the group of all
+ * ranks; NULL with one rank. Fills alone_us and together of mixtures[n], the same on all
+ * ranks; n_rounds says how many were made. All ranks must call it. MIST_OK,
+ * MIST_ERR_MEMORY or an error of device or communicator.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_time_interference(struct mist_workbench *bench, const struct mist_estimate *steps,
+                       struct mist_comm_group *all, double budget_s,
+                       struct mist_mixture *mixtures, int32_t n, int32_t *n_rounds,
+                       struct mist_err *err);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Times the operators in context: whole passes of a micro-batch through a stage, step by
+ * step, through the calls that a run makes, on the compute stream of all ranks at once
+ * (in a run the neighbours compute, too, and share the memory).
+ *
+ * A round is one pass at every micro-batch size and one optimizer step of every module.
+ * Rounds go on until the mean of every row that matters is known to 1 % either way (95 %
+ * interval), or the time is over. Slow changes of the machine so meet all rows alike. A
+ * step's time reaches from the end of the step before to its own end, so the steps of a
+ * program add up to the program.
+ */
+#ifndef MIST_PROFILE_TIME_OPS_H
+#define MIST_PROFILE_TIME_OPS_H
+
+#include "profile/workbench.h"
+
+/* Number of rounds that is made whatever the time. */
+int32_t mist_time_ops_least_rounds(void);
+
+/*
+ * estimates[grid->n_keys]: times in us, pooled over the ranks, the same everywhere.
+ * n_rounds: how many were made. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or an
+ * error of device or communicator.
+ */
+MIST_MUST_CHECK enum mist_status mist_time_ops(struct mist_workbench *bench,
+                                               double budget_s,
+                                               struct mist_estimate *estimates,
+                                               int32_t *n_rounds, struct mist_err *err);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * The workbench: the executor's own device, communicator and operators around the buffers
+ * of one stage, so that everything is timed where and how a run executes it.
+ *
+ * A stage of n_copies blocks with embedding and head lies in the device arena: weights,
+ * gradients and optimizer state of every module, saved activations of every module, the
+ * activations between them. Going through the modules one after another, as a micro-batch
+ * does, brings every operand from where it is in a run: weights of the block at hand from
+ * memory or the last cache, activations just written from a near one. Beside it lies a
+ * message region in both arenas, for links.
+ */
+#ifndef MIST_PROFILE_WORKBENCH_H
+#define MIST_PROFILE_WORKBENCH_H
+
+#include "core/progress.h"
+#include "exec/bind.h"
+#include "exec/comm.h"
+#include "exec/device.h"
+#include "exec/operators.h"
+#include "profile/grid.h"
+#include "profile/statistics.h"
+
+struct mist_bench_module {
+    enum mist_layer_kind kind;
+    char *weights, *gradients, *state, *saved;
+};
+
+struct mist_workbench {
+    const struct mist_grid *grid;           /* borrowed */
+    const struct mist_operators *operators; /* borrowed */
+    struct mist_comm *comm;                 /* borrowed */
+    struct mist_device *device;             /* owned */
+    int32_t rank, n_ranks;
+    int32_t n_copies;                  /* blocks; modules 1 .. n_copies */
+    struct mist_bench_module *modules; /* owned; [n_copies + 2], embedding first */
+    char **boundary;                   /* owned; [n_copies + 1] activations between */
+    char *boundary_gradient[2];        /* used in turn */
+    char *scratch, *tokens, *targets, *constant;
+    char *message;         /* device arena: zeroed, used by links only */
+    int64_t message_bytes; /* at least twice the largest message */
+    char *host;            /* host arena: zeroed */
+    int64_t host_bytes;
+    int64_t arena_bytes;             /* of both arenas */
+    struct mist_progress *progress;  /* borrowed; NULL on all ranks but one */
+    double time_start_s, expected_s; /* for the progress line */
+};
+
+/* How many blocks the stage gets: what a rank has when all ranks form one pipeline, 4 at
+ * least (so that weights are not found in a near cache), fewer if limit_bytes of device
+ * memory ask for it. 0: not even one block fits. */
+int32_t mist_workbench_n_copies(const struct mist_grid *grid, int64_t limit_bytes);
+
+/* Bytes of both arenas with n_copies blocks. */
+int64_t mist_workbench_bytes(const struct mist_grid *grid, int32_t n_copies);
+
+/*
+ * Opens the device and fills the stage: weights as a run's first parameters, random
+ * tokens. MIST_OK or an error of the device; out is to be freed by mist_workbench_close
+ * whatever the result.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
+                    struct mist_comm *comm, const struct mist_operators *operators,
+                    struct mist_workbench *out, struct mist_err *err);
+void mist_workbench_close(struct mist_workbench *bench);
+
+/* The buffers of module i_module (0 embedding, n_copies + 1 head) at a micro-batch. */
+void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_micro_batch,
+                         int32_t i_module, struct mist_binding *out);
+
+/* Address of a message of up to bytes in a region; consecutive turns give different
+ * places, so that it is not in a near cache. 64-byte aligned. */
+char *mist_workbench_turn(char *region, int64_t region_bytes, int64_t bytes,
+                          int64_t turn);
+
+/* Meets all ranks, runs fn(arg) on a stream and waits for it. All ranks must call it. */
+MIST_MUST_CHECK enum mist_status mist_workbench_run(struct mist_workbench *bench,
+                                                    enum mist_stream stream,
+                                                    mist_stream_fn fn, void *arg,
+                                                    struct mist_err *err);
+
+/* Replaces estimates[n] by what mist_estimate_pool makes of all ranks', everywhere. */
+MIST_MUST_CHECK enum mist_status mist_workbench_pool(struct mist_workbench *bench,
+                                                     struct mist_estimate *estimates,
+                                                     int32_t n, struct mist_err *err);
+
+/* True on all ranks as soon as it is true on one. */
+MIST_MUST_CHECK enum mist_status mist_workbench_any(struct mist_workbench *bench,
+                                                    bool *value, struct mist_err *err);
+
+/* Largest value over the ranks, everywhere. */
+MIST_MUST_CHECK enum mist_status mist_workbench_max(struct mist_workbench *bench,
+                                                    double *value, struct mist_err *err);
+
+void mist_workbench_show_progress(struct mist_workbench *bench);
+
+#endif
