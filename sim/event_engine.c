@@ -39,15 +39,19 @@ static void heap_settle(struct mist_event_engine *e, int32_t at,
         at = (at - 1) / ARITY;
     }
     for (;;) {
-        int64_t child = (int64_t)at * ARITY + 1, end = child + ARITY;
-        if (child >= e->n_heap)
+        int64_t child = (int64_t)at * ARITY + 1, least = child;
+        if (child + ARITY <=
+            e->n_heap) { /* written so that it compiles without branches */
+            int64_t low = child + (heap[child + 1].end_s < heap[child].end_s);
+            int64_t high = child + 2 + (heap[child + 3].end_s < heap[child + 2].end_s);
+            least = heap[high].end_s < heap[low].end_s ? high : low;
+        } else if (child >= e->n_heap) {
             break;
-        if (end > e->n_heap)
-            end = e->n_heap;
-        int64_t least = child;
-        for (int64_t i = child + 1; i < end; i++)
-            if (heap[i].end_s < heap[least].end_s)
-                least = i;
+        } else {
+            for (int64_t i = child + 1; i < e->n_heap; i++)
+                if (heap[i].end_s < heap[least].end_s)
+                    least = i;
+        }
         if (heap[least].end_s >= entry.end_s)
             break;
         heap_put(e, at, heap[least]);
