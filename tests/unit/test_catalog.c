@@ -476,30 +476,44 @@ static bool may_be_written(enum mist_tensor_class class, bool is_backward)
            (class == MIST_TENSOR_SAVED && !is_backward);
 }
 
-/* Runs steps over flags "written"; false flags at a read are a failure. */
+/* What a walk over a program has seen of each tensor. */
+struct seen {
+    bool is_written[MIST_MAX_TENSORS], is_read[MIST_MAX_TENSORS];
+    bool is_waiting[MIST_MAX_TENSORS]; /* written, and not read since */
+};
+
+static void see(struct seen *seen, const struct mist_layer_layout *layout, int8_t id,
+                char access, bool is_backward)
+{
+    enum mist_tensor_class class = layout->tensor_class[id];
+
+    if (access == 'w') { /* nothing is computed in vain */
+        assert_false(seen->is_waiting[id]);
+    } else {
+        assert_true(seen->is_written[id] || comes_from_outside(class, is_backward));
+        seen->is_read[id] = true;
+        seen->is_waiting[id] = false;
+    }
+    if (access == 'w' || access == 'u') {
+        assert_true(may_be_written(class, is_backward));
+        seen->is_written[id] = seen->is_waiting[id] = true;
+    }
+}
+
+/* Runs the first n steps; a read of what was never written is a failure. */
 static void walk(const struct mist_layer_layout *layout, bool is_backward, int32_t n,
-                 bool written[MIST_MAX_TENSORS])
+                 struct seen *seen)
 {
     const struct mist_concrete_step *steps =
         is_backward ? layout->backward : layout->forward;
 
-    memset(written, 0, MIST_MAX_TENSORS * sizeof *written);
+    *seen = (struct seen){0};
     for (int32_t i = 0; i < n; i++) {
         const char *access = access_of(steps[i].op, steps[i].phase);
-        for (int pass = 0; pass < 2; pass++) { /* reads come before writes */
-            for (int k = 0; access[k]; k++) {
-                int8_t id = steps[i].operands[k];
-                if (id < 0)
-                    continue;
-                enum mist_tensor_class class = layout->tensor_class[id];
-                if (pass == 0 && access[k] != 'w')
-                    assert_true(written[id] || comes_from_outside(class, is_backward));
-                if (pass == 1 && (access[k] == 'w' || access[k] == 'u')) {
-                    assert_true(may_be_written(class, is_backward));
-                    written[id] = true;
-                }
-            }
-        }
+        for (int pass = 0; pass < 2; pass++) /* reads come before writes */
+            for (int k = 0; access[k]; k++)
+                if (steps[i].operands[k] >= 0 && (access[k] == 'w') == pass)
+                    see(seen, layout, steps[i].operands[k], access[k], is_backward);
     }
 }
 
@@ -512,31 +526,47 @@ static bool writes_all(const struct mist_layer_layout *layout, const bool *writt
     return true;
 }
 
+static void check_no_waste(const struct mist_layer_layout *layout,
+                           const struct seen *seen, bool is_backward)
+{
+    for (int i = 0; i < layout->n_tensors; i++) {
+        enum mist_tensor_class class = layout->tensor_class[i];
+        if (class == MIST_TENSOR_SCRATCH)
+            assert_false(seen->is_waiting[i]);
+        /* losses are kept for the report, 4 bytes a token */
+        if (class == MIST_TENSOR_SAVED && is_backward)
+            assert_true(seen->is_read[i] ||
+                        (layout->kind == MIST_LAYER_HEAD &&
+                         layout->tensor_bytes[i] ==
+                             4 * layout->shape.micro_batch * layout->shape.seq));
+        if (class == MIST_TENSOR_GRAD_OUTPUT && is_backward)
+            assert_true(seen->is_read[i]);
+    }
+}
+
 static void check_order(const struct mist_catalog *catalog,
                         const struct mist_layer_layout *layout)
 {
-    bool written[MIST_MAX_TENSORS];
+    struct seen seen;
     int32_t n = 0;
 
     (void)catalog;
-    walk(layout, false, layout->n_forward, written);
-    assert_true(writes_all(layout, written, MIST_TENSOR_OUTPUT));
-    assert_true(writes_all(layout, written, MIST_TENSOR_SAVED));
-    walk(layout, true, layout->n_backward, written);
-    assert_true(writes_all(layout, written, MIST_TENSOR_GRAD_INPUT));
-    /* recomputation: the shortest beginning that writes all that is saved, and only that
-     */
+    walk(layout, false, layout->n_forward, &seen);
+    check_no_waste(layout, &seen, false);
+    assert_true(writes_all(layout, seen.is_written, MIST_TENSOR_OUTPUT));
+    assert_true(writes_all(layout, seen.is_written, MIST_TENSOR_SAVED));
+    walk(layout, true, layout->n_backward, &seen);
+    check_no_waste(layout, &seen, true);
+    assert_true(writes_all(layout, seen.is_written, MIST_TENSOR_GRAD_INPUT));
+    /* recomputation: the shortest beginning that writes all that is saved, no output */
     for (;; n++) {
-        walk(layout, false, n, written);
-        if (writes_all(layout, written, MIST_TENSOR_SAVED))
+        walk(layout, false, n, &seen);
+        if (writes_all(layout, seen.is_written, MIST_TENSOR_SAVED))
             break;
     }
     assert_int_equal(layout->n_recompute, n);
-    for (int32_t i = 0; i < n && layout->kind == MIST_LAYER_BLOCK; i++)
-        for (int k = 0; k < MIST_MAX_OPERANDS; k++)
-            assert_true(layout->forward[i].operands[k] < 0 ||
-                        layout->tensor_class[layout->forward[i].operands[k]] !=
-                            MIST_TENSOR_OUTPUT);
+    for (int i = 0; i < layout->n_tensors && layout->kind == MIST_LAYER_BLOCK; i++)
+        assert_false(layout->tensor_class[i] == MIST_TENSOR_OUTPUT && seen.is_written[i]);
 }
 
 static void test_order(void **state)
