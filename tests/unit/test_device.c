@@ -1,0 +1,315 @@
+/* exec/device: order in streams and between them, failures, no allocation in a run. */
+#include "tests/unit/fault.h"
+
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "exec/device.h"
+
+#include <string.h>
+
+enum { N_TASKS = 400, MAX_DEPS = 4 };
+
+struct task {
+    enum mist_stream stream;
+    int n_deps;
+    int deps[MAX_DEPS]; /* earlier tasks, any stream */
+    double sleep_s;
+    atomic_long *ticks; /* one counter for all: a logical clock */
+    long start, end;    /* 0: has not run */
+};
+
+static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes)
+{
+    struct mist_device *device;
+    struct mist_err err;
+    struct mist_device_config config = {.arena_bytes = {device_bytes, host_bytes},
+                                        .threads = 2};
+
+    assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_OK);
+    return device;
+}
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("MIST_SEED");
+    uint64_t value = text ? strtoull(text, NULL, 10) : 1;
+
+    print_message("MIST_SEED=%llu\n", (unsigned long long)value);
+    return value;
+}
+
+static void run_task(void *arg)
+{
+    struct task *task = arg;
+
+    task->start = ++*task->ticks;
+    mist_clock_sleep_s(task->sleep_s);
+    task->end = ++*task->ticks;
+}
+
+static void count(void *arg)
+{
+    ++*(atomic_long *)arg;
+}
+
+struct sequence {
+    int n;
+    int seen[20000];
+};
+
+struct item {
+    struct sequence *sequence;
+    int value;
+};
+
+static void append(void *arg)
+{
+    struct item *item = arg;
+
+    item->sequence->seen[item->sequence->n++] = item->value;
+}
+
+/* More entries than a queue holds, while its worker is slow to begin. */
+static void test_fifo(void **state)
+{
+    static struct sequence sequences[MIST_N_STREAMS];
+    static struct item items[MIST_N_STREAMS][20000];
+    atomic_long ticks = 0;
+    struct task slow = {.sleep_s = 5e-3, .ticks = &ticks};
+    struct mist_device *device = open_device(0, 0);
+
+    (void)state;
+    mist_device_reset_events(device, 0);
+    for (int s = 0; s < MIST_N_STREAMS; s++)
+        mist_device_submit(device, (enum mist_stream)s, run_task, &slow);
+    for (int i = 0; i < 20000; i++) {
+        for (int s = 0; s < MIST_N_STREAMS; s++) {
+            items[s][i] = (struct item){&sequences[s], i};
+            mist_device_submit(device, (enum mist_stream)s, append, &items[s][i]);
+        }
+    }
+    assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+    for (int s = 0; s < MIST_N_STREAMS; s++) {
+        assert_int_equal(sequences[s].n, 20000);
+        for (int i = 0; i < 20000; i++)
+            assert_int_equal(sequences[s].seen[i], i);
+    }
+    mist_device_close(device);
+}
+
+static void make_tasks(struct task *tasks, atomic_long *ticks, struct mist_random *random)
+{
+    for (int i = 0; i < N_TASKS; i++) {
+        tasks[i] =
+            (struct task){.stream = (enum mist_stream)mist_random_below(random, 4),
+                          .sleep_s = mist_random_below(random, 4) == 0
+                                         ? 1e-5 * (double)mist_random_below(random, 20)
+                                         : 0,
+                          .ticks = ticks};
+        while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
+            int reach = i < 20 ? i : 20;
+            tasks[i].deps[tasks[i].n_deps++] =
+                i - 1 - (int)mist_random_below(random, reach);
+        }
+    }
+}
+
+static void dispatch(struct mist_device *device, struct task *tasks)
+{
+    mist_device_reset_events(device, N_TASKS);
+    for (int i = 0; i < N_TASKS; i++) {
+        for (int k = 0; k < tasks[i].n_deps; k++)
+            mist_device_wait(device, tasks[i].stream, tasks[i].deps[k]);
+        mist_device_submit(device, tasks[i].stream, run_task, &tasks[i]);
+        mist_device_record(device, tasks[i].stream, i);
+    }
+}
+
+static void check_tasks(const struct task *tasks)
+{
+    long last[MIST_N_STREAMS] = {0};
+
+    for (int i = 0; i < N_TASKS; i++) {
+        assert_true(tasks[i].start > 0 && tasks[i].end > tasks[i].start);
+        assert_true(tasks[i].start > last[tasks[i].stream]);
+        last[tasks[i].stream] = tasks[i].end;
+        for (int k = 0; k < tasks[i].n_deps; k++)
+            assert_true(tasks[i].start > tasks[tasks[i].deps[k]].end);
+    }
+}
+
+/* Every task starts after its dependencies and its stream's task before; and nothing is
+ * allocated from the second graph on. */
+static void test_random_graphs(void **state)
+{
+    static struct task tasks[N_TASKS];
+    struct mist_device *device = open_device(0, 0);
+    struct mist_random random;
+    const long many = 1L << 60;
+
+    (void)state;
+    mist_random_init(&random, seed());
+    for (int round = 0; round < 20; round++) {
+        atomic_long ticks = 0;
+        make_tasks(tasks, &ticks, &random);
+        fault_arm(FAULT_MALLOC, many);
+        dispatch(device, tasks);
+        enum mist_status status = mist_device_synchronize(device, NULL);
+        long n_allocations = many - fault_left[FAULT_MALLOC];
+        (void)fault_disarm();
+        assert_int_equal(status, MIST_OK);
+        assert_int_equal(n_allocations, round == 0 && FAULT_HAS_MALLOC ? 1 : 0);
+        check_tasks(tasks);
+    }
+    mist_device_close(device);
+}
+
+/* A wait may stand in its queue long before the record does. */
+static void test_wait_before_record(void **state)
+{
+    struct mist_device *device = open_device(0, 0);
+    atomic_long ticks = 0;
+    struct task first = {.ticks = &ticks, .sleep_s = 1e-3}, then = {.ticks = &ticks};
+
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        ticks = 0;
+        mist_device_reset_events(device, 1);
+        mist_device_wait(device, MIST_STREAM_DEVICE_TO_HOST, 0);
+        mist_device_submit(device, MIST_STREAM_DEVICE_TO_HOST, run_task, &then);
+        if (round % 2)
+            mist_clock_sleep_s(1e-4); /* let it fall asleep */
+        mist_device_submit(device, MIST_STREAM_COMPUTE, run_task, &first);
+        mist_device_record(device, MIST_STREAM_COMPUTE, 0);
+        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+        assert_int_equal(first.end, 2);
+        assert_int_equal(then.start, 3);
+        first.sleep_s = 0;
+    }
+    mist_device_close(device);
+}
+
+struct failing {
+    struct mist_device *device;
+    const char *message;
+};
+
+static void fail_task(void *arg)
+{
+    struct failing *failing = arg;
+    struct mist_err err;
+    enum mist_status status = mist_err_set(&err, MIST_ERR_VERIFY, "%s", failing->message);
+
+    mist_device_fail(failing->device, status, &err);
+}
+
+static void test_failure(void **state)
+{
+    struct mist_device *device = open_device(0, 0);
+    struct failing first = {device, "first"}, second = {device, "second"};
+    struct mist_err err;
+    atomic_long n_before = 0, n_after = 0;
+
+    (void)state;
+    mist_device_reset_events(device, 3);
+    mist_device_wait(device, MIST_STREAM_GPU_GPU, 2); /* is never recorded */
+    mist_device_submit(device, MIST_STREAM_GPU_GPU, count, &n_after);
+    mist_device_submit(device, MIST_STREAM_COMPUTE, count, &n_before);
+    mist_device_submit(device, MIST_STREAM_COMPUTE, fail_task, &first);
+    mist_device_submit(device, MIST_STREAM_COMPUTE, count, &n_after);
+    mist_device_record(device, MIST_STREAM_COMPUTE, 0);
+    mist_device_wait(device, MIST_STREAM_HOST_TO_DEVICE, 0);
+    mist_device_submit(device, MIST_STREAM_HOST_TO_DEVICE, fail_task, &second);
+    mist_device_submit(device, MIST_STREAM_HOST_TO_DEVICE, count, &n_after);
+    for (int i = 0; i < 2; i++) { /* it stays failed */
+        assert_int_equal(mist_device_synchronize(device, &err), MIST_ERR_VERIFY);
+        assert_string_equal(err.message, "first");
+    }
+    assert_int_equal(n_before, 1);
+    assert_int_equal(n_after, 0);
+    mist_device_fail(device, MIST_ERR_RUN, NULL);
+    assert_int_equal(mist_device_synchronize(device, NULL), MIST_ERR_VERIFY);
+    mist_device_close(device);
+}
+
+static void test_arenas(void **state)
+{
+    struct mist_device *device = open_device(10001, 0);
+    char *bytes = mist_device_arena(device, MIST_ARENA_DEVICE);
+
+    (void)state;
+    assert_non_null(bytes);
+    assert_int_equal((uintptr_t)bytes % 4096, 0);
+    for (int i = 0; i < 10001; i++)
+        assert_int_equal(bytes[i], 0);
+    memset(bytes, 1, 10001); /* a sanitizer would see one byte too many */
+    assert_null(mist_device_arena(device, MIST_ARENA_HOST));
+    assert_int_equal(mist_device_arena_bytes(device, MIST_ARENA_DEVICE), 10001);
+    mist_device_close(device);
+    device = open_device(1, 5 * 4096);
+    memset(mist_device_arena(device, MIST_ARENA_HOST), 1, 5 * 4096);
+    mist_device_close(device);
+    mist_device_close(NULL);
+}
+
+static void test_refusals(void **state)
+{
+    struct mist_device *device;
+    struct mist_err err;
+    struct mist_device_config config = {.threads = 0};
+
+    (void)state;
+    assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_ERR_RANGE);
+    config = (struct mist_device_config){.arena_bytes = {0, -1}, .threads = 1};
+    assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_ERR_RANGE);
+    assert_non_null(strstr(err.message, "host"));
+#if FAULT_HAS_MALLOC /* a sanitizer ends the program instead */
+    config = (struct mist_device_config){.arena_bytes = {INT64_MAX, 0}, .threads = 1};
+    assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_ERR_MEMORY);
+    assert_non_null(strstr(err.message, "9223372036854775807"));
+#endif
+    assert_null(device);
+}
+
+/* Events that can't be allocated fail the device; what follows does not hang. */
+static void test_out_of_memory(void **state)
+{
+    struct mist_device *device = open_device(0, 0);
+    atomic_long n = 0;
+
+    (void)state;
+    if (!FAULT_HAS_MALLOC)
+        skip();
+    fault_arm(FAULT_MALLOC, 1);
+    mist_device_reset_events(device, 10);
+    assert_true(fault_disarm());
+    mist_device_wait(device, MIST_STREAM_COMPUTE, 9);
+    mist_device_submit(device, MIST_STREAM_COMPUTE, count, &n);
+    mist_device_record(device, MIST_STREAM_COMPUTE, 8);
+    assert_int_equal(mist_device_synchronize(device, NULL), MIST_ERR_MEMORY);
+    assert_int_equal(n, 0);
+    mist_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fifo),
+        cmocka_unit_test(test_random_graphs),
+        cmocka_unit_test(test_wait_before_record),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_arenas),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_out_of_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
