@@ -1,12 +1,14 @@
 /*
- * The cost model: what an operator, a message and a launch cost on a cluster, from its trace set.
+ * The cost model: what an operator, a message and a launch cost on a cluster, from its
+ * trace set.
  *
- * Operators: measured rows by exact shape; between shapes, interpolation of achieved efficiency (FLOP or
- * bytes per second, whichever bounds the operator) on log(size); outside the measured range a roofline
- * with the efficiency of the nearest end, flagged as extrapolated. A trace set without kernels gets a
- * plain roofline with the efficiency given in cluster.json, all of it extrapolated.
- * Links: a table per operation, group shape and concurrency, interpolated in log(bytes); beyond the ends
- * an alpha-beta line through the two outer points, flagged.
+ * Operators: measured rows by exact shape; between shapes, interpolation of achieved
+ * efficiency (FLOP or bytes per second, whichever bounds the operator) on log(size);
+ * outside the measured range a roofline with the efficiency of the nearest end, flagged
+ * as extrapolated. A trace set without kernels gets a plain roofline with the efficiency
+ * given in cluster.json, all of it extrapolated. Links: a table per operation, group
+ * shape and concurrency, interpolated in log(bytes); beyond the ends an alpha-beta line
+ * through the two outer points, flagged.
  */
 #ifndef MIST_SIM_COST_MODEL_H
 #define MIST_SIM_COST_MODEL_H
@@ -21,9 +23,18 @@
 /* A predicted duration with what is known of its uncertainty. */
 struct mist_cost {
     double time_s;
-    double deviation_s;    /* standard deviation of the mean behind time_s (measurement spread, residual) */
+    double deviation_s;    /* standard deviation of the mean behind time_s (measurement
+                              spread, residual) */
     double extrapolated_s; /* part of time_s that rests on extrapolation */
 };
+
+/* sum += part; deviations of different measurements are independent. */
+void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
+
+/* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g. */
+#define MIST_COST_ADAMW_FLOP  12.0
+#define MIST_COST_ADAMW_BYTES 28.0
+#define MIST_COST_ZERO_BYTES  4.0
 
 struct mist_cost_model;
 
@@ -33,41 +44,48 @@ MIST_MUST_CHECK enum mist_status mist_cost_model_new(const struct mist_trace_set
                                                      struct mist_err *err);
 void mist_cost_model_free(struct mist_cost_model *model);
 
-const struct mist_interference *mist_cost_model_interference(const struct mist_cost_model *model);
+const struct mist_interference *
+mist_cost_model_interference(const struct mist_cost_model *model);
 const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model);
 double mist_cost_model_launch_s(const struct mist_cost_model *model);
 
-/* One operator at one shape. flop and bytes are the catalogue's, for efficiency and roofline. */
-MIST_MUST_CHECK enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op op,
-                                              enum mist_phase phase, enum mist_dtype dtype,
-                                              const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
-                                              struct mist_cost *out, struct mist_err *err);
+/* One operator at one shape. flop and bytes are the catalogue's, for efficiency and
+ * roofline. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_op(const struct mist_cost_model *model, enum mist_op op, enum mist_phase phase,
+             enum mist_dtype dtype, const int64_t dims[MIST_MAX_DIMS], double flop,
+             double bytes, struct mist_cost *out, struct mist_err *err);
 
-/* One message. nodes x ranks_per_node is the group; concurrent_groups run the same at once. */
-MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
-                                                int32_t nodes, int32_t ranks_per_node,
-                                                int32_t concurrent_groups, int64_t bytes,
-                                                struct mist_cost *out, struct mist_err *err);
+/* One message. nodes x ranks_per_node is the group; concurrent_groups run the same at
+ * once. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
+               int32_t nodes, int32_t ranks_per_node, int32_t concurrent_groups,
+               int64_t bytes, struct mist_cost *out, struct mist_err *err);
 
 /* A whole program (sum over its steps). */
 MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model *model,
-                                                   const struct mist_concrete_step *steps, int32_t n_steps,
-                                                   enum mist_dtype dtype, struct mist_cost *out,
+                                                   const struct mist_concrete_step *steps,
+                                                   int32_t n_steps, enum mist_dtype dtype,
+                                                   struct mist_cost *out,
                                                    struct mist_err *err);
 
-/* The optimizer task of a module: AdamW over shard_elements, zeroing of padded_elements gradients. */
-MIST_MUST_CHECK enum mist_status mist_cost_optimizer(const struct mist_cost_model *model,
-                                                     int64_t shard_elements, int64_t padded_elements,
-                                                     enum mist_dtype dtype, struct mist_cost *out,
-                                                     struct mist_err *err);
+/* The optimizer task of a module: AdamW over shard_elements, zeroing of padded_elements
+ * gradients. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_optimizer(const struct mist_cost_model *model, int64_t shard_elements,
+                    int64_t padded_elements, enum mist_dtype dtype, struct mist_cost *out,
+                    struct mist_err *err);
 
 /*
- * Every task of a schedule: costs[n_costs] by task->cost, launch included. The same function prices the
- * template quantities of the closed form. plan gives the placement of groups on nodes.
+ * Every task of a schedule: costs[n_costs] by task->cost, launch included. The same
+ * function prices the template quantities of the closed form. plan gives the placement of
+ * groups on nodes.
  */
 MIST_MUST_CHECK enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
                                                     const struct mist_plan *plan,
                                                     const struct mist_schedule *schedule,
-                                                    struct mist_cost *costs, struct mist_err *err);
+                                                    struct mist_cost *costs,
+                                                    struct mist_err *err);
 
 #endif

@@ -1,0 +1,68 @@
+/*
+ * What the files of the cost model share: the measured rows, sorted for look-up. See
+ * cost_model.h.
+ */
+#ifndef MIST_SIM_COST_INTERNAL_H
+#define MIST_SIM_COST_INTERNAL_H
+
+#include "sim/cost_model.h"
+
+/* One measured operator, in seconds. */
+struct mist_kernel_point {
+    int32_t key;                 /* operator, dtype and phase; see mist_cost_kernel_key */
+    int64_t dims[MIST_MAX_DIMS]; /* as mist_op_dims; 1 beyond them */
+    double log_dims[MIST_MAX_DIMS]; /* natural logarithms of dims */
+    double time_s;
+    double deviation_s; /* standard error of time_s */
+    double flop, bytes;
+    double efficiency; /* roofline time / time_s; 0 when flop and bytes are not known */
+};
+
+enum { MIST_N_KERNEL_KEYS = MIST_N_OPS * MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES };
+
+/* All rows of one operator, dtype and phase. */
+struct mist_kernel_group {
+    size_t first, n;  /* in points */
+    bool knows_bytes; /* every row says how many bytes it moves */
+    double line_frac; /* residual of interpolation along dims[0]; -1 unknown */
+    double near_frac; /* residual of interpolation over the other dims; -1 unknown */
+    int64_t min[MIST_MAX_DIMS], max[MIST_MAX_DIMS]; /* of each dim */
+};
+
+struct mist_link_point {
+    double bytes, time_s;
+    double deviation_s; /* standard error of time_s */
+};
+
+/* All sizes of one operation and group shape. */
+struct mist_link_table {
+    enum mist_link_operation operation;
+    int32_t nodes, ranks_per_node, concurrent_groups;
+    size_t first, n;      /* in points, ascending bytes; n >= 1 */
+    double residual_frac; /* of interpolation, leaving one out; -1: fewer than 3 points */
+};
+
+struct mist_cost_model {
+    const struct mist_trace_set *traces; /* borrowed */
+    double launch_s;
+    struct mist_interference interference;
+    struct mist_kernel_point *kernels; /* owned; by key, dims[1 ..], dims[0] */
+    struct mist_kernel_group groups[MIST_N_KERNEL_KEYS]; /* n 0: nothing measured */
+    struct mist_link_point *links;                       /* owned */
+    struct mist_link_table *tables; /* owned; by operation, nodes, ranks, groups */
+    size_t n_tables;
+};
+
+/* Standard error of a row's mean, in seconds. */
+double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
+
+/* The trace set's word for a number format. */
+enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
+
+/* Fill the model's tables from its trace set. */
+MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
+                                                        struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_cost_links_init(struct mist_cost_model *model,
+                                                      struct mist_err *err);
+
+#endif

@@ -1,0 +1,193 @@
+/* The cost model's life, and sums over programs. See cost_model.h. */
+#include "sim/cost_model.h"
+
+#include "sim/cost_internal.h"
+
+#include <math.h>   /* sqrt */
+#include <stdlib.h> /* calloc */
+#include <string.h> /* memcmp */
+
+double mist_cost_standard_error_s(double deviation_us, int64_t repetitions)
+{
+    return deviation_us * 1e-6 / sqrt((double)repetitions);
+}
+
+enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype)
+{
+    static const enum mist_trace_dtype words[MIST_N_DTYPES] = {
+        [MIST_DTYPE_FP32] = MIST_TRACE_FP32,
+        [MIST_DTYPE_BF16] = MIST_TRACE_BF16,
+    };
+
+    return words[dtype];
+}
+
+/* Factors of the four streams from interference.csv; all 1 without any row. */
+static enum mist_status fit_interference(struct mist_cost_model *model,
+                                         struct mist_err *err)
+{
+    const struct mist_trace_set *traces = model->traces;
+    enum mist_status status;
+
+    _Static_assert((int)MIST_N_STREAMS == (int)MIST_N_CHANNELS, "streams are channels");
+    mist_interference_init(&model->interference);
+    if (traces->n_interferences == 0)
+        return MIST_OK;
+    struct mist_interference_sample *samples =
+        calloc(traces->n_interferences, sizeof *samples);
+    if (!samples)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < traces->n_interferences; i++) {
+        const struct mist_interference_row *row = &traces->interferences[i];
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
+            samples[i].isolated_s[c] = row->alone_us[c] * 1e-6;
+        samples[i].together_s = row->together_us * 1e-6;
+    }
+    status = mist_interference_fit(&model->interference, NULL, samples,
+                                   (int64_t)traces->n_interferences, err);
+    free(samples);
+    return status;
+}
+
+enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
+                                     struct mist_cost_model **out, struct mist_err *err)
+{
+    struct mist_cost_model *model = calloc(1, sizeof *model);
+    enum mist_status status;
+
+    if (!model)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    model->traces = traces;
+    model->launch_s = traces->cluster.launch_us * 1e-6;
+    status = mist_cost_kernels_init(model, err);
+    if (status == MIST_OK)
+        status = mist_cost_links_init(model, err);
+    if (status == MIST_OK)
+        status = fit_interference(model, err);
+    if (status != MIST_OK) {
+        mist_cost_model_free(model);
+        return status;
+    }
+    *out = model;
+    return MIST_OK;
+}
+
+void mist_cost_model_free(struct mist_cost_model *model)
+{
+    if (!model)
+        return;
+    free(model->kernels);
+    free(model->links);
+    free(model->tables);
+    free(model);
+}
+
+const struct mist_interference *
+mist_cost_model_interference(const struct mist_cost_model *model)
+{
+    return &model->interference;
+}
+
+const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model)
+{
+    return model->traces;
+}
+
+double mist_cost_model_launch_s(const struct mist_cost_model *model)
+{
+    return model->launch_s;
+}
+
+void mist_cost_add(struct mist_cost *sum, const struct mist_cost *cost, int32_t times)
+{
+    sum->time_s += times * cost->time_s;
+    sum->extrapolated_s += times * cost->extrapolated_s;
+    sum->deviation_s = hypot(sum->deviation_s, times * cost->deviation_s);
+}
+
+static bool has_same_key(const struct mist_concrete_step *a,
+                         const struct mist_concrete_step *b)
+{
+    return a->op == b->op && a->phase == b->phase && a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims) == 0;
+}
+
+/* How many steps have the key of step i; 0 if an earlier one has it already. */
+static int32_t count_key(const struct mist_concrete_step *steps, int32_t n_steps,
+                         int32_t i)
+{
+    int32_t n = 1;
+
+    for (int32_t k = 0; k < i; k++)
+        if (has_same_key(&steps[k], &steps[i]))
+            return 0;
+    for (int32_t k = i + 1; k < n_steps; k++)
+        n += has_same_key(&steps[k], &steps[i]);
+    return n;
+}
+
+enum mist_status mist_cost_program(const struct mist_cost_model *model,
+                                   const struct mist_concrete_step *steps,
+                                   int32_t n_steps, enum mist_dtype dtype,
+                                   struct mist_cost *out, struct mist_err *err)
+{
+    struct mist_cost sum = {0};
+
+    for (int32_t i = 0; i < n_steps; i++) {
+        const struct mist_concrete_step *step = &steps[i];
+        struct mist_cost cost;
+        int32_t times = count_key(steps, n_steps, i);
+        if (step->op == MIST_OP_TP_ALL_REDUCE || times == 0)
+            continue;
+        enum mist_status status =
+            mist_cost_op(model, step->op, step->phase, dtype, step->dims, step->flop,
+                         step->bytes, &cost, err);
+        if (status != MIST_OK)
+            return status;
+        mist_cost_add(&sum, &cost, times);
+    }
+    *out = sum;
+    return MIST_OK;
+}
+
+/* One elementwise operator of the optimizer; nothing for no elements. */
+static enum mist_status add_elementwise(const struct mist_cost_model *model,
+                                        enum mist_op op, enum mist_dtype dtype,
+                                        int64_t elements, double flop_per_element,
+                                        double bytes_per_element, struct mist_cost *sum,
+                                        struct mist_err *err)
+{
+    int64_t dims[MIST_MAX_DIMS] = {elements};
+    struct mist_cost cost;
+
+    if (elements == 0)
+        return MIST_OK;
+    enum mist_status status = mist_cost_op(
+        model, op, MIST_PHASE_OPTIMIZER, dtype, dims, flop_per_element * (double)elements,
+        bytes_per_element * (double)elements, &cost, err);
+    if (status == MIST_OK)
+        mist_cost_add(sum, &cost, 1);
+    return status;
+}
+
+enum mist_status mist_cost_optimizer(const struct mist_cost_model *model,
+                                     int64_t shard_elements, int64_t padded_elements,
+                                     enum mist_dtype dtype, struct mist_cost *out,
+                                     struct mist_err *err)
+{
+    struct mist_cost sum = {0};
+    /* State read and written, gradient read, weight written; with fp32 the weight is also
+     * read (with bf16 its master copy is part of the state): 28 bytes in both. */
+    double adamw_bytes =
+        2 * mist_dtype_state_bytes(dtype) + mist_dtype_gradient_bytes(dtype) +
+        mist_dtype_weight_bytes(dtype) + (dtype == MIST_DTYPE_FP32 ? 4 : 0);
+    enum mist_status status = add_elementwise(model, MIST_OP_ADAMW, dtype, shard_elements,
+                                              12, adamw_bytes, &sum, err);
+
+    if (status == MIST_OK)
+        status = add_elementwise(model, MIST_OP_ZERO, dtype, padded_elements, 0,
+                                 mist_dtype_gradient_bytes(dtype), &sum, err);
+    if (status == MIST_OK)
+        *out = sum;
+    return status;
+}
