@@ -6,7 +6,8 @@
  * core/random.h as round function, keyed by seed and epoch. Values of n or more are sent
  * through it again until one falls below n ("cycle walking"; Black and Rogaway, Ciphers
  * with arbitrary finite domains, 2002), which takes less than 4 rounds on average because
- * the domain is smaller than 4 n. Four Feistel rounds: mixing is wanted, not secrecy.
+ * the domain is smaller than 4 n. Eight rounds: with four, the test of the spread over
+ * places fails for small n.
  */
 #include "exec/data.h"
 
@@ -198,8 +199,8 @@ static uint64_t scramble(uint64_t value, int n_half_bits, uint64_t seed, uint64_
     uint64_t mask = ((uint64_t)1 << n_half_bits) - 1;
     uint64_t left = value >> n_half_bits, right = value & mask;
 
-    for (uint64_t round = 0; round < 4; round++) {
-        uint64_t mixed = mist_random_at(seed, epoch, right << 2 | round);
+    for (uint64_t round = 0; round < 8; round++) {
+        uint64_t mixed = mist_random_at(seed, epoch, right << 4 | round);
         uint64_t next = left ^ (mixed & mask);
         left = right;
         right = next;

@@ -83,13 +83,15 @@ static void test_fifo(void **state)
     static struct sequence sequences[MIST_N_STREAMS];
     static struct item items[MIST_N_STREAMS][20000];
     atomic_long ticks = 0;
-    struct task slow = {.sleep_s = 5e-3, .ticks = &ticks};
+    struct task slow[MIST_N_STREAMS];
     struct mist_device *device = open_device(0, 0);
 
     (void)state;
     mist_device_reset_events(device, 0);
-    for (int s = 0; s < MIST_N_STREAMS; s++)
-        mist_device_submit(device, (enum mist_stream)s, run_task, &slow);
+    for (int s = 0; s < MIST_N_STREAMS; s++) {
+        slow[s] = (struct task){.sleep_s = 5e-3, .ticks = &ticks};
+        mist_device_submit(device, (enum mist_stream)s, run_task, &slow[s]);
+    }
     for (int i = 0; i < 20000; i++) {
         for (int s = 0; s < MIST_N_STREAMS; s++) {
             items[s][i] = (struct item){&sequences[s], i};

@@ -1,0 +1,252 @@
+/* exec/data: windows of the text, their order, and errors. */
+#include "tests/unit/fault.h"
+
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "tests/unit/scratch.h"
+
+#include "exec/data.h"
+
+enum { N_TEXT = 1003 };
+
+static struct scratch scratch;
+static uint8_t text[N_TEXT];
+
+/* A text in which every window of 2 or more bytes says where it is from, in two files. */
+static struct mist_data *open_text(void)
+{
+    char first[128], second[128];
+    const char *paths[] = {first, second};
+    struct mist_data *data;
+    FILE *stream;
+
+    for (int i = 0; i < N_TEXT; i++)
+        text[i] = (uint8_t)(i % 2 ? i / 256 : i);
+    snprintf(first, sizeof first, "%s", scratch_path(&scratch, "b"));
+    snprintf(second, sizeof second, "%s", scratch_path(&scratch, "a"));
+    stream = fopen(first, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(text, 1, 500, stream), 500);
+    assert_int_equal(fclose(stream), 0);
+    stream = fopen(second, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(text + 500, 1, N_TEXT - 500, stream), N_TEXT - 500);
+    assert_int_equal(fclose(stream), 0);
+    assert_int_equal(mist_data_open(paths, 2, &data, NULL), MIST_OK);
+    return data;
+}
+
+/* The window that a sample is, found by comparing; -1: none. */
+static int find_window(const int32_t *tokens, const int32_t *targets, int seq_len)
+{
+    for (int w = 0; w < (N_TEXT - 1) / seq_len; w++) {
+        int n_equal = 0;
+        for (int k = 0; k < seq_len; k++)
+            n_equal += tokens[k] == text[w * seq_len + k] &&
+                       targets[k] == text[w * seq_len + k + 1];
+        if (n_equal == seq_len)
+            return w;
+    }
+    return -1;
+}
+
+/* Every epoch has every window once; epochs and seeds have orders of their own. */
+static void test_epochs(void **state)
+{
+    struct mist_data *data = open_text();
+
+    (void)state;
+    assert_int_equal(mist_data_n_tokens(data), N_TEXT);
+    for (int seq_len = 4; seq_len <= 1002; seq_len = seq_len * 2 + 1) {
+        int n = (N_TEXT - 1) / seq_len;
+        int n_fixed = 0, orders[4][N_TEXT]; /* of seed 1 epochs 0, 1, 2; of seed 2 */
+        assert_int_equal(mist_data_check(data, 256, seq_len, NULL), MIST_OK);
+        for (int epoch = 0; epoch < 4; epoch++) {
+            int n_seen[N_TEXT] = {0};
+            for (int i = 0; i < n; i++) {
+                int32_t tokens[N_TEXT], targets[N_TEXT];
+                mist_data_batch(data, epoch < 3 ? 1 : 2, (epoch % 3) * n + i, 1, seq_len,
+                                0, 1, tokens, targets);
+                int w = find_window(tokens, targets, seq_len);
+                assert_true(w >= 0);
+                n_seen[w]++;
+                orders[epoch][i] = w;
+                n_fixed += w == i;
+            }
+            for (int w = 0; w < n; w++)
+                assert_int_equal(n_seen[w], 1);
+        }
+        if (n < 50)
+            continue;
+        assert_true(n_fixed < n / 2); /* 4 expected over the four orders */
+        for (int epoch = 1; epoch < 4; epoch++)
+            assert_memory_not_equal(orders[epoch], orders[0], (size_t)n * sizeof(int));
+    }
+    mist_data_close(data);
+}
+
+/* Any slice of a global batch is what the whole has there, across steps and epochs, and
+ * the number of a sample counts on through the steps. */
+static void test_slices(void **state)
+{
+    enum { SEQ = 7, GLOBAL = 60 };
+    struct mist_data *data = open_text();
+    static int32_t tokens[GLOBAL * SEQ], targets[GLOBAL * SEQ];
+
+    (void)state;
+    for (int step = 0; step < 10; step++) {
+        mist_data_batch(data, 9, step, GLOBAL, SEQ, 0, GLOBAL, tokens, targets);
+        for (int n = 1; n <= GLOBAL; n *= 2) {
+            for (int first = 0; first + n <= GLOBAL; first += n) {
+                int32_t part[GLOBAL * SEQ], part_targets[GLOBAL * SEQ];
+                size_t n_bytes = (size_t)(n * SEQ) * sizeof *part;
+                mist_data_batch(data, 9, step, GLOBAL, SEQ, first, n, part, part_targets);
+                assert_memory_equal(part, tokens + first * SEQ, n_bytes);
+                assert_memory_equal(part_targets, targets + first * SEQ, n_bytes);
+                mist_data_batch(data, 9, 0, GLOBAL, SEQ, step * GLOBAL + first, n, part,
+                                part_targets);
+                assert_memory_equal(part, tokens + first * SEQ, n_bytes);
+            }
+        }
+    }
+    mist_data_close(data);
+}
+
+/* Window 0 comes about equally often at every place: chi-square over the seeds. */
+static void test_spread(void **state)
+{
+    enum { SEQ = 100, N = 10, SEEDS = 4000 };
+    struct mist_data *data = open_text();
+    int counts[N][N] = {{0}};
+    double chi2 = 0;
+
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        int32_t tokens[N * SEQ], targets[N * SEQ];
+        mist_data_batch(data, (uint64_t)seed, 0, N, SEQ, 0, N, tokens, targets);
+        for (int i = 0; i < N; i++)
+            counts[i][find_window(tokens + i * SEQ, targets + i * SEQ, SEQ)]++;
+    }
+    for (int i = 0; i < N * N; i++) {
+        double off = counts[i / N][i % N] - (double)SEEDS / N;
+        chi2 += off * off / ((double)SEEDS / N);
+    }
+    print_message("chi2 %.1f over 81 degrees of freedom\n", chi2);
+    assert_true(chi2 < 81 + 5 * 13); /* five deviations */
+    mist_data_close(data);
+}
+
+static void test_errors(void **state)
+{
+    struct mist_data *data = open_text(), *none;
+    struct mist_err err;
+    const char *missing = "/nowhere/at/all";
+
+    (void)state;
+    assert_int_equal(mist_data_check(data, 255, 4, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "256"));
+    assert_int_equal(mist_data_check(data, 256, N_TEXT - 1, &err), MIST_OK);
+    assert_int_equal(mist_data_check(data, 256, N_TEXT, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "1003 tokens"));
+    assert_int_equal(mist_data_open(&missing, 1, &none, &err), MIST_ERR_IO);
+    assert_string_equal(err.path, missing);
+    assert_null(none);
+    uint64_t fingerprint = mist_data_fingerprint(data);
+    mist_data_close(data);
+    data = open_text();
+    assert_true(mist_data_fingerprint(data) == fingerprint);
+    mist_data_close(data);
+    mist_data_close(NULL);
+}
+
+/* Needs the folder of licence texts that Debian has. */
+static void test_default(void **state)
+{
+    char **paths;
+    int32_t n;
+    struct mist_err err;
+    struct mist_data *data;
+    enum mist_status status = mist_data_default_paths(&paths, &n, &err);
+
+    (void)state;
+    if (status == MIST_ERR_IO) {
+        assert_non_null(strstr(err.message, "default training text"));
+        skip();
+    }
+    assert_int_equal(status, MIST_OK);
+    assert_true(n > 0);
+    for (int32_t i = 0; i < n; i++) {
+        char target[8];
+        assert_int_equal(readlink(paths[i], target, sizeof target), -1);
+        assert_true(i == 0 || strcmp(paths[i - 1], paths[i]) < 0);
+    }
+    assert_int_equal(mist_data_open((const char *const *)paths, n, &data, &err), MIST_OK);
+    print_message("%ld files, %ld tokens\n", (long)n, (long)mist_data_n_tokens(data));
+    mist_data_free_paths(paths, n);
+    mist_data_close(data);
+}
+
+/* Whatever allocation fails: an error, and nothing is left behind. */
+static void test_faults(void **state)
+{
+    char path[128];
+    const char *paths[] = {path, path};
+    int n_failed = 0;
+
+    (void)state;
+    if (!FAULT_HAS_MALLOC)
+        skip();
+    mist_data_close(open_text());
+    snprintf(path, sizeof path, "%s", scratch_path(&scratch, "a"));
+    for (long k = 1;; k++) {
+        struct mist_data *data = NULL;
+        char **found = NULL;
+        int32_t n = 0;
+        long n_live = fault_n_live();
+        fault_arm(FAULT_MALLOC, k);
+        enum mist_status status = mist_data_open(paths, 2, &data, NULL);
+        if (status == MIST_OK)
+            status = mist_data_default_paths(&found, &n, NULL);
+        bool has_fired = fault_disarm();
+        mist_data_close(data);
+        mist_data_free_paths(found, n);
+        assert_int_equal(fault_n_live(), n_live);
+        if (!has_fired)
+            break;
+        /* stdio gets by without its buffer */
+        assert_true(status == MIST_ERR_MEMORY || status == MIST_OK);
+        n_failed += status != MIST_OK;
+    }
+    assert_true(n_failed >= 7);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    scratch_init(&scratch);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    scratch_fini(&scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epochs),  cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_spread),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_default), cmocka_unit_test(test_faults),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
