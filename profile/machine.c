@@ -1,9 +1,8 @@
 /* What this machine is. See machine.h. */
 #include "profile/machine.h"
 
-#include <ctype.h>
-#include <dnnl.h> /* its version */
-#include <mpi.h>  /* its version */
+#include "exec/cpu_kernels.h" /* which library they use */
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -71,30 +70,23 @@ static void add_library(struct mist_cluster *cluster, const char *name,
              MIST_TRACE_NAME_MAX - 1, version);
 }
 
-/* "Open MPI v4.1.4, package: ..." */
-static void add_mpi(struct mist_cluster *cluster)
+/* "oneDNN 2.6.3, AVX-512, 1 of 2 OpenMP threads" without the threads. */
+static void add_kernels(struct mist_cluster *cluster)
 {
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
+    char text[128];
 
-    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS)
+    mist_cpu_describe(text, sizeof text, 1);
+    char *last = strrchr(text, ','), *blank = strchr(text, ' ');
+    if (!last || !blank)
         return;
-    text[strcspn(text, ",\n")] = '\0';
-    char *blank = strrchr(text, ' ');
-    if (blank)
-        *blank++ = '\0';
-    if (blank && blank[0] == 'v')
-        blank++;
-    text[MIST_TRACE_NAME_MAX - 1] = '\0';
-    add_library(cluster, text, blank ? blank : "unknown");
+    *last = *blank = '\0';
+    add_library(cluster, text, blank + 1);
 }
 
 void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
                            struct mist_cluster *out)
 {
-    const dnnl_version_t *dnnl = dnnl_version();
     struct utsname system;
-    char version[MIST_TRACE_NAME_MAX];
     time_t now = time(NULL);
     struct tm utc;
 
@@ -105,9 +97,7 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
     out->devices_per_node = n_ranks;
     out->device_memory_bytes = mist_machine_device_bytes(machine, n_ranks);
     out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
-    snprintf(version, sizeof version, "%d.%d.%d", dnnl->major, dnnl->minor, dnnl->patch);
-    add_library(out, "oneDNN", version);
-    add_mpi(out);
+    add_kernels(out);
     add_library(out, "compiler", __VERSION__);
     if (uname(&system) == 0)
         add_library(out, system.sysname, system.release);

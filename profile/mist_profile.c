@@ -10,7 +10,7 @@
  *     ...
  *     written to         traces/here
  */
-#include "core/clock.h"
+#include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/options.h"
 #include "core/parse.h"
@@ -136,7 +136,8 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
     return MIST_OK;
 }
 
-/* Refuses, before any time is spent, what could not be written at the end. */
+/* Refuses, before any time is spent, what could not be written at the end; makes the
+ * folder. */
 static enum mist_status check_output(const struct options *options, struct mist_err *err)
 {
     static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
@@ -151,21 +152,13 @@ static enum mist_status check_output(const struct options *options, struct mist_
             return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                                "exists; --force replaces the trace set");
     }
-    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path)
-        return mist_err_set(err, MIST_ERR_USAGE, "--output: the path is too long");
-    while (stat(path, &info) != 0 && errno == ENOENT) { /* the folder that exists */
-        char *slash = strrchr(path, '/');
-        if (slash && slash != path)
-            *slash = '\0';
-        else
-            strcpy(path, slash ? "/" : ".");
-    }
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && access(path, W_OK) != 0)
-        return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "is not writable: %s",
-                           strerror(errno));
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "is no folder that can be used");
-    return MIST_OK;
+    if (options->common.is_dry_run)
+        return MIST_OK;
+    enum mist_status status = mist_make_directory(folder, err);
+    if (status == MIST_OK && access(folder, W_OK) != 0)
+        status = mist_err_at(err, MIST_ERR_IO, folder, 0, 0, "can't be written to: %s",
+                             strerror(errno));
+    return status;
 }
 
 static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist_err *err)
@@ -178,8 +171,6 @@ static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist
         status = mist_err_set(err, MIST_ERR_USAGE,
                               "--output: give a folder for the trace set, such as -o "
                               "traces/here");
-    if (status == MIST_OK && options->common.output)
-        status = check_output(options, err);
     if (status == MIST_OK)
         status = mist_model_load(options->model, &config->model, err);
     if (status != MIST_OK)
@@ -196,6 +187,8 @@ static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist
             &setup->grid, &setup->machine,
             mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads),
             &setup->plan, err);
+    if (status == MIST_OK && options->common.output)
+        status = check_output(options, err);
     return status;
 }
 
