@@ -1,0 +1,173 @@
+/*
+ * The hierarchical search: from prices of single stages to the best plans of the space.
+ *
+ * For each case of the space (G, number of stages) and each different kind of stage in it
+ * (role, micro-batches in flight, b, dp):
+ *   1. all (layers, checkpointed layers, ZeRO) are priced in one block;
+ *   2. what passes the memory limit goes;
+ *   3. of the rest the exact Pareto frontier over (t, d) is kept for every number of
+ *      layers, thinned out above max_points;
+ *   4. the exact solver (inter_stage.h) picks layers, dp and a point for every stage: the
+ *      n_best splits of the case.
+ * The candidates of all cases are then sorted. As every step is exact (max_points 0 or
+ * not reached), candidate 0 is the optimum over all plans of the space by the closed form
+ *
+ *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
+ *
+ * Without the group "imbalance" the solver sees t + d / G and no d; candidates are sorted
+ * by what it then believes (rank_s), time_s is always the formula above.
+ *
+ * The limit is compared with the device arena of a rank, which the memory planner lays
+ * out and the executor allocates; the closed form estimates it from above.
+ *
+ * Prices come through a function, so that the search can be tested without a cost model.
+ * The result does not depend on the number of threads.
+ */
+#ifndef MIST_TUNE_SEARCH_H
+#define MIST_TUNE_SEARCH_H
+
+#include "core/memory.h"
+#include "core/progress.h"
+#include "core/status.h"
+#include "core/thread_pool.h"
+#include "tune/space.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum mist_search_role {
+    MIST_SEARCH_ONLY,  /* embedding and head: one stage */
+    MIST_SEARCH_FIRST, /* embedding */
+    MIST_SEARCH_MIDDLE,
+    MIST_SEARCH_LAST, /* head */
+    MIST_N_SEARCH_ROLES
+};
+
+const char *mist_search_role_name(enum mist_search_role role); /* "first" */
+
+/* The role of a stage and how many micro-batches it has in flight in 1F1B. */
+enum mist_search_role mist_search_stage_role(int32_t n_stages, int32_t i_stage);
+
+/* What is common to all configurations of a block. */
+struct mist_search_kind {
+    enum mist_search_role role;
+    int32_t in_flight;       /* P: activations kept at the peak, <= G */
+    int32_t n_micro_batches; /* G */
+    int32_t micro_batch;     /* b */
+    int32_t dp;
+};
+
+/* Columns of one block; all [n]. */
+struct mist_search_block {
+    size_t n;
+    const int32_t *n_layers, *n_checkpointed, *zero; /* zero: 0 or 1 */
+    double *t_s, *d_s;   /* out; not finite: can't be run, dropped */
+    int64_t *peak_bytes; /* out; of the device arena */
+};
+
+/* Prices a block. Called from many threads at once. */
+typedef enum mist_status mist_search_price(void *context,
+                                           const struct mist_search_kind *kind,
+                                           const struct mist_search_block *block,
+                                           struct mist_err *err);
+
+/* One configuration of a stage with its prices. */
+struct mist_search_choice {
+    int32_t n_layers, n_checkpointed, zero, dp, micro_batch;
+    double t_s, d_s;
+    int64_t peak_bytes;
+};
+
+/* A plan as the search knows it. */
+struct mist_search_candidate {
+    double time_s; /* closed form */
+    double rank_s; /* what candidates are sorted by; time_s with "imbalance" */
+    int32_t i_case;
+    int32_t n_stages;
+    const struct mist_search_choice *stages; /* [n_stages], in the result's arena */
+};
+
+enum mist_search_fate {
+    MIST_FATE_FRONTIER,
+    MIST_FATE_OVER_LIMIT, /* of memory */
+    MIST_FATE_DOMINATED,  /* another one has no larger t and d */
+    MIST_FATE_THINNED,    /* on the frontier, but that had too many points */
+    MIST_FATE_NO_PRICE,   /* not finite */
+};
+
+/* One priced configuration; for the search log. */
+struct mist_search_row {
+    struct mist_search_kind kind;
+    int32_t n_layers, n_checkpointed, zero;
+    double t_s, d_s;
+    int64_t peak_bytes;
+    enum mist_search_fate fate;
+    int32_t better_checkpointed, better_zero; /* DOMINATED: by this one of the frontier */
+};
+
+/* Who solves step 4. Both: exactly, and again by GLPK to compare. */
+enum mist_search_solver {
+    MIST_SOLVER_EXACT,
+    MIST_SOLVER_GLPK, /* one split per case; those that take too long are left out */
+    MIST_SOLVER_BOTH,
+};
+
+/* GLPK's part; a case is left alone after the time limit. */
+struct mist_search_glpk {
+    int32_t n_cases;   /* given to GLPK */
+    int32_t n_optimal; /* solved to the end, infeasible ones included */
+    int32_t
+        n_differ; /* of these, unlike the exact solver by more than 1e-6 of the time */
+    double worst_frac; /* largest relative difference of an optimal one */
+};
+
+struct mist_search_config {
+    int64_t limit_bytes; /* of the device arena; INT64_MAX: none */
+    size_t n_best;       /* splits kept per case, >= 1 */
+    size_t max_points;   /* of a frontier; 0: all */
+    bool keeps_rows;     /* fill result->rows */
+    enum mist_search_solver solver;
+    double glpk_time_limit_s; /* per case; > 0 when GLPK is asked for */
+    mist_search_price *price;
+    void *price_context;
+    struct mist_thread_pool *pool;  /* borrowed */
+    struct mist_progress *progress; /* borrowed; NULL: none */
+    const volatile sig_atomic_t
+        *is_over; /* not 0: stop with what there is; NULL: never */
+};
+
+struct mist_search_result {
+    struct mist_search_candidate
+        *candidates; /* owned; by rank_s, ties by case and order */
+    size_t n_candidates;
+    struct mist_search_row *rows; /* owned; empty unless asked for */
+    size_t n_rows;
+    int64_t n_priced;      /* configurations */
+    int64_t n_fitting;     /* of these within the limit */
+    int64_t n_frontier;    /* of these on a frontier */
+    int32_t n_cases_done;  /* all, unless stopped */
+    int64_t closest_bytes; /* least over all plans of the largest stage's peak; INT64_MAX:
+                              no plan */
+    bool has_more;         /* some case may have more than n_best splits */
+    struct mist_search_glpk glpk;
+    struct mist_arena arena;
+};
+
+/*
+ * Searches the whole space. result is filled on MIST_OK (no candidate is MIST_OK, too)
+ * and freed by mist_search_result_fini; untouched otherwise. Errors: those of the price
+ * function, MIST_ERR_RANGE and MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
+                                                 const struct mist_search_config *config,
+                                                 struct mist_search_result *result,
+                                                 struct mist_err *err);
+void mist_search_result_fini(struct mist_search_result *result);
+
+/* The closed form above for stages [n_stages], last digit included. */
+double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
+                          const struct mist_search_choice *stages);
+
+#endif
