@@ -9,8 +9,8 @@
 
 /* One measured operator, in seconds. */
 struct mist_kernel_point {
-    int32_t key;                 /* operator, dtype and phase; see mist_cost_kernel_key */
-    int64_t dims[MIST_MAX_DIMS]; /* as mist_op_dims; 1 beyond them */
+    int32_t key;                    /* operator, dtype and phase; ascending */
+    int64_t dims[MIST_MAX_DIMS];    /* as mist_op_dims; 1 beyond them */
     double log_dims[MIST_MAX_DIMS]; /* natural logarithms of dims */
     double time_s;
     double deviation_s; /* standard error of time_s */
@@ -30,7 +30,8 @@ struct mist_kernel_group {
 };
 
 struct mist_link_point {
-    double bytes, time_s;
+    int64_t bytes;
+    double time_s;
     double deviation_s; /* standard error of time_s */
 };
 
@@ -38,8 +39,8 @@ struct mist_link_point {
 struct mist_link_table {
     enum mist_link_operation operation;
     int32_t nodes, ranks_per_node, concurrent_groups;
-    size_t first, n;      /* in points, ascending bytes; n >= 1 */
-    double residual_frac; /* of interpolation, leaving one out; -1: fewer than 3 points */
+    int32_t n_points;               /* 1 or more */
+    struct mist_link_point *points; /* owned; ascending bytes */
 };
 
 struct mist_cost_model {
@@ -48,9 +49,8 @@ struct mist_cost_model {
     struct mist_interference interference;
     struct mist_kernel_point *kernels; /* owned; by key, dims[1 ..], dims[0] */
     struct mist_kernel_group groups[MIST_N_KERNEL_KEYS]; /* n 0: nothing measured */
-    struct mist_link_point *links;                       /* owned */
-    struct mist_link_table *tables; /* owned; by operation, nodes, ranks, groups */
-    size_t n_tables;
+    struct mist_link_table *tables; /* owned; in the order of the trace set */
+    int32_t n_tables;
 };
 
 /* Standard error of a row's mean, in seconds. */
@@ -59,10 +59,11 @@ double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 /* The trace set's word for a number format. */
 enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
 
-/* Fill the model's tables from its trace set. */
+/* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
                                                         struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_cost_links_init(struct mist_cost_model *model,
-                                                      struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_cost_link_init(struct mist_cost_model *model,
+                                                     struct mist_err *err);
+void mist_cost_link_fini(struct mist_cost_model *model);
 
 #endif

@@ -61,7 +61,7 @@ enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
     model->launch_s = traces->cluster.launch_us * 1e-6;
     status = mist_cost_kernels_init(model, err);
     if (status == MIST_OK)
-        status = mist_cost_links_init(model, err);
+        status = mist_cost_link_init(model, err);
     if (status == MIST_OK)
         status = fit_interference(model, err);
     if (status != MIST_OK) {
@@ -77,8 +77,7 @@ void mist_cost_model_free(struct mist_cost_model *model)
     if (!model)
         return;
     free(model->kernels);
-    free(model->links);
-    free(model->tables);
+    mist_cost_link_fini(model);
     free(model);
 }
 
@@ -98,11 +97,11 @@ double mist_cost_model_launch_s(const struct mist_cost_model *model)
     return model->launch_s;
 }
 
-void mist_cost_add(struct mist_cost *sum, const struct mist_cost *cost, int32_t times)
+void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part)
 {
-    sum->time_s += times * cost->time_s;
-    sum->extrapolated_s += times * cost->extrapolated_s;
-    sum->deviation_s = hypot(sum->deviation_s, times * cost->deviation_s);
+    sum->time_s += part->time_s;
+    sum->extrapolated_s += part->extrapolated_s;
+    sum->deviation_s = hypot(sum->deviation_s, part->deviation_s);
 }
 
 static bool has_same_key(const struct mist_concrete_step *a,
@@ -144,7 +143,11 @@ enum mist_status mist_cost_program(const struct mist_cost_model *model,
                          step->bytes, &cost, err);
         if (status != MIST_OK)
             return status;
-        mist_cost_add(&sum, &cost, times);
+        /* one measurement behind all of them: what it is off by adds up */
+        cost.time_s *= times;
+        cost.extrapolated_s *= times;
+        cost.deviation_s *= times;
+        mist_cost_add(&sum, &cost);
     }
     *out = sum;
     return MIST_OK;
@@ -166,7 +169,7 @@ static enum mist_status add_elementwise(const struct mist_cost_model *model,
         model, op, MIST_PHASE_OPTIMIZER, dtype, dims, flop_per_element * (double)elements,
         bytes_per_element * (double)elements, &cost, err);
     if (status == MIST_OK)
-        mist_cost_add(sum, &cost, 1);
+        mist_cost_add(sum, &cost);
     return status;
 }
 
@@ -176,13 +179,11 @@ enum mist_status mist_cost_optimizer(const struct mist_cost_model *model,
                                      struct mist_err *err)
 {
     struct mist_cost sum = {0};
-    /* State read and written, gradient read, weight written; with fp32 the weight is also
-     * read (with bf16 its master copy is part of the state): 28 bytes in both. */
-    double adamw_bytes =
-        2 * mist_dtype_state_bytes(dtype) + mist_dtype_gradient_bytes(dtype) +
-        mist_dtype_weight_bytes(dtype) + (dtype == MIST_DTYPE_FP32 ? 4 : 0);
-    enum mist_status status = add_elementwise(model, MIST_OP_ADAMW, dtype, shard_elements,
-                                              12, adamw_bytes, &sum, err);
+    /* bf16: state (moments, master weights) read and written, gradient read, weight
+     * written are 28 bytes, too */
+    enum mist_status status =
+        add_elementwise(model, MIST_OP_ADAMW, dtype, shard_elements, MIST_COST_ADAMW_FLOP,
+                        MIST_COST_ADAMW_BYTES, &sum, err);
 
     if (status == MIST_OK)
         status = add_elementwise(model, MIST_OP_ZERO, dtype, padded_elements, 0,
