@@ -97,6 +97,8 @@ struct session {
     struct mist_comm *comm;
     struct mist_data *data;
     const char *plan_path;
+    bool has_agreed; /* that the job ends: no rank waits for another */
+    bool is_silent;  /* another rank reports what went wrong */
 };
 
 /* ------------------------------------------------------------------------------ checks
@@ -109,10 +111,10 @@ static enum mist_status check_ranks(const struct session *at, struct mist_err *e
     if (needed == n)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_USAGE,
-                        "the plan needs %d ranks and %d %s started; use: mpirun -n %d "
+                        "the plan needs %d rank%s and %d %s started; use: mpirun -n %d "
                         "mist-exec %s",
-                        (int)needed, (int)n, n == 1 ? "was" : "were", (int)needed,
-                        at->plan_path);
+                        (int)needed, needed == 1 ? "" : "s", (int)n,
+                        n == 1 ? "was" : "were", (int)needed, at->plan_path);
 }
 
 static enum mist_status open_data(struct session *at, struct mist_err *err)
@@ -325,14 +327,46 @@ static enum mist_status check_outputs(const struct options *options, struct mist
     return MIST_OK;
 }
 
+/*
+ * Every rank learns whether one of them can't go on. What is wrong is wrong on all of
+ * them most of the time, so only the first one says it, and all leave instead of being
+ * killed.
+ */
+static enum mist_status agree(struct session *at, enum mist_status status,
+                              struct mist_err *err)
+{
+    int32_t rank = mist_comm_rank(at->comm), n = mist_comm_n_ranks(at->comm);
+    double first = status == MIST_OK ? n : rank; /* the first rank that can't */
+    struct mist_err lost;
+
+    if (n == 1)
+        return status;
+    if (mist_comm_all_reduce_f64(at->comm, MIST_COMM_MIN, &first, 1, &lost) != MIST_OK) {
+        if (status != MIST_OK)
+            return status; /* the cause, not that nobody could be told */
+        *err = lost;
+        return MIST_ERR_RUN;
+    }
+    if (first >= n)
+        return MIST_OK;
+    at->is_silent = rank != (int32_t)first;
+    if (mist_comm_broadcast_bytes(at->comm, (int32_t)first, &status, sizeof status,
+                                  &lost) != MIST_OK)
+        status = MIST_ERR_RUN;
+    at->has_agreed = true;
+    return status;
+}
+
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_comm_open(&at->comm, err);
 
-    if (status == MIST_OK)
-        status = prepare(at, err);
+    if (status != MIST_OK)
+        return status;
+    status = prepare(at, err);
     if (status == MIST_OK && mist_comm_rank(at->comm) == 0)
         status = check_outputs(&at->options, err);
+    status = agree(at, status, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
         if (mist_comm_rank(at->comm) == 0)
             fprintf(stderr, "mist-exec: %s can be run\n", at->plan_path);
@@ -358,8 +392,9 @@ int main(int argc, char **argv)
     }
     int code = mist_exit_code(status);
     if (status != MIST_OK) {
-        mist_err_print(&err, tool.name, stderr);
-        if (at.comm && mist_comm_n_ranks(at.comm) > 1)
+        if (!at.is_silent)
+            mist_err_print(&err, tool.name, stderr);
+        if (at.comm && mist_comm_n_ranks(at.comm) > 1 && !at.has_agreed)
             mist_comm_abort(at.comm, code);
     }
     mist_data_close(at.data);
