@@ -1,0 +1,463 @@
+/*
+ * mist-tune: finds the fastest plan for a model on a cluster.
+ *
+ *     $ mist-tune --model gpt3-demo --cluster traces/this --global-batch 16 --seq-len 128
+ *     Best plan
+ *       iteration, by replay     689 ms
+ *       its error bar, +-        12.1 ms
+ *       ...
+ *     Stages
+ *       stage  layers  dp  b  ZeRO  checkpointed        t        d     arena
+ *           0       6   1  2     0             0  80.1 ms  3.20 ms  61.2 MiB
+ *           1       6   1  2     0             0  82.0 ms  4.10 ms  48.9 MiB
+ *     ...
+ */
+#include "core/atomic_file.h"
+#include "core/clock.h"
+#include "core/options.h"
+#include "core/progress.h"
+#include "tune/sample_plans.h"
+#include "tune/search_log.h"
+#include "tune/stage_price.h"
+#include "tune/tune_report.h"
+#include "tune/validate.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+    struct mist_common_options common;
+    const char *model, *cluster, *log, *pareto, *plans;
+    struct mist_option_list space;
+    int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
+        n_devices_per_node, n_threads, n_top, n_points, n_samples;
+    double glpk_time_s;
+    int solver;
+};
+
+/* In the order of enum mist_search_solver. */
+static const char *const solvers[] = {"exact", "glpk", "both", NULL};
+
+#define ROW(i_name, i_kind, i_group, i_value, i_help, i_default, i_min, i_max, i_member) \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
+        .offset = offsetof(struct options, i_member)                                     \
+    }
+#define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_member)       \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .min = i_min, .max = i_max, .is_required = true,                 \
+        .offset = offsetof(struct options, i_member)                                     \
+    }
+
+static const struct mist_option option_table[] = {
+    REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
+             "preset, or a Hugging Face config.json", 0, 0, model),
+    REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
+             1, 1 << 24, global_batch),
+    REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
+             MIST_MODEL_MAX_SEQ, seq_len),
+    REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "DIR",
+             "trace set of the cluster, from mist-profile", 0, 0, cluster),
+    ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
+        "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
+    ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
+        "nodes; 0: as many as the trace set says", "0", 0, 1 << 20, n_nodes),
+    ROW("devices-per-node", MIST_OPTION_INT64, "Cluster", "N",
+        "devices of a node; 0: as many as the trace set says", "0", 0, 1 << 12,
+        n_devices_per_node),
+    ROW("device-memory", MIST_OPTION_BYTES, "Cluster", "BYTES",
+        "memory of a device; 0: what the trace set says", "0", 0, 9e18,
+        device_memory_bytes),
+    ROW("threads", MIST_OPTION_INT64, "Cluster", "N",
+        "compute threads of a device; 0: what the trace set says, else 1", "0", 0, 1024,
+        n_threads),
+    ROW("space", MIST_OPTION_LIST, "Search", "GROUP",
+        "knobs to search: 3d, zero, ckpt, imbalance, mesh; default: all", NULL, 0, 0,
+        space),
+    {.name = "solver",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Search",
+     .value_name = "WHICH",
+     .help = "across stages; both: exact, compared with GLPK",
+     .default_text = "exact",
+     .choices = solvers,
+     .offset = offsetof(struct options, solver)},
+    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
+        "2s", 1e-3, 1e6, glpk_time_s),
+    ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
+        1, 4096, n_top),
+    ROW("frontier", MIST_OPTION_INT64, "Search", "N",
+        "points of a frontier to keep; 0: all, which is exact", "0", 0, 1 << 20,
+        n_points),
+    ROW("log", MIST_OPTION_STRING, "Results", "FILE",
+        "write every configuration and what became of it as CSV", NULL, 0, 0, log),
+    ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
+        "write the best plan's frontiers for mist-plot pareto", NULL, 0, 0, pareto),
+    ROW("plans", MIST_OPTION_STRING, "Results", "DIR",
+        "write the best plans, or those of --sample-plans, into a folder", NULL, 0, 0,
+        plans),
+    ROW("sample-plans", MIST_OPTION_INT64, "Results", "M",
+        "into --plans: not the best plans but M from all over the space (see --seed)",
+        "0", 0, 4096, n_samples),
+    MIST_OPTION_ROW_OUTPUT(struct options, "where the best plan goes", NULL),
+    MIST_OPTION_ROW_DRY_RUN(struct options),
+    MIST_OPTION_ROW_FORCE(struct options),
+    MIST_OPTION_ROW_JOBS(struct options),
+    MIST_OPTION_ROW_JSON(struct options),
+    MIST_OPTION_ROW_NO_COLOR(struct options),
+    MIST_OPTION_ROW_PROGRESS(struct options),
+    MIST_OPTION_ROW_QUIET(struct options),
+    MIST_OPTION_ROW_SEED(struct options),
+};
+
+static const char *const examples[] = {
+    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
+    "-o plan.json",
+    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
+    "--device-memory 96MiB --log search.csv",
+    "mist-tune --model gpt3-1.3b --cluster a100 --nodes 4 --global-batch 256 "
+    "--seq-len 2048 --space 3d,zero",
+    NULL};
+
+static const struct mist_tool tool = {
+    .name = "mist-tune",
+    .purpose = "finds the fastest plan that fits the device memory",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+    .exit_text = "  4  no plan fits\n  130  stopped by Ctrl-C; the best plan so far is "
+                 "written\n",
+};
+
+struct session {
+    struct options options;
+    struct mist_model model;
+    struct mist_job job;
+    struct mist_trace_set traces;
+    struct mist_space space;
+    struct mist_catalog *catalog;
+    struct mist_cost_model *cost_model;
+    struct mist_stage_price *price;
+    struct mist_thread_pool *pool;
+    struct mist_validate_config config;
+    bool has_space, was_stopped;
+};
+
+static volatile sig_atomic_t is_over;
+
+static void stop(int signal_number)
+{
+    (void)signal_number;
+    is_over = 1;
+}
+
+/* The first Ctrl-C ends the search with what there is, the second ends the tool. */
+static void catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* ----------------------------------------------------------------------------- prepare
+ */
+
+static enum mist_status load_job(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    enum mist_status status = mist_model_load(options->model, &at->model, err);
+
+    if (status != MIST_OK)
+        return status;
+    at->job = (struct mist_job){.global_batch = options->global_batch,
+                                .seq_len = (int32_t)options->seq_len,
+                                .dtype = MIST_DTYPE_FP32};
+    if (at->model.max_seq > 0 && at->job.seq_len > at->model.max_seq)
+        return mist_err_set(err, MIST_ERR_USAGE, "--seq-len is %d; %s has %d positions",
+                            (int)at->job.seq_len, at->model.name, (int)at->model.max_seq);
+    return mist_catalog_new(&at->model, &at->catalog, err);
+}
+
+static enum mist_status load_cluster(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    struct mist_cluster *cluster = &at->traces.cluster;
+    enum mist_status status = mist_trace_set_load(&at->traces, options->cluster, err);
+
+    if (status != MIST_OK)
+        return status;
+    at->config.fingerprint = mist_trace_set_fingerprint(&at->traces);
+    if (options->n_nodes > 0)
+        cluster->nodes = (int)options->n_nodes;
+    if (options->n_devices_per_node > 0)
+        cluster->devices_per_node = (int)options->n_devices_per_node;
+    if (options->n_ranks > (int64_t)cluster->nodes * cluster->devices_per_node)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--ranks is %lld; the cluster has %d nodes of %d devices",
+                            (long long)options->n_ranks, cluster->nodes,
+                            cluster->devices_per_node);
+    at->config.device_memory_bytes = options->device_memory_bytes > 0
+                                         ? options->device_memory_bytes
+                                         : cluster->device_memory_bytes;
+    return mist_validate_limit(cluster, at->config.device_memory_bytes,
+                               &at->config.limit_bytes, err);
+}
+
+static enum mist_status make_space(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    const struct mist_cluster *cluster = &at->traces.cluster;
+    int64_t n_ranks = options->n_ranks > 0
+                          ? options->n_ranks
+                          : (int64_t)cluster->nodes * cluster->devices_per_node;
+    unsigned groups = options->space.n > 0 ? 0 : MIST_SPACE_ALL;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < options->space.n && status == MIST_OK; i++)
+        status = mist_space_add_group(options->space.items[i], &groups, err);
+    if (status == MIST_OK && n_ranks > 1 << 20)
+        status = mist_err_set(err, MIST_ERR_USAGE, "%lld ranks; at most %d can be tuned",
+                              (long long)n_ranks, 1 << 20);
+    if (status != MIST_OK)
+        return status;
+    at->has_space = true;
+    return mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
+                           cluster->devices_per_node, groups, err);
+}
+
+static enum mist_status make_prices(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    int device_threads = at->traces.cluster.device_threads;
+    int32_t threads = options->n_threads > 0 ? (int32_t)options->n_threads
+                      : device_threads > 0   ? (int32_t)device_threads
+                                             : 1;
+    enum mist_status status = mist_cost_model_new(&at->traces, &at->cost_model, err);
+
+    if (status == MIST_OK)
+        status = mist_stage_price_new(at->catalog, at->cost_model, &at->space, threads,
+                                      &at->price, err);
+    if (status == MIST_OK)
+        status = mist_thread_pool_new((int)options->common.n_jobs, &at->pool, err);
+    at->config.space = &at->space;
+    at->config.catalog = at->catalog;
+    at->config.cost_model = at->cost_model;
+    at->config.trace_set = options->cluster;
+    at->config.threads = threads;
+    at->config.n_best = (size_t)options->n_top;
+    return status;
+}
+
+/* A file that could not be written at the end is refused at the beginning. */
+static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
+{
+    const char *paths[] = {options->common.output, options->log, options->pareto};
+
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct mist_atomic_file file;
+        if (!paths[i])
+            continue;
+        enum mist_status status =
+            mist_atomic_file_open(&file, paths[i], options->common.force, err);
+        if (status != MIST_OK)
+            return status;
+        mist_atomic_file_abort(&file);
+    }
+    if (options->n_samples > 0 && !options->plans)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans needs a folder to write to: --plans DIR");
+    if (options->n_samples > 0 &&
+        (options->common.output || options->log || options->pareto))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans searches for no best plan, so there is "
+                            "nothing for --output, --log and --pareto");
+    return options->plans ? mist_make_directory(options->plans, err) : MIST_OK;
+}
+
+/* ----------------------------------------------------------------------------- results
+ */
+
+/* DIR/plan_001.json, plan_002.json, ... */
+static enum mist_status save_plans(const struct options *options,
+                                   const struct mist_validated *plans, size_t n,
+                                   struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    size_t size = strlen(options->plans) + sizeof "/plan_18446744073709551615.json";
+    char *path = malloc(size);
+
+    if (!path)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n && status == MIST_OK; i++) {
+        snprintf(path, size, "%s/plan_%03zu.json", options->plans, i + 1);
+        status = mist_plan_save(plans[i].plan, path, options->common.force, err);
+    }
+    free(path);
+    return status;
+}
+
+static enum mist_status save_results(const struct session *at,
+                                     const struct mist_validate_result *result,
+                                     struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    const struct mist_plan *best = result->plans[0].plan;
+    const struct mist_search_result *search = &result->search;
+    bool force = options->common.force;
+    enum mist_status status = MIST_OK;
+
+    if (options->common.output)
+        status = mist_plan_save(best, options->common.output, force, err);
+    if (status == MIST_OK && options->plans)
+        status = save_plans(options, result->plans, result->n_plans, err);
+    if (status == MIST_OK && options->log)
+        status =
+            mist_search_log_save(search->rows, search->n_rows, at->config.limit_bytes,
+                                 best, options->log, force, err);
+    if (status == MIST_OK && options->pareto)
+        status = mist_search_log_save_pareto(search->rows, search->n_rows, best,
+                                             options->pareto, force, err);
+    return status;
+}
+
+static void say_limits(const struct session *at)
+{
+    if (at->options.common.is_quiet)
+        return;
+    if (mist_space_has(&at->space, MIST_SPACE_MESH) &&
+        at->space.n_ranks > MIST_SPACE_MAX_MESH_RANKS)
+        fprintf(stderr,
+                "mist-tune: %d ranks: only meshes of equal size are searched (different "
+                "ones up to %d ranks)\n",
+                (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
+}
+
+static enum mist_status tune(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    struct mist_validate_result result;
+    struct mist_progress progress;
+    struct mist_search_config search = {
+        .n_best = (size_t)options->n_top,
+        .max_points = (size_t)options->n_points,
+        .keeps_rows = options->log || options->pareto,
+        .solver = (enum mist_search_solver)options->solver,
+        .glpk_time_limit_s = options->glpk_time_s,
+        .price = mist_stage_price_block,
+        .price_context = at->price,
+        .pool = at->pool,
+        .progress = &progress,
+        .is_over = &is_over,
+    };
+    double time_start_s = mist_clock_now_s();
+
+    mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
+                       options->common.no_color, stderr, "searching");
+    enum mist_status status = mist_validate_run(&at->config, &search, &result, err);
+    mist_progress_fini(&progress);
+    if (status != MIST_OK)
+        return status;
+    struct mist_tune_report report = {
+        .space = &at->space,
+        .result = &result,
+        .limit_bytes = at->config.limit_bytes,
+        .n_top = (size_t)options->n_top,
+        .search_s = mist_clock_now_s() - time_start_s,
+        .with_glpk = options->solver != MIST_SOLVER_EXACT,
+    };
+    status = save_results(at, &result, err);
+    if (status == MIST_OK)
+        status = mist_tune_report_print(&report, options->common.as_json, stdout, err);
+    at->was_stopped = result.was_stopped;
+    mist_validate_result_fini(&result);
+    return status;
+}
+
+static enum mist_status sample(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    size_t n_wanted = (size_t)options->n_samples, n = 0;
+    struct mist_validated *plans = calloc(n_wanted, sizeof *plans);
+
+    if (!plans)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status =
+        mist_sample_plans(&at->config, mist_stage_price_block, at->price,
+                          (uint64_t)options->common.seed, n_wanted, plans, &n, err);
+    if (status == MIST_OK && n == 0)
+        status = mist_err_set(err, MIST_ERR_NO_PLAN, "no plan that was drawn fits");
+    if (status == MIST_OK)
+        status = save_plans(options, plans, n, err);
+    if (status == MIST_OK && n < n_wanted && !options->common.is_quiet)
+        fprintf(stderr, "mist-tune: %zu of %zu plans were found\n", n, n_wanted);
+    if (status == MIST_OK)
+        status =
+            mist_tune_report_print_sample(plans, n, options->common.as_json, stdout, err);
+    for (size_t i = 0; i < n; i++)
+        free(plans[i].plan);
+    free(plans);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------- main
+ */
+
+static enum mist_status run(struct session *at, struct mist_err *err)
+{
+    enum mist_status status = load_job(at, err);
+
+    if (status == MIST_OK)
+        status = load_cluster(at, err);
+    if (status == MIST_OK)
+        status = make_space(at, err);
+    if (status == MIST_OK)
+        say_limits(at);
+    if (status == MIST_OK && at->options.common.is_dry_run)
+        return mist_tune_report_print_space(&at->space, at->config.limit_bytes,
+                                            at->options.common.as_json, stdout, err);
+    if (status == MIST_OK)
+        status = make_prices(at, err);
+    if (status == MIST_OK)
+        status = check_outputs(&at->options, err);
+    if (status != MIST_OK)
+        return status;
+    catch_interrupts();
+    return at->options.n_samples > 0 ? sample(at, err) : tune(at, err);
+}
+
+static void fini(struct session *at)
+{
+    mist_thread_pool_free(at->pool);
+    mist_stage_price_free(at->price);
+    mist_cost_model_free(at->cost_model);
+    if (at->has_space)
+        mist_space_fini(&at->space);
+    mist_trace_set_fini(&at->traces);
+    mist_catalog_free(at->catalog);
+}
+
+int main(int argc, char **argv)
+{
+    static struct session at;
+    struct mist_positionals positionals;
+    struct mist_err err = {0};
+    bool is_done = false;
+
+    mist_trace_set_init(&at.traces);
+    enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
+                                                 &positionals, stdout, &is_done, &err);
+    if (status == MIST_OK && is_done)
+        return 0;
+    if (status == MIST_OK)
+        status = run(&at, &err);
+    if (status != MIST_OK)
+        mist_err_print(&err, tool.name, stderr);
+    bool was_stopped = at.was_stopped;
+    fini(&at);
+    return status == MIST_OK && was_stopped ? 128 + SIGINT : mist_exit_code(status);
+}

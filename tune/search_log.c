@@ -1,0 +1,129 @@
+/* Writes the search log and the frontiers of the best plan. See search_log.h. */
+#include "tune/search_log.h"
+
+#include "core/csv.h"
+#include "core/parse.h" /* mist_format_bytes */
+#include "sim/pipeline_order.h"
+
+#include <stdio.h>
+
+/* Whether the row is of the kind and length of a stage of the plan. */
+static bool is_of_stage(const struct mist_search_row *row, const struct mist_plan *plan,
+                        int32_t i_stage)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    return row->kind.n_micro_batches == plan->n_micro_batches &&
+           row->kind.role == mist_search_stage_role(plan->n_stages, i_stage) &&
+           row->kind.in_flight ==
+               mist_pipeline_in_flight(plan->n_stages, i_stage, plan->n_micro_batches) &&
+           row->kind.dp == stage->dp && row->kind.micro_batch == stage->micro_batch &&
+           row->n_layers == stage->n_layers;
+}
+
+static bool runs(const struct mist_search_row *row, const struct mist_plan *plan,
+                 int32_t i_stage)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    return is_of_stage(row, plan, i_stage) &&
+           row->n_checkpointed == stage->n_checkpointed &&
+           row->zero == (stage->shards_optimizer ? 1 : 0);
+}
+
+static bool is_chosen(const struct mist_search_row *row, const struct mist_plan *best)
+{
+    for (int32_t i = 0; best && i < best->n_stages; i++)
+        if (runs(row, best, i))
+            return true;
+    return false;
+}
+
+static const char *explain(const struct mist_search_row *row, int64_t limit_bytes,
+                           char *text, size_t size)
+{
+    char bytes[MIST_FORMAT_BYTES];
+
+    switch (row->fate) {
+    case MIST_FATE_OVER_LIMIT:
+        snprintf(text, size, "%s over the memory limit",
+                 mist_format_bytes(bytes, sizeof bytes, row->peak_bytes - limit_bytes));
+        return text;
+    case MIST_FATE_DOMINATED:
+        snprintf(text, size, "not faster than %d checkpointed with ZeRO-%d",
+                 (int)row->better_checkpointed, (int)row->better_zero);
+        return text;
+    case MIST_FATE_THINNED:
+        return "left out of a large frontier";
+    case MIST_FATE_NO_PRICE:
+        return "no price";
+    case MIST_FATE_FRONTIER:
+        break;
+    }
+    return "not in the best plan";
+}
+
+enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t n_rows,
+                                      int64_t limit_bytes, const struct mist_plan *best,
+                                      const char *path, bool force, struct mist_err *err)
+{
+    static const char *const names[] = {
+        "role",       "in_flight",           "micro_batches", "micro_batch", "dp",
+        "layers",     "checkpointed_layers", "zero",          "stable_s",    "extra_s",
+        "peak_bytes", "on_frontier",         "chosen",        "why"};
+    struct mist_csv_writer writer;
+    char text[128];
+    enum mist_status status = mist_csv_writer_open(&writer, path, force, names,
+                                                   sizeof names / sizeof *names, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct mist_search_row *row = &rows[i];
+        bool chosen = is_chosen(row, best);
+        mist_csv_add_text(&writer, mist_search_role_name(row->kind.role));
+        mist_csv_add_int64(&writer, row->kind.in_flight);
+        mist_csv_add_int64(&writer, row->kind.n_micro_batches);
+        mist_csv_add_int64(&writer, row->kind.micro_batch);
+        mist_csv_add_int64(&writer, row->kind.dp);
+        mist_csv_add_int64(&writer, row->n_layers);
+        mist_csv_add_int64(&writer, row->n_checkpointed);
+        mist_csv_add_int64(&writer, row->zero);
+        mist_csv_add_double(&writer, row->t_s);
+        mist_csv_add_double(&writer, row->d_s);
+        mist_csv_add_int64(&writer, row->peak_bytes);
+        mist_csv_add_int64(&writer, row->fate == MIST_FATE_FRONTIER);
+        mist_csv_add_int64(&writer, chosen);
+        mist_csv_add_text(&writer,
+                          chosen ? "" : explain(row, limit_bytes, text, sizeof text));
+        mist_csv_end_row(&writer);
+    }
+    return mist_csv_writer_commit(&writer, err);
+}
+
+enum mist_status mist_search_log_save_pareto(const struct mist_search_row *rows,
+                                             size_t n_rows, const struct mist_plan *best,
+                                             const char *path, bool force,
+                                             struct mist_err *err)
+{
+    static const char *const names[] = {"stage", "t_s", "d_s", "chosen"};
+    struct mist_csv_writer writer;
+    enum mist_status status = mist_csv_writer_open(&writer, path, force, names, 4, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (int32_t s = 0; s < best->n_stages; s++)
+        for (size_t i = 0; i < n_rows; i++) {
+            const struct mist_search_row *row = &rows[i];
+            bool chosen = runs(row, best, s);
+            if (!is_of_stage(row, best, s) ||
+                (row->fate != MIST_FATE_FRONTIER && !chosen))
+                continue;
+            mist_csv_add_int64(&writer, s);
+            mist_csv_add_double(&writer, row->t_s);
+            mist_csv_add_double(&writer, row->d_s);
+            mist_csv_add_int64(&writer, chosen);
+            mist_csv_end_row(&writer);
+        }
+    return mist_csv_writer_commit(&writer, err);
+}

@@ -1,0 +1,36 @@
+/*
+ * The search log: one CSV row per configuration that was priced, with what became of it.
+ *
+ *   role, in_flight, micro_batches, micro_batch, dp, layers, checkpointed_layers, zero,
+ *   stable_s, extra_s, peak_bytes, on_frontier, chosen, why
+ *
+ * Times are seconds by the closed form (0 where there is no price), peak_bytes the device
+ * arena by the closed form. on_frontier and chosen are 0 or 1; chosen: the best plan runs
+ * it. why is empty for what was chosen, else it says why not.
+ *
+ * The second table is for `mist-plot pareto`: per stage of the best plan the frontier it
+ * was chosen from (its number of layers, its dp), as stage, t_s, d_s, chosen.
+ */
+#ifndef MIST_TUNE_SEARCH_LOG_H
+#define MIST_TUNE_SEARCH_LOG_H
+
+#include "tune/search.h"
+
+/*
+ * rows: [n_rows] of one search with limit_bytes; best: the plan that won, or NULL. The
+ * file appears whole or not at all. MIST_ERR_USAGE (path exists, force is false),
+ * MIST_ERR_IO, MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_search_log_save(const struct mist_search_row *rows,
+                                                      size_t n_rows, int64_t limit_bytes,
+                                                      const struct mist_plan *best,
+                                                      const char *path, bool force,
+                                                      struct mist_err *err);
+
+/* The same rows, those of the frontiers of best alone. */
+MIST_MUST_CHECK enum mist_status
+mist_search_log_save_pareto(const struct mist_search_row *rows, size_t n_rows,
+                            const struct mist_plan *best, const char *path, bool force,
+                            struct mist_err *err);
+
+#endif

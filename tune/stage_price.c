@@ -1,0 +1,186 @@
+/* Prices of stages by the closed form. See stage_price.h. */
+#include "tune/stage_price.h"
+
+#include "sim/stage_model.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mist_stage_price {
+    const struct mist_space *space;
+    struct mist_stage_model *model;
+    pthread_mutex_t lock;              /* of what follows */
+    struct mist_stage_values **values; /* owned, as their arrays; [n_values] */
+    size_t n_values, capacity;
+};
+
+void mist_stage_price_mesh(const struct mist_space *space, int32_t dp, int32_t *n_nodes,
+                           int32_t *n_devices)
+{
+    int32_t per_node = space->devices_per_node;
+    bool is_whole_nodes = dp > per_node && dp % per_node == 0;
+
+    *n_nodes = is_whole_nodes ? dp / per_node : 1;
+    *n_devices = is_whole_nodes ? per_node : dp;
+}
+
+enum mist_status mist_stage_price_new(const struct mist_catalog *catalog,
+                                      const struct mist_cost_model *cost_model,
+                                      const struct mist_space *space, int32_t threads,
+                                      struct mist_stage_price **out, struct mist_err *err)
+{
+    struct mist_stage_price *price = calloc(1, sizeof *price);
+
+    if (!price)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    price->space = space;
+    enum mist_status status = mist_stage_model_new(catalog, cost_model, &space->job,
+                                                   threads, &price->model, err);
+    if (status == MIST_OK && pthread_mutex_init(&price->lock, NULL) != 0) {
+        mist_stage_model_free(price->model);
+        status = mist_err_set(err, MIST_ERR_RUN, "a mutex could not be made");
+    }
+    if (status != MIST_OK) {
+        free(price);
+        return status;
+    }
+    *out = price;
+    return MIST_OK;
+}
+
+void mist_stage_price_free(struct mist_stage_price *price)
+{
+    if (!price)
+        return;
+    for (size_t i = 0; i < price->n_values; i++)
+        free(price->values[i]);
+    free(price->values);
+    mist_stage_model_free(price->model);
+    pthread_mutex_destroy(&price->lock);
+    free(price);
+}
+
+static bool is_same_shape(const struct mist_stage_shape *a,
+                          const struct mist_stage_shape *b)
+{
+    return a->is_first == b->is_first && a->is_last == b->is_last &&
+           a->micro_batch == b->micro_batch && a->dp == b->dp && a->tp == b->tp &&
+           a->n_nodes == b->n_nodes && a->n_devices == b->n_devices;
+}
+
+static const struct mist_stage_values *find(struct mist_stage_price *price,
+                                            const struct mist_stage_shape *shape)
+{
+    const struct mist_stage_values *found = NULL;
+
+    pthread_mutex_lock(&price->lock);
+    for (size_t i = 0; i < price->n_values && !found; i++)
+        if (is_same_shape(&price->values[i]->shape, shape))
+            found = price->values[i];
+    pthread_mutex_unlock(&price->lock);
+    return found;
+}
+
+/* Keeps values. Two threads may have priced one shape at the same time, to the same
+ * result: then both stay. */
+static bool keep(struct mist_stage_price *price, struct mist_stage_values *values)
+{
+    pthread_mutex_lock(&price->lock);
+    void *grown = mist_grow(price->values, &price->capacity, price->n_values + 1,
+                            sizeof *price->values);
+    if (grown) {
+        price->values = grown;
+        price->values[price->n_values++] = values;
+    }
+    pthread_mutex_unlock(&price->lock);
+    return grown != NULL;
+}
+
+static enum mist_status price_shape(struct mist_stage_price *price,
+                                    const struct mist_search_kind *kind,
+                                    const struct mist_stage_values **out,
+                                    struct mist_err *err)
+{
+    struct mist_stage_shape shape = {
+        .is_first = kind->role == MIST_SEARCH_ONLY || kind->role == MIST_SEARCH_FIRST,
+        .is_last = kind->role == MIST_SEARCH_ONLY || kind->role == MIST_SEARCH_LAST,
+        .micro_batch = kind->micro_batch,
+        .dp = kind->dp,
+        .tp = 1,
+    };
+
+    mist_stage_price_mesh(price->space, kind->dp, &shape.n_nodes, &shape.n_devices);
+    *out = find(price, &shape);
+    if (*out)
+        return MIST_OK;
+    struct mist_stage_values *values = calloc(1, sizeof *values);
+    if (!values)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_stage_model_prepare(price->model, &shape, values, err);
+    if (status == MIST_OK && !keep(price, values))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status != MIST_OK) {
+        free(values);
+        return status;
+    }
+    *out = values;
+    return MIST_OK;
+}
+
+/* Whole bytes; what is not a number or too large can't be run. */
+static int64_t round_bytes(double bytes)
+{
+    return bytes >= 0 && bytes < 0x1p62 ? (int64_t)ceil(bytes) : -1;
+}
+
+/* columns: room for 4 n doubles; scratch: as the model wants it. */
+static void eval(const struct mist_stage_price *price,
+                 const struct mist_stage_values *values,
+                 const struct mist_search_kind *kind,
+                 const struct mist_search_block *block, double *columns, void *scratch)
+{
+    size_t n = block->n;
+    double *bytes = columns + 3 * n;
+    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS] = {
+        [MIST_STAGE_LAYERS] = {.column = columns},
+        [MIST_STAGE_CHECKPOINTED] = {.column = columns + n},
+        [MIST_STAGE_SHARDS] = {.column = columns + 2 * n},
+        [MIST_STAGE_IN_FLIGHT] = {.value = kind->in_flight},
+        [MIST_STAGE_MICRO_BATCHES] = {.value = kind->n_micro_batches},
+    };
+
+    for (size_t i = 0; i < n; i++) {
+        columns[i] = block->n_layers[i];
+        columns[n + i] = block->n_checkpointed[i];
+        columns[2 * n + i] = block->zero[i];
+    }
+    mist_stage_model_eval(price->model, values, inputs, n, block->t_s, block->d_s, bytes,
+                          scratch);
+    for (size_t i = 0; i < n; i++)
+        block->peak_bytes[i] = round_bytes(bytes[i]);
+}
+
+enum mist_status mist_stage_price_block(void *context,
+                                        const struct mist_search_kind *kind,
+                                        const struct mist_search_block *block,
+                                        struct mist_err *err)
+{
+    struct mist_stage_price *price = context;
+    const struct mist_stage_values *values;
+    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
+    enum mist_status status = price_shape(price, kind, &values, err);
+
+    if (status != MIST_OK)
+        return status;
+    double *columns = malloc(4 * block->n * sizeof *columns);
+    void *scratch = aligned_alloc(64, size / 64 * 64);
+    if (columns && scratch)
+        eval(price, values, kind, block, columns, scratch);
+    else
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    free(columns);
+    free(scratch);
+    return status;
+}

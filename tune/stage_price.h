@@ -1,0 +1,37 @@
+/*
+ * The prices of the search by the closed form of a cluster (sim/stage_model.h).
+ *
+ * The shape of a stage (role, b, dp) is priced on first use and kept: the same shape
+ * comes back for every number of micro-batches and every depth of the pipeline.
+ */
+#ifndef MIST_TUNE_STAGE_PRICE_H
+#define MIST_TUNE_STAGE_PRICE_H
+
+#include "sim/catalog.h"
+#include "sim/cost_model.h"
+#include "tune/search.h"
+
+struct mist_stage_price;
+
+/*
+ * catalog, cost_model and space are borrowed for the price's life; threads: host threads
+ * per device. *out is owned by the caller (mist_stage_price_free). MIST_OK,
+ * MIST_ERR_MEMORY or MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_stage_price_new(const struct mist_catalog *catalog,
+                     const struct mist_cost_model *cost_model,
+                     const struct mist_space *space, int32_t threads,
+                     struct mist_stage_price **out, struct mist_err *err);
+void mist_stage_price_free(struct mist_stage_price *price); /* NULL allowed */
+
+/* A mist_search_price; context is the struct mist_stage_price. */
+MIST_MUST_CHECK enum mist_status
+mist_stage_price_block(void *context, const struct mist_search_kind *kind,
+                       const struct mist_search_block *block, struct mist_err *err);
+
+/* The mesh of dp devices: part of a node, or whole nodes. */
+void mist_stage_price_mesh(const struct mist_space *space, int32_t dp, int32_t *n_nodes,
+                           int32_t *n_devices);
+
+#endif

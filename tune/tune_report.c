@@ -1,0 +1,320 @@
+/* Prints the results of mist-tune. See tune_report.h. */
+#include "tune/tune_report.h"
+
+#include "core/parse.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 256 };
+
+/* One knob over all stages: "2" when it is the same everywhere, else "1,1,2"; what does
+ * not fit ends in "...". */
+static const char *join_knob(const struct mist_plan *plan,
+                             int32_t (*get)(const struct mist_stage_plan *), char *text)
+{
+    size_t used = 0;
+    bool is_same = true;
+
+    for (int32_t i = 1; i < plan->n_stages; i++)
+        is_same = is_same && get(&plan->stages[i]) == get(&plan->stages[0]);
+    for (int32_t i = 0; i < (is_same ? 1 : plan->n_stages); i++) {
+        if (used + 16 > TEXT_BYTES) {
+            snprintf(text + used, TEXT_BYTES - used, "...");
+            break;
+        }
+        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%d", i > 0 ? "," : "",
+                                 (int)get(&plan->stages[i]));
+    }
+    return text;
+}
+
+static int32_t get_layers(const struct mist_stage_plan *stage)
+{
+    return stage->n_layers;
+}
+
+static int32_t get_dp(const struct mist_stage_plan *stage)
+{
+    return stage->dp;
+}
+
+static int32_t get_micro_batch(const struct mist_stage_plan *stage)
+{
+    return stage->micro_batch;
+}
+
+static int32_t get_zero(const struct mist_stage_plan *stage)
+{
+    return stage->shards_optimizer ? 1 : 0;
+}
+
+static int32_t get_checkpointed(const struct mist_stage_plan *stage)
+{
+    return stage->n_checkpointed;
+}
+
+static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan)
+{
+    mist_emit_list_begin(emit, "stages", "Stages");
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "layers", "layers", stage->n_layers, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "dp", "dp", stage->dp, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "micro_batch", "b", stage->micro_batch, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "zero", "ZeRO", get_zero(stage), MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "checkpointed_layers", "checkpointed",
+                        stage->n_checkpointed, MIST_HUMAN_NUMBER);
+        mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "extra_s", "d", plan->predicted.extra_s[i],
+                         MIST_HUMAN_TIME_S);
+        mist_emit_int64(emit, "peak_bytes", "arena", plan->predicted.peak_bytes[i],
+                        MIST_HUMAN_BYTES);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report)
+{
+    const struct mist_validated *best = &report->result->plans[0];
+    const struct mist_plan *plan = best->plan;
+    const struct mist_prediction *predicted = &plan->predicted;
+    double tokens = (double)plan->job.global_batch * (double)plan->job.seq_len;
+
+    mist_emit_text(emit, "model", "model", plan->model.name);
+    mist_emit_int64(emit, "ranks", "ranks", mist_plan_n_ranks(plan), MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "n_micro_batches", "micro-batches (G)", plan->n_micro_batches,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "iteration_s", "iteration, by replay", predicted->iteration_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
+                     predicted->extrapolated_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay - 1",
+                     best->closed_s / predicted->iteration_s - 1, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / predicted->iteration_s,
+                     MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "peak_bytes", "largest arena", best->planned_bytes,
+                    MIST_HUMAN_BYTES);
+    if (report->limit_bytes < INT64_MAX)
+        mist_emit_int64(emit, "limit_bytes", "its limit", report->limit_bytes,
+                        MIST_HUMAN_BYTES);
+}
+
+/* "1.9 % slower (12.1 ms); 3.2 MiB less memory". */
+static const char *explain_loss(const struct mist_validated *best,
+                                const struct mist_validated *other, char *text)
+{
+    double best_s = best->plan->predicted.iteration_s;
+    double more_s = other->plan->predicted.iteration_s - best_s;
+    int64_t more_bytes = other->planned_bytes - best->planned_bytes;
+    char time[MIST_FORMAT_BYTES], bytes[MIST_FORMAT_BYTES];
+    double bar_s = best->plan->predicted.error_s + other->plan->predicted.error_s;
+
+    mist_format_time_s(time, sizeof time, more_s);
+    mist_format_bytes(bytes, sizeof bytes, more_bytes < 0 ? -more_bytes : more_bytes);
+    if (more_s <= 0)
+        snprintf(text, TEXT_BYTES, "as fast; the closed form prefers the first");
+    else
+        snprintf(text, TEXT_BYTES, "%.2g %% slower (%s%s); %s%s", 100 * more_s / best_s,
+                 time, more_s < bar_s ? ", within the error bars" : "",
+                 more_bytes == 0 ? "as much" : bytes,
+                 more_bytes < 0   ? " less memory"
+                 : more_bytes > 0 ? " more memory"
+                                  : " memory");
+    return text;
+}
+
+static void emit_plans(struct mist_emit *emit, const char *title,
+                       const struct mist_validated *plans, size_t n)
+{
+    char text[TEXT_BYTES];
+
+    mist_emit_list_begin(emit, "plans", title);
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_validated *of = &plans[i];
+        const struct mist_plan *plan = of->plan;
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_int64(emit, "place", "#", (int64_t)i + 1, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "n_micro_batches", "G", plan->n_micro_batches,
+                        MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "n_stages", "S", plan->n_stages, MIST_HUMAN_NUMBER);
+        mist_emit_text(emit, "layers", "layers", join_knob(plan, get_layers, text));
+        mist_emit_text(emit, "dp", "dp", join_knob(plan, get_dp, text));
+        mist_emit_text(emit, "micro_batch", "b", join_knob(plan, get_micro_batch, text));
+        mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, get_zero, text));
+        mist_emit_text(emit, "checkpointed_layers", "checkpointed",
+                       join_knob(plan, get_checkpointed, text));
+        mist_emit_double(emit, "iteration_s", "replay", plan->predicted.iteration_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "error_s", "+-", plan->predicted.error_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+/* How closed form and replay differ over the plans replayed, and why plans lost. */
+static void emit_comparison(struct mist_emit *emit, const struct mist_tune_report *report)
+{
+    const struct mist_validate_result *result = report->result;
+    double worst = 0, sum = 0;
+    char text[TEXT_BYTES];
+
+    for (size_t i = 0; i < result->n_plans; i++) {
+        double error = fabs(
+            result->plans[i].closed_s / result->plans[i].plan->predicted.iteration_s - 1);
+        worst = error > worst ? error : worst;
+        sum += error / (double)result->n_plans;
+    }
+    mist_emit_double(emit, "closed_form_mean_error_frac", "closed form to replay, mean",
+                     sum, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
+                     worst, MIST_HUMAN_FRAC);
+    if (result->n_plans > 1)
+        mist_emit_text(emit, "runner_up", "the second is",
+                       explain_loss(&result->plans[0], &result->plans[1], text));
+}
+
+static void emit_search(struct mist_emit *emit, const struct mist_tune_report *report,
+                        bool as_json)
+{
+    const struct mist_validate_result *result = report->result;
+    const struct mist_search_result *search = &result->search;
+
+    mist_emit_int64(emit, "n_cases", "cases searched", search->n_cases_done,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "n_priced", "stage configurations priced", search->n_priced,
+                    MIST_HUMAN_COUNT);
+    mist_emit_int64(emit, "n_fitting", "within the memory", search->n_fitting,
+                    MIST_HUMAN_COUNT);
+    mist_emit_int64(emit, "n_frontier", "on a frontier", search->n_frontier,
+                    MIST_HUMAN_COUNT);
+    mist_emit_int64(emit, "n_replayed", "plans replayed", (int64_t)result->n_plans,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "n_dropped", "plans dropped, planned memory over the limit",
+                    (int64_t)result->n_dropped, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "n_rounds", "rounds", result->n_rounds, MIST_HUMAN_NUMBER);
+    if (!as_json) /* the same input is to give the same document */
+        mist_emit_double(emit, "search_s", "time of the search", report->search_s,
+                         MIST_HUMAN_TIME_S);
+    if (!report->with_glpk)
+        return;
+    mist_emit_int64(emit, "glpk_cases", "cases given to GLPK", search->glpk.n_cases,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "glpk_optimal", "solved by it in time", search->glpk.n_optimal,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "glpk_different", "unlike the exact solver",
+                    search->glpk.n_differ, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "glpk_worst_frac", "largest difference",
+                     search->glpk.worst_frac, MIST_HUMAN_FRAC);
+}
+
+static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *report)
+{
+    const struct mist_validate_result *result = report->result;
+    size_t n = result->n_dropped < report->n_top ? result->n_dropped : report->n_top;
+    char text[TEXT_BYTES];
+
+    if (n == 0)
+        return;
+    mist_emit_list_begin(emit, "dropped", "Dropped: planned memory over the limit");
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_validated *of = &result->dropped[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
+                        MIST_HUMAN_NUMBER);
+        mist_emit_text(emit, "layers", "layers", join_knob(of->plan, get_layers, text));
+        mist_emit_text(emit, "dp", "dp", join_knob(of->plan, get_dp, text));
+        mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_int64(emit, "stage", "stage", of->i_stage, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "closed_form_bytes", "closed form", of->closed_bytes,
+                        MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "excess_bytes", "too much",
+                        of->planned_bytes - report->limit_bytes, MIST_HUMAN_BYTES);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
+                                        bool as_json, FILE *stream, struct mist_err *err)
+{
+    struct mist_emit *emit;
+    size_t n_plans = report->result->n_plans;
+    size_t n_top = n_plans < report->n_top ? n_plans : report->n_top;
+    enum mist_status status =
+        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_emit_object_begin(emit, "best", "Best plan");
+    emit_best(emit, report);
+    mist_emit_object_end(emit);
+    emit_stages(emit, report->result->plans[0].plan);
+    emit_plans(emit, "Best plans", report->result->plans, n_top);
+    emit_dropped(emit, report);
+    mist_emit_object_begin(emit, "comparison", "Comparison");
+    emit_comparison(emit, report);
+    mist_emit_object_end(emit);
+    mist_emit_object_begin(emit, "search", "Search");
+    emit_search(emit, report, as_json);
+    mist_emit_object_end(emit);
+    return mist_emit_end(&emit, err);
+}
+
+enum mist_status mist_tune_report_print_sample(const struct mist_validated *plans,
+                                               size_t n, bool as_json, FILE *stream,
+                                               struct mist_err *err)
+{
+    struct mist_emit *emit;
+    enum mist_status status =
+        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+
+    if (status != MIST_OK)
+        return status;
+    emit_plans(emit, "Plans", plans, n);
+    return mist_emit_end(&emit, err);
+}
+
+enum mist_status mist_tune_report_print_space(const struct mist_space *space,
+                                              int64_t limit_bytes, bool as_json,
+                                              FILE *stream, struct mist_err *err)
+{
+    struct mist_emit *emit;
+    char groups[TEXT_BYTES] = "";
+    enum mist_status status =
+        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (int i = 0; i < MIST_N_SPACE_GROUPS; i++)
+        if (mist_space_has(space, (enum mist_space_group)i)) {
+            size_t used = strlen(groups);
+            snprintf(groups + used, sizeof groups - used, "%s%s", used > 0 ? "," : "",
+                     mist_space_group_name((enum mist_space_group)i));
+        }
+    mist_emit_text(emit, "model", "model", space->model.name);
+    mist_emit_int64(emit, "ranks", "ranks", space->n_ranks, MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "groups", "groups of knobs", groups);
+    mist_emit_int64(emit, "n_cases", "cases (G, stages)", space->n_cases,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "n_plans", "plans", mist_space_n_plans(space),
+                     MIST_HUMAN_COUNT);
+    if (limit_bytes < INT64_MAX)
+        mist_emit_int64(emit, "limit_bytes", "limit of the device arena", limit_bytes,
+                        MIST_HUMAN_BYTES);
+    return mist_emit_end(&emit, err);
+}

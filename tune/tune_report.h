@@ -1,0 +1,37 @@
+/*
+ * What mist-tune prints: the best plan, its stages, the runners-up and why they lost, and
+ * the size of a space. For people or as JSON (core/emit.h).
+ */
+#ifndef MIST_TUNE_TUNE_REPORT_H
+#define MIST_TUNE_TUNE_REPORT_H
+
+#include "core/emit.h"
+#include "tune/validate.h"
+
+#include <stdio.h>
+
+struct mist_tune_report {
+    const struct mist_space *space;
+    const struct mist_validate_result *result;
+    int64_t limit_bytes; /* of the device arena; INT64_MAX: none */
+    size_t n_top;        /* plans in the table */
+    double search_s;     /* time of search and replays; not printed when as_json */
+    bool with_glpk;
+};
+
+/* MIST_OK, MIST_ERR_IO or MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_tune_report_print(const struct mist_tune_report *report, bool as_json, FILE *stream,
+                       struct mist_err *err);
+
+/* A table of plans, without a best one, for --sample-plans. */
+MIST_MUST_CHECK enum mist_status
+mist_tune_report_print_sample(const struct mist_validated *plans, size_t n, bool as_json,
+                              FILE *stream, struct mist_err *err);
+
+/* The space alone, for --dry-run. */
+MIST_MUST_CHECK enum mist_status
+mist_tune_report_print_space(const struct mist_space *space, int64_t limit_bytes,
+                             bool as_json, FILE *stream, struct mist_err *err);
+
+#endif

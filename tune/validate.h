@@ -1,0 +1,101 @@
+/*
+ * From candidates of the search to plans that hold: memory planned exactly, time by
+ * replay.
+ *
+ * The closed form prices a stage by itself. Here every candidate becomes a plan; the
+ * planner lays out its memory, and plans over the limit are dropped; the rest are
+ * replayed by the event engine and sorted by what it says.
+ *
+ * The loop. Candidates are looked at in an order that mixes the best overall with the
+ * best of each case, until n_best of them hold. When too few do because the closed form
+ * was optimistic about memory, the search is run again with its limit lowered by the
+ * largest optimism seen (planned minus estimated bytes of a dropped stage). A plan that
+ * is dropped after that was estimated within the lowered limit, so its optimism is
+ * larger: the margin rises from round to round, and everything with an optimism below it
+ * is certain to hold. The loop ends after MIST_VALIDATE_MAX_ROUNDS, or when a round drops
+ * nothing or offers nothing new.
+ *
+ * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
+ * cluster the arena is the device memory; on other clusters the measured constant of the
+ * runtime (runtime_memory_bytes) comes off first.
+ */
+#ifndef MIST_TUNE_VALIDATE_H
+#define MIST_TUNE_VALIDATE_H
+
+#include "sim/catalog.h"
+#include "sim/cost_model.h"
+#include "tune/search.h"
+
+enum { MIST_VALIDATE_MAX_ROUNDS = 8 };
+
+struct mist_validate_config {
+    const struct mist_space *space;
+    const struct mist_catalog *catalog; /* of the space's model */
+    const struct mist_cost_model *cost_model;
+    const char *trace_set;       /* folder, for the plan */
+    uint64_t fingerprint;        /* of the trace set, for the plan */
+    int64_t device_memory_bytes; /* for the plan; 0: no limit */
+    int64_t limit_bytes;         /* of the device arena; INT64_MAX: none */
+    int32_t threads;             /* host threads per device */
+    size_t n_best;               /* plans wanted, >= 1 */
+};
+
+/* A plan that was looked at. */
+struct mist_validated {
+    struct mist_plan *plan; /* owned; predicted is filled when it holds */
+    double closed_s;        /* iteration by the closed form */
+    bool holds;             /* the planned arenas are within the limit */
+    int32_t i_stage;        /* stage with the largest planned arena */
+    int64_t planned_bytes;  /* its arena */
+    int64_t closed_bytes;   /* and what the closed form said of it */
+    size_t i_looked;        /* 0, 1, ...: the order in which plans were looked at */
+    int64_t
+        optimism_bytes; /* largest planned minus closed over stages; may be negative */
+};
+
+struct mist_validate_result {
+    struct mist_validated *plans; /* owned; those that hold, by replayed time */
+    size_t n_plans;
+    struct mist_validated *dropped; /* owned; in the order they were looked at */
+    size_t n_dropped;
+    size_t plans_capacity, dropped_capacity;
+    struct mist_search_result search; /* of the first round */
+    int32_t n_rounds;
+    bool was_stopped; /* by config->is_over */
+};
+
+/* Limit of the device arena for a device memory (0: no limit). MIST_ERR_USAGE: nothing is
+ * left for the arena. */
+MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
+                                                     int64_t device_memory_bytes,
+                                                     int64_t *limit_bytes,
+                                                     struct mist_err *err);
+
+/*
+ * Searches, validates, repeats as above. search: limit_bytes is overwritten, its other
+ * fields as in search.h; is_over stops both (then the first plan that holds is enough).
+ *
+ * result is to be freed with mist_validate_result_fini after MIST_OK. MIST_ERR_NO_PLAN:
+ * nothing holds; the message says what was closest and what it misses. Other errors: of
+ * the search and the replay.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_validate_run(const struct mist_validate_config *config,
+                  struct mist_search_config *search, struct mist_validate_result *result,
+                  struct mist_err *err);
+void mist_validate_result_fini(struct mist_validate_result *result);
+
+/* A candidate as a plan; predicted holds t and d of the stages only. */
+void mist_validate_make_plan(const struct mist_validate_config *config,
+                             const struct mist_search_candidate *candidate,
+                             struct mist_plan *out);
+
+/*
+ * Plans the memory of one plan and, if it holds, fills plan->predicted by replay (t and d
+ * are left as they are). closed_bytes: [n_stages], or NULL: not known.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_validate_plan(const struct mist_validate_config *config, const int64_t *closed_bytes,
+                   struct mist_validated *plan, struct mist_err *err);
+
+#endif
