@@ -1,10 +1,16 @@
 /*
  * Lays out the buffers of a schedule. See memory_planner.h.
  *
- * An arena is a list of segments in address order, each live or free; a free segment
- * remembers the last task of each stream that used it. A new buffer takes the smallest
- * run of free segments that holds it (the lowest of equals) or grows the arena at its
- * end, and its first task waits for what the segments remember of other streams.
+ * Offsets: persistent buffers first, then the others by decreasing size, each at the
+ * lowest offset that is free from its first to its last task. All lifetimes are known and
+ * there is only a handful of different sizes, so this stays within a percent of the most
+ * that is ever live at once, where placing in order of birth leaves holes of up to a
+ * fifth. Buffers of one size share places, a few hundred in large schedules, and a place
+ * is asked about lifetimes in order of birth, which takes one step per answer.
+ *
+ * Waits: tasks are walked in dispatch order over a list of segments in address order,
+ * each live or free; a free segment remembers the last task of each stream that used it,
+ * and the first task of a buffer waits for what its segments remember of other streams.
  */
 #include "sim/memory_planner.h"
 
@@ -14,6 +20,163 @@
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
+
+static int64_t aligned_size(const struct mist_buffer *buffer)
+{
+    return mist_align_up(buffer->size_bytes, ALIGNMENT);
+}
+
+/* ---------------------------------------------------------------------------- offsets */
+
+/* A buffer to place. */
+struct piece {
+    int64_t size;
+    int32_t first_task, last_task;
+    int32_t next; /* piece that has the same place after this one; -1 none */
+    int32_t id;
+};
+
+/* A place where buffers of one size follow one another; places may overlap. */
+struct place {
+    int64_t start, end;
+    int32_t head; /* its first piece */
+    int32_t past; /* latest piece known to die before those still to come; -1 none */
+};
+
+struct placer {
+    struct mist_schedule *schedule;
+    struct piece *pieces; /* [n_pieces] by decreasing size, equals by birth */
+    struct place *places; /* [n_places] by start */
+    int32_t n_pieces, n_places;
+};
+
+static int compare_pieces(const void *a_void, const void *b_void)
+{
+    const struct piece *a = a_void, *b = b_void;
+
+    if (a->size != b->size)
+        return a->size > b->size ? -1 : 1;
+    if (a->first_task != b->first_task)
+        return a->first_task < b->first_task ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* First piece of the place that does not die before the given piece is born; -1 none.
+ * Pieces of one size come in order of birth, so that past only moves forward. */
+static int32_t next_in_place(struct placer *at, struct place *place,
+                             const struct piece *piece)
+{
+    int32_t next = place->past < 0 ? place->head : at->pieces[place->past].next;
+
+    for (; next >= 0 && at->pieces[next].last_task < piece->first_task;
+         next = at->pieces[next].next)
+        place->past = next;
+    return next;
+}
+
+static bool is_taken(struct placer *at, struct place *place, const struct piece *piece)
+{
+    int32_t next = next_in_place(at, place, piece);
+
+    return next >= 0 && at->pieces[next].first_task <= piece->last_task;
+}
+
+/* Lowest offset from base on where the piece meets nobody. */
+static int64_t lowest_offset(struct placer *at, const struct piece *piece, int64_t base)
+{
+    int64_t offset = base;
+
+    for (int32_t i = 0; i < at->n_places; i++) {
+        struct place *place = &at->places[i];
+        if (place->start >= offset + piece->size)
+            break;
+        if (place->end > offset && is_taken(at, place, piece))
+            offset = place->end;
+    }
+    return offset;
+}
+
+/* Puts piece i in its place, which is new or has been found free. */
+static void settle(struct placer *at, int32_t i, int64_t offset)
+{
+    struct piece *piece = &at->pieces[i];
+    int32_t k = at->n_places;
+
+    while (k > 0 && at->places[k - 1].start > offset)
+        k--;
+    struct place *place = at->places + k;
+    for (int32_t j = k - 1; j >= 0 && at->places[j].start == offset; j--)
+        if (at->places[j].end == offset + piece->size)
+            place = &at->places[j];
+    if (place == at->places + k) {
+        memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
+        *place = (struct place){offset, offset + piece->size, -1, -1};
+    }
+    piece->next = next_in_place(at, place, piece);
+    *(place->past < 0 ? &place->head : &at->pieces[place->past].next) = i;
+}
+
+/* The arena's buffers that come and go. */
+static void list_pieces(struct placer *at, enum mist_buffer_arena arena)
+{
+    const struct mist_schedule *schedule = at->schedule;
+
+    at->n_pieces = at->n_places = 0;
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena == arena && !buffer->is_persistent)
+            at->pieces[at->n_pieces++] = (struct piece){
+                aligned_size(buffer), buffer->first_task, buffer->last_task, -1, i};
+    }
+    qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
+}
+
+static void place_arena(struct placer *at, enum mist_buffer_arena arena)
+{
+    struct mist_schedule *schedule = at->schedule;
+    int64_t base = 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena != arena || !buffer->is_persistent)
+            continue;
+        buffer->offset_bytes = base;
+        base += aligned_size(buffer);
+    }
+    schedule->arena_bytes[arena] = base;
+    list_pieces(at, arena);
+    for (int32_t i = 0; i < at->n_pieces; i++) {
+        const struct piece *piece = &at->pieces[i];
+        if (i > 0 && piece->size != piece[-1].size)
+            for (int32_t k = 0; k < at->n_places; k++)
+                at->places[k].past = -1;
+        int64_t offset = lowest_offset(at, piece, base);
+        settle(at, i, offset);
+        schedule->buffers[piece->id].offset_bytes = offset;
+        if (schedule->arena_bytes[arena] < offset + piece->size)
+            schedule->arena_bytes[arena] = offset + piece->size;
+    }
+}
+
+/* Sets all offsets and the sizes of the arenas; false when out of memory. */
+static bool place_all(struct mist_schedule *schedule)
+{
+    size_t n = (size_t)schedule->n_buffers + 1;
+    struct placer at = {
+        .schedule = schedule,
+        .pieces = malloc(n * sizeof *at.pieces),
+        .places = malloc(n * sizeof *at.places),
+    };
+    bool fits = at.pieces && at.places;
+
+    for (int i = 0; i < MIST_N_ARENAS && fits; i++)
+        place_arena(&at, (enum mist_buffer_arena)i);
+    free(at.pieces);
+    free(at.places);
+    return fits;
+}
+
+/* ------------------------------------------------------------------------------ waits */
 
 struct segment {
     int64_t offset, size;
@@ -41,8 +204,6 @@ struct planner {
 
 static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1};
 
-/* -------------------------------------------------------------------------- segments */
-
 static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
 {
     void *grown = mist_grow(arena->segments, &arena->capacity,
@@ -64,50 +225,6 @@ static void remove_segments(struct arena *arena, int32_t at, int32_t n)
             (size_t)(arena->n_segments - at - n) * sizeof *arena->segments);
     arena->n_segments -= n;
 }
-
-/* Finds the best run of free segments; *n is 0 and the result the end when none holds
- * size. */
-static int32_t best_run(const struct arena *arena, int64_t size, int32_t *n)
-{
-    int32_t best = arena->n_segments;
-    int64_t best_size = INT64_MAX;
-
-    *n = 0;
-    for (int32_t i = 0; i < arena->n_segments;) {
-        int32_t first = i;
-        int64_t run = 0;
-        while (i < arena->n_segments && arena->segments[i].buffer < 0)
-            run += arena->segments[i++].size;
-        if (run >= size && run < best_size) {
-            best = first;
-            best_size = run;
-            *n = i - first;
-        }
-        i += first == i;
-    }
-    return best;
-}
-
-/* Free segments at the end of the arena: what growing it can start from. */
-static int32_t free_tail(const struct arena *arena, int64_t *size)
-{
-    int32_t first = arena->n_segments;
-
-    *size = 0;
-    while (first > 0 && arena->segments[first - 1].buffer < 0)
-        *size += arena->segments[--first].size;
-    return first;
-}
-
-static int64_t arena_end(const struct arena *arena)
-{
-    if (arena->n_segments == 0)
-        return 0;
-    return arena->segments[arena->n_segments - 1].offset +
-           arena->segments[arena->n_segments - 1].size;
-}
-
-/* ---------------------------------------------------------------------------- placing */
 
 static void remember_latest(int32_t last[MIST_N_STREAMS],
                             const int32_t other[MIST_N_STREAMS])
@@ -136,40 +253,46 @@ static bool add_waits(struct planner *at, int32_t task,
     return true;
 }
 
-/* Gives a buffer its place; false when out of memory. Sizes are checked by the caller. */
-static bool place(struct planner *at, int32_t id)
+/* The segment that holds the byte at offset. */
+static int32_t find_segment(const struct arena *arena, int64_t offset)
 {
-    struct mist_buffer *buffer = &at->schedule->buffers[id];
+    int32_t low = 0, high = arena->n_segments;
+
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (arena->segments[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Takes a buffer's bytes out of the free segments there; false when out of memory. */
+static bool occupy(struct planner *at, int32_t id)
+{
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
     struct arena *arena = &at->arenas[buffer->arena];
-    int64_t size = mist_align_up(buffer->size_bytes, ALIGNMENT), run = 0;
-    struct segment rest = {.buffer = -1};
-    int32_t last[MIST_N_STREAMS], n, first = best_run(arena, size, &n);
+    int64_t start = buffer->offset_bytes, end = start + aligned_size(buffer);
+    int32_t last[MIST_N_STREAMS], n = 0, first = find_segment(arena, start);
+    struct segment before = arena->segments[first], after = before;
 
     memcpy(last, nobody, sizeof last);
-    if (n == 0) {
-        first = free_tail(arena, &run);
-        n = arena->n_segments - first;
-        run = 0;
+    for (; first + n < arena->n_segments && arena->segments[first + n].offset < end;
+         n++) {
+        after = arena->segments[first + n];
+        remember_latest(last, after.last);
     }
-    buffer->offset_bytes =
-        first < arena->n_segments ? arena->segments[first].offset : arena_end(arena);
-    int32_t n_taken = 0;
-    while (n_taken < n && run < size) {
-        const struct segment *taken = &arena->segments[first + n_taken++];
-        remember_latest(last, taken->last);
-        run += taken->size;
-        rest = *taken;
-    }
-    remove_segments(arena, first, n_taken);
-    struct segment mine = {buffer->offset_bytes, size, id, {-1, -1, -1, -1}};
-    if (!insert_segment(arena, first, mine))
+    remove_segments(arena, first, n);
+    before.size = start - before.offset;
+    after.size = after.offset + after.size - end;
+    after.offset = end;
+    if (before.size > 0 && !insert_segment(arena, first++, before))
         return false;
-    if (run > size) {
-        rest.offset = buffer->offset_bytes + size;
-        rest.size = run - size;
-        if (!insert_segment(arena, first + 1, rest))
-            return false;
-    }
+    if (!insert_segment(arena, first, (struct segment){start, end - start, id, {0}}))
+        return false;
+    if (after.size > 0 && !insert_segment(arena, first + 1, after))
+        return false;
     return buffer->is_persistent || add_waits(at, buffer->first_task, last);
 }
 
@@ -177,15 +300,7 @@ static void release(struct planner *at, int32_t id)
 {
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     struct arena *arena = &at->arenas[buffer->arena];
-    int32_t low = 0, high = arena->n_segments;
-
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (arena->segments[middle].offset <= buffer->offset_bytes)
-            low = middle;
-        else
-            high = middle;
-    }
+    int32_t low = find_segment(arena, buffer->offset_bytes);
     struct segment *segment = &arena->segments[low];
     segment->buffer = -1;
     memcpy(segment->last, at->last_use[id], sizeof segment->last);
@@ -200,9 +315,6 @@ static void release(struct planner *at, int32_t id)
         }
     }
 }
-
-/* ------------------------------------------------------------------------------ public
- */
 
 static void note_uses(struct planner *at)
 {
@@ -238,25 +350,26 @@ static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int
     return true;
 }
 
-static bool place_all(struct planner *at)
+/* Walks the tasks: who is born waits for who had its bytes. */
+static bool order_reuse(struct planner *at)
 {
     const struct mist_schedule *schedule = at->schedule;
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
-    for (int32_t i = 0; i < n; i++)
-        if (schedule->buffers[i].is_persistent && !place(at, i))
+    for (int i = 0; i < MIST_N_ARENAS; i++) {
+        struct segment all = {0, schedule->arena_bytes[i], -1, {-1, -1, -1, -1}};
+        if (!insert_segment(&at->arenas[i], 0, all))
             return false;
+    }
     for (int32_t task = 0; task < schedule->n_tasks; task++) {
         for (; next_born < n && schedule->buffers[at->born[next_born]].first_task == task;
              next_born++)
-            if (!schedule->buffers[at->born[next_born]].is_persistent &&
-                !place(at, at->born[next_born]))
+            if (!occupy(at, at->born[next_born]))
                 return false;
         for (;
              next_dying < n && schedule->buffers[at->dying[next_dying]].last_task == task;
              next_dying++)
-            if (!schedule->buffers[at->dying[next_dying]].is_persistent)
-                release(at, at->dying[next_dying]);
+            release(at, at->dying[next_dying]);
     }
     return true;
 }
@@ -296,6 +409,9 @@ static int32_t keep_latest(const struct mist_schedule *schedule, struct mist_dep
     return n;
 }
 
+/* ------------------------------------------------------------------------------ public
+ */
+
 static enum mist_status check_sizes(const struct mist_schedule *schedule,
                                     struct mist_err *err)
 {
@@ -326,11 +442,9 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, struct mist_er
     if (!latest || !at.last_use || !at.born || !at.dying || !copy_deps(&at))
         goto out;
     note_uses(&at);
-    if (!sort_by_task(schedule, false, at.born) ||
-        !sort_by_task(schedule, true, at.dying) || !place_all(&at))
+    if (!place_all(schedule) || !sort_by_task(schedule, false, at.born) ||
+        !sort_by_task(schedule, true, at.dying) || !order_reuse(&at))
         goto out;
-    for (int i = 0; i < MIST_N_ARENAS; i++)
-        schedule->arena_bytes[i] = arena_end(&at.arenas[i]);
     at.n_deps = keep_latest(schedule, at.deps, at.n_deps, latest);
     status = mist_schedule_set_deps(schedule, at.deps, at.n_deps, err);
 out:
@@ -354,7 +468,7 @@ void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_are
         const struct mist_buffer *buffer = &schedule->buffers[i];
         if (buffer->arena != arena)
             continue;
-        int64_t size = mist_align_up(buffer->size_bytes, ALIGNMENT);
+        int64_t size = aligned_size(buffer);
         live_bytes[buffer->first_task] += size;
         if (buffer->last_task + 1 < schedule->n_tasks)
             live_bytes[buffer->last_task + 1] -= size;

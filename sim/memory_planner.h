@@ -2,10 +2,10 @@
  * The memory planner: gives every buffer of a schedule an offset in its arena.
  *
  * Buffers live from the first to the last task that names them, in dispatch order.
- * Offsets are found by best fit over these lifetimes (persistent buffers first, then in
- * order of birth). Where a buffer takes over the space of a dead one whose last users run
- * on other streams, its first task gets a dependency on them: so the layout is right
- * whatever the timing, and simulator and executor see the same waits.
+ * Offsets are found over these lifetimes: persistent buffers first, then by decreasing
+ * size at the lowest free offset. Where a buffer takes over the space of a dead one whose
+ * last users run on other streams, its first task gets a dependency on them: so the
+ * layout is right whatever the timing, and simulator and executor see the same waits.
  */
 #ifndef MIST_SIM_MEMORY_PLANNER_H
 #define MIST_SIM_MEMORY_PLANNER_H
@@ -26,9 +26,12 @@ void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_are
                       int64_t *live_bytes);
 
 /*
- * Checks a layout: buffers inside the arena, no two buffers whose lifetimes overlap share
- * a byte, and every reuse across streams is ordered by dependencies. O(buffers^2 + tasks
- * * streams).
+ * Checks a layout, sharing nothing with the planner: dependencies point backwards;
+ * buffers are inside their arena, 64-aligned and live exactly as long as they are used;
+ * every user comes after the first; buffers that share bytes don't live at the same time,
+ * and all users of the earlier one come before the first of the later, by stream order
+ * and dependencies. MIST_OK, MIST_ERR_VERIFY naming the buffers, or MIST_ERR_MEMORY.
+ * O(buffers^2 + tasks * streams).
  */
 MIST_MUST_CHECK enum mist_status mist_memory_check(const struct mist_schedule *schedule,
                                                    struct mist_err *err);

@@ -827,6 +827,7 @@ static void test_random_plans(void **state)
     printf("# %d ranks of %d plans: arena / most live: median %.4f, 95 %% %.4f, worst "
            "%.4f\n",
            (int)n, N_PLANS, ratios[n / 2], ratios[n * 19 / 20], ratios[n - 1]);
+    assert_true(ratios[n - 1] < 1.05);
 }
 
 int main(void)

@@ -1,0 +1,360 @@
+/*
+ * The planner against a naive placement, the waits against what the check finds missing
+ * without them, and the check against layouts with one thing wrong.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/random.h"
+#include "sim/memory_planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TASKS = 60, MAX_BUFFERS = 80, MAX_DEPS = 600, N_RANDOM = 400 };
+
+/* A schedule in the making. */
+struct draft {
+    struct mist_schedule schedule;
+    struct mist_task tasks[MAX_TASKS];
+    struct mist_buffer buffers[MAX_BUFFERS];
+    struct mist_dep deps[MAX_DEPS];
+    int32_t n_deps;
+};
+
+static void begin(struct draft *draft)
+{
+    *draft = (struct draft){0};
+    draft->schedule.tasks = draft->tasks;
+    draft->schedule.buffers = draft->buffers;
+}
+
+static int32_t task(struct draft *draft, enum mist_stream stream)
+{
+    int32_t i = draft->schedule.n_tasks++;
+
+    draft->tasks[i] = (struct mist_task){.stream = stream, .peer = -1};
+    memset(draft->tasks[i].buffers, -1, sizeof draft->tasks[i].buffers);
+    return i;
+}
+
+static int32_t buffer(struct draft *draft, int64_t size_bytes)
+{
+    int32_t i = draft->schedule.n_buffers++;
+
+    draft->buffers[i] = (struct mist_buffer){
+        .layer = -1, .size_bytes = size_bytes, .offset_bytes = -1, .first_task = -1};
+    return i;
+}
+
+static void use(struct draft *draft, int32_t i_task, int32_t id)
+{
+    struct mist_buffer *used = &draft->buffers[id];
+
+    for (int k = 0; k < MIST_N_ROLES; k++) {
+        if (draft->tasks[i_task].buffers[k] >= 0)
+            continue;
+        draft->tasks[i_task].buffers[k] = id;
+        break;
+    }
+    used->first_task = used->first_task < 0 ? i_task : used->first_task;
+    used->last_task = i_task;
+}
+
+static void depend(struct draft *draft, int32_t i_task, int32_t on)
+{
+    if (draft->tasks[i_task].stream != draft->tasks[on].stream)
+        draft->deps[draft->n_deps++] = (struct mist_dep){i_task, on};
+}
+
+static void set_deps(struct draft *draft)
+{
+    assert_int_equal(
+        mist_schedule_set_deps(&draft->schedule, draft->deps, draft->n_deps, NULL),
+        MIST_OK);
+}
+
+static void plan(struct draft *draft)
+{
+    for (int32_t i = 0; i < draft->schedule.n_buffers; i++) {
+        if (!draft->buffers[i].is_persistent)
+            continue;
+        draft->buffers[i].first_task = 0;
+        draft->buffers[i].last_task = draft->schedule.n_tasks - 1;
+    }
+    set_deps(draft);
+    assert_int_equal(mist_memory_plan(&draft->schedule, NULL), MIST_OK);
+}
+
+static void end(struct draft *draft)
+{
+    free(draft->schedule.deps);
+}
+
+static void assert_good(const struct draft *draft)
+{
+    struct mist_err err = {0};
+
+    if (mist_memory_check(&draft->schedule, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+}
+
+/* --------------------------------------------------------------------------- by hand */
+
+/*
+ * compute 0: makes A (100 bytes) and P; gpu_gpu 1: sends A; compute 2: makes B (100).
+ * B may have A's bytes, but must wait for the send.
+ */
+static void draw_reuse(struct draft *draft)
+{
+    begin(draft);
+    int32_t make = task(draft, MIST_STREAM_COMPUTE);
+    int32_t send = task(draft, MIST_STREAM_GPU_GPU);
+    int32_t again = task(draft, MIST_STREAM_COMPUTE);
+    int32_t p = buffer(draft, 1), a = buffer(draft, 100), b = buffer(draft, 100);
+
+    draft->buffers[p].is_persistent = true;
+    use(draft, make, p);
+    use(draft, make, a);
+    use(draft, send, a);
+    use(draft, again, b);
+    depend(draft, send, make);
+    plan(draft);
+}
+
+static void test_reuse_waits(void **state)
+{
+    struct draft draft;
+    int64_t live[3];
+
+    (void)state;
+    draw_reuse(&draft);
+    assert_int_equal(draft.buffers[0].offset_bytes, 0);
+    assert_int_equal(draft.buffers[1].offset_bytes, 64);
+    assert_int_equal(draft.buffers[2].offset_bytes, 64);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 64 + 128);
+    assert_int_equal(draft.schedule.n_deps, 2);
+    assert_int_equal(draft.tasks[2].n_deps, 1);
+    assert_int_equal(draft.schedule.deps[draft.tasks[2].dep_first], 1);
+    assert_good(&draft);
+    mist_memory_live(&draft.schedule, MIST_ARENA_DEVICE, live);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(live[i], 64 + 128);
+    end(&draft);
+}
+
+/* Arenas don't mix. */
+static void test_two_arenas(void **state)
+{
+    struct draft draft;
+
+    (void)state;
+    begin(&draft);
+    int32_t only = task(&draft, MIST_STREAM_COMPUTE);
+    int32_t device = buffer(&draft, 10), host = buffer(&draft, 200);
+    draft.buffers[host].arena = MIST_ARENA_HOST;
+    use(&draft, only, device);
+    use(&draft, only, host);
+    plan(&draft);
+    assert_int_equal(draft.buffers[device].offset_bytes, 0);
+    assert_int_equal(draft.buffers[host].offset_bytes, 0);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 64);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_HOST], 256);
+    assert_good(&draft);
+    end(&draft);
+}
+
+static void test_too_large(void **state)
+{
+    struct draft draft;
+    struct mist_err err;
+
+    (void)state;
+    begin(&draft);
+    int32_t only = task(&draft, MIST_STREAM_COMPUTE);
+    use(&draft, only, buffer(&draft, INT64_MAX / 3));
+    use(&draft, only, buffer(&draft, INT64_MAX / 3));
+    set_deps(&draft);
+    assert_int_equal(mist_memory_plan(&draft.schedule, &err), MIST_ERR_RANGE);
+    end(&draft);
+}
+
+/* ------------------------------------------------------------------- the check checks */
+
+static void assert_bad(struct draft *draft, const char *word)
+{
+    struct mist_err err = {0};
+
+    assert_int_equal(mist_memory_check(&draft->schedule, &err), MIST_ERR_VERIFY);
+    if (!strstr(err.message, word))
+        fail_msg("'%s' is not about '%s'", err.message, word);
+    end(draft);
+}
+
+static void test_check_fails(void **state)
+{
+    struct draft draft;
+
+    (void)state;
+    draw_reuse(&draft); /* the wait is missing */
+    draft.n_deps = 1;
+    set_deps(&draft);
+    assert_bad(&draft, "does not wait");
+
+    draw_reuse(&draft); /* the send does not wait for what makes its data */
+    draft.n_deps = 0;
+    set_deps(&draft);
+    assert_bad(&draft, "not ordered after its first");
+
+    draw_reuse(&draft); /* onto the persistent one */
+    draft.buffers[2].offset_bytes = 0;
+    assert_bad(&draft, "live at the same time");
+
+    draw_reuse(&draft);
+    draft.buffers[2].offset_bytes = 72;
+    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] += 64;
+    assert_bad(&draft, "aligned");
+
+    draw_reuse(&draft);
+    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] = 64 + 99;
+    assert_bad(&draft, "end of its arena");
+
+    draw_reuse(&draft);
+    draft.buffers[1].last_task = 0;
+    assert_bad(&draft, "lifetime");
+
+    draw_reuse(&draft);
+    draft.buffers[2].arena = (enum mist_buffer_arena)7;
+    assert_bad(&draft, "arena");
+
+    draw_reuse(&draft); /* a dependency on the future */
+    draft.schedule.deps[0] = 2;
+    assert_bad(&draft, "earlier");
+
+    draw_reuse(&draft);
+    draft.tasks[1].buffers[3] = 3;
+    assert_bad(&draft, "buffer 3");
+
+    draw_reuse(&draft);
+    draft.tasks[2].buffers[0] = -1;
+    assert_bad(&draft, "no task");
+}
+
+/* ---------------------------------------------------------------------------- at random
+ */
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+/* Tasks on all streams, buffers of a few sizes with short and long lives. */
+static void draw(struct mist_random *random, struct draft *draft)
+{
+    static const int sizes[] = {1, 64, 65, 200, 200, 1000, 5000};
+    int32_t n_tasks = pick(random, 1, MAX_TASKS), n = pick(random, 1, MAX_BUFFERS);
+
+    begin(draft);
+    for (int32_t i = 0; i < n_tasks; i++)
+        task(draft, (enum mist_stream)pick(random, 0, MIST_N_STREAMS - 1));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = buffer(draft, sizes[pick(random, 0, 6)]);
+        int32_t first = pick(random, 0, n_tasks - 1), last = first;
+        bool is_used = false;
+        draft->buffers[id].is_persistent = pick(random, 0, 15) == 0;
+        draft->buffers[id].arena = (enum mist_buffer_arena)(pick(random, 0, 7) == 0);
+        for (int k = pick(random, 1, 3); k > 0 && last < n_tasks; k--) {
+            if (draft->tasks[last].buffers[MIST_N_ROLES - 1] < 0) {
+                use(draft, last, id);
+                if (is_used)
+                    depend(draft, last, draft->buffers[id].first_task);
+                is_used = true;
+            }
+            last += pick(random, 1, pick(random, 0, 3) ? 3 : 30);
+        }
+        draft->schedule.n_buffers -= !is_used;
+    }
+    plan(draft);
+}
+
+static bool share_bytes(const struct mist_buffer *a, const struct mist_buffer *b)
+{
+    return a->arena == b->arena && a->first_task <= b->last_task &&
+           b->first_task <= a->last_task &&
+           a->offset_bytes < b->offset_bytes + b->size_bytes &&
+           b->offset_bytes < a->offset_bytes + a->size_bytes;
+}
+
+/* Whether buffer a is placed before b: persistent ones in their order, then by size. */
+static bool is_earlier(const struct draft *draft, int32_t a, int32_t b)
+{
+    const struct mist_buffer *x = &draft->buffers[a], *y = &draft->buffers[b];
+    int64_t x_size = (x->size_bytes + 63) / 64, y_size = (y->size_bytes + 63) / 64;
+
+    if (x->is_persistent != y->is_persistent)
+        return x->is_persistent;
+    if (!x->is_persistent && x_size != y_size)
+        return x_size > y_size;
+    if (!x->is_persistent && x->first_task != y->first_task)
+        return x->first_task < y->first_task;
+    return a < b;
+}
+
+/* No lower multiple of 64 would have done for any buffer, given those placed before it.
+ */
+static void check_lowest(const struct draft *draft)
+{
+    for (int32_t i = 0; i < draft->schedule.n_buffers; i++) {
+        struct mist_buffer moved = draft->buffers[i];
+        for (moved.offset_bytes = 0;; moved.offset_bytes += 64) {
+            bool is_free = true;
+            for (int32_t k = 0; k < draft->schedule.n_buffers && is_free; k++)
+                is_free = k == i || !is_earlier(draft, k, i) ||
+                          !share_bytes(&moved, &draft->buffers[k]);
+            if (is_free)
+                break;
+        }
+        assert_int_equal(draft->buffers[i].offset_bytes, moved.offset_bytes);
+    }
+}
+
+static void test_random(void **state)
+{
+    const char *text = getenv("MIST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 20253;
+    static struct draft draft;
+    struct mist_random random;
+    int n_needed = 0;
+
+    (void)state;
+    printf("# seed %" PRIu64 "\n", seed);
+    mist_random_init(&random, seed);
+    for (int i = 0; i < N_RANDOM; i++) {
+        draw(&random, &draft);
+        assert_good(&draft);
+        check_lowest(&draft);
+        set_deps(&draft); /* without the waits of reuse */
+        n_needed += mist_memory_check(&draft.schedule, NULL) != MIST_OK;
+        end(&draft);
+    }
+    printf("# %d of %d layouts need waits\n", n_needed, N_RANDOM);
+    assert_true(n_needed > N_RANDOM / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reuse_waits), cmocka_unit_test(test_two_arenas),
+        cmocka_unit_test(test_too_large),   cmocka_unit_test(test_check_fails),
+        cmocka_unit_test(test_random),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
