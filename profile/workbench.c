@@ -124,6 +124,15 @@ int32_t mist_workbench_n_copies(const struct mist_grid *grid, int64_t limit_byte
 
 /* --------------------------------------------------------------------------- contents */
 
+/* Tokens as texts have them: the k-th most frequent comes with probability about 1/k
+ * (Zipf's law), so fewer rows of the embedding are touched than by even draws. */
+static int32_t draw_token(struct mist_random *random, int32_t vocab)
+{
+    int32_t token = (int32_t)exp(mist_random_uniform(random) * log(vocab + 1.0)) - 1;
+
+    return token < vocab ? token : vocab - 1;
+}
+
 /* Filling is slow for large models: one block is drawn, the others copy it. */
 static void fill_stage(struct mist_workbench *bench)
 {
@@ -151,7 +160,7 @@ static void fill_stage(struct mist_workbench *bench)
     mist_random_init(&random, 1 + (uint64_t)bench->rank);
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < n_tokens; i++)
-            ids[k][i] = (int32_t)mist_random_below(&random, model->vocab);
+            ids[k][i] = draw_token(&random, model->vocab);
 }
 
 enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,

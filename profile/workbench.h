@@ -55,8 +55,8 @@ int64_t mist_workbench_bytes(const struct mist_grid *grid, int32_t n_copies);
 
 /*
  * Opens the device and fills the stage: weights as a run's first parameters, random
- * tokens. MIST_OK or an error of the device; out is to be freed by mist_workbench_close
- * whatever the result.
+ * tokens (frequent and rare ones, as in a text). MIST_OK or an error of the device; out
+ * is to be freed by mist_workbench_close whatever the result.
  */
 MIST_MUST_CHECK enum mist_status
 mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
