@@ -183,7 +183,7 @@ static void norm_backward(struct builder *at, struct mist_program *program,
         mist_expr_ceil(at->pool, mist_expr_div(at->pool, at->rows,
                                                num(at, MIST_CATALOG_NORM_BLOCK_ROWS)));
 
-    norm_common(at, new, norm, 14, 16);
+    norm_common(at, new, norm, 14, d_residual >= 0 ? 16 : 12);
     new->operands[MIST_ARG_DX] = dx;
     new->operands[MIST_ARG_DY] = dy;
     new->operands[MIST_ARG_DNORM_RESIDUAL] = d_residual;
@@ -314,7 +314,8 @@ static struct mist_step *activation_step(struct builder *at, struct mist_program
                                          enum mist_phase phase)
 {
     bool is_swiglu = at->model->family == MIST_FAMILY_LLAMA;
-    double n_passes = phase == MIST_PHASE_FORWARD ? 1 : 1.5;
+    bool is_forward = phase == MIST_PHASE_FORWARD;
+    double bytes = is_swiglu ? (is_forward ? 12 : 20) : (is_forward ? 8 : 12);
     mist_expr elements = mul(at, at->rows, at->ffn);
     struct mist_step *new = step(at, program, is_swiglu ? "swiglu" : "gelu",
                                  is_swiglu ? MIST_OP_SWIGLU : MIST_OP_GELU, phase);
@@ -322,8 +323,8 @@ static struct mist_step *activation_step(struct builder *at, struct mist_program
     new->dims[0] = is_swiglu ? at->rows : elements;
     if (is_swiglu)
         new->dims[1] = at->ffn;
-    new->flop = times(at, n_passes * 12, elements);
-    new->bytes = times(at, n_passes * (is_swiglu ? 12 : 8), elements);
+    new->flop = times(at, is_forward ? 12 : 18, elements);
+    new->bytes = times(at, bytes, elements);
     return new;
 }
 
@@ -358,7 +359,8 @@ static void declare_embedding(struct builder *at)
         new->operands[0] = i ? d_out : out; /* MIST_ARG_DW_DY, MIST_ARG_OUT */
         new->operands[1] = tokens;          /* MIST_ARG_DW_X, MIST_ARG_EMBEDDING_TOKENS */
         new->flop = times(at, i ? 2 : 1, elements);
-        new->bytes = times(at, i ? 20 : 12, elements);
+        /* every table's row is read, or read and written */
+        new->bytes = times(at, 4 + (i ? 8 : 4) * (wpe >= 0 ? 2 : 1), elements);
     }
 }
 

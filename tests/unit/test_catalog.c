@@ -360,6 +360,53 @@ static int64_t param_elements(const struct mist_concrete_step *step,
     }
 }
 
+/*
+ * Bytes that a step must move: each operand once, twice where it is read and written; of
+ * the parameters a linear layer's weight, and of the embedding's tables the rows in use
+ * (their gradients are read and written). Of packed projections RoPE turns q and k.
+ */
+static double least_bytes(const struct mist_concrete_step *step)
+{
+    const char *access = access_of(step->op, step->phase);
+    double n = 0;
+
+    for (int k = 0; access[k]; k++)
+        if (step->operands[k] >= 0)
+            n += (access[k] == 'u' ? 2.0 : 1.0) * (double)operand_elements(step, k);
+    if (is_linear(step->op))
+        n += (double)(step->dims[1] * step->dims[2]);
+    if (step->op == MIST_OP_EMBEDDING)
+        for (int k = 0; k < 2; k++)
+            if (step->params[k] >= 0)
+                n += (step->phase == MIST_PHASE_FORWARD ? 1.0 : 2.0) *
+                     (double)(step->dims[0] * step->dims[1]);
+    if (step->op == MIST_OP_ROPE)
+        n -=
+            2.0 * (double)(step->dims[0] * step->dims[1] * step->dims[3] * step->dims[4]);
+    return 4 * n;
+}
+
+/* The declaration leaves out what is small: statistics, ids, the RoPE table. */
+static void check_bytes(const struct mist_concrete_step *step)
+{
+    const int64_t *d = step->dims;
+    double small = 0;
+
+    if (step->op == MIST_OP_ATTENTION)
+        small = 4.0 * (double)(d[0] * d[1] * d[2]);
+    else if (step->op == MIST_OP_ROPE)
+        small = 4.0 * (double)(d[1] * d[4]);
+    else if (step->op != MIST_OP_GELU && step->op != MIST_OP_RESIDUAL &&
+             step->op != MIST_OP_TP_ALL_REDUCE && step->op != MIST_OP_SWIGLU)
+        small = 8.0 * (double)d[0];
+    if (step->op == MIST_OP_TP_ALL_REDUCE) /* the message: communication, not memory */
+        small = 4.0 * (double)d[0];
+    double least = least_bytes(step);
+    if (step->bytes > least || step->bytes < least - small)
+        fail_msg("%s %s moves %.0f bytes, expected %.0f - %.0f", step->name,
+                 mist_phase_name(step->phase), step->bytes, least - small, least);
+}
+
 static void check_params_of(const struct mist_catalog *catalog,
                             const struct mist_layer_layout *layout,
                             const struct mist_concrete_step *step)
@@ -407,6 +454,7 @@ static void check_operands(const struct mist_catalog *catalog,
             assert_true(step->operands[j] != id || may_alias(step, j, k));
     }
     check_params_of(catalog, layout, step);
+    check_bytes(step);
 }
 
 /* Every parameter gets its gradient from one step of the two programs. */
