@@ -61,23 +61,16 @@ static int compare_pieces(const void *a_void, const void *b_void)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* First piece of the place that does not die before the given piece is born; -1 none.
- * Pieces of one size come in order of birth, so that past only moves forward. */
-static int32_t next_in_place(struct placer *at, struct place *place,
-                             const struct piece *piece)
+/* Whether somebody has the place during the piece's life. Pieces of one size come in
+ * order of birth, so that past only moves forward, to the last piece where the place is
+ * free. */
+static bool is_taken(struct placer *at, struct place *place, const struct piece *piece)
 {
     int32_t next = place->past < 0 ? place->head : at->pieces[place->past].next;
 
     for (; next >= 0 && at->pieces[next].last_task < piece->first_task;
          next = at->pieces[next].next)
         place->past = next;
-    return next;
-}
-
-static bool is_taken(struct placer *at, struct place *place, const struct piece *piece)
-{
-    int32_t next = next_in_place(at, place, piece);
-
     return next >= 0 && at->pieces[next].first_task <= piece->last_task;
 }
 
@@ -96,10 +89,10 @@ static int64_t lowest_offset(struct placer *at, const struct piece *piece, int64
     return offset;
 }
 
-/* Puts piece i in its place, which is new or has been found free. */
+/* Puts piece i behind the others of its place, which is new or has been found free. */
 static void settle(struct placer *at, int32_t i, int64_t offset)
 {
-    struct piece *piece = &at->pieces[i];
+    const struct piece *piece = &at->pieces[i];
     int32_t k = at->n_places;
 
     while (k > 0 && at->places[k - 1].start > offset)
@@ -112,7 +105,6 @@ static void settle(struct placer *at, int32_t i, int64_t offset)
         memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
         *place = (struct place){offset, offset + piece->size, -1, -1};
     }
-    piece->next = next_in_place(at, place, piece);
     *(place->past < 0 ? &place->head : &at->pieces[place->past].next) = i;
 }
 
