@@ -9,6 +9,7 @@
  *     stage  ranks  layers  compute  exposed  bubble  arena     limit
  *         0      1       6   600 ms    8 ms   81 ms   96 MiB    128 MiB
  */
+#include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/options.h"
 #include "core/parse.h"
@@ -139,7 +140,10 @@ static enum mist_status apply_edits(const struct session *at, const char *sweep_
     return status;
 }
 
-/* Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. */
+/*
+ * Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. out NULL:
+ * all but the replay.
+ */
 static enum mist_status replay(const struct session *at, const char *sweep_edit,
                                struct mist_cluster *cluster,
                                struct mist_replay_result *out, struct mist_err *err)
@@ -158,7 +162,7 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
         status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
     if (status == MIST_OK)
         status = mist_cost_model_new(&traces, &model, err);
-    if (status == MIST_OK) {
+    if (status == MIST_OK && out) {
         struct mist_replay_options options = {
             .n_iterations = (int32_t)at->options.n_iterations,
             .folding =
@@ -363,17 +367,18 @@ static enum mist_status run_once(const struct session *at, struct mist_err *err)
     return status;
 }
 
+/* emit NULL: all but the replay. */
 static enum mist_status sweep_row(const struct session *at, struct mist_emit *emit,
                                   const char *name, const char *value,
                                   struct mist_err *err)
 {
     struct mist_cluster cluster;
     struct mist_replay_result result;
-    char edit[160];
+    char edit[1032]; /* both come from one text of 512 */
 
     snprintf(edit, sizeof edit, "%s=%s", name, value);
-    enum mist_status status = replay(at, edit, &cluster, &result, err);
-    if (status != MIST_OK)
+    enum mist_status status = replay(at, edit, &cluster, emit ? &result : NULL, err);
+    if (status != MIST_OK || !emit)
         return status;
     mist_emit_object_begin(emit, NULL, NULL);
     mist_emit_text(emit, "value", name, value);
@@ -389,34 +394,85 @@ static enum mist_status sweep_row(const struct session *at, struct mist_emit *em
     return MIST_OK;
 }
 
+/* "NAME=V1:V2" in text[size], cut behind the name. *values: behind the '='. */
+static enum mist_status split_sweep(const struct options *options, char *text,
+                                    size_t size, char **values, struct mist_err *err)
+{
+    size_t n = strlen(options->sweep);
+    const char *equals = strchr(options->sweep, '=');
+
+    if (options->common.output || options->chrome || options->compare)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sweep: has no one timeline; leave --output, --chrome and "
+                            "--compare out");
+    if (n >= size || !equals || equals == options->sweep || !equals[1] ||
+        equals[1] == ':' || strstr(equals, "::") || options->sweep[n - 1] == ':')
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sweep %.100s: expected NAME=V1:V2:.., such as "
+                            "link.all=0.5x:1x:2x",
+                            options->sweep);
+    memcpy(text, options->sweep, n + 1);
+    *values = text + (equals - options->sweep);
+    *(*values)++ = '\0';
+    return MIST_OK;
+}
+
 static enum mist_status run_sweep(const struct session *at, struct mist_err *err)
 {
     char text[512], *values = NULL;
     struct mist_emit *emit = NULL;
-    enum mist_status status = MIST_OK;
-    size_t n = strlen(at->options.sweep);
+    enum mist_status status = split_sweep(&at->options, text, sizeof text, &values, err);
 
-    if (n < sizeof text) {
-        memcpy(text, at->options.sweep, n + 1);
-        values = strchr(text, '=');
-    }
-    if (!values)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--sweep %s: expected NAME=V1:V2:.., such as "
-                            "link.all=0.5x:1x:2x",
-                            at->options.sweep);
-    *values++ = '\0';
-    status = begin(at, &emit, err);
-    if (status == MIST_OK)
+    if (status != MIST_OK)
+        return status;
+    if (!at->options.common.is_dry_run) {
+        status = begin(at, &emit, err);
+        if (status != MIST_OK)
+            return status;
         mist_emit_list_begin(emit, "sweep", NULL);
+    }
     for (char *state, *value = strtok_r(values, ":", &state); value && status == MIST_OK;
          value = strtok_r(NULL, ":", &state))
         status = sweep_row(at, emit, text, value, err);
-    if (status == MIST_OK) {
+    if (status == MIST_OK && emit) {
         mist_emit_list_end(emit);
         status = mist_emit_end(&emit, err);
     }
     mist_emit_free(emit);
+    return status;
+}
+
+/* A file that could not be written at the end is refused at the beginning. */
+static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
+{
+    const char *paths[] = {options->common.output, options->chrome};
+
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct mist_atomic_file file;
+        if (!paths[i])
+            continue;
+        enum mist_status status =
+            mist_atomic_file_open(&file, paths[i], options->common.force, err);
+        if (status != MIST_OK)
+            return status;
+        mist_atomic_file_abort(&file);
+    }
+    return MIST_OK;
+}
+
+/* Everything but the replay. */
+static enum mist_status dry_run(const struct session *at, struct mist_err *err)
+{
+    struct mist_cluster cluster;
+    enum mist_status status =
+        mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads, err);
+
+    if (status == MIST_OK && at->options.sweep)
+        status = run_sweep(at, err);
+    else if (status == MIST_OK)
+        status = replay(at, NULL, &cluster, NULL, err);
+    if (status == MIST_OK && !at->options.common.is_quiet)
+        fprintf(stderr, "mist-sim: %s can be replayed\n", at->plan_path);
     return status;
 }
 
@@ -437,9 +493,11 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "%s names no trace set; give one with --cluster DIR",
                             at->plan_path);
+    status = check_outputs(&at->options, err);
+    if (status != MIST_OK)
+        return status;
     if (at->options.common.is_dry_run)
-        return mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
-                                 err);
+        return dry_run(at, err);
     return at->options.sweep ? run_sweep(at, err) : run_once(at, err);
 }
 

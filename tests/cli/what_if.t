@@ -1,0 +1,78 @@
+#!/bin/sh
+# mist-sim: edits by name, sweeps, the replay's options.
+. tests/cli/lib.sh
+
+# bad NAME EDIT REASON
+bad() { refuse "what-if: $1" 2 "^mist-sim: what-if .*$3" mist-sim plan.json --what-if "$2"; }
+
+bad 'no value' 'kernel.attention' 'expected NAME=VALUE'
+bad 'no name' '=2x' 'expected NAME=VALUE'
+bad 'an unknown name' 'kernels.attention=2x' 'kernels\.attention: unknown name; there are kernel\.OP'
+bad 'an unknown operator' 'kernel.atention=2x' 'no operator atention'
+bad 'an unknown link' 'link.nvlink=2x' 'no link nvlink'
+bad 'a link that was not measured' 'link.inter_node=2x' 'no link inter_node'
+bad 'a factor without x' 'kernel.attention=0.7' 'expected a factor'
+bad 'a factor of 0' 'kernel.attention=0x' 'expected a factor'
+bad 'a negative factor' 'kernel.all=-2x' 'expected a factor'
+bad 'a factor that is no number' 'kernel.all=nanx' 'expected a factor'
+bad 'a hexadecimal factor' 'kernel.all=0x2x' 'expected a factor'
+bad 'an infinite factor' 'kernel.all=1e999x' 'expected a factor'
+bad 'another unit for a rate' 'link.all_reduce=40ms' 'a rate such as 400Gb/s'
+bad 'a negative rate' 'link.all_reduce=-4Gb/s' 'a rate such as 400Gb/s'
+bad 'half an interference' 'interference=half' 'expected none'
+bad 'no nodes' 'cluster.nodes=0' 'a whole number from 1'
+bad 'half a node' 'cluster.nodes=1.5' 'a whole number from 1'
+bad 'a straggler that is not there' 'straggler.rank1=2x' 'ranks 0 to 0'
+bad 'a straggler without a number' 'straggler.rankx=2x' 'no such rank'
+bad 'trailing text' 'launch=2x ' 'expected a factor'
+refuse 'what-if: an empty item' 2 '^mist-sim: --what-if: ' mist-sim plan.json --what-if 'launch=2x,'
+refuse 'what-if: checked by a dry run' 2 '^mist-sim: what-if ' mist-sim plan.json --dry-run --what-if nothing=1
+
+sweep() { refuse "sweep: $1" 2 "^mist-sim: $3" mist-sim plan.json --sweep "$2"; }
+sweep 'no values' 'link.all' '--sweep link\.all: expected NAME=V1:V2'
+sweep 'nothing behind =' 'link.all=' '--sweep link\.all=: expected NAME=V1:V2'
+sweep 'no name' '=1x:2x' '--sweep =1x:2x: expected NAME=V1:V2'
+sweep 'an empty value' 'link.all=1x::2x' '--sweep .*: expected NAME=V1:V2'
+sweep 'an unknown name' 'link=1x:2x' 'what-if link: unknown name'
+sweep 'a wrong value behind a good one' 'link.all=1x:2y' 'what-if link\.all=2y: expected'
+refuse 'sweep: of several timelines none is written' 2 '^mist-sim: --sweep: ' \
+    mist-sim plan.json --sweep link.all=1x:2x -o out.csv
+refuse 'sweep: checked by a dry run' 2 '^mist-sim: (what-if|--sweep)' \
+    mist-sim plan.json --dry-run --sweep link.all=oops
+
+# --------------------------------------------------------------------------- what it is good for
+value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
+
+begin 'slower operators take longer, in proportion'
+run mist-sim plan.json --json
+base=$(value iteration_s)
+run mist-sim plan.json --json --what-if kernel.all=2x
+expect_exit 0
+awk -v a="$base" -v b="$(value iteration_s)" 'BEGIN { exit !(b > 1.9 * a && b < 2.1 * a) }' ||
+    fail "$base s became $(value iteration_s) s with operators twice as slow"
+
+begin 'a factor of 1 changes nothing'
+run mist-sim plan.json --json
+cp "$out" a.json
+run mist-sim plan.json --json --what-if kernel.all=1x,link.all=1x,launch=1x --what-if straggler.rank0=1x
+expect_exit 0
+expect_same "$out" a.json
+rm a.json
+
+begin 'a sweep has one row per value, the same as one by one'
+run mist-sim plan2.json --json --what-if link.all=0.5x
+one=$(value iteration_s)
+run mist-sim plan2.json --json --sweep link.all=0.25x:0.5x:1x
+expect_exit 0
+expect_json
+[ "$(grep -c '"iteration_s"' "$out")" -eq 3 ] || fail 'not three rows'
+[ "$(sed -n 's/^ *"iteration_s": \([^,]*\),*$/\1/p' "$out" | sed -n 2p)" = "$one" ] || fail "the row of 0.5x is not $one"
+
+begin 'a straggler in a pipeline delays it'
+run mist-sim plan2.json --json
+base=$(value iteration_s)
+run mist-sim plan2.json --json --what-if straggler.rank1=2x
+expect_exit 0
+awk -v a="$base" -v b="$(value iteration_s)" 'BEGIN { exit !(b > 1.2 * a) }' ||
+    fail "$base s became $(value iteration_s) s with one rank twice as slow"
+finish
