@@ -1,0 +1,720 @@
+/*
+ * The cost model against closed forms: machines whose operators and links follow a known
+ * law, so that what is between and beyond the measured sizes is known, too. Schedules are
+ * priced a second time here, task by task, from the law. Rules of interpolation are
+ * compared on the reference link tables, where these are at hand.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "sim/cost_model.h"
+#include "tests/unit/tiny_models.h"
+
+#include <dirent.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double PEAK = 1e12, BANDWIDTH = 1e11, LAUNCH_S = 5e-6;
+
+static void near_to(double value, double expected)
+{
+    if (fabs(value - expected) > 1e-9 * fabs(expected) + 1e-18)
+        fail_msg("%.17g, expected %.17g", value, expected);
+}
+
+static void start(struct mist_trace_set *set)
+{
+    mist_trace_set_init(set);
+    set->cluster = (struct mist_cluster){.name = "law",
+                                         .backend = MIST_TRACE_CPU,
+                                         .nodes = 4,
+                                         .devices_per_node = 2,
+                                         .device_memory_bytes = 1 << 30,
+                                         .memory_bytes_per_s = BANDWIDTH,
+                                         .launch_us = LAUNCH_S * 1e6};
+    set->cluster.peak_flop_per_s[MIST_TRACE_FP32] = PEAK;
+}
+
+static struct mist_cost_model *model_of(const struct mist_trace_set *set)
+{
+    struct mist_cost_model *model = NULL;
+    struct mist_err err = {0};
+
+    if (mist_cost_model_new(set, &model, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+    return model;
+}
+
+/* ------------------------------------------------------------------------- operators */
+
+/* A linear layer of this machine: a constant, and 40 % of the peak (of its FLOP). */
+static double linear_s(int64_t rows, int64_t n_in, int64_t n_out)
+{
+    return 20e-6 + 2.0 * (double)(rows * n_in * n_out) / (0.4 * PEAK);
+}
+
+static void add_linear(struct mist_trace_set *set, int64_t rows, int64_t n_in,
+                       int64_t n_out, double time_s)
+{
+    struct mist_kernel_row row = {.op = "linear",
+                                  .dtype = MIST_TRACE_FP32,
+                                  .phase = MIST_TRACE_FORWARD,
+                                  .time_us = time_s * 1e6,
+                                  .deviation_us = 8,
+                                  .repetitions = 16,
+                                  .flop = 2.0 * (double)(rows * n_in * n_out),
+                                  .bytes = 1};
+    char shape[128];
+
+    snprintf(shape, sizeof shape, "rows=%lld;n_in=%lld;n_out=%lld", (long long)rows,
+             (long long)n_in, (long long)n_out);
+    assert_int_equal(mist_shape_parse(shape, &row.shape, NULL), MIST_OK);
+    assert_int_equal(mist_trace_set_add_kernel(set, &row, NULL), MIST_OK);
+}
+
+static struct mist_cost linear_cost(const struct mist_cost_model *model, int64_t rows,
+                                    int64_t n_in, int64_t n_out)
+{
+    int64_t dims[MIST_MAX_DIMS] = {rows, n_in, n_out};
+    struct mist_cost cost = {-1, -1, -1};
+    struct mist_err err = {0};
+
+    if (mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_FP32, dims,
+                     2.0 * (double)(rows * n_in * n_out), 1, &cost, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+    return cost;
+}
+
+/* A measured shape is what was measured, with the standard error 8 us / sqrt(16). */
+static void test_hit(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    add_linear(&set, 512, 64, 64, 123e-6);
+    add_linear(&set, 64, 64, 64, 45e-6);
+    add_linear(&set, 64, 128, 64, 67e-6);
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_cost cost = linear_cost(model, 512, 64, 64);
+
+    near_to(cost.time_s, 123e-6);
+    near_to(cost.deviation_s, 2e-6);
+    near_to(cost.extrapolated_s, 0);
+    near_to(linear_cost(model, 64, 128, 64).time_s, 67e-6);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Between sizes of one line the law holds exactly; its residual is 0. */
+static void test_line(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {4096, 64, 1024, 256};
+    struct mist_trace_set set;
+    start(&set);
+    for (int i = 0; i < 4; i++) {
+        add_linear(&set, sizes[i], 256, 512, linear_s(sizes[i], 256, 512));
+        add_linear(&set, sizes[i], 256, 1024, linear_s(sizes[i], 256, 1024));
+    }
+    struct mist_cost_model *model = model_of(&set);
+    for (int64_t rows = 65; rows < 4096; rows += 63) {
+        struct mist_cost cost = linear_cost(model, rows, 256, 512);
+        near_to(cost.time_s, linear_s(rows, 256, 512));
+        assert_true(cost.deviation_s <= 2.0001e-6);
+        near_to(cost.extrapolated_s, 0);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* The residual is what leaving the middle row out would have been off by. */
+static void test_line_residual(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    add_linear(&set, 100, 8, 8, 100e-6);
+    add_linear(&set, 200, 8, 8, 250e-6); /* 200 by its neighbours: 20 % less */
+    add_linear(&set, 300, 8, 8, 300e-6);
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_cost cost = linear_cost(model, 150, 8, 8);
+
+    near_to(cost.time_s, 175e-6);
+    near_to(cost.deviation_s, sqrt(2 * 1e-12 + pow(0.2 * 175e-6, 2)));
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Off every line: one efficiency everywhere is found again, inside and outside; only
+ * outside is extrapolated, in whichever dimension. */
+static void test_near(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    for (int64_t n = 64; n <= 1024; n *= 2)
+        for (int64_t rows = 64; rows <= 1024; rows *= 4)
+            add_linear(&set, rows, n, n, 2.0 * (double)(rows * n * n) / (0.3 * PEAK));
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_cost inside = linear_cost(model, 100, 300, 200);
+    near_to(inside.time_s, 2.0 * 100 * 300 * 200 / (0.3 * PEAK));
+    near_to(inside.extrapolated_s, 0);
+    const int64_t outside[][3] = {
+        {32, 64, 64}, {2048, 64, 64}, {64, 32, 64}, {64, 64, 2048}};
+    for (int i = 0; i < 4; i++) {
+        const int64_t *d = outside[i];
+        struct mist_cost cost = linear_cost(model, d[0], d[1], d[2]);
+        near_to(cost.time_s, 2.0 * (double)(d[0] * d[1] * d[2]) / (0.3 * PEAK));
+        near_to(cost.extrapolated_s, cost.time_s);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Efficiencies differ: the estimate stays between the lowest and the highest. */
+static void test_near_is_bounded(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    double low = DBL_MAX, high = 0;
+    for (int64_t n = 64; n <= 1024; n *= 2)
+        for (int64_t rows = 64; rows <= 1024; rows *= 2) {
+            double flop = 2.0 * (double)(rows * n * n);
+            double efficiency = flop / PEAK / linear_s(rows, n, n);
+            low = fmin(low, efficiency);
+            high = fmax(high, efficiency);
+            add_linear(&set, rows, n, n, linear_s(rows, n, n));
+        }
+    struct mist_cost_model *model = model_of(&set);
+    for (int64_t n = 5; n < 5000; n = n * 3 + 1) {
+        struct mist_cost cost = linear_cost(model, n, n + 1, n + 2);
+        double efficiency = 2.0 * (double)(n * (n + 1) * (n + 2)) / PEAK / cost.time_s;
+        assert_true(efficiency > low * 0.999999 && efficiency < high * 1.000001);
+        assert_true(cost.deviation_s > 0);
+    }
+    /* outside, the nearest row alone: the corner's efficiency */
+    near_to(linear_cost(model, 2048, 1024, 1024).time_s, 2 * linear_s(1024, 1024, 1024));
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_roofline(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    struct mist_cost_model *model = model_of(&set);
+    int64_t dims[MIST_MAX_DIMS] = {10};
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
+                                  MIST_DTYPE_FP32, dims, 3e6, 1e6, &cost, &err),
+                     MIST_OK);
+    near_to(cost.time_s, 1e6 / BANDWIDTH); /* 10 us; FLOP: 3 us */
+    near_to(cost.extrapolated_s, cost.time_s);
+    assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
+                                  MIST_DTYPE_FP32, dims, 3e7, 1e6, &cost, &err),
+                     MIST_OK);
+    near_to(cost.time_s, 3e7 / PEAK);
+    assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
+                                  MIST_DTYPE_BF16, dims, 3e7, 1e6, &cost, &err),
+                     MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "bf16"));
+    dims[0] = 0;
+    assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
+                                  MIST_DTYPE_FP32, dims, 0, 0, &cost, &err),
+                     MIST_ERR_INPUT);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_wrong_shape(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    struct mist_cost_model *model = NULL;
+    struct mist_err err = {0};
+    struct mist_kernel_row row = {.op = "linear", .time_us = 1, .repetitions = 1};
+
+    start(&set);
+    assert_int_equal(mist_shape_parse("m=1;n=2;k=3", &row.shape, NULL), MIST_OK);
+    assert_int_equal(mist_trace_set_add_kernel(&set, &row, NULL), MIST_OK);
+    assert_int_equal(mist_cost_model_new(&set, &model, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "m=1;n=2;k=3"));
+    assert_null(model);
+    mist_trace_set_fini(&set);
+}
+
+/* --------------------------------------------------------------------------- programs */
+
+static struct mist_concrete_step linear_step(int64_t rows)
+{
+    return (struct mist_concrete_step){.op = MIST_OP_LINEAR,
+                                       .phase = MIST_PHASE_FORWARD,
+                                       .n_dims = 3,
+                                       .dims = {rows, 8, 8},
+                                       .flop = 1,
+                                       .bytes = 1};
+}
+
+/* Equal steps share one measurement (their errors add), others are independent; the
+ * all-reduce of tensor parallelism is no compute. */
+static void test_program(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    struct mist_cost cost;
+    start(&set);
+    add_linear(&set, 1, 8, 8, 10e-6);
+    add_linear(&set, 2, 8, 8, 30e-6);
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_concrete_step steps[] = {linear_step(1),
+                                         linear_step(2),
+                                         linear_step(1),
+                                         {.op = MIST_OP_TP_ALL_REDUCE, .n_dims = 1}};
+
+    assert_int_equal(mist_cost_program(model, steps, 4, MIST_DTYPE_FP32, &cost, NULL),
+                     MIST_OK);
+    near_to(cost.time_s, 50e-6);
+    near_to(cost.deviation_s, sqrt(4.0 * 4 + 2 * 2) * 1e-6);
+    assert_int_equal(mist_cost_program(model, steps, 0, MIST_DTYPE_FP32, &cost, NULL),
+                     MIST_OK);
+    near_to(cost.time_s, 0);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static double optimizer_s(int64_t shard, int64_t padded)
+{
+    return (28.0 * (double)shard + 4.0 * (double)padded) / BANDWIDTH;
+}
+
+static void test_optimizer(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    struct mist_cost cost;
+    start(&set);
+    struct mist_cost_model *model = model_of(&set);
+
+    assert_int_equal(mist_cost_optimizer(model, 1000, 4000, MIST_DTYPE_FP32, &cost, NULL),
+                     MIST_OK);
+    near_to(cost.time_s, optimizer_s(1000, 4000));
+    near_to(cost.extrapolated_s, cost.time_s);
+    assert_int_equal(mist_cost_optimizer(model, 0, 0, MIST_DTYPE_FP32, &cost, NULL),
+                     MIST_OK);
+    near_to(cost.time_s, 0);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* ------------------------------------------------------------------------------- links
+ */
+
+struct link_law {
+    enum mist_link_operation operation;
+    int nodes, ranks_per_node, concurrent_groups;
+    double alpha_s, s_per_byte;
+};
+
+static void add_law(struct mist_trace_set *set, const struct link_law *law)
+{
+    for (int64_t bytes = 1 << 10; bytes <= 1 << 22; bytes *= 8) {
+        struct mist_link_row row = {
+            .operation = law->operation,
+            .nodes = law->nodes,
+            .ranks_per_node = law->ranks_per_node,
+            .concurrent_groups = law->concurrent_groups,
+            .bytes = bytes,
+            .time_us = (law->alpha_s + law->s_per_byte * (double)bytes) * 1e6,
+            .deviation_us = 3,
+            .repetitions = 9};
+        assert_int_equal(mist_trace_set_add_link(set, &row, NULL), MIST_OK);
+    }
+}
+
+static const struct link_law laws[] = {
+    {MIST_LINK_ALL_REDUCE, 1, 2, 1, 11e-6, 3e-10},
+    {MIST_LINK_ALL_GATHER, 1, 2, 1, 7e-6, 2e-10},
+    {MIST_LINK_REDUCE_SCATTER, 1, 2, 1, 8e-6, 2.5e-10},
+    {MIST_LINK_SEND_RECV, 1, 2, 1, 5e-6, 1e-10},
+    {MIST_LINK_SEND_RECV, 2, 1, 1, 25e-6, 1e-9},
+    {MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 4e-6, 5e-11},
+};
+
+enum { N_LAWS = sizeof laws / sizeof *laws };
+
+static double law_s(const struct link_law *law, int64_t bytes)
+{
+    return law->alpha_s + law->s_per_byte * (double)bytes;
+}
+
+static struct mist_cost link_cost(const struct mist_cost_model *model,
+                                  enum mist_link_operation operation, int nodes,
+                                  int ranks_per_node, int groups, int64_t bytes)
+{
+    struct mist_cost cost = {-1, -1, -1};
+    struct mist_err err = {0};
+
+    if (mist_cost_link(model, operation, nodes, ranks_per_node, groups, bytes, &cost,
+                       &err) != MIST_OK)
+        fail_msg("%s", err.message);
+    return cost;
+}
+
+/* The law at, between and beyond the sizes; only beyond is extrapolated. */
+static void test_link(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    for (int i = 0; i < N_LAWS; i++)
+        add_law(&set, &laws[i]);
+    struct mist_cost_model *model = model_of(&set);
+    for (int i = 0; i < N_LAWS; i++)
+        for (int64_t bytes = 512; bytes <= 1 << 25; bytes = bytes * 2 + bytes / 4) {
+            const struct link_law *law = &laws[i];
+            struct mist_cost cost = link_cost(model, law->operation, law->nodes,
+                                              law->ranks_per_node, 1, bytes);
+            near_to(cost.time_s, law_s(law, bytes));
+            near_to(cost.extrapolated_s,
+                    bytes < 1 << 10 || bytes > 1 << 22 ? cost.time_s : 0);
+        }
+    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 10).deviation_s, 1e-6);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_link_for_nothing(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    add_law(&set, &laws[0]);
+    add_law(&set, &laws[5]);
+    struct mist_cost_model *model = model_of(&set);
+
+    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 0).time_s, 0);
+    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 1, 1, 1 << 20).time_s, 0);
+    assert_true(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1 << 20).time_s > 0);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* A shape that was not measured: the ring's volume, 2 (n - 1) / n of the message. */
+static void test_link_stand_in(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    struct link_law pure = {MIST_LINK_ALL_REDUCE, 1, 2, 1, 0, 3e-10};
+    add_law(&set, &pure);
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_cost cost = link_cost(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 1 << 20);
+
+    near_to(cost.time_s, law_s(&pure, 1 << 20) * (7.0 / 8) / (1.0 / 2));
+    near_to(cost.extrapolated_s, cost.time_s);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_link_missing(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    struct mist_cost cost;
+    struct mist_err err = {0};
+    start(&set);
+    add_law(&set, &laws[1]);
+    add_law(&set, &laws[2]);
+    struct mist_cost_model *model = model_of(&set);
+
+    cost = link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 20);
+    near_to(cost.time_s, law_s(&laws[1], 1 << 20) + law_s(&laws[2], 1 << 20));
+    near_to(cost.extrapolated_s, cost.time_s);
+    assert_int_equal(
+        mist_cost_link(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1 << 20, &cost, &err),
+        MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "send_recv"));
+    assert_non_null(strstr(err.message, "mist-profile"));
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* --------------------------------------------------------------------------- schedules
+ */
+
+/* Two stages of two ranks, each on its own node; the first shards its optimizer. */
+static void make_plan(struct mist_plan *plan)
+{
+    struct mist_err err = {0};
+
+    *plan = (struct mist_plan){.model = mist_tiny_model(MIST_FAMILY_GPT, 3),
+                               .job = {.global_batch = 12, .seq_len = 8},
+                               .n_micro_batches = 3,
+                               .n_stages = 2};
+    for (int i = 0; i < 2; i++)
+        plan->stages[i] = (struct mist_stage_plan){.n_layers = 1 + i,
+                                                   .n_nodes = 1,
+                                                   .n_devices = 2,
+                                                   .micro_batch = 2,
+                                                   .dp = 2,
+                                                   .tp = 1,
+                                                   .shards_optimizer = i == 0,
+                                                   .n_checkpointed = i};
+    if (mist_plan_check(plan, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+}
+
+static double roofline_of(const struct mist_concrete_step *steps, int32_t n)
+{
+    double sum = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        if (steps[i].op != MIST_OP_TP_ALL_REDUCE)
+            sum += fmax(steps[i].flop / PEAK, steps[i].bytes / BANDWIDTH);
+    return sum;
+}
+
+/* What a task should cost on the machine of the laws, without launch. */
+static double expected_s(const struct mist_plan *plan, const struct mist_schedule *at,
+                         const struct mist_task *task)
+{
+    const struct mist_layer_layout *layout =
+        &at->layouts[mist_schedule_layer_kind(&plan->model, task->layer)];
+    const struct mist_stage_plan *stage = &plan->stages[at->i_stage];
+
+    switch (task->kind) {
+    case MIST_TASK_FORWARD:
+        return roofline_of(layout->forward, layout->n_forward);
+    case MIST_TASK_RECOMPUTE:
+        return roofline_of(layout->forward, layout->n_recompute);
+    case MIST_TASK_BACKWARD:
+        return roofline_of(layout->backward, layout->n_backward);
+    case MIST_TASK_OPTIMIZER: {
+        int64_t padded = mist_schedule_padded_elements(layout->n_parameters, stage->dp);
+        return optimizer_s(stage->shards_optimizer ? padded / 2 : padded, padded);
+    }
+    case MIST_TASK_REDUCE_GRADIENT:
+        return law_s(&laws[stage->shards_optimizer ? 2 : 0], task->bytes);
+    case MIST_TASK_GATHER_PARAMETER:
+        return law_s(&laws[1], task->bytes);
+    case MIST_TASK_LOAD_BATCH:
+        return law_s(&laws[5], task->bytes);
+    default: /* transfers: every one of them between the two nodes */
+        return law_s(&laws[4], task->bytes);
+    }
+}
+
+static void test_schedule(void **state)
+{
+    (void)state;
+    static struct mist_plan plan;
+    struct mist_trace_set set;
+    struct mist_catalog *catalog = NULL;
+    struct mist_err err = {0};
+    unsigned kinds = 0;
+    start(&set);
+    for (int i = 0; i < N_LAWS; i++)
+        add_law(&set, &laws[i]);
+    struct mist_cost_model *model = model_of(&set);
+    make_plan(&plan);
+    assert_int_equal(mist_catalog_new(&plan.model, &catalog, &err), MIST_OK);
+    for (int32_t rank = 0; rank < 4; rank++) {
+        struct mist_schedule *schedule = NULL;
+        struct mist_cost costs[64];
+        assert_int_equal(mist_schedule_build(catalog, &plan, rank, 1, &schedule, &err),
+                         MIST_OK);
+        assert_true(schedule->n_costs <= 64);
+        if (mist_cost_schedule(model, &plan, schedule, costs, &err) != MIST_OK)
+            fail_msg("%s", err.message);
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            const struct mist_task *task = &schedule->tasks[i];
+            near_to(costs[task->cost].time_s,
+                    LAUNCH_S + expected_s(&plan, schedule, task));
+            kinds |= 1u << task->kind;
+        }
+        mist_schedule_free(schedule);
+    }
+    assert_true(kinds >> MIST_TASK_RECOMPUTE & 1);
+    assert_true(kinds >> MIST_TASK_GATHER_PARAMETER & 1);
+    assert_true(kinds >> MIST_TASK_RECV_GRADIENT & 1);
+    mist_catalog_free(catalog);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_interference(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    for (int i = 1; i <= 4; i++) { /* compute 1.5 x and gpu_gpu 2 x slower together */
+        double a = 100, b = 60.0 * i;
+        double both = fmin(1.5 * a, 2 * b);
+        double together = both + fmax(a - both / 1.5, b - both / 2);
+        struct mist_interference_row row = {.channels = 1u << MIST_STREAM_COMPUTE |
+                                                        1u << MIST_STREAM_GPU_GPU,
+                                            .nodes = 1,
+                                            .ranks_per_node = 2,
+                                            .alone_us = {a, b},
+                                            .together_us = together,
+                                            .repetitions = 1};
+        assert_int_equal(mist_trace_set_add_interference(&set, &row, NULL), MIST_OK);
+    }
+    struct mist_cost_model *model = model_of(&set);
+    const struct mist_interference *fit = mist_cost_model_interference(model);
+    assert_true(fabs(fit->slowdown[3][MIST_CHANNEL_COMPUTE] - 1.5) < 1e-3);
+    assert_true(fabs(fit->slowdown[3][MIST_CHANNEL_GPU_GPU] - 2) < 1e-3);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* --------------------------------------------------------------------- reference tables
+ */
+
+enum { MAX_SIZES = 64 };
+
+struct table {
+    int n;
+    double bytes[MAX_SIZES], time_us[MAX_SIZES];
+};
+
+/* Reads "size_B,...,time_us,..." tables of nccl-tests; false for other ones. */
+static bool read_table(const char *path, struct table *out)
+{
+    char line[512];
+    bool is_header_read = false;
+    FILE *file = fopen(path, "r");
+
+    out->n = 0;
+    if (!file)
+        return false;
+    while (fgets(line, sizeof line, file) && out->n < MAX_SIZES) {
+        double bytes, time_us;
+        if (line[0] == '#')
+            continue;
+        if (!is_header_read) {
+            is_header_read = true;
+            if (strncmp(line, "size_B,count,dtype,redop,time_us,", 33) != 0)
+                break;
+        } else if (sscanf(line, "%lf,%*[^,],%*[^,],%*[^,],%lf", &bytes, &time_us) == 2 &&
+                   (out->n == 0 || bytes > out->bytes[out->n - 1])) {
+            out->bytes[out->n] = bytes;
+            out->time_us[out->n++] = time_us;
+        }
+    }
+    fclose(file);
+    return out->n >= 3;
+}
+
+/* Mean relative error of leaving each inner size out; by the cost model itself. */
+static double leave_out_model(const struct table *table)
+{
+    double sum = 0;
+
+    for (int out = 1; out + 1 < table->n; out++) {
+        struct mist_trace_set set;
+        start(&set);
+        for (int i = 0; i < table->n; i++) {
+            struct mist_link_row row = {.operation = MIST_LINK_ALL_REDUCE,
+                                        .nodes = 1,
+                                        .ranks_per_node = 2,
+                                        .concurrent_groups = 1,
+                                        .bytes = (int64_t)table->bytes[i],
+                                        .time_us = table->time_us[i],
+                                        .repetitions = 1};
+            if (i != out)
+                assert_int_equal(mist_trace_set_add_link(&set, &row, NULL), MIST_OK);
+        }
+        struct mist_cost_model *model = model_of(&set);
+        struct mist_cost cost =
+            link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, (int64_t)table->bytes[out]);
+        sum += fabs(cost.time_s * 1e6 / table->time_us[out] - 1);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+    return sum / (table->n - 2);
+}
+
+/* The same for a rule that was not taken: straight in f(bytes), g(time). */
+static double leave_out_rule(const struct table *table, bool logs_time)
+{
+    double sum = 0;
+
+    for (int i = 1; i + 1 < table->n; i++) {
+        double w = log(table->bytes[i] / table->bytes[i - 1]) /
+                   log(table->bytes[i + 1] / table->bytes[i - 1]);
+        double a = table->time_us[i - 1], b = table->time_us[i + 1];
+        double time_us = logs_time ? a * pow(b / a, w) : a + w * (b - a);
+        sum += fabs(time_us / table->time_us[i] - 1);
+    }
+    return sum / (table->n - 2);
+}
+
+static void test_reference_links(void **state)
+{
+    (void)state;
+    const char *root = getenv("MIST_REFERENCE");
+    char folder[512], path[1024];
+    double sums[3] = {0};
+    int n = 0;
+
+    snprintf(folder, sizeof folder, "%s/links", root ? root : "../shared/reference");
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        print_message("no reference tables (MIST_REFERENCE); skipped\n");
+        skip();
+    }
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        struct table table;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (!strstr(entry->d_name, ".csv") || strstr(entry->d_name, "repeats") ||
+            !read_table(path, &table))
+            continue;
+        sums[0] += leave_out_model(&table);
+        sums[1] += leave_out_rule(&table, true);
+        sums[2] += leave_out_rule(&table, false);
+        n++;
+    }
+    closedir(dir);
+    assert_true(n >= 10);
+    print_message("%d tables, leave one out, mean error: straight in bytes %.1f %%, "
+                  "in log-log %.1f %%, in log(bytes) %.1f %%\n",
+                  n, 100 * sums[0] / n, 100 * sums[1] / n, 100 * sums[2] / n);
+    assert_true(sums[0] < sums[1] && sums[1] < sums[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hit),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_line_residual),
+        cmocka_unit_test(test_near),
+        cmocka_unit_test(test_near_is_bounded),
+        cmocka_unit_test(test_roofline),
+        cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link_for_nothing),
+        cmocka_unit_test(test_link_stand_in),
+        cmocka_unit_test(test_link_missing),
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_interference),
+        cmocka_unit_test(test_reference_links),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
