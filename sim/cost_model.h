@@ -2,13 +2,13 @@
  * The cost model: what an operator, a message and a launch cost on a cluster, from its
  * trace set.
  *
- * Operators: measured rows by exact shape; between shapes, interpolation of achieved
- * efficiency (FLOP or bytes per second, whichever bounds the operator) on log(size);
- * outside the measured range a roofline with the efficiency of the nearest end, flagged
- * as extrapolated. A trace set without kernels gets a plain roofline with the efficiency
- * given in cluster.json, all of it extrapolated. Links: a table per operation, group
- * shape and concurrency, interpolated in log(bytes); beyond the ends an alpha-beta line
- * through the two outer points, flagged.
+ * Operators: the measured mean for a measured shape; between two rows that differ in the
+ * first dimension alone, time straight in it; otherwise the efficiency (roofline time
+ * over measured time) of the nearest rows; outside the measured range the efficiency of
+ * the nearest row, flagged as extrapolated (cost_kernel.c says how well each does). An
+ * operator without rows costs its roofline time, all of it extrapolated. Links: a table
+ * per operation, group shape and concurrency, time straight in bytes between two sizes;
+ * beyond the ends the line through the two outer points, flagged.
  */
 #ifndef MIST_SIM_COST_MODEL_H
 #define MIST_SIM_COST_MODEL_H
@@ -20,11 +20,16 @@
 #include "sim/schedule.h"
 #include "traces/trace_set.h"
 
-/* A predicted duration with what is known of its uncertainty. */
+/*
+ * A predicted duration with what is known of its uncertainty. deviation_s is that of the
+ * mean (of a typical iteration), not of single runs: deviation_us / sqrt(repetitions) of
+ * the rows and, for interpolated operators, the residual of leaving rows out, as root of
+ * squares. It knows nothing of how wrong an extrapolation is: extrapolated_s says how
+ * much rests on one.
+ */
 struct mist_cost {
     double time_s;
-    double deviation_s;    /* standard deviation of the mean behind time_s (measurement
-                              spread, residual) */
+    double deviation_s;
     double extrapolated_s; /* part of time_s that rests on extrapolation */
 };
 
@@ -63,7 +68,11 @@ mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation ope
                int32_t nodes, int32_t ranks_per_node, int32_t concurrent_groups,
                int64_t bytes, struct mist_cost *out, struct mist_err *err);
 
-/* A whole program (sum over its steps). */
+/*
+ * A whole program: the sum over its steps without MIST_OP_TP_ALL_REDUCE. Deviations of
+ * equal steps add up (one measurement is behind them), those of different steps are
+ * independent.
+ */
 MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model *model,
                                                    const struct mist_concrete_step *steps,
                                                    int32_t n_steps, enum mist_dtype dtype,
