@@ -197,10 +197,11 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
     if (options->n_devices_per_node > 0)
         cluster->devices_per_node = (int)options->n_devices_per_node;
     if (options->n_ranks > (int64_t)cluster->nodes * cluster->devices_per_node)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--ranks is %lld; the cluster has %d nodes of %d devices",
-                            (long long)options->n_ranks, cluster->nodes,
-                            cluster->devices_per_node);
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--ranks is %lld; the cluster has %d x %d devices (see --nodes and "
+            "--devices-per-node)",
+            (long long)options->n_ranks, cluster->nodes, cluster->devices_per_node);
     at->config.device_memory_bytes = options->device_memory_bytes > 0
                                          ? options->device_memory_bytes
                                          : cluster->device_memory_bytes;

@@ -121,6 +121,11 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
     return MIST_OK;
 }
 
+static bool is_over(const struct mist_search_config *config)
+{
+    return config->is_over && *config->is_over;
+}
+
 static enum mist_status fill_works(void *context, int64_t begin, int64_t end,
                                    int i_thread, struct mist_err *err)
 {
@@ -147,6 +152,8 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
         const struct mist_space_case *of = &at->cases[i];
         struct mist_search_solved *out = &at->solved[i];
         size_t n = (size_t)of->n_stages * (size_t)of->n_dps;
+        if (is_over(at->config))
+            return MIST_OK;
         out->works = calloc(n, sizeof *out->works);
         if (!out->works)
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
@@ -160,6 +167,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
             mist_search_find_closest(at->space, of, out->works, &out->closest_bytes, err);
         if (status == MIST_OK && out->closest_bytes <= at->config->limit_bytes)
             status = mist_search_solve_case(at->space, at->config, of, out, err);
+        out->is_done = true;
     }
     return status;
 }
@@ -179,6 +187,9 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     struct mist_search_result *result = &to->result;
     size_t n = from->n_candidates;
 
+    if (!from->is_done)
+        return MIST_OK;
+    result->n_cases_done++;
     if (from->closest_bytes < result->closest_bytes)
         result->closest_bytes = from->closest_bytes;
     result->glpk.n_cases += from->glpk.n_cases;
@@ -286,15 +297,13 @@ enum mist_status mist_search_run(const struct mist_space *space,
     int32_t i = 0;
 
     mist_arena_init(&to.result.arena);
-    while (i < space->n_cases && status == MIST_OK &&
-           !(config->is_over && *config->is_over)) {
+    while (i < space->n_cases && status == MIST_OK && !is_over(config)) {
         struct batch batch = {
             .space = space, .config = config, .cases = &space->cases[i]};
         int32_t g = space->cases[i].n_micro_batches;
         for (; i < space->n_cases && space->cases[i].n_micro_batches == g; i++)
             batch.n_cases++;
         status = run_batch(&batch, &to, err);
-        to.result.n_cases_done = i;
         if (config->progress)
             mist_progress_update(config->progress, i, space->n_cases);
     }

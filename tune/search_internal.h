@@ -33,6 +33,7 @@ struct mist_search_solved {
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
     int64_t closest_bytes;
+    bool is_done; /* false: the search was stopped before */
     struct mist_search_glpk glpk;
 };
 

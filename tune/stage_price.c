@@ -11,7 +11,7 @@
 struct mist_stage_price {
     const struct mist_space *space;
     struct mist_stage_model *model;
-    pthread_mutex_t lock;              /* of what follows */
+    pthread_mutex_t lock;              /* of what follows, and of the catalogue */
     struct mist_stage_values **values; /* owned, as their arrays; [n_values] */
     size_t n_values, capacity;
 };
@@ -70,34 +70,39 @@ static bool is_same_shape(const struct mist_stage_shape *a,
            a->n_nodes == b->n_nodes && a->n_devices == b->n_devices;
 }
 
-static const struct mist_stage_values *find(struct mist_stage_price *price,
+static const struct mist_stage_values *find(const struct mist_stage_price *price,
                                             const struct mist_stage_shape *shape)
 {
-    const struct mist_stage_values *found = NULL;
-
-    pthread_mutex_lock(&price->lock);
-    for (size_t i = 0; i < price->n_values && !found; i++)
+    for (size_t i = 0; i < price->n_values; i++)
         if (is_same_shape(&price->values[i]->shape, shape))
-            found = price->values[i];
-    pthread_mutex_unlock(&price->lock);
-    return found;
+            return price->values[i];
+    return NULL;
 }
 
-/* Keeps values. Two threads may have priced one shape at the same time, to the same
- * result: then both stay. */
-static bool keep(struct mist_stage_price *price, struct mist_stage_values *values)
+/* Prices a shape and keeps it. */
+static enum mist_status add(struct mist_stage_price *price,
+                            const struct mist_stage_shape *shape,
+                            const struct mist_stage_values **out, struct mist_err *err)
 {
-    pthread_mutex_lock(&price->lock);
     void *grown = mist_grow(price->values, &price->capacity, price->n_values + 1,
                             sizeof *price->values);
-    if (grown) {
+    struct mist_stage_values *values = calloc(1, sizeof *values);
+
+    if (grown)
         price->values = grown;
-        price->values[price->n_values++] = values;
+    enum mist_status status =
+        grown && values ? mist_stage_model_prepare(price->model, shape, values, err)
+                        : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status != MIST_OK) {
+        free(values);
+        return status;
     }
-    pthread_mutex_unlock(&price->lock);
-    return grown != NULL;
+    price->values[price->n_values++] = values;
+    *out = values;
+    return MIST_OK;
 }
 
+/* One thread at a time: the catalogue's expressions are not to be shared. */
 static enum mist_status price_shape(struct mist_stage_price *price,
                                     const struct mist_search_kind *kind,
                                     const struct mist_stage_values **out,
@@ -110,23 +115,15 @@ static enum mist_status price_shape(struct mist_stage_price *price,
         .dp = kind->dp,
         .tp = 1,
     };
+    enum mist_status status = MIST_OK;
 
     mist_stage_price_mesh(price->space, kind->dp, &shape.n_nodes, &shape.n_devices);
+    pthread_mutex_lock(&price->lock);
     *out = find(price, &shape);
-    if (*out)
-        return MIST_OK;
-    struct mist_stage_values *values = calloc(1, sizeof *values);
-    if (!values)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = mist_stage_model_prepare(price->model, &shape, values, err);
-    if (status == MIST_OK && !keep(price, values))
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    if (status != MIST_OK) {
-        free(values);
-        return status;
-    }
-    *out = values;
-    return MIST_OK;
+    if (!*out)
+        status = add(price, &shape, out, err);
+    pthread_mutex_unlock(&price->lock);
+    return status;
 }
 
 /* Whole bytes; what is not a number or too large can't be run. */

@@ -1,138 +1,27 @@
-/* Memory planning and replay of candidates, and the loop around the search. See
- * validate.h. */
+/* The loop around search, memory planning and replay. See validate.h. */
 #include "tune/validate.h"
 
 #include "core/hash.h"
 #include "core/parse.h" /* mist_format_bytes */
-#include "sim/replay.h"
-#include "tune/stage_price.h" /* mist_stage_price_mesh */
 
 #include <stdlib.h>
 #include <string.h>
 
-enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
-                                     int64_t device_memory_bytes, int64_t *limit_bytes,
-                                     struct mist_err *err)
-{
-    char memory[MIST_FORMAT_BYTES], runtime[MIST_FORMAT_BYTES];
-    int64_t taken =
-        cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
-
-    *limit_bytes = INT64_MAX;
-    if (device_memory_bytes == 0)
-        return MIST_OK;
-    if (device_memory_bytes <= taken)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "of %s of device memory the runtime takes %s",
-                            mist_format_bytes(memory, sizeof memory, device_memory_bytes),
-                            mist_format_bytes(runtime, sizeof runtime, taken));
-    *limit_bytes = device_memory_bytes - taken;
-    return MIST_OK;
-}
-
-/* ---------------------------------------------------------------------------- one plan
- */
-
-void mist_validate_make_plan(const struct mist_validate_config *config,
-                             const struct mist_search_candidate *candidate,
-                             struct mist_plan *out)
-{
-    const struct mist_space *space = config->space;
-    const char *trace_set = config->trace_set ? config->trace_set : "";
-
-    *out = (struct mist_plan){
-        .model = space->model,
-        .job = space->job,
-        .fingerprint =
-            mist_plan_fingerprint(&space->model, &space->job, config->fingerprint),
-        .device_memory_bytes = config->device_memory_bytes,
-        .pipeline = MIST_PIPELINE_1F1B,
-        .n_micro_batches = space->cases[candidate->i_case].n_micro_batches,
-        .n_stages = candidate->n_stages,
-    };
-    if (strlen(trace_set) < sizeof out->trace_set)
-        memcpy(out->trace_set, trace_set, strlen(trace_set));
-    for (int32_t i = 0; i < candidate->n_stages; i++) {
-        const struct mist_search_choice *choice = &candidate->stages[i];
-        out->stages[i] = (struct mist_stage_plan){
-            .n_layers = choice->n_layers,
-            .micro_batch = choice->micro_batch,
-            .dp = choice->dp,
-            .tp = 1,
-            .shards_optimizer = choice->zero > 0,
-            .n_checkpointed = choice->n_checkpointed,
-        };
-        mist_stage_price_mesh(space, choice->dp, &out->stages[i].n_nodes,
-                              &out->stages[i].n_devices);
-        out->predicted.stable_s[i] = choice->t_s;
-        out->predicted.extra_s[i] = choice->d_s;
-    }
-}
-
-static void judge_memory(const struct mist_validate_config *config,
-                         const int64_t *closed_bytes,
-                         const int64_t (*arena_bytes)[MIST_N_ARENAS],
-                         struct mist_validated *out)
-{
-    out->planned_bytes = -1;
-    out->optimism_bytes = INT64_MIN;
-    for (int32_t i = 0; i < out->plan->n_stages; i++) {
-        int64_t planned = arena_bytes[i][MIST_ARENA_DEVICE];
-        int64_t closed = closed_bytes ? closed_bytes[i] : planned;
-        if (planned > out->planned_bytes) {
-            out->planned_bytes = planned;
-            out->closed_bytes = closed;
-            out->i_stage = i;
-        }
-        if (planned - closed > out->optimism_bytes)
-            out->optimism_bytes = planned - closed;
-        out->plan->predicted.peak_bytes[i] = planned;
-    }
-    out->holds = out->planned_bytes <= config->limit_bytes;
-}
-
-enum mist_status mist_validate_plan(const struct mist_validate_config *config,
-                                    const int64_t *closed_bytes,
-                                    struct mist_validated *plan, struct mist_err *err)
-{
-    struct mist_replay_options options = {.threads = config->threads,
-                                          .skips_timeline = true};
-    struct mist_prediction *predicted = &plan->plan->predicted;
-    struct mist_replay_result replay;
-    int64_t(*arena_bytes)[MIST_N_ARENAS] =
-        calloc((size_t)plan->plan->n_stages, sizeof *arena_bytes);
-
-    if (!arena_bytes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = mist_plan_check(plan->plan, err);
-    if (status == MIST_OK)
-        status = mist_replay_memory(config->catalog, plan->plan, config->threads,
-                                    arena_bytes, err);
-    if (status == MIST_OK)
-        judge_memory(config, closed_bytes, (const int64_t(*)[MIST_N_ARENAS])arena_bytes,
-                     plan);
-    free(arena_bytes);
-    if (status != MIST_OK || !plan->holds)
-        return status;
-    status = mist_replay_run(config->catalog, plan->plan, config->cost_model, &options,
-                             &replay, err);
-    if (status != MIST_OK)
-        return status;
-    predicted->iteration_s = replay.iteration_s;
-    predicted->error_s = replay.error_s;
-    predicted->extrapolated_frac = replay.extrapolated_frac;
-    mist_replay_result_fini(&replay);
-    return MIST_OK;
-}
-
 /* ----------------------------------------------------------------------- which, in turn
  */
 
+struct looked {
+    uint64_t hash;
+    bool holds;
+};
+
 struct validation {
     const struct mist_validate_config *config;
+    struct mist_validate_config *by_thread; /* [n_threads] each with its own catalogue */
+    int n_threads;
     struct mist_search_config *search;
     struct mist_validate_result result;
-    uint64_t *seen; /* fingerprints of the plans looked at */
+    struct looked *seen; /* the plans looked at, in this order */
     size_t n_seen, seen_capacity;
     int64_t margin_bytes; /* the search's limit is below the real one by this */
 };
@@ -153,23 +42,26 @@ static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
     return hash.value;
 }
 
-static bool was_seen(const struct validation *at, uint64_t hash)
+/* NULL: not yet. */
+static const struct looked *find_seen(const struct validation *at, uint64_t hash)
 {
     for (size_t i = 0; i < at->n_seen; i++)
-        if (at->seen[i] == hash)
-            return true;
-    return false;
+        if (at->seen[i].hash == hash)
+            return &at->seen[i];
+    return NULL;
 }
 
-static enum mist_status see(struct validation *at, uint64_t hash, struct mist_err *err)
+static enum mist_status see(struct validation *at,
+                            const struct mist_search_candidate *candidate, bool holds,
+                            struct mist_err *err)
 {
-    uint64_t *grown =
+    struct looked *grown =
         mist_grow(at->seen, &at->seen_capacity, at->n_seen + 1, sizeof *at->seen);
 
     if (!grown)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     at->seen = grown;
-    at->seen[at->n_seen++] = hash;
+    at->seen[at->n_seen++] = (struct looked){hash_candidate(candidate), holds};
     return MIST_OK;
 }
 
@@ -215,7 +107,7 @@ struct group {
     size_t n;
 };
 
-static enum mist_status validate_one(const struct validation *at,
+static enum mist_status validate_one(const struct mist_validate_config *config,
                                      const struct mist_search_candidate *candidate,
                                      struct mist_validated *out, struct mist_err *err)
 {
@@ -227,8 +119,8 @@ static enum mist_status validate_one(const struct validation *at,
     if (closed_bytes && out->plan) {
         for (int32_t i = 0; i < candidate->n_stages; i++)
             closed_bytes[i] = candidate->stages[i].peak_bytes;
-        mist_validate_make_plan(at->config, candidate, out->plan);
-        status = mist_validate_plan(at->config, closed_bytes, out, err);
+        mist_validate_make_plan(config, candidate, out->plan);
+        status = mist_validate_plan(config, closed_bytes, out, err);
     } else {
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     }
@@ -242,9 +134,9 @@ static enum mist_status validate_some(void *context, int64_t begin, int64_t end,
     struct group *group = context;
     enum mist_status status = MIST_OK;
 
-    (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status = validate_one(group->at, group->candidates[i], &group->out[i], err);
+        status = validate_one(&group->at->by_thread[i_thread], group->candidates[i],
+                              &group->out[i], err);
     return status;
 }
 
@@ -272,6 +164,7 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
         plan->i_looked = result->n_plans + result->n_dropped;
+        status = see(at, group->candidates[i], plan->holds, err);
         bool is_kept = plan->holds ? append(&result->plans, &result->n_plans,
                                             &result->plans_capacity, plan)
                                    : append(&result->dropped, &result->n_dropped,
@@ -292,25 +185,49 @@ static bool is_over(const struct validation *at)
     return at->search->is_over && *at->search->is_over;
 }
 
-/* How many plans are still wanted; after a stop the first is enough. */
-static size_t count_wanted(const struct validation *at)
+/* One round over the candidates of one search. */
+struct round {
+    const struct mist_search_result *search;
+    size_t *order; /* [n_candidates] */
+    size_t next;   /* in order */
+    size_t n_held; /* of those passed so far, in this round or an earlier one */
+    size_t n_dropped;
+};
+
+/* The next candidates that were not looked at, as many as are still wanted; after a stop
+ * one plan is enough. */
+static void fill_group(const struct validation *at, struct round *round,
+                       struct group *group)
 {
     size_t wanted = is_over(at) ? 1 : at->config->n_best;
+    bool has_plan = at->result.n_plans > 0;
 
-    return wanted > at->result.n_plans ? wanted - at->result.n_plans : 0;
+    group->n = 0;
+    while (round->next < round->search->n_candidates &&
+           round->n_held + group->n < wanted && !(is_over(at) && has_plan)) {
+        const struct mist_search_candidate *candidate =
+            &round->search->candidates[round->order[round->next++]];
+        const struct looked *seen = find_seen(at, hash_candidate(candidate));
+        if (!seen)
+            group->candidates[group->n++] = candidate;
+        else if (seen->holds)
+            round->n_held++;
+    }
 }
 
 /*
- * Looks at the candidates in order until enough hold. A round gives up after dropping
- * most_dropped, as the closed form is then off by more than a few plans.
+ * Looks at the candidates in order until n_best of them hold. Gives up after dropping
+ * four times as many, as the closed form is then off by more than a few plans.
  */
 static enum mist_status run_round(struct validation *at,
                                   const struct mist_search_result *search,
                                   struct mist_err *err)
 {
-    size_t n_best = at->config->n_best, next = 0, most_dropped = 4 * n_best;
-    size_t dropped_before = at->result.n_dropped;
-    size_t *order = malloc((search->n_candidates + 1) * sizeof *order);
+    size_t n_best = at->config->n_best;
+    struct round round = {
+        .search = search,
+        .order = malloc((search->n_candidates + 1) * sizeof *round.order),
+    };
     struct group group = {
         .at = at,
         .candidates = malloc(n_best * sizeof *group.candidates),
@@ -318,29 +235,22 @@ static enum mist_status run_round(struct validation *at,
     };
     enum mist_status status = MIST_OK;
 
-    if (!order || !group.candidates || !group.out)
+    if (!round.order || !group.candidates || !group.out)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)
-        status = make_order(at, search, order, err);
-    while (status == MIST_OK && next < search->n_candidates && count_wanted(at) > 0 &&
-           at->result.n_dropped - dropped_before < most_dropped) {
-        size_t wanted = count_wanted(at);
-        for (group.n = 0;
-             group.n < wanted && next < search->n_candidates && status == MIST_OK;
-             next++) {
-            const struct mist_search_candidate *candidate =
-                &search->candidates[order[next]];
-            uint64_t hash = hash_candidate(candidate);
-            if (was_seen(at, hash))
-                continue;
-            status = see(at, hash, err);
-            group.candidates[group.n++] = candidate;
-        }
+        status = make_order(at, search, round.order, err);
+    do {
+        size_t n_plans = at->result.n_plans;
+        if (status != MIST_OK)
+            break;
+        fill_group(at, &round, &group);
         memset(group.out, 0, n_best * sizeof *group.out);
-        if (status == MIST_OK && group.n > 0)
+        if (group.n > 0)
             status = run_group(at, &group, err);
-    }
-    free(order);
+        round.n_held += at->result.n_plans - n_plans;
+        round.n_dropped += group.n - (at->result.n_plans - n_plans);
+    } while (group.n > 0 && round.n_dropped < 4 * n_best);
+    free(round.order);
     free(group.candidates);
     free(group.out);
     return status;
@@ -384,7 +294,7 @@ static enum mist_status run_rounds(struct validation *at, struct mist_err *err)
         status = run_round(at, is_first ? &result->search : &search, err);
         if (!is_first)
             mist_search_result_fini(&search);
-        goes_on = raise_margin(at, dropped_before) && count_wanted(at) > 0;
+        goes_on = raise_margin(at, dropped_before) && !is_over(at);
     }
     result->was_stopped = is_over(at);
     return status;
@@ -431,22 +341,54 @@ static int compare_plans(const void *a_void, const void *b_void)
     return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
 }
 
+/* A catalogue evaluates its expressions for one thread at a time. */
+static enum mist_status copy_config(struct validation *at, struct mist_err *err)
+{
+    int n = mist_thread_pool_size(at->search->pool);
+    enum mist_status status = MIST_OK;
+
+    at->by_thread = calloc((size_t)n, sizeof *at->by_thread);
+    if (!at->by_thread)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    while (at->n_threads < n && status == MIST_OK) {
+        struct mist_catalog *catalog;
+        status = mist_catalog_new(&at->config->space->model, &catalog, err);
+        if (status != MIST_OK)
+            break;
+        at->by_thread[at->n_threads] = *at->config;
+        at->by_thread[at->n_threads++].catalog = catalog;
+    }
+    return status;
+}
+
+static void free_configs(struct validation *at)
+{
+    for (int i = 0; i < at->n_threads; i++)
+        mist_catalog_free((struct mist_catalog *)at->by_thread[i].catalog);
+    free(at->by_thread);
+}
+
 enum mist_status mist_validate_run(const struct mist_validate_config *config,
                                    struct mist_search_config *search,
                                    struct mist_validate_result *result,
                                    struct mist_err *err)
 {
     struct validation at = {.config = config, .search = search};
-    enum mist_status status = run_rounds(&at, err);
+    enum mist_status status = copy_config(&at, err);
 
+    if (status == MIST_OK)
+        status = run_rounds(&at, err);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = fail_no_plan(&at, err);
+    free_configs(&at);
     free(at.seen);
     if (status != MIST_OK) {
         mist_validate_result_fini(&at.result);
         return status;
     }
     qsort(at.result.plans, at.result.n_plans, sizeof *at.result.plans, compare_plans);
+    while (at.result.n_plans > config->n_best) /* several rounds may have found more */
+        free(at.result.plans[--at.result.n_plans].plan);
     *result = at.result;
     return MIST_OK;
 }

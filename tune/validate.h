@@ -7,13 +7,14 @@
  * replayed by the event engine and sorted by what it says.
  *
  * The loop. Candidates are looked at in an order that mixes the best overall with the
- * best of each case, until n_best of them hold. When too few do because the closed form
- * was optimistic about memory, the search is run again with its limit lowered by the
- * largest optimism seen (planned minus estimated bytes of a dropped stage). A plan that
- * is dropped after that was estimated within the lowered limit, so its optimism is
- * larger: the margin rises from round to round, and everything with an optimism below it
- * is certain to hold. The loop ends after MIST_VALIDATE_MAX_ROUNDS, or when a round drops
- * nothing or offers nothing new.
+ * best of each case, until n_best of them hold. When some were dropped, because the
+ * closed form was optimistic about memory, their neighbours with a little less memory
+ * were never candidates: so the search is run again with its limit lowered by the largest
+ * optimism seen (planned minus estimated bytes of a dropped stage), and its candidates
+ * are looked at likewise. A plan that is dropped after that was estimated within the
+ * lowered limit, so its optimism is larger: the margin rises from round to round, and
+ * everything with an optimism below it is certain to hold. The loop ends when a round
+ * drops nothing, or after MIST_VALIDATE_MAX_ROUNDS. What holds in any round counts.
  *
  * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
  * cluster the arena is the device memory; on other clusters the measured constant of the
@@ -30,7 +31,8 @@ enum { MIST_VALIDATE_MAX_ROUNDS = 8 };
 
 struct mist_validate_config {
     const struct mist_space *space;
-    const struct mist_catalog *catalog; /* of the space's model */
+    const struct mist_catalog *catalog; /* of the space's model; mist_validate_run makes
+                                           its own, one per thread */
     const struct mist_cost_model *cost_model;
     const char *trace_set;       /* folder, for the plan */
     uint64_t fingerprint;        /* of the trace set, for the plan */
