@@ -13,7 +13,10 @@
  *      the other runs beside computation
  *   d  extra seconds of the first micro-batch (optimizer step and gather of parameters)
  *      and the last (reduction of gradients)
- *   peak  bytes of the device arena
+ *   peak  largest sum of live device buffers. This is exact; the planner's arena is
+ *      larger by what fragmentation costs (nothing in most plans, 4 % at worst over the
+ *      random plans of tests/prop/test_stage_model.c), so whoever must not pass a limit
+ *      asks mist_replay_memory() for the few plans that are left
  *
  * Overlap of computation c and communication g (both alone, seconds) with slowdowns sc
  * and sg is the bundle of design.md "Overlap" with two channels,
@@ -28,8 +31,16 @@
  * optimizer state the bundles of d; bundles then need the channels of both copy
  * directions.
  *
+ * Where it errs: d takes the updates and reductions of stages behind the first as work
+ * that fills their empty places before the first input and after the last gradient. Where
+ * the schedule queues gathers behind the first receive, or the last gradient behind
+ * reductions, links slower than the computation beside them make iterations longer than
+ * this says. With uneven stages and few micro-batches (G - 1) max t + sum t is itself too
+ * long: a busy first stage runs ahead while later ones work.
+ *
  * Left out: what differs between stages of one role (the transfers of a stage priced by
- * mist_stage_model_prepare go to neighbours of its own shape), imbalance, jitter.
+ * mist_stage_model_prepare go to neighbours of its own shape), loading the batch,
+ * imbalance, jitter.
  */
 #ifndef MIST_SIM_STAGE_MODEL_H
 #define MIST_SIM_STAGE_MODEL_H
