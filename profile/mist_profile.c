@@ -386,7 +386,7 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
                        is_first && !common->is_quiet
                            ? (enum mist_progress_mode)common->progress
                            : MIST_PROGRESS_NEVER,
-                       common->no_color, stderr, "measuring");
+                       common->no_color, stderr, "measuring, seconds");
     mist_trace_set_init(&traces);
     enum mist_status status =
         mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,

@@ -316,6 +316,6 @@ void mist_workbench_show_progress(struct mist_workbench *bench)
     double spent_s = mist_clock_now_s() - bench->time_start_s;
 
     if (bench->progress)
-        mist_progress_update(bench->progress, (int64_t)(spent_s * 1000),
-                             (int64_t)(fmax(bench->expected_s, spent_s) * 1000));
+        mist_progress_update(bench->progress, (int64_t)spent_s,
+                             (int64_t)ceil(fmax(bench->expected_s, spent_s)));
 }
