@@ -1,0 +1,141 @@
+#!/bin/sh
+# Where results go: existing files, missing and read-only folders, full disks. Whatever fails, no file is
+# left half written and no temporary file stays.
+. tests/cli/lib.sh
+
+echo precious > exists.csv
+cp exists.csv exists.json
+cp exists.csv exists.png
+mkdir folder
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128'
+
+# each NAME CODE REASON PATH: the outputs of every tool, PATH.
+# $tune and its like are split into words on purpose.
+each() {
+    reason="$3" path=$4
+    # shellcheck disable=SC2086
+    while read -r command; do
+        set -- "$1" "$2"
+        refuse "$1: $command" "$2" "^${command%% *}: .*$reason" $command "$path"
+    done <<END
+mist-sim plan.json -o
+mist-sim plan.json --chrome
+mist-sim plan.json --dry-run -o
+mist-exec plan.json --iterations 1 --timeline
+mist-exec plan.json --iterations 1 --log-csv
+mist-exec plan.json --dry-run --log-csv
+mist-plot chrome timeline.csv -o
+$tune -o
+$tune --log
+$tune --pareto
+END
+}
+each 'a file that exists' 2 'exists\.csv: exists already; --force' exists.csv
+each 'a folder that is missing' 5 'none/out: ' none/out
+each 'a file for a folder' 5 'plan\.json/out: ' plan.json/out
+each 'a folder for a file' 5 'folder: ' folder
+if [ -d /proc/self ]; then each 'a folder that nobody can write to' 5 '/proc/out: ' /proc/out; fi
+
+for path in exists.png none/out.png plan.json/out.png; do
+    case $path in exists*) want=2 ;; *) want=5 ;; esac
+    refuse "mist-plot -o $path" $want "^mist-plot: .*${path%.png}" mist-plot timeline timeline.csv -o "$path"
+done
+mkdir kept && cp traces/cluster.json kept/
+refuse 'a trace set that exists' 2 '^mist-profile: kept/cluster\.json: .*--force' mist-profile --quick -o kept
+refuse 'a file for the folder of a trace set' 5 '^mist-profile: plan\.json' mist-profile --quick -o plan.json
+refuse 'a folder below a file for a trace set' 5 '^mist-profile: plan\.json' mist-profile --quick -o plan.json/traces
+# shellcheck disable=SC2086
+refuse 'a file for the folder of plans' 5 '^mist-tune: plan\.json' $tune --plans plan.json
+# shellcheck disable=SC2086
+refuse 'the second output fails: the first is not written either' 5 '^mist-tune: none/log\.csv' $tune -o out.json --log none/log.csv
+refuse 'the second output fails: the first is not written either' 5 '^mist-sim: none/out\.json' \
+    mist-sim plan.json -o out.csv --chrome none/out.json
+
+# ------------------------------------------------------------------------------ a full disk
+refuse 'mist-sim: the disk is full' 5 '^mist-sim: /dev/full: .*No space left' mist-sim plan.json -o /dev/full
+refuse 'mist-sim --chrome: the disk is full' 5 '^mist-sim: /dev/full: .*No space left' mist-sim plan.json --chrome /dev/full
+refuse 'mist-plot chrome: the disk is full' 5 '^mist-plot: /dev/full: .*No space left' mist-plot chrome timeline.csv -o /dev/full
+for option in -o --log --pareto; do
+    # shellcheck disable=SC2086
+    refuse "mist-tune $option: the disk is full" 5 '^mist-tune: /dev/full: .*No space left' $tune $option /dev/full
+done
+begin 'mist-exec: the disk is full'
+run mist-exec plan.json -q --iterations 1 --log-csv /dev/full
+expect_exit 5
+expect_stderr '^mist-exec: /dev/full: .*No space left'
+expect_one_line
+expect_stdout_empty
+nothing_written
+
+# stdout NAME COMMAND: its results go to a full disk.
+to_full() {
+    begin "results to a full disk: $1"
+    run sh -c "\"\$MIST_BUILD\"/$1 > /dev/full"
+    expect_exit 5
+    expect_stderr "^${1%% *}: "
+    expect_one_line
+    nothing_written
+}
+to_full 'mist-sim plan.json'
+to_full 'mist-sim plan.json --json'
+to_full 'mist-sim plan.json --csv'
+to_full 'mist-sim plan.json --sweep link.all=1x:2x'
+to_full 'mist-exec plan.json -q --iterations 1'
+to_full 'mist-plot timeline timeline.csv'
+to_full 'mist-plot chrome timeline.csv'
+to_full 'mist-profile --dry-run'
+to_full "$tune -q"
+to_full "$tune -q --json"
+
+# A file system that ends in the middle of a file: sizes of files are limited to 1 or 2 KiB (the unit of
+# `ulimit -f` differs between shells), and the signal that comes with it is ignored, so that writing fails.
+limited() {
+    begin "the disk fills up in the middle of a file: $1"
+    run sh -c "trap '' XFSZ; ulimit -f 2; exec \"\$MIST_BUILD\"/$1"
+    expect_exit 5
+    expect_stderr "^${1%% *}: .*File too large"
+    expect_stdout_empty
+    nothing_written
+}
+limited 'mist-sim plan2.json -o out.csv'
+limited 'mist-sim plan2.json --chrome out.json'
+limited "$tune -q --log out.csv"
+limited 'mist-sim plan2.json -f -o exists.csv'
+
+begin 'a file that could not be replaced is what it was'
+[ "$(cat exists.csv)" = precious ] || fail 'exists.csv has changed'
+
+begin 'a signal in the middle of a run leaves nothing behind'
+listing > "$scratch/io/before"
+command_line='mist-exec --iterations 100000, interrupted'
+"$MIST_BUILD/mist-exec" plan.json -q --iterations 100000 --log-csv out.csv > "$out" 2> "$err" &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid 2> /dev/null
+code=$?
+[ "$code" -ge 128 ] || fail "exit code $code, expected 128 or more"
+expect_stdout_empty
+nothing_written
+
+# ------------------------------------------------------------------------------------ success
+begin '--force replaces'
+run mist-sim plan.json -q --force -o exists.csv
+expect_exit 0
+head -n 1 exists.csv | grep -q '^rank,stream,kind,' || fail 'exists.csv is no timeline'
+begin '--force makes what is not there'
+run mist-sim plan.json -q --force -o new.csv
+expect_exit 0
+expect_same exists.csv new.csv
+begin 'a picture replaces one'
+run mist-plot timeline timeline.csv --force -o exists.png
+expect_exit 0
+expect_stdout_empty
+expect_stderr_empty
+head -c 8 exists.png | grep -q PNG || fail 'exists.png is no PNG'
+begin 'nothing else has appeared'
+ls > "$scratch/io/after"
+printf '%s\n' compare.csv exists.csv exists.json exists.png folder kept links_fit.csv new.csv pareto.csv plan.json \
+    plan2.json timeline.csv traces > "$scratch/io/before"
+nothing_left=$(diff "$scratch/io/before" "$scratch/io/after") || fail "$nothing_left"
+finish
