@@ -21,7 +21,8 @@
  * out and the executor allocates; the closed form estimates it from above.
  *
  * Prices come through a function, so that the search can be tested without a cost model.
- * The result does not depend on the number of threads.
+ * The result does not depend on the number of threads. With GLPK, its environment is
+ * freed in every thread that took part, the caller's included.
  */
 #ifndef MIST_TUNE_SEARCH_H
 #define MIST_TUNE_SEARCH_H

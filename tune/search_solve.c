@@ -2,6 +2,7 @@
 #include "tune/inter_stage_glpk.h"
 #include "tune/search_internal.h"
 
+#include <glpk.h> /* glp_free_env */
 #include <math.h>
 #include <stdlib.h>
 
@@ -129,6 +130,7 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
         }
     }
     free(i_option);
+    glp_free_env(); /* of this thread, which may end before the process */
     return status;
 }
 
