@@ -102,8 +102,7 @@ static bool add_optimizer(struct mist_grid *grid, enum mist_layer_kind kind)
 static bool add_message(struct mist_grid *grid, enum mist_link_operation operation,
                         int32_t n_ranks, int64_t bytes)
 {
-    struct mist_grid_message message = {operation, n_ranks,
-                                        bytes / (4 * n_ranks) * (4 * n_ranks)};
+    struct mist_grid_message message = {operation, n_ranks, bytes};
 
     for (int32_t i = 0; i < grid->n_messages; i++)
         if (grid->messages[i].operation == operation &&

@@ -51,7 +51,7 @@ struct mist_grid_key {
 struct mist_grid_message {
     enum mist_link_operation operation;
     int32_t n_ranks; /* of the group; 1 for copies */
-    int64_t bytes;   /* the full message, a multiple of 4 * n_ranks */
+    int64_t bytes;   /* the full message; of collectives a multiple of 4 n_ranks */
 };
 
 struct mist_grid {
