@@ -6,7 +6,7 @@
  * sees transfers in one global order of (time, boundary, direction), and receives run
  * ahead beside the computation before them. A slot becomes one compute task per module
  * (two where a checkpointed block is recomputed), with the optimizer step in front of the
- * first micro-batch and the gradient reduction behind the last.
+ * first micro-batch and the gradient reduction behind the last (see interleaves()).
  */
 #include "core/memory.h" /* mist_grow */
 #include "sim/memory_planner.h"
@@ -369,19 +369,26 @@ static int32_t add_backward(struct build *at, int32_t layer, int32_t micro_batch
     return task;
 }
 
+/*
+ * Where the update and the reduction go. The first stage has no pause around its
+ * micro-batches: there both are taken apart by module and run beside the first forward
+ * and the last backward. A later stage pauses before its first input arrives and after
+ * its last gradient has left: there the whole update comes before the first transfer, the
+ * whole reduction behind the last, and neither stands in the way of the pipeline.
+ */
+static bool interleaves(const struct build *at)
+{
+    return at->out->i_stage == 0;
+}
+
 static void add_forward_slot(struct build *at, int32_t micro_batch)
 {
-    /* Later stages wait for their first input anyway: there the whole update comes first.
-     */
-    bool interleaves = at->out->i_stage == 0;
+    bool updates = interleaves(at) && micro_batch == 0;
 
-    if (micro_batch == 0) {
-        int32_t n_ahead = interleaves ? 1 : at->n_layers;
-        for (int32_t i = 0; i < n_ahead; i++)
-            add_update(at, at->first + i);
-    }
+    if (updates)
+        add_update(at, at->first);
     for (int32_t layer = at->first; layer <= at->last; layer++) {
-        if (micro_batch == 0 && interleaves && layer < at->last)
+        if (updates && layer < at->last)
             add_update(at, layer + 1);
         add_forward(at, layer, micro_batch);
     }
@@ -389,9 +396,11 @@ static void add_forward_slot(struct build *at, int32_t micro_batch)
 
 static void add_backward_slot(struct build *at, int32_t micro_batch)
 {
+    bool reduces = interleaves(at) && micro_batch == at->plan->n_micro_batches - 1;
+
     for (int32_t layer = at->last; layer >= at->first; layer--) {
         int32_t task = add_backward(at, layer, micro_batch);
-        if (micro_batch == at->plan->n_micro_batches - 1)
+        if (reduces)
             add_reduce(at, layer, task);
     }
 }
@@ -595,6 +604,9 @@ static void expand(struct build *at)
     add_persistent(at);
     add_load(at);
     list_all_transfers(at);
+    if (!interleaves(at))
+        for (int32_t layer = at->first; layer <= at->last; layer++)
+            add_update(at, layer);
     for (int32_t i = 0; i < 2 * at->plan->n_micro_batches && !at->is_out_of_memory; i++) {
         add_transfers_before(at, slots[i].end);
         if (slots[i].is_backward)
@@ -603,6 +615,9 @@ static void expand(struct build *at)
             add_forward_slot(at, slots[i].micro_batch);
     }
     add_transfers_before(at, INT32_MAX);
+    if (!interleaves(at)) /* behind the last compute task of all */
+        for (int32_t layer = at->last; layer >= at->first; layer--)
+            add_reduce(at, layer, at->made_by[2 * at->plan->n_micro_batches - 1]);
 }
 
 /* Buffers that outlive the iteration live from its first to its last task. */
