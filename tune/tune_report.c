@@ -8,23 +8,25 @@
 
 enum { TEXT_BYTES = 256 };
 
-/* One knob over all stages: "2" when it is the same everywhere, else "1,1,2"; what does
- * not fit ends in "...". */
+/* One knob over all stages, equal neighbours together: "2" when it is the same
+ * everywhere, else "1,2*10,1"; what does not fit ends in "...". */
 static const char *join_knob(const struct mist_plan *plan,
                              int32_t (*get)(const struct mist_stage_plan *), char *text)
 {
     size_t used = 0;
-    bool is_same = true;
 
-    for (int32_t i = 1; i < plan->n_stages; i++)
-        is_same = is_same && get(&plan->stages[i]) == get(&plan->stages[0]);
-    for (int32_t i = 0; i < (is_same ? 1 : plan->n_stages); i++) {
-        if (used + 16 > TEXT_BYTES) {
-            snprintf(text + used, TEXT_BYTES - used, "...");
+    for (int32_t i = 0, n; i < plan->n_stages; i += n) {
+        int32_t value = get(&plan->stages[i]);
+        for (n = 1; i + n < plan->n_stages && get(&plan->stages[i + n]) == value;)
+            n++;
+        if (used > 40) {
+            snprintf(text + used, TEXT_BYTES - used, ",...");
             break;
         }
         used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%d", i > 0 ? "," : "",
-                                 (int)get(&plan->stages[i]));
+                                 (int)value);
+        if (n > 1 && n < plan->n_stages)
+            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "*%d", (int)n);
     }
     return text;
 }
