@@ -31,12 +31,9 @@
  * optimizer state the bundles of d; bundles then need the channels of both copy
  * directions.
  *
- * Where it errs: d takes the updates and reductions of stages behind the first as work
- * that fills their empty places before the first input and after the last gradient. Where
- * the schedule queues gathers behind the first receive, or the last gradient behind
- * reductions, links slower than the computation beside them make iterations longer than
- * this says. With uneven stages and few micro-batches (G - 1) max t + sum t is itself too
- * long: a busy first stage runs ahead while later ones work.
+ * Where it errs: with uneven stages and few micro-batches (G - 1) max t + sum t is itself
+ * too long, as a busy first stage runs ahead while later ones work; and transfers meet in
+ * the order of the logical clock, which uneven stages do not keep.
  *
  * Left out: what differs between stages of one role (the transfers of a stage priced by
  * mist_stage_model_prepare go to neighbours of its own shape), loading the batch,

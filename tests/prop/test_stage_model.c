@@ -265,6 +265,7 @@ static void closed_form_follows_the_replay(void **state)
                       sums->live_ratio[last], sums->arena_ratio[0],
                       sums->arena_ratio[last / 2], sums->arena_ratio[last],
                       (int)sums->n_below, (int)sums->n_stages);
+        assert_true(sums->iteration_frac[N_PLANS / 2] <= 0.03);
         memcpy(all + (size_t)i * N_PLANS, sums->iteration_frac,
                sizeof sums->iteration_frac);
         assert_true(sums->live_ratio[0] >= 1);
