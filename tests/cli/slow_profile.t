@@ -1,0 +1,47 @@
+#!/bin/sh
+# mist-profile measures: a trace set appears that the other tools can use, or, interrupted, nothing does.
+. tests/cli/lib.sh
+
+cat > tiny.json <<'END'
+{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "tie_word_embeddings": false, "max_position_embeddings": 256}
+END
+profile='mist-profile --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never'
+
+begin 'an interrupted run leaves nothing behind'
+listing > "$scratch/io/before"
+command_line="$profile, interrupted"
+# shellcheck disable=SC2086
+"$MIST_BUILD"/$profile --ranks 1 -o set > "$out" 2> "$err" &
+pid=$!
+sleep 1
+kill -TERM $pid
+wait $pid 2> /dev/null
+code=$?
+[ "$code" -ge 128 ] || fail "exit code $code, expected 128 or more"
+expect_stdout_empty
+nothing_written
+
+begin 'a trace set of one rank'
+# shellcheck disable=SC2086
+run $profile --ranks 1 --json -o set
+expect_exit 0
+expect_json
+[ "$(ls set | sort | tr '\n' ' ')" = 'cluster.json interference.csv kernels.csv links.csv ' ] || fail "$(ls set)"
+
+begin 'plans are tuned for it, replayed and run'
+run mist-tune --model tiny.json --cluster set --ranks 1 --global-batch 2 --seq-len 32 -o plan1.json
+expect_exit 0
+run mist-sim plan1.json
+expect_exit 0
+run mist-exec plan1.json --iterations 2
+expect_exit 0
+
+begin 'it is not overwritten'
+# shellcheck disable=SC2086
+run $profile --ranks 1 -o set
+expect_exit 2
+expect_stderr '^mist-profile: set/cluster\.json: .*--force'
+nothing_written
+finish

@@ -1,0 +1,96 @@
+#!/bin/sh
+# mist-tune: wrong questions, questions without an answer, and the same answer every time.
+. tests/cli/lib.sh
+
+# tune NAME CODE REASON OPTIONS...: the question below, with one thing changed.
+tune() {
+    name=$1 want=$2 reason=$3
+    shift 3
+    refuse "$name" "$want" "^mist-tune: $reason" mist-tune --model gpt3-demo --cluster traces \
+        --global-batch 4 --seq-len 128 -o best.json "$@"
+}
+refuse 'no model' 2 '^mist-tune: --model NAME is required' mist-tune --cluster traces --global-batch 4 --seq-len 128
+refuse 'no cluster' 2 '^mist-tune: --cluster DIR is required' mist-tune --model gpt3-demo --global-batch 4 --seq-len 128
+refuse 'no batch' 2 '^mist-tune: --global-batch N is required' mist-tune --model gpt3-demo --cluster traces --seq-len 128
+tune 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
+tune 'a missing config.json' 5 'none\.json: ' --model none.json
+tune 'a config.json that is none' 3 './plan\.json:1' --model ./plan.json
+head -n 5 plan.json > broken.json
+tune 'a truncated config.json' 3 './broken\.json:[56]' --model ./broken.json
+tune 'no trace set' 5 'none/cluster\.json: ' --cluster none
+cp -R traces bad
+edit traces/kernels.csv '1s/time_us/time_ms/' > bad/kernels.csv
+tune 'a wrong trace set' 3 'bad/kernels\.csv:1: .*time_ms' --cluster bad
+tune 'a batch of 0' 2 '--global-batch: 0 is not within' --global-batch 0
+tune 'a batch with a fraction' 2 '--global-batch: .*4\.5' --global-batch 4.5
+tune 'a sequence longer than the positions' 2 '--seq-len is 4096; gpt3-demo has 1024 positions' --seq-len 4096
+tune 'a sequence of 0' 2 '--seq-len: 0 is not within' --seq-len 0
+tune 'more ranks than devices' 2 '--ranks is 3; the cluster has' --ranks 3
+tune 'a negative number of nodes' 2 '--nodes: -1 is not within' --nodes=-1
+tune 'an unknown unit of memory' 2 "--device-memory: '1YiB': expected a size" --device-memory 1YiB
+tune 'a time as memory' 2 '--device-memory: ' --device-memory 10ms
+tune 'a negative memory' 2 '--device-memory: ' --device-memory=-1MiB
+tune 'an unknown group of knobs' 2 ".*no group '4d'; expected 3d" --space 4d
+tune 'an unknown solver' 2 "--solver: 'cplex' is none of exact, glpk, both" --solver cplex
+tune 'a time limit without a unit' 2 "--glpk-time: '3': expected a time" --solver glpk --glpk-time 3
+tune 'no best plan' 2 '--top: 0 is not within' --top 0
+tune 'an argument that nobody expects' 2 'unexpected argument .plan\.json.' plan.json
+refuse 'samples without a folder' 2 '^mist-tune: --sample-plans needs a folder' \
+    mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --sample-plans 3
+tune 'samples have no best plan' 2 '--sample-plans searches for no best plan' --sample-plans 3 --plans plans
+
+# --------------------------------------------------------------------- valid, but no answer
+tune 'no plan fits: says what is lacking' 4 'no plan fits .*the closest needs .*, limit 40\.0 MiB' --device-memory 40MiB
+tune 'no plan fits a byte' 4 'no plan fits ' --device-memory 1
+tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 8 --devices-per-node 8
+cp -R traces small
+edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 1048576/' > small/cluster.json
+tune 'no plan fits what the trace set says' 4 'no plan fits ' --cluster small
+begin 'a config.json of a model that can be run'
+cat > tiny.json <<'END'
+{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "tie_word_embeddings": false, "max_position_embeddings": 256}
+END
+run mist-tune --model tiny.json --cluster traces --global-batch 2 --seq-len 32 --dry-run
+expect_exit 0
+expect_stdout '^ranks +2$'
+nothing_written
+sed 's/"num_attention_heads": 4/"num_attention_heads": 5/' tiny.json > bad.json
+tune 'a config.json whose heads do not divide the width' 3 './bad\.json:1:[0-9]+: .*heads' --model ./bad.json
+rm -r bad small tiny.json bad.json broken.json
+
+# ------------------------------------------------------------------------- always the same answer
+question='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 150MiB'
+begin 'one thread and two write the same plan, log, frontiers and plans'
+for jobs in 1 2; do
+    mkdir "j$jobs"
+    # shellcheck disable=SC2086
+    run $question -j $jobs -o "j$jobs/plan.json" --log "j$jobs/log.csv" --pareto "j$jobs/pareto.csv" --plans "j$jobs/plans"
+    expect_exit 0
+    expect_file "j$jobs/plans/plan_001.json"
+done
+diff -r j1 j2 > "$scratch/io/diff" || fail "$(head -n 5 "$scratch/io/diff")"
+rm -r j2
+begin 'the best plan is the first of the best plans'
+expect_same j1/plan.json j1/plans/plan_001.json
+begin 'mist-sim predicts for the plan what mist-tune wrote into it'
+told=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' j1/plan.json)
+run mist-sim j1/plan.json --json
+replayed=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' "$out")
+[ "$told" = "$replayed" ] || fail "mist-tune says $told s, mist-sim $replayed s"
+begin 'mist-plot reads the frontiers'
+run mist-plot pareto j1/pareto.csv -o pareto.svg
+expect_exit 0
+expect_file pareto.svg
+rm -r j1 pareto.svg
+begin 'the same seed draws the same plans, another one others'
+for seed in 1 1b 2; do
+    # shellcheck disable=SC2086
+    run $question -q --sample-plans 4 --plans "s$seed" --seed "${seed%b}"
+    expect_exit 0
+done
+diff -r s1 s1b > "$scratch/io/diff" || fail "$(head -n 5 "$scratch/io/diff")"
+if diff -r s1 s2 > /dev/null; then fail 'seeds 1 and 2 draw the same'; fi
+rm -r s1 s1b s2
+finish
