@@ -254,51 +254,80 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     return status;
 }
 
+/* DIR/plan_001.json for i = 0, ...; malloc'd, NULL: out of memory. */
+static char *make_plan_path(const struct options *options, size_t i)
+{
+    size_t size = strlen(options->plans) + sizeof "/plan_18446744073709551615.json";
+    char *path = malloc(size);
+
+    if (path)
+        snprintf(path, size, "%s/plan_%03zu.json", options->plans, i + 1);
+    return path;
+}
+
+static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
+{
+    struct mist_atomic_file file;
+    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
+
+    if (status == MIST_OK)
+        mist_atomic_file_abort(&file);
+    return status;
+}
+
+/* Makes the folder; the first plan stands for all that will be in it. */
+static enum mist_status check_plans_folder(const struct options *options,
+                                           struct mist_err *err)
+{
+    char *path = make_plan_path(options, 0);
+    enum mist_status status = path ? mist_make_directory(options->plans, err)
+                                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    if (status == MIST_OK)
+        status = check_output(path, options->common.force, err);
+    free(path);
+    return status;
+}
+
 /* A file that could not be written at the end is refused at the beginning. */
 static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
 {
     const char *paths[] = {options->common.output, options->log, options->pareto};
+    bool has_output = false;
+    enum mist_status status = MIST_OK;
 
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        struct mist_atomic_file file;
-        if (!paths[i])
-            continue;
-        enum mist_status status =
-            mist_atomic_file_open(&file, paths[i], options->common.force, err);
-        if (status != MIST_OK)
-            return status;
-        mist_atomic_file_abort(&file);
-    }
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && status == MIST_OK; i++)
+        if (paths[i]) {
+            has_output = true;
+            status = check_output(paths[i], options->common.force, err);
+        }
+    if (status != MIST_OK)
+        return status;
     if (options->n_samples > 0 && !options->plans)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans needs a folder to write to: --plans DIR");
-    if (options->n_samples > 0 &&
-        (options->common.output || options->log || options->pareto))
+    if (options->n_samples > 0 && has_output)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "
                             "nothing for --output, --log and --pareto");
-    return options->plans ? mist_make_directory(options->plans, err) : MIST_OK;
+    return options->plans ? check_plans_folder(options, err) : MIST_OK;
 }
 
 /* ----------------------------------------------------------------------------- results
  */
 
-/* DIR/plan_001.json, plan_002.json, ... */
 static enum mist_status save_plans(const struct options *options,
                                    const struct mist_validated *plans, size_t n,
                                    struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
-    size_t size = strlen(options->plans) + sizeof "/plan_18446744073709551615.json";
-    char *path = malloc(size);
 
-    if (!path)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        snprintf(path, size, "%s/plan_%03zu.json", options->plans, i + 1);
-        status = mist_plan_save(plans[i].plan, path, options->common.force, err);
+        char *path = make_plan_path(options, i);
+        status = path ? mist_plan_save(plans[i].plan, path, options->common.force, err)
+                      : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        free(path);
     }
-    free(path);
     return status;
 }
 
@@ -427,8 +456,10 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = check_outputs(&at->options, err);
     if (status != MIST_OK)
         return status;
+    if (at->options.n_samples > 0)
+        return sample(at, err);
     catch_interrupts();
-    return at->options.n_samples > 0 ? sample(at, err) : tune(at, err);
+    return tune(at, err);
 }
 
 static void fini(struct session *at)

@@ -195,6 +195,30 @@ static void test_plans(void **state)
     }
 }
 
+/* The plans that are replayed are not all of one case. */
+static void test_variety(void **state)
+{
+    struct bench bench;
+    struct mist_validate_result result;
+    size_t n_different = 0;
+
+    (void)state;
+    init(&bench, 4, 1);
+    validate(&bench, &result);
+    for (size_t i = 0; i < result.n_plans; i++) {
+        const struct mist_plan *a = result.plans[i].plan;
+        size_t k = 0;
+        while (k < i && (result.plans[k].plan->n_stages != a->n_stages ||
+                         result.plans[k].plan->n_micro_batches != a->n_micro_batches))
+            k++;
+        n_different += k == i;
+    }
+    /* half of the ten come from one case each */
+    assert_true(n_different > 5);
+    mist_validate_result_fini(&result);
+    fini(&bench);
+}
+
 /* Under any limit all plans hold, until there is none; then the message says what. */
 static void test_limits(void **state)
 {
@@ -448,11 +472,11 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_optimism),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_no_case),      cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_memory_limit), cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_plans),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_variety), cmocka_unit_test(test_optimism),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_no_case),
+        cmocka_unit_test(test_stop),    cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
