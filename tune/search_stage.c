@@ -202,11 +202,13 @@ static bool alloc_work(const struct mist_search_config *config,
 static void trim_work(struct mist_search_work *work)
 {
     size_t n = work->n_options > 0 ? work->n_options : 1;
-    void *choices = realloc(work->choices, n * sizeof *work->choices);
-    void *options = realloc(work->options, n * sizeof *work->options);
+    void *shrunk = realloc(work->choices, n * sizeof *work->choices);
 
-    work->choices = choices ? choices : work->choices;
-    work->options = options ? options : work->options;
+    if (shrunk)
+        work->choices = shrunk;
+    shrunk = realloc(work->options, n * sizeof *work->options);
+    if (shrunk)
+        work->options = shrunk;
 }
 
 enum mist_status mist_search_fill_work(const struct mist_space *space,
