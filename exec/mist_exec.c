@@ -314,6 +314,9 @@ static enum mist_status check_outputs(const struct options *options, struct mist
 {
     const char *paths[] = {options->timeline, options->log_csv};
 
+    if (paths[0] && paths[1] && strcmp(paths[0], paths[1]) == 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--timeline and --log-csv are both %.200s", paths[0]);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct mist_atomic_file file;
         if (!paths[i])

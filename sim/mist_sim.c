@@ -6,8 +6,8 @@
  *     error bar, +-              12 ms
  *     ...
  *     Stages
- *     stage  ranks  layers  compute  exposed  bubble  arena     limit
- *         0      1       6   600 ms    8 ms   81 ms   96 MiB    128 MiB
+ *     stage  ranks  layers  compute  exposed  bubble  live peak   arena
+ *         0      1       6   600 ms    8 ms   81 ms     92 MiB  96 MiB
  */
 #include "core/atomic_file.h"
 #include "core/emit.h"
@@ -140,6 +140,22 @@ static enum mist_status apply_edits(const struct session *at, const char *sweep_
     return status;
 }
 
+/* A plan for more devices than there are would be priced, but by extrapolation alone. */
+static enum mist_status check_devices(const struct session *at,
+                                      const struct mist_cluster *cluster,
+                                      struct mist_err *err)
+{
+    int n_ranks = mist_plan_n_ranks(&at->plan);
+
+    if (n_ranks <= (int64_t)cluster->nodes * cluster->devices_per_node)
+        return MIST_OK;
+    return mist_err_at(
+        err, MIST_ERR_INPUT, at->plan_path, 0, 0,
+        "the plan needs %d ranks, %.120s has %d x %d devices; edit it with "
+        "--what-if cluster.nodes=N or cluster.devices_per_node=N",
+        n_ranks, at->cluster_path, cluster->nodes, cluster->devices_per_node);
+}
+
 /*
  * Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. out NULL:
  * all but the replay.
@@ -160,6 +176,8 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
         rank_factor[i] = 1;
     if (status == MIST_OK)
         status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
+    if (status == MIST_OK)
+        status = check_devices(at, &traces.cluster, err);
     if (status == MIST_OK)
         status = mist_cost_model_new(&traces, &model, err);
     if (status == MIST_OK && out) {
@@ -209,6 +227,22 @@ static void emit_stages(struct mist_emit *emit, const struct session *at,
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
+}
+
+static void warn_of_memory(const struct session *at, const struct mist_cluster *cluster,
+                           const struct mist_replay_result *result)
+{
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+
+    for (int32_t i = 0; i < result->n_stages && !at->options.common.is_quiet; i++) {
+        int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+        if (bytes <= cluster->device_memory_bytes)
+            continue;
+        mist_format_bytes(needed, sizeof needed, bytes);
+        mist_format_bytes(there, sizeof there, cluster->device_memory_bytes);
+        fprintf(stderr, "mist-sim: stage %d needs %s of device memory, there are %s\n",
+                (int)i, needed, there);
+    }
 }
 
 static void emit_result(struct mist_emit *emit, const struct session *at,
@@ -362,6 +396,8 @@ static enum mist_status run_once(const struct session *at, struct mist_err *err)
         status = write_files(at, &result, err);
     if (status == MIST_OK)
         status = mist_emit_end(&emit, err);
+    if (status == MIST_OK)
+        warn_of_memory(at, &cluster, &result);
     mist_emit_free(emit);
     mist_replay_result_fini(&result);
     return status;
@@ -447,6 +483,9 @@ static enum mist_status check_outputs(const struct options *options, struct mist
 {
     const char *paths[] = {options->common.output, options->chrome};
 
+    if (paths[0] && paths[1] && strcmp(paths[0], paths[1]) == 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--output and --chrome are both %.200s",
+                            paths[0]);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct mist_atomic_file file;
         if (!paths[i])

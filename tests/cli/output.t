@@ -51,6 +51,17 @@ refuse 'the second output fails: the first is not written either' 5 '^mist-tune:
 refuse 'the second output fails: the first is not written either' 5 '^mist-sim: none/out\.json' \
     mist-sim plan.json -o out.csv --chrome none/out.json
 
+refuse 'two outputs into one file' 2 '^mist-sim: --output and --chrome are both same$' mist-sim plan.json -o same --chrome same
+refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log-csv are both same$' \
+    mist-exec plan.json --iterations 1 --timeline same --log-csv same
+begin 'a training run that diverges leaves no log behind'
+run mist-exec plan.json --lr 1000 --iterations 9 --log-csv log.csv
+expect_exit 1
+expect_stderr '^mist-exec: the loss of iteration [0-9] is not finite'
+expect_once '^mist-exec: '
+expect_stdout_empty
+nothing_written
+
 # ------------------------------------------------------------------------------ a full disk
 refuse 'mist-sim: the disk is full' 5 '^mist-sim: /dev/full: .*No space left' mist-sim plan.json -o /dev/full
 refuse 'mist-sim --chrome: the disk is full' 5 '^mist-sim: /dev/full: .*No space left' mist-sim plan.json --chrome /dev/full

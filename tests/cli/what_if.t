@@ -40,6 +40,23 @@ refuse 'sweep: of several timelines none is written' 2 '^mist-sim: --sweep: ' \
 refuse 'sweep: checked by a dry run' 2 '^mist-sim: (what-if|--sweep)' \
     mist-sim plan.json --dry-run --sweep link.all=oops
 
+# ------------------------------------------------------------------- plans that the cluster is too small for
+cp -R traces small
+edit traces/cluster.json 's/"devices_per_node": 2/"devices_per_node": 1/' > small/cluster.json
+refuse 'a plan for more ranks than devices' 3 '^mist-sim: plan2\.json: the plan needs 2 ranks, small has 1 x 1 devices' \
+    mist-sim plan2.json --cluster small
+begin 'more nodes by what-if'
+run mist-sim plan2.json --cluster small --what-if cluster.nodes=2
+expect_exit 0
+expect_stderr_empty
+begin 'too little memory is said, the prediction made'
+edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 104857600/' > small/cluster.json
+run mist-sim plan2.json --cluster small
+expect_exit 0
+expect_once '^mist-sim: stage 0 needs .* of device memory, there are 100 MiB$'
+expect_one_line
+rm -r small
+
 # --------------------------------------------------------------------------- what it is good for
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
 
