@@ -3,6 +3,7 @@
 # left half written and no temporary file stays.
 . tests/cli/lib.sh
 
+edit plan.json 's/layers": 12/layers": 1/' > short.json # trains faster
 echo precious > exists.csv
 cp exists.csv exists.json
 cp exists.csv exists.png
@@ -55,9 +56,9 @@ refuse 'two outputs into one file' 2 '^mist-sim: --output and --chrome are both 
 refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log-csv are both same$' \
     mist-exec plan.json --iterations 1 --timeline same --log-csv same
 begin 'a training run that diverges leaves no log behind'
-run mist-exec plan.json --lr 1000 --iterations 9 --log-csv log.csv
+run mist-exec short.json --lr 1000 --iterations 30 --log-csv log.csv
 expect_exit 1
-expect_stderr '^mist-exec: the loss of iteration [0-9] is not finite'
+expect_stderr '^mist-exec: the loss of iteration [0-9]+ is not finite'
 expect_once '^mist-exec: '
 expect_stdout_empty
 nothing_written
@@ -71,7 +72,7 @@ for option in -o --log --pareto; do
     refuse "mist-tune $option: the disk is full" 5 '^mist-tune: /dev/full: .*No space left' $tune $option /dev/full
 done
 begin 'mist-exec: the disk is full'
-run mist-exec plan.json -q --iterations 1 --log-csv /dev/full
+run mist-exec short.json -q --iterations 1 --log-csv /dev/full
 expect_exit 5
 expect_stderr '^mist-exec: /dev/full: .*No space left'
 expect_one_line
@@ -91,7 +92,7 @@ to_full 'mist-sim plan.json'
 to_full 'mist-sim plan.json --json'
 to_full 'mist-sim plan.json --csv'
 to_full 'mist-sim plan.json --sweep link.all=1x:2x'
-to_full 'mist-exec plan.json -q --iterations 1'
+to_full 'mist-exec short.json -q --iterations 1'
 to_full 'mist-plot timeline timeline.csv'
 to_full 'mist-plot chrome timeline.csv'
 to_full 'mist-profile --dry-run'
@@ -147,6 +148,6 @@ head -c 8 exists.png | grep -q PNG || fail 'exists.png is no PNG'
 begin 'nothing else has appeared'
 ls > "$scratch/io/after"
 printf '%s\n' compare.csv exists.csv exists.json exists.png folder kept links_fit.csv new.csv pareto.csv plan.json \
-    plan2.json timeline.csv traces > "$scratch/io/before"
+    plan2.json short.json timeline.csv traces > "$scratch/io/before"
 nothing_left=$(diff "$scratch/io/before" "$scratch/io/after") || fail "$nothing_left"
 finish
