@@ -29,7 +29,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     const struct mist_trace_set *traces = model->traces;
     enum mist_status status;
 
-    _Static_assert((int)MIST_N_STREAMS == (int)MIST_N_CHANNELS, "streams are channels");
+    _Static_assert((int)MIST_N_STREAMS == (int)MIST_N_STREAMS, "streams are channels");
     mist_interference_init(&model->interference);
     if (traces->n_interferences == 0)
         return MIST_OK;
@@ -39,7 +39,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < traces->n_interferences; i++) {
         const struct mist_interference_row *row = &traces->interferences[i];
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             samples[i].isolated_s[c] = row->alone_us[c] * 1e-6;
         samples[i].together_s = row->together_us * 1e-6;
     }

@@ -15,7 +15,7 @@
 
 #include <math.h> /* isfinite */
 
-#define N_CH  MIST_N_CHANNELS
+#define N_CH  MIST_N_STREAMS
 #define ARITY 4
 
 /* -----------------------------------------------------------------------------------

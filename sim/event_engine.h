@@ -51,7 +51,7 @@ struct mist_event_graph {
     int32_t n_links;
     int32_t n_interference;
     const int32_t *device;     /* [n_tasks] 0 .. n_devices - 1 */
-    const uint8_t *channel;    /* [n_tasks] enum mist_channel */
+    const uint8_t *channel;    /* [n_tasks] enum mist_stream */
     const double *work_s;      /* [n_tasks] alone and undisturbed; finite, >= 0 */
     const int32_t *dep_offset; /* [n_tasks + 1] task i depends on dep[dep_offset[i] ..
                                   dep_offset[i + 1] - 1]; optional: no dependencies */

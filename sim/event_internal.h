@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A stream's number: device * MIST_N_CHANNELS + channel. */
+/* A stream's number: device * MIST_N_STREAMS + channel. */
 
 /* What happens to one task touches one half of a cache line. */
 struct event_task {
@@ -40,9 +40,9 @@ struct event_flow {
 };
 
 struct event_device {
-    const double (*slowdown)[MIST_N_CHANNELS]; /* [busy set][channel] */
-    unsigned busy;                             /* set of channels that run something */
-    bool dirty;                                /* is in dirty_device */
+    const double (*slowdown)[MIST_N_STREAMS]; /* [busy set][channel] */
+    unsigned busy;                            /* set of channels that run something */
+    bool dirty;                               /* is in dirty_device */
 };
 
 struct event_link_state {

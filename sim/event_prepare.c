@@ -11,7 +11,7 @@
 #include <stdio.h>  /* snprintf */
 #include <string.h> /* strlen */
 
-#define N_CH MIST_N_CHANNELS
+#define N_CH MIST_N_STREAMS
 
 /* ---------------------------------------------------------------------------------
  * checks */
@@ -350,8 +350,8 @@ enum mist_status event_explain_deadlock(struct mist_event_engine *engine,
         used += (size_t)snprintf(text + used, sizeof text - used,
                                  "%stask %d (device %d, %s) waits %s for task %d",
                                  hop ? "; " : "", (int)at, (int)(stream / N_CH),
-                                 mist_channel_name((enum mist_channel)(stream % N_CH)),
-                                 why, (int)next);
+                                 mist_stream_name((enum mist_stream)(stream % N_CH)), why,
+                                 (int)next);
         at = next;
         if (at == begin)
             break;

@@ -14,8 +14,8 @@
 #include <stdlib.h> /* malloc */
 #include <string.h> /* memcpy */
 
-#define N_CH        MIST_N_CHANNELS
-#define N_SETS      MIST_N_CHANNEL_SETS
+#define N_CH        MIST_N_STREAMS
+#define N_SETS      MIST_N_STREAM_SETS
 #define N_STARTS    6  /* best grid points that are refined */
 #define GRID_SAMPLE 96 /* samples the grid looks at */
 #define GRID_TOP                                                                         \
@@ -33,14 +33,6 @@ struct set_problem {
     int channel[N_CH];                 /* of factor i */
     struct mist_interference *factors; /* smaller sets are final */
 };
-
-const char *mist_channel_name(enum mist_channel channel)
-{
-    static const char *const names[N_CH] = {"compute", "gpu_gpu", "host_to_device",
-                                            "device_to_host"};
-
-    return names[channel];
-}
 
 void mist_interference_init(struct mist_interference *interference)
 {
@@ -60,13 +52,13 @@ enum mist_status mist_interference_check(const struct mist_interference *interfe
                     err, MIST_ERR_INPUT,
                     "slowdown of %s in channel set %d is %g, must be finite "
                     "and at least 1",
-                    mist_channel_name((enum mist_channel)c), set, f);
+                    mist_stream_name((enum mist_stream)c), set, f);
         }
     return MIST_OK;
 }
 
 double mist_interference_bundle_s(const struct mist_interference *interference,
-                                  const double isolated_s[MIST_N_CHANNELS])
+                                  const double isolated_s[MIST_N_STREAMS])
 {
     double left_s[N_CH], total_s = 0.0;
     unsigned set = 0;
@@ -326,7 +318,7 @@ static enum mist_status check_sample(const struct mist_interference_sample *samp
                 err, MIST_ERR_INPUT,
                 "interference sample %lld: %s alone takes %g s, must be finite "
                 "and at least 0",
-                (long long)i, mist_channel_name((enum mist_channel)c),
+                (long long)i, mist_stream_name((enum mist_stream)c),
                 sample->isolated_s[c]);
     if (!isfinite(sample->together_s) || sample->together_s <= 0.0)
         return mist_err_set(

@@ -14,28 +14,20 @@
 #ifndef MIST_SIM_INTERFERENCE_H
 #define MIST_SIM_INTERFERENCE_H
 
-#include "core/status.h" /* enum mist_status, struct mist_err */
+#include "core/status.h"     /* enum mist_status, struct mist_err */
+#include "traces/timeline.h" /* enum mist_stream: the channels */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The streams of a device, in the order of every array over channels. */
-enum mist_channel {
-    MIST_CHANNEL_COMPUTE,
-    MIST_CHANNEL_GPU_GPU,
-    MIST_CHANNEL_HOST_TO_DEVICE,
-    MIST_CHANNEL_DEVICE_TO_HOST,
-    MIST_N_CHANNELS
-};
-
-#define MIST_N_CHANNEL_SETS (1 << MIST_N_CHANNELS)
+#define MIST_N_STREAM_SETS (1 << MIST_N_STREAMS)
 
 /* "compute", "gpu_gpu", "host_to_device", "device_to_host"; static text. */
-const char *mist_channel_name(enum mist_channel channel);
+const char *mist_stream_name(enum mist_stream channel);
 
 struct mist_interference {
-    double slowdown[MIST_N_CHANNEL_SETS]
-                   [MIST_N_CHANNELS]; /* [busy set][channel], >= 1; 1 outside */
+    double slowdown[MIST_N_STREAM_SETS]
+                   [MIST_N_STREAMS]; /* [busy set][channel], >= 1; 1 outside */
 };
 
 /* All factors 1: channels do not disturb each other. */
@@ -56,12 +48,12 @@ enum mist_status mist_interference_check(const struct mist_interference *interfe
  * mist_interference_check().
  */
 double mist_interference_bundle_s(const struct mist_interference *interference,
-                                  const double isolated_s[MIST_N_CHANNELS]);
+                                  const double isolated_s[MIST_N_STREAMS]);
 
 /* One measurement: work that takes isolated_s[c] alone (0 = channel idle), started
  * together. */
 struct mist_interference_sample {
-    double isolated_s[MIST_N_CHANNELS]; /* each channel alone; finite, >= 0 */
+    double isolated_s[MIST_N_STREAMS]; /* each channel alone; finite, >= 0 */
     double together_s; /* measured until the last one finished; finite, > 0 */
 };
 
@@ -75,10 +67,10 @@ struct mist_interference_set_fit {
 
 struct mist_interference_fit_report {
     struct mist_interference_set_fit
-        set[MIST_N_CHANNEL_SETS]; /* [set]; single channels: noise */
-    int n_not_measured;           /* sets of 2..4 with defaults */
-    double mean_frac;             /* over all samples of sets of 2..4; 0 without any */
-    double worst_frac;            /* likewise */
+        set[MIST_N_STREAM_SETS]; /* [set]; single channels: noise */
+    int n_not_measured;          /* sets of 2..4 with defaults */
+    double mean_frac;            /* over all samples of sets of 2..4; 0 without any */
+    double worst_frac;           /* likewise */
 };
 
 /*

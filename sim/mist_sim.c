@@ -140,6 +140,20 @@ static enum mist_status apply_edits(const struct session *at, const char *sweep_
     return status;
 }
 
+/* Measured anew since, or the model or the job was edited: what the plan predicts
+ * differs. */
+static void note_change(const struct session *at, const struct mist_trace_set *traces)
+{
+    const struct mist_plan *plan = &at->plan;
+
+    if (at->options.common.is_quiet || at->options.cluster || plan->fingerprint == 0 ||
+        plan->fingerprint == mist_plan_fingerprint(&plan->model, &plan->job,
+                                                   mist_trace_set_fingerprint(traces)))
+        return;
+    fprintf(stderr, "mist-sim: %s was tuned for something else than what %s is now\n",
+            at->plan_path, at->cluster_path);
+}
+
 /* A plan for more devices than there are would be priced, but by extrapolation alone. */
 static enum mist_status check_devices(const struct session *at,
                                       const struct mist_cluster *cluster,
@@ -174,6 +188,8 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; rank_factor && i < n_ranks; i++)
         rank_factor[i] = 1;
+    if (status == MIST_OK && !sweep_edit)
+        note_change(at, &traces);
     if (status == MIST_OK)
         status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
     if (status == MIST_OK)

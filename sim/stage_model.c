@@ -235,7 +235,7 @@ static enum mist_status price_both(const struct mist_stage_model *model,
     const struct mist_interference *interference =
         mist_cost_model_interference(model->cost_model);
     const double *slowdown =
-        interference->slowdown[1 << MIST_CHANNEL_COMPUTE | 1 << MIST_CHANNEL_GPU_GPU];
+        interference->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
     struct mist_stage_values values = {
         .shape = {i_stage == 0, i_stage == plan->n_stages - 1, stage->micro_batch,
                   stage->dp, stage->tp, stage->n_nodes, stage->n_devices},
@@ -253,8 +253,8 @@ static enum mist_status price_both(const struct mist_stage_model *model,
         plan->stages[i_stage].shards_optimizer = z;
         status = price(model, plan, i_stage, values.values, err);
     }
-    values.values[MIST_STAGE_SLOW_COMPUTE] = slowdown[MIST_CHANNEL_COMPUTE];
-    values.values[MIST_STAGE_SLOW_TRANSFER] = slowdown[MIST_CHANNEL_GPU_GPU];
+    values.values[MIST_STAGE_SLOW_COMPUTE] = slowdown[MIST_STREAM_COMPUTE];
+    values.values[MIST_STAGE_SLOW_TRANSFER] = slowdown[MIST_STREAM_GPU_GPU];
     if (status == MIST_OK)
         *out = values;
     return status;

@@ -68,8 +68,8 @@ static void builder_fini(struct builder *b)
 }
 
 /* Adds a task; a and b are dependencies, -1: none. Returns its index. */
-static int32_t add(struct builder *b, int device, enum mist_channel channel,
-                   double work_s, int32_t rendezvous, int32_t dep_a, int32_t dep_b)
+static int32_t add(struct builder *b, int device, enum mist_stream channel, double work_s,
+                   int32_t rendezvous, int32_t dep_a, int32_t dep_b)
 {
     int32_t i = b->g.n_tasks++;
 
@@ -91,7 +91,7 @@ static void build_chains(struct builder *b, int length)
     for (int k = 0; k < length; k++)
         for (int d = 0; d < N_DEVICES; d++) { /* no two devices in step */
             double work_s = 1.0 + 1e-3 * ((d * 7919 + k * 104729) % 1009);
-            add(b, d, MIST_CHANNEL_COMPUTE, work_s, -1, -1, -1);
+            add(b, d, MIST_STREAM_COMPUTE, work_s, -1, -1, -1);
         }
 }
 
@@ -109,12 +109,12 @@ static void add_pass(struct builder *b, int first_device, double scale,
         for (int r = 0; r < TP; r++) {
             int d = first_device + r;
             double work_s = scale * (1.0 + 1e-4 * (d % 97)); /* ranks differ a little */
-            int32_t in = add(b, d, MIST_CHANNEL_HOST_TO_DEVICE, 0.4 * scale, -1, -1, -1);
-            computed[r] = add(b, d, MIST_CHANNEL_COMPUTE, work_s, -1, before[r], in);
-            add(b, d, MIST_CHANNEL_DEVICE_TO_HOST, 0.5 * scale, -1, computed[r], -1);
+            int32_t in = add(b, d, MIST_STREAM_HOST_TO_DEVICE, 0.4 * scale, -1, -1, -1);
+            computed[r] = add(b, d, MIST_STREAM_COMPUTE, work_s, -1, before[r], in);
+            add(b, d, MIST_STREAM_DEVICE_TO_HOST, 0.5 * scale, -1, computed[r], -1);
         }
         for (int r = 0; r < TP; r++)
-            last[r] = add(b, first_device + r, MIST_CHANNEL_GPU_GPU, 0.3 * scale,
+            last[r] = add(b, first_device + r, MIST_STREAM_GPU_GPU, 0.3 * scale,
                           rendezvous, computed[r], -1);
         memcpy(before, last, sizeof before);
     }
@@ -126,8 +126,8 @@ static void add_transfer(struct builder *b, int from, int to, const int32_t *sen
 {
     for (int r = 0; r < TP; r++) {
         int32_t rendezvous = b->g.n_rendezvous++;
-        add(b, from + r, MIST_CHANNEL_GPU_GPU, 0.05, rendezvous, sent[r], -1);
-        received[r] = add(b, to + r, MIST_CHANNEL_GPU_GPU, 0.05, rendezvous, -1, -1);
+        add(b, from + r, MIST_STREAM_GPU_GPU, 0.05, rendezvous, sent[r], -1);
+        received[r] = add(b, to + r, MIST_STREAM_GPU_GPU, 0.05, rendezvous, -1, -1);
     }
 }
 
@@ -214,8 +214,8 @@ int main(int argc, char **argv)
     struct builder b;
 
     mist_interference_init(&f);
-    for (int set = 0; set < MIST_N_CHANNEL_SETS; set++)
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+    for (int set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             if ((set & (set - 1)) && (set >> c & 1))
                 f.slowdown[set][c] = 1.0 + 0.02 * set + 0.05 * c;
     build_chains(&b, 32 * n);

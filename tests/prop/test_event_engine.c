@@ -59,8 +59,8 @@ static void make_tables(struct random_graph *r, uint64_t *rng)
 {
     for (int k = 0; k < 2; k++) {
         mist_interference_init(&r->interference[k]);
-        for (int set = 1; set < MIST_N_CHANNEL_SETS; set++)
-            for (int c = 0; c < MIST_N_CHANNELS; c++)
+        for (int set = 1; set < MIST_N_STREAM_SETS; set++)
+            for (int c = 0; c < MIST_N_STREAMS; c++)
                 if ((set >> c & 1) && (set & (set - 1)))
                     r->interference[k].slowdown[set][c] =
                         below(rng, 3) ? 1.0 + 2.0 * uniform(rng) : 1.5;
@@ -95,7 +95,7 @@ static void make_graph(struct random_graph *r, uint64_t *rng)
         bool grouped = group_left > 0, clash = false;
         r->device[i] = below(rng, n_devices);
         r->channel[i] =
-            (uint8_t)(below(rng, 3) ? below(rng, 2) : below(rng, MIST_N_CHANNELS));
+            (uint8_t)(below(rng, 3) ? below(rng, 2) : below(rng, MIST_N_STREAMS));
         for (int k = group_begin; grouped && k < i; k++)
             clash |= r->device[k] == r->device[i] && r->channel[k] == r->channel[i];
         if (clash) { /* two members on one stream would wait for each other */

@@ -87,8 +87,8 @@ static void add_interference(struct mist_trace_set *set, const struct machine *m
     struct mist_interference truth;
 
     mist_interference_init(&truth);
-    truth.slowdown[3][MIST_CHANNEL_COMPUTE] = machine->slow_compute;
-    truth.slowdown[3][MIST_CHANNEL_GPU_GPU] = machine->slow_transfer;
+    truth.slowdown[3][MIST_STREAM_COMPUTE] = machine->slow_compute;
+    truth.slowdown[3][MIST_STREAM_GPU_GPU] = machine->slow_transfer;
     for (int i = 1; i <= 12; i++) {
         struct mist_interference_row row = {
             .channels = 3,

@@ -574,8 +574,8 @@ static void test_interference(void **state)
     }
     struct mist_cost_model *model = model_of(&set);
     const struct mist_interference *fit = mist_cost_model_interference(model);
-    assert_true(fabs(fit->slowdown[3][MIST_CHANNEL_COMPUTE] - 1.5) < 1e-3);
-    assert_true(fabs(fit->slowdown[3][MIST_CHANNEL_GPU_GPU] - 2) < 1e-3);
+    assert_true(fabs(fit->slowdown[3][MIST_STREAM_COMPUTE] - 1.5) < 1e-3);
+    assert_true(fabs(fit->slowdown[3][MIST_STREAM_GPU_GPU] - 2) < 1e-3);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }

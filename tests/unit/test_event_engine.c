@@ -18,10 +18,10 @@
 /* |a - b| <= tolerance. (cmocka's own comparison is in single precision.) */
 #define assert_near(a, b, tolerance) check_near(a, b, tolerance, #a, __LINE__)
 
-#define CO MIST_CHANNEL_COMPUTE
-#define GG MIST_CHANNEL_GPU_GPU
-#define HD MIST_CHANNEL_HOST_TO_DEVICE
-#define DH MIST_CHANNEL_DEVICE_TO_HOST
+#define CO MIST_STREAM_COMPUTE
+#define GG MIST_STREAM_GPU_GPU
+#define HD MIST_STREAM_HOST_TO_DEVICE
+#define DH MIST_STREAM_DEVICE_TO_HOST
 
 static void check_near(double a, double b, double tolerance, const char *what, int line)
 {
@@ -167,7 +167,7 @@ static void test_bundle_equals_solver(void **state)
     const double work_s[4] = {3.0, 2.5, 1.75, 4.25};
 
     (void)state;
-    for (int set = 0; set < MIST_N_CHANNEL_SETS; set++)
+    for (int set = 0; set < MIST_N_STREAM_SETS; set++)
         for (int c = 0; c < 4; c++)
             f.slowdown[set][c] = (set & (set - 1)) ? 1.0 + 0.1 * set * (c + 1) : 1.0;
     set_up(&s, 4,

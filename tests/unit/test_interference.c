@@ -163,7 +163,7 @@ static int make_samples(const struct mist_interference *f, double noise_frac,
 {
     int n = 0;
 
-    for (int set = 1; set < MIST_N_CHANNEL_SETS; set++)
+    for (int set = 1; set < MIST_N_STREAM_SETS; set++)
         for (int k = 0; (set & (set - 1)) && k < n_per_set; k++, n++) {
             for (int c = 0; c < 4; c++)
                 samples[n].isolated_s[c] =
@@ -179,8 +179,8 @@ static double worst_factor_error(const struct mist_interference *a,
 {
     double worst = 0.0;
 
-    for (int set = 0; set < MIST_N_CHANNEL_SETS; set++)
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+    for (int set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             worst = fmax(worst, fabs(a->slowdown[set][c] / b->slowdown[set][c] - 1.0));
     return worst;
 }

@@ -348,19 +348,19 @@ static void mixtures_determine_the_factors(void **state)
     (void)state;
     mist_random_init(&random, 3);
     mist_interference_init(&truth);
-    for (unsigned set = 0; set < MIST_N_CHANNEL_SETS; set++)
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+    for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             if (__builtin_popcount(set) > 1 && set >> c & 1u)
                 truth.slowdown[set][c] =
                     __builtin_popcount(set) - 0.5 + 0.4 * mist_random_uniform(&random);
     for (int32_t i = 0; i < n; i++) {
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             samples[i].isolated_s[c] = 6e-3 * all[i].ratio[c];
         samples[i].together_s = mist_interference_bundle_s(&truth, samples[i].isolated_s);
     }
     assert_int_equal(mist_interference_fit(&fitted, NULL, samples, n, NULL), MIST_OK);
-    for (unsigned set = 0; set < MIST_N_CHANNEL_SETS; set++)
-        for (int c = 0; c < MIST_N_CHANNELS; c++)
+    for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int c = 0; c < MIST_N_STREAMS; c++)
             if (__builtin_popcount(set) == 2 && set >> c & 1u)
                 assert_near(fitted.slowdown[set][c], truth.slowdown[set][c], 1e-3);
 }
