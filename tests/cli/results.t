@@ -119,6 +119,36 @@ begin 'mist-plot: no colours where there is no terminal'
 run mist-plot timeline timeline.csv
 if grep -q "$(printf '\033')" "$out"; then fail 'escape sequences in a pipe'; fi
 
+# ------------------------------------------------------------------------------ odd, but right
+begin 'names with blanks and quotes'
+mkdir "a b" && cp -R traces "a b/it's" && cp timeline.csv "a b/time \"line\".csv"
+run mist-sim plan.json --cluster "a b/it's" -o 'a b/$out.csv'
+expect_exit 0
+expect_file 'a b/$out.csv'
+run mist-plot timeline 'a b/time "line".csv' --title 'it'\''s "a" $(touch bad) `touch bad` @a_b^c{' -o "a b/it's.svg"
+expect_exit 0
+expect_stderr_empty
+expect_file "a b/it's.svg"
+[ ! -e bad ] || fail 'the title was run by a shell'
+rm -r 'a b'
+begin 'lines that end as on Windows, and a byte order mark'
+{ printf '\357\273\277'; sed "s/\$/$(printf '\r')/" timeline.csv; } > bom.csv
+run mist-plot timeline bom.csv
+sed -i 1d "$out"
+cp "$out" "$scratch/io/bom"
+run mist-plot timeline timeline.csv
+sed -i 1d "$out"
+expect_exit 0
+expect_same "$out" "$scratch/io/bom"
+rm bom.csv
+for command in 'mist-sim plan.json' "$tune -q" 'mist-plot timeline timeline.csv' 'mist-profile --dry-run'; do
+    begin "stdout is closed: ${command%% *}"
+    run sh -c "\"\$MIST_BUILD\"/$command >&-"
+    expect_exit 5
+    expect_one_line
+    nothing_written
+done
+
 # ------------------------------------------------------------------------- what tools are made of
 begin 'only mist-tune is linked with GLPK, only mist-exec and mist-profile with MPI, none needs CUDA'
 for tool in $TOOLS; do

@@ -55,7 +55,20 @@ run mist-sim plan2.json --cluster small
 expect_exit 0
 expect_once '^mist-sim: stage 0 needs .* of device memory, there are 100 MiB$'
 expect_one_line
-rm -r small
+begin 'a plan that was tuned for other measurements is said'
+cp traces/cluster.json small/
+run mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -q -o tuned.json
+run mist-sim tuned.json
+expect_exit 0
+expect_stderr_empty
+edit traces/links.csv '2s/3.024/3.124/' > small/links.csv
+run mist-sim tuned.json
+expect_exit 0
+expect_stderr '^mist-sim: tuned\.json was tuned for something else than what small is now$'
+expect_one_line
+run mist-sim tuned.json --cluster traces
+expect_stderr_empty
+rm -r small tuned.json
 
 # --------------------------------------------------------------------------- what it is good for
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
