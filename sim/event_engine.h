@@ -2,7 +2,7 @@
  * Event engine: replays a flat, priced task graph on devices with four streams each.
  *
  * It knows no models, plans or links' prices: whoever builds the graph has put the
- * isolated duration into every task. The rules (design.md section 5):
+ * isolated duration into every task. The rules:
  *   - a task is ready when its dependencies have ended and the task before it on its
  * stream (same device and channel, next lower index) has ended; a stream runs one task at
  * a time;

@@ -3,9 +3,9 @@
  * are busy at the same time, the time of a bundle of overlapped work, and the fit of the
  * factors to measurements.
  *
- * The model (design.md "Overlap"): while exactly the channels of a set are busy, channel
- * c of the set advances at 1/slowdown[set][c] of the rate it has alone. A set is a bit
- * mask, bit c = channel c. 6 pairs, 4 triples and 1 quadruple make 28 factors; one
+ * The model (after Mist, EuroSys 2025): while exactly the channels of a set are busy,
+ * channel c of the set advances at 1/slowdown[set][c] of the rate it has alone. A set is
+ * a bit mask, bit c = channel c. 6 pairs, 4 triples and 1 quadruple make 28 factors; one
  * channel alone has factor 1 by definition. The event engine uses the same factors as
  * rates at every instant (sim/event_engine.h).
  *

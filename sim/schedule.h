@@ -9,7 +9,7 @@
  * order of one logical clock that all ranks share, so that ranks which meet in order
  * can't deadlock (mist_replay_check proves it for a plan).
  *
- * The iteration (design.md section 4, "Per-layer overlap template"): it begins with the
+ * The iteration (the per-layer overlap of Mist, EuroSys 2025): it begins with the
  * optimizer step on the gradients of the iteration before, taken apart by module and
  * moved into the first micro-batch's forward; parameters sharded by ZeRO are gathered
  * beside the forward of the module before; gradients are reduced beside the backward of

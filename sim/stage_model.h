@@ -19,7 +19,7 @@
  *      asks mist_replay_memory() for the few plans that are left
  *
  * Overlap of computation c and communication g (both alone, seconds) with slowdowns sc
- * and sg is the bundle of design.md "Overlap" with two channels,
+ * and sg is the bundle of interference.h with two channels,
  *   bundle = c + g + min(c sc, g sg) (1 - 1/sc - 1/sg).
  *
  * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).

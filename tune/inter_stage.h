@@ -8,14 +8,14 @@
  *
  *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j))
  *
- * is least (design.md sections 4 and 6). The last two terms are C_S of the recursion
- * C_i = t_i + max(C_{i-1}, d_i), C_0 = 0: unrolled, C_S = max(sum_j t_j, max_i (d_i +
- * sum_{j>=i} t_j)), and taking sum_j t_j out leaves the formula. C_i rises with C_{i-1},
- * so for a fixed bound tau on max t the least C_i per (stage, layers placed, devices
- * used) is all a dynamic programme has to keep. g(tau), the least C_S with every t <=
- * tau, falls as tau grows, so between two values of tau that are solved no solution is
- * below (G - 1) (next tau above the lower one) + g(the upper one): branch and bound over
- * tau, by halves, solves a few dozen of the thousands of different t.
+ * is least (the objective of Mist, EuroSys 2025). The last two terms are C_S of the
+ * recursion C_i = t_i + max(C_{i-1}, d_i), C_0 = 0: unrolled, C_S = max(sum_j t_j, max_i
+ * (d_i + sum_{j>=i} t_j)), and taking sum_j t_j out leaves the formula. C_i rises with
+ * C_{i-1}, so for a fixed bound tau on max t the least C_i per (stage, layers placed,
+ * devices used) is all a dynamic programme has to keep. g(tau), the least C_S with every
+ * t <= tau, falls as tau grows, so between two values of tau that are solved no solution
+ * is below (G - 1) (next tau above the lower one) + g(the upper one): branch and bound
+ * over tau, by halves, solves a few dozen of the thousands of different t.
  *
  * Every comparison uses the same floating-point operations as mist_inter_stage_time(),
  * and these are monotone, so the optimum is exact to the last bit: no other choice of

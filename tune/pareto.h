@@ -76,7 +76,7 @@ bool mist_pareto_covers(const struct mist_pareto_frontier *frontier,
  *
  * Always kept, for k >= 2: the point of least t and the point of least d. Then, in this
  * order until there are k: the minima of alpha (G - 1) t + (1 - alpha) d for alpha = j /
- * (k - 1) (design.md section 6; equal values: the earlier point), and, as many alphas
+ * (k - 1) (equal values: the earlier point), and, as many alphas
  * share a minimum and points above the convex hull are nobody's minimum, the points that
  * best halve the widest gap left, width being (G - 1) |delta t| + |delta d|. k = 1 keeps
  * the minimum for alpha = 1/2; k = 0 nothing.

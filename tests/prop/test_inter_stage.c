@@ -107,7 +107,7 @@ static void make_instance(struct mist_random *random, struct instance *it)
             it->is_dominated[i][o] = naive_is_dominated(it, i, o);
 }
 
-/* The formula of design.md as it stands there. */
+/* The formula as published. */
 static double naive_time(const struct instance *it, const int32_t *i_option)
 {
     double t_most = 0, sum = 0, extra = 0;
