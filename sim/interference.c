@@ -22,6 +22,7 @@
     12.                /* largest factor of the grid (the refinement has no upper limit) \
                         */
 #define MAX_ROUNDS 200 /* of the refinement */
+#define EVEN_GAIN  0.05 /* see prefer_even */
 
 /* The samples of one set, and the factors being fitted to them. */
 struct set_problem {
@@ -32,6 +33,7 @@ struct set_problem {
     int n_factors;
     int channel[N_CH];                 /* of factor i */
     struct mist_interference *factors; /* smaller sets are final */
+    double evenness; /* weight per sample of (log f - mean log f)^2; 0: data alone */
 };
 
 void mist_interference_init(struct mist_interference *interference)
@@ -110,9 +112,22 @@ static double residual(const struct set_problem *p,
            1.0;
 }
 
+/* How far log f[i] is from the mean over the set's factors. */
+static double unevenness(const struct set_problem *p, const double *f, int i)
+{
+    double mean = 0.0;
+
+    for (int k = 0; k < p->n_factors; k++)
+        mean += log(f[k]) / p->n_factors;
+    return log(f[i]) - mean;
+}
+
 static double sum_of_squares(const struct set_problem *p, const double *f)
 {
     double sum = 0.0;
+
+    for (int i = 0; i < p->n_factors && p->evenness > 0; i++)
+        sum += p->evenness * (double)p->n * unevenness(p, f, i) * unevenness(p, f, i);
 
     set_factors(p, f);
     for (int64_t i = 0; i < p->n; i += p->stride) {
@@ -148,6 +163,12 @@ static void linearise(const struct set_problem *p, const double *f, double a[N_C
             for (int j = 0; j <= i; j++)
                 a[i][j] += row[i] * row[j];
         }
+    }
+    for (int i = 0; i < n && p->evenness > 0; i++) {
+        double w = p->evenness * (double)p->n;
+        b[i] -= w * unevenness(p, f, i) / f[i];
+        for (int j = 0; j <= i; j++) /* projection onto what differs from the mean */
+            a[i][j] += w * ((i == j) - 1.0 / n) / (f[i] * f[j]);
     }
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++)
@@ -256,6 +277,29 @@ static void find_starts(const struct set_problem *problem, double starts[N_START
     }
 }
 
+/*
+ * Of all factors that the samples can't tell apart, the most even ones. Channels that
+ * share one processor take the sum of their times together however the processor divides
+ * itself, so that only one combination of their factors shows; the others would be noise.
+ * The sum of squares may grow by EVEN_GAIN, which is less than what noise makes of it.
+ */
+static void prefer_even(const struct set_problem *problem, double *best,
+                        double best_value)
+{
+    struct set_problem p = *problem;
+    double limit = (1.0 + EVEN_GAIN) * best_value;
+
+    for (double evenness = 1e-7; evenness < 10.0; evenness *= 10.0) {
+        double f[N_CH];
+        memcpy(f, best, sizeof f);
+        p.evenness = evenness;
+        refine(&p, f);
+        if (sum_of_squares(problem, f) > limit)
+            break;
+        memcpy(best, f, sizeof f);
+    }
+}
+
 static void fit_set(const struct set_problem *p)
 {
     double starts[N_STARTS][N_CH], best[N_CH], best_value = DBL_MAX;
@@ -269,6 +313,7 @@ static void fit_set(const struct set_problem *p)
             memcpy(best, starts[i], sizeof best);
         }
     }
+    prefer_even(p, best, best_value);
     set_factors(p, best);
 }
 
