@@ -89,8 +89,10 @@ struct mist_interference_fit_report {
  * inside: more company never speeds a channel up. (Against the published A100 and L4
  * factors this errs on the low side.)
  *
- * A set whose samples always see the same channel finish first cannot tell its factors
- * apart; the fit is then one of many with the same residuals.
+ * Samples often can't tell the factors of a set apart: when the same channel always
+ * finishes first, or when channels share one processor and so take the sum of their times
+ * however it divides itself. Of all factors that fit about as well (sum of squares within
+ * 5 % of the least) the most even ones are taken.
  *
  * samples   borrowed, [n_samples]; n_samples may be 0.
  * out       filled on MIST_OK, untouched otherwise.
