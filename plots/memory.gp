@@ -6,15 +6,17 @@ dash(r) = (r - 1) / 8 % 4 + 1
 set lmargin at screen left_edge
 set rmargin at screen 0.97
 set xrange [x_min : x_max]
-set yrange [0 : y_max]
-set ylabel 'device arena, live (GiB)'
+# small devices are read in MiB
+per_gib = y_max < 1 ? 1024 : 1
+set yrange [0 : y_max * per_gib]
+set ylabel 'device arena, live ('.(per_gib > 1 ? 'MiB' : 'GiB').')'
 do for [p = 1 : n_panels] {
     set tmargin at screen panel_tops[p]
     set bmargin at screen panel_bottoms[p]
     set title panel_titles[p] offset 0, -0.6
     if (p == n_panels) { set xlabel x_label; set format x '%g' } else { set xlabel ''; set format x '' }
     if (p == 1) { set key at screen 0.5, screen key_y center top horizontal font ',9' } else { unset key }
-    plot for [r = 1 : n_ranks] $memory using ($1 == p && $2 == r ? $3 : NaN):4 with steps linetype ((r - 1) % 8 + 1) dashtype dash(r) title rank_names[r], \
-         for [k = 1 : has_limit] limit_gib with lines linecolor rgb '#B00000' linewidth 2 dashtype 2 title limit_name
+    plot for [r = 1 : n_ranks] $memory using ($1 == p && $2 == r ? $3 : NaN):($4 * per_gib) with steps linetype ((r - 1) % 8 + 1) dashtype dash(r) title rank_names[r], \
+         for [k = 1 : has_limit] limit_gib * per_gib with lines linecolor rgb '#B00000' linewidth 2 dashtype 2 title limit_name
 }
 unset multiplot
