@@ -189,11 +189,12 @@ static enum mist_status draw_timelines(const struct kind *kind, char **paths, in
     }
     if (status != MIST_OK)
         goto out;
-    if (!kind->write_timelines)
-        status = mist_chrome_trace_save(&timelines[0],
-                                        strcmp(output, "-") == 0 ? "/dev/stdout" : output,
-                                        given->common.force, err);
-    else if (strcmp(kind->name, "timeline") == 0 && strcmp(output, "-") == 0)
+    bool is_stdout = strcmp(output, "-") == 0;
+    if (!kind->write_timelines && is_stdout)
+        status = mist_chrome_trace_write(&timelines[0], stdout, err);
+    else if (!kind->write_timelines)
+        status = mist_chrome_trace_save(&timelines[0], output, given->common.force, err);
+    else if (strcmp(kind->name, "timeline") == 0 && is_stdout)
         status = mist_plot_print_gantt(stdout, inputs, n_paths, options, err);
     else
         status = draw(kind, inputs, n_paths, NULL, options, given, err);

@@ -98,6 +98,21 @@ static void write_all_names(struct event_writer *writer,
     free(ranks);
 }
 
+enum mist_status mist_chrome_trace_write(const struct mist_timeline *timeline,
+                                         FILE *stream, struct mist_err *err)
+{
+    struct event_writer writer = {.stream = stream};
+
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", stream);
+    write_all_names(&writer, timeline);
+    for (size_t i = 0; i < timeline->n_rows && !writer.is_out_of_memory; i++)
+        write_task(&writer, &timeline->rows[i]);
+    fputs("\n]}\n", stream);
+    if (writer.is_out_of_memory)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return MIST_OK;
+}
+
 enum mist_status mist_chrome_trace_save(const struct mist_timeline *timeline,
                                         const char *path, bool overwrite,
                                         struct mist_err *err)
@@ -107,15 +122,10 @@ enum mist_status mist_chrome_trace_save(const struct mist_timeline *timeline,
 
     if (status != MIST_OK)
         return status;
-    struct event_writer writer = {.stream = file.stream};
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", file.stream);
-    write_all_names(&writer, timeline);
-    for (size_t i = 0; i < timeline->n_rows && !writer.is_out_of_memory; i++)
-        write_task(&writer, &timeline->rows[i]);
-    fputs("\n]}\n", file.stream);
-    if (writer.is_out_of_memory) {
-        mist_atomic_file_abort(&file);
-        return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-    }
-    return mist_atomic_file_commit(&file, err);
+    status = mist_chrome_trace_write(timeline, file.stream, err);
+    if (status == MIST_OK)
+        return mist_atomic_file_commit(&file, err);
+    mist_atomic_file_abort(&file);
+    mist_err_locate(err, path, 0);
+    return status;
 }

@@ -12,8 +12,19 @@
 #include "traces/timeline.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /*
+ * Writes to a stream, which stays open; whether it could be written shows when it is
+ * flushed. timeline and stream are borrowed. MIST_OK or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_chrome_trace_write(const struct mist_timeline *timeline, FILE *stream,
+                        struct mist_err *err);
+
+/*
+ * The same to a file.
+ *
  * timeline  borrowed; must have passed mist_timeline_check().
  * path      written atomically; an existing file is an error unless overwrite.
  *

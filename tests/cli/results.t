@@ -30,6 +30,7 @@ json 'mist-tune --solver both' $tune --json --solver both
 json 'mist-tune --dry-run' $tune --json --dry-run
 json 'mist-profile --dry-run' mist-profile --dry-run --json
 json 'mist-plot chrome' sh -c '"$MIST_BUILD/mist-plot" chrome timeline.csv | cat'
+json 'mist-plot chrome, redirected' mist-plot chrome timeline.csv
 
 begin 'mist-sim --csv: every row has as many cells'
 run mist-sim plan2.json --csv
