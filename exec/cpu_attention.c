@@ -54,8 +54,7 @@ static struct mist_cpu_operand transposed(const float *data, int64_t stride)
     return (struct mist_cpu_operand){data, stride, true};
 }
 
-/* ----------------------------------------------------------------------------------
- * forward */
+/* ---------------------------------------------------------------------------- forward */
 
 /* row[0 .. n) = exp(row - max), the rest up to n_keys 0; returns their sum. */
 MIST_CPU_CLONES static float exp_scores(float *row, float *max, int64_t n, int64_t n_keys)
@@ -126,8 +125,7 @@ void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
     }
 }
 
-/* ---------------------------------------------------------------------------------
- * backward */
+/* --------------------------------------------------------------------------- backward */
 
 MIST_CPU_CLONES static float dot_heads(const float *a, const float *b, int64_t n)
 {
@@ -216,8 +214,7 @@ void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *q
     }
 }
 
-/* -------------------------------------------------------------------------------------
- * rope */
+/* ------------------------------------------------------------------------------- rope */
 
 void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta)
 {

@@ -25,8 +25,7 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
     *complement = e * inverse;
 }
 
-/* -------------------------------------------------------------------------------------
- * gelu */
+/* ------------------------------------------------------------------------------- gelu */
 
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
@@ -68,8 +67,7 @@ void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64
         gelu_backward_chunk(dx + i, d_out + i, x + i, chunk_length(i, n));
 }
 
-/* -----------------------------------------------------------------------------------
- * swiglu */
+/* ----------------------------------------------------------------------------- swiglu */
 
 MIST_CPU_CLONES static void swiglu_row(float *out, const float *gate_up, int64_t f)
 {
@@ -109,8 +107,7 @@ void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float 
         swiglu_backward_row(d_gate_up + i * 2 * f, d_out + i * f, gate_up + i * 2 * f, f);
 }
 
-/* --------------------------------------------------------------------------- add, scale,
- * zero */
+/* ------------------------------------------------------------------- add, scale, zero */
 
 MIST_CPU_CLONES static void add_chunk(float *out, const float *a, const float *b,
                                       int64_t n)

@@ -39,8 +39,7 @@
 #endif
 #define MIST_CPU_INLINE static inline __attribute__((always_inline))
 
-/* ------------------------------------------------------------------------- fixed-order
- * sums */
+/* ------------------------------------------------------------------- fixed-order sums */
 
 #define MIST_CPU_LANES 32
 
@@ -127,8 +126,7 @@ MIST_CPU_INLINE float mist_cpu_max(const float *x, int64_t n)
     return max;
 }
 
-/* --------------------------------------------------------------------------------------
- * exp */
+/* -------------------------------------------------------------------------------- exp */
 
 /*
  * exp(x) that compilers vectorise, within 2 ulp (measured:
@@ -163,8 +161,7 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
     return x < -86.9f ? 0.0f : y;
 }
 
-/* ------------------------------------------------------------------------- matrix
- * products */
+/* -------------------------------------------------------------------- matrix products */
 
 /* One matrix of a product: rows are stride floats apart; transposed: read as its
  * transpose. */

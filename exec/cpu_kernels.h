@@ -22,8 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* --------------------------------------------------------------------------------
- * embedding */
+/* -------------------------------------------------------------------------- embedding */
 
 /*
  * out[rows, h] = wte[token[i]] + wpe[i % s].   wte [vocab, h], wpe [>= s, h] or NULL
@@ -39,8 +38,7 @@ void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens
                                  const float *d_out, int64_t rows, int64_t s, int64_t h,
                                  int n_threads);
 
-/* -------------------------------------------------------------------------------------
- * norm */
+/* ------------------------------------------------------------------------------- norm */
 
 enum mist_cpu_norm_kind {
     MIST_CPU_NORM_LAYER, /* (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(variance +
@@ -75,8 +73,7 @@ void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dwei
                             int64_t rows, int64_t h, void *workspace, int n_threads);
 size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h);
 
-/* -----------------------------------------------------------------------------------
- * linear */
+/* ----------------------------------------------------------------------------- linear */
 
 /* y[rows, n_out] = x[rows, n_in] W^T + bias, or += with accumulate. W [n_out, n_in], bias
  * [n_out] or NULL. */
@@ -94,8 +91,7 @@ void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *
                                      const float *x, int64_t rows, int64_t n_in,
                                      int64_t n_out, int n_threads);
 
-/* --------------------------------------------------------------------------------
- * attention */
+/* -------------------------------------------------------------------------- attention */
 
 /*
  * Causal self-attention over packed projections. qkv [b, s, (heads + 2 * kv_heads) *
@@ -142,8 +138,7 @@ void mist_cpu_rope_forward(float *qkv, const float *table,
 void mist_cpu_rope_backward(float *dqkv, const float *table,
                             const struct mist_cpu_attention *shape, int n_threads);
 
-/* ------------------------------------------------------------------------------
- * elementwise */
+/* ------------------------------------------------------------------------ elementwise */
 
 /* out = gelu(x), the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
  * computed as the equal x * sigmoid(2 ...). out may alias x. */
@@ -171,8 +166,7 @@ void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads);
 /* x = 0. */
 void mist_cpu_zero(float *x, int64_t n, int n_threads);
 
-/* -------------------------------------------------------------------------------------
- * loss */
+/* ------------------------------------------------------------------------------- loss */
 
 /*
  * Cross-entropy of a chunk of logits, in place. logits [rows, vocab] become their
@@ -185,8 +179,7 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
                             int64_t rows, int64_t vocab, int64_t n_valid_vocab,
                             float scale, int n_threads);
 
-/* --------------------------------------------------------------------------------
- * optimizer */
+/* -------------------------------------------------------------------------- optimizer */
 
 /* One AdamW step (Loshchilov and Hutter 2019, algorithm 2 with decoupled decay times lr).
  */
@@ -218,8 +211,7 @@ static inline int64_t mist_cpu_sum_squares_n_blocks(int64_t n)
     return (n + MIST_CPU_SUM_BLOCK - 1) / MIST_CPU_SUM_BLOCK;
 }
 
-/* -----------------------------------------------------------------------------------
- * report */
+/* ----------------------------------------------------------------------------- report */
 
 /* Writes "oneDNN 2.6.3, AVX-512, 2 of 8 OpenMP threads" (n_threads of what OpenMP would
  * use) into text, cut to size_bytes with its terminator. */

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------ initial parameters
- */
+/* ----------------------------------------------------------------- initial parameters */
 
 static double deviation_of(enum mist_init init, const struct mist_model *model)
 {
@@ -63,8 +62,7 @@ static void fill_persistent(struct mist_runtime *runtime)
     }
 }
 
-/* -------------------------------------------------------------------------- life cycle
- */
+/* ------------------------------------------------------------------------- life cycle */
 
 static enum mist_status make_group(struct mist_runtime *runtime, struct mist_err *err)
 {
@@ -161,8 +159,7 @@ void mist_runtime_free(struct mist_runtime *runtime)
     free(runtime);
 }
 
-/* ---------------------------------------------------------------------------- dispatch
- */
+/* --------------------------------------------------------------------------- dispatch */
 
 /* Submits one task behind its dependencies; skipped ones only fire their event. */
 static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
@@ -242,8 +239,7 @@ enum mist_status mist_runtime_finish(struct mist_runtime *runtime, struct mist_e
     return status == MIST_OK ? end : status;
 }
 
-/* ----------------------------------------------------------------------------- results
- */
+/* ---------------------------------------------------------------------------- results */
 
 static float *persistent(const struct mist_runtime *runtime, enum mist_role role,
                          int32_t layer, int64_t *n)

@@ -21,8 +21,7 @@ struct run {
     bool has_embedding, has_head;
 };
 
-/* ------------------------------------------------------------------------------- parts
- */
+/* ------------------------------------------------------------------------------ parts */
 
 static enum mist_status open_rank(struct run *run, struct mist_err *err)
 {
@@ -151,8 +150,7 @@ static enum mist_status iterate(struct run *run, int32_t i_iteration,
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------------ public
- */
+/* ----------------------------------------------------------------------------- public */
 
 static enum mist_status init_report(struct mist_train_report *report,
                                     const struct mist_train_job *job, int32_t n_ranks,

@@ -102,8 +102,7 @@ static void tp_all_reduce(struct builder *at, struct mist_program *program, int8
     new->segment++;
 }
 
-/* ---------------------------------------------------------------------------- operators
- */
+/* -------------------------------------------------------------------------- operators */
 
 static bool is_rms(const struct builder *at)
 {
@@ -328,8 +327,7 @@ static struct mist_step *activation_step(struct builder *at, struct mist_program
     return new;
 }
 
-/* ------------------------------------------------------------------------------ modules
- */
+/* ---------------------------------------------------------------------------- modules */
 
 static void declare_embedding(struct builder *at)
 {
@@ -548,8 +546,7 @@ static void declare_head(struct builder *at)
     norm_backward(at, &layer->backward, "norm", &norm, d_x, d_n, -1);
 }
 
-/* ------------------------------------------------------------------------------- public
- */
+/* ----------------------------------------------------------------------------- public */
 
 static enum mist_status check_supported(const struct mist_model *model,
                                         struct mist_err *err)

@@ -58,8 +58,7 @@ static double roofline_s(const struct mist_cluster *cluster, enum mist_trace_dty
     return flop_s > bytes_s ? flop_s : bytes_s;
 }
 
-/* ------------------------------------------------------------------------------ shapes
- */
+/* ----------------------------------------------------------------------------- shapes */
 
 static bool is_same_line(const int64_t a[MIST_MAX_DIMS], const int64_t b[MIST_MAX_DIMS])
 {
@@ -109,8 +108,7 @@ static size_t lower_bound(const struct mist_kernel_point *points, size_t n,
     return low;
 }
 
-/* ------------------------------------------------------------------------ interpolation
- */
+/* ---------------------------------------------------------------------- interpolation */
 
 /* Share of the way from a to b along dims[0]. */
 static double line_frac(const struct mist_kernel_point *a,
@@ -171,8 +169,7 @@ static double near_efficiency(const struct near *near)
     return exp(sum / weights);
 }
 
-/* ---------------------------------------------------------------------------- residuals
- */
+/* -------------------------------------------------------------------------- residuals */
 
 /* Root mean square of n relative errors with this sum of squares; -1 without any. */
 static double residual(double sum, int64_t n)
@@ -231,8 +228,7 @@ static double interpolation_frac(double residual_frac, double rate_a, double rat
     return rate_a > 0 && rate_b > 0 ? fabs(log(rate_a / rate_b)) / sqrt(12) : 0;
 }
 
-/* ------------------------------------------------------------------------------- pricing
- */
+/* ---------------------------------------------------------------------------- pricing */
 
 static struct mist_cost price_line(const struct mist_kernel_group *group,
                                    const struct mist_kernel_point *a,
@@ -360,8 +356,7 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
     return price_roofline(model, op, word, flop, bytes, out, err);
 }
 
-/* ---------------------------------------------------------------------------
- * construction */
+/* ----------------------------------------------------------------------- construction */
 
 /* MIST_N_OPS for a word that is no operator of the catalogue. */
 static int find_op(const char *name)

@@ -13,8 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ------------------------------------------------------------------------------ tables
- */
+/* ----------------------------------------------------------------------------- tables */
 
 static bool is_of_table(const struct mist_link_table *table,
                         const struct mist_link_row *row)
@@ -83,8 +82,7 @@ void mist_cost_link_fini(struct mist_cost_model *model)
     free(model->tables);
 }
 
-/* ------------------------------------------------------------------------------ prices
- */
+/* ----------------------------------------------------------------------------- prices */
 
 static void price(const struct mist_link_table *table, int64_t bytes,
                   struct mist_cost *out)

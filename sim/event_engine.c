@@ -18,8 +18,7 @@
 #define N_CH  MIST_N_STREAMS
 #define ARITY 4
 
-/* -----------------------------------------------------------------------------------
- * heap */
+/* ------------------------------------------------------------------------------- heap */
 
 static void heap_put(struct mist_event_engine *e, int32_t at,
                      struct event_heap_entry entry)
@@ -98,8 +97,7 @@ static int32_t heap_collect_first(struct mist_event_engine *e)
     return n;
 }
 
-/* ---------------------------------------------------------------------------- dirty
- * lists */
+/* ------------------------------------------------------------------------ dirty lists */
 
 static void touch_flow(struct mist_event_engine *e, int32_t flow)
 {
@@ -125,8 +123,7 @@ static void touch_link(struct mist_event_engine *e, int32_t link)
     }
 }
 
-/* --------------------------------------------------------------------------- start and
- * end */
+/* ---------------------------------------------------------------------- start and end */
 
 /* The tasks of a flow: one, or the members of its rendezvous. */
 static const int32_t *flow_tasks(const struct mist_event_engine *e,
@@ -272,8 +269,7 @@ static void start_ready_tasks(struct mist_event_engine *e)
     }
 }
 
-/* ----------------------------------------------------------------------------------
- * rates */
+/* ------------------------------------------------------------------------------ rates */
 
 /* One member of a flow goes from slowdown old (0: it just started) to new, which differs.
  */
@@ -385,8 +381,7 @@ static void update_rates(struct mist_event_engine *e)
     e->n_dirty_device = e->n_dirty_link = e->n_dirty_flow = 0;
 }
 
-/* ----------------------------------------------------------------------------------- run
- */
+/* -------------------------------------------------------------------------------- run */
 
 /* Brings the per-run state back to the beginning; a deadlock may have left it anywhere.
  */

@@ -13,8 +13,7 @@
 
 #define N_CH MIST_N_STREAMS
 
-/* ---------------------------------------------------------------------------------
- * checks */
+/* ----------------------------------------------------------------------------- checks */
 
 static enum mist_status check_sizes(const struct mist_event_graph *g,
                                     struct mist_err *err)
@@ -132,8 +131,7 @@ static enum mist_status check_graph(const struct mist_event_graph *g,
     return status == MIST_OK ? event_check_values(g, err) : status;
 }
 
-/* ---------------------------------------------------------------------------------
- * set-up */
+/* ----------------------------------------------------------------------------- set-up */
 
 static int32_t n_dependencies(const struct mist_event_graph *g)
 {
@@ -280,8 +278,7 @@ enum mist_status mist_event_engine_prepare(struct mist_event_engine **out,
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------------
- * deadlocks */
+/* -------------------------------------------------------------------------- deadlocks */
 
 static bool has_ended(const struct mist_event_engine *e, int32_t task)
 {

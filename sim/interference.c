@@ -94,8 +94,7 @@ double mist_interference_bundle_s(const struct mist_interference *interference,
     return total_s;
 }
 
-/* ------------------------------------------------------------------------------------
- * fit */
+/* -------------------------------------------------------------------------------- fit */
 
 static void set_factors(const struct set_problem *p, const double *f)
 {

@@ -401,8 +401,7 @@ static int32_t keep_latest(const struct mist_schedule *schedule, struct mist_dep
     return n;
 }
 
-/* ------------------------------------------------------------------------------ public
- */
+/* ----------------------------------------------------------------------------- public */
 
 static enum mist_status check_sizes(const struct mist_schedule *schedule,
                                     struct mist_err *err)

@@ -184,8 +184,7 @@ enum mist_status mist_model_check(const struct mist_model *model, struct mist_er
     return MIST_OK;
 }
 
-/* -------------------------------------------------------------------- parameter counts
- */
+/* ------------------------------------------------------------------- parameter counts */
 
 int32_t mist_model_n_block_norms(const struct mist_model *model)
 {

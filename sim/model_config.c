@@ -220,8 +220,7 @@ static enum mist_status read_falcon(const struct mist_json *root, struct mist_mo
                               &m->ties_embeddings, err);
 }
 
-/* ---------------------------------------------------------------------------- the file
- */
+/* --------------------------------------------------------------------------- the file */
 
 static const struct {
     const char *model_type;

@@ -37,8 +37,7 @@ static bool is_gradient(const struct mist_task *task)
     return task->kind == MIST_TASK_SEND_GRADIENT || task->kind == MIST_TASK_RECV_GRADIENT;
 }
 
-/* ---------------------------------------------------------------------------- matching
- */
+/* --------------------------------------------------------------------------- matching */
 
 static int32_t compare_keys(const struct end *a, const struct end *b)
 {
@@ -211,8 +210,7 @@ static enum mist_status match(const struct mist_plan *plan, struct mist_replay_g
     return status;
 }
 
-/* ----------------------------------------------------------------------------- linking
- */
+/* ---------------------------------------------------------------------------- linking */
 
 /* First and last task of each stream; -1 where a stream has none. */
 static void find_ends_of_streams(const struct mist_schedule *schedule,
@@ -323,8 +321,7 @@ enum mist_status mist_replay_graph_link(const struct mist_plan *plan,
     return MIST_OK;
 }
 
-/* ---------------------------------------------------------------------------- checking
- */
+/* --------------------------------------------------------------------------- checking */
 
 /* The walk over the graph: what has run, and what is next in each stream. */
 struct walk {

@@ -24,8 +24,7 @@ struct mist_stage_model {
     size_t scratch_bytes;             /* of the largest tape */
 };
 
-/* ------------------------------------------------------------------------ construction
- */
+/* ----------------------------------------------------------------------- construction */
 
 static const char *const column_names[MIST_STAGE_N_COLUMNS] = {"L", "C", "Z", "P", "G"};
 
@@ -285,8 +284,7 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
     return status;
 }
 
-/* -------------------------------------------------------------------------- evaluation
- */
+/* ------------------------------------------------------------------------- evaluation */
 
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
 {

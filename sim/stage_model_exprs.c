@@ -73,8 +73,7 @@ static mist_expr bundle(struct writer *at, mist_expr c, mist_expr g)
     return add(at, add(at, c, g), mul(at, together, loss));
 }
 
-/* -------------------------------------------------------------------------------- time
- */
+/* ------------------------------------------------------------------------------- time */
 
 static mist_expr computation(struct writer *at)
 {
@@ -206,8 +205,7 @@ static mist_expr extra(struct writer *at)
     return at->is_first ? add(at, first_forward(at), last_backward(at)) : later(at);
 }
 
-/* ------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------- memory */
 
 static mist_expr persistent(struct writer *at)
 {

@@ -32,8 +32,7 @@ static bool is_factor(const char *value, double *out)
     return mist_parse_double(text, out, NULL) == MIST_OK && *out > 0;
 }
 
-/* ------------------------------------------------------------------------- kernels,
- * links */
+/* --------------------------------------------------------------------- kernels, links */
 
 static enum mist_status edit_kernels(const struct edit *at, const char *op,
                                      struct mist_trace_set *traces)
@@ -106,8 +105,7 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------------- the
- * rest */
+/* --------------------------------------------------------------------------- the rest */
 
 static enum mist_status edit_launch(const struct edit *at, struct mist_trace_set *traces)
 {

@@ -102,8 +102,7 @@ double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
     return (double)(problem->n_micro_batches - 1) * t_most_s + c_s;
 }
 
-/* --------------------------------------------------------------------------- the K best
- */
+/* ------------------------------------------------------------------------- the K best */
 
 /* The time a solution has to beat, INFINITY while there are fewer than K. */
 static double find_cutoff(const struct search *search)
@@ -186,8 +185,7 @@ static enum mist_status add_solution(struct search *search, struct mist_err *err
     return MIST_OK;
 }
 
-/* ----------------------------------------------------------------------- the search in
- * tau */
+/* ------------------------------------------------------------------ the search in tau */
 
 /*
  * Solves tau_s[at], where only solutions with max t >= t_least are still of interest;

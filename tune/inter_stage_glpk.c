@@ -44,8 +44,7 @@ struct job {
     char text[256]; /* what GLPK said last */
 };
 
-/* -----------------------------------------------------------------------------------
- * hooks */
+/* ------------------------------------------------------------------------------ hooks */
 
 static int catch_text(void *info, const char *text)
 {
@@ -76,8 +75,7 @@ static void watch_tree(glp_tree *tree, void *info)
         job->result.bound_s = glp_ios_node_bound(tree, node) * job->scale_s;
 }
 
-/* ----------------------------------------------------------------------------------
- * checks */
+/* ----------------------------------------------------------------------------- checks */
 
 static enum mist_status check_row(const struct mist_inter_stage_problem *problem,
                                   const struct mist_inter_stage_row *row, size_t i_row,
@@ -153,8 +151,7 @@ static enum mist_status check_all(const struct mist_inter_stage_problem *problem
     return check_rows(problem, config, *n_options, err);
 }
 
-/* -----------------------------------------------------------------------------------
- * model */
+/* ------------------------------------------------------------------------------ model */
 
 static void add_term(struct job *job, int column, double value)
 {
@@ -262,8 +259,7 @@ static void build_model(struct job *job)
     }
 }
 
-/* -------------------------------------------------------------------------------
- * solution */
+/* --------------------------------------------------------------------------- solution */
 
 /* Milliseconds left for GLPK, at least 1. */
 static int find_time_left_ms(const struct job *job)

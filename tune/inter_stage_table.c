@@ -288,8 +288,7 @@ void mist_stage_table_fini(struct mist_stage_table *table)
     *table = (struct mist_stage_table){0};
 }
 
-/* ------------------------------------------------------------------- one bound on max t
- */
+/* ----------------------------------------------------------------- one bound on max t */
 
 /*
  * Least cost from prefix c among the group's points; *hint is where the last search ended

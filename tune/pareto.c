@@ -137,8 +137,7 @@ enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
     return MIST_OK;
 }
 
-/* -------------------------------------------------------------------------------
- * sampling */
+/* --------------------------------------------------------------------------- sampling */
 
 /* Index of the least weight_t t + weight_d d; of equal ones the first, or the least in
  * `second`. */

@@ -57,8 +57,7 @@ double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
     return (double)(n_micro_batches - 1) * t_most_s + c_s;
 }
 
-/* ------------------------------------------------------------------------------- kinds
- */
+/* ------------------------------------------------------------------------------ kinds */
 
 static struct mist_search_work make_work(const struct mist_space_case *of,
                                          int32_t i_stage, int32_t i_dp)
@@ -138,8 +137,7 @@ static enum mist_status fill_works(void *context, int64_t begin, int64_t end,
     return status;
 }
 
-/* ------------------------------------------------------------------------------- cases
- */
+/* ------------------------------------------------------------------------------ cases */
 
 static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
                                     int i_thread, struct mist_err *err)
@@ -172,8 +170,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
     return status;
 }
 
-/* ------------------------------------------------------------------------------ result
- */
+/* ----------------------------------------------------------------------------- result */
 
 struct gather {
     struct mist_search_result result;

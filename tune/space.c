@@ -50,8 +50,7 @@ int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp)
     return mist_space_has(space, MIST_SPACE_ZERO) && dp > 1 ? 2 : 1;
 }
 
-/* ------------------------------------------------------------------------------- cases
- */
+/* ------------------------------------------------------------------------------ cases */
 
 static bool is_mesh(const struct mist_space *space, int32_t dp)
 {
@@ -197,8 +196,7 @@ void mist_space_fini(struct mist_space *space)
     *space = (struct mist_space){0};
 }
 
-/* ------------------------------------------------------------------------------- count
- */
+/* ------------------------------------------------------------------------------ count */
 
 /* ways[d][l]: choices for the stages so far that use d ranks and l layers. */
 static double count_case(const struct mist_space *space, const struct mist_space_case *of,

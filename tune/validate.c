@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------- which, in turn
- */
+/* --------------------------------------------------------------------- which, in turn */
 
 struct looked {
     uint64_t hash;
@@ -96,8 +95,7 @@ out:
     return status;
 }
 
-/* ------------------------------------------------------------------------------ groups
- */
+/* ----------------------------------------------------------------------------- groups */
 
 /* Candidates that are validated together, one index each. */
 struct group {
@@ -256,8 +254,7 @@ static enum mist_status run_round(struct validation *at,
     return status;
 }
 
-/* -------------------------------------------------------------------------------- loop
- */
+/* ------------------------------------------------------------------------------- loop */
 
 /* The margin after a round that dropped plans; false: none was dropped. */
 static bool raise_margin(struct validation *at, size_t first_dropped)

@@ -129,8 +129,7 @@ static void make_graph(struct random_graph *r, uint64_t *rng)
                                      .device_interference = r->device_interference};
 }
 
-/* -------------------------------------------------------------------------- naive
- * simulator */
+/* -------------------------------------------------------------------- naive simulator */
 
 enum phase { WAITING, READY, RUNNING, ENDED };
 

@@ -51,8 +51,7 @@ static int32_t between(struct mist_random *random, int32_t low, int32_t high)
     return low + (int32_t)mist_random_below(random, high - low + 1);
 }
 
-/* ---------------------------------------------------------------------------- machines
- */
+/* --------------------------------------------------------------------------- machines */
 
 static void add_links(struct mist_trace_set *set, const struct machine *machine)
 {
@@ -120,8 +119,7 @@ static void make_machine(struct mist_trace_set *set, const struct machine *machi
     add_interference(set, machine);
 }
 
-/* ------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------ plans */
 
 static void random_model(struct mist_random *random, struct mist_model *out)
 {
@@ -176,8 +174,7 @@ static void random_plan(struct mist_random *random, struct mist_plan *out)
     assert_int_equal(mist_plan_check(out, NULL), MIST_OK);
 }
 
-/* -------------------------------------------------------------------------- comparison
- */
+/* ------------------------------------------------------------------------- comparison */
 
 struct sums {
     double iteration_frac[N_PLANS];           /* |closed - replay| / replay */

@@ -33,8 +33,7 @@ struct naive_config {
     double rope_theta; /* Llama only */
 };
 
-/* -------------------------------------------------------------------------- parameter
- * layout */
+/* ------------------------------------------------------------------- parameter layout */
 
 /* The flat array: wte, wpe, then per layer norm1_w .. fc2_b, then final_w, final_b,
  * head_w. */
@@ -134,8 +133,7 @@ static inline int64_t naive_n_params(const struct naive_config *c)
     return naive_tensor_offset(c, NAIVE_N_TENSORS, 0);
 }
 
-/* --------------------------------------------------------------------------------
- * operators */
+/* -------------------------------------------------------------------------- operators */
 
 /* y[rows, n_out] = x W^T + bias (NULL: none) */
 static inline void naive_linear(double *y, const double *x, const double *w,
@@ -383,8 +381,7 @@ static inline void naive_adamw(double *p, double *m, double *v, const double *g,
     }
 }
 
-/* -------------------------------------------------------------------------------------
- * step */
+/* ------------------------------------------------------------------------------- step */
 
 /* Zeroed memory or the end: this is test code. */
 static inline double *naive_zeros(int64_t n)

@@ -497,8 +497,7 @@ static void test_operands(void **state)
     for_all(check_all_operands);
 }
 
-/* ------------------------------------------------------------------ order of the steps
- */
+/* ----------------------------------------------------------------- order of the steps */
 
 /* What a program may read without writing it first, and what it may write. */
 static bool comes_from_outside(enum mist_tensor_class class, bool is_backward)
@@ -719,8 +718,7 @@ static void test_workspace(void **state)
     for_all(check_workspace);
 }
 
-/* ----------------------------------------------------------------------- names, errors
- */
+/* ---------------------------------------------------------------------- names, errors */
 
 static void test_names(void **state)
 {

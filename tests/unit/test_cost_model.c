@@ -318,8 +318,7 @@ static void test_optimizer(void **state)
     mist_trace_set_fini(&set);
 }
 
-/* ------------------------------------------------------------------------------- links
- */
+/* ------------------------------------------------------------------------------ links */
 
 struct link_law {
     enum mist_link_operation operation;
@@ -451,8 +450,7 @@ static void test_link_missing(void **state)
     mist_trace_set_fini(&set);
 }
 
-/* --------------------------------------------------------------------------- schedules
- */
+/* -------------------------------------------------------------------------- schedules */
 
 /* Two stages of two ranks, each on its own node; the first shards its optimizer. */
 static void make_plan(struct mist_plan *plan)
@@ -580,8 +578,7 @@ static void test_interference(void **state)
     mist_trace_set_fini(&set);
 }
 
-/* --------------------------------------------------------------------- reference tables
- */
+/* ------------------------------------------------------------------- reference tables */
 
 enum { MAX_SIZES = 64 };
 

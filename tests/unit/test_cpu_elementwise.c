@@ -11,8 +11,7 @@
 static const int64_t lengths[] = {1, 15, 8191, 8193, 20011}; /* around the chunk length */
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* -------------------------------------------------------------------------------------
- * gelu */
+/* ------------------------------------------------------------------------------- gelu */
 
 static void test_gelu(void **state)
 {
@@ -78,8 +77,7 @@ static void test_gelu_slopes(void **state)
     help_assert_close(dx, slopes, n, "gelu backward");
 }
 
-/* -----------------------------------------------------------------------------------
- * swiglu */
+/* ----------------------------------------------------------------------------- swiglu */
 
 static void test_swiglu(void **state)
 {
@@ -145,8 +143,7 @@ static void test_swiglu_slopes(void **state)
     help_assert_close(dx, slopes, 2 * n, "swiglu backward");
 }
 
-/* -------------------------------------------------------------------------- add, scale,
- * zero */
+/* ------------------------------------------------------------------- add, scale, zero */
 
 static void test_add_scale_zero(void **state)
 {
@@ -175,8 +172,7 @@ static void test_add_scale_zero(void **state)
     mist_cpu_zero(NULL, 0, 2); /* nothing to do is fine */
 }
 
-/* -------------------------------------------------------------------------------------
- * loss */
+/* ------------------------------------------------------------------------------- loss */
 
 static void check_cross_entropy(struct help *h, int rows, int vocab, int n_valid,
                                 double size)
@@ -250,8 +246,7 @@ static void test_cross_entropy_slopes(void **state)
     help_assert_close(grad, slopes, 3 * 41, "gradient");
 }
 
-/* --------------------------------------------------------------------------------
- * optimizer */
+/* -------------------------------------------------------------------------- optimizer */
 
 static void test_adamw(void **state)
 {

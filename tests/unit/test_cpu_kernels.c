@@ -9,8 +9,7 @@
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_model.h"
 
-/* --------------------------------------------------------------------------------------
- * exp */
+/* -------------------------------------------------------------------------------- exp */
 
 MIST_CPU_CLONES static void exp_for_test(float *y, const float *x, int64_t n)
 {
@@ -80,8 +79,7 @@ static void test_sums(void **state)
     }
 }
 
-/* -----------------------------------------------------------------------------------
- * linear */
+/* ----------------------------------------------------------------------------- linear */
 
 static const int linear_shapes[][3] = {/* rows, n_in, n_out */
                                        {1, 1, 1},    {5, 3, 7},     {300, 37, 1100},
@@ -159,8 +157,7 @@ static void test_linear_rows_are_independent(void **state)
     help_assert_same_bits(whole, parts, ROWS * OUT);
 }
 
-/* -------------------------------------------------------------------------------------
- * norm */
+/* ------------------------------------------------------------------------------- norm */
 
 struct norm_case {
     enum mist_cpu_norm_kind kind;
@@ -333,8 +330,7 @@ static void test_residual_norm(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------
- * embedding */
+/* -------------------------------------------------------------------------- embedding */
 
 static void test_embedding(void **state)
 {

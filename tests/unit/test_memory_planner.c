@@ -247,8 +247,7 @@ static void test_check_fails(void **state)
     assert_bad(&draft, "no task");
 }
 
-/* ---------------------------------------------------------------------------- at random
- */
+/* -------------------------------------------------------------------------- at random */
 
 static int pick(struct mist_random *random, int low, int high)
 {

@@ -293,8 +293,7 @@ static void test_bad_files(void **state)
     assert_int_equal(mist_plan_load("no/such/plan.json", &plan, &err), MIST_ERR_IO);
 }
 
-/* ------------------------------------------------------- what a file can't say wrongly
- */
+/* ------------------------------------------------------ what a file can't say wrongly */
 
 static void test_check(void **state)
 {
@@ -370,8 +369,7 @@ static void test_range(void **state)
     assert_non_null(strstr(err.message, "4294967294 ranks"));
 }
 
-/* ------------------------------------------------------------------------- round trips
- */
+/* ------------------------------------------------------------------------ round trips */
 
 static uint64_t next_random(uint64_t *seed)
 {

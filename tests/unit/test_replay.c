@@ -34,8 +34,7 @@ struct fixture {
     bool has_result;
 };
 
-/* ------------------------------------------------------------------------------ set-up
- */
+/* ----------------------------------------------------------------------------- set-up */
 
 static struct mist_model small_model(int32_t n_layers)
 {
@@ -164,8 +163,7 @@ static struct prices all_prices(void)
     return prices;
 }
 
-/* -------------------------------------------------------------------------------- times
- */
+/* ------------------------------------------------------------------------------ times */
 
 static void one_rank_is_the_sum_of_its_tasks(void **state)
 {
@@ -408,8 +406,7 @@ static void error_bars_follow_their_rule(void **state)
     stop(&at);
 }
 
-/* ------------------------------------------------------------------------------- checks
- */
+/* ----------------------------------------------------------------------------- checks */
 
 static enum mist_status check(struct fixture *at, struct mist_err *err)
 {

@@ -33,8 +33,7 @@ static uint64_t get_seed(void)
     return text ? strtoull(text, NULL, 10) : 20252;
 }
 
-/* ------------------------------------------------------------------------------ prices
- */
+/* ----------------------------------------------------------------------------- prices */
 
 static double draw(uint64_t seed, const struct mist_search_kind *kind, int32_t n_layers,
                    int32_t n_checkpointed, int32_t zero, uint64_t what)
@@ -76,8 +75,7 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------- brute force
- */
+/* ------------------------------------------------------------------------ brute force */
 
 struct brute {
     uint64_t seed;
@@ -200,8 +198,7 @@ static void enumerate(struct brute *at)
                 try_stage(at, 0, LAYERS, at->n_ranks, 0);
 }
 
-/* ----------------------------------------------------------------------------- helpers
- */
+/* ---------------------------------------------------------------------------- helpers */
 
 static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global_batch,
                        unsigned groups)
@@ -244,8 +241,7 @@ static const unsigned all_groups[] = {
 };
 enum { N_GROUPS = sizeof all_groups / sizeof *all_groups };
 
-/* ------------------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------------------ tests */
 
 /* Optimum, number of plans and least memory, over groups, ranks, batches and limits. */
 static void test_optimum(void **state)

@@ -170,8 +170,7 @@ static void check_closed_form(const struct bench *at, const struct mist_validate
     mist_stage_model_free(model);
 }
 
-/* ------------------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------------------ tests */
 
 static void test_plans(void **state)
 {
