@@ -390,6 +390,9 @@ enum mist_status mist_csv_get_int64(const struct mist_csv *csv, size_t i_row,
 
     if (mist_parse_int64(mist_csv_text(csv, i_row, i_column), &value, &detail))
         return mist_csv_fail(csv, i_row, i_column, err, "%s", detail.message);
+    if (value != min && min == max)
+        return mist_csv_fail(csv, i_row, i_column, err, "%" PRId64 ", expected %" PRId64,
+                             value, min);
     if (value < min || value > max)
         return mist_csv_fail(csv, i_row, i_column, err,
                              "%" PRId64 " is not within %" PRId64 " .. %" PRId64, value,

@@ -134,14 +134,13 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
                                    struct mist_err *err)
 {
     json_error_t error = {0};
-    size_t flags = doc->mode == MIST_JSON_OWN ? JSON_REJECT_DUPLICATES : 0;
 
     doc->path = malloc(strlen(path) + 1);
     if (!doc->path)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     memcpy(doc->path, path, strlen(path) + 1);
     errno = 0; /* Jansson may call a failed malloc "invalid token" */
-    doc->root = json_loadb(doc->text, doc->n, flags, &error);
+    doc->root = json_loadb(doc->text, doc->n, JSON_REJECT_DUPLICATES, &error);
     if (!doc->root) {
         if (errno == ENOMEM || !error.text[0])
             return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
@@ -261,6 +260,9 @@ enum mist_status mist_json_as_int64(const struct mist_json *value, int64_t min,
     if (max == INT64_MAX)
         return mist_json_fail(value, MIST_ERR_INPUT, err,
                               "%s: %" PRId64 " is less than %" PRId64, name, number, min);
+    if (min == max)
+        return mist_json_fail(value, MIST_ERR_INPUT, err,
+                              "%s: %" PRId64 ", expected %" PRId64, name, number, min);
     return mist_json_fail(value, MIST_ERR_INPUT, err,
                           "%s: %" PRId64 " is not within %" PRId64 " .. %" PRId64, name,
                           number, min, max);
@@ -281,6 +283,9 @@ enum mist_status mist_json_as_double(const struct mist_json *value, double min,
     describe(value, name, sizeof name);
     if (isinf(max))
         return mist_json_fail(value, MIST_ERR_INPUT, err, "%s: %g is less than %g", name,
+                              number, min);
+    if (min == max)
+        return mist_json_fail(value, MIST_ERR_INPUT, err, "%s: %g, expected %g", name,
                               number, min);
     return mist_json_fail(value, MIST_ERR_INPUT, err, "%s: %g is not within %g .. %g",
                           name, number, min, max);

@@ -3,9 +3,9 @@
  *
  * Jansson keeps no positions, so the text is kept and an error finds its line and column
  * by walking the tokens along the path of the value (only when there is an error; reading
- * costs nothing). Our formats: "format": 1 comes first, unknown and duplicate keys are
- * errors. Foreign formats: what is needed and missing is named, the rest is ignored, null
- * counts as missing. Numbers are finite.
+ * costs nothing). Our formats: "format": 1 comes first, unknown keys are errors. Foreign
+ * formats: what is needed and missing is named, the rest is ignored, null counts as
+ * missing. In both, numbers are finite and a key comes once.
  *
  * Use:  mist_json_load(&doc, path, MIST_JSON_OWN, err); root = mist_json_root(&doc);
  *       mist_json_check_keys(&root, keys, err); mist_json_get_int64(&root, "n_nodes",
@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 enum mist_json_mode {
-    MIST_JSON_OWN,     /* "format": 1 first, unknown and duplicate keys are errors */
+    MIST_JSON_OWN,     /* "format": 1 first, unknown keys are errors */
     MIST_JSON_FOREIGN, /* unknown keys and missing formats are fine */
 };
 

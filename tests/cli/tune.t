@@ -58,6 +58,9 @@ expect_stdout '^ranks +2$'
 nothing_written
 sed 's/"num_attention_heads": 4/"num_attention_heads": 5/' tiny.json > bad.json
 tune 'a config.json whose heads do not divide the width' 3 './bad\.json:1:[0-9]+: .*heads' --model ./bad.json
+sed 's/"vocab_size": 256,/&\
+ "vocab_size": 512,/' tiny.json > bad.json
+tune 'a config.json with a key twice' 3 './bad\.json:3(:[0-9]+)?: duplicate.*vocab_size' --model ./bad.json
 rm -r bad small tiny.json bad.json broken.json
 
 # ------------------------------------------------------------------------- always the same answer

@@ -122,6 +122,12 @@ static void test_values(void **state)
     assert_int_equal(mist_json_get_int64(&root, "i", need, 8, 9, &i, &err),
                      MIST_ERR_INPUT);
     expect_place(&err, 1, 15, "8 .. 9");
+    assert_int_equal(mist_json_get_int64(&root, "i", need, 8, 8, &i, &err),
+                     MIST_ERR_INPUT);
+    expect_place(&err, 1, 15, "7, expected 8");
+    assert_int_equal(mist_json_get_double(&root, "d", need, 2, 2, &d, &err),
+                     MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "0.5, expected 2"));
     assert_int_equal(mist_json_get_int64(&root, "d", need, 0, 9, &i, &err),
                      MIST_ERR_INPUT);
     assert_int_equal(mist_json_get_double(&root, "d", need, 0, 1, &d, &err), MIST_OK);
@@ -166,8 +172,12 @@ static void test_foreign(void **state)
 
     (void)state;
     assert_int_equal(
-        load(&doc, "{\"b\": 1, \"b\": 2, \"a\": null}", MIST_JSON_FOREIGN, &err),
-        MIST_OK);
+        load(&doc, "{\"a\": null,\n\"b\": 1,\n\"b\": 2}", MIST_JSON_FOREIGN, &err),
+        MIST_ERR_INPUT);
+    assert_int_equal(err.line, 3);
+    assert_non_null(strstr(err.message, "duplicate"));
+    assert_int_equal(load(&doc, "{\"b\": 1, \"a\": null}", MIST_JSON_FOREIGN, &err),
+                     MIST_OK);
     struct mist_json root = mist_json_root(&doc);
     assert_int_equal(mist_json_check_keys(&root, keys, &err), MIST_OK);
     assert_false(mist_json_has(&root, "a"));
