@@ -66,7 +66,8 @@ void mist_arena_fini(struct mist_arena *arena)
     *arena = (struct mist_arena){0};
 }
 
-static struct mist_arena_block *new_block(struct mist_arena_block *older, size_t need_bytes)
+static struct mist_arena_block *new_block(struct mist_arena_block *older,
+                                          size_t need_bytes)
 {
     size_t size = need_bytes > ARENA_BLOCK_BYTES ? need_bytes : ARENA_BLOCK_BYTES;
 
@@ -76,7 +77,8 @@ static struct mist_arena_block *new_block(struct mist_arena_block *older, size_t
     if (!block)
         return NULL;
     uintptr_t start = (uintptr_t)(block + 1);
-    block->data = (char *)((start + ARENA_ALIGNMENT - 1) & ~(uintptr_t)(ARENA_ALIGNMENT - 1));
+    block->data =
+        (char *)((start + ARENA_ALIGNMENT - 1) & ~(uintptr_t)(ARENA_ALIGNMENT - 1));
     block->size_bytes = size;
     block->older = older;
     return block;

@@ -1,6 +1,7 @@
 /*
- * Memory helpers: overflow-checked size arithmetic, arrays that double, and an arena for data that
- * lives and dies together. All allocation of Mist outside these and plain malloc is a mistake.
+ * Memory helpers: overflow-checked size arithmetic, arrays that double, and an arena for
+ * data that lives and dies together. All allocation of Mist outside these and plain
+ * malloc is a mistake.
  */
 #ifndef MIST_CORE_MEMORY_H
 #define MIST_CORE_MEMORY_H
@@ -9,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* a + b and a * b; false (out untouched) when the result does not fit. All arguments >= 0. */
+/* a + b and a * b, both >= 0; false (out untouched) when the result does not fit. */
 bool mist_size_add(int64_t a, int64_t b, int64_t *out);
 bool mist_size_mul(int64_t a, int64_t b, int64_t *out);
 
@@ -20,9 +21,11 @@ static inline int64_t mist_align_up(int64_t value, int64_t alignment)
 }
 
 /*
- * Makes *array (malloc'd or NULL, elements of element_bytes) hold at least need elements; capacity
- * doubles. Returns the array's new address, also stored by the caller, or NULL when out of memory
- * (the old array stays valid):   p = mist_grow(a->items, &a->capacity, a->n + 1, sizeof *a->items);
+ * Makes array (malloc'd or NULL, elements of element_bytes) hold at least need elements;
+ * capacity doubles. Returns the array's new address, which the caller stores, or NULL
+ * when out of memory (the old array stays valid):
+ *
+ *     p = mist_grow(a->items, &a->capacity, a->n + 1, sizeof *a->items);
  */
 void *mist_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
     __attribute__((warn_unused_result));
@@ -35,7 +38,9 @@ struct mist_arena {
 
 void mist_arena_init(struct mist_arena *arena);
 void mist_arena_fini(struct mist_arena *arena);
-void *mist_arena_alloc(struct mist_arena *arena, size_t size_bytes); /* NULL: out of memory */
-char *mist_arena_strdup(struct mist_arena *arena, const char *text);  /* NULL: out of memory */
+
+/* NULL: out of memory. The arena owns what is returned. */
+void *mist_arena_alloc(struct mist_arena *arena, size_t size_bytes);
+char *mist_arena_strdup(struct mist_arena *arena, const char *text);
 
 #endif

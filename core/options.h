@@ -3,9 +3,8 @@
  * (--man) and bash completion (--completion), so that they can't disagree.
  *
  * Accepts --name=value, --name value, -n value, -nvalue, bundled flags (-qv),
- * --no-<flag>, "--" and
- * "-" as a positional. The last of several wins; lists collect. Left out: abbreviated
- * names.
+ * --no-<flag>, "--" and "-" as a positional. The last of several wins; lists collect.
+ * Left out: abbreviated names.
  *
  *     struct tool_options {
  *         struct mist_common_options common;
@@ -13,10 +12,11 @@
  *         int64_t memory_bytes;
  *     };
  *     static const struct mist_option options[] = {
- *         {.name = "model", .kind = MIST_OPTION_STRING, .group = "Model", .value_name =
- * "NAME", .help = "preset or config.json", .is_required = true, .offset = offsetof(struct
- * tool_options, model)}, MIST_OPTION_ROW_OUTPUT(struct tool_options, "where the plan
- * goes", NULL), MIST_OPTION_ROW_QUIET(struct tool_options),
+ *         {.name = "model", .kind = MIST_OPTION_STRING, .group = "Model",
+ *          .value_name = "NAME", .help = "preset or config.json", .is_required = true,
+ *          .offset = offsetof(struct tool_options, model)},
+ *         MIST_OPTION_ROW_OUTPUT(struct tool_options, "where the plan goes", NULL),
+ *         MIST_OPTION_ROW_QUIET(struct tool_options),
  *     };
  */
 #ifndef MIST_CORE_OPTIONS_H
@@ -28,17 +28,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum mist_option_kind { /* what is stored at offset; its value without a default */
-                        MIST_OPTION_FLAG,   /* bool; false */
-                        MIST_OPTION_INT64,  /* int64_t; 0 */
-                        MIST_OPTION_DOUBLE, /* double; 0 */
-                        MIST_OPTION_BYTES,  /* int64_t, "8GiB"; 0 */
-                        MIST_OPTION_TIME_S, /* double, "3ms"; 0 */
-                        MIST_OPTION_STRING, /* const char *, borrowed from argv or the
-                                               table; NULL */
-                        MIST_OPTION_CHOICE, /* int, index into choices; 0, which is
-                                               choices[0] */
-                        MIST_OPTION_LIST,   /* struct mist_option_list; empty */
+/* What is stored at offset; its value without a default. */
+enum mist_option_kind {
+    MIST_OPTION_FLAG,   /* bool; false */
+    MIST_OPTION_INT64,  /* int64_t; 0 */
+    MIST_OPTION_DOUBLE, /* double; 0 */
+    MIST_OPTION_BYTES,  /* int64_t, "8GiB"; 0 */
+    MIST_OPTION_TIME_S, /* double, "3ms"; 0 */
+    MIST_OPTION_STRING, /* const char *, borrowed from argv or the table; NULL */
+    MIST_OPTION_CHOICE, /* int, index into choices; 0, which is choices[0] */
+    MIST_OPTION_LIST,   /* struct mist_option_list; empty */
 };
 
 #define MIST_OPTION_LIST_MAX 64
@@ -56,17 +55,15 @@ struct mist_option {
     const char *name; /* long name without dashes */
     char letter;      /* short name or 0 */
     enum mist_option_kind kind;
-    const char *group; /* heading in the help; rows of one group stand together */
-    const char
-        *value_name;  /* "N", "FILE", with the unit if it has one; NULL for a flag */
-    const char *help; /* one line, no period at the end */
-    const char *default_text;   /* parsed like a value; NULL: none */
-    double min, max;            /* allowed range, ends included; both 0: any */
+    const char *group;        /* heading in the help; rows of one group stand together */
+    const char *value_name;   /* "N", "FILE", with the unit if any; NULL for a flag */
+    const char *help;         /* one line, no period at the end */
+    const char *default_text; /* parsed like a value; NULL: none */
+    double min, max;          /* allowed range, ends included; both 0: any */
     const char *const *choices; /* NULL-terminated; for MIST_OPTION_CHOICE */
     bool is_required;           /* must be given */
-    const char
-        *excludes; /* name of an option that can't be given with this one, or NULL */
-    size_t offset; /* in the tool's options struct */
+    const char *excludes;       /* name of an option that excludes this one, or NULL */
+    size_t offset;              /* in the tool's options struct */
 };
 
 struct mist_tool {

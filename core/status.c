@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+MIST_PRINTF(5, 0)
 static void fill(struct mist_err *err, const char *path, long line, long column,
                  const char *format, va_list args)
 {

@@ -1,16 +1,17 @@
 /*
  * Status codes and error details: how every fallible function of Mist reports.
  *
- * A fallible function returns enum mist_status; the detail (which file, which line, what is wrong and
- * what was expected) goes to a struct mist_err that the caller owns and may leave out (NULL). Nothing
- * below main() prints or exits. The exit code of a tool is a function of the status alone.
+ * A fallible function returns enum mist_status; the detail (which file, which line, what
+ * is wrong and what was expected) goes to a struct mist_err that the caller owns and may
+ * leave out (NULL). Nothing below main() prints or exits. The exit code of a tool is a
+ * function of the status alone.
  */
 #ifndef MIST_CORE_STATUS_H
 #define MIST_CORE_STATUS_H
 
 #include <stdio.h>
 
-#define MIST_MUST_CHECK __attribute__((warn_unused_result))
+#define MIST_MUST_CHECK                __attribute__((warn_unused_result))
 #define MIST_PRINTF(i_format, i_first) __attribute__((format(printf, i_format, i_first)))
 
 enum mist_status {
@@ -26,21 +27,22 @@ enum mist_status {
 };
 
 struct mist_err {
-    char path[256];     /* file the message is about; "" when it is about none */
-    long line;          /* 1-based; 0 when unknown */
-    long column;        /* 1-based; 0 when unknown */
-    char message[512];  /* what is wrong, what was expected; no newline */
+    char path[256];    /* file the message is about; "" when it is about none */
+    long line;         /* 1-based; 0 when unknown */
+    long column;       /* 1-based; 0 when unknown */
+    char message[512]; /* what is wrong, what was expected; no newline */
 };
 
 /* Fills err (NULL allowed) with a message that is about no file, and returns status. */
-enum mist_status mist_err_set(struct mist_err *err, enum mist_status status, const char *format, ...)
-    MIST_PRINTF(3, 4);
+enum mist_status mist_err_set(struct mist_err *err, enum mist_status status,
+                              const char *format, ...) MIST_PRINTF(3, 4);
 
-/* The same with a place. path is copied and may be NULL; line and column 0 mean unknown. */
-enum mist_status mist_err_at(struct mist_err *err, enum mist_status status, const char *path, long line,
-                             long column, const char *format, ...) MIST_PRINTF(6, 7);
+/* The same with a place. path is copied or NULL; line and column 0 mean unknown. */
+enum mist_status mist_err_at(struct mist_err *err, enum mist_status status,
+                             const char *path, long line, long column, const char *format,
+                             ...) MIST_PRINTF(6, 7);
 
-/* Gives a message without a place the place (path, line); leaves one that has a path alone. */
+/* Gives a message without a path the place (path, line); leaves any other alone. */
 void mist_err_locate(struct mist_err *err, const char *path, long line);
 
 /* The process exit code that belongs to a status (0, 1, 2, 3, 4, 5 or 6). */

@@ -19,8 +19,9 @@
 /* A measured task with what identifies the transfer or collective it is part of. */
 struct measured {
     struct mist_timeline_row row;
-    int32_t group, first_rank, second_rank,
-        tag; /* first_rank: of the pair or the group */
+    int32_t group;
+    int32_t first_rank, second_rank; /* first_rank: of the pair or the group */
+    int32_t tag;
 };
 
 struct rank_summary {
@@ -160,7 +161,7 @@ static struct measured measure(const struct mist_train_job *job,
                                const struct mist_timeline_row *row)
 {
     const struct mist_task *task = &schedule->tasks[row->task];
-    struct measured at = {*row, task->group, -1, -1, task->tag};
+    struct measured at = {*row, (int32_t)task->group, -1, -1, task->tag};
 
     if (task->group == MIST_GROUP_PEER) {
         bool is_low = schedule->rank < task->peer;
