@@ -173,7 +173,8 @@ static void test_round_trip(void **state)
             MIST_OK);
         assert_true(count == INT64_MIN + (int64_t)i);
     }
-    assert_int_equal(mist_csv_get_int64(csv, 0, COLUMN_COUNT, 1, 1, &count, &err),
+    int64_t one = 0;
+    assert_int_equal(mist_csv_get_int64(csv, 0, COLUMN_COUNT, 1, 1, &one, &err),
                      MIST_ERR_INPUT);
     assert_string_equal(err.message, "count: -9223372036854775808, expected 1");
     mist_csv_free(csv);
