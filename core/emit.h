@@ -31,16 +31,16 @@
 
 enum mist_emit_kind { MIST_EMIT_TABLE, MIST_EMIT_CSV, MIST_EMIT_JSON };
 
-enum mist_human_format { /* how people see a number, which is in the unit that is named */
-                         MIST_HUMAN_NUMBER, /* as it is: four significant digits, whole
-                                               numbers in full */
-                         MIST_HUMAN_COUNT,  /* "6.74 G" */
-                         MIST_HUMAN_BYTES,  /* bytes: "91.2 GiB" */
-                         MIST_HUMAN_BYTES_PER_S, /* bytes/s: "25.0 GB/s" */
-                         MIST_HUMAN_FLOP_PER_S,  /* FLOP/s: "312 TFLOP/s" */
-                         MIST_HUMAN_TIME_S,      /* s: "3.20 ms" */
-                         MIST_HUMAN_TIME_US,     /* us: "3.20 ms" */
-                         MIST_HUMAN_FRAC,        /* 0 .. 1: "41.3 %" */
+/* How people see a number, which is in the unit that is named. */
+enum mist_human_format {
+    MIST_HUMAN_NUMBER,      /* as it is: four significant digits, whole numbers in full */
+    MIST_HUMAN_COUNT,       /* "6.74 G" */
+    MIST_HUMAN_BYTES,       /* bytes: "91.2 GiB" */
+    MIST_HUMAN_BYTES_PER_S, /* bytes/s: "25.0 GB/s" */
+    MIST_HUMAN_FLOP_PER_S,  /* FLOP/s: "312 TFLOP/s" */
+    MIST_HUMAN_TIME_S,      /* s: "3.20 ms" */
+    MIST_HUMAN_TIME_US,     /* us: "3.20 ms" */
+    MIST_HUMAN_FRAC,        /* 0 .. 1: "41.3 %" */
 };
 
 struct mist_emit;

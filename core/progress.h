@@ -12,10 +12,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum mist_progress_mode { /* in the order of the choices of --progress */
-                          MIST_PROGRESS_AUTO, /* only when the stream is a terminal */
-                          MIST_PROGRESS_ALWAYS,
-                          MIST_PROGRESS_NEVER,
+/* In the order of the choices of --progress. */
+enum mist_progress_mode {
+    MIST_PROGRESS_AUTO, /* only when the stream is a terminal */
+    MIST_PROGRESS_ALWAYS,
+    MIST_PROGRESS_NEVER,
 };
 
 struct mist_progress {

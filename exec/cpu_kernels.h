@@ -41,9 +41,8 @@ void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens
 /* ------------------------------------------------------------------------------- norm */
 
 enum mist_cpu_norm_kind {
-    MIST_CPU_NORM_LAYER, /* (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(variance +
-                            eps) */
-    MIST_CPU_NORM_RMS, /* x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); no bias */
+    MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
+    MIST_CPU_NORM_RMS,   /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
 };
 
 /*
@@ -185,9 +184,9 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
  */
 struct mist_cpu_adamw {
     float lr, beta1, beta2, eps, weight_decay;
-    float correction1,
-        correction2;  /* 1 - beta1^t, 1 - beta2^t with t = 1 in the first step */
-    float grad_scale; /* multiplies g first: clipping; 1 leaves g's bits alone */
+    float correction1; /* 1 - beta1^t with t = 1 in the first step */
+    float correction2; /* 1 - beta2^t */
+    float grad_scale;  /* multiplies g first: clipping; 1 leaves g's bits alone */
 };
 
 /*

@@ -23,9 +23,8 @@ struct mist_train_config {
     struct mist_adamw_args adamw; /* t is ignored: the runtime counts */
     uint64_t seed;                /* of the initial parameters */
     int32_t n_threads;            /* of the compute stream */
-    int32_t n_timed_iterations; /* iterations whose task times are kept: the last ones; 0
-                                   none */
-    bool is_serial;             /* one task at a time, to tell races from mistakes */
+    int32_t n_timed_iterations;   /* last ones, whose task times are kept; 0: none */
+    bool is_serial;               /* one task at a time, to tell races from mistakes */
 };
 
 struct mist_runtime;

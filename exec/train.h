@@ -26,8 +26,7 @@ struct mist_train_job {
     struct mist_adamw_args adamw;
     uint64_t seed;
     int32_t n_iterations;       /* >= 1 */
-    int32_t n_timed_iterations; /* last ones whose tasks come into the timeline; <=
-                                   n_iterations */
+    int32_t n_timed_iterations; /* <= n_iterations: last ones, in the timeline */
     int32_t n_threads;          /* of each rank's compute stream */
     bool is_serial;             /* one task at a time */
 };
@@ -42,10 +41,9 @@ typedef void (*mist_train_log_fn)(void *context, const struct mist_train_step *s
 
 struct mist_train_report { /* complete on rank 0 only */
     int32_t n_iterations, n_ranks;
-    double *losses; /* owned; [n_iterations] */
-    double
-        *iteration_s; /* owned; [n_iterations]: end of the last rank to its end before */
-    double steady_s;  /* median of iteration_s without the first two (or what there is) */
+    double *losses;      /* owned; [n_iterations] */
+    double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
+    double steady_s; /* median of iteration_s without the first two (or what there is) */
     int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
     int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
     int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */

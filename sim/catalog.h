@@ -123,11 +123,10 @@ enum mist_symbol {
 };
 
 enum mist_tensor_class {
-    MIST_TENSOR_INPUT,   /* activation from the module before; kept until this module's
-                            backward */
-    MIST_TENSOR_OUTPUT,  /* activation for the next module */
-    MIST_TENSOR_SAVED,   /* written in forward, read in backward */
-    MIST_TENSOR_SCRATCH, /* lives inside one program */
+    MIST_TENSOR_INPUT,       /* activation from the module before; kept until backward */
+    MIST_TENSOR_OUTPUT,      /* activation for the next module */
+    MIST_TENSOR_SAVED,       /* written in forward, read in backward */
+    MIST_TENSOR_SCRATCH,     /* lives inside one program */
     MIST_TENSOR_GRAD_OUTPUT, /* gradient of the output, arrives from the next module */
     MIST_TENSOR_GRAD_INPUT,  /* gradient of the input, leaves for the module before */
     MIST_TENSOR_TOKENS,      /* int32 [b * s] of the micro-batch: input ids */
@@ -227,8 +226,7 @@ struct mist_layer_layout {
     int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in
                                                   the program's scratch */
     int64_t offset_backward[MIST_MAX_TENSORS]; /* the same in the backward program */
-    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the module's flat parameter
-                                                  array */
+    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the flat array */
     int64_t param_elements[MIST_MAX_PARAMS];
     enum mist_init param_init[MIST_MAX_PARAMS];
     bool param_decays[MIST_MAX_PARAMS];

@@ -57,11 +57,10 @@ struct mist_event_graph {
                                   dep_offset[i + 1] - 1]; optional: no dependencies */
     const int32_t *dep; /* [dep_offset[n_tasks]] tasks that must end before i starts */
     const int32_t *rendezvous; /* [n_tasks] -1 or 0 .. n_rendezvous - 1; optional: none */
-    const int32_t
-        *rendezvous_link; /* [n_rendezvous] -1 or 0 .. n_links - 1; optional: none */
+    const int32_t *rendezvous_link;     /* [n_rendezvous] -1 or a link; optional: none */
     const struct mist_event_link *link; /* [n_links] */
-    const struct mist_interference
-        *interference;                  /* [n_interference], one per device class */
+    /* [n_interference], one per device class */
+    const struct mist_interference *interference;
     const int32_t *device_interference; /* [n_devices] -1 (no interference) or 0 ..
                                            n_interference - 1; optional: all 0, or no
                                            interference when n_interference is 0 */

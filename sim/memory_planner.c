@@ -172,9 +172,8 @@ static bool place_all(struct mist_schedule *schedule)
 
 struct segment {
     int64_t offset, size;
-    int32_t buffer; /* -1: free */
-    int32_t
-        last[MIST_N_STREAMS]; /* free: last task of each stream that used it; -1 none */
+    int32_t buffer;               /* -1: free */
+    int32_t last[MIST_N_STREAMS]; /* free: last task of each stream on it; -1 none */
 };
 
 struct arena {

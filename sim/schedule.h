@@ -56,8 +56,7 @@ struct mist_buffer {
     int32_t micro_batch; /* -1: lives over all micro-batches */
     bool is_persistent;  /* lives over iterations */
     int64_t size_bytes;
-    int32_t first_task;   /* birth: first task that names it, in dispatch order (0 if
-                             persistent) */
+    int32_t first_task;   /* birth: first task that names it (0 if persistent) */
     int32_t last_task;    /* death: last task that names it (n_tasks - 1 if persistent) */
     int64_t offset_bytes; /* in its arena; set by mist_memory_plan */
 };

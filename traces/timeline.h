@@ -66,15 +66,14 @@ struct mist_timeline_row {
     int rank; /* 0 .. */
     enum mist_stream stream;
     enum mist_task_kind kind;
-    int layer;       /* -1: belongs to no layer */
-    int micro_batch; /* -1: belongs to no micro-batch */
-    int iteration;   /* 0 .. */
-    int64_t task;    /* index in the rank's schedule, 0 .. */
-    double start_s;  /* since a common origin of all ranks */
-    double end_s;    /* >= start_s */
-    int64_t bytes;   /* moved by the task; 0 for computation */
-    int64_t
-        device_live_bytes; /* live in the device arena while the task runs; 0: unknown */
+    int layer;                 /* -1: belongs to no layer */
+    int micro_batch;           /* -1: belongs to no micro-batch */
+    int iteration;             /* 0 .. */
+    int64_t task;              /* index in the rank's schedule, 0 .. */
+    double start_s;            /* since a common origin of all ranks */
+    double end_s;              /* >= start_s */
+    int64_t bytes;             /* moved by the task; 0 for computation */
+    int64_t device_live_bytes; /* in the device arena while the task runs; 0: unknown */
 };
 
 struct mist_timeline {

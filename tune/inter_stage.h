@@ -38,9 +38,8 @@ struct mist_stage_option {
     int32_t n_layers;  /* >= 0 */
     int32_t n_devices; /* >= 0; not looked at when devices are not budgeted */
     double t_s;        /* stable micro-batch, seconds, finite, >= 0 */
-    double
-        d_s; /* extra of first and last micro-batch, seconds, finite, may be negative */
-    int64_t payload; /* the caller's; not looked at */
+    double d_s;        /* extra of first and last micro-batch, seconds, finite, signed */
+    int64_t payload;   /* the caller's; not looked at */
 };
 
 /* Everything is borrowed. */

@@ -50,8 +50,7 @@ static int catch_text(void *info, const char *text)
 {
     struct job *job = info;
     size_t n = strcspn(text, "\n");
-    if (n > 0) { /* the line before a bare newline, or before the source location, is the
-                    message */
+    if (n > 0) { /* the message: the line before a bare newline or the source location */
         n = n < sizeof job->text ? n : sizeof job->text - 1;
         if (strncmp(text, "Error detected", 14) != 0) {
             memcpy(job->text, text, n);

@@ -56,10 +56,8 @@ enum mist_inter_stage_outcome {
 
 struct mist_inter_stage_glpk_result {
     enum mist_inter_stage_outcome outcome;
-    double time_s;  /* mist_inter_stage_time() of i_option; INFINITY when there is no
-                       solution */
-    double bound_s; /* GLPK's lower bound on the optimum; time_s when optimal; INFINITY:
-                       infeasible */
+    double time_s;  /* mist_inter_stage_time() of i_option; INFINITY: no solution */
+    double bound_s; /* GLPK's lower bound; time_s when optimal; INFINITY: infeasible */
 };
 
 /*

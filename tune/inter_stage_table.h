@@ -43,8 +43,7 @@ struct mist_stage_table {
     int32_t *layers_low, *layers_high, *devices_low, *devices_high;
     size_t n_cells; /* per number of stages placed: (L + 1) (D + 1) */
     double *cost_s; /* [S + 1][n_cells] least C_i, INFINITY where none or not worth it */
-    double *rest_s; /* [S + 1][n_cells] least sum of t of the stages left, INFINITY where
-                       none */
+    double *rest_s; /* [S + 1][n_cells] least sum of t of the stages left, or INFINITY */
 };
 
 /*

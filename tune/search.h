@@ -119,8 +119,7 @@ enum mist_search_solver {
 struct mist_search_glpk {
     int32_t n_cases;   /* given to GLPK */
     int32_t n_optimal; /* solved to the end, infeasible ones included */
-    int32_t
-        n_differ; /* of these, unlike the exact solver by more than 1e-6 of the time */
+    int32_t n_differ;  /* of these, further than 1e-6 of the time from the exact solver */
     double worst_frac; /* largest relative difference of an optimal one */
 };
 

@@ -51,8 +51,7 @@ struct mist_validated {
     int64_t planned_bytes;  /* its arena */
     int64_t closed_bytes;   /* and what the closed form said of it */
     size_t i_looked;        /* 0, 1, ...: the order in which plans were looked at */
-    int64_t
-        optimism_bytes; /* largest planned minus closed over stages; may be negative */
+    int64_t optimism_bytes; /* largest planned minus closed over stages; signed */
 };
 
 struct mist_validate_result {

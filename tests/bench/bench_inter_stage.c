@@ -23,8 +23,7 @@ enum { N_STAGES = 16, N_LAYERS = 96, N_POINTS = 30 };
 struct setup {
     const char *name;
     int32_t length_low, length_high;
-    int32_t n_devices; /* MIST_INTER_STAGE_ANY_DEVICES or the budget, in powers of two a
-                          stage */
+    int32_t n_devices; /* ..._ANY_DEVICES or the budget, in powers of two a stage */
     bool is_random;
 };
 

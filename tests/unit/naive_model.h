@@ -6,10 +6,9 @@
  * direction, sharing nothing with exec/: the norm's backward goes through the gradients
  * of mean and variance, GELU is written with tanh, probabilities are kept whole. Pre-norm
  * blocks; GPT: LayerNorm with bias, learned positions, GELU (tanh form), linear biases if
- * has_bias; Llama: RMSNorm, rotary positions
- * ("rotate half"), SwiGLU, grouped queries, no bias anywhere. The head is not tied to the
- * embedding and has no bias. Its own gradients are checked by finite differences in
- * test_naive_model.c.
+ * has_bias; Llama: RMSNorm, rotary positions ("rotate half"), SwiGLU, grouped queries, no
+ * bias anywhere. The head is not tied to the embedding and has no bias. Its own gradients
+ * are checked by finite differences in test_naive_model.c.
  *
  * Linear weights are [n_out, n_in]. Packed qkv: all q heads, all k heads, all v heads of
  * a token.
@@ -27,8 +26,7 @@ enum naive_family { NAIVE_GPT, NAIVE_LLAMA };
 struct naive_config {
     enum naive_family family;
     int layers, hidden, heads, kv_heads, ffn, vocab, seq_len;
-    int has_bias; /* GPT only: biases of qkv, proj, fc1, fc2 (its norms always have
-                     theirs) */
+    int has_bias; /* GPT only: biases of qkv, proj, fc1, fc2 (its norms have some) */
     double norm_eps;
     double rope_theta; /* Llama only */
 };
