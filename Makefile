@@ -100,7 +100,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 
 TESTS := $(UNIT_TESTS) $(wildcard tests/cli/*.t)
 # One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.
-run_tests = CMOCKA_MESSAGE_OUTPUT=TAP MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec '' $(1)
+run_tests = MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec tests/tap.sh $(1)
 
 .PHONY: tests-check tests-all benches
 tests-check: $(TOOLS) $(UNIT_TESTS)
