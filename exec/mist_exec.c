@@ -141,12 +141,8 @@ static enum mist_status open_data(struct session *at, struct mist_err *err)
 /* Everything that can be refused is refused here, before anything is allocated. */
 static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
-    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+    enum mist_status status = mist_schedule_load_plan(at->plan_path, &at->plan, err);
 
-    if (status == MIST_OK) {
-        status = mist_schedule_supports(&at->plan, err);
-        mist_err_locate(err, at->plan_path, 0);
-    }
     if (status == MIST_OK)
         status = mist_catalog_new(&at->plan.model, &at->catalog, err);
     if (status == MIST_OK)

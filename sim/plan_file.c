@@ -224,7 +224,7 @@ static enum mist_status read_object(const struct mist_json *object,
     int n = 0;
     enum mist_status status;
 
-    for (; fields[n].key && n < MAX_KEYS; n++)
+    for (; n < MAX_KEYS && fields[n].key; n++)
         keys[n] = fields[n].key;
     keys[n] = extra_key;
     status = mist_json_check_keys(object, keys, err);
@@ -355,6 +355,12 @@ static enum mist_status locate_fault(const struct mist_json *root,
 enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
                                 struct mist_err *err)
 {
+    return mist_plan_load_checked(path, NULL, out, err);
+}
+
+enum mist_status mist_plan_load_checked(const char *path, mist_plan_checker *check,
+                                        struct mist_plan *out, struct mist_err *err)
+{
     struct mist_json_doc doc;
     struct mist_plan_fault fault;
     struct mist_plan *plan = NULL;
@@ -372,6 +378,8 @@ enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
     if (status)
         goto out;
     status = mist_plan_find_fault(plan, &fault, err);
+    if (!status && check)
+        status = check(plan, &fault, err);
     if (status)
         status = locate_fault(&root, &fault, status, err);
     else

@@ -43,28 +43,48 @@ bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage
            layer < first_block + plan->stages[i_stage].n_checkpointed;
 }
 
-/* NULL if the schedule can express the stage, otherwise the knob that it can't. */
-static const char *unsupported_knob(const struct mist_stage_plan *stage)
+/* NULL if the schedule can express the stage, otherwise the knob that it can't; *key: how
+ * plan.json calls it. */
+static const char *unsupported_knob(const struct mist_stage_plan *stage, const char **key)
 {
-    if (stage->tp > 1)
-        return "tensor parallelism (tp > 1)";
-    if (stage->shards_weights || stage->shards_gradients)
-        return "ZeRO-2 and ZeRO-3 (zero > 1)";
-    if (stage->offload_weights > 0 || stage->offload_gradients > 0 ||
-        stage->offload_optimizer > 0 || stage->offload_activations > 0)
-        return "offloading (offload ratios > 0)";
+    const struct {
+        const char *key, *name;
+        bool is_used;
+    } knobs[] = {
+        {"tp", "tensor parallelism (tp > 1)", stage->tp > 1},
+        {"zero", "ZeRO-2 and ZeRO-3 (zero > 1)",
+         stage->shards_weights || stage->shards_gradients},
+        {"offload_weights_frac", "offloading (offload ratios > 0)",
+         stage->offload_weights > 0},
+        {"offload_gradients_frac", "offloading (offload ratios > 0)",
+         stage->offload_gradients > 0},
+        {"offload_optimizer_frac", "offloading (offload ratios > 0)",
+         stage->offload_optimizer > 0},
+        {"offload_activations_frac", "offloading (offload ratios > 0)",
+         stage->offload_activations > 0},
+    };
+
+    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
+        *key = knobs[i].key;
+        if (knobs[i].is_used)
+            return knobs[i].name;
+    }
     return NULL;
 }
 
-enum mist_status mist_schedule_supports(const struct mist_plan *plan,
-                                        struct mist_err *err)
+/* mist_schedule_supports() that also says where. */
+static enum mist_status find_unsupported(const struct mist_plan *plan,
+                                         struct mist_plan_fault *fault,
+                                         struct mist_err *err)
 {
+    *fault = (struct mist_plan_fault){"job", -1, "dtype"};
     if (plan->job.dtype != MIST_DTYPE_FP32)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "dtype %s can't be scheduled yet; fp32 can",
                             mist_dtype_name(plan->job.dtype));
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        const char *knob = unsupported_knob(&plan->stages[i]);
+        *fault = (struct mist_plan_fault){"stages", i, NULL};
+        const char *knob = unsupported_knob(&plan->stages[i], &fault->key);
         if (knob)
             return mist_err_set(err, MIST_ERR_INPUT,
                                 "stage %d: %s can't be scheduled yet; data and pipeline "
@@ -72,6 +92,20 @@ enum mist_status mist_schedule_supports(const struct mist_plan *plan,
                                 (int)i, knob);
     }
     return MIST_OK;
+}
+
+enum mist_status mist_schedule_supports(const struct mist_plan *plan,
+                                        struct mist_err *err)
+{
+    struct mist_plan_fault fault;
+
+    return find_unsupported(plan, &fault, err);
+}
+
+enum mist_status mist_schedule_load_plan(const char *path, struct mist_plan *out,
+                                         struct mist_err *err)
+{
+    return mist_plan_load_checked(path, find_unsupported, out, err);
 }
 
 void mist_schedule_free(struct mist_schedule *schedule)

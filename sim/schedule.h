@@ -116,6 +116,11 @@ bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage
 MIST_MUST_CHECK enum mist_status mist_schedule_supports(const struct mist_plan *plan,
                                                         struct mist_err *err);
 
+/* mist_plan_load() of a plan that is also supported; what is not is refused with the line
+ * and column of the knob. */
+MIST_MUST_CHECK enum mist_status
+mist_schedule_load_plan(const char *path, struct mist_plan *out, struct mist_err *err);
+
 /*
  * Expands the plan (checked) for one rank and lays out its memory.
  *

@@ -58,18 +58,20 @@ bad 'another unit in a key' 's/"device_memory_bytes"/"device_memory_mib"/' @ 'de
 # ---------------------------------------------- knobs that plans have and the executor has not
 unsupported() {
     edit plan.json "$2" > bad.json
+    line=$(grep -En "\"$3\": (0\.5|[23])" bad.json)
     for tool in mist-exec mist-sim; do
-        refuse "$tool refuses $1" 3 "^$tool: bad\.json:?[0-9:]* stage 0: .*$3" "$tool" bad.json
+        refuse "$tool refuses $1" 3 "^$tool: bad\.json:${line%%:*}:7: stage 0: .*$4" "$tool" bad.json
     done
 }
-unsupported 'tp 2' 's/"tp": 1/"tp": 2/; s/"mesh_devices": 1/"mesh_devices": 2/' 'tensor parallelism'
-unsupported 'ZeRO-2' 's/"zero": 0/"zero": 2/' 'ZeRO-2'
-unsupported 'ZeRO-3' 's/"zero": 0/"zero": 3/' 'ZeRO-3'
+unsupported 'tp 2' 's/"tp": 1/"tp": 2/; s/"mesh_devices": 1/"mesh_devices": 2/' tp 'tensor parallelism'
+unsupported 'ZeRO-2' 's/"zero": 0/"zero": 2/' zero 'ZeRO-2'
+unsupported 'ZeRO-3' 's/"zero": 0/"zero": 3/' zero 'ZeRO-3'
 for part in weights gradients optimizer activations; do
-    unsupported "offloaded $part" "s/\"offload_${part}_frac\": 0.0/\"offload_${part}_frac\": 0.5/" 'offload'
+    unsupported "offloaded $part" "s/\"offload_${part}_frac\": 0.0/\"offload_${part}_frac\": 0.5/" "offload_${part}_frac" 'offload'
 done
 edit plan.json 's/"fp32"/"bf16"/' > bad.json
-refuse 'mist-exec refuses bf16' 3 '^mist-exec: bad\.json:?[0-9:]* .*bf16' mist-exec bad.json
+line=$(grep -n '"dtype"' bad.json)
+refuse 'mist-exec refuses bf16' 3 "^mist-exec: bad\.json:${line%%:*}:5: .*bf16" mist-exec bad.json
 
 # ------------------------------------------------------------------------- what is run with it
 refuse 'mist-exec with too few ranks' 2 \
