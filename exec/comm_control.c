@@ -218,6 +218,7 @@ static enum mist_status collect_bytes(struct mist_comm *comm, const void *bytes,
     enum mist_status status = MIST_OK;
     int64_t total = n_bytes, place = n_bytes;
 
+    /* cppcheck-suppress ctunullpointer ; only rank 0 comes here, others may give NULL */
     sizes[0] = n_bytes;
     for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
         status = control(comm, false, rank, &sizes[rank], sizeof *sizes, operation, err);

@@ -78,6 +78,8 @@ MIST_CPU_CLONES static double sum_squares_block(const float *x, int64_t n)
                 *(const half_f8 *)(const void *)(x + i + 8 * part), f8);
             acc[part] += value * value;
         }
+    /* The sizes are equal; cppcheck does not know vector types. */
+    /* cppcheck-suppress bufferAccessOutOfBounds */
     memcpy(lane, acc, sizeof lane);
     for (int64_t j = i; j < n; j++)
         lane[j - i] += (double)x[j] * (double)x[j];

@@ -108,7 +108,7 @@ const char *mist_model_preset_name(int32_t i_preset)
 
 static enum mist_status refuse_name(const char *name, struct mist_err *err)
 {
-    char list[sizeof err->message] = "";
+    char list[sizeof((struct mist_err){0}.message)] = "";
     size_t used = 0;
 
     for (int i = 0; i < N_PRESETS && used < sizeof list; i++)

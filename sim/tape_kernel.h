@@ -89,6 +89,7 @@ TARGET static void NAME(run_block)(const struct mist_tape *tape, double *const *
     double saved[LANES];
 #endif
     static const void *const labels[TAPE_N_OPS] = {
+        /* cppcheck-suppress assignBoolToPointer ; these && are no operators */
         [TAPE_END] = &&L_TAPE_END,         [TAPE_LOAD] = &&L_TAPE_LOAD,
         [TAPE_LOAD_U] = &&L_TAPE_LOAD_U,   [TAPE_STORE] = &&L_TAPE_STORE,
         [TAPE_SAVE] = &&L_TAPE_SAVE,       [TAPE_ADD] = &&L_TAPE_ADD,

@@ -360,6 +360,7 @@ static inline double naive_cross_entropy(double *logits, int target, int vocab,
         max = logits[j] > max ? logits[j] : max;
     for (int j = 0; j < vocab; j++)
         sum += exp(logits[j] - max);
+    /* cppcheck-suppress invalidFunctionArg ; vocab > 0, so that sum >= 1 */
     double loss = log(sum) - (logits[target] - max);
     for (int j = 0; j < vocab; j++)
         logits[j] = (exp(logits[j] - max) / sum - (j == target)) * scale;

@@ -195,7 +195,7 @@ static void one_rank_is_the_sum_of_its_tasks(void **state)
 static double naive_1f1b_s(int32_t n_stages, int32_t g, const double *forward_s,
                            const double *backward_s)
 {
-    double done[2][4][8], clock[4] = {0};
+    double done[2][4][8] = {{{0}}}, clock[4] = {0};
     int32_t n_forward[4] = {0}, n_backward[4] = {0};
 
     for (int32_t n_left = 2 * n_stages * g; n_left > 0;)

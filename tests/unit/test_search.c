@@ -174,7 +174,8 @@ static void try_stage(struct brute *at, int32_t i, int32_t layers, int32_t ranks
                 .dp = dp,
             };
             for (int32_t c = 0; c <= (has(at, MIST_SPACE_CKPT) ? l : 0); c++)
-                for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1); z++) {
+                for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1 ? 1 : 0);
+                     z++) {
                     int64_t bytes;
                     price_one(at->seed, &kind, l, c, z, &at->t_s[i], &at->d_s[i], &bytes);
                     at->folded_s[i] = fmax(at->t_s[i] + at->d_s[i] / at->g, 0);
