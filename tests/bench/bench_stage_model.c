@@ -1,0 +1,116 @@
+/*
+ * Stage configurations priced per second on one core: t, d and peak memory of the closed
+ * form, all today's knobs varying, over the trace set of tests/data/cli. The design's
+ * goal is 100 million.
+ */
+#include "core/clock.h"
+#include "core/random.h"
+#include "sim/stage_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N = 1 << 16 };
+
+static void must(enum mist_status status, const struct mist_err *err)
+{
+    if (status == MIST_OK)
+        return;
+    mist_err_print(err, "bench_stage_model", stderr);
+    exit(mist_exit_code(status));
+}
+
+static double *new_column(size_t n)
+{
+    double *column = aligned_alloc(64, n * sizeof *column);
+
+    if (!column)
+        exit(1);
+    return column;
+}
+
+/* Prints the rate of one role, for as many rounds as half a second takes. */
+static void run(const struct mist_stage_model *model, const char *name,
+                const struct mist_stage_shape *shape,
+                const struct mist_tape_input *columns)
+{
+    struct mist_stage_values values;
+    struct mist_err err = {0};
+    double *t_s = new_column(N), *d_s = new_column(N), *peak = new_column(N);
+    void *scratch =
+        aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
+    double start_s, now_s;
+    long n_rounds = 0;
+
+    must(mist_stage_model_prepare(model, shape, &values, &err), &err);
+    start_s = now_s = mist_clock_now_s();
+    for (; now_s - start_s < 0.5; now_s = mist_clock_now_s(), n_rounds++)
+        mist_stage_model_eval(model, &values, columns, N, t_s, d_s, peak, scratch);
+    double per_s = (double)n_rounds * N / (now_s - start_s);
+    printf("%-14s %8.1f %12.2f\n", name, per_s / 1e6, 1e9 / per_s);
+    free(t_s);
+    free(d_s);
+    free(peak);
+    free(scratch);
+}
+
+int main(void)
+{
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs;
+    struct mist_model gpt;
+    struct mist_catalog *catalog;
+    struct mist_stage_model *model;
+    struct mist_err err = {0};
+    struct mist_random random;
+    struct mist_job job = {16, 128, MIST_DTYPE_FP32};
+    double *data[MIST_STAGE_N_COLUMNS];
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
+
+    must(mist_trace_set_load(&traces, "tests/data/cli/traces", &err), &err);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    must(mist_model_load_preset("gpt3-demo", &gpt, &err), &err);
+    must(mist_catalog_new(&gpt, &catalog, &err), &err);
+    must(mist_stage_model_new(catalog, costs, &job, 1, &model, &err), &err);
+    mist_random_init(&random, 1);
+    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
+        data[i] = new_column(N);
+        columns[i] = (struct mist_tape_input){data[i], 0};
+    }
+    for (int k = 0; k < N; k++) {
+        int64_t layers = 1 + mist_random_below(&random, 12);
+        data[MIST_STAGE_LAYERS][k] = (double)layers;
+        data[MIST_STAGE_CHECKPOINTED][k] = (double)mist_random_below(&random, layers + 1);
+        data[MIST_STAGE_SHARDS][k] = (double)mist_random_below(&random, 2);
+        data[MIST_STAGE_IN_FLIGHT][k] = (double)(1 + mist_random_below(&random, 4));
+        data[MIST_STAGE_MICRO_BATCHES][k] = (double)(4 + mist_random_below(&random, 13));
+    }
+    printf("%-14s %8s %12s\n", "stage", "M/s", "ns each");
+    run(model, "first, dp 2",
+        &(struct mist_stage_shape){.is_first = true,
+                                   .micro_batch = 2,
+                                   .dp = 2,
+                                   .tp = 1,
+                                   .n_nodes = 1,
+                                   .n_devices = 2},
+        columns);
+    run(model, "middle, dp 2",
+        &(struct mist_stage_shape){
+            .micro_batch = 2, .dp = 2, .tp = 1, .n_nodes = 1, .n_devices = 2},
+        columns);
+    run(model, "last, dp 2",
+        &(struct mist_stage_shape){.is_last = true,
+                                   .micro_batch = 2,
+                                   .dp = 2,
+                                   .tp = 1,
+                                   .n_nodes = 1,
+                                   .n_devices = 2},
+        columns);
+    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
+        free(data[i]);
+    mist_stage_model_free(model);
+    mist_catalog_free(catalog);
+    mist_cost_model_free(costs);
+    mist_trace_set_fini(&traces);
+    return 0;
+}
