@@ -1,8 +1,7 @@
 /*
- * Trace sets as folders: cluster.json, kernels.csv, links.csv, interference.csv. See
- * trace_set.h and, for the formats, traces/README.md.
+ * Trace sets from folders: cluster.json, kernels.csv, links.csv, interference.csv. See
+ * trace_set.h and, for the formats, traces/README.md. Writing: trace_save.c.
  */
-#include "core/atomic_file.h"
 #include "core/json.h"
 #include "traces/trace_internal.h"
 
@@ -12,27 +11,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_BYTES 4096
-
-/* The names of the tables, and behind them that of the cluster. */
-#define FILE_CLUSTER MIST_N_TRACE_TABLES
-#define N_FILES      (MIST_N_TRACE_TABLES + 1)
-
-static const char *const FILE_NAMES[N_FILES] = {
+static const char *const FILE_NAMES[MIST_N_TRACE_FILES] = {
     [MIST_TRACE_TABLE_KERNELS] = "kernels.csv",
     [MIST_TRACE_TABLE_LINKS] = "links.csv",
     [MIST_TRACE_TABLE_INTERFERENCE] = "interference.csv",
-    [FILE_CLUSTER] = "cluster.json",
+    [MIST_TRACE_FILE_CLUSTER] = "cluster.json",
 };
 
 /* ---- paths ---- */
 
-static enum mist_status file_path(const char *folder, int file, char path[PATH_BYTES],
-                                  struct mist_err *err)
+enum mist_status mist_trace_file_path(const char *folder, int file,
+                                      char path[MIST_TRACE_PATH_BYTES],
+                                      struct mist_err *err)
 {
-    int n = snprintf(path, PATH_BYTES, "%s/%s", folder, FILE_NAMES[file]);
+    int n = snprintf(path, MIST_TRACE_PATH_BYTES, "%s/%s", folder, FILE_NAMES[file]);
 
-    if (n >= 0 && n < PATH_BYTES)
+    if (n >= 0 && n < MIST_TRACE_PATH_BYTES)
         return MIST_OK;
     return mist_err_at(err, MIST_ERR_IO, folder, 0, 0, "the path is too long");
 }
@@ -161,6 +155,9 @@ static enum mist_status read_numbers(const struct mist_json *root,
     if (status == MIST_OK)
         status = mist_json_get_double(root, "launch_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
                                       &cluster->launch_us, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(root, "drift_frac", MIST_JSON_OPTIONAL, 0, DBL_MAX,
+                                      &cluster->drift_frac, err);
     cluster->nodes = (int)nodes;
     cluster->devices_per_node = (int)devices;
     cluster->device_threads = (int)threads;
@@ -184,12 +181,14 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "memory_bytes_per_s",
                                        "launch_us",
                                        "runtime_memory_bytes",
+                                       "drift_frac",
                                        "libraries",
                                        NULL};
-    char path[PATH_BYTES];
+    char path[MIST_TRACE_PATH_BYTES];
     struct mist_json_doc doc = {0};
     struct mist_err message = {0};
-    enum mist_status status = file_path(folder, FILE_CLUSTER, path, err);
+    enum mist_status status =
+        mist_trace_file_path(folder, MIST_TRACE_FILE_CLUSTER, path, err);
 
     if (status == MIST_OK)
         status = mist_json_load(&doc, path, MIST_JSON_OWN, err);
@@ -215,8 +214,8 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
 static enum mist_status load_table(int table, const char *folder,
                                    struct mist_trace_set *set, struct mist_err *err)
 {
-    char path[PATH_BYTES];
-    enum mist_status status = file_path(folder, table, path, err);
+    char path[MIST_TRACE_PATH_BYTES];
+    enum mist_status status = mist_trace_file_path(folder, table, path, err);
 
     if (status != MIST_OK || (access(path, F_OK) != 0 && errno == ENOENT))
         return status;
@@ -235,109 +234,5 @@ enum mist_status mist_trace_set_load(struct mist_trace_set *set, const char *fol
         status = load_table(i, folder, set, err);
     if (status != MIST_OK)
         mist_trace_set_fini(set);
-    return status;
-}
-
-/* ---- writing ---- */
-
-/* A rate such as 312e12 as a whole number where it is one, so that people can read it. */
-static json_t *number(double value)
-{
-    if (value >= 0 && value < 9007199254740992.0 && value == (double)(int64_t)value)
-        return json_integer((int64_t)value);
-    return json_real(value);
-}
-
-/* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
-static json_t *cluster_to_json(const struct mist_cluster *cluster)
-{
-    json_t *rates = json_object(), *libraries = json_object();
-    int failed = 0;
-
-    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
-        if (cluster->peak_flop_per_s[i] > 0)
-            failed |= json_object_set_new(rates,
-                                          mist_trace_dtype_name((enum mist_trace_dtype)i),
-                                          number(cluster->peak_flop_per_s[i]));
-    for (int i = 0; i < cluster->n_libraries; i++)
-        failed |= json_object_set_new(libraries, cluster->libraries[i].name,
-                                      json_string(cluster->libraries[i].version));
-    if (failed || !rates || !libraries) {
-        json_decref(rates);
-        json_decref(libraries);
-        return NULL;
-    }
-    return json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o}",
-        "format", 1, "name", cluster->name, "backend",
-        mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
-        cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
-        cluster->devices_per_node, "device_memory_bytes",
-        (json_int_t)cluster->device_memory_bytes, "host_memory_bytes_per_node",
-        (json_int_t)cluster->host_memory_bytes_per_node, "device_threads",
-        cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
-        number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
-        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "libraries",
-        libraries);
-}
-
-static enum mist_status save_cluster(const struct mist_cluster *cluster, const char *path,
-                                     bool overwrite, struct mist_err *err)
-{
-    json_t *root = cluster_to_json(cluster);
-    enum mist_status status;
-
-    if (!root) /* the other cause is text that is not UTF-8 */
-        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                           "the cluster's texts must be UTF-8 and memory must suffice");
-    status = mist_json_write_file(root, path, overwrite, err);
-    json_decref(root);
-    return status;
-}
-
-/* Without overwrite, refuses a folder that has any of the files before one is written. */
-static enum mist_status check_targets(const char *folder, bool overwrite,
-                                      struct mist_err *err)
-{
-    char path[PATH_BYTES];
-
-    for (int i = 0; i < N_FILES; i++) {
-        enum mist_status status = file_path(folder, i, path, err);
-        if (status != MIST_OK)
-            return status;
-        if (!overwrite && access(path, F_OK) == 0)
-            return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
-                               "the file exists; --force replaces the trace set");
-    }
-    return MIST_OK;
-}
-
-enum mist_status mist_trace_set_save(const struct mist_trace_set *set, const char *folder,
-                                     bool overwrite, struct mist_err *err)
-{
-    const bool has_rows[] = {set->has_kernels, set->n_links > 0,
-                             set->n_interferences > 0};
-    char path[PATH_BYTES];
-    enum mist_status status = mist_cluster_check(&set->cluster, err);
-
-    if (status == MIST_OK)
-        status = mist_make_directory(folder, err);
-    if (status == MIST_OK)
-        status = check_targets(folder, overwrite, err);
-    for (int i = 0; i < MIST_N_TRACE_TABLES && status == MIST_OK; i++) {
-        status = file_path(folder, i, path, err);
-        if (status != MIST_OK)
-            break;
-        if (has_rows[i])
-            status = mist_trace_table_save((enum mist_trace_table)i, path, set, overwrite,
-                                           err);
-        else if (unlink(path) != 0 && errno != ENOENT)
-            status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't be removed: %s",
-                                 strerror(errno));
-    }
-    if (status == MIST_OK)
-        status = file_path(folder, FILE_CLUSTER, path, err);
-    if (status == MIST_OK)
-        status = save_cluster(&set->cluster, path, overwrite, err);
     return status;
 }

@@ -46,6 +46,16 @@ enum mist_trace_table {
     MIST_N_TRACE_TABLES
 };
 
+/* The files of a folder: the tables by their number, then the cluster. */
+#define MIST_TRACE_FILE_CLUSTER MIST_N_TRACE_TABLES
+#define MIST_N_TRACE_FILES      (MIST_N_TRACE_TABLES + 1)
+#define MIST_TRACE_PATH_BYTES   4096
+
+/* folder/name of a file. MIST_OK or MIST_ERR_IO: too long. */
+MIST_MUST_CHECK enum mist_status mist_trace_file_path(const char *folder, int file,
+                                                      char path[MIST_TRACE_PATH_BYTES],
+                                                      struct mist_err *err);
+
 /* Adds the rows of the table at path to set, which is to be discarded after a failure. */
 MIST_MUST_CHECK enum mist_status mist_trace_table_load(enum mist_trace_table table,
                                                        const char *path,

@@ -129,6 +129,8 @@ struct mist_cluster {
     double memory_bytes_per_s;    /* required, > 0: of one device's own memory */
     double launch_us;             /* cost of launching one task; 0: not known */
     int64_t runtime_memory_bytes; /* measured constant per process beside the arena */
+    double drift_frac; /* standard deviation of the machine's own speed, which no number
+                          of repetitions averages out; 0: not known */
     int n_libraries;
     struct {
         char name[MIST_TRACE_NAME_MAX];
@@ -211,10 +213,14 @@ mist_trace_set_load(struct mist_trace_set *set, const char *folder, struct mist_
 
 /*
  * Writes cluster.json and every table that has rows (kernels.csv also when has_kernels)
- * into folder, which is made when absent. Each file is written atomically, cluster.json
- * last. With overwrite the set in the folder is replaced: tables that this set lacks are
- * removed. Without, any of the four files being there is MIST_ERR_USAGE. Numbers are
- * written so that loading gives the same bits.
+ * into folder, which is made when absent. With overwrite the set in the folder is
+ * replaced: tables that this set lacks are removed. Without, any of the four files being
+ * there is MIST_ERR_USAGE. Numbers are written so that loading gives the same bits.
+ *
+ * The set appears as a whole or not at all: all files are written and flushed under a
+ * temporary name first. After a failure folder is as it was (not there, or with the old
+ * set). Should the process be killed while files change places, which takes four renames,
+ * folder has no cluster.json and so is no trace set; never does it hold files of two.
  */
 MIST_MUST_CHECK enum mist_status mist_trace_set_save(const struct mist_trace_set *set,
                                                      const char *folder, bool overwrite,

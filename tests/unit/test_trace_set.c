@@ -1,17 +1,21 @@
 /* Trace sets: words, shapes, rows, files; what is malformed and where the message points.
  */
-#include <setjmp.h>
+#include "tests/unit/fault.h"
+
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
-
 #include <cmocka.h>
+/* clang-format on */
 
 #include "traces/trace_set.h"
 
+#include <dirent.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char CLUSTER[] =
@@ -110,6 +114,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
                                          .memory_bytes_per_s = 1.0e12 / 3,
                                          .launch_us = 4.25,
                                          .runtime_memory_bytes = 500000000,
+                                         .drift_frac = 0.1 / 7,
                                          .n_libraries = 1};
     set->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 312e12;
     strcpy(set->cluster.libraries[0].name, "nccl");
@@ -335,6 +340,7 @@ static void test_round_trip(void **state)
     assert_int_equal(back.n_links, 2);
     assert_int_equal(back.n_interferences, 1);
     assert_true(back.cluster.memory_bytes_per_s == set.cluster.memory_bytes_per_s);
+    assert_true(back.cluster.drift_frac == set.cluster.drift_frac);
     assert_true(back.interferences[0].alone_us[1] == 20.0 / 3);
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
     assert_int_equal(mist_trace_set_fingerprint(&set), mist_trace_set_fingerprint(&back));
@@ -356,6 +362,139 @@ static void test_round_trip(void **state)
     remove_folder(folder);
 }
 
+/* Entries of a folder; -1: there is no folder. */
+static int count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int n = 0;
+
+    if (!folder)
+        return -1;
+    while (readdir(folder))
+        n++;
+    closedir(folder);
+    return n - 2;
+}
+
+/* The fingerprint of what lies in a folder. */
+static uint64_t fingerprint_of(const char *folder)
+{
+    struct mist_trace_set set;
+    struct mist_err err = {0};
+
+    if (mist_trace_set_load(&set, folder, &err) != MIST_OK)
+        fail_msg("%s: %s", err.path, err.message);
+    uint64_t fingerprint = mist_trace_set_fingerprint(&set);
+    mist_trace_set_fini(&set);
+    return fingerprint;
+}
+
+/* A folder that does not exist yet: the whole set or no folder, whatever step fails. */
+static void test_new_folder_or_none(void **state)
+{
+    struct mist_trace_set set;
+    char *parent = new_folder(), folder[256];
+
+    (void)state;
+    fill_set(&set, false);
+    snprintf(folder, sizeof folder, "%s/a", parent);
+    for (int fault = FAULT_HAS_MALLOC ? 0 : 1; fault < N_FAULTS; fault++) {
+        long n = 1;
+        for (;; n++) {
+            fault_arm((enum fault)fault, n);
+            long n_live = fault_n_live();
+            enum mist_status status = mist_trace_set_save(&set, folder, false, NULL);
+            bool has_fired = fault_disarm();
+            assert_int_equal(fault_n_live(), n_live);
+            assert_int_equal(count_entries(parent), status == MIST_OK);
+            if (status != MIST_OK) {
+                assert_true(has_fired);
+                continue;
+            }
+            assert_int_equal(count_entries(folder), 4);
+            assert_int_equal(fingerprint_of(folder), mist_trace_set_fingerprint(&set));
+            remove_folder(strdup(folder));
+            if (!has_fired) /* stdio does without a buffer */
+                break;
+        }
+        assert_true(n > 4); /* four files at least */
+    }
+    mist_trace_set_fini(&set);
+    remove_folder(parent);
+}
+
+/* A set is replaced by one with other tables, beside a file that is not ours: the old set
+ * as a whole, or the new one. */
+static void test_old_set_or_new(void **state)
+{
+    struct mist_trace_set old, next;
+    char *folder = new_folder(), other[256];
+
+    (void)state;
+    fill_set(&old, false);
+    fill_set(&next, false);
+    old.n_links = 0;
+    next.n_interferences = 0;
+    next.kernels[0].time_us = 99;
+    write_file(folder, "notes.txt", "kept", "");
+    for (int fault = FAULT_HAS_MALLOC ? 0 : 1; fault < N_FAULTS; fault++) {
+        assert_int_equal(mist_trace_set_save(&old, folder, true, NULL), MIST_OK);
+        long n = 1;
+        for (;; n++) {
+            fault_arm((enum fault)fault, n);
+            enum mist_status status = mist_trace_set_save(&next, folder, true, NULL);
+            bool has_fired = fault_disarm();
+            assert_int_equal(count_entries(folder), 4); /* 3 files of a set, the notes */
+            assert_int_equal(
+                fingerprint_of(folder),
+                mist_trace_set_fingerprint(status == MIST_OK ? &next : &old));
+            if (!has_fired)
+                break;
+            if (status == MIST_OK) /* stdio does without a buffer */
+                assert_int_equal(mist_trace_set_save(&old, folder, true, NULL), MIST_OK);
+        }
+        assert_true(n > (fault == FAULT_RENAME ? 9 : 3)); /* 3 written, 3 out, 3 in */
+    }
+    snprintf(other, sizeof other, "%s/notes.txt", folder);
+    assert_int_equal(unlink(other), 0);
+    mist_trace_set_fini(&old);
+    mist_trace_set_fini(&next);
+    remove_folder(folder);
+}
+
+/* What is in the way, slashes behind the name, folders to be made above it. */
+static void test_odd_folders(void **state)
+{
+    struct mist_trace_set set;
+    char *parent = new_folder(), path[256];
+
+    (void)state;
+    fill_set(&set, false);
+    assert_int_equal(mist_trace_set_save(&set, "", false, NULL), MIST_ERR_IO);
+    snprintf(path, sizeof path, "%s/b/c//", parent);
+    assert_int_equal(mist_trace_set_save(&set, path, false, NULL), MIST_OK);
+    assert_int_equal(mist_trace_set_save(&set, path, true, NULL), MIST_OK);
+    assert_int_equal(fingerprint_of(path), mist_trace_set_fingerprint(&set));
+    snprintf(path, sizeof path, "%s/b/c/links.csv", parent);
+    assert_int_equal(mist_trace_set_save(&set, path, true, NULL), MIST_ERR_IO);
+    snprintf(path, sizeof path, "%s/b/c/links.csv/d", parent);
+    assert_int_equal(mist_trace_set_save(&set, path, true, NULL), MIST_ERR_IO);
+    snprintf(path, sizeof path, "%s/b/c/links.csv", parent);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0777), 0); /* a folder where a file belongs */
+    snprintf(path, sizeof path, "%s/b/c", parent);
+    assert_int_equal(mist_trace_set_save(&set, path, true, NULL), MIST_ERR_IO);
+    assert_int_equal(count_entries(path), 4);
+    snprintf(path, sizeof path, "%s/b/c/links.csv", parent);
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof path, "%s/b/c", parent);
+    remove_folder(strdup(path));
+    snprintf(path, sizeof path, "%s/b", parent);
+    remove_folder(strdup(path));
+    mist_trace_set_fini(&set);
+    remove_folder(parent);
+}
+
 static void test_fingerprint(void **state)
 {
     struct mist_trace_set a, b;
@@ -367,6 +506,10 @@ static void test_fingerprint(void **state)
     b.kernels[1].time_us += 1e-9;
     assert_int_not_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
     b.kernels[1].time_us = a.kernels[0].time_us;
+    assert_int_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
+    b.cluster.drift_frac *= 2;
+    assert_int_not_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
+    b.cluster.drift_frac = a.cluster.drift_frac;
     assert_int_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
     b.cluster.libraries[0].version[0] = '3';
     assert_int_not_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
@@ -381,12 +524,20 @@ static void test_cluster_alone(void **state)
     char *folder = new_folder();
 
     (void)state;
+    fill_set(&set, false);
+    assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_OK);
+    set.cluster.drift_frac = (double)NAN;
+    assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_ERR_INPUT);
+    set.cluster.drift_frac = (double)INFINITY;
+    assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_ERR_INPUT);
+    mist_trace_set_fini(&set);
     assert_int_equal(mist_trace_set_load(&set, folder, &err), MIST_ERR_IO);
     write_file(folder, "cluster.json", CLUSTER, "");
     assert_int_equal(mist_trace_set_load(&set, folder, &err), MIST_OK);
     assert_false(set.has_kernels);
     assert_int_equal(set.cluster.devices_per_node, 8);
     assert_int_equal(set.cluster.host_memory_bytes_per_node, 0);
+    assert_true(set.cluster.drift_frac == 0);
     assert_true(set.cluster.peak_flop_per_s[MIST_TRACE_FP32] == 1.95e13);
     mist_trace_set_fini(&set);
     write_file(folder, "kernels.csv", KERNEL_HEAD, "");
@@ -424,6 +575,8 @@ static void test_bad_cluster(void **state)
         {"\"fp32\"", "\"int7\"", "int7"},
         {"1.95e13", "-1", "fp32"},
         {"1.5e12}", "0}", "memory_bytes_per_s"},
+        {"1.5e12}", "1.5e12, \"drift_frac\": -0.01}", "drift_frac"},
+        {"1.5e12}", "1.5e12, \"drift_frac\": \"2 %\"}", "drift_frac"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"a\": 1}}", "a"},
         {"1.5e12}", "1.5e12", ""},
     };
@@ -524,6 +677,7 @@ static void test_summary(void **state)
     assert_int_equal(fclose(stream), 0);
     assert_non_null(strstr(text, "pair (cuda)"));
     assert_non_null(strstr(text, "2 shapes"));
+    assert_non_null(strstr(text, "drift        1.4 %"));
     assert_non_null(strstr(text, "all_gather"));
     assert_non_null(strstr(text, "compute+gpu_gpu"));
     free(text);
@@ -533,11 +687,19 @@ static void test_summary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),       cmocka_unit_test(test_channels),
-        cmocka_unit_test(test_shape),       cmocka_unit_test(test_many_kernels),
-        cmocka_unit_test(test_bad_rows),    cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_cluster_alone),
-        cmocka_unit_test(test_bad_cluster), cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_many_kernels),
+        cmocka_unit_test(test_bad_rows),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_new_folder_or_none),
+        cmocka_unit_test(test_old_set_or_new),
+        cmocka_unit_test(test_odd_folders),
+        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_cluster_alone),
+        cmocka_unit_test(test_bad_cluster),
+        cmocka_unit_test(test_bad_tables),
         cmocka_unit_test(test_summary),
     };
 
