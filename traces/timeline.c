@@ -399,6 +399,9 @@ enum mist_status mist_timeline_load(struct mist_timeline *timeline, const char *
 
     mist_timeline_init(timeline);
     status = mist_csv_load(path, COLUMNS, N_COLUMNS, &csv, err);
+    if (status == MIST_OK && mist_csv_n_rows(csv) == 0)
+        status = mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
+                             "no task follows the header, expected at least one row");
     if (status == MIST_OK)
         status = read_rows(csv, timeline, err);
     if (status != MIST_OK)

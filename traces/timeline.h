@@ -103,7 +103,8 @@ MIST_MUST_CHECK enum mist_status mist_timeline_check(const struct mist_timeline 
 
 /*
  * Reads and checks path. timeline is initialised by this call whatever the result, and
- * empty unless MIST_OK. MIST_ERR_INPUT with file:line, MIST_ERR_IO or MIST_ERR_MEMORY.
+ * empty unless MIST_OK. MIST_ERR_INPUT (also: no row) with file:line, MIST_ERR_IO or
+ * MIST_ERR_MEMORY.
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_load(struct mist_timeline *timeline,
                                                     const char *path,

@@ -87,7 +87,10 @@ refuse 'links: a negative time' 3 '^mist-plot: bad\.csv:2: measured_us' mist-plo
 head -n 1 compare.csv > bad.csv
 refuse 'compare: a header alone' 3 '^mist-plot: bad\.csv' mist-plot compare bad.csv
 head -n 1 timeline.csv > bad.csv
-refuse 'timeline: a header alone' 3 '^mist-plot: .*no task' mist-plot timeline bad.csv
+for kind in timeline memory chrome; do
+    refuse "$kind: a header alone" 3 '^mist-plot: bad\.csv:1: no task' mist-plot $kind bad.csv
+done
+refuse 'mist-sim --compare: a header alone' 3 '^mist-sim: bad\.csv:1: no task' mist-sim plan.json --compare bad.csv
 refuse 'mist-sim --compare: missing' 5 '^mist-sim: none\.csv: ' mist-sim plan.json --compare none.csv
 refuse 'mist-sim --compare: a timeline of another plan' 3 '^mist-sim: timeline\.csv' mist-sim plan.json --compare timeline.csv
 finish
