@@ -29,6 +29,8 @@
 struct mist_data {
     uint8_t *tokens; /* owned */
     int64_t n_tokens;
+    char *first_path; /* owned; for messages */
+    int32_t n_paths;
 };
 
 /* ---------------------------------------------------------------------- default data */
@@ -141,8 +143,13 @@ enum mist_status mist_data_open(const char *const *paths, int32_t n,
     enum mist_status status = MIST_OK;
 
     *out = NULL;
-    if (!data)
+    if (data)
+        data->first_path = strdup(paths[0]);
+    if (!data || !data->first_path) {
+        mist_data_close(data);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for text");
+    }
+    data->n_paths = n;
     for (int32_t i = 0; i < n && status == MIST_OK; i++)
         status = append_file(data, paths[i], err);
     if (status != MIST_OK) {
@@ -158,6 +165,7 @@ void mist_data_close(struct mist_data *data)
     if (!data)
         return;
     free(data->tokens);
+    free(data->first_path);
     free(data);
 }
 
@@ -183,12 +191,16 @@ enum mist_status mist_data_check(const struct mist_data *data, int64_t vocab,
         return mist_err_set(err, MIST_ERR_INPUT,
                             "text as bytes needs a vocabulary of %d, the model has %lld",
                             MIST_DATA_VOCAB, (long long)vocab);
-    if (data->n_tokens <= seq_len)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "the text has %lld tokens, one sample of %lld needs %lld",
-                            (long long)data->n_tokens, (long long)seq_len,
-                            (long long)seq_len + 1);
-    return MIST_OK;
+    if (data->n_tokens > seq_len)
+        return MIST_OK;
+    char others[48] = "";
+    if (data->n_paths > 1)
+        snprintf(others, sizeof others, ", with that of %d more file%s,",
+                 (int)data->n_paths - 1, data->n_paths > 2 ? "s" : "");
+    return mist_err_at(err, MIST_ERR_INPUT, data->first_path, 0, 0,
+                       "the text%s has %lld tokens, one sample of %lld needs %lld",
+                       others, (long long)data->n_tokens, (long long)seq_len,
+                       (long long)seq_len + 1);
 }
 
 /* ---------------------------------------------------------------------- sampling */

@@ -48,7 +48,8 @@ int64_t mist_data_n_tokens(const struct mist_data *data);
 uint64_t mist_data_fingerprint(const struct mist_data *data);
 
 /* MIST_OK if there is at least one window and the vocabulary holds every byte; otherwise
- * MIST_ERR_INPUT. seq_len >= 1. */
+ * MIST_ERR_INPUT (a text that is too short: with the path of its first file).
+ * seq_len >= 1. */
 MIST_MUST_CHECK enum mist_status mist_data_check(const struct mist_data *data,
                                                  int64_t vocab, int64_t seq_len,
                                                  struct mist_err *err);

@@ -135,6 +135,8 @@ static enum mist_status open_data(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status =
             mist_data_check(at->data, at->plan.model.vocab, at->plan.job.seq_len, err);
+    if (status == MIST_ERR_INPUT)
+        mist_err_locate(err, at->plan_path, 0); /* what is wrong with no text */
     return status;
 }
 

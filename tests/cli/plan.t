@@ -96,9 +96,13 @@ edit plan.json 's/"trace_set": "traces"/"trace_set": ""/' > bad.json
 refuse 'mist-sim with a plan that names no trace set' 2 '^mist-sim: bad\.json names no trace set' mist-sim bad.json
 refuse 'mist-exec with a missing text' 5 '^mist-exec: none\.txt: ' mist-exec plan.json --data none.txt
 : > empty.txt
-refuse 'mist-exec with an empty text' 3 '^mist-exec: .*the text has 0 tokens' mist-exec plan.json --data empty.txt
+refuse 'mist-exec with an empty text' 3 '^mist-exec: empty\.txt: the text has 0 tokens' mist-exec plan.json --data empty.txt
 echo short > short.txt
-refuse 'mist-exec with a text shorter than a sequence' 3 '^mist-exec: .*the text has 6 tokens, one sample of 128 needs 129' mist-exec plan.json --data short.txt
+refuse 'mist-exec with a text shorter than a sequence' 3 \
+    '^mist-exec: short\.txt: the text has 6 tokens, one sample of 128 needs 129' mist-exec plan.json --data short.txt
+refuse 'mist-exec with texts shorter than a sequence' 3 \
+    '^mist-exec: short\.txt: the text, with that of 1 more file, has 12 tokens' \
+    mist-exec plan.json --data short.txt --data short.txt
 edit plan.json 's/"vocab": 256/"vocab": 100/' > bad.json
-refuse 'mist-exec with a vocabulary smaller than a byte' 3 '^mist-exec: .*(vocab|100)' mist-exec bad.json
+refuse 'mist-exec with a vocabulary smaller than a byte' 3 '^mist-exec: bad\.json: .*vocabulary of 256, the model has 100' mist-exec bad.json
 finish

@@ -154,6 +154,7 @@ static void test_errors(void **state)
     assert_int_equal(mist_data_check(data, 256, N_TEXT - 1, &err), MIST_OK);
     assert_int_equal(mist_data_check(data, 256, N_TEXT, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "1003 tokens"));
+    assert_true(err.path[0] != '\0');
     assert_int_equal(mist_data_open(&missing, 1, &none, &err), MIST_ERR_IO);
     assert_string_equal(err.path, missing);
     assert_null(none);
