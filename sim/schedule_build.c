@@ -2,183 +2,38 @@
  * Expands a plan into the task graph of one rank. See schedule.h.
  *
  * The stage's slots (pipeline_order.h) are walked in order; before each slot the
- * transfers whose logical time falls before the slot's end are dispatched, so every rank
- * sees transfers in one global order of (time, boundary, direction), and receives run
- * ahead beside the computation before them. A slot becomes one compute task per module
- * (two where a checkpointed block is recomputed), with the optimizer step in front of the
- * first micro-batch and the gradient reduction behind the last (see interleaves()).
+ * transfers whose logical time falls before the slot's end are dispatched
+ * (schedule_transfer.c). A slot becomes one compute task per module (two where a
+ * checkpointed block is recomputed), with the optimizer step in front of the first
+ * micro-batch and the gradient reduction behind the last (see interleaves()).
  */
 #include "core/memory.h" /* mist_grow */
 #include "sim/memory_planner.h"
-#include "sim/pipeline_order.h"
-#include "sim/schedule.h"
+#include "sim/schedule_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One end of a transfer between neighbouring stages. */
-struct transfer {
-    int32_t time;     /* logical: end of the slot that produces it */
-    int32_t boundary; /* between stages boundary and boundary + 1 */
-    bool is_gradient, is_send;
-    int32_t micro_batch;
-    int32_t peer;           /* rank */
-    int64_t offset_samples; /* of the slice, in this rank's micro-batch */
-    int64_t n_samples;
-};
-
-struct build {
-    const struct mist_plan *plan;
-    const struct mist_stage_plan *stage;
-    struct mist_schedule *out;
-    struct mist_pipeline_order order;
-    struct mist_err *err;
-    bool is_out_of_memory;
-    size_t tasks_capacity, buffers_capacity, deps_capacity, transfers_capacity;
-    struct mist_dep *deps;
-    int32_t n_deps;
-    struct transfer *transfers; /* in the order of dispatch */
-    int32_t n_transfers, next_transfer;
-    int32_t first, last;   /* modules of the stage */
-    int32_t n_layers;      /* last - first + 1 */
-    int32_t n_collectives; /* so far, in the data-parallel group */
-    int32_t load_task;     /* task that loads the batch */
-    /* buffer ids, -1 where there is none (yet) */
-    int32_t *weights, *gradients, *state; /* [n_layers] */
-    int32_t *boundary, *grad,
-        *saved; /* [n_layers + 1][G], [n_layers + 1][G], [n_layers][G] */
-    int32_t tokens, targets, constant;
-    int32_t *gather_task; /* [n_layers] task that completes the parameters; -1 none */
-    int32_t
-        *produced_by; /* [2][G] last receive of a micro-batch: activations, gradients */
-    int32_t *made_by; /* [2][G] compute task that makes what the stage sends, likewise */
-};
-
-/* ------------------------------------------------------------------- tasks and buffers
- */
-
-static int32_t add_buffer(struct build *at, enum mist_role role, int32_t layer,
-                          int32_t micro_batch, int64_t size_bytes, bool is_persistent)
-{
-    struct mist_schedule *out = at->out;
-    void *grown = mist_grow(out->buffers, &at->buffers_capacity,
-                            (size_t)out->n_buffers + 1, sizeof *out->buffers);
-
-    if (!grown) {
-        at->is_out_of_memory = true;
-        return -1;
-    }
-    out->buffers = grown;
-    out->buffers[out->n_buffers] = (struct mist_buffer){
-        .arena = MIST_ARENA_DEVICE,
-        .role = role,
-        .layer = layer,
-        .micro_batch = micro_batch,
-        .is_persistent = is_persistent,
-        .size_bytes = size_bytes,
-        .first_task = -1,
-        .last_task = -1,
-    };
-    return out->n_buffers++;
-}
-
-/* Appends a task and returns its index; -1 when out of memory. */
-static int32_t add_task(struct build *at, enum mist_task_kind kind,
-                        enum mist_stream stream, int32_t layer, int32_t micro_batch)
-{
-    struct mist_schedule *out = at->out;
-    void *grown = mist_grow(out->tasks, &at->tasks_capacity, (size_t)out->n_tasks + 1,
-                            sizeof *out->tasks);
-
-    if (!grown) {
-        at->is_out_of_memory = true;
-        return -1;
-    }
-    out->tasks = grown;
-    out->tasks[out->n_tasks] = (struct mist_task){
-        .kind = kind,
-        .stream = stream,
-        .layer = layer,
-        .micro_batch = micro_batch,
-        .peer = -1,
-    };
-    memset(out->tasks[out->n_tasks].buffers, -1, sizeof out->tasks->buffers);
-    return out->n_tasks++;
-}
-
-static void use(struct build *at, int32_t task, enum mist_role role, int32_t buffer)
-{
-    if (task < 0 || buffer < 0)
-        return;
-    struct mist_buffer *used = &at->out->buffers[buffer];
-    at->out->tasks[task].buffers[role] = buffer;
-    if (used->first_task < 0)
-        used->first_task = task;
-    used->last_task = task;
-}
-
-static void depend(struct build *at, int32_t task, int32_t on)
-{
-    if (task < 0 || on < 0 || at->out->tasks[task].stream == at->out->tasks[on].stream)
-        return;
-    void *grown =
-        mist_grow(at->deps, &at->deps_capacity, (size_t)at->n_deps + 1, sizeof *at->deps);
-    if (!grown) {
-        at->is_out_of_memory = true;
-        return;
-    }
-    at->deps = grown;
-    at->deps[at->n_deps++] = (struct mist_dep){task, on};
-}
-
-static enum mist_layer_kind kind_of(const struct build *at, int32_t layer)
+static enum mist_layer_kind kind_of(const struct mist_schedule_builder *at, int32_t layer)
 {
     return mist_schedule_layer_kind(&at->plan->model, layer);
 }
 
-static const struct mist_layer_layout *layout_of(const struct build *at, int32_t layer)
+static const struct mist_layer_layout *layout_of(const struct mist_schedule_builder *at,
+                                                 int32_t layer)
 {
     return &at->out->layouts[kind_of(at, layer)];
 }
 
-static int64_t padded_bytes(const struct build *at, int32_t layer)
+static int64_t padded_bytes(const struct mist_schedule_builder *at, int32_t layer)
 {
     return 4 * mist_schedule_padded_elements(layout_of(at, layer)->n_parameters,
                                              at->stage->dp);
 }
 
-/* The index of a (stage-local layer, micro-batch) pair. */
-static size_t cell(const struct build *at, int32_t layer, int32_t micro_batch)
-{
-    return (size_t)(layer - at->first) * (size_t)at->plan->n_micro_batches +
-           (size_t)micro_batch;
-}
-
-/* Activation entering a module (= leaving the one before) and its gradient; made on first
- * use. */
-static int32_t activation(struct build *at, int32_t layer, int32_t micro_batch)
-{
-    int32_t *id = &at->boundary[cell(at, layer, micro_batch)];
-
-    if (*id < 0)
-        *id = add_buffer(at, MIST_ROLE_OUTPUT, layer - 1, micro_batch,
-                         at->out->layouts[MIST_LAYER_BLOCK].input_bytes, false);
-    return *id;
-}
-
-static int32_t activation_gradient(struct build *at, int32_t layer, int32_t micro_batch)
-{
-    int32_t *id = &at->grad[cell(at, layer, micro_batch)];
-
-    if (*id < 0)
-        *id = add_buffer(at, MIST_ROLE_GRAD_INPUT, layer, micro_batch,
-                         at->out->layouts[MIST_LAYER_BLOCK].input_bytes, false);
-    return *id;
-}
-
 /* ------------------------------------------------------------------------- persistent */
 
-static void add_persistent(struct build *at)
+static void add_persistent(struct mist_schedule_builder *at)
 {
     int64_t batch_bytes = (int64_t)4 * at->plan->n_micro_batches *
                           at->stage->micro_batch * at->plan->job.seq_len;
@@ -188,30 +43,37 @@ static void add_persistent(struct build *at)
         int64_t size = padded_bytes(at, layer);
         int64_t state = size / 4 * mist_dtype_state_bytes(at->plan->job.dtype) / n_shards;
         int32_t i = layer - at->first;
-        at->weights[i] = add_buffer(at, MIST_ROLE_WEIGHTS, layer, -1, size, true);
-        at->gradients[i] = add_buffer(at, MIST_ROLE_GRADIENTS, layer, -1, size, true);
-        at->state[i] = add_buffer(at, MIST_ROLE_STATE, layer, -1, state, true);
+        at->weights[i] =
+            mist_schedule_add_buffer(at, MIST_ROLE_WEIGHTS, layer, -1, size, true);
+        at->gradients[i] =
+            mist_schedule_add_buffer(at, MIST_ROLE_GRADIENTS, layer, -1, size, true);
+        at->state[i] =
+            mist_schedule_add_buffer(at, MIST_ROLE_STATE, layer, -1, state, true);
         at->gather_task[i] = -1;
     }
     at->tokens = at->targets = at->constant = -1;
     if (at->first == 0)
-        at->tokens = add_buffer(at, MIST_ROLE_TOKENS, -1, -1, batch_bytes, true);
+        at->tokens =
+            mist_schedule_add_buffer(at, MIST_ROLE_TOKENS, -1, -1, batch_bytes, true);
     if (kind_of(at, at->last) == MIST_LAYER_HEAD)
-        at->targets = add_buffer(at, MIST_ROLE_TARGETS, -1, -1, batch_bytes, true);
+        at->targets =
+            mist_schedule_add_buffer(at, MIST_ROLE_TARGETS, -1, -1, batch_bytes, true);
     int64_t constant_bytes = at->out->layouts[MIST_LAYER_BLOCK].constant_bytes;
     if (constant_bytes > 0)
-        at->constant = add_buffer(at, MIST_ROLE_CONSTANT, -1, -1, constant_bytes, true);
+        at->constant = mist_schedule_add_buffer(at, MIST_ROLE_CONSTANT, -1, -1,
+                                                constant_bytes, true);
 }
 
 /* Copies the iteration's token ids to the device, where the stage needs any. */
-static void add_load(struct build *at)
+static void add_load(struct mist_schedule_builder *at)
 {
     at->load_task = -1;
     if (at->tokens < 0 && at->targets < 0)
         return;
-    int32_t task = add_task(at, MIST_TASK_LOAD_BATCH, MIST_STREAM_HOST_TO_DEVICE, -1, -1);
-    use(at, task, MIST_ROLE_TOKENS, at->tokens);
-    use(at, task, MIST_ROLE_TARGETS, at->targets);
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_LOAD_BATCH,
+                                          MIST_STREAM_HOST_TO_DEVICE, -1, -1);
+    mist_schedule_use(at, task, MIST_ROLE_TOKENS, at->tokens);
+    mist_schedule_use(at, task, MIST_ROLE_TARGETS, at->targets);
     if (task >= 0 && !at->is_out_of_memory) {
         int32_t ids[2] = {at->tokens, at->targets};
         for (int i = 0; i < 2; i++)
@@ -224,146 +86,160 @@ static void add_load(struct build *at)
 /* ------------------------------------------------------------------------- collectives
  */
 
-static int32_t add_collective(struct build *at, enum mist_task_kind kind, int32_t layer,
-                              int32_t micro_batch, int32_t after)
+static int32_t add_collective(struct mist_schedule_builder *at, enum mist_task_kind kind,
+                              int32_t layer, int32_t micro_batch, int32_t after)
 {
-    int32_t task = add_task(at, kind, MIST_STREAM_GPU_GPU, layer, micro_batch);
+    int32_t task =
+        mist_schedule_add_task(at, kind, MIST_STREAM_GPU_GPU, layer, micro_batch);
 
     if (task < 0)
         return -1;
     at->out->tasks[task].group = MIST_GROUP_DP;
     at->out->tasks[task].tag = at->n_collectives++;
     at->out->tasks[task].bytes = padded_bytes(at, layer);
-    depend(at, task, after);
+    mist_schedule_depend(at, task, after);
     return task;
 }
 
 /* The optimizer step of a module and, where its state is sharded, the gather of its new
  * parameters. */
-static void add_update(struct build *at, int32_t layer)
+static void add_update(struct mist_schedule_builder *at, int32_t layer)
 {
     int32_t i = layer - at->first;
-    int32_t task = add_task(at, MIST_TASK_OPTIMIZER, MIST_STREAM_COMPUTE, layer, -1);
+    int32_t task =
+        mist_schedule_add_task(at, MIST_TASK_OPTIMIZER, MIST_STREAM_COMPUTE, layer, -1);
 
-    use(at, task, MIST_ROLE_WEIGHTS, at->weights[i]);
-    use(at, task, MIST_ROLE_GRADIENTS, at->gradients[i]);
-    use(at, task, MIST_ROLE_STATE, at->state[i]);
+    mist_schedule_use(at, task, MIST_ROLE_WEIGHTS, at->weights[i]);
+    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[i]);
+    mist_schedule_use(at, task, MIST_ROLE_STATE, at->state[i]);
     if (task >= 0)
         at->out->tasks[task].is_update = true;
     at->gather_task[i] = task;
     if (!at->stage->shards_optimizer || at->stage->dp == 1)
         return;
     int32_t gather = add_collective(at, MIST_TASK_GATHER_PARAMETER, layer, -1, task);
-    use(at, gather, MIST_ROLE_WEIGHTS, at->weights[i]);
+    mist_schedule_use(at, gather, MIST_ROLE_WEIGHTS, at->weights[i]);
     if (gather >= 0)
         at->out->tasks[gather].is_update = true;
     at->gather_task[i] = gather;
 }
 
-static void add_reduce(struct build *at, int32_t layer, int32_t after)
+static void add_reduce(struct mist_schedule_builder *at, int32_t layer, int32_t after)
 {
     if (at->stage->dp == 1)
         return;
     int32_t task = add_collective(at, MIST_TASK_REDUCE_GRADIENT, layer,
                                   at->plan->n_micro_batches - 1, after);
-    use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
+    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
 }
 
 /* ------------------------------------------------------------------------------- slots
  */
 
 /* Operands that forward, recomputation and backward of a module share. */
-static void use_module(struct build *at, int32_t task, int32_t layer, int32_t micro_batch)
+static void use_module(struct mist_schedule_builder *at, int32_t task, int32_t layer,
+                       int32_t micro_batch)
 {
     enum mist_layer_kind kind = kind_of(at, layer);
 
-    use(at, task, MIST_ROLE_WEIGHTS, at->weights[layer - at->first]);
+    mist_schedule_use(at, task, MIST_ROLE_WEIGHTS, at->weights[layer - at->first]);
     if (kind == MIST_LAYER_EMBEDDING)
-        use(at, task, MIST_ROLE_TOKENS, at->tokens);
+        mist_schedule_use(at, task, MIST_ROLE_TOKENS, at->tokens);
     else
-        use(at, task, MIST_ROLE_INPUT, activation(at, layer, micro_batch));
+        mist_schedule_use(at, task, MIST_ROLE_INPUT,
+                          mist_schedule_activation(at, layer, micro_batch));
     if (kind == MIST_LAYER_HEAD)
-        use(at, task, MIST_ROLE_TARGETS, at->targets);
+        mist_schedule_use(at, task, MIST_ROLE_TARGETS, at->targets);
     if (kind == MIST_LAYER_BLOCK)
-        use(at, task, MIST_ROLE_CONSTANT, at->constant);
+        mist_schedule_use(at, task, MIST_ROLE_CONSTANT, at->constant);
 }
 
 /* A buffer that only this task uses. */
-static void use_scratch(struct build *at, int32_t task, int32_t layer,
+static void use_scratch(struct mist_schedule_builder *at, int32_t task, int32_t layer,
                         int32_t micro_batch, int64_t size_bytes)
 {
     if (size_bytes > 0)
-        use(at, task, MIST_ROLE_SCRATCH,
-            add_buffer(at, MIST_ROLE_SCRATCH, layer, micro_batch, size_bytes, false));
+        mist_schedule_use(at, task, MIST_ROLE_SCRATCH,
+                          mist_schedule_add_buffer(at, MIST_ROLE_SCRATCH, layer,
+                                                   micro_batch, size_bytes, false));
 }
 
-static int32_t new_saved(struct build *at, int32_t layer, int32_t micro_batch)
+static int32_t new_saved(struct mist_schedule_builder *at, int32_t layer,
+                         int32_t micro_batch)
 {
     int64_t size = layout_of(at, layer)->saved_bytes;
 
     if (size == 0)
         return -1;
-    return add_buffer(at, MIST_ROLE_SAVED, layer, micro_batch, size, false);
+    return mist_schedule_add_buffer(at, MIST_ROLE_SAVED, layer, micro_batch, size, false);
 }
 
-static void add_forward(struct build *at, int32_t layer, int32_t micro_batch)
+static void add_forward(struct mist_schedule_builder *at, int32_t layer,
+                        int32_t micro_batch)
 {
     const struct mist_layer_layout *layout = layout_of(at, layer);
-    int32_t task =
-        add_task(at, MIST_TASK_FORWARD, MIST_STREAM_COMPUTE, layer, micro_batch);
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_FORWARD, MIST_STREAM_COMPUTE,
+                                          layer, micro_batch);
     int32_t saved = new_saved(at, layer, micro_batch);
 
     use_module(at, task, layer, micro_batch);
-    use(at, task, MIST_ROLE_SAVED, saved);
+    mist_schedule_use(at, task, MIST_ROLE_SAVED, saved);
     use_scratch(at, task, layer, micro_batch, layout->scratch_forward_bytes);
     if (!mist_schedule_is_checkpointed(at->plan, at->out->i_stage, layer))
-        at->saved[cell(at, layer, micro_batch)] = saved;
+        at->saved[mist_schedule_cell(at, layer, micro_batch)] = saved;
     if (layout->kind == MIST_LAYER_HEAD) /* its weight gradient is part of its forward */
-        use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
+        mist_schedule_use(at, task, MIST_ROLE_GRADIENTS,
+                          at->gradients[layer - at->first]);
     else
-        use(at, task, MIST_ROLE_OUTPUT, activation(at, layer + 1, micro_batch));
+        mist_schedule_use(at, task, MIST_ROLE_OUTPUT,
+                          mist_schedule_activation(at, layer + 1, micro_batch));
     if (layout->kind != MIST_LAYER_BLOCK && micro_batch == 0)
-        depend(at, task, at->load_task);
+        mist_schedule_depend(at, task, at->load_task);
     if (micro_batch == 0)
-        depend(at, task, at->gather_task[layer - at->first]);
+        mist_schedule_depend(at, task, at->gather_task[layer - at->first]);
     if (layer == at->first && layer > 0)
-        depend(at, task, at->produced_by[micro_batch]);
+        mist_schedule_depend(at, task, at->produced_by[micro_batch]);
     if (layer == at->last)
         at->made_by[micro_batch] = task;
 }
 
-static void add_recompute(struct build *at, int32_t layer, int32_t micro_batch)
+static void add_recompute(struct mist_schedule_builder *at, int32_t layer,
+                          int32_t micro_batch)
 {
-    int32_t task =
-        add_task(at, MIST_TASK_RECOMPUTE, MIST_STREAM_COMPUTE, layer, micro_batch);
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_RECOMPUTE, MIST_STREAM_COMPUTE,
+                                          layer, micro_batch);
     int32_t saved = new_saved(at, layer, micro_batch);
 
     use_module(at, task, layer, micro_batch);
-    use(at, task, MIST_ROLE_SAVED, saved);
+    mist_schedule_use(at, task, MIST_ROLE_SAVED, saved);
     use_scratch(at, task, layer, micro_batch,
                 layout_of(at, layer)->scratch_forward_bytes);
-    at->saved[cell(at, layer, micro_batch)] = saved;
+    at->saved[mist_schedule_cell(at, layer, micro_batch)] = saved;
 }
 
-static int32_t add_backward(struct build *at, int32_t layer, int32_t micro_batch)
+static int32_t add_backward(struct mist_schedule_builder *at, int32_t layer,
+                            int32_t micro_batch)
 {
     const struct mist_layer_layout *layout = layout_of(at, layer);
 
     if (mist_schedule_is_checkpointed(at->plan, at->out->i_stage, layer))
         add_recompute(at, layer, micro_batch);
-    int32_t task =
-        add_task(at, MIST_TASK_BACKWARD, MIST_STREAM_COMPUTE, layer, micro_batch);
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_BACKWARD, MIST_STREAM_COMPUTE,
+                                          layer, micro_batch);
     use_module(at, task, layer, micro_batch);
-    use(at, task, MIST_ROLE_SAVED, at->saved[cell(at, layer, micro_batch)]);
+    mist_schedule_use(at, task, MIST_ROLE_SAVED,
+                      at->saved[mist_schedule_cell(at, layer, micro_batch)]);
     use_scratch(at, task, layer, micro_batch, layout->scratch_backward_bytes);
-    use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
+    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
     if (layout->kind != MIST_LAYER_HEAD)
-        use(at, task, MIST_ROLE_GRAD_OUTPUT,
-            activation_gradient(at, layer + 1, micro_batch));
+        mist_schedule_use(at, task, MIST_ROLE_GRAD_OUTPUT,
+                          mist_schedule_activation_gradient(at, layer + 1, micro_batch));
     if (layout->kind != MIST_LAYER_EMBEDDING)
-        use(at, task, MIST_ROLE_GRAD_INPUT, activation_gradient(at, layer, micro_batch));
+        mist_schedule_use(at, task, MIST_ROLE_GRAD_INPUT,
+                          mist_schedule_activation_gradient(at, layer, micro_batch));
     if (layer == at->last && layout->kind != MIST_LAYER_HEAD)
-        depend(at, task, at->produced_by[at->plan->n_micro_batches + micro_batch]);
+        mist_schedule_depend(at, task,
+                             at->produced_by[at->plan->n_micro_batches + micro_batch]);
     if (layer == at->first)
         at->made_by[at->plan->n_micro_batches + micro_batch] = task;
     return task;
@@ -376,12 +252,12 @@ static int32_t add_backward(struct build *at, int32_t layer, int32_t micro_batch
  * its last gradient has left: there the whole update comes before the first transfer, the
  * whole reduction behind the last, and neither stands in the way of the pipeline.
  */
-static bool interleaves(const struct build *at)
+static bool interleaves(const struct mist_schedule_builder *at)
 {
     return at->out->i_stage == 0;
 }
 
-static void add_forward_slot(struct build *at, int32_t micro_batch)
+static void add_forward_slot(struct mist_schedule_builder *at, int32_t micro_batch)
 {
     bool updates = interleaves(at) && micro_batch == 0;
 
@@ -394,7 +270,7 @@ static void add_forward_slot(struct build *at, int32_t micro_batch)
     }
 }
 
-static void add_backward_slot(struct build *at, int32_t micro_batch)
+static void add_backward_slot(struct mist_schedule_builder *at, int32_t micro_batch)
 {
     bool reduces = interleaves(at) && micro_batch == at->plan->n_micro_batches - 1;
 
@@ -403,123 +279,6 @@ static void add_backward_slot(struct build *at, int32_t micro_batch)
         if (reduces)
             add_reduce(at, layer, task);
     }
-}
-
-/* --------------------------------------------------------------------------- transfers
- */
-
-/* Adds the transfers of one micro-batch over one boundary in one direction, this rank's
- * ends. */
-static void list_transfers(struct build *at, int32_t boundary, bool is_gradient,
-                           int32_t micro_batch, int32_t time)
-{
-    int32_t i_stage = at->out->i_stage;
-    int32_t i_other = boundary == i_stage ? boundary + 1 : boundary;
-    const struct mist_stage_plan *other = &at->plan->stages[i_other];
-    int64_t mine = (int64_t)at->out->i_dp * at->stage->micro_batch;
-
-    for (int32_t i = 0; i < other->dp; i++) {
-        int64_t theirs = (int64_t)i * other->micro_batch;
-        int64_t start = mine > theirs ? mine : theirs;
-        int64_t end = mine + at->stage->micro_batch;
-        if (end > theirs + other->micro_batch)
-            end = theirs + other->micro_batch;
-        if (start >= end)
-            continue;
-        void *grown = mist_grow(at->transfers, &at->transfers_capacity,
-                                (size_t)at->n_transfers + 1, sizeof *at->transfers);
-        if (!grown) {
-            at->is_out_of_memory = true;
-            return;
-        }
-        at->transfers = grown;
-        at->transfers[at->n_transfers++] = (struct transfer){
-            .time = time,
-            .boundary = boundary,
-            .is_gradient = is_gradient,
-            .is_send = is_gradient == (boundary != i_stage),
-            .micro_batch = micro_batch,
-            .peer = mist_plan_first_rank(at->plan, i_other) + i * other->tp,
-            .offset_samples = start - mine,
-            .n_samples = end - start,
-        };
-    }
-}
-
-/* One order for all ranks: by time, then boundary, then direction; slices in rank order.
- */
-static int compare_transfers(const void *a_void, const void *b_void)
-{
-    const struct transfer *a = a_void, *b = b_void;
-
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    if (a->boundary != b->boundary)
-        return a->boundary < b->boundary ? -1 : 1;
-    if (a->is_gradient != b->is_gradient)
-        return a->is_gradient ? 1 : -1;
-    if (a->micro_batch != b->micro_batch)
-        return a->micro_batch < b->micro_batch ? -1 : 1;
-    return (a->peer > b->peer) - (a->peer < b->peer);
-}
-
-static void list_all_transfers(struct build *at)
-{
-    int32_t n = at->plan->n_micro_batches, i_stage = at->out->i_stage;
-
-    for (int32_t boundary = i_stage - 1; boundary <= i_stage; boundary++) {
-        if (boundary < 0 || boundary >= at->plan->n_stages - 1)
-            continue;
-        for (int32_t i = 0; i < n; i++) {
-            list_transfers(at, boundary, false, i,
-                           at->order.end_forward[boundary * n + i]);
-            list_transfers(at, boundary, true, i,
-                           at->order.end_backward[(boundary + 1) * n + i]);
-        }
-    }
-    if (at->n_transfers > 0)
-        qsort(at->transfers, (size_t)at->n_transfers, sizeof *at->transfers,
-              compare_transfers);
-}
-
-static void add_transfer(struct build *at, const struct transfer *transfer)
-{
-    static const enum mist_task_kind kinds[2][2] = {
-        {MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_ACTIVATION},
-        {MIST_TASK_RECV_GRADIENT, MIST_TASK_SEND_GRADIENT},
-    };
-    /* the module behind the boundary: its input is what crosses */
-    int32_t layer = transfer->boundary == at->out->i_stage ? at->last + 1 : at->first;
-    int32_t k = transfer->micro_batch;
-    int32_t buffer = transfer->is_gradient ? activation_gradient(at, layer, k)
-                                           : activation(at, layer, k);
-    int64_t sample_bytes =
-        at->out->layouts[MIST_LAYER_BLOCK].input_bytes / at->stage->micro_batch;
-    int32_t task = add_task(at, kinds[transfer->is_gradient][transfer->is_send],
-                            MIST_STREAM_GPU_GPU, layer, k);
-
-    if (task < 0)
-        return;
-    struct mist_task *new = &at->out->tasks[task];
-    new->group = MIST_GROUP_PEER;
-    new->peer = transfer->peer;
-    new->tag = 2 * k + transfer->is_gradient;
-    new->bytes = transfer->n_samples *sample_bytes;
-    new->slice_offset_bytes = transfer->offset_samples *sample_bytes;
-    use(at, task, transfer->is_send ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT, buffer);
-    if (!transfer->is_send) {
-        at->produced_by[transfer->is_gradient * at->plan->n_micro_batches + k] = task;
-        return;
-    }
-    depend(at, task, at->made_by[transfer->is_gradient * at->plan->n_micro_batches + k]);
-}
-
-/* Dispatches the transfers with a logical time before the given one. */
-static void add_transfers_before(struct build *at, int32_t time)
-{
-    while (at->next_transfer < at->n_transfers &&
-           at->transfers[at->next_transfer].time < time)
-        add_transfer(at, &at->transfers[at->next_transfer++]);
 }
 
 /* -------------------------------------------------------------------------------- whole
@@ -534,7 +293,7 @@ static bool costs_the_same(const struct mist_model *model, const struct mist_tas
 }
 
 /* Gives tasks that cost the same one number; there are a few dozen different ones. */
-static enum mist_status number_costs(struct build *at)
+static enum mist_status number_costs(struct mist_schedule_builder *at)
 {
     struct mist_schedule *out = at->out;
     int32_t *first_of = NULL; /* [n_costs] first task of each cost */
@@ -562,7 +321,7 @@ static enum mist_status number_costs(struct build *at)
     return MIST_OK;
 }
 
-static bool alloc_tables(struct build *at)
+static bool alloc_tables(struct mist_schedule_builder *at)
 {
     size_t n = (size_t)at->n_layers, g = (size_t)at->plan->n_micro_batches;
     int32_t **tables[] = {&at->weights,     &at->gradients,   &at->state,
@@ -579,7 +338,7 @@ static bool alloc_tables(struct build *at)
     return true;
 }
 
-static void free_tables(struct build *at)
+static void free_tables(struct mist_schedule_builder *at)
 {
     free(at->weights);
     free(at->gradients);
@@ -595,7 +354,7 @@ static void free_tables(struct build *at)
     mist_pipeline_order_fini(&at->order);
 }
 
-static void expand(struct build *at)
+static void expand(struct mist_schedule_builder *at)
 {
     const struct mist_slot *slots =
         at->order.slots +
@@ -603,18 +362,18 @@ static void expand(struct build *at)
 
     add_persistent(at);
     add_load(at);
-    list_all_transfers(at);
+    mist_schedule_list_transfers(at);
     if (!interleaves(at))
         for (int32_t layer = at->first; layer <= at->last; layer++)
             add_update(at, layer);
     for (int32_t i = 0; i < 2 * at->plan->n_micro_batches && !at->is_out_of_memory; i++) {
-        add_transfers_before(at, slots[i].end);
+        mist_schedule_add_transfers_before(at, slots[i].end);
         if (slots[i].is_backward)
             add_backward_slot(at, slots[i].micro_batch);
         else
             add_forward_slot(at, slots[i].micro_batch);
     }
-    add_transfers_before(at, INT32_MAX);
+    mist_schedule_add_transfers_before(at, INT32_MAX);
     if (!interleaves(at)) /* behind the last compute task of all */
         for (int32_t layer = at->last; layer >= at->first; layer--)
             add_reduce(at, layer, at->made_by[2 * at->plan->n_micro_batches - 1]);
@@ -632,7 +391,8 @@ static void stretch_persistent(struct mist_schedule *out)
 }
 
 static enum mist_status make_layouts(const struct mist_catalog *catalog,
-                                     const struct build *at, int32_t threads)
+                                     const struct mist_schedule_builder *at,
+                                     int32_t threads)
 {
     struct mist_layer_shape shape = {
         .micro_batch = at->stage->micro_batch,
@@ -650,8 +410,8 @@ static enum mist_status make_layouts(const struct mist_catalog *catalog,
     return MIST_OK;
 }
 
-static enum mist_status build(struct build *at, const struct mist_catalog *catalog,
-                              int32_t threads)
+static enum mist_status build(struct mist_schedule_builder *at,
+                              const struct mist_catalog *catalog, int32_t threads)
 {
     enum mist_status status = make_layouts(catalog, at, threads);
 
@@ -689,7 +449,7 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
     schedule->rank = rank;
     mist_plan_locate_rank(plan, rank, &schedule->i_stage, &schedule->i_dp,
                           &schedule->i_tp);
-    struct build at = {
+    struct mist_schedule_builder at = {
         .plan = plan,
         .stage = &plan->stages[schedule->i_stage],
         .out = schedule,
