@@ -153,7 +153,7 @@ static void print_kernels(const struct mist_trace_set *set, FILE *stream)
     for (size_t i = 0; i < set->n_kernels; i++) {
         const struct mist_kernel_row *first = &set->kernels[i], *row;
         char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
-        double min_us = first->time_us, max_us = first->time_us;
+        double min_us = first->time_us, max_us = min_us;
         size_t n = 0;
         if (mist_trace_set_first_kernel(set, first->op, first->dtype, first->phase) !=
             first)
