@@ -14,7 +14,7 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 PACKAGES := gcc make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl
 # Only for `make lint` and `make format`.
-LINT_PACKAGES := clang-14 clang-format-14 cppcheck
+LINT_PACKAGES := clang-14 libomp-14-dev clang-format-14 cppcheck
 
 # ---------------------------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -25,6 +25,9 @@ ALL_CFLAGS = $(STD) $(WARN) $(CFLAGS) -I. -DMIST_VERSION='"$(VERSION)"' -MMD -MP
 
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null | sed 's/-I/-isystem /g')
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
+ifneq ($(filter all install,$(or $(MAKECMDGOALS),all)),)
+$(if $(MPI_LIBS),,$(info make: pkg-config finds no Open MPI; "make deps" installs what is missing))
+endif
 LIBS_CORE  := -ljansson -lcsv -lm
 LIBS_TUNE  := -lglpk
 LIBS_EXEC  := -ldnnl $(MPI_LIBS) -fopenmp
@@ -40,6 +43,10 @@ LIBS    := $(foreach f,$(FOLDERS),$(if $(call lib_sources,$(f)),$(call library,$
 TOOLS   := $(foreach f,$(FOLDERS),$(patsubst $(f)/mist_%.c,$(BUILD)/mist-%,$(wildcard $(f)/mist_*.c)))
 UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/prop/test_*.c))
 BENCHES     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
+
+# CUDA, where its compiler is: every .cu is compiled for the architectures we support.
+NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDA_OBJECTS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard exec/*.cu profile/*.cu)))
 
 all: $(TOOLS) $(CUDA_OBJECTS) ## build every tool
 	@:
@@ -77,13 +84,10 @@ $(BUILD)/mist-$(2): $(BUILD)/$(1)/mist_$(2).o $(call libs_of,$(1))
 endef
 $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mist_*.c)),$(eval $(call tool_rule,$(f),$(t)))))
 
-# CUDA, where its compiler is: every .cu is compiled for the architectures we support.
-NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-CUDA_OBJECTS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard exec/*.cu profile/*.cu)))
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) -I. -O3 --std=c++17 -gencode arch=compute_80,code=sm_80 \
+	$(Q)$(NVCC) -I. -O3 --std=c++17 -MMD -MP -gencode arch=compute_80,code=sm_80 \
 	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
 
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
@@ -102,7 +106,8 @@ TESTS := $(UNIT_TESTS) $(wildcard tests/cli/*.t)
 # One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.
 run_tests = MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec tests/tap.sh $(1)
 
-.PHONY: tests-check tests-all benches
+.PHONY: tests-build tests-check tests-all benches
+tests-build: $(UNIT_TESTS) $(BENCHES)
 tests-check: $(TOOLS) $(UNIT_TESTS)
 	$(Q)$(call run_tests,$(filter-out $(wildcard tests/cli/slow_*.t),$(TESTS)))
 tests-all: all $(UNIT_TESTS) $(BENCHES)
@@ -146,12 +151,13 @@ SOURCES = $(wildcard $(foreach f,$(FOLDERS) tests/unit tests/prop tests/bench,$(
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)
+# ctuuninitvar takes every out parameter of another file for a read of it.
 lint: ## formatting, a second compiler, cppcheck
 	$(call install_packages,$(PACKAGES) $(LINT_PACKAGES))
 	$(Q)clang-format-14 --dry-run --Werror $(SOURCES)
-	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang CI=1 all
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang-14 CI=1 all tests-build
 	$(Q)cppcheck -q --std=c11 --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
-	    --enable=warning,portability -I. -DMIST_VERSION='"0"' $(filter %.c,$(SOURCES))
+	    --suppress=ctuuninitvar --enable=warning,portability -I. -DMIST_VERSION='"0"' $(filter %.c,$(SOURCES))
 
 INSTALLED := $(notdir $(TOOLS))
 install: all ## install the tools, man pages and completions (PREFIX, DESTDIR)
