@@ -47,6 +47,7 @@ struct mist_cost_model {
     const struct mist_trace_set *traces; /* borrowed */
     double launch_s;
     struct mist_interference interference;
+    double interference_residual_frac; /* mean over the mixtures measured */
     struct mist_kernel_point *kernels; /* owned; by key, dims[1 ..], dims[0] */
     struct mist_kernel_group groups[MIST_N_KERNEL_KEYS]; /* n 0: nothing measured */
     struct mist_link_table *tables; /* owned; in the order of the trace set */

@@ -27,6 +27,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
                                          struct mist_err *err)
 {
     const struct mist_trace_set *traces = model->traces;
+    struct mist_interference_fit_report report = {0};
     enum mist_status status;
 
     _Static_assert((int)MIST_N_STREAMS == (int)MIST_N_STREAMS, "streams are channels");
@@ -43,9 +44,10 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
             samples[i].isolated_s[c] = row->alone_us[c] * 1e-6;
         samples[i].together_s = row->together_us * 1e-6;
     }
-    status = mist_interference_fit(&model->interference, NULL, samples,
+    status = mist_interference_fit(&model->interference, &report, samples,
                                    (int64_t)traces->n_interferences, err);
     free(samples);
+    model->interference_residual_frac = report.mean_frac;
     return status;
 }
 
@@ -85,6 +87,11 @@ const struct mist_interference *
 mist_cost_model_interference(const struct mist_cost_model *model)
 {
     return &model->interference;
+}
+
+double mist_cost_model_interference_residual_frac(const struct mist_cost_model *model)
+{
+    return model->interference_residual_frac;
 }
 
 const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model)

@@ -51,6 +51,9 @@ void mist_cost_model_free(struct mist_cost_model *model);
 
 const struct mist_interference *
 mist_cost_model_interference(const struct mist_cost_model *model);
+/* How well these factors fit: mean residual of the mixtures measured, relative; 0 without
+ * any. */
+double mist_cost_model_interference_residual_frac(const struct mist_cost_model *model);
 const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model);
 double mist_cost_model_launch_s(const struct mist_cost_model *model);
 

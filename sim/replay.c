@@ -16,6 +16,7 @@ enum { MAX_ITERATIONS = 1000 };
 struct run {
     const struct mist_plan *plan;
     const struct mist_replay_options *options;
+    const struct mist_replay_doubt *doubt;
     const struct mist_cost *const *costs;
     struct mist_arena arena;
     struct mist_replay_graph graph;
@@ -214,34 +215,6 @@ static double end_of_iteration(const struct run *at, int32_t k)
     return end_s;
 }
 
-/* Relative half width and extrapolated share of what the busiest rank does. */
-static enum mist_status find_error(const struct run *at, struct mist_replay_result *out)
-{
-    int32_t busiest = 0;
-
-    for (int32_t r = 1; r < at->graph.n_ranks; r++)
-        if (at->busy_s[r] > at->busy_s[busiest])
-            busiest = r;
-    const struct mist_schedule *schedule = at->graph.schedules[busiest];
-    int64_t *n = calloc((size_t)schedule->n_costs + 1, sizeof *n);
-    if (!n)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        n[schedule->tasks[i].cost]++;
-    double squares = 0, extrapolated_s = 0, total_s = 0;
-    for (int32_t c = 0; c < schedule->n_costs; c++) {
-        const struct mist_cost *cost = &at->costs[busiest][c];
-        double deviation_s = (double)n[c] * cost->deviation_s;
-        squares += deviation_s * deviation_s;
-        extrapolated_s += (double)n[c] * cost->extrapolated_s;
-        total_s += (double)n[c] * cost->time_s;
-    }
-    free(n);
-    out->error_s = total_s > 0 ? 2 * sqrt(squares) / total_s * out->iteration_s : 0;
-    out->extrapolated_frac = total_s > 0 ? extrapolated_s / total_s : 0;
-    return MIST_OK;
-}
-
 struct interval {
     double start_s, end_s;
     bool is_compute;
@@ -272,22 +245,96 @@ static double union_s(const struct interval *intervals, int32_t n)
     return length_s;
 }
 
-/* What one rank did in the last iteration. intervals: room for its tasks. */
-static void describe_rank(const struct run *at, int32_t i_rank, double iteration_s,
-                          struct interval *intervals, struct mist_replay_stage *out)
+/* Length of what at least two intervals sorted by start share. */
+static double shared_s(const struct interval *intervals, int32_t n)
+{
+    double length_s = 0, until_s = -INFINITY, shared_until_s = -INFINITY;
+
+    for (int32_t i = 0; i < n; i++) {
+        double from_s = fmax(intervals[i].start_s, shared_until_s);
+        double to_s = fmin(intervals[i].end_s, until_s);
+        length_s += fmax(0, to_s - from_s);
+        shared_until_s = fmax(shared_until_s, to_s);
+        until_s = fmax(until_s, intervals[i].end_s);
+    }
+    return length_s;
+}
+
+/* Tasks of a rank in the last iteration, sorted by start. intervals: room for them. */
+static void list_intervals(const struct run *at, int32_t i_rank,
+                           struct interval *intervals)
 {
     const struct mist_schedule *schedule = at->graph.schedules[i_rank];
     int32_t base = (at->graph.n_iterations - 1) * at->graph.n_tasks_once +
                    at->graph.first_task[i_rank];
 
-    *out = (struct mist_replay_stage){.rank = schedule->rank};
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        intervals[i] = (struct interval){at->events.start_s[base + i],
-                                         at->events.end_s[base + i], false};
-        if (schedule->tasks[i].stream == MIST_STREAM_COMPUTE)
-            out->compute_s += intervals[i].end_s - intervals[i].start_s;
-    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        intervals[i] =
+            (struct interval){at->events.start_s[base + i], at->events.end_s[base + i],
+                              schedule->tasks[i].stream == MIST_STREAM_COMPUTE};
     qsort(intervals, (size_t)schedule->n_tasks, sizeof *intervals, compare_intervals);
+}
+
+/* Time in which more than one stream of a rank is busy. */
+static enum mist_status find_shared(const struct run *at, int32_t i_rank, double *out_s)
+{
+    int32_t n = at->graph.schedules[i_rank]->n_tasks;
+    struct interval *intervals = malloc(((size_t)n + 1) * sizeof *intervals);
+
+    if (!intervals)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    list_intervals(at, i_rank, intervals);
+    *out_s = shared_s(intervals, n);
+    free(intervals);
+    return MIST_OK;
+}
+
+/* Half width and extrapolated share, from what the busiest rank does. */
+static enum mist_status find_error(const struct run *at, struct mist_replay_result *out)
+{
+    int32_t busiest = 0;
+
+    for (int32_t r = 1; r < at->graph.n_ranks; r++)
+        if (at->busy_s[r] > at->busy_s[busiest])
+            busiest = r;
+    const struct mist_schedule *schedule = at->graph.schedules[busiest];
+    double mixed_s = 0;
+    enum mist_status status = find_shared(at, busiest, &mixed_s);
+    if (status != MIST_OK)
+        return status;
+    int64_t *n = calloc((size_t)schedule->n_costs + 1, sizeof *n);
+    if (!n)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        n[schedule->tasks[i].cost]++;
+    double squares = 0, extrapolated_s = 0, total_s = 0;
+    for (int32_t c = 0; c < schedule->n_costs; c++) {
+        const struct mist_cost *cost = &at->costs[busiest][c];
+        double deviation_s = (double)n[c] * cost->deviation_s;
+        squares += deviation_s * deviation_s;
+        extrapolated_s += (double)n[c] * cost->extrapolated_s;
+        total_s += (double)n[c] * cost->time_s;
+    }
+    double mixing_s = at->doubt->residual_frac * mixed_s;
+    double drift_s = at->doubt->drift_frac * out->iteration_s;
+    double statistical_s = total_s > 0 ? sqrt(squares) / total_s * out->iteration_s : 0;
+    free(n);
+    out->error_s = 2 * hypot(hypot(statistical_s, drift_s), mixing_s);
+    out->extrapolated_frac = total_s > 0 ? extrapolated_s / total_s : 0;
+    return MIST_OK;
+}
+
+/* What one rank did in the last iteration. intervals: room for its tasks. */
+static void describe_rank(const struct run *at, int32_t i_rank, double iteration_s,
+                          struct interval *intervals, struct mist_replay_stage *out)
+{
+    const struct mist_schedule *schedule = at->graph.schedules[i_rank];
+
+    list_intervals(at, i_rank, intervals);
+    *out = (struct mist_replay_stage){.rank = schedule->rank};
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (intervals[i].is_compute)
+            out->compute_s += intervals[i].end_s - intervals[i].start_s;
     out->exposed_s = fmax(0, union_s(intervals, schedule->n_tasks) - out->compute_s);
     out->bubble_s = fmax(0, iteration_s - out->compute_s - out->exposed_s);
 }
@@ -381,19 +428,19 @@ void mist_replay_result_fini(struct mist_replay_result *result)
     *result = (struct mist_replay_result){0};
 }
 
-enum mist_status mist_replay_run_schedules(const struct mist_plan *plan,
-                                           const struct mist_schedule *const *schedules,
-                                           const struct mist_cost *const *costs,
-                                           int32_t n_ranks, bool is_folded,
-                                           const struct mist_interference *interference,
-                                           const struct mist_replay_options *options,
-                                           struct mist_replay_result *out,
-                                           struct mist_err *err)
+enum mist_status mist_replay_run_schedules(
+    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
+    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
+    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
+    const struct mist_replay_options *options, struct mist_replay_result *out,
+    struct mist_err *err)
 {
-    struct mist_replay_options defaults = {0};
+    static const struct mist_replay_options defaults = {0};
+    static const struct mist_replay_doubt no_doubt = {0};
     struct run at = {
         .plan = plan,
         .options = options ? options : &defaults,
+        .doubt = doubt ? doubt : &no_doubt,
         .costs = costs,
         .err = err,
     };

@@ -12,14 +12,22 @@
  * (so that partners of representatives are representatives), and takes the placement of
  * the representatives' transfers on nodes for that of all.
  *
- * The error bar. The tasks of one cost number rest on the same measurement, so their
- * deviations add up; different cost numbers are independent, so their sums add as
- * squares. Over the tasks of one iteration of the busiest rank (largest undisturbed
- * compute time):
- *   relative = 2 sqrt(sum_c (n_c deviation_c)^2) / sum_c n_c time_c
- *   error_s = relative * iteration_s
- * two deviations, about 95 %. It says how sure the prices are, not how true the model is.
- * extrapolated_frac is the share of sum_c n_c time_c that rests on extrapolation.
+ * The error bar is two deviations, about 95 %, of what three independent causes do to
+ * the busiest rank (largest undisturbed compute time) in one iteration:
+ *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2)
+ * - Prices are means of finitely many runs. The tasks of one cost number rest on the same
+ *   measurement, so their deviations add up; different cost numbers are independent, so
+ *   their sums add as squares:
+ *   statistical_s = sqrt(sum_c (n_c deviation_c)^2) / sum_c n_c time_c * iteration_s
+ * - The machine's own speed changes slowly (neighbours, clock rates, one rank's core and
+ *   another's), which touches all tasks of an iteration alike and averages out over no
+ *   number of runs: drift_s = drift_frac * iteration_s, drift_frac of the cluster.
+ * - What runs together is priced by factors that fit the measured mixtures up to a mean
+ *   residual: mixing_s = residual * time during which more than one stream of that rank
+ *   is busy in the last iteration.
+ * It does not know what neither measured: a wrong extrapolation, a change of the machine
+ * since it was measured. extrapolated_frac is the share of sum_c n_c time_c that rests on
+ * extrapolation.
  *
  * Left out: contention of transfers beyond what the prices contain.
  */
@@ -99,6 +107,12 @@ mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan
                 struct mist_err *err);
 void mist_replay_result_fini(struct mist_replay_result *result);
 
+/* What the error bar knows beside the deviations of the prices; each finite and >= 0. */
+struct mist_replay_doubt {
+    double drift_frac;    /* struct mist_cluster */
+    double residual_frac; /* mist_cost_model_interference_residual_frac() */
+};
+
 /*
  * The same on given schedules and prices, for tests and for what mist_cost_schedule()
  * does not price.
@@ -107,14 +121,14 @@ void mist_replay_result_fini(struct mist_replay_result *result);
  *             representatives; borrowed.
  * costs       [n_ranks] of [schedules[i]->n_costs]; borrowed.
  * interference  borrowed; NULL: none.
+ * doubt         borrowed; NULL: all 0.
  */
-MIST_MUST_CHECK enum mist_status
-mist_replay_run_schedules(const struct mist_plan *plan,
-                          const struct mist_schedule *const *schedules,
-                          const struct mist_cost *const *costs, int32_t n_ranks,
-                          bool is_folded, const struct mist_interference *interference,
-                          const struct mist_replay_options *options,
-                          struct mist_replay_result *out, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
+    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
+    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
+    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
+    const struct mist_replay_options *options, struct mist_replay_result *out,
+    struct mist_err *err);
 
 /*
  * Proves for a plan (checked) that the transfers and collectives of all ranks match (each

@@ -43,11 +43,15 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
     costs = calloc((size_t)ranks.n_ranks, sizeof *costs);
     status = costs ? price_ranks(cost_model, plan, &ranks, costs, err)
                    : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    const struct mist_replay_doubt doubt = {
+        .drift_frac = mist_cost_model_traces(cost_model)->cluster.drift_frac,
+        .residual_frac = mist_cost_model_interference_residual_frac(cost_model),
+    };
     if (status == MIST_OK)
         status = mist_replay_run_schedules(
             plan, (const struct mist_schedule *const *)ranks.schedules,
             (const struct mist_cost *const *)costs, ranks.n_ranks, is_folded,
-            mist_cost_model_interference(cost_model), options, out, err);
+            mist_cost_model_interference(cost_model), &doubt, options, out, err);
 out:
     for (int32_t r = 0; costs && r < ranks.n_ranks; r++)
         free(costs[r]);

@@ -574,6 +574,35 @@ static void test_interference(void **state)
     const struct mist_interference *fit = mist_cost_model_interference(model);
     assert_true(fabs(fit->slowdown[3][MIST_STREAM_COMPUTE] - 1.5) < 1e-3);
     assert_true(fabs(fit->slowdown[3][MIST_STREAM_GPU_GPU] - 2) < 1e-3);
+    assert_true(mist_cost_model_interference_residual_frac(model) < 1e-3);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* One mixture measured twice (but for rounding), 200 and 100 us: whatever the factors,
+ * one time x answers both. (x/200 - 1)^2 + (x/100 - 1)^2 is least at 120: 40 and 20 %. */
+static void test_interference_residual(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    start(&set);
+    struct mist_cost_model *model = model_of(&set);
+    assert_true(mist_cost_model_interference_residual_frac(model) == 0);
+    mist_cost_model_free(model);
+    for (int i = 1; i <= 2; i++) {
+        struct mist_interference_row row = {.channels = 1u << MIST_STREAM_COMPUTE |
+                                                        1u << MIST_STREAM_GPU_GPU,
+                                            .nodes = 1,
+                                            .ranks_per_node = 2,
+                                            .alone_us = {100, 100 + 1e-9 * i},
+                                            .together_us = 100 * i,
+                                            .repetitions = 1};
+        assert_int_equal(mist_trace_set_add_interference(&set, &row, NULL), MIST_OK);
+    }
+    model = model_of(&set);
+    double residual_frac = mist_cost_model_interference_residual_frac(model);
+    if (!(fabs(residual_frac - 0.3) < 0.01))
+        fail_msg("%g, expected 0.3", residual_frac);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -710,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_link_missing),
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_interference),
+        cmocka_unit_test(test_interference_residual),
         cmocka_unit_test(test_reference_links),
     };
 

@@ -32,6 +32,7 @@ struct fixture {
     int32_t n_ranks;
     struct mist_replay_result result;
     bool has_result;
+    struct mist_replay_doubt doubt;
 };
 
 /* ----------------------------------------------------------------------------- set-up */
@@ -131,8 +132,8 @@ static double run(struct fixture *at, bool is_folded,
         mist_replay_result_fini(&at->result);
     enum mist_status status = mist_replay_run_schedules(
         &at->plan, (const struct mist_schedule *const *)at->schedules,
-        (const struct mist_cost *const *)at->costs, at->n_ranks, is_folded, NULL, options,
-        &at->result, &err);
+        (const struct mist_cost *const *)at->costs, at->n_ranks, is_folded, NULL,
+        &at->doubt, options, &at->result, &err);
     if (status != MIST_OK)
         fail_msg("%s", err.message);
     at->has_result = true;
@@ -315,7 +316,7 @@ static void lanes_reach_their_ranks(void **state)
     assert_int_equal(mist_replay_run_schedules(
                          &at.plan, (const struct mist_schedule *const *)at.schedules,
                          (const struct mist_cost *const *)at.costs, at.n_ranks, false,
-                         NULL, &options, &at.result, &err),
+                         NULL, NULL, &options, &at.result, &err),
                      MIST_ERR_INPUT);
     stop(&at);
 }
@@ -404,6 +405,93 @@ static void error_bars_follow_their_rule(void **state)
     assert_close(at.result.error_s, 2 * 4 * 0.5);
     assert_close(at.result.extrapolated_frac, 1. / 18);
     stop(&at);
+}
+
+/* reductions_hide_beside_the_backward() with doubts. Of 10.5 s, the reductions of head
+ * and block run beside a backward for 1.5 s each; the tasks add up to 9 + 3 * 1.5. */
+static void three_doubts_add_as_squares(void **state)
+{
+    struct fixture at;
+    struct prices prices = compute_only;
+
+    (void)state;
+    prices.embedding_share = 1;
+    prices.head_share = 1;
+    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
+    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 1);
+    build(&at, &prices, false);
+    for (int32_t r = 0; r < 2; r++)
+        for (int32_t i = 0; i < at.schedules[r]->n_tasks; i++) {
+            const struct mist_task *task = &at.schedules[r]->tasks[i];
+            if (task->kind == MIST_TASK_FORWARD && task->layer == 1)
+                at.costs[r][task->cost].deviation_s = 0.27;
+        }
+    at.doubt = (struct mist_replay_doubt){.drift_frac = 0.02};
+    assert_close(run(&at, false, NULL), 10.5);
+    assert_close(at.result.error_s, 2 * sqrt(0.21 * 0.21 + 0.21 * 0.21));
+    at.doubt = (struct mist_replay_doubt){.residual_frac = 0.1};
+    run(&at, false, NULL);
+    assert_close(at.result.error_s, 2 * sqrt(0.21 * 0.21 + 0.3 * 0.3));
+    at.doubt = (struct mist_replay_doubt){.drift_frac = 0.04, .residual_frac = 0.1};
+    run(&at, false, NULL);
+    assert_close(at.result.error_s, 2 * sqrt(0.21 * 0.21 + 0.42 * 0.42 + 0.3 * 0.3));
+    stop(&at);
+}
+
+/* Busy streams of a rank at a time, by looking at all of its rows. */
+static int n_busy(const struct mist_timeline *timeline, int32_t rank, double time_s)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i];
+        n += row->rank == rank && row->start_s < time_s && time_s < row->end_s;
+    }
+    return n;
+}
+
+/* The time in which two streams or more of a rank are busy: between two consecutive
+ * starts or ends nothing changes. */
+static double naive_shared_s(const struct mist_timeline *timeline, int32_t rank)
+{
+    double shared_s = 0;
+
+    for (size_t i = 0; i < 2 * timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i / 2];
+        double from_s = i % 2 ? row->end_s : row->start_s, to_s = INFINITY;
+        bool is_first = true;
+        for (size_t k = 0; k < 2 * timeline->n_rows; k++) {
+            const struct mist_timeline_row *other = &timeline->rows[k / 2];
+            double edge_s = k % 2 ? other->end_s : other->start_s;
+            to_s = edge_s > from_s ? fmin(to_s, edge_s) : to_s;
+            is_first = is_first && !(edge_s == from_s && k < i);
+        }
+        if (is_first && isfinite(to_s) &&
+            n_busy(timeline, rank, from_s + (to_s - from_s) / 2) > 1)
+            shared_s += to_s - from_s;
+    }
+    return shared_s;
+}
+
+/* On pipelines whose streams cross in many ways, the busiest rank's shared time. */
+static void shared_time_is_counted_once(void **state)
+{
+    (void)state;
+    for (int32_t g = 1; g <= 4; g++) {
+        struct fixture at;
+        struct prices prices = all_prices();
+        start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){1, 4, 1}, g);
+        at.plan.stages[1].n_checkpointed = 2;
+        build(&at, &prices, false);
+        at.doubt.residual_frac = 0.5;
+        run(&at, false, NULL);
+        double shared_s = naive_shared_s(&at.result.timeline, at.result.stages[1].rank);
+        assert_true(shared_s > 0);
+        assert_true(at.result.stages[1].compute_s > at.result.stages[0].compute_s);
+        assert_true(at.result.stages[1].compute_s > at.result.stages[2].compute_s);
+        assert_close(at.result.error_s, shared_s);
+        stop(&at);
+    }
 }
 
 /* ----------------------------------------------------------------------------- checks */
@@ -525,7 +613,7 @@ static void deadlocks_are_named(void **state)
     assert_int_equal(mist_replay_run_schedules(
                          &at.plan, (const struct mist_schedule *const *)at.schedules,
                          (const struct mist_cost *const *)at.costs, at.n_ranks, false,
-                         NULL, NULL, &at.result, &err),
+                         NULL, NULL, NULL, &at.result, &err),
                      MIST_ERR_INPUT);
     stop(&at);
 }
@@ -542,6 +630,8 @@ int main(void)
         cmocka_unit_test(folding_changes_nothing),
         cmocka_unit_test(jitter_is_seeded),
         cmocka_unit_test(error_bars_follow_their_rule),
+        cmocka_unit_test(three_doubts_add_as_squares),
+        cmocka_unit_test(shared_time_is_counted_once),
         cmocka_unit_test(unequal_groups_match),
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(deadlocks_are_named),
