@@ -32,7 +32,8 @@ static void forget(struct mist_atomic_file *file)
     *file = (struct mist_atomic_file){0};
 }
 
-/* Refuses a target that may not be replaced; says whether it is to be written directly.
+/*
+ * Refuses a target that may not be replaced; says whether it is to be written directly.
  */
 static enum mist_status check_target(const char *path, bool force, bool *is_direct,
                                      struct mist_err *err)
@@ -51,7 +52,8 @@ static enum mist_status check_target(const char *path, bool force, bool *is_dire
     return MIST_OK;
 }
 
-/* Creates a file of a name that nobody uses beside the target; -1 and errno on failure.
+/*
+ * Creates a file of a name that nobody uses beside the target; -1 and errno on failure.
  */
 static int open_temporary(struct mist_atomic_file *file, size_t size)
 {
@@ -101,7 +103,8 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
     return MIST_OK;
 }
 
-/* Makes a rename durable. Some file systems can't flush directories; they answer EINVAL.
+/*
+ * Makes a rename durable. Some file systems can't flush directories; they answer EINVAL.
  */
 static int flush_directory(const char *path)
 {

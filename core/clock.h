@@ -3,7 +3,8 @@
 #ifndef MIST_CORE_CLOCK_H
 #define MIST_CORE_CLOCK_H
 
-/* Seconds since an arbitrary moment of this boot; never goes back; resolution about 1 ns.
+/*
+ * Seconds since an arbitrary moment of this boot; never goes back; resolution about 1 ns.
  */
 double mist_clock_now_s(void);
 

@@ -50,8 +50,8 @@ bool mist_csv_has_column(const struct mist_csv *csv,
 /* The cell's text, "" when empty or absent; lives as long as the table. */
 const char *mist_csv_text(const struct mist_csv *csv, size_t i_row, size_t i_column);
 
-/* Typed cells; an empty cell is an error (look at mist_csv_text first). Ends of ranges
- * included. */
+/* Typed cells; an empty cell is an error (look at mist_csv_text first).
+ * Ends of ranges included. */
 enum mist_status mist_csv_get_int64(const struct mist_csv *csv, size_t i_row,
                                     size_t i_column, int64_t min, int64_t max,
                                     int64_t *out, struct mist_err *err) MIST_MUST_CHECK;
@@ -80,8 +80,8 @@ struct mist_csv_writer {
     struct mist_err err;     /* its message */
 };
 
-/* names: n_columns column names (read here only). Writes the header row. Errors:
- * atomic_file.h. */
+/* names: n_columns column names (read here only). Writes the header row.
+ * Errors: atomic_file.h. */
 enum mist_status mist_csv_writer_open(struct mist_csv_writer *writer, const char *path,
                                       bool force, const char *const *names,
                                       size_t n_columns,
@@ -97,7 +97,8 @@ enum mist_status mist_csv_writer_commit(struct mist_csv_writer *writer,
 void mist_csv_writer_abort(
     struct mist_csv_writer *writer); /* zeroed or closed: nothing */
 
-/* One cell to any stream, quoted when it has a comma, quote, newline or blank at an end.
+/*
+ * One cell to any stream, quoted when it has a comma, quote, newline or blank at an end.
  */
 void mist_csv_write_cell(const char *text, FILE *stream);
 

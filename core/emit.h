@@ -45,8 +45,8 @@ enum mist_human_format {
 
 struct mist_emit;
 
-/* stream is borrowed until the end. *out is owned; mist_emit_end or mist_emit_free frees
- * it. */
+/* stream is borrowed until the end.
+ * *out is owned; mist_emit_end or mist_emit_free frees it. */
 enum mist_status mist_emit_begin(struct mist_emit **out, enum mist_emit_kind kind,
                                  FILE *stream, struct mist_err *err) MIST_MUST_CHECK;
 

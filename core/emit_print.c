@@ -165,8 +165,8 @@ static size_t find_column(struct mist_emit *emit, struct table *table, const cha
     return table->n_columns++;
 }
 
-/* Visits the values of a row: finds their columns, and fills their cells once there are
- * any. */
+/* Visits the values of a row: finds their columns,
+ * and fills their cells once there are any. */
 static void visit_row(struct mist_emit *emit, struct table *table,
                       const struct mist_emit_node *row, const char *outer, size_t i_row,
                       bool is_human)

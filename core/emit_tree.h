@@ -1,5 +1,5 @@
-/* The tree that the calls of core/emit build, and how it is printed. Private to
- * core/emit. */
+/* The tree that the calls of core/emit build, and how it is printed.
+ * Private to core/emit. */
 #ifndef MIST_CORE_EMIT_TREE_H
 #define MIST_CORE_EMIT_TREE_H
 

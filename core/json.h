@@ -40,7 +40,8 @@ struct mist_json_doc {
     enum mist_json_mode mode;
 };
 
-/* A value and the way to it. Copies freely; the document and the parent must outlive it.
+/*
+ * A value and the way to it. Copies freely; the document and the parent must outlive it.
  */
 struct mist_json {
     const struct mist_json_doc *doc;
@@ -50,8 +51,8 @@ struct mist_json {
     json_t *value;                  /* borrowed from doc; NULL: absent */
 };
 
-/* MIST_ERR_IO, MIST_ERR_INPUT (syntax, format) or MIST_ERR_MEMORY; after a failure doc is
- * empty. */
+/* MIST_ERR_IO, MIST_ERR_INPUT (syntax, format) or MIST_ERR_MEMORY;
+ * after a failure doc is empty. */
 enum mist_status mist_json_load(struct mist_json_doc *doc, const char *path,
                                 enum mist_json_mode mode,
                                 struct mist_err *err) MIST_MUST_CHECK;

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* All positions are offsets into text; the text ends with '\0', which no function steps
- * over. */
+/* All positions are offsets into text;
+ * the text ends with '\0', which no function steps over. */
 
 static size_t skip_blanks(const char *text, size_t at)
 {

@@ -4,8 +4,8 @@
 
 #include "core/json.h"
 
-/* 1-based line and column (in characters) of value: of its key when it is a member of an
- * object. */
+/* 1-based line and column (in characters) of value:
+ * of its key when it is a member of an object. */
 void mist_json_locate(const struct mist_json *value, long *line, long *column);
 
 #endif

@@ -1,5 +1,5 @@
-/* Parsing of command lines by a table. See options.h; the printed texts are in
- * options_help.c. */
+/* Parsing of command lines by a table.
+ * See options.h; the printed texts are in options_help.c. */
 #include "core/options.h"
 
 #include "core/parse.h"

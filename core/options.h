@@ -42,8 +42,8 @@ enum mist_option_kind {
 
 #define MIST_OPTION_LIST_MAX 64
 
-/* Texts of a repeatable option, also split at commas. Points into itself: don't copy or
- * move. */
+/* Texts of a repeatable option, also split at commas.
+ * Points into itself: don't copy or move. */
 struct mist_option_list {
     int n;
     const char *items[MIST_OPTION_LIST_MAX];
@@ -142,8 +142,8 @@ extern const char *const mist_progress_choices[]; /* auto, always, never */
         .choices = mist_progress_choices, .offset = offsetof(T, common.progress)         \
     }
 
-/* Positional arguments in their order; items points into argv, which is rearranged for
- * it. */
+/* Positional arguments in their order;
+ * items points into argv, which is rearranged for it. */
 struct mist_positionals {
     int n;
     char **items;

@@ -67,8 +67,8 @@ static void print_option(const struct mist_option *option, FILE *stream)
     print_row(left, option->help, values, stream);
 }
 
-/* Whether option i is the first of its group; groups come in the order of their first
- * row. */
+/* Whether option i is the first of its group;
+ * groups come in the order of their first row. */
 static bool begins_group(const struct mist_tool *tool, size_t i)
 {
     for (size_t k = 0; k < i; k++) {

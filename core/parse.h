@@ -57,8 +57,8 @@ char *mist_format_time_s(char *buffer, size_t size,
                          double time_s); /* "3.20 ms", "2 h 05 min" */
 char *mist_format_count(char *buffer, size_t size, double count); /* "6.74 G", "512" */
 
-/* For machines: the shortest of %.15g, %.16g and %.17g that reads back as the same
- * double. */
+/* For machines: the shortest of %.15g, %.16g and %.17g
+ * that reads back as the same double. */
 char *mist_format_double(char *buffer, size_t size, double value);
 
 #endif

@@ -29,15 +29,15 @@ struct mist_progress {
     double time_shown_s; /* of the last line */
 };
 
-/* True when colour may be used on stream: a terminal, NO_COLOR unset or empty, no_color
- * false. */
+/* True when colour may be used on stream:
+ * a terminal, NO_COLOR unset or empty, no_color false. */
 bool mist_progress_wants_color(FILE *stream, bool no_color);
 
 void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode mode,
                         bool no_color, FILE *stream, const char *label);
 
-/* done of total things are finished; total <= 0: unknown. Cheap when it is too early to
- * show. */
+/* done of total things are finished; total <= 0: unknown.
+ * Cheap when it is too early to show. */
 void mist_progress_update(struct mist_progress *progress, int64_t done, int64_t total);
 
 /* The same at a given mist_clock_now_s(). */

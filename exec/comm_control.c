@@ -123,7 +123,8 @@ static enum mist_status control(struct mist_comm *comm, bool is_send, int32_t pe
     return transfer(comm, message, operation, err);
 }
 
-/* Dissemination (Hensgen, Finkel, Manber 1988): in round k everybody hears of 2^k more.
+/*
+ * Dissemination (Hensgen, Finkel, Manber 1988): in round k everybody hears of 2^k more.
  */
 enum mist_status mist_comm_barrier(struct mist_comm *comm, struct mist_err *err)
 {

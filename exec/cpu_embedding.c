@@ -55,7 +55,8 @@ void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens
                                  const float *d_out, int64_t rows, int64_t s, int64_t h,
                                  int n_threads)
 {
-    /* One thread takes whole rows at once, the order of each element's sum is the same.
+    /*
+     * One thread takes whole rows at once, the order of each element's sum is the same.
      */
     int64_t width = n_threads == 1 ? h : COLUMNS;
 #pragma omp parallel for num_threads(n_threads) schedule(static)

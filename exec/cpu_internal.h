@@ -163,8 +163,8 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
 
 /* -------------------------------------------------------------------- matrix products */
 
-/* One matrix of a product: rows are stride floats apart; transposed: read as its
- * transpose. */
+/* One matrix of a product: rows are stride floats apart;
+ * transposed: read as its transpose. */
 struct mist_cpu_operand {
     const float *data;
     int64_t stride;

@@ -32,7 +32,8 @@ void mist_cpu_embedding_forward(float *out, const int32_t *tokens, const float *
                                 const float *wpe, int64_t rows, int64_t s, int64_t h,
                                 int n_threads);
 
-/* dwte[token[i]] += d_out[i], dwpe[i % s] += d_out[i] (dwpe may be NULL), in token order.
+/*
+ * dwte[token[i]] += d_out[i], dwpe[i % s] += d_out[i] (dwpe may be NULL), in token order.
  */
 void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens,
                                  const float *d_out, int64_t rows, int64_t s, int64_t h,
@@ -53,8 +54,8 @@ void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stat
                            const float *x, const float *weight, const float *bias,
                            float eps, int64_t rows, int64_t h, int n_threads);
 
-/* residual = a + b; out = norm(residual). residual and out may alias a or b (not each
- * other). */
+/* residual = a + b; out = norm(residual).
+ * residual and out may alias a or b (not each other). */
 void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
                                     float *residual, float *stats, const float *a,
                                     const float *b, const float *weight,
@@ -103,8 +104,8 @@ struct mist_cpu_attention {
     int64_t heads, kv_heads, head_dim;
 };
 
-/* out [b, s, heads * head_dim]; lse [b, heads, s]: log of the sum of exp of the scaled
- * scores. */
+/* out [b, s, heads * head_dim]; lse [b, heads, s]:
+ * log of the sum of exp of the scaled scores. */
 void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
                                 const struct mist_cpu_attention *shape, void *workspace,
                                 int n_threads);
@@ -132,7 +133,8 @@ void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta)
 void mist_cpu_rope_forward(float *qkv, const float *table,
                            const struct mist_cpu_attention *shape, int n_threads);
 
-/* Turns the gradient of the rotated q and k, in place, back into that of the unrotated.
+/*
+ * Turns the gradient of the rotated q and k, in place, back into that of the unrotated.
  */
 void mist_cpu_rope_backward(float *dqkv, const float *table,
                             const struct mist_cpu_attention *shape, int n_threads);
@@ -180,7 +182,8 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
 
 /* -------------------------------------------------------------------------- optimizer */
 
-/* One AdamW step (Loshchilov and Hutter 2019, algorithm 2 with decoupled decay times lr).
+/*
+ * One AdamW step (Loshchilov and Hutter 2019, algorithm 2 with decoupled decay times lr).
  */
 struct mist_cpu_adamw {
     float lr, beta1, beta2, eps, weight_decay;

@@ -110,7 +110,8 @@ static enum mist_status gather_memory(struct mist_comm *comm,
 
 /* ------------------------------------------------------------------------- parameters */
 
-/* Stages send one hash per module, from their first data-parallel rank, in module order.
+/*
+ * Stages send one hash per module, from their first data-parallel rank, in module order.
  */
 static enum mist_status gather_parameters(struct mist_comm *comm,
                                           const struct mist_train_job *job,
@@ -204,7 +205,8 @@ static bool are_together(const struct measured *a, const struct measured *b)
            a->tag == b->tag;
 }
 
-/* The members of each transfer start when the last of them is there (but end no earlier).
+/*
+ * The members of each transfer start when the last of them is there (but end no earlier).
  */
 static void align_starts(struct measured *at, int64_t n)
 {

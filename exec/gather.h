@@ -8,8 +8,8 @@
 #include "exec/runtime.h"
 #include "exec/train.h"
 
-/* Fills everything of the report but the losses. All ranks call it, streams idle, after
- * finish. */
+/* Fills everything of the report but the losses.
+ * All ranks call it, streams idle, after finish. */
 MIST_MUST_CHECK enum mist_status
 mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,
                    const struct mist_schedule *schedule,

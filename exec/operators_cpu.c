@@ -1,4 +1,5 @@
-/* The CPU backend's operators: each step of the catalogue to its kernel. See operators.h.
+/*
+ * The CPU backend's operators: each step of the catalogue to its kernel. See operators.h.
  */
 #include "exec/operators.h"
 

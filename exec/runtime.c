@@ -1,5 +1,5 @@
-/* The runtime: life cycle and dispatch. The bodies of tasks are in runtime_task.c. See
- * runtime.h. */
+/* The runtime: life cycle and dispatch. The bodies of tasks are in runtime_task.c.
+ * See runtime.h. */
 #include "exec/runtime.h"
 
 #include "core/clock.h"

@@ -52,8 +52,8 @@ MIST_MUST_CHECK enum mist_status
 mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
                   const int32_t *targets, double *loss_sum, struct mist_err *err);
 
-/* Applies the gradients of the last iteration; the parameters are then those after the
- * run. */
+/* Applies the gradients of the last iteration;
+ * the parameters are then those after the run. */
 MIST_MUST_CHECK enum mist_status mist_runtime_finish(struct mist_runtime *runtime,
                                                      struct mist_err *err);
 
@@ -64,13 +64,14 @@ const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t
 float *mist_runtime_gradients(const struct mist_runtime *runtime, int32_t layer,
                               int64_t *n);
 
-/* When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).
+/*
+ * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).
  */
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
                        double *start_s, double *end_s);
 
-/* Appends the kept iterations' tasks as they were measured; live: [n_tasks] from
- * mist_memory_live. */
+/* Appends the kept iterations' tasks as they were measured;
+ * live: [n_tasks] from mist_memory_live. */
 MIST_MUST_CHECK enum mist_status mist_runtime_timeline(const struct mist_runtime *runtime,
                                                        const int64_t *live_bytes,
                                                        struct mist_timeline *out,

@@ -38,8 +38,8 @@ char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);
 
-/* Initial parameters of a module: a function of seed, layer and element alone. out:
- * [n_parameters]. */
+/* Initial parameters of a module: a function of seed, layer and element alone.
+ * out: [n_parameters]. */
 void mist_runtime_fill_parameters(const struct mist_model *model,
                                   const struct mist_layer_layout *layout, int32_t layer,
                                   uint64_t seed, float *out);

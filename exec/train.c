@@ -90,7 +90,8 @@ static void load_samples(struct run *run, int32_t i_iteration)
     }
 }
 
-/* Ranks with a head send their sums of losses to rank 0, which adds them in rank order.
+/*
+ * Ranks with a head send their sums of losses to rank 0, which adds them in rank order.
  */
 static enum mist_status collect_loss(struct run *run, double *loss_sum,
                                      struct mist_err *err)

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the declarations share: the catalogue, the template being filled, and common
- * expressions. */
+/* What the declarations share: the catalogue, the template being filled,
+ * and common expressions. */
 struct builder {
     struct mist_expr_pool *pool;
     const struct mist_model *model;
@@ -87,8 +87,8 @@ static struct mist_step *step(struct builder *at, struct mist_program *program,
     return new;
 }
 
-/* The all-reduce that tensor parallelism puts behind a step: later steps are the next
- * segment. */
+/* The all-reduce that tensor parallelism puts behind a step:
+ * later steps are the next segment. */
 static void tp_all_reduce(struct builder *at, struct mist_program *program, int8_t of,
                           mist_expr elements)
 {
@@ -307,8 +307,8 @@ static void rope(struct builder *at, struct mist_program *program, enum mist_pha
     new->bytes = times(at, 8, turned);
 }
 
-/* The activation of the feed-forward layer: gelu over elements or swiglu over rows x
- * width. */
+/* The activation of the feed-forward layer:
+ * gelu over elements or swiglu over rows x width. */
 static struct mist_step *activation_step(struct builder *at, struct mist_program *program,
                                          enum mist_phase phase)
 {

@@ -76,8 +76,8 @@ enum {
     MIST_MAX_PARAMS = 16,
 };
 
-/* What the index of mist_step.operands means, by operator and phase; -1 where there is
- * none. */
+/* What the index of mist_step.operands means, by operator and phase;
+ * -1 where there is none. */
 enum {
     MIST_ARG_OUT = 0, /* every forward: what is written; in place for rope */
     MIST_ARG_EMBEDDING_TOKENS = 1,
@@ -109,7 +109,8 @@ enum {
     MIST_ARG_DW_X = 1,     /* linear: its input; embedding: the tokens */
 };
 
-/* Names of the dimensions of an operator, in the order of the cost key; NULL-terminated.
+/*
+ * Names of the dimensions of an operator, in the order of the cost key; NULL-terminated.
  */
 const char *const *mist_op_dims(enum mist_op op);
 
@@ -188,8 +189,8 @@ struct mist_catalog {
     struct mist_layer_template layers[MIST_N_LAYER_KINDS];
 };
 
-/* Declares the modules of a model (checked, untied, GPT or Llama). out is freed by
- * mist_catalog_free. */
+/* Declares the modules of a model (checked, untied, GPT or Llama).
+ * out is freed by mist_catalog_free. */
 MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
                                                   struct mist_catalog **out,
                                                   struct mist_err *err);
@@ -239,8 +240,8 @@ struct mist_layer_layout {
     struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
 };
 
-/* Evaluates and lays out; scratch is packed first-fit over step lifetimes, every offset
- * 64-aligned. */
+/* Evaluates and lays out; scratch is packed first-fit over step lifetimes,
+ * every offset 64-aligned. */
 MIST_MUST_CHECK enum mist_status
 mist_layer_layout_make(const struct mist_catalog *catalog, enum mist_layer_kind kind,
                        struct mist_layer_shape shape, struct mist_layer_layout *out,

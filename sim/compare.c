@@ -33,8 +33,8 @@ static enum mist_status check_ranks(const struct mist_plan *plan,
     return MIST_OK;
 }
 
-/* Distances of the latest ends of consecutive iterations; the median is the iteration
- * time. */
+/* Distances of the latest ends of consecutive iterations;
+ * the median is the iteration time. */
 static enum mist_status iteration_time(const struct mist_timeline *timeline,
                                        struct mist_compare_side *out,
                                        struct mist_err *err)

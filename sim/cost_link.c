@@ -109,7 +109,8 @@ static void price(const struct mist_link_table *table, int64_t bytes,
         out->extrapolated_s = out->time_s;
 }
 
-/* The table of exactly this shape, or the nearest number of ranks of the same operation.
+/*
+ * The table of exactly this shape, or the nearest number of ranks of the same operation.
  */
 static const struct mist_link_table *find_table(const struct mist_cost_model *model,
                                                 enum mist_link_operation operation,

@@ -51,21 +51,21 @@ void mist_cost_model_free(struct mist_cost_model *model);
 
 const struct mist_interference *
 mist_cost_model_interference(const struct mist_cost_model *model);
-/* How well these factors fit: mean residual of the mixtures measured, relative; 0 without
- * any. */
+/* How well these factors fit: mean residual of the mixtures measured, relative;
+ * 0 without any. */
 double mist_cost_model_interference_residual_frac(const struct mist_cost_model *model);
 const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model);
 double mist_cost_model_launch_s(const struct mist_cost_model *model);
 
-/* One operator at one shape. flop and bytes are the catalogue's, for efficiency and
- * roofline. */
+/* One operator at one shape. flop and bytes are the catalogue's,
+ * for efficiency and roofline. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_op(const struct mist_cost_model *model, enum mist_op op, enum mist_phase phase,
              enum mist_dtype dtype, const int64_t dims[MIST_MAX_DIMS], double flop,
              double bytes, struct mist_cost *out, struct mist_err *err);
 
-/* One message. nodes x ranks_per_node is the group; concurrent_groups run the same at
- * once. */
+/* One message. nodes x ranks_per_node is the group;
+ * concurrent_groups run the same at once. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
                int32_t nodes, int32_t ranks_per_node, int32_t concurrent_groups,
@@ -82,8 +82,8 @@ MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model 
                                                    struct mist_cost *out,
                                                    struct mist_err *err);
 
-/* The optimizer task of a module: AdamW over shard_elements, zeroing of padded_elements
- * gradients. */
+/* The optimizer task of a module: AdamW over shard_elements,
+ * zeroing of padded_elements gradients. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_optimizer(const struct mist_cost_model *model, int64_t shard_elements,
                     int64_t padded_elements, enum mist_dtype dtype, struct mist_cost *out,

@@ -271,7 +271,8 @@ static void start_ready_tasks(struct mist_event_engine *e)
 
 /* ------------------------------------------------------------------------------ rates */
 
-/* One member of a flow goes from slowdown old (0: it just started) to new, which differs.
+/*
+ * One member of a flow goes from slowdown old (0: it just started) to new, which differs.
  */
 static void change_member(struct mist_event_engine *e, int32_t i_flow, double old,
                           double new)
@@ -383,7 +384,8 @@ static void update_rates(struct mist_event_engine *e)
 
 /* -------------------------------------------------------------------------------- run */
 
-/* Brings the per-run state back to the beginning; a deadlock may have left it anywhere.
+/*
+ * Brings the per-run state back to the beginning; a deadlock may have left it anywhere.
  */
 static void reset_state(struct mist_event_engine *e)
 {
@@ -408,8 +410,8 @@ static void reset_state(struct mist_event_engine *e)
     e->result.n_events = e->result.n_rate_changes = e->result.n_instants = 0;
 }
 
-/* Copies the work into the tasks, counts what they wait for; the ready ones go on the
- * stack. */
+/* Copies the work into the tasks, counts what they wait for;
+ * the ready ones go on the stack. */
 static enum mist_status reset_tasks(struct mist_event_engine *e, struct mist_err *err)
 {
     const struct mist_event_graph *g = e->graph;

@@ -42,8 +42,8 @@ struct mist_event_link {
                         n_share users; 0: k users get 1/k each */
 };
 
-/* Everything is borrowed. Arrays marked optional may be NULL. Task indices are below
- * n_tasks. */
+/* Everything is borrowed. Arrays marked optional may be NULL.
+ * Task indices are below n_tasks. */
 struct mist_event_graph {
     int32_t n_tasks;
     int32_t n_devices;

@@ -168,8 +168,8 @@ static bool allocate(struct mist_event_engine *e, struct mist_arena *arena)
     e->stream_last = array(arena, n_streams, sizeof *e->stream_last, &ok);
     e->flow = array(arena, n_streams, sizeof *e->flow, &ok);
     e->link = array(arena, g->n_links, sizeof *e->link, &ok);
-    /* Shifted by three, so that four siblings share a cache line (the arena aligns to
-     * 64). */
+    /* Shifted by three, so that four siblings share a cache
+     * line (the arena aligns to 64). */
     e->heap = array(arena, n_streams + 3, sizeof *e->heap, &ok);
     e->heap = ok ? e->heap + 3 : NULL;
     e->heap_at = array(arena, n_streams, sizeof *e->heap_at, &ok);
@@ -308,7 +308,8 @@ static int32_t waits_for(const struct mist_event_engine *e, int32_t task,
     return e->stream_last[e->task[task].stream];
 }
 
-/* Brent's search: a task on the cycle that the walk from the first stuck task runs into.
+/*
+ * Brent's search: a task on the cycle that the walk from the first stuck task runs into.
  */
 static int32_t find_cycle(const struct mist_event_engine *e, int32_t start)
 {

@@ -1,5 +1,5 @@
-/* Symbolic expressions: hash consing, simplification, evaluation, substitution. See
- * expr.h. */
+/* Symbolic expressions: hash consing, simplification, evaluation, substitution.
+ * See expr.h. */
 #include "sim/expr.h"
 
 #include <assert.h>
@@ -348,15 +348,16 @@ mist_expr mist_expr_div(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
         return folded;
     if (is_value(pool, b, 1))
         return a;
-    /* A power of two has an exact reciprocal, and multiplying by it rounds as dividing
-     * does. */
+    /* A power of two has an exact reciprocal,
+     * and multiplying by it rounds as dividing does. */
     if (mist_expr_is_const(pool, b, &divisor) && isnormal(divisor) &&
         isnormal(1 / divisor) && fabs(frexp(divisor, &exponent)) == 0.5)
         return mist_expr_mul(pool, a, mist_expr_const(pool, 1 / divisor));
     return intern_op(pool, MIST_EXPR_DIV, a, b, -1, -1);
 }
 
-/* min(min(x, y), y) is min(x, y): true when b is an operand of a, which is an op itself.
+/*
+ * min(min(x, y), y) is min(x, y): true when b is an operand of a, which is an op itself.
  */
 static bool absorbs(const struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
                     mist_expr b)

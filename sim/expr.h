@@ -105,8 +105,8 @@ struct mist_expr_pool {
 void mist_expr_pool_init(struct mist_expr_pool *pool);
 void mist_expr_pool_fini(struct mist_expr_pool *pool);
 
-/* MIST_OK, or what first went wrong: MIST_ERR_MEMORY, or MIST_ERR_RANGE (too deep, bad
- * table). */
+/* MIST_OK, or what first went wrong:
+ * MIST_ERR_MEMORY, or MIST_ERR_RANGE (too deep, bad table). */
 enum mist_status mist_expr_pool_check(const struct mist_expr_pool *pool,
                                       struct mist_err *err) MIST_MUST_CHECK;
 
@@ -159,7 +159,8 @@ mist_expr mist_expr_lookup(struct mist_expr_pool *pool, int32_t table, mist_expr
 /* The value of a table at v. */
 double mist_expr_table_value(const struct mist_expr_table *table, double v);
 
-/* One operation on numbers (not CONST, SYMBOL or TABLE); args: [4], unused ones ignored.
+/*
+ * One operation on numbers (not CONST, SYMBOL or TABLE); args: [4], unused ones ignored.
  */
 double mist_expr_apply(enum mist_expr_op op, const double *args);
 
@@ -181,8 +182,8 @@ double mist_expr_eval(struct mist_expr_pool *pool, mist_expr expr, const double 
 mist_expr mist_expr_substitute(struct mist_expr_pool *pool, mist_expr expr,
                                const mist_expr *bindings, size_t n_bindings);
 
-/* Sets is_free[i] for each symbol i that occurs in expr and leaves the others as they
- * are. */
+/* Sets is_free[i] for each symbol i that occurs in expr and
+ * leaves the others as they are. */
 void mist_expr_free_symbols(struct mist_expr_pool *pool, mist_expr expr, bool *is_free);
 
 /* True when expr is a constant; *value is then its value (NULL allowed). */

@@ -116,8 +116,8 @@ static void print_node(const struct printer *printer, mist_expr expr, int level,
     }
 }
 
-/* Counts lengths and uses. Operands have smaller handles, so one sweep each way is
- * enough. */
+/* Counts lengths and uses. Operands have smaller handles,
+ * so one sweep each way is enough. */
 static void measure(const struct printer *printer, mist_expr expr)
 {
     for (mist_expr i = 0; i <= expr; i++) {

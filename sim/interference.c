@@ -136,8 +136,8 @@ static double sum_of_squares(const struct set_problem *p, const double *f)
     return sum;
 }
 
-/* Normal equations of the linearised problem at f: a = J^T J, b = -J^T r. One pass, no
- * storage. */
+/* Normal equations of the linearised problem at f: a = J^T J, b = -J^T r.
+ * One pass, no storage. */
 static void linearise(const struct set_problem *p, const double *f, double a[N_CH][N_CH],
                       double *b)
 {
@@ -204,7 +204,8 @@ static void solve_damped(int n, double a[N_CH][N_CH], const double *b, const boo
     }
 }
 
-/* Levenberg-Marquardt from f (in: start, out: minimum). Returns the sum of squares there.
+/*
+ * Levenberg-Marquardt from f (in: start, out: minimum). Returns the sum of squares there.
  */
 static double refine(const struct set_problem *p, double *f)
 {
@@ -316,8 +317,8 @@ static void fit_set(const struct set_problem *p)
     set_factors(p, best);
 }
 
-/* Product of the pair factors, at least every factor in a smaller set (pairs have none:
- * 1). */
+/* Product of the pair factors, at least every factor in a
+ * smaller set (pairs have none: 1). */
 static void default_set(struct mist_interference *factors, unsigned set)
 {
     for (int c = 0; c < N_CH; c++) {

@@ -50,8 +50,8 @@ enum mist_status mist_interference_check(const struct mist_interference *interfe
 double mist_interference_bundle_s(const struct mist_interference *interference,
                                   const double isolated_s[MIST_N_STREAMS]);
 
-/* One measurement: work that takes isolated_s[c] alone (0 = channel idle), started
- * together. */
+/* One measurement: work that takes isolated_s[c] alone (0 = channel idle),
+ * started together. */
 struct mist_interference_sample {
     double isolated_s[MIST_N_STREAMS]; /* each channel alone; finite, >= 0 */
     double together_s; /* measured until the last one finished; finite, > 0 */

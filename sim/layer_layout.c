@@ -67,7 +67,8 @@ static bool overlaps(const struct piece *a, const struct piece *b)
     return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-/* Lowest offset at which piece i meets none of the pieces 0 .. i - 1 that live with it.
+/*
+ * Lowest offset at which piece i meets none of the pieces 0 .. i - 1 that live with it.
  */
 static int64_t lowest_offset(const struct piece *pieces, int32_t i)
 {

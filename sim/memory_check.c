@@ -131,7 +131,8 @@ static enum mist_status read_uses(struct checker *at)
     return MIST_OK;
 }
 
-/* The buffer by itself: inside its arena, aligned, and its lifetime is that of its uses.
+/*
+ * The buffer by itself: inside its arena, aligned, and its lifetime is that of its uses.
  */
 static enum mist_status check_buffer(const struct checker *at, int32_t i)
 {

@@ -20,8 +20,8 @@
 MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule,
                                                   struct mist_err *err);
 
-/* live_bytes[i] = bytes live in an arena while task i runs (dispatch order). live_bytes:
- * [n_tasks]. */
+/* live_bytes[i] = bytes live in an arena while task i runs (dispatch order).
+ * live_bytes: [n_tasks]. */
 void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_arena arena,
                       int64_t *live_bytes);
 

@@ -56,7 +56,8 @@ enum {
 /* Number format of the training run: weights, gradients and activations. */
 enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_N_DTYPES };
 
-/* "gpt", "llama", "falcon"; "fp32", "bf16". Static strings; never NULL for a valid value.
+/*
+ * "gpt", "llama", "falcon"; "fp32", "bf16". Static strings; never NULL for a valid value.
  */
 const char *mist_family_name(enum mist_family family);
 const char *mist_dtype_name(enum mist_dtype dtype);

@@ -70,7 +70,8 @@ static enum mist_status require_activation(const struct mist_json *root, const c
                               accepted);
 }
 
-/* Width of a head when the config does not give it: hidden / heads, which must be whole.
+/*
+ * Width of a head when the config does not give it: hidden / heads, which must be whole.
  */
 static enum mist_status derive_head_dim(const struct mist_json *root,
                                         const char *heads_key, struct mist_model *m,

@@ -26,8 +26,8 @@ static void order_stage(struct mist_slot *slots, int32_t n_warm_up, int32_t n)
     }
 }
 
-/* Tick at which the slot may start as far as its neighbours go; -1 when that is not known
- * yet. */
+/* Tick at which the slot may start as far as its neighbours go;
+ * -1 when that is not known yet. */
 static int32_t earliest(const struct mist_pipeline_order *order, int32_t i_stage,
                         const struct mist_slot *slot)
 {

@@ -27,8 +27,8 @@ struct mist_pipeline_order {
     int32_t *end_backward; /* owned; [n_stages][n_micro_batches] */
 };
 
-/* out is freed by mist_pipeline_order_fini, also after a failure. MIST_OK or
- * MIST_ERR_MEMORY. */
+/* out is freed by mist_pipeline_order_fini, also after a failure.
+ * MIST_OK or MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status mist_pipeline_order_init(struct mist_pipeline_order *out,
                                                           int32_t n_stages,
                                                           int32_t n_micro_batches,

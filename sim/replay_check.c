@@ -1,5 +1,5 @@
-/* Builds the schedules of many ranks; checks and memory that need no prices. See
- * replay.h. */
+/* Builds the schedules of many ranks; checks and memory that need no prices.
+ * See replay.h. */
 #include "sim/replay.h"
 
 #include "sim/replay_graph.h"

@@ -103,8 +103,8 @@ enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
 void mist_schedule_stage_layers(const struct mist_plan *plan, int32_t i_stage,
                                 int32_t *first, int32_t *last);
 
-/* Elements of a module's flat parameters, padded so that dp shards are equal and 64-byte
- * aligned. */
+/* Elements of a module's flat parameters,
+ * padded so that dp shards are equal and 64-byte aligned. */
 int64_t mist_schedule_padded_elements(int64_t n_parameters, int32_t dp);
 
 /* True if the module is one of the blocks of its stage that keep only their input. */
@@ -137,8 +137,8 @@ MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *
                                                      struct mist_err *err);
 void mist_schedule_free(struct mist_schedule *schedule);
 
-/* A dependency while a schedule is being made: task starts after on (earlier in dispatch
- * order). */
+/* A dependency while a schedule is being made:
+ * task starts after on (earlier in dispatch order). */
 struct mist_dep {
     int32_t task, on;
 };

@@ -93,8 +93,8 @@ size_t mist_schedule_cell(const struct mist_schedule_builder *at, int32_t layer,
            (size_t)micro_batch;
 }
 
-/* Activation entering a module (= leaving the one before) and its gradient; made on first
- * use. */
+/* Activation entering a module (= leaving the one before) and its gradient;
+ * made on first use. */
 int32_t mist_schedule_activation(struct mist_schedule_builder *at, int32_t layer,
                                  int32_t micro_batch)
 {

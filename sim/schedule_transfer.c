@@ -12,8 +12,8 @@
 
 #include <stdlib.h>
 
-/* Adds the transfers of one micro-batch over one boundary in one direction, this rank's
- * ends. */
+/* Adds the transfers of one micro-batch over one boundary in one direction,
+ * this rank's ends. */
 static void list_slices(struct mist_schedule_builder *at, int32_t boundary,
                         bool is_gradient, int32_t micro_batch, int32_t time)
 {
@@ -50,7 +50,8 @@ static void list_slices(struct mist_schedule_builder *at, int32_t boundary,
     }
 }
 
-/* One order for all ranks: by time, then boundary, then direction; slices in rank order.
+/*
+ * One order for all ranks: by time, then boundary, then direction; slices in rank order.
  */
 static int compare_transfers(const void *a_void, const void *b_void)
 {

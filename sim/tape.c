@@ -221,8 +221,8 @@ static void compute_binary(struct compiler *c, const struct mist_expr_node *node
             return;
         }
     }
-    /* At most one is still to be computed; that one, or else what is at hand, goes into
-     * acc. */
+    /* At most one is still to be computed;
+     * that one, or else what is at hand, goes into acc. */
     bool a_in_acc = is_leaf(c, b);
     if (is_leaf(c, a) && is_leaf(c, b))
         a_in_acc = c->acc == a || (c->acc != b && c->states[a].is_varying);
@@ -230,7 +230,8 @@ static void compute_binary(struct compiler *c, const struct mist_expr_node *node
     emit_binary(c, node->op, a_in_acc ? b : a, !a_in_acc);
 }
 
-/* Which of select's operands goes through the accumulator: one that is not in memory yet.
+/*
+ * Which of select's operands goes through the accumulator: one that is not in memory yet.
  */
 static int choose_select_operand(const struct compiler *c,
                                  const struct mist_expr_node *node)
@@ -282,8 +283,8 @@ static void compute_table(struct compiler *c, const struct mist_expr_node *node)
     give_register(c, work);
 }
 
-/* Leaves a varying node in acc, and in memory where it is an output or used more than
- * once. */
+/* Leaves a varying node in acc, and in memory where it is an
+ * output or used more than once. */
 static void compute(struct compiler *c, mist_expr expr)
 {
     const struct mist_expr_node *node = node_of(c, expr);
@@ -400,8 +401,8 @@ static void add_uniform(struct compiler *c, mist_expr expr)
     }
 }
 
-/* need of an operation: as many registers as its operands, one more when two are equally
- * greedy. */
+/* need of an operation: as many registers as its operands,
+ * one more when two are equally greedy. */
 static int32_t need_of(const struct compiler *c, const struct mist_expr_node *node)
 {
     int32_t most = 0;

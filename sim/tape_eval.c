@@ -194,8 +194,8 @@ static void fill(double *block, double value)
         block[i] = value;
 }
 
-/* Everything that holds for the whole call: registers, uniforms, columns that are one
- * value. */
+/* Everything that holds for the whole call:
+ * registers, uniforms, columns that are one value. */
 static struct frame set_up(const struct mist_tape *tape,
                            const struct mist_tape_input *inputs, void *scratch)
 {

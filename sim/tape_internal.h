@@ -1,5 +1,5 @@
-/* The program of a tape, as sim/tape.c writes it and sim/tape_eval.c runs it. Not for
- * others. */
+/* The program of a tape, as sim/tape.c writes it and sim/tape_eval.c runs it.
+ * Not for others. */
 #ifndef MIST_SIM_TAPE_INTERNAL_H
 #define MIST_SIM_TAPE_INTERNAL_H
 

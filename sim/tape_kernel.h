@@ -48,8 +48,8 @@
 #define X_TEST_R(k) ACC(k) = BLEND(COMPARE(AT(a, k), ACC(k)), AT(b, k), AT(c, k));
 /* clang-format on */
 
-/* values[i] = table at values[i], [LANES]. The loops are the lanes', so that they become
- * gathers. */
+/* values[i] = table at values[i], [LANES].
+ * The loops are the lanes', so that they become gathers. */
 TARGET static void NAME(look_up)(const struct mist_expr_table *table, double *values)
 {
     const double *restrict x = table->x;

@@ -164,8 +164,8 @@ void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,
 
 /* ---- checks ---- */
 
-/* Where a check failed and why: the caller knows the place (a file's line or a row
- * number). */
+/* Where a check failed and why: the caller knows the place
+ * (a file's line or a row number). */
 struct fault {
     size_t i_row;
     int i_column;

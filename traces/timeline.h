@@ -85,7 +85,8 @@ struct mist_timeline {
 void mist_timeline_init(struct mist_timeline *timeline);
 void mist_timeline_fini(struct mist_timeline *timeline);
 
-/* Appends a copy of row, unchecked (see mist_timeline_check). MIST_OK or MIST_ERR_MEMORY.
+/*
+ * Appends a copy of row, unchecked (see mist_timeline_check). MIST_OK or MIST_ERR_MEMORY.
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_add(struct mist_timeline *timeline,
                                                    const struct mist_timeline_row *row,

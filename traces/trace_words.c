@@ -103,8 +103,8 @@ bool mist_channels_from_text(const char *text, unsigned *out)
 {
     char canonical[MIST_CHANNELS_TEXT_MAX];
 
-    /* Fifteen sets: trying each is shorter than a parser and accepts the canonical text
-     * only. */
+    /* Fifteen sets: trying each is shorter than a parser and
+     * accepts the canonical text only. */
     for (unsigned channels = 1; channels < 1u << MIST_N_STREAMS; channels++) {
         mist_channels_to_text(channels, canonical);
         if (strcmp(canonical, text) == 0) {

@@ -15,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Different roundings of (K-th time) - (G - 1) tau are far below this, relative to that
- * time. */
+/* Different roundings of (K-th time) - (G - 1) tau are far below this,
+ * relative to that time. */
 #define ROUNDING 1e-12
 
-/* Values of tau not solved yet: tau_s[first .. last], and g at the next one above last.
+/*
+ * Values of tau not solved yet: tau_s[first .. last], and g at the next one above last.
  */
 struct interval {
     size_t first, last;

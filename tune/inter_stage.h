@@ -79,8 +79,8 @@ struct mist_inter_stage_result {
     size_t n_tau_solved;   /* dynamic programmes run */
 };
 
-/* MIST_OK, or MIST_ERR_INPUT naming the field or the stage and option that is out of
- * bounds. */
+/* MIST_OK, or MIST_ERR_INPUT naming the field or the stage and
+ * option that is out of bounds. */
 enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *problem,
                                         struct mist_err *err) MIST_MUST_CHECK;
 

@@ -20,8 +20,8 @@
 
 #define MAX_OPTIONS ((size_t)1 << 30)
 
-/* Objective values closer than this (relative) count as equal to GLPK; its default is
- * 1e-7. */
+/* Objective values closer than this (relative) count as equal to GLPK;
+ * its default is 1e-7. */
 #define GLPK_OBJECTIVE_TOLERANCE 1e-9
 #define ROW_TOLERANCE            1e-6
 #define CUTOFF_TOLERANCE         1e-6
@@ -193,8 +193,8 @@ static void add_columns(struct job *job)
     }
 }
 
-/* One option, t_i, T >= t_i, M >= d_i - sum of t before; d < 0 is as good as 0, as M >=
- * 0. */
+/* One option, t_i, T >= t_i, M >= d_i - sum of t before;
+ * d < 0 is as good as 0, as M >= 0. */
 static void add_stage_rows(struct job *job, int32_t i)
 {
     const struct mist_stage_option *options = job->problem->options[i];
@@ -312,8 +312,8 @@ static enum mist_status read_solution(struct job *job, struct mist_err *err)
     return MIST_OK;
 }
 
-/* Linear relaxation first: intopt starts from its basis, and it has a time limit of its
- * own. */
+/* Linear relaxation first: intopt starts from its basis,
+ * and it has a time limit of its own. */
 static enum mist_status solve_model(struct job *job, struct mist_err *err)
 {
     glp_smcp simplex;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The sums of t in limit - rest and in cost are rounded differently by less than this
- * part. */
+/* The sums of t in limit - rest and in cost are rounded
+ * differently by less than this part. */
 #define ROUNDING 1e-12
 
 struct mist_stage_path_candidate {
@@ -179,8 +179,8 @@ static struct mist_stage_path_node *visit(struct mist_stage_paths *paths, size_t
     if (paths->node[cell])
         return paths->node[cell];
     size_t n = gather_edges(paths, cell);
-    /* At most one candidate is pushed for each one popped: the heap never outgrows its
-     * start. */
+    /* At most one candidate is pushed for each one popped:
+     * the heap never outgrows its start. */
     size_t n_found = cell == 0 ? 1 : (size_t)paths->n_best;
     struct mist_stage_path_node *node = mist_arena_alloc(&paths->arena, sizeof *node);
     struct mist_stage_path_candidate *heap =

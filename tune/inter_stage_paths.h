@@ -32,8 +32,8 @@ struct mist_stage_paths {
     bool out_of_memory;
 };
 
-/* table must be initialised and outlive paths. MIST_OK or MIST_ERR_MEMORY (nothing to
- * free). */
+/* table must be initialised and outlive paths.
+ * MIST_OK or MIST_ERR_MEMORY (nothing to free). */
 enum mist_status mist_stage_paths_init(struct mist_stage_paths *paths,
                                        const struct mist_stage_table *table,
                                        const struct mist_inter_stage_config *config,

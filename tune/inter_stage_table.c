@@ -1,5 +1,5 @@
-/* The dynamic programme over (stage, layers placed, devices used). See
- * inter_stage_table.h. */
+/* The dynamic programme over (stage, layers placed, devices used).
+ * See inter_stage_table.h. */
 #include "tune/inter_stage_table.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #define MAX_CELLS ((int64_t)1 << 31)
 
-/* Sums of t are taken in another order in rest_s than in cost_s; this covers the
- * difference. */
+/* Sums of t are taken in another order in rest_s than in cost_s;
+ * this covers the difference. */
 #define ROUNDING 1e-12
 
 struct keyed_option {
@@ -43,7 +43,8 @@ static int32_t find_gcd(int32_t a, int32_t b)
     return a;
 }
 
-/* The largest count that divides every stage's and the budget's: makes the table smaller.
+/*
+ * The largest count that divides every stage's and the budget's: makes the table smaller.
  */
 static int32_t find_device_unit(const struct mist_inter_stage_problem *problem)
 {
@@ -379,8 +380,8 @@ static void extend_group(struct mist_stage_table *table, int32_t i,
     }
 }
 
-/* Drops prefixes of i stages that can't end at or below limit; returns the least cost
- * left. */
+/* Drops prefixes of i stages that can't end at or below limit;
+ * returns the least cost left. */
 static double prune_stage(struct mist_stage_table *table, int32_t i, double limit_s)
 {
     double least_s = INFINITY;

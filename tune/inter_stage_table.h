@@ -73,8 +73,8 @@ static inline size_t mist_stage_table_cell(const struct mist_stage_table *table,
            (size_t)devices * ((size_t)table->n_layers + 1) + (size_t)layers;
 }
 
-/* Least C after the group's stage from a prefix of cost c_s; INFINITY when no point is
- * usable. */
+/* Least C after the group's stage from a prefix of cost c_s;
+ * INFINITY when no point is usable. */
 double mist_stage_group_cost(const struct mist_stage_table *table,
                              const struct mist_stage_group *group, double c_s);
 

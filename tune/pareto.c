@@ -71,7 +71,8 @@ size_t mist_pareto_filter(struct mist_pareto_point *points, size_t n, bool with_
     qsort(points, n_points, sizeof *points,
           with_memory ? compare_with_memory : compare_plain);
     for (size_t i = 0; i < n_points; i++) {
-        /* Without memory the last point kept has the least d so far; else any may cover.
+        /*
+         * Without memory the last point kept has the least d so far; else any may cover.
          */
         size_t first = with_memory || n_kept == 0 ? 0 : n_kept - 1, j = n_kept;
         while (j > first && !point_covers(&points[j - 1], &points[i], with_memory))
@@ -139,8 +140,8 @@ enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
 
 /* --------------------------------------------------------------------------- sampling */
 
-/* Index of the least weight_t t + weight_d d; of equal ones the first, or the least in
- * `second`. */
+/* Index of the least weight_t t + weight_d d;
+ * of equal ones the first, or the least in `second`. */
 static size_t find_least(const struct mist_pareto_point *points, size_t n,
                          double weight_t, double weight_d)
 {

@@ -1,5 +1,5 @@
-/* How much memory a case needs at the very least: a bottleneck path. See
- * search_internal.h. */
+/* How much memory a case needs at the very least: a bottleneck path.
+ * See search_internal.h. */
 #include "tune/search_internal.h"
 
 #include <stdlib.h>

@@ -48,7 +48,8 @@ static mist_expr mul(mist_expr a, mist_expr b)
     return mist_expr_mul(pool, a, b);
 }
 
-/* One bundle: what runs alone after what is shared, slowest channel last. 28 operations.
+/*
+ * One bundle: what runs alone after what is shared, slowest channel last. 28 operations.
  */
 static mist_expr bundle_time(const mist_expr *channels)
 {

@@ -155,8 +155,8 @@ static bool may_be_ready(const struct mist_event_graph *g, const struct naive *s
     return true;
 }
 
-/* Makes ready, starts and (when there is no work) ends one thing; false when nothing can
- * happen. */
+/* Makes ready, starts and (when there is no work) ends one thing;
+ * false when nothing can happen. */
 static bool advance_phase(const struct mist_event_graph *g, struct naive *s, double now_s)
 {
     for (int i = 0; i < g->n_tasks; i++) {

@@ -121,7 +121,8 @@ static double naive_time(const struct instance *it, const int32_t *i_option)
     return (double)(it->problem.n_micro_batches - 1) * t_most + sum + extra;
 }
 
-/* All feasible choices of stages i.., dominated options left out if asked, into choices.
+/*
+ * All feasible choices of stages i.., dominated options left out if asked, into choices.
  */
 static size_t enumerate(const struct instance *it, int i, int layers, int devices,
                         int64_t split, int32_t *i_option, bool all,

@@ -513,7 +513,8 @@ static void check_pair(const struct world *at, int32_t from, int32_t to)
     }
 }
 
-/* The slices of a micro-batch in one direction cover the buffer once: sums and disjoint.
+/*
+ * The slices of a micro-batch in one direction cover the buffer once: sums and disjoint.
  */
 static void check_cover(const struct mist_schedule *schedule, int32_t first)
 {

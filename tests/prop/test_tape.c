@@ -163,8 +163,8 @@ static void assert_same(double got, double want)
     assert_true(got_bits == want_bits);
 }
 
-/* Returns how many of the values compared were finite and not 0, as a check on the test
- * itself. */
+/* Returns how many of the values compared were finite and not 0,
+ * as a check on the test itself. */
 static size_t compare(struct dag *dag, const struct mist_tape *tape, struct data *data,
                       size_t n, void *scratch, int skipped)
 {
@@ -235,8 +235,8 @@ static void test_tape_equals_recursion(void **state)
     assert_true(n_telling > n_values / 4);
 }
 
-/* The same sums whether a symbol is compiled as uniform or given as a column of equal
- * values. */
+/* The same sums whether a symbol is compiled as uniform or given
+ * as a column of equal values. */
 static void test_uniform_equals_column(void **state)
 {
     static struct dag dag;

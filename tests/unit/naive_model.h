@@ -33,8 +33,8 @@ struct naive_config {
 
 /* ------------------------------------------------------------------- parameter layout */
 
-/* The flat array: wte, wpe, then per layer norm1_w .. fc2_b, then final_w, final_b,
- * head_w. */
+/* The flat array: wte, wpe, then per layer norm1_w .. fc2_b, then final_w,
+ * final_b, head_w. */
 enum naive_tensor {
     NAIVE_WTE,     /* [vocab, hidden] */
     NAIVE_WPE,     /* [seq_len, hidden]; GPT */
@@ -261,8 +261,8 @@ static inline void naive_attention(double *out, double *probs, const double *qkv
             }
 }
 
-/* One query's share of the attention backward: adds to dq, and to dk, dv at token stride
- * width. */
+/* One query's share of the attention backward:
+ * adds to dq, and to dk, dv at token stride width. */
 static inline void naive_attention_backward_query(double *dq, double *dk, double *dv,
                                                   const double *d_out, const double *q,
                                                   const double *k, const double *v,
@@ -456,7 +456,8 @@ static inline void naive_layer(const struct naive_config *c, const double *param
         x_out[i] += kept->middle[i];
 }
 
-/* dx: in the gradient of the layer's output, out that of its input; grad +=; frees *kept.
+/*
+ * dx: in the gradient of the layer's output, out that of its input; grad +=; frees *kept.
  */
 static inline void naive_layer_backward(const struct naive_config *c,
                                         const double *params, double *grad, int layer,

@@ -421,8 +421,8 @@ static void check_params_of(const struct mist_catalog *catalog,
     }
 }
 
-/* Whether the same tensor may be operands j and k of the step (cpu_kernels.h: "may
- * alias"). */
+/* Whether the same tensor may be operands j and k of the step
+ * (cpu_kernels.h: "may alias"). */
 static bool may_alias(const struct mist_concrete_step *step, int j, int k)
 {
     return step->op == MIST_OP_GELU && step->phase == MIST_PHASE_BACKWARD_INPUT &&

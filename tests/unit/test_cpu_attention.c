@@ -85,7 +85,8 @@ static void test_attention(void **state)
     }
 }
 
-/* lse belongs to the scaled scores: exp(score of the first key - lse) is its probability.
+/*
+ * lse belongs to the scaled scores: exp(score of the first key - lse) is its probability.
  */
 static void test_attention_lse(void **state)
 {

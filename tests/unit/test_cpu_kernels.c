@@ -18,7 +18,8 @@ MIST_CPU_CLONES static void exp_for_test(float *y, const float *x, int64_t n)
         y[i] = mist_cpu_exp(x[i]);
 }
 
-/* Every 61st float from -86.9 to 88.7 is within 2 units in the last place of libm's exp.
+/*
+ * Every 61st float from -86.9 to 88.7 is within 2 units in the last place of libm's exp.
  */
 static void test_exp(void **state)
 {
@@ -58,7 +59,8 @@ static void test_exp_edges(void **state)
     assert_true(isnan(y[8]));
 }
 
-/* Sums of small whole numbers are exact in any order; every length leaves no element out.
+/*
+ * Sums of small whole numbers are exact in any order; every length leaves no element out.
  */
 static void test_sums(void **state)
 {
@@ -142,8 +144,8 @@ static void test_linear(void **state)
                      linear_shapes[i][2]);
 }
 
-/* The bits of a row do not depend on how many rows are asked for: data-parallel equals
- * serial. */
+/* The bits of a row do not depend on how many rows are asked for:
+ * data-parallel equals serial. */
 static void test_linear_rows_are_independent(void **state)
 {
     struct help *h = *state;

@@ -1,4 +1,5 @@
-/* core/csv: headers, cells, quotes, lines of errors, writing, and running out of memory.
+/*
+ * core/csv: headers, cells, quotes, lines of errors, writing, and running out of memory.
  */
 #include "tests/unit/fault.h"
 

@@ -1,5 +1,5 @@
-/* sim/event_engine: small graphs whose times can be checked by hand, invalid graphs,
- * deadlocks. */
+/* sim/event_engine: small graphs whose times can be checked by hand,
+ * invalid graphs, deadlocks. */
 /* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,8 +29,8 @@ static void check_near(double a, double b, double tolerance, const char *what, i
         fail_msg("line %d: %s is %.17g, expected %.17g", line, what, a, b);
 }
 
-/* A graph of at most 8 tasks is written down as a table; dependencies are a bit mask of
- * tasks. */
+/* A graph of at most 8 tasks is written down as a table;
+ * dependencies are a bit mask of tasks. */
 struct row {
     int32_t device;
     int channel;
@@ -111,7 +111,8 @@ static void test_chain_over_devices(void **state)
     expect(&s, (const double[][3]){{0, 0, 1}, {1, 1, 3}, {3, 3, 6}});
 }
 
-/* Task 1 could run at once but task 0, with the lower index, is before it on the stream.
+/*
+ * Task 1 could run at once but task 0, with the lower index, is before it on the stream.
  */
 static void test_streams_are_first_in_first_out(void **state)
 {
@@ -373,8 +374,8 @@ static void test_invalid_graphs_are_refused(void **state)
     mist_arena_fini(&s.arena);
 }
 
-/* A prepared engine runs again with other work, also after a failed run, and repeats its
- * bits. */
+/* A prepared engine runs again with other work, also after a failed run,
+ * and repeats its bits. */
 static void test_runs_again(void **state)
 {
     struct small s;

@@ -1,5 +1,5 @@
-/* The nccl-tests importer against a hand-made log whose numbers are known, and broken
- * ones. */
+/* The nccl-tests importer against a hand-made log whose numbers are known,
+ * and broken ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

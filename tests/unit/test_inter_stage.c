@@ -1,4 +1,5 @@
-/* The inter-stage solvers on cases worked out by hand, at their edges, and on bad input.
+/*
+ * The inter-stage solvers on cases worked out by hand, at their edges, and on bad input.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -19,8 +20,8 @@
 
 #define ANY MIST_INTER_STAGE_ANY_DEVICES
 
-/* GLPK's, declared here since only the solver includes its header: a limit in MB on its
- * memory. */
+/* GLPK's, declared here since only the solver includes its header:
+ * a limit in MB on its memory. */
 void glp_mem_limit(int limit);
 
 static const struct mist_inter_stage_config best_one = {1, MIST_DISTINCT_OPTION};
@@ -157,8 +158,8 @@ static void test_zero_layers_and_zero_times(void **unused)
 
 static void test_ties_come_in_order_of_options(void **unused)
 {
-    /* Three equal stages, one of which takes the second layer: three splits of the same
-     * time. */
+    /* Three equal stages, one of which takes the second layer:
+     * three splits of the same time. */
     static const struct mist_stage_option options[] = {
         {1, 0, 1, 0, 0}, {2, 0, 1, 0, 1}, {1, 0, 1, 0, 2}};
     const struct mist_stage_option *stages[] = {options, options, options};

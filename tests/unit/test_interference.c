@@ -272,8 +272,8 @@ static void test_invalid_samples(void **state)
     assert_int_equal(mist_interference_fit(&f, NULL, s, 2, &err), MIST_ERR_INPUT);
 }
 
-/* Measured on L4 with pageable host memory: the bundles of copies run one after the
- * other. */
+/* Measured on L4 with pageable host memory:
+ * the bundles of copies run one after the other. */
 static int read_l4_samples(FILE *stream, struct mist_interference_sample *samples)
 {
     static double row[MAX_SAMPLES][5];

@@ -1,5 +1,5 @@
-/* core/json: places of errors, types, ranges, both modes, writing, and running out of
- * memory. */
+/* core/json: places of errors, types, ranges, both modes, writing,
+ * and running out of memory. */
 #include "tests/unit/fault.h"
 
 /* clang-format off */

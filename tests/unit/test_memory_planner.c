@@ -306,7 +306,8 @@ static bool is_earlier(const struct draft *draft, int32_t a, int32_t b)
     return a < b;
 }
 
-/* No lower multiple of 64 would have done for any buffer, given those placed before it.
+/*
+ * No lower multiple of 64 would have done for any buffer, given those placed before it.
  */
 static void check_lowest(const struct draft *draft)
 {

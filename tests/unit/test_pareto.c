@@ -190,7 +190,8 @@ static void test_sample_keeps_ends_and_minima(void **unused)
         for (size_t i = 1; i < n_out; i++)
             assert_true(out[i - 1].t_s < out[i].t_s);
         for (size_t j = 0; j < k && n_micro_batches > 1; j++) {
-            /* Every alpha's minimum is among the points kept, as far as there was room.
+            /*
+             * Every alpha's minimum is among the points kept, as far as there was room.
              */
             double alpha = (double)j / (double)(k - 1), least = INFINITY,
                    least_out = INFINITY;
@@ -207,8 +208,8 @@ static void test_sample_keeps_ends_and_minima(void **unused)
 
 static void test_sample_by_hand(void **unused)
 {
-    /* Convex hull: 0, 3 (by t + d), 5; point 1 is nobody's minimum, it halves the widest
-     * gap. */
+    /* Convex hull: 0, 3 (by t + d), 5;
+     * point 1 is nobody's minimum, it halves the widest gap. */
     struct mist_pareto_point points[] = {{0, 10, 0, 0}, {4, 7, 0, 1},   {4.2, 6.9, 0, 2},
                                          {5, 1, 0, 3},  {9, 0.9, 0, 4}, {10, 0, 0, 5}};
     struct mist_pareto_point out[6];

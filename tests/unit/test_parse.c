@@ -143,8 +143,8 @@ static void test_formats(void **state)
     check_format(mist_format_count(text, n, -1500), "-1.50 k");
 }
 
-/* Whatever the bits: the text reads back the same, and no 15-digit text does where 16 are
- * printed. */
+/* Whatever the bits: the text reads back the same,
+ * and no 15-digit text does where 16 are printed. */
 static void test_round_trip(void **state)
 {
     char text[MIST_FORMAT_BYTES];

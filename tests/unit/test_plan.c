@@ -23,7 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Stages keep keys of one name on different lines; stage 1 is the one most cases break.
+/*
+ * Stages keep keys of one name on different lines; stage 1 is the one most cases break.
  */
 static const char good_json[] =
     "{\"format\": 1,\n"

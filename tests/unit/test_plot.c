@@ -1,5 +1,5 @@
-/* Plots: ranks, formats, text timelines, gnuplot programs and their data, malformed
- * tables. */
+/* Plots: ranks, formats, text timelines, gnuplot programs and their data,
+ * malformed tables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -197,8 +197,8 @@ static void test_timeline_program(void **state)
     mist_timeline_fini(&timeline);
 }
 
-/* A thousand short tasks of one micro-batch, and gaps that show: boxes are as few as can
- * be. */
+/* A thousand short tasks of one micro-batch, and gaps that show:
+ * boxes are as few as can be. */
 static void test_merging(void **state)
 {
     struct mist_timeline timeline;

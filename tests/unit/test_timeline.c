@@ -1,4 +1,5 @@
-/* Timelines and their Chrome traces: words, checks, CSV there and back, malformed files.
+/*
+ * Timelines and their Chrome traces: words, checks, CSV there and back, malformed files.
  */
 #include <setjmp.h>
 #include <stdarg.h>

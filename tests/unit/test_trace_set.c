@@ -1,4 +1,5 @@
-/* Trace sets: words, shapes, rows, files; what is malformed and where the message points.
+/*
+ * Trace sets: words, shapes, rows, files; what is malformed and where the message points.
  */
 #include "tests/unit/fault.h"
 

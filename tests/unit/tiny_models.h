@@ -4,7 +4,8 @@
 
 #include "sim/model.h"
 
-/* GPT with biases, or Llama with grouped queries; odd vocabulary and feed-forward width.
+/*
+ * GPT with biases, or Llama with grouped queries; odd vocabulary and feed-forward width.
  */
 static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t n_layers)
 {
