@@ -13,8 +13,8 @@
 #include "core/emit.h"
 #include "core/options.h"
 #include "core/parse.h"
-#include "sim/compare.h"
 #include "sim/replay.h"
+#include "sim/sim_report.h"
 #include "sim/what_if.h"
 #include "traces/chrome_trace.h"
 
@@ -220,31 +220,6 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
 /* ------------------------------------------------------------------------------ output
  */
 
-static void emit_stages(struct mist_emit *emit, const struct session *at,
-                        const struct mist_replay_result *result)
-{
-    mist_emit_list_begin(emit, "stages", "Stages");
-    for (int32_t i = 0; i < result->n_stages; i++) {
-        const struct mist_replay_stage *stage = &result->stages[i];
-        const struct mist_stage_plan *plan = &at->plan.stages[i];
-        mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "ranks", "ranks", plan->dp * plan->tp, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "layers", "layers", plan->n_layers, MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "compute_s", "compute", stage->compute_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "exposed_s", "exposed", stage->exposed_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "bubble_s", "bubble", stage->bubble_s, MIST_HUMAN_TIME_S);
-        mist_emit_int64(emit, "peak_bytes", "live peak", stage->peak_bytes,
-                        MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "arena_bytes", "arena",
-                        stage->arena_bytes[MIST_ARENA_DEVICE], MIST_HUMAN_BYTES);
-        mist_emit_object_end(emit);
-    }
-    mist_emit_list_end(emit);
-}
-
 static void warn_of_memory(const struct session *at, const struct mist_cluster *cluster,
                            const struct mist_replay_result *result)
 {
@@ -259,81 +234,6 @@ static void warn_of_memory(const struct session *at, const struct mist_cluster *
         fprintf(stderr, "mist-sim: stage %d needs %s of device memory, there are %s\n",
                 (int)i, needed, there);
     }
-}
-
-static void emit_result(struct mist_emit *emit, const struct session *at,
-                        const struct mist_cluster *cluster,
-                        const struct mist_replay_result *result, double flop)
-{
-    const struct mist_job *job = &at->plan.job;
-    double tokens = (double)job->global_batch * (double)job->seq_len;
-    double peak =
-        cluster->peak_flop_per_s[job->dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16
-                                                               : MIST_TRACE_FP32];
-
-    mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "error bar, +-", result->error_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
-                     result->extrapolated_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / result->iteration_s,
-                     MIST_HUMAN_NUMBER);
-    if (peak > 0)
-        mist_emit_double(emit, "model_flop_utilisation_frac", "model FLOP utilisation",
-                         flop / result->iteration_s /
-                             (peak * (double)mist_plan_n_ranks(&at->plan)),
-                         MIST_HUMAN_FRAC);
-    emit_stages(emit, at, result);
-}
-
-/* One value on both sides, with the error where both are there. */
-static void emit_pair(struct mist_emit *emit, const char *what, double predicted,
-                      double measured, enum mist_human_format format)
-{
-    mist_emit_object_begin(emit, NULL, NULL);
-    mist_emit_text(emit, "what", "", what);
-    mist_emit_double(emit, "predicted", "predicted", predicted, format);
-    mist_emit_double(emit, "measured", "measured", measured, format);
-    mist_emit_double(emit, "error_frac", "error",
-                     measured > 0 ? predicted / measured - 1 : 0, MIST_HUMAN_FRAC);
-    mist_emit_object_end(emit);
-}
-
-static void emit_stage_pairs(struct mist_emit *emit, const struct mist_compare_stage *a,
-                             const struct mist_compare_stage *b, int32_t i)
-{
-    char what[64];
-
-    snprintf(what, sizeof what, "stage %d compute", (int)i);
-    emit_pair(emit, what, a->compute_s, b->compute_s, MIST_HUMAN_TIME_S);
-    snprintf(what, sizeof what, "stage %d communication", (int)i);
-    emit_pair(emit, what, a->communication_s, b->communication_s, MIST_HUMAN_TIME_S);
-    snprintf(what, sizeof what, "stage %d peak memory", (int)i);
-    emit_pair(emit, what, (double)a->peak_bytes, (double)b->peak_bytes, MIST_HUMAN_BYTES);
-}
-
-static void emit_compare(struct mist_emit *emit, const struct session *at,
-                         const struct mist_compare_side *predicted,
-                         const struct mist_compare_side *measured, double error_s)
-{
-    mist_emit_list_begin(emit, "compare", "Predicted and measured");
-    emit_pair(emit, "iteration", predicted->iteration_s, measured->iteration_s,
-              MIST_HUMAN_TIME_S);
-    emit_pair(emit, "iteration, low end", predicted->iteration_s - error_s,
-              measured->iteration_s, MIST_HUMAN_TIME_S);
-    emit_pair(emit, "iteration, high end", predicted->iteration_s + error_s,
-              measured->iteration_s, MIST_HUMAN_TIME_S);
-    for (int32_t i = 0; i < at->plan.n_stages; i++)
-        emit_stage_pairs(emit, &predicted->stages[i], &measured->stages[i], i);
-    mist_emit_list_end(emit);
-    mist_emit_list_begin(emit, "kinds", "Mean time of a task");
-    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
-        if (predicted->kinds[i].n_tasks > 0 || measured->kinds[i].n_tasks > 0)
-            emit_pair(emit, mist_task_kind_name((enum mist_task_kind)i),
-                      predicted->kinds[i].mean_s, measured->kinds[i].mean_s,
-                      MIST_HUMAN_TIME_S);
-    mist_emit_list_end(emit);
 }
 
 static enum mist_status add_comparison(struct mist_emit *emit, const struct session *at,
@@ -353,7 +253,8 @@ static enum mist_status add_comparison(struct mist_emit *emit, const struct sess
         status = mist_compare_reduce(&at->plan, &result->timeline, &sides[0], err);
     if (status == MIST_OK) {
         sides[0].iteration_s = result->iteration_s;
-        emit_compare(emit, at, &sides[0], &sides[1], result->error_s);
+        mist_sim_report_add_comparison(emit, &at->plan, &sides[0], &sides[1],
+                                       result->error_s);
     }
     mist_timeline_fini(&measured);
     free(sides);
@@ -405,7 +306,7 @@ static enum mist_status run_once(const struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = begin(at, &emit, err);
     if (status == MIST_OK)
-        emit_result(emit, at, &cluster, &result, flop);
+        mist_sim_report_add_result(emit, &at->plan, &cluster, &result, flop);
     if (status == MIST_OK && at->options.compare)
         status = add_comparison(emit, at, &result, err);
     if (status == MIST_OK)

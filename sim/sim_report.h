@@ -1,0 +1,27 @@
+/*
+ * What mist-sim prints: a replayed iteration with its stages, and what was predicted
+ * beside what was measured. For people, as CSV or as JSON (core/emit.h); failures of
+ * memory are kept by emit.
+ */
+#ifndef MIST_SIM_SIM_REPORT_H
+#define MIST_SIM_SIM_REPORT_H
+
+#include "core/emit.h"
+#include "sim/compare.h"
+#include "sim/plan.h"
+#include "sim/replay.h"
+#include "traces/trace_set.h"
+
+/* model_flop: FLOP of an iteration without recomputation, on all ranks. */
+void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
+                                const struct mist_cluster *cluster,
+                                const struct mist_replay_result *result,
+                                double model_flop);
+
+/* error_s: half width of the error bar of the predicted iteration. */
+void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_plan *plan,
+                                    const struct mist_compare_side *predicted,
+                                    const struct mist_compare_side *measured,
+                                    double error_s);
+
+#endif
