@@ -24,6 +24,7 @@
 #include "core/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct mist_comm;       /* all ranks of the job */
@@ -54,8 +55,21 @@ int32_t mist_comm_node(const struct mist_comm *comm);
 int32_t mist_comm_n_node_ranks(const struct mist_comm *comm);
 int32_t mist_comm_node_rank(const struct mist_comm *comm);
 
+/* Which MPI library this is and of what version, such as "Open MPI v4.1.4", into
+ * text[size_bytes]. Needs no communicator; any thread. */
+void mist_comm_describe(char *text, size_t size_bytes);
+
 /* How long any one wait may take before it fails; > 0. 120 s after opening. */
 void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);
+
+/*
+ * How a wait knows whether the rank computes meanwhile: then it sleeps between looks and
+ * leaves the processor to the computation; otherwise it looks all the time, as somebody
+ * is probably waiting for it. is_busy is called from the waiting thread, often. NULL (as
+ * after opening): always sleeps.
+ */
+void mist_comm_set_busy_probe(struct mist_comm *comm,
+                              bool (*is_busy)(const void *context), const void *context);
 
 /* --------------------------------------------------------------------------- groups */
 

@@ -5,7 +5,8 @@
  * no end; here the ranks of a small machine have one processor each, and a rank that
  * spins takes it from its own computing thread. So a wait looks often at first and then
  * sleeps for times that grow with the time waited (constants below, with the
- * measurements behind them). And a test can stop at a deadline and say who is missing.
+ * measurements behind them), unless it is told that the rank does not compute anyway. And
+ * a test can stop at a deadline and say who is missing.
  *
  * Needs MPI_THREAD_SERIALIZED: calls come from one thread at a time, but not always the
  * same one. All messages go over duplicates of the world communicator, one for each
@@ -17,6 +18,7 @@
 
 #include <math.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,6 +58,25 @@ static enum mist_status fail(struct mist_comm *comm, const char *operation, int 
         comm->has_failed = true;
     MPI_Error_string(code, text, &n);
     return mist_err_set(err, MIST_ERR_RUN, "%s: MPI: %s", operation, text);
+}
+
+/* Libraries answer with a line of many parts, or with several lines; the first part names
+ * the library and its version. */
+void mist_comm_describe(char *text, size_t size_bytes)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n = 0;
+
+    if (size_bytes == 0)
+        return;
+    if (MPI_Get_library_version(version, &n) != MPI_SUCCESS) /* needs no MPI_Init */
+        version[0] = '\0';
+    version[strcspn(version, ",\r\n")] = '\0';
+    for (char *at = strchr(version, '\t'); at; at = strchr(at, '\t'))
+        *at = ' ';
+    size_t length = strlen(version) < size_bytes ? strlen(version) : size_bytes - 1;
+    memcpy(text, version, length);
+    text[length] = '\0';
 }
 
 /* -------------------------------------------------------------------------- messages */
@@ -156,7 +177,9 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
             return fail_late(comm, lane, operation, err);
-        if (waited_s >= wait_spin_s)
+        if (comm->is_busy && !comm->is_busy(comm->busy_context))
+            sched_yield();
+        else if (waited_s >= wait_spin_s)
             mist_clock_sleep_s(fmin(wait_sleep_max_s, waited_s * wait_sleep_frac));
     }
 }

@@ -1,6 +1,7 @@
 /* What this machine is. See machine.h. */
 #include "profile/machine.h"
 
+#include "exec/comm.h"
 #include "exec/cpu_kernels.h" /* which library they use */
 
 #include <stdio.h>
@@ -87,6 +88,7 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
                            struct mist_cluster *out)
 {
     struct utsname system;
+    char mpi[MIST_TRACE_NAME_MAX];
     time_t now = time(NULL);
     struct tm utc;
 
@@ -98,6 +100,9 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
     out->device_memory_bytes = mist_machine_device_bytes(machine, n_ranks);
     out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
     add_kernels(out);
+    mist_comm_describe(mpi, sizeof mpi);
+    if (mpi[0])
+        add_library(out, "mpi", mpi);
     add_library(out, "compiler", __VERSION__);
     if (uname(&system) == 0)
         add_library(out, system.sysname, system.release);

@@ -10,21 +10,19 @@
  *     ...
  *     written to         traces/here
  */
-#include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/options.h"
 #include "core/parse.h"
 #include "profile/launch.h"
+#include "profile/output.h"
 #include "profile/profile.h"
 #include "sim/interference.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DEFAULT_RANKS = 2, MAX_RANKS = 1024 };
@@ -136,31 +134,6 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
     return MIST_OK;
 }
 
-/* Refuses, before any time is spent, what could not be written at the end; makes the
- * folder. */
-static enum mist_status check_output(const struct options *options, struct mist_err *err)
-{
-    static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
-                                        "interference.csv"};
-    const char *folder = options->common.output;
-    char path[4096];
-    struct stat info;
-
-    for (size_t i = 0; i < sizeof files / sizeof *files && !options->common.force; i++) {
-        int n = snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        if (n > 0 && (size_t)n < sizeof path && stat(path, &info) == 0)
-            return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
-                               "exists; --force replaces the trace set");
-    }
-    if (options->common.is_dry_run)
-        return MIST_OK;
-    enum mist_status status = mist_make_directory(folder, err);
-    if (status == MIST_OK && access(folder, W_OK) != 0)
-        status = mist_err_at(err, MIST_ERR_IO, folder, 0, 0, "can't be written to: %s",
-                             strerror(errno));
-    return status;
-}
-
 static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist_err *err)
 {
     const struct options *options = &setup->options;
@@ -188,7 +161,8 @@ static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist
             mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads),
             &setup->plan, err);
     if (status == MIST_OK && options->common.output)
-        status = check_output(options, err);
+        status =
+            mist_profile_check_output(options->common.output, options->common.force, err);
     return status;
 }
 
@@ -344,6 +318,8 @@ static enum mist_status print_summary(const struct setup *setup,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
                      MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
+                     MIST_HUMAN_FRAC);
     mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
     mist_emit_text(emit, "output", "written to", setup->options.common.output);
     if (status != MIST_OK) {
@@ -394,7 +370,7 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     mist_progress_fini(&progress);
     if (status == MIST_OK && is_first)
         status = save(setup, &traces, err);
-    if (status == MIST_OK && is_first && !common->is_quiet)
+    if (status == MIST_OK && is_first)
         status = print_summary(setup, &traces, &report, err);
     mist_trace_set_fini(&traces);
     return status;

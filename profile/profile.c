@@ -162,6 +162,7 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->memory_bytes_per_s = report->host.memory_bytes_per_s;
     out->launch_us = report->host.launch_us;
     out->runtime_memory_bytes = report->host.runtime_memory_bytes;
+    out->drift_frac = report->drift_frac;
     snprintf(out->how_measured, sizeof out->how_measured,
              "mist-profile %s: %s, sequences of %d, %d ranks of %d threads at once, "
              "operators in passes of a stage, mean without far outliers; handing over "
@@ -210,7 +211,8 @@ static enum mist_status run_parts(struct session *session,
 {
     struct mist_workbench *bench = &session->bench;
     enum mist_status status =
-        mist_time_ops(bench, plan->ops_s, session->steps, &report->n_rounds_ops, err);
+        mist_time_ops(bench, plan->ops_s, session->steps, &report->n_rounds_ops,
+                      &report->drift_frac, err);
 
     if (status == MIST_OK)
         status =

@@ -2,6 +2,7 @@
 #include "profile/time_ops.h"
 
 #include "core/clock.h"
+#include "profile/drift.h"
 
 #include <stdlib.h>
 
@@ -19,6 +20,7 @@ static const double least_share_frac = 0.002;
 struct ops_timer {
     struct mist_workbench *bench;
     struct mist_samples *samples; /* [n_keys], us */
+    struct mist_drift drift;
     int32_t i_micro_batch;
     int32_t i_round;
     bool is_warm_up; /* nothing is kept */
@@ -33,7 +35,10 @@ static void keep(struct ops_timer *at, int32_t key, double time_s)
 {
     struct mist_err err;
 
-    if (at->is_warm_up || key < 0 || mist_samples_add(&at->samples[key], time_s * 1e6))
+    if (at->is_warm_up || key < 0)
+        return;
+    mist_drift_add(&at->drift, key, time_s * 1e6);
+    if (mist_samples_add(&at->samples[key], time_s * 1e6))
         return;
     mist_device_fail(at->bench->device,
                      mist_err_set(&err, MIST_ERR_MEMORY, "out of memory for timings"),
@@ -143,6 +148,8 @@ static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
     enum mist_status status = MIST_OK;
     int32_t n = at->bench->grid->config.n_micro_batches;
 
+    if (!at->is_warm_up && !mist_drift_begin_round(&at->drift))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         at->i_micro_batch = i;
         status = mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_pass, at, err);
@@ -205,13 +212,44 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
     return status;
 }
 
+/* The drift over all ranks, which made equally many rounds; the same everywhere. */
+static enum mist_status find_drift(const struct ops_timer *at,
+                                   const struct mist_estimate *estimates,
+                                   double *drift_frac, struct mist_err *err)
+{
+    int32_t n_ranks = at->bench->n_ranks, n_rounds = at->drift.n_rounds;
+    double *levels = malloc((size_t)n_rounds * sizeof *levels);
+    int64_t *sizes = calloc((size_t)n_ranks, sizeof *sizes);
+    char *all = NULL;
+    enum mist_status status = MIST_ERR_MEMORY;
+
+    *drift_frac = 0;
+    if (!levels || !sizes) {
+        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        goto out;
+    }
+    mist_drift_levels(&at->drift, estimates, levels);
+    status = mist_comm_gather_bytes(at->bench->comm, levels,
+                                    n_rounds * (int64_t)sizeof *levels, &all, sizes, err);
+    if (status == MIST_OK && all)
+        *drift_frac = mist_drift_frac((const double *)(void *)all, n_ranks, n_rounds);
+    if (status == MIST_OK)
+        status = mist_workbench_max(at->bench, drift_frac, err);
+out:
+    free(all);
+    free(sizes);
+    free(levels);
+    return status;
+}
+
 enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
                                struct mist_estimate *estimates, int32_t *n_rounds,
-                               struct mist_err *err)
+                               double *drift_frac, struct mist_err *err)
 {
     int32_t n = bench->grid->n_keys;
     struct ops_timer at = {.bench = bench,
-                           .samples = calloc((size_t)n, sizeof *at.samples)};
+                           .samples = calloc((size_t)n, sizeof *at.samples),
+                           .drift = {.n_keys = n}};
 
     if (!at.samples)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
@@ -220,5 +258,10 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     for (int32_t i = 0; i < n; i++)
         mist_samples_fini(&at.samples[i]);
     free(at.samples);
-    return status == MIST_OK ? mist_workbench_pool(bench, estimates, n, err) : status;
+    if (status == MIST_OK)
+        status = mist_workbench_pool(bench, estimates, n, err);
+    if (status == MIST_OK)
+        status = find_drift(&at, estimates, drift_frac, err);
+    mist_drift_fini(&at.drift);
+    return status;
 }

@@ -19,12 +19,14 @@ int32_t mist_time_ops_least_rounds(void);
 
 /*
  * estimates[grid->n_keys]: times in us, pooled over the ranks, the same everywhere.
- * n_rounds: how many were made. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or an
+ * n_rounds: how many were made. drift_frac: how they and the ranks differ as a whole
+ * (drift.h), the same everywhere. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or an
  * error of device or communicator.
  */
 MIST_MUST_CHECK enum mist_status mist_time_ops(struct mist_workbench *bench,
                                                double budget_s,
                                                struct mist_estimate *estimates,
-                                               int32_t *n_rounds, struct mist_err *err);
+                                               int32_t *n_rounds, double *drift_frac,
+                                               struct mist_err *err);
 
 #endif

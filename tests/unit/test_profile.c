@@ -8,6 +8,9 @@
 #include <cmocka.h>
 
 #include "core/random.h"
+#include "exec/comm.h"
+#include "profile/drift.h"
+#include "profile/output.h"
 #include "profile/profile.h"
 #include "scratch.h"
 #include "sim/interference.h"
@@ -119,6 +122,112 @@ static void pooling_is_one_estimate_of_all(void **state)
     assert_near(pooled.deviation, direct.deviation, 1e-3);
     assert_near(pooled.half_width_frac, direct.half_width_frac, 1e-6);
     assert_int_equal(mist_estimate_pool(&parts[N_PARTS], 1).n, 0);
+}
+
+/* ---- drift ---- */
+
+/* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers each time.
+ */
+static void levels_do_not_depend_on_what_ran(void **state)
+{
+    struct mist_estimate estimates[2] = {{.mean = 10}, {.mean = 1000}};
+    static const int n_runs[3][2] = {{5, 1}, {1, 2}, {20, 0}};
+    static const double factors[3] = {1, 1.1, 0.9};
+    struct mist_drift drift = {.n_keys = 2};
+    double levels[4];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_true(mist_drift_begin_round(&drift));
+        for (int32_t key = 0; key < 2; key++)
+            for (int k = 0; k < n_runs[i][key]; k++)
+                mist_drift_add(&drift, key, estimates[key].mean * factors[i]);
+    }
+    assert_true(mist_drift_begin_round(&drift)); /* nothing ran */
+    assert_int_equal(drift.n_rounds, 4);
+    mist_drift_levels(&drift, estimates, levels);
+    for (int i = 0; i < 3; i++)
+        assert_near(levels[i], factors[i], 1e-12);
+    assert_near(levels[3], 1, 0);
+    /* a row of a tenth of the time at twice its mean is a tenth more */
+    mist_drift_fini(&drift);
+    drift = (struct mist_drift){.n_keys = 2};
+    assert_true(mist_drift_begin_round(&drift));
+    for (int i = 0; i < 100; i++)
+        mist_drift_add(&drift, 0, i < 10 ? 20 : 10);
+    mist_drift_levels(&drift, estimates, levels);
+    assert_near(levels[0], 1.1, 1e-12);
+    mist_drift_fini(&drift);
+}
+
+/* By hand: deviations of rounds, then of ranks, then both. */
+static void drift_is_of_rounds_and_ranks(void **state)
+{
+    const double rounds[] = {0.98, 1.02, 1.00};      /* variance 4e-4 */
+    const double ranks[] = {1.01, 1.01, 0.99, 0.99}; /* means 0.01 beside 1 */
+    const double both[] = {0.99, 1.03, 0.97, 1.01};  /* 8e-4 each; means 1.01, .99 */
+    const double three[] = {1.1, 1.1, 1.0, 1.0, 0.9, 0.9}; /* ranks: variance 0.01 */
+
+    (void)state;
+    assert_near(mist_drift_frac(rounds, 1, 3), 0.02, 1e-12);
+    assert_near(mist_drift_frac(ranks, 2, 2), sqrt(2e-4), 1e-12);
+    assert_near(mist_drift_frac(both, 2, 2), sqrt(8e-4 + 2e-4), 1e-12);
+    assert_near(mist_drift_frac(three, 3, 2), 0.1, 1e-12);
+    assert_near(mist_drift_frac(rounds, 1, 1), 0, 0);
+}
+
+/* Levels of a machine whose speed wanders by 3 %, measured with noise of 20 % a run. */
+static void drift_is_found_below_noise(void **state)
+{
+    enum { N_ROUNDS = 400, N_RUNS = 1000 };
+    struct mist_drift drift = {.n_keys = 1};
+    static double levels[N_ROUNDS];
+    struct mist_estimate mean = {.mean = 50};
+
+    (void)state;
+    for (uint64_t i = 0; i < N_ROUNDS; i++) {
+        double speed = 1 + 0.03 * mist_random_normal_at(3, 0, i);
+        assert_true(mist_drift_begin_round(&drift));
+        for (uint64_t k = 0; k < N_RUNS; k++)
+            mist_drift_add(&drift, 0,
+                           50 * speed *
+                               (1 + 0.2 * mist_random_normal_at(3, 1, i * N_RUNS + k)));
+    }
+    mist_drift_levels(&drift, &mean, levels);
+    /* 0.03^2 + 0.2^2 / 1000 of the noise; 400 rounds know a deviation to 3.5 % */
+    assert_near(mist_drift_frac(levels, 1, N_ROUNDS), sqrt(9.4e-4), 0.003);
+    mist_drift_fini(&drift);
+}
+
+/* ---- output ---- */
+
+static void outputs_are_looked_at_and_not_made(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+
+    (void)state;
+    scratch_init(&scratch);
+    assert_int_equal(mist_profile_check_output(scratch.folder, false, &err), MIST_OK);
+    assert_int_equal(
+        mist_profile_check_output(scratch_path(&scratch, "a/b//c/"), false, &err),
+        MIST_OK);
+    assert_int_equal(mist_profile_check_output("nowhere", false, &err), MIST_OK);
+    assert_int_equal(mist_profile_check_output("/nowhere", false, &err),
+                     access("/", W_OK) == 0 ? MIST_OK : MIST_ERR_IO);
+    assert_int_equal(mist_profile_check_output("", false, &err), MIST_ERR_IO);
+    assert_int_equal(scratch_count(&scratch), 0);
+    scratch_write(scratch_path(&scratch, "links.csv"), "x");
+    assert_int_equal(mist_profile_check_output(scratch.folder, false, &err),
+                     MIST_ERR_USAGE);
+    assert_int_equal(mist_profile_check_output(scratch.folder, true, &err), MIST_OK);
+    assert_int_equal(
+        mist_profile_check_output(scratch_path(&scratch, "links.csv"), true, &err),
+        MIST_ERR_IO);
+    assert_int_equal(
+        mist_profile_check_output(scratch_path(&scratch, "links.csv/a"), true, &err),
+        MIST_ERR_IO);
+    scratch_fini(&scratch);
 }
 
 /* ---- grid ---- */
@@ -367,6 +476,30 @@ static void mixtures_determine_the_factors(void **state)
 
 /* ---- a session ---- */
 
+/* True for a library whose version is one line of text with a number in it. */
+static bool names_library(const struct mist_cluster *cluster, const char *name)
+{
+    for (int i = 0; i < cluster->n_libraries; i++)
+        if (strcmp(cluster->libraries[i].name, name) == 0)
+            return strpbrk(cluster->libraries[i].version, "0123456789") &&
+                   !strpbrk(cluster->libraries[i].version, "\n\r\t,");
+    return false;
+}
+
+static void the_library_of_messages_is_known(void **state)
+{
+    char text[64] = "unset", little[4], one[1] = {'x'};
+
+    (void)state;
+    mist_comm_describe(text, sizeof text);
+    assert_true(strlen(text) >= 3 && strcmp(text, "unset") != 0);
+    mist_comm_describe(little, sizeof little);
+    assert_int_equal(strlen(little), 3);
+    assert_memory_equal(little, text, 3);
+    mist_comm_describe(one, sizeof one);
+    assert_int_equal(one[0], 0);
+}
+
 static void a_session_fills_a_trace_set(void **state)
 {
     struct mist_model model = tiny_model();
@@ -396,6 +529,9 @@ static void a_session_fills_a_trace_set(void **state)
     assert_int_equal(traces.n_interferences, 13);
     assert_true(traces.cluster.launch_us > 0);
     assert_true(traces.cluster.runtime_memory_bytes > 0);
+    assert_true(traces.cluster.drift_frac > 0); /* no two rounds take the same time */
+    assert_true(traces.cluster.drift_frac == report.drift_frac);
+    assert_true(names_library(&traces.cluster, "mpi"));
     assert_true(report.n_runs > 100);
     assert_int_equal(mist_trace_set_save(&traces, scratch.folder, false, NULL), MIST_OK);
     assert_int_equal(mist_trace_set_load(&loaded, scratch.folder, NULL), MIST_OK);
@@ -413,6 +549,11 @@ int main(void)
         cmocka_unit_test(estimates_leave_out_what_is_far),
         cmocka_unit_test(estimates_of_little_say_so),
         cmocka_unit_test(pooling_is_one_estimate_of_all),
+        cmocka_unit_test(levels_do_not_depend_on_what_ran),
+        cmocka_unit_test(drift_is_of_rounds_and_ranks),
+        cmocka_unit_test(drift_is_found_below_noise),
+        cmocka_unit_test(outputs_are_looked_at_and_not_made),
+        cmocka_unit_test(the_library_of_messages_is_known),
         cmocka_unit_test(grid_has_the_shapes_of_the_model),
         cmocka_unit_test(grid_keys_are_those_of_the_steps),
         cmocka_unit_test(grid_has_the_messages_of_the_model),

@@ -1,0 +1,48 @@
+/*
+ * Drift: how much faster or slower the whole machine is at one time, or on one rank, than
+ * on the average over a session.
+ *
+ * Rows of a trace set are known to 1 % or better because they are means of many runs. A
+ * neighbour on the machine, a clock rate or a busy core changes all runs of some seconds
+ * alike, which no number of them averages out; an iteration later meets another such
+ * time. So every round of operators gets a level: the time of all of its runs, over the
+ * time of the same runs at the rows' means. Rows weigh by their share of the time, and
+ * what differs from round to round (which blocks are recomputed) cancels.
+ *
+ *   drift_frac^2 = mean over ranks of the variance over rounds
+ *                + variance over ranks of the mean over rounds
+ *
+ * Left out: what changes more slowly than a session takes.
+ */
+#ifndef MIST_PROFILE_DRIFT_H
+#define MIST_PROFILE_DRIFT_H
+
+#include "profile/statistics.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the rounds of one rank ran. Zero but for n_keys, then begin a round. */
+struct mist_drift {
+    int32_t n_keys, n_rounds;
+    double *total_us; /* owned; [n_rounds] */
+    int64_t *n_runs;  /* owned; [n_rounds][n_keys] */
+    size_t total_capacity, runs_capacity;
+};
+
+void mist_drift_fini(struct mist_drift *drift);
+
+/* What is added from now on belongs to a new round. False: no memory. */
+bool mist_drift_begin_round(struct mist_drift *drift);
+
+/* One run of a key, in the round that was begun last. */
+void mist_drift_add(struct mist_drift *drift, int32_t key, double time_us);
+
+/* levels[n_rounds] against estimates[n_keys]; 1 for a round without any run. */
+void mist_drift_levels(const struct mist_drift *drift,
+                       const struct mist_estimate *estimates, double *levels);
+
+/* drift_frac of levels[n_ranks][n_rounds], both >= 1. A variance of one is 0. */
+double mist_drift_frac(const double *levels, int32_t n_ranks, int32_t n_rounds);
+
+#endif
