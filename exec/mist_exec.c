@@ -53,8 +53,9 @@ static const struct mist_option option_table[] = {
         "1e-8", 0, 1, epsilon),
     ROW("weight-decay", MIST_OPTION_DOUBLE, "Training", "W", "AdamW: decay of matrices",
         "0.1", 0, 1e3, weight_decay),
-    ROW("threads", MIST_OPTION_INT64, "Execution", "N", "compute threads of each rank",
-        "1", 1, 1024, n_threads),
+    ROW("threads", MIST_OPTION_INT64, "Execution", "N",
+        "compute threads of each rank; 0: what the plan says, else 1", "0", 0, 1024,
+        n_threads),
     ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
         "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
         is_serial),
@@ -145,6 +146,8 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_schedule_load_plan(at->plan_path, &at->plan, err);
 
+    if (status == MIST_OK && at->options.n_threads == 0)
+        at->options.n_threads = mist_plan_n_threads(&at->plan);
     if (status == MIST_OK)
         status = mist_catalog_new(&at->plan.model, &at->catalog, err);
     if (status == MIST_OK)

@@ -52,8 +52,9 @@ static const struct mist_option option_table[] = {
         n_iterations),
     ROW("jitter", MIST_OPTION_DOUBLE, "Replay", "FRAC",
         "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
-    ROW("threads", MIST_OPTION_INT64, "Replay", "N", "compute threads of a rank (memory)",
-        "1", 1, 1024, n_threads),
+    ROW("threads", MIST_OPTION_INT64, "Replay", "N",
+        "compute threads of a rank (memory); 0: what the plan says, else 1", "0", 0, 1024,
+        n_threads),
     ROW("unfolded", MIST_OPTION_FLAG, "Replay", NULL,
         "replay every rank, also those that can't differ", NULL, 0, 0, is_unfolded),
     ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
@@ -440,6 +441,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = mist_catalog_new(&at->plan.model, &at->catalog, err);
     if (status != MIST_OK)
         return status;
+    if (at->options.n_threads == 0)
+        at->options.n_threads = mist_plan_n_threads(&at->plan);
     at->cluster_path = at->options.cluster ? at->options.cluster : at->plan.trace_set;
     if (!at->cluster_path[0])
         return mist_err_set(err, MIST_ERR_USAGE,

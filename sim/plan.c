@@ -33,6 +33,11 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
     return rank;
 }
 
+int32_t mist_plan_n_threads(const struct mist_plan *plan)
+{
+    return plan->job.threads > 0 ? plan->job.threads : 1;
+}
+
 int32_t mist_plan_n_ranks(const struct mist_plan *plan)
 {
     return mist_plan_first_rank(plan, plan->n_stages);
@@ -144,6 +149,9 @@ static enum mist_status check_job(const struct check *c)
     if ((unsigned)job->dtype >= MIST_N_DTYPES)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "dtype", "dtype %d is unknown",
                       (int)job->dtype);
+    if (job->threads < 0 || job->threads > 1024)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "threads",
+                      "threads is %d, expected 1 to 1024, or 0 (not said)", job->threads);
     return MIST_OK;
 }
 

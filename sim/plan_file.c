@@ -19,6 +19,7 @@
 
 enum field_type {
     FIELD_INT32,
+    FIELD_COUNT, /* int32_t; left out when 0 */
     FIELD_INT64,
     FIELD_DOUBLE,
     FIELD_FRACTION, /* double; 0 when left out */
@@ -65,6 +66,7 @@ static const struct field job_fields[] = {
     FIELD(FIELD_INT64, mist_job, "global_batch", global_batch),
     FIELD(FIELD_INT32, mist_job, "seq_len", seq_len),
     FIELD(FIELD_DTYPE, mist_job, "dtype", dtype),
+    FIELD(FIELD_COUNT, mist_job, "threads", threads),
     {NULL, FIELD_BOOL, 0, 0},
 };
 
@@ -176,14 +178,17 @@ static enum mist_status read_field(const struct mist_json *object, const struct 
 {
     void *out = (char *)base + f->offset;
     const char *const *choices = f->type == FIELD_FAMILY ? family_choices : dtype_choices;
-    enum mist_json_need need =
-        f->type == FIELD_FRACTION ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
+    enum mist_json_need need = f->type == FIELD_FRACTION || f->type == FIELD_COUNT
+                                   ? MIST_JSON_OPTIONAL
+                                   : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
 
     switch (f->type) {
     case FIELD_INT32:
-        status = read_int(object, f, INT32_MIN, INT32_MAX, &whole, err);
+    case FIELD_COUNT:
+        status =
+            mist_json_get_int64(object, f->key, need, INT32_MIN, INT32_MAX, &whole, err);
         *(int32_t *)out = (int32_t)whole;
         break;
     case FIELD_INT64:
@@ -401,6 +406,7 @@ static json_t *write_field(const struct field *f, const void *base)
 
     switch (f->type) {
     case FIELD_INT32:
+    case FIELD_COUNT:
         return json_integer(*(const int32_t *)in);
     case FIELD_INT64:
         return json_integer(*(const int64_t *)in);
@@ -430,6 +436,9 @@ static json_t *write_object(const struct field *fields, const void *base)
     json_t *object = json_object();
 
     for (const struct field *f = fields; f->key && object; f++) {
+        if (f->type == FIELD_COUNT &&
+            *(const int32_t *)(const void *)((const char *)base + f->offset) == 0)
+            continue;
         if (json_object_set_new(object, f->key, write_field(f, base))) {
             json_decref(object);
             object = NULL;

@@ -202,6 +202,10 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
             "--ranks is %lld; the cluster has %d x %d devices (see --nodes and "
             "--devices-per-node)",
             (long long)options->n_ranks, cluster->nodes, cluster->devices_per_node);
+    at->job.threads = options->n_threads > 0           ? (int32_t)options->n_threads
+                      : cluster->device_threads > 1024 ? 1024
+                      : cluster->device_threads > 0    ? (int32_t)cluster->device_threads
+                                                       : 1;
     at->config.device_memory_bytes = options->device_memory_bytes > 0
                                          ? options->device_memory_bytes
                                          : cluster->device_memory_bytes;
@@ -234,10 +238,7 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
 static enum mist_status make_prices(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
-    int device_threads = at->traces.cluster.device_threads;
-    int32_t threads = options->n_threads > 0 ? (int32_t)options->n_threads
-                      : device_threads > 0   ? (int32_t)device_threads
-                                             : 1;
+    int32_t threads = at->job.threads;
     enum mist_status status = mist_cost_model_new(&at->traces, &at->cost_model, err);
 
     if (status == MIST_OK)

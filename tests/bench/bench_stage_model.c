@@ -63,7 +63,7 @@ int main(void)
     struct mist_stage_model *model;
     struct mist_err err = {0};
     struct mist_random random;
-    struct mist_job job = {16, 128, MIST_DTYPE_FP32};
+    struct mist_job job = {16, 128, MIST_DTYPE_FP32, 0};
     double *data[MIST_STAGE_N_COLUMNS];
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
 

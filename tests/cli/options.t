@@ -84,7 +84,7 @@ wrong 'a time below the range' '--deadline: ' mist-exec plan.json --deadline 0s
 wrong 'a learning rate that is no number' '--lr: .*fast' mist-exec plan.json --lr fast
 wrong 'a negative learning rate' '--lr: ' mist-exec plan.json --lr=-1
 wrong 'a moment that does not decay' '--beta2: 1 is not within' mist-exec plan.json --beta2 1
-wrong 'no threads' '--threads: 0 is not within' mist-exec plan.json --threads 0
+wrong 'a negative number of threads' '--threads: -1 is not within' mist-exec plan.json --threads=-1
 wrong 'two plans' 'unexpected argument .plan2\.json.' mist-exec plan.json plan2.json
 wrong 'an unknown kind of picture' "'pie' is no kind of picture, expected timeline" mist-plot pie timeline.csv
 wrong 'a kind without a file' 'expected KIND FILE' mist-plot timeline

@@ -82,6 +82,18 @@ told=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' j1/plan.json)
 run mist-sim j1/plan.json --json
 replayed=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' "$out")
 [ "$told" = "$replayed" ] || fail "mist-tune says $told s, mist-sim $replayed s"
+begin 'threads are part of the plan: mist-sim plans the memory that mist-tune planned'
+# shellcheck disable=SC2086
+run $question --threads 3 -o j1/three.json
+expect_exit 0
+grep -q '"threads": 3$' j1/three.json || fail 'j1/three.json says nothing of 3 threads'
+told=$(sed -n 's/^ *"peak_bytes": \([0-9]*\).*/\1/p' j1/three.json)
+run mist-sim j1/three.json --json
+planned=$(sed -n 's/^ *"arena_bytes": \([0-9]*\).*/\1/p' "$out")
+[ "$told" = "$planned" ] || fail "mist-tune says $told bytes, mist-sim $planned"
+run mist-sim j1/three.json --json --threads 1
+one=$(sed -n 's/^ *"arena_bytes": \([0-9]*\).*/\1/p' "$out")
+[ "$told" != "$one" ] || fail "3 threads need $told bytes, 1 needs $one"
 begin 'mist-plot reads the frontiers'
 run mist-plot pareto j1/pareto.csv -o pareto.svg
 expect_exit 0

@@ -38,7 +38,7 @@ static const char good_json[] =
     "\"job\": {\n"
     "\"global_batch\": 16,\n"
     "\"seq_len\": 512,\n"
-    "\"dtype\": \"fp32\"},\n"
+    "\"dtype\": \"fp32\", \"threads\": 4},\n"
     "\"cluster\": {\n"
     "\"trace_set\": \"traces/sets/cpu\",\n"
     "\"fingerprint\": \"00ff00ff00ff00ff\",\n"
@@ -102,6 +102,10 @@ static void test_load(void **state)
     assert_true(plan.model.has_bias && !plan.model.ties_embeddings);
     assert_int_equal(plan.job.global_batch, 16);
     assert_int_equal(plan.job.dtype, MIST_DTYPE_FP32);
+    assert_int_equal(plan.job.threads, 4);
+    assert_int_equal(mist_plan_n_threads(&plan), 4);
+    plan.job.threads = 0;
+    assert_int_equal(mist_plan_n_threads(&plan), 1);
     assert_string_equal(plan.trace_set, "traces/sets/cpu");
     assert_int_equal(plan.fingerprint, 0x00ff00ff00ff00ff);
     assert_int_equal(plan.device_memory_bytes, 1 << 30);
@@ -211,6 +215,8 @@ static const struct bad_file bad_files[] = {
     {"\"layers\": 7", "\"layers\": 7.0", NULL, "whole number", false},
     {"\"layers\": 7", "\"layers\": 9999999999", NULL, "9999999999", false},
     {"\"fp32\"", "\"fp16\"", NULL, "fp32, bf16", false},
+    {"\"threads\": 4", "\"threads\": 1025", NULL, "threads is 1025", false},
+    {"\"threads\": 4", "\"threads\": -1", NULL, "threads is -1", false},
     {"\"gpt\"", "\"bert\"", NULL, "gpt, llama, falcon", false},
     {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b", false},
     {"00ff00ff00ff00ff", "0xff00ff00ff00ff", NULL, "16 hexadecimal", false},
@@ -425,6 +431,7 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
     plan->job.global_batch = 8 * plan->n_micro_batches;
     plan->job.seq_len = 1 + (int32_t)(next_random(seed) % 1024);
     plan->job.dtype = (enum mist_dtype)(next_random(seed) % MIST_N_DTYPES);
+    plan->job.threads = (int32_t)(next_random(seed) % 3);
     plan->n_stages = 1 + (int32_t)(next_random(seed) % 12);
     plan->model.n_layers = 0;
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -500,7 +507,7 @@ static void test_save_refuses(void **state)
 static void test_fingerprint(void **state)
 {
     struct mist_model m;
-    struct mist_job job = {16, 512, MIST_DTYPE_FP32};
+    struct mist_job job = {16, 512, MIST_DTYPE_FP32, 0};
     uint64_t seen[32];
     int n = 0;
 
