@@ -125,8 +125,8 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
     fprintf(stream, "cluster      %s (%s%s%s)\n", cluster->name,
             mist_trace_backend_name(cluster->backend), cluster->date[0] ? ", " : "",
             cluster->date);
-    fprintf(stream, "devices      %d nodes x %d\n", cluster->nodes,
-            cluster->devices_per_node);
+    fprintf(stream, "devices      %d node%s x %d\n", cluster->nodes,
+            cluster->nodes == 1 ? "" : "s", cluster->devices_per_node);
     fprintf(stream, "memory       %s a device, %s a node on the host\n",
             mist_format_bytes(a, sizeof a, cluster->device_memory_bytes),
             mist_format_bytes(b, sizeof b, cluster->host_memory_bytes_per_node));
