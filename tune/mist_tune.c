@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "core/options.h"
 #include "core/progress.h"
+#include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
 #include "tune/stage_price.h"
@@ -255,17 +256,6 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     return status;
 }
 
-/* DIR/plan_001.json for i = 0, ...; malloc'd, NULL: out of memory. */
-static char *make_plan_path(const struct options *options, size_t i)
-{
-    size_t size = strlen(options->plans) + sizeof "/plan_18446744073709551615.json";
-    char *path = malloc(size);
-
-    if (path)
-        snprintf(path, size, "%s/plan_%03zu.json", options->plans, i + 1);
-    return path;
-}
-
 static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
 {
     struct mist_atomic_file file;
@@ -273,20 +263,6 @@ static enum mist_status check_output(const char *path, bool force, struct mist_e
 
     if (status == MIST_OK)
         mist_atomic_file_abort(&file);
-    return status;
-}
-
-/* Makes the folder; the first plan stands for all that will be in it. */
-static enum mist_status check_plans_folder(const struct options *options,
-                                           struct mist_err *err)
-{
-    char *path = make_plan_path(options, 0);
-    enum mist_status status = path ? mist_make_directory(options->plans, err)
-                                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-
-    if (status == MIST_OK)
-        status = check_output(path, options->common.force, err);
-    free(path);
     return status;
 }
 
@@ -311,26 +287,13 @@ static enum mist_status check_outputs(const struct options *options, struct mist
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "
                             "nothing for --output, --log and --pareto");
-    return options->plans ? check_plans_folder(options, err) : MIST_OK;
+    if (!options->plans)
+        return MIST_OK;
+    return mist_plans_folder_check(options->plans, options->common.force, err);
 }
 
 /* ----------------------------------------------------------------------------- results
  */
-
-static enum mist_status save_plans(const struct options *options,
-                                   const struct mist_validated *plans, size_t n,
-                                   struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        char *path = make_plan_path(options, i);
-        status = path ? mist_plan_save(plans[i].plan, path, options->common.force, err)
-                      : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        free(path);
-    }
-    return status;
-}
 
 static enum mist_status save_results(const struct session *at,
                                      const struct mist_validate_result *result,
@@ -345,7 +308,8 @@ static enum mist_status save_results(const struct session *at,
     if (options->common.output)
         status = mist_plan_save(best, options->common.output, force, err);
     if (status == MIST_OK && options->plans)
-        status = save_plans(options, result->plans, result->n_plans, err);
+        status = mist_plans_folder_save(options->plans, force, result->plans,
+                                        result->n_plans, err);
     if (status == MIST_OK && options->log)
         status =
             mist_search_log_save(search->rows, search->n_rows, at->config.limit_bytes,
@@ -354,6 +318,20 @@ static enum mist_status save_results(const struct session *at,
         status = mist_search_log_save_pareto(search->rows, search->n_rows, best,
                                              options->pareto, force, err);
     return status;
+}
+
+/* What an interrupted search leaves: its results so far, or nothing. */
+static void say_interrupted(const struct options *options)
+{
+    const char *paths[] = {options->common.output, options->plans, options->log,
+                           options->pareto};
+    int n = 0;
+
+    fprintf(stderr, "mist-tune: interrupted: the best of what was searched is printed");
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (paths[i])
+            fprintf(stderr, "%s%s", n++ == 0 ? " and saved: " : ", ", paths[i]);
+    fputc('\n', stderr);
 }
 
 static void say_limits(const struct session *at)
@@ -391,6 +369,10 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
                        options->common.no_color, stderr, "searching");
     enum mist_status status = mist_validate_run(&at->config, &search, &result, err);
     mist_progress_fini(&progress);
+    at->was_stopped = is_over;
+    if (status == MIST_ERR_NO_PLAN && at->was_stopped)
+        return mist_err_set(err, status,
+                            "interrupted before a plan was found; nothing was saved");
     if (status != MIST_OK)
         return status;
     struct mist_tune_report report = {
@@ -405,6 +387,8 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = mist_tune_report_print(&report, options->common.as_json, stdout, err);
     at->was_stopped = result.was_stopped;
+    if (status == MIST_OK && at->was_stopped)
+        say_interrupted(options);
     mist_validate_result_fini(&result);
     return status;
 }
@@ -423,7 +407,8 @@ static enum mist_status sample(struct session *at, struct mist_err *err)
     if (status == MIST_OK && n == 0)
         status = mist_err_set(err, MIST_ERR_NO_PLAN, "no plan that was drawn fits");
     if (status == MIST_OK)
-        status = save_plans(options, plans, n, err);
+        status =
+            mist_plans_folder_save(options->plans, options->common.force, plans, n, err);
     if (status == MIST_OK && n < n_wanted && !options->common.is_quiet)
         fprintf(stderr, "mist-tune: %zu of %zu plans were found\n", n, n_wanted);
     if (status == MIST_OK)
@@ -448,13 +433,13 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = make_space(at, err);
     if (status == MIST_OK)
         say_limits(at);
+    if (status == MIST_OK)
+        status = check_outputs(&at->options, err);
     if (status == MIST_OK && at->options.common.is_dry_run)
         return mist_tune_report_print_space(&at->space, at->config.limit_bytes,
                                             at->options.common.as_json, stdout, err);
     if (status == MIST_OK)
         status = make_prices(at, err);
-    if (status == MIST_OK)
-        status = check_outputs(&at->options, err);
     if (status != MIST_OK)
         return status;
     if (at->options.n_samples > 0)
@@ -492,5 +477,7 @@ int main(int argc, char **argv)
         mist_err_print(&err, tool.name, stderr);
     bool was_stopped = at.was_stopped;
     fini(&at);
-    return status == MIST_OK && was_stopped ? 128 + SIGINT : mist_exit_code(status);
+    if (was_stopped && (status == MIST_OK || status == MIST_ERR_NO_PLAN))
+        return 128 + SIGINT;
+    return mist_exit_code(status);
 }

@@ -46,6 +46,7 @@ tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 8 --d
 cp -R traces small
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 1048576/' > small/cluster.json
 tune 'no plan fits what the trace set says' 4 'no plan fits ' --cluster small
+tune 'no plan fits: no folder is left' 4 'no plan fits ' --device-memory 1 --plans new/plans
 begin 'a config.json of a model that can be run'
 cat > tiny.json <<'END'
 {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
@@ -107,5 +108,47 @@ for seed in 1 1b 2; do
 done
 diff -r s1 s1b > "$scratch/io/diff" || fail "$(head -n 5 "$scratch/io/diff")"
 if diff -r s1 s2 > /dev/null; then fail 'seeds 1 and 2 draw the same'; fi
-rm -r s1 s1b s2
+rm -r s1b s2
+
+# ------------------------------------------------------------------------------- a folder of plans
+# shellcheck disable=SC2086
+refuse 'plans that are there' 2 '^mist-tune: s1/plan_001\.json: exists already; --force' $question --plans s1
+rm s1/plan_001.json s1/plan_003.json
+# shellcheck disable=SC2086
+refuse 'one plan that is there' 2 '^mist-tune: s1/plan_002\.json: exists already; --force' $question --plans s1
+# shellcheck disable=SC2086
+refuse 'a dry run sees what could not be written' 2 '^mist-tune: s1/plan_002\.json: exists already' \
+    $question --plans s1 --dry-run
+# shellcheck disable=SC2086
+refuse 'a dry run sees a missing folder' 5 '^mist-tune: none/log\.csv: ' $question --log none/log.csv --dry-run
+# shellcheck disable=SC2086
+refuse 'a dry run sees a file for a folder' 5 '^mist-tune: plan\.json/x' $question --plans plan.json/x --dry-run
+begin '--force replaces plans, removes those that were more and nothing else'
+touch s1/plan_0007.json s1/plan_7.json s1/plan_017.json.bak s1/plan_017.json
+# shellcheck disable=SC2086
+run $question -q --sample-plans 2 --plans s1 --force
+expect_exit 0
+left=$(ls s1 | tr '\n' ' ')
+[ "$left" = 'plan_0007.json plan_001.json plan_002.json plan_017.json.bak plan_7.json ' ] || fail "s1 has $left"
+rm -r s1
+
+# ----------------------------------------------------------------------------------------- Ctrl-C
+begin 'Ctrl-C ends the search, which says what it saved'
+command_line='mist-tune --model gpt3-1.3b, interrupted'
+"$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 --global-batch 5040 \
+    --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv > "$out" 2> "$err" &
+pid=$!
+i=0
+while [ ! -s "$err" ] && [ $((i += 1)) -lt 200 ]; do sleep 0.1; done
+kill -INT $pid
+wait $pid
+code=$?
+expect_exit 130
+if [ -s best.json ]; then
+    expect_stderr 'mist-tune: interrupted: the best .* saved: best\.json, log\.csv$'
+    expect_file log.csv
+else
+    expect_stderr 'mist-tune: interrupted before a plan was found; nothing was saved$'
+    [ ! -e log.csv ] || fail 'log.csv is there'
+fi
 finish
