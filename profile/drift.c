@@ -5,53 +5,46 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 void mist_drift_fini(struct mist_drift *drift)
 {
-    free(drift->total_us);
-    free(drift->n_runs);
+    free(drift->runs);
     *drift = (struct mist_drift){0};
 }
 
-bool mist_drift_begin_round(struct mist_drift *drift)
+bool mist_drift_add(struct mist_drift *drift, int32_t key, double time_us)
 {
-    size_t n_keys = (size_t)drift->n_keys, n = (size_t)drift->n_rounds;
-    double *total_us =
-        mist_grow(drift->total_us, &drift->total_capacity, n + 1, sizeof *total_us);
+    struct mist_drift_run *runs =
+        mist_grow(drift->runs, &drift->capacity, drift->n_runs + 1, sizeof *runs);
 
-    if (!total_us)
+    if (!runs)
         return false;
-    drift->total_us = total_us;
-    int64_t *n_runs =
-        mist_grow(drift->n_runs, &drift->runs_capacity, (n + 1) * n_keys, sizeof *n_runs);
-    if (!n_runs)
-        return false;
-    drift->n_runs = n_runs;
-    total_us[n] = 0;
-    memset(n_runs + n * n_keys, 0, n_keys * sizeof *n_runs);
-    drift->n_rounds++;
+    drift->runs = runs;
+    runs[drift->n_runs++] = (struct mist_drift_run){time_us, drift->n_rounds - 1, key};
     return true;
 }
 
-void mist_drift_add(struct mist_drift *drift, int32_t key, double time_us)
-{
-    size_t round = (size_t)drift->n_rounds - 1;
-
-    drift->total_us[round] += time_us;
-    drift->n_runs[round * (size_t)drift->n_keys + (size_t)key]++;
-}
-
-void mist_drift_levels(const struct mist_drift *drift,
+bool mist_drift_levels(const struct mist_drift *drift,
                        const struct mist_estimate *estimates, double *levels)
 {
-    for (int32_t i = 0; i < drift->n_rounds; i++) {
-        const int64_t *n_runs = drift->n_runs + (size_t)i * (size_t)drift->n_keys;
-        double expected_us = 0;
-        for (int32_t k = 0; k < drift->n_keys; k++)
-            expected_us += (double)n_runs[k] * estimates[k].mean;
-        levels[i] = expected_us > 0 ? drift->total_us[i] / expected_us : 1;
+    double *expected_us = calloc((size_t)drift->n_rounds + 1, sizeof *expected_us);
+
+    if (!expected_us)
+        return false;
+    for (int32_t i = 0; i < drift->n_rounds; i++)
+        levels[i] = 0;
+    for (size_t i = 0; i < drift->n_runs; i++) {
+        const struct mist_drift_run *run = &drift->runs[i];
+        const struct mist_estimate *estimate = &estimates[run->key];
+        if (run->time_us < estimate->low || run->time_us > estimate->high)
+            continue;
+        levels[run->round] += run->time_us;
+        expected_us[run->round] += estimate->mean;
     }
+    for (int32_t i = 0; i < drift->n_rounds; i++)
+        levels[i] = expected_us[i] > 0 ? levels[i] / expected_us[i] : 1;
+    free(expected_us);
+    return true;
 }
 
 /* Mean and variance of values[n]; the variance of one value is 0. */

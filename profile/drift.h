@@ -7,7 +7,8 @@
  * alike, which no number of them averages out; an iteration later meets another such
  * time. So every round of operators gets a level: the time of all of its runs, over the
  * time of the same runs at the rows' means. Rows weigh by their share of the time, and
- * what differs from round to round (which blocks are recomputed) cancels.
+ * what differs from round to round (which blocks are recomputed) cancels. The outliers
+ * that the means leave out are left out here, too: they are short.
  *
  *   drift_frac^2 = mean over ranks of the variance over rounds
  *                + variance over ranks of the mean over rounds
@@ -22,24 +23,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the rounds of one rank ran. Zero but for n_keys, then begin a round. */
+/* What the rounds of one rank ran. Zero at first. */
 struct mist_drift {
-    int32_t n_keys, n_rounds;
-    double *total_us; /* owned; [n_rounds] */
-    int64_t *n_runs;  /* owned; [n_rounds][n_keys] */
-    size_t total_capacity, runs_capacity;
+    int32_t n_rounds;            /* begun; counted by the caller */
+    struct mist_drift_run *runs; /* owned; in the order they came */
+    size_t n_runs, capacity;
+};
+
+struct mist_drift_run {
+    double time_us;
+    int32_t round, key;
 };
 
 void mist_drift_fini(struct mist_drift *drift);
 
-/* What is added from now on belongs to a new round. False: no memory. */
-bool mist_drift_begin_round(struct mist_drift *drift);
+/* One run of a key, in the round n_rounds - 1. False: no memory. */
+bool mist_drift_add(struct mist_drift *drift, int32_t key, double time_us);
 
-/* One run of a key, in the round that was begun last. */
-void mist_drift_add(struct mist_drift *drift, int32_t key, double time_us);
-
-/* levels[n_rounds] against estimates[n_keys]; 1 for a round without any run. */
-void mist_drift_levels(const struct mist_drift *drift,
+/* levels[n_rounds] against the estimates of all keys; 1 for a round without any run.
+ * False: no memory. */
+bool mist_drift_levels(const struct mist_drift *drift,
                        const struct mist_estimate *estimates, double *levels);
 
 /* drift_frac of levels[n_ranks][n_rounds], both >= 1. A variance of one is 0. */

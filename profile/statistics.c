@@ -67,6 +67,8 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
     double reach = fence_ranges * (q3 - q1);
     double low = fmin(q1 - reach, median * (1 - least_fence_frac));
     double high = fmax(q3 + reach, median * (1 + least_fence_frac));
+    out.low = low;
+    out.high = high;
     for (size_t i = 0; i < n; i++)
         if (values[i] >= low && values[i] <= high) {
             sum += values[i];
@@ -90,6 +92,8 @@ struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_
     for (size_t i = 0; i < n; i++) {
         if (parts[i].n == 0)
             continue;
+        out.low = n_used > 0 ? fmin(out.low, parts[i].low) : parts[i].low;
+        out.high = n_used > 0 ? fmax(out.high, parts[i].high) : parts[i].high;
         n_used++;
         out.mean += parts[i].mean;
         out.n += parts[i].n;

@@ -29,6 +29,7 @@ struct mist_estimate {
     double deviation;       /* standard deviation of a single run; 0 for one run */
     double half_width_frac; /* of the 95 % interval of the mean, over the mean; 1 when
                                there are fewer than two runs */
+    double low, high;       /* the fences: runs from low to high were kept */
     int64_t n;              /* kept */
     int64_t n_outliers;     /* left out */
 };
@@ -39,8 +40,8 @@ struct mist_estimate mist_estimate_make(double *values, size_t n);
 
 /*
  * One estimate from the same thing's estimates on n >= 1 ranks: every rank weighs the
- * same in the mean, the deviation is that of all runs together. Parts without runs are
- * ignored.
+ * same in the mean, the deviation is that of all runs together, the fences hold what any
+ * rank kept. Parts without runs are ignored.
  */
 struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_t n);
 

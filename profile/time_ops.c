@@ -37,8 +37,8 @@ static void keep(struct ops_timer *at, int32_t key, double time_s)
 
     if (at->is_warm_up || key < 0)
         return;
-    mist_drift_add(&at->drift, key, time_s * 1e6);
-    if (mist_samples_add(&at->samples[key], time_s * 1e6))
+    if (mist_drift_add(&at->drift, key, time_s * 1e6) &&
+        mist_samples_add(&at->samples[key], time_s * 1e6))
         return;
     mist_device_fail(at->bench->device,
                      mist_err_set(&err, MIST_ERR_MEMORY, "out of memory for timings"),
@@ -148,8 +148,7 @@ static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
     enum mist_status status = MIST_OK;
     int32_t n = at->bench->grid->config.n_micro_batches;
 
-    if (!at->is_warm_up && !mist_drift_begin_round(&at->drift))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    at->drift.n_rounds += !at->is_warm_up;
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         at->i_micro_batch = i;
         status = mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_pass, at, err);
@@ -224,11 +223,10 @@ static enum mist_status find_drift(const struct ops_timer *at,
     enum mist_status status = MIST_ERR_MEMORY;
 
     *drift_frac = 0;
-    if (!levels || !sizes) {
+    if (!levels || !sizes || !mist_drift_levels(&at->drift, estimates, levels)) {
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    mist_drift_levels(&at->drift, estimates, levels);
     status = mist_comm_gather_bytes(at->bench->comm, levels,
                                     n_rounds * (int64_t)sizeof *levels, &all, sizes, err);
     if (status == MIST_OK && all)
@@ -248,8 +246,7 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
 {
     int32_t n = bench->grid->n_keys;
     struct ops_timer at = {.bench = bench,
-                           .samples = calloc((size_t)n, sizeof *at.samples),
-                           .drift = {.n_keys = n}};
+                           .samples = calloc((size_t)n, sizeof *at.samples)};
 
     if (!at.samples)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mist-profile measures: a trace set appears that the other tools can use, or, interrupted, no file does.
+# mist-profile measures: a trace set appears that the other tools can use, or, interrupted, nothing does.
 . tests/cli/lib.sh
 
 cat > tiny.json <<'END'
@@ -9,7 +9,7 @@ cat > tiny.json <<'END'
 END
 profile='mist-profile --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never'
 
-begin 'an interrupted run leaves no file behind'
+begin 'an interrupted run leaves nothing behind'
 command_line="$profile, interrupted"
 # shellcheck disable=SC2086
 "$MIST_BUILD"/$profile --ranks 1 -o set > "$out" 2> "$err" &
@@ -20,13 +20,17 @@ wait $pid 2> /dev/null
 code=$?
 [ "$code" -ge 128 ] || fail "exit code $code, expected 128 or more"
 expect_stdout_empty
-[ -z "$(find set -type f)" ] || fail "left: $(find set -type f)"
+[ ! -e set ] || fail "left: $(find set)"
 
 begin 'a trace set of one rank'
 # shellcheck disable=SC2086
-run $profile --ranks 1 --json -o set
+run $profile --ranks 1 -q --json -o set
 expect_exit 0
 expect_json
+expect_stderr_empty
+expect_stdout '"drift_frac": [0-9.e-]+'
+grep -q '"drift_frac": [0-9]' set/cluster.json || fail 'cluster.json has no drift_frac'
+grep -q '"mpi": "[A-Z]' set/cluster.json || fail 'cluster.json names no MPI library'
 [ "$(ls set | sort | tr '\n' ' ')" = 'cluster.json interference.csv kernels.csv links.csv ' ] || fail "$(ls set)"
 
 begin 'plans are tuned for it, replayed and run'

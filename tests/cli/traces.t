@@ -23,6 +23,8 @@ bad cluster.json 'a duplicate key' 's/"nodes": 1,/"nodes": 1, "nodes": 2,/' @ 'n
 bad cluster.json 'no devices' 's/"devices_per_node": 2/"devices_per_node": 0/' @ 'devices_per_node'
 bad cluster.json 'a negative memory' 's/4294967296/-1/' @ 'device_memory_bytes'
 bad cluster.json 'a rate of 0' 's/"memory_bytes_per_s": 20000000000/"memory_bytes_per_s": 0/' '(1|15)' 'memory_bytes_per_s'
+bad cluster.json 'a negative drift' 's/"launch_us": 0.1/"drift_frac": -0.1/' @ 'drift_frac'
+bad cluster.json 'a drift in percent' 's/"launch_us": 0.1/"drift_frac": "2 %"/' @ 'drift_frac'
 bad cluster.json 'another unit' 's/"memory_bytes_per_s"/"memory_gb_per_s"/' @ 'memory_gb_per_s'
 bad cluster.json 'an unknown backend' 's/"cpu"/"tpu"/' @ 'tpu'
 bad cluster.json 'an unknown dtype' 's/"fp32"/"fp33"/' @ 'fp33'

@@ -481,7 +481,7 @@ static void shared_time_is_counted_once(void **state)
     for (int32_t g = 1; g <= 4; g++) {
         struct fixture at;
         struct prices prices = all_prices();
-        prices.by_kind[MIST_TASK_LOAD_BATCH] = 3;
+        prices.by_kind[MIST_TASK_LOAD_BATCH] = 0.4;
         start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){4, 1, 1}, g);
         at.plan.stages[0].n_checkpointed = 2;
         build(&at, &prices, false);
