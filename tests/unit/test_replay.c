@@ -481,9 +481,10 @@ static void shared_time_is_counted_once(void **state)
     for (int32_t g = 1; g <= 4; g++) {
         struct fixture at;
         struct prices prices = all_prices();
-        prices.by_kind[MIST_TASK_LOAD_BATCH] = 0.4;
+        prices.by_kind[MIST_TASK_LOAD_BATCH] = 2;
         start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){4, 1, 1}, g);
         at.plan.stages[0].n_checkpointed = 2;
+        at.plan.stages[0].shards_optimizer = true; /* gathers while it loads */
         build(&at, &prices, false);
         at.doubt.residual_frac = 0.5;
         run(&at, false, NULL);
