@@ -41,6 +41,13 @@ void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s)
     comm->deadline_s = deadline_s;
 }
 
+void mist_comm_set_busy_probe(struct mist_comm *comm,
+                              bool (*is_busy)(const void *context), const void *context)
+{
+    comm->is_busy = is_busy;
+    comm->busy_context = context;
+}
+
 /* ------------------------------------------------------------------------- transfers */
 
 /* One message of any length, in as many as it takes; at least one, so that transfers of

@@ -18,6 +18,7 @@
 #include "sim/schedule.h"    /* enum mist_buffer_arena */
 #include "traces/timeline.h" /* enum mist_stream */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct mist_device;
@@ -49,6 +50,12 @@ void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena
 /* Bytes that were allocated for an arena. */
 int64_t mist_device_arena_bytes(const struct mist_device *device,
                                 enum mist_buffer_arena arena);
+
+/*
+ * True while the compute stream of a struct mist_device has something to run, false while
+ * it waits. From any thread; fits mist_comm_set_busy_probe().
+ */
+bool mist_device_is_computing(const void *device);
 
 /*
  * Starts an iteration with events 0 .. n_events-1, none of them recorded. All streams

@@ -278,6 +278,13 @@ int64_t mist_device_arena_bytes(const struct mist_device *device,
     return device->arenas[arena] ? device->arena_bytes[arena] : 0;
 }
 
+bool mist_device_is_computing(const void *device)
+{
+    const struct mist_device *at = device;
+
+    return !atomic_load(&at->streams[MIST_STREAM_COMPUTE].gate.has_sleeper);
+}
+
 /* A task of the compute stream: touches the arenas with the thread team that will use
  * them, which also starts that team. Every thread takes one contiguous part. */
 static void touch_arenas(void *arg)

@@ -50,6 +50,7 @@ static enum mist_status open_rank(struct run *run, struct mist_err *err)
     status = mist_device_open_cpu(&device, &run->device, err);
     if (status != MIST_OK)
         return status;
+    mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
     struct mist_train_config config = {
         .adamw = job->adamw,
         .seed = job->seed,
@@ -64,6 +65,7 @@ static enum mist_status open_rank(struct run *run, struct mist_err *err)
 
 static void close_rank(struct run *run)
 {
+    mist_comm_set_busy_probe(run->comm, NULL, NULL);
     mist_runtime_free(run->runtime);
     mist_device_close(run->device);
     mist_schedule_free(run->schedule);

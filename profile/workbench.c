@@ -188,6 +188,7 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     enum mist_status status = mist_device_open_cpu(&config, &out->device, err);
     if (status != MIST_OK)
         return status;
+    mist_comm_set_busy_probe(comm, mist_device_is_computing, out->device);
     carver = (struct carver){.base = mist_device_arena(out->device, MIST_ARENA_DEVICE)};
     lay_out(grid, n_copies, &carver, out);
     out->host = mist_device_arena(out->device, MIST_ARENA_HOST);
@@ -198,6 +199,8 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
 
 void mist_workbench_close(struct mist_workbench *bench)
 {
+    if (bench->comm)
+        mist_comm_set_busy_probe(bench->comm, NULL, NULL);
     mist_device_close(bench->device);
     free(bench->modules);
     free(bench->boundary);
