@@ -84,7 +84,7 @@ static void make_plan(struct mist_plan *plan, enum mist_family family,
 {
     *plan = (struct mist_plan){
         .model = tiny(family),
-        .job = {GLOBAL_BATCH, SEQ, MIST_DTYPE_FP32},
+        .job = {GLOBAL_BATCH, SEQ, MIST_DTYPE_FP32, 0},
         .n_micro_batches = variant->n_micro_batches,
         .n_stages = variant->n_stages,
     };

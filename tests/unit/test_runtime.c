@@ -82,7 +82,7 @@ static void make_plan(struct mist_plan *plan, int n_stages, int dp)
                   .max_seq = SEQ,
                   .has_bias = true,
                   .norm_epsilon = 1e-5},
-        .job = {BATCH, SEQ, MIST_DTYPE_FP32},
+        .job = {BATCH, SEQ, MIST_DTYPE_FP32, 0},
         .n_micro_batches = BATCH / dp,
         .n_stages = n_stages,
     };
