@@ -102,8 +102,7 @@ struct session {
     bool is_silent;  /* another rank reports what went wrong */
 };
 
-/* ------------------------------------------------------------------------------ checks
- */
+/* ---------------------------------------------------------------------------- checks */
 
 static enum mist_status check_ranks(const struct session *at, struct mist_err *err)
 {
@@ -160,8 +159,7 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
     return status;
 }
 
-/* ------------------------------------------------------------------------------ output
- */
+/* ---------------------------------------------------------------------------- output */
 
 static void log_step(void *context, const struct mist_train_step *step)
 {
@@ -277,8 +275,7 @@ static enum mist_status write_results(const struct session *at,
     return status;
 }
 
-/* -------------------------------------------------------------------------------- main
- */
+/* ------------------------------------------------------------------------------ main */
 
 static enum mist_status train(struct session *at, struct mist_err *err)
 {

@@ -109,8 +109,7 @@ static void run_batch(void *arg)
         mist_device_fail(batch->bench->device, status, &err);
 }
 
-/* ------------------------------------------------------------------------- repetitions
- */
+/* ----------------------------------------------------------------------- repetitions */
 
 static enum mist_stream stream_of(const struct mist_grid_message *message)
 {

@@ -95,8 +95,7 @@ struct session {
     const char *cluster_path;
 };
 
-/* ------------------------------------------------------------------------------ replay
- */
+/* ---------------------------------------------------------------------------- replay */
 
 /* Model FLOP of an iteration: every program once per micro-batch, without recomputation.
  */
@@ -218,8 +217,7 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
     return status;
 }
 
-/* ------------------------------------------------------------------------------ output
- */
+/* ---------------------------------------------------------------------------- output */
 
 static void warn_of_memory(const struct session *at, const struct mist_cluster *cluster,
                            const struct mist_replay_result *result)
@@ -290,8 +288,7 @@ static enum mist_status begin(const struct session *at, struct mist_emit **emit,
                            stdout, err);
 }
 
-/* -------------------------------------------------------------------------------- runs
- */
+/* ------------------------------------------------------------------------------ runs */
 
 static enum mist_status run_once(const struct session *at, struct mist_err *err)
 {

@@ -21,8 +21,7 @@ const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
     return names[pipeline];
 }
 
-/* ------------------------------------------------------------------- derived quantities
- */
+/* ---------------------------------------------------------------- derived quantities */
 
 int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
 {
@@ -99,8 +98,7 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
     return hash.value;
 }
 
-/* ------------------------------------------------------------------------------- check
- */
+/* ----------------------------------------------------------------------------- check */
 
 /* A check in progress: what is looked at, and where the first fault goes. */
 struct check {

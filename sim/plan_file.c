@@ -116,8 +116,7 @@ static const char *const family_choices[] = {"gpt", "llama", "falcon", NULL};
 static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
 static const char *const pipeline_choices[] = {"1f1b", NULL};
 
-/* ----------------------------------------------------------------------------- reading
- */
+/* --------------------------------------------------------------------------- reading */
 
 static enum mist_status read_int(const struct mist_json *object, const struct field *f,
                                  int64_t min, int64_t max, int64_t *out,
@@ -395,8 +394,7 @@ out:
     return status;
 }
 
-/* ----------------------------------------------------------------------------- writing
- */
+/* --------------------------------------------------------------------------- writing */
 
 /* A field as a JSON value; NULL: out of memory. */
 static json_t *write_field(const struct field *f, const void *base)

@@ -26,8 +26,7 @@ struct run {
     struct mist_err *err;
 };
 
-/* ----------------------------------------------------------------------------- options
- */
+/* --------------------------------------------------------------------------- options */
 
 static enum mist_status check_factors(const double *factors, int64_t n, const char *name,
                                       struct mist_err *err)
@@ -104,8 +103,7 @@ enum mist_status mist_replay_decide_folding(const struct mist_plan *plan,
     return MIST_OK;
 }
 
-/* --------------------------------------------------------------------------- durations
- */
+/* ------------------------------------------------------------------------- durations */
 
 /* Mean of a micro-batch's factors over the lanes of a rank. */
 static double lane_factor(const struct run *at, const struct mist_schedule *schedule,
@@ -202,8 +200,7 @@ static enum mist_status run_events(struct run *at,
                              : status;
 }
 
-/* ----------------------------------------------------------------------------- results
- */
+/* --------------------------------------------------------------------------- results */
 
 static double end_of_iteration(const struct run *at, int32_t k)
 {

@@ -83,8 +83,7 @@ static void add_load(struct mist_schedule_builder *at)
     at->load_task = task;
 }
 
-/* ------------------------------------------------------------------------- collectives
- */
+/* ----------------------------------------------------------------------- collectives */
 
 static int32_t add_collective(struct mist_schedule_builder *at, enum mist_task_kind kind,
                               int32_t layer, int32_t micro_batch, int32_t after)
@@ -133,8 +132,7 @@ static void add_reduce(struct mist_schedule_builder *at, int32_t layer, int32_t 
     mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
 }
 
-/* ------------------------------------------------------------------------------- slots
- */
+/* ----------------------------------------------------------------------------- slots */
 
 /* Operands that forward, recomputation and backward of a module share. */
 static void use_module(struct mist_schedule_builder *at, int32_t task, int32_t layer,
@@ -281,8 +279,7 @@ static void add_backward_slot(struct mist_schedule_builder *at, int32_t micro_ba
     }
 }
 
-/* -------------------------------------------------------------------------------- whole
- */
+/* ----------------------------------------------------------------------------- whole */
 
 static bool costs_the_same(const struct mist_model *model, const struct mist_task *a,
                            const struct mist_task *b)

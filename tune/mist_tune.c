@@ -165,8 +165,7 @@ static void catch_interrupts(void)
     sigaction(SIGINT, &action, NULL);
 }
 
-/* ----------------------------------------------------------------------------- prepare
- */
+/* --------------------------------------------------------------------------- prepare */
 
 static enum mist_status load_job(struct session *at, struct mist_err *err)
 {
@@ -292,8 +291,7 @@ static enum mist_status check_outputs(const struct options *options, struct mist
     return mist_plans_folder_check(options->plans, options->common.force, err);
 }
 
-/* ----------------------------------------------------------------------------- results
- */
+/* --------------------------------------------------------------------------- results */
 
 static enum mist_status save_results(const struct session *at,
                                      const struct mist_validate_result *result,
@@ -420,8 +418,7 @@ static enum mist_status sample(struct session *at, struct mist_err *err)
     return status;
 }
 
-/* -------------------------------------------------------------------------------- main
- */
+/* ------------------------------------------------------------------------------ main */
 
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
