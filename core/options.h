@@ -78,6 +78,15 @@ struct mist_tool {
     const char *exit_text; /* more exit codes, "  4  no plan fits\n"; NULL: none */
 };
 
+/* One row of a table; T is the tool's options struct. */
+#define MIST_OPTION_ROW(T, i_name, i_kind, i_group, i_value, i_help, i_default, i_min,   \
+                        i_max, i_member)                                                 \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
+        .offset = offsetof(T, i_member)                                                  \
+    }
+
 /* Options that mean the same in every tool: embed as member `common`, pick rows. */
 struct mist_common_options {
     const char *output;

@@ -38,12 +38,7 @@ struct options {
 
 static const char *const backends[] = {"cpu", NULL};
 
-#define ROW(i_name, i_kind, i_group, i_value, i_help, i_default, i_min, i_max, i_member) \
-    {                                                                                    \
-        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
-        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
-        .offset = offsetof(struct options, i_member)                                     \
-    }
+#define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
 
 static const struct mist_option option_table[] = {
     ROW("model", MIST_OPTION_STRING, "What", "MODEL",
