@@ -92,3 +92,23 @@ void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind
         operators->run_step(&args);
     }
 }
+
+void mist_binding_run_adamw(const struct mist_layer_layout *layout, float *weights,
+                            const float *gradients, float *state, int64_t first,
+                            int64_t n_shard, const struct mist_adamw_args *args,
+                            int32_t n_threads, const struct mist_operators *operators)
+{
+    for (int32_t i = 0; i < layout->n_params; i++) {
+        int64_t start = layout->param_offset[i];
+        int64_t end = start + layout->param_elements[i];
+        start = start > first ? start : first;
+        end = end < first + n_shard ? end : first + n_shard;
+        if (start >= end)
+            continue;
+        struct mist_adamw_args mine = *args;
+        mine.weight_decay = layout->param_decays[i] ? args->weight_decay : 0;
+        operators->adamw(weights + start, state + (start - first),
+                         state + n_shard + (start - first), gradients + start,
+                         end - start, &mine, n_threads);
+    }
+}

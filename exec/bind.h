@@ -38,4 +38,17 @@ void mist_binding_resolve(const struct mist_binding *binding,
 void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
                       const struct mist_operators *operators);
 
+/*
+ * AdamW on elements first .. first + n_shard - 1 of a module's flat parameters, parameter
+ * by parameter, since they differ in weight decay (args->weight_decay holds for those
+ * that decay).
+ *
+ * weights, gradients   [padded elements] of the module.
+ * state                [2, n_shard]: first, then second moments of the shard.
+ */
+void mist_binding_run_adamw(const struct mist_layer_layout *layout, float *weights,
+                            const float *gradients, float *state, int64_t first,
+                            int64_t n_shard, const struct mist_adamw_args *args,
+                            int32_t n_threads, const struct mist_operators *operators);
+
 #endif

@@ -8,7 +8,6 @@
  */
 #include "exec/gather.h"
 
-#include "core/clock.h"
 #include "core/hash.h"
 #include "sim/memory_planner.h" /* live bytes */
 

@@ -241,34 +241,21 @@ enum mist_status mist_runtime_finish(struct mist_runtime *runtime, struct mist_e
 
 /* ---------------------------------------------------------------------------- results */
 
-static float *persistent(const struct mist_runtime *runtime, enum mist_role role,
-                         int32_t layer, int64_t *n)
+const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t layer,
+                                     int64_t *n)
 {
     const struct mist_schedule *schedule = runtime->schedule;
 
     for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        if (schedule->buffers[i].role != role || schedule->buffers[i].layer != layer ||
-            !schedule->buffers[i].is_persistent)
+        if (schedule->buffers[i].role != MIST_ROLE_WEIGHTS ||
+            schedule->buffers[i].layer != layer)
             continue;
-        enum mist_layer_kind kind =
-            mist_schedule_layer_kind(&runtime->plan->model, layer);
-        *n = schedule->layouts[kind].n_parameters;
-        return (float *)(void *)mist_runtime_address(runtime, i);
+        *n = schedule->layouts[mist_schedule_layer_kind(&runtime->plan->model, layer)]
+                 .n_parameters;
+        return (const float *)(const void *)mist_runtime_address(runtime, i);
     }
     *n = 0;
     return NULL;
-}
-
-const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t layer,
-                                     int64_t *n)
-{
-    return persistent(runtime, MIST_ROLE_WEIGHTS, layer, n);
-}
-
-float *mist_runtime_gradients(const struct mist_runtime *runtime, int32_t layer,
-                              int64_t *n)
-{
-    return persistent(runtime, MIST_ROLE_GRADIENTS, layer, n);
 }
 
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,

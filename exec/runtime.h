@@ -61,8 +61,6 @@ MIST_MUST_CHECK enum mist_status mist_runtime_finish(struct mist_runtime *runtim
  * Streams idle. */
 const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t layer,
                                      int64_t *n);
-float *mist_runtime_gradients(const struct mist_runtime *runtime, int32_t layer,
-                              int64_t *n);
 
 /*
  * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).

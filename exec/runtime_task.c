@@ -71,19 +71,9 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     int64_t n_shard = stage->shards_optimizer ? n_padded / stage->dp : n_padded;
     int64_t first = stage->shards_optimizer ? n_shard * schedule->i_dp : 0;
 
-    for (int32_t i = 0; i < layout->n_params; i++) {
-        int64_t start = layout->param_offset[i];
-        int64_t end = start + layout->param_elements[i];
-        start = start > first ? start : first;
-        end = end < first + n_shard ? end : first + n_shard;
-        if (start >= end)
-            continue;
-        struct mist_adamw_args args = runtime->config.adamw;
-        args.weight_decay = layout->param_decays[i] ? args.weight_decay : 0;
-        runtime->operators->adamw(weights + start, state + (start - first),
-                                  state + n_shard + (start - first), gradients + start,
-                                  end - start, &args, runtime->config.n_threads);
-    }
+    mist_binding_run_adamw(layout, weights, gradients, state, first, n_shard,
+                           &runtime->config.adamw, runtime->config.n_threads,
+                           runtime->operators);
     runtime->operators->zero(gradients, n_padded, runtime->config.n_threads);
 }
 

@@ -98,23 +98,14 @@ static void run_adamw(struct ops_timer *at, const struct mist_bench_module *modu
     float *gradients = (float *)(void *)module->gradients;
     float *state = (float *)(void *)module->state;
 
-    for (int32_t i = 0; i < layout->n_params; i++) {
-        int64_t start = layout->param_offset[i];
-        int64_t end = start + layout->param_elements[i];
-        start = start > first ? start : first;
-        end = end < first + n_shard ? end : first + n_shard;
-        if (start >= end)
-            continue;
-        struct mist_adamw_args args = {.lr = 1e-4f,
-                                       .beta1 = 0.9f,
-                                       .beta2 = 0.95f,
-                                       .epsilon = 1e-8f,
-                                       .weight_decay = layout->param_decays[i] ? .1f : 0,
-                                       .t = at->i_round + 1};
-        bench->operators->adamw(weights + start, state + (start - first),
-                                state + n_shard + (start - first), gradients + start,
-                                end - start, &args, bench->grid->config.n_threads);
-    }
+    struct mist_adamw_args args = {.lr = 1e-4f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .epsilon = 1e-8f,
+                                   .weight_decay = .1f,
+                                   .t = at->i_round + 1};
+    mist_binding_run_adamw(layout, weights, gradients, state, first, n_shard, &args,
+                           bench->grid->config.n_threads, bench->operators);
 }
 
 /* Every module's optimizer step; which shard size comes in turn. */
