@@ -161,6 +161,12 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
     return x < -86.9f ? 0.0f : y;
 }
 
+/* ------------------------------------------------------------------------------- loss */
+
+/* Maximum, sum and target logit of a row from all_stats [tp, rows, 3], slices in order. */
+void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
+                                          int64_t i_row, int64_t rows, int64_t tp);
+
 /* -------------------------------------------------------------------- matrix products */
 
 /* One matrix of a product: rows are stride floats apart;

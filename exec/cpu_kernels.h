@@ -14,7 +14,7 @@
  * "+=" means accumulated: the caller zeroes once per step. n_threads >= 1 OpenMP threads;
  * the bits of every result are the same for any n_threads (see cpu_internal.h for how).
  *
- * Left out: dropout, bf16, vocabulary-parallel embedding and loss.
+ * Left out: dropout.
  */
 #ifndef MIST_EXEC_CPU_KERNELS_H
 #define MIST_EXEC_CPU_KERNELS_H
@@ -38,6 +38,21 @@ void mist_cpu_embedding_forward(float *out, const int32_t *tokens, const float *
 void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens,
                                  const float *d_out, int64_t rows, int64_t s, int64_t h,
                                  int n_threads);
+
+/*
+ * The same for a slice of the vocabulary: wte and dwte hold the rows of tokens
+ * first_token .. first_token + n_local - 1 alone. Any other token adds nothing: its row
+ * of out is 0 (plus wpe's, if given), and dwte stays as it is. The sum over all slices,
+ * of which one has wpe, is the whole. n_local 0: wte, dwte may be NULL.
+ */
+void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const float *wte,
+                                      const float *wpe, int64_t rows, int64_t s,
+                                      int64_t h, int64_t first_token, int64_t n_local,
+                                      int n_threads);
+void mist_cpu_embedding_slice_backward(float *dwte, float *dwpe, const int32_t *tokens,
+                                       const float *d_out, int64_t rows, int64_t s,
+                                       int64_t h, int64_t first_token, int64_t n_local,
+                                       int n_threads);
 
 /* ------------------------------------------------------------------------------- norm */
 
@@ -179,6 +194,31 @@ void mist_cpu_zero(float *x, int64_t n, int n_threads);
 void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets,
                             int64_t rows, int64_t vocab, int64_t n_valid_vocab,
                             float scale, int n_threads);
+
+/*
+ * The same where tp ranks hold a slice of the vocabulary each: logits [rows, n_local] are
+ * those of tokens first_token .. first_token + n_local - 1, of which the last n_local -
+ * n_valid_local are padding (all of them where n_valid_local is 0). Targets are tokens of
+ * the whole vocabulary; one of the slices has each.
+ *
+ * First each slice writes stats[rows, 3]: maximum, sum of exp(l - maximum), logit of the
+ * target or 0 where another slice has it; -inf, 0, 0 for a slice of padding.
+ */
+void mist_cpu_cross_entropy_stats(float *stats, const float *logits,
+                                  const int32_t *targets, int64_t rows, int64_t n_local,
+                                  int64_t n_valid_local, int64_t first_token,
+                                  int n_threads);
+
+/*
+ * Then, with the stats of all slices in all_stats [tp, rows, 3], logits become their
+ * gradient in place, and losses[rows] are those of the whole vocabulary, the same bits in
+ * every slice. With tp 1 the bits are mist_cpu_cross_entropy's.
+ */
+void mist_cpu_cross_entropy_parallel(float *logits, float *losses, const int32_t *targets,
+                                     const float *all_stats, int64_t rows,
+                                     int64_t n_local, int64_t n_valid_local,
+                                     int64_t first_token, int64_t tp, float scale,
+                                     int n_threads);
 
 /* -------------------------------------------------------------------------- optimizer */
 
