@@ -1,8 +1,6 @@
 /*
- * AdamW and the sum of squares behind the gradient norm.
- *
- * Both cut the flat arrays into blocks of a fixed length, so that neither threads nor
- * shards change a bit of the result.
+ * AdamW over flat arrays: each element on its own, so that neither threads nor shards
+ * change a bit of the result.
  */
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
@@ -61,45 +59,4 @@ void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
         adamw_chunk(p + i, m + i, v + i, g + i, n - i < CHUNK ? n - i : CHUNK, config);
-}
-
-typedef double f8 __attribute__((vector_size(64)));
-typedef float half_f8 __attribute__((vector_size(32), aligned(4), may_alias));
-
-/* Element i goes to lane i mod 32; the lanes are added as a tree. */
-MIST_CPU_CLONES static double sum_squares_block(const float *x, int64_t n)
-{
-    f8 acc[4] = {{0}, {0}, {0}, {0}};
-    double lane[MIST_CPU_LANES];
-    int64_t i = 0;
-    for (; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES)
-        for (int part = 0; part < 4; part++) {
-            f8 value = __builtin_convertvector(
-                *(const half_f8 *)(const void *)(x + i + 8 * part), f8);
-            acc[part] += value * value;
-        }
-    /* The sizes are equal; cppcheck does not know vector types. */
-    /* cppcheck-suppress bufferAccessOutOfBounds */
-    memcpy(lane, acc, sizeof lane);
-    for (int64_t j = i; j < n; j++)
-        lane[j - i] += (double)x[j] * (double)x[j];
-    for (int w = MIST_CPU_LANES / 2; w > 0; w /= 2)
-        for (int l = 0; l < w; l++)
-            lane[l] += lane[l + w];
-    return lane[0];
-}
-
-double mist_cpu_sum_squares(const float *x, int64_t n, double *block_sums, int n_threads)
-{
-    int64_t n_blocks = mist_cpu_sum_squares_n_blocks(n);
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t t = 0; t < n_blocks; t++) {
-        int64_t i = t * MIST_CPU_SUM_BLOCK;
-        block_sums[t] = sum_squares_block(
-            x + i, n - i < MIST_CPU_SUM_BLOCK ? n - i : MIST_CPU_SUM_BLOCK);
-    }
-    double sum = 0.0;
-    for (int64_t t = 0; t < n_blocks; t++)
-        sum += block_sums[t];
-    return sum;
 }

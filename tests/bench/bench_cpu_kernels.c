@@ -28,7 +28,7 @@ struct tensors {
     float *weight, *dweight;                        /* [max(vocab, 3 h, 2 f), h] */
     float *bias, *dbias, *stats, *lse, *losses;
     float *p, *m, *v, *g; /* flat parameters of one step's AdamW, n_params */
-    double *block_sums;
+    struct mist_cpu_sum sum;
     int64_t n_params;
     int32_t *tokens;
     void *workspace;
@@ -96,7 +96,6 @@ static void tensors_init(struct tensors *t, const struct sizes *z)
     t->g = floats(t->n_params);
     for (int64_t i = 0; i < t->n_params; i++)
         t->v[i] *= t->v[i];
-    t->block_sums = must_alloc(mist_cpu_sum_squares_n_blocks(t->n_params) * 8);
     t->tokens = must_alloc(rows * (int64_t)sizeof *t->tokens);
     for (int64_t i = 0; i < rows; i++)
         t->tokens[i] = (int32_t)(i * 7919 % z->vocab);
@@ -107,11 +106,11 @@ static void tensors_init(struct tensors *t, const struct sizes *z)
 
 static void tensors_fini(struct tensors *t)
 {
-    void *all[] = {
-        t->rows_wide_a, t->rows_wide_b, t->rows_wide_c, t->rows_a, t->rows_b, t->rows_c,
-        t->logits,      t->weight,      t->dweight,     t->bias,   t->dbias,  t->stats,
-        t->lse,         t->losses,      t->p,           t->m,      t->v,      t->g,
-        t->block_sums,  t->tokens,      t->workspace};
+    void *all[] = {t->rows_wide_a, t->rows_wide_b, t->rows_wide_c, t->rows_a,
+                   t->rows_b,      t->rows_c,      t->logits,      t->weight,
+                   t->dweight,     t->bias,        t->dbias,       t->stats,
+                   t->lse,         t->losses,      t->p,           t->m,
+                   t->v,           t->g,           t->tokens,      t->workspace};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -143,6 +142,7 @@ enum op {
     HEAD_BACKWARD,
     ADAMW,
     SUM_SQUARES,
+    FIND_NONFINITE,
     ZERO,
     N_OPS
 };
@@ -173,6 +173,7 @@ static const char *op_names[N_OPS] = {"embedding forward",
                                       "head backward",
                                       "adamw",
                                       "sum of squares",
+                                      "find non-finite",
                                       "zero"};
 
 /* What one call costs, and how often a GPT step calls it. */
@@ -305,8 +306,11 @@ static struct cost run_light(struct tensors *t, enum op op)
         mist_cpu_adamw_step(t->p, t->m, t->v, t->g, np, &adamw, 1);
         return (struct cost){0, 28.0 * (double)np, 1};
     case SUM_SQUARES:
-        mist_cpu_sum_squares(t->g, np, t->block_sums, 1);
+        mist_cpu_sum_squares_exact(t->g, np, &t->sum, 1);
         return (struct cost){0, 4.0 * (double)np, 1};
+    case FIND_NONFINITE:
+        t->sum.first_nonfinite = mist_cpu_find_nonfinite(t->g, np, 1);
+        return (struct cost){0, 4.0 * (double)np, 0};
     case ZERO:
         mist_cpu_zero(t->g, np, 1);
         return (struct cost){0, 4.0 * (double)np, 1};

@@ -312,32 +312,6 @@ static void test_adamw_shards(void **state)
     help_assert_same_bits(v2, v, N);
 }
 
-static void test_sum_squares(void **state)
-{
-    struct help *h = *state;
-    static const int64_t sizes[] = {0, 1, 4095, 4096, 4097, 3 * 4096 + 31};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        int64_t n = sizes[i], n_blocks = mist_cpu_sum_squares_n_blocks(n);
-        float *x = help_random(h, n, 3.0);
-        double blocks[4], again[4], expected = 0.0, in_order = 0.0;
-        assert_int_equal(n_blocks, (n + 4095) / 4096);
-        for (int64_t j = 0; j < n; j++)
-            expected += (double)x[j] * (double)x[j];
-        double sum = mist_cpu_sum_squares(x, n, blocks, 1);
-        assert_true(fabs(sum - expected) <= 1e-13 * expected);
-        assert_true(mist_cpu_sum_squares(x, n, again, 2) == sum);
-        for (int64_t b = 0; b < n_blocks;
-             b++) { /* a shard of one block gives that block's bits */
-            int64_t length = n - b * 4096 < 4096 ? n - b * 4096 : 4096;
-            double one;
-            assert_true(mist_cpu_sum_squares(x + b * 4096, length, &one, 1) == blocks[b]);
-            assert_true(one == blocks[b]);
-            in_order += blocks[b];
-        }
-        assert_true(in_order == sum);
-    }
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
 
 int main(void)
@@ -354,7 +328,6 @@ int main(void)
         TEST(test_cross_entropy_slopes),
         TEST(test_adamw),
         TEST(test_adamw_shards),
-        TEST(test_sum_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
