@@ -94,8 +94,10 @@ static void tensors_init(struct tensors *t, const struct sizes *z)
     t->m = floats(t->n_params);
     t->v = floats(t->n_params);
     t->g = floats(t->n_params);
-    for (int64_t i = 0; i < t->n_params; i++)
+    for (int64_t i = 0; i < t->n_params; i++) {
         t->v[i] *= t->v[i];
+        t->g[i] *= 1e-3f;
+    }
     t->tokens = must_alloc(rows * (int64_t)sizeof *t->tokens);
     for (int64_t i = 0; i < rows; i++)
         t->tokens[i] = (int32_t)(i * 7919 % z->vocab);

@@ -118,6 +118,28 @@ static void test_grid(void **state)
     assert_true(sum.coarse == 0 && sum.fine == 0 && sum.first_nonfinite == -1);
 }
 
+/*
+ * A block of small values is summed by a shorter way: with and without one large value
+ * beside them the units are the same, at the limit of smallness (2^-5) and below.
+ */
+static void test_small_values(void **state)
+{
+    struct help *h = *state;
+    enum { N = 4096 };
+    for (int k = 0; k < 4; k++) {
+        float *x = help_random(h, N, k == 0 ? 0x1p-5 : pow(10.0, -2.0 * k));
+        struct mist_cpu_sum small, mixed;
+        x[0] = 0.0f;
+        for (int i = 1; i < N; i++)
+            x[i] = k == 0 && i % 3 != 0 ? 0x1p-5f : x[i];
+        mist_cpu_sum_squares_exact(x, N, &small, 1);
+        x[0] = 1.0f;
+        mist_cpu_sum_squares_exact(x, N, &mixed, 1);
+        assert_int_equal(mixed.coarse, small.coarse + (1 << 24));
+        assert_int_equal(mixed.fine, small.fine);
+    }
+}
+
 /* |error| <= n 2^-61, and what follows for the relative error of one magnitude. */
 static void test_error_bound(void **state)
 {
@@ -217,9 +239,9 @@ static void test_find_nonfinite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_any_order),      TEST(test_any_cut),      TEST(test_grid),
-        TEST(test_error_bound),    TEST(test_out_of_range), TEST(test_saturation),
-        TEST(test_find_nonfinite),
+        TEST(test_any_order),    TEST(test_any_cut),        TEST(test_grid),
+        TEST(test_small_values), TEST(test_error_bound),    TEST(test_out_of_range),
+        TEST(test_saturation),   TEST(test_find_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
