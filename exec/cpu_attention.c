@@ -6,8 +6,13 @@
  * block are never touched, those after the diagonal within it are masked. With P =
  * exp(scores - lse) and delta_i = dot(d_out_i, out_i) (Dao et al. 2022, appendix B.2) the
  * backward is dS = P * (d_out V^T - delta),   dQ = scale dS K,   dK += scale dS^T Q,   dV
- * += P^T d_out. Forward threads share out query blocks, backward threads key-value heads:
- * dK and dV are summed over query heads and blocks in order.
+ * += P^T d_out.
+ *
+ * Forward threads share out query blocks, backward threads key-value heads; or, where
+ * there are too few of those for the threads (multi-query attention has one), blocks of
+ * queries for dQ and tiles of keys for dK and dV, each of which takes P and dS anew: 7
+ * products in place of 5. Either way dK and dV are summed over query heads and blocks in
+ * the same order from products of the same shapes.
  */
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
@@ -15,7 +20,7 @@
 #include <math.h> /* cos, logf, pow, sin, sqrt */
 #include <omp.h>
 
-enum { QUERY_BLOCK = 64 };
+enum { QUERY_BLOCK = 64, KEY_TILE = 256 }; /* a tile is a whole number of blocks */
 
 /* Where the pieces of a packed tensor lie. */
 struct layout {
@@ -151,26 +156,168 @@ struct head_view {
     float *dq, *dk, *dv;
 };
 
-static void backward_block(const struct head_view *head, const struct layout *at,
-                           int64_t head_dim, int64_t i0, int64_t m, float *p, float *ds)
+/* All tensors of a backward, and where head g (of all batch items) lies in them. */
+struct backward {
+    float *dqkv;
+    const float *d_out, *qkv, *out, *lse;
+    const struct mist_cpu_attention *shape;
+    struct layout at;
+};
+
+static struct head_view head_of(const struct backward *a, int64_t g)
 {
-    int64_t n_keys = i0 + m, token = at->token, out_token = at->out_token;
-    const float *q = head->q + i0 * token;
-    const float *out = head->out + i0 * out_token, *d_out = head->d_out + i0 * out_token;
-    mist_cpu_sgemm(m, n_keys, head_dim, at->scale, plain(q, token),
-                   transposed(head->k, token), 0.0f, p, n_keys);
-    mist_cpu_sgemm(m, n_keys, head_dim, 1.0f, plain(d_out, out_token),
-                   transposed(head->v, token), 0.0f, ds, n_keys);
-    for (int64_t i = 0; i < m; i++)
-        backward_scores(p + i * n_keys, ds + i * n_keys, head->lse[i0 + i],
-                        dot_heads(d_out + i * out_token, out + i * out_token, head_dim),
-                        i0 + i + 1, n_keys);
-    mist_cpu_sgemm(n_keys, head_dim, m, 1.0f, transposed(p, n_keys),
-                   plain(d_out, out_token), 1.0f, head->dv, token);
-    mist_cpu_sgemm(m, head_dim, n_keys, at->scale, plain(ds, n_keys),
-                   plain(head->k, token), 0.0f, head->dq + i0 * token, token);
-    mist_cpu_sgemm(n_keys, head_dim, m, at->scale, transposed(ds, n_keys),
-                   plain(q, token), 1.0f, head->dk, token);
+    const struct layout *at = &a->at;
+    int64_t s = a->shape->s, d = a->shape->head_dim, heads = a->shape->heads;
+    int64_t i_batch = g / heads, i_head = g % heads, i_kv = i_head / at->group;
+    int64_t first = i_batch * s * at->token, first_out = i_batch * s * at->out_token;
+    int64_t q = first + i_head * d, k = first + at->k_offset + i_kv * d,
+            v = first + at->v_offset + i_kv * d;
+    return (struct head_view){
+        .q = a->qkv + q,
+        .k = a->qkv + k,
+        .v = a->qkv + v,
+        .out = a->out + first_out + i_head * d,
+        .d_out = a->d_out + first_out + i_head * d,
+        .lse = a->lse + g * s,
+        .dq = a->dqkv + q,
+        .dk = a->dqkv + k,
+        .dv = a->dqkv + v,
+    };
+}
+
+static void zero_keys(const struct head_view *head, const struct backward *a,
+                      int64_t begin, int64_t end)
+{
+    size_t n_bytes = (size_t)a->shape->head_dim * sizeof *head->dk;
+    for (int64_t j = begin; j < end; j++) {
+        memset(head->dk + j * a->at.token, 0, n_bytes);
+        memset(head->dv + j * a->at.token, 0, n_bytes);
+    }
+}
+
+static int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A block of queries i0 .. i0 + m - 1 of one head: its dS, and a tile for P. */
+struct block_view {
+    int64_t i0, m;
+    float *ds; /* [m, i0 + m] */
+    float *p;  /* [m, KEY_TILE] */
+};
+
+static struct block_view block_of(const struct backward *a, int64_t i0, float *ds,
+                                  float *p)
+{
+    return (struct block_view){i0, min_of(a->at.block, a->shape->s - i0), ds, p};
+}
+
+/* P and dS of a block's queries against the tile of keys from j0 on. */
+static void score_keys(const struct head_view *head, const struct backward *a,
+                       const struct block_view *b, int64_t j0)
+{
+    int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
+    int64_t m = b->m, n_keys = b->i0 + m, n = min_of(n_keys - j0, KEY_TILE);
+    const float *out = head->out + b->i0 * out_token;
+    const float *d_out = head->d_out + b->i0 * out_token;
+    float *p = b->p, *ds = b->ds + j0;
+    mist_cpu_sgemm(m, n, d, a->at.scale, plain(head->q + b->i0 * token, token),
+                   transposed(head->k + j0 * token, token), 0.0f, p, n);
+    mist_cpu_sgemm(m, n, d, 1.0f, plain(d_out, out_token),
+                   transposed(head->v + j0 * token, token), 0.0f, ds, n_keys);
+    for (int64_t i = 0; i < m; i++) {
+        int64_t n_seen = b->i0 + i + 1 - j0;
+        backward_scores(p + i * n, ds + i * n_keys, head->lse[b->i0 + i],
+                        dot_heads(d_out + i * out_token, out + i * out_token, d),
+                        n_seen < 0 ? 0 : min_of(n_seen, n), n);
+    }
+}
+
+/* dk and dv of the tile += what P and dS give. */
+static void backward_keys(const struct head_view *head, const struct backward *a,
+                          const struct block_view *b, int64_t j0)
+{
+    int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
+    int64_t m = b->m, n_keys = b->i0 + m, n = min_of(n_keys - j0, KEY_TILE);
+    mist_cpu_sgemm(n, d, m, 1.0f, transposed(b->p, n),
+                   plain(head->d_out + b->i0 * out_token, out_token), 1.0f,
+                   head->dv + j0 * token, token);
+    mist_cpu_sgemm(n, d, m, a->at.scale, transposed(b->ds + j0, n_keys),
+                   plain(head->q + b->i0 * token, token), 1.0f, head->dk + j0 * token,
+                   token);
+}
+
+/* dq of a block's queries from their dS against all keys they see. */
+static void backward_queries(const struct head_view *head, const struct backward *a,
+                             const struct block_view *b)
+{
+    int64_t n_keys = b->i0 + b->m, token = a->at.token;
+    mist_cpu_sgemm(b->m, a->shape->head_dim, n_keys, a->at.scale, plain(b->ds, n_keys),
+                   plain(head->k, token), 0.0f, head->dq + b->i0 * token, token);
+}
+
+/* One key-value head by the calling thread; scratch [2, block, s]. */
+static void backward_alone(const struct backward *a, int64_t i_kv_head, float *scratch)
+{
+    int64_t s = a->shape->s, first = i_kv_head * a->at.group;
+    for (int64_t g = first; g < first + a->at.group; g++) {
+        struct head_view head = head_of(a, g);
+        if (g == first)
+            zero_keys(&head, a, 0, s);
+        for (int64_t i0 = 0; i0 < s; i0 += a->at.block) {
+            struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * s);
+            for (int64_t j = 0; j < i0 + b.m; j += KEY_TILE) {
+                score_keys(&head, a, &b, j);
+                backward_keys(&head, a, &b, j);
+            }
+            backward_queries(&head, a, &b);
+        }
+    }
+}
+
+/* dq of one block of queries; scratch [2, block, s]. */
+static void backward_query_block(const struct backward *a, const struct head_view *head,
+                                 int64_t i0, float *scratch)
+{
+    struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * a->shape->s);
+    for (int64_t j = 0; j < i0 + b.m; j += KEY_TILE)
+        score_keys(head, a, &b, j);
+    backward_queries(head, a, &b);
+}
+
+/* dk and dv of one tile of a key-value head's keys; scratch [2, block, s]. */
+static void backward_key_tile(const struct backward *a, int64_t i_kv_head, int64_t j0,
+                              float *scratch)
+{
+    int64_t s = a->shape->s, first = i_kv_head * a->at.group;
+    for (int64_t g = first; g < first + a->at.group; g++) {
+        struct head_view head = head_of(a, g);
+        if (g == first)
+            zero_keys(&head, a, j0, min_of(s, j0 + KEY_TILE));
+        for (int64_t i0 = j0 / a->at.block * a->at.block; i0 < s; i0 += a->at.block) {
+            struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * s);
+            score_keys(&head, a, &b, j0);
+            backward_keys(&head, a, &b, j0);
+        }
+    }
+}
+
+/* The calling thread's share, in tasks that need no other's result; large ones first. */
+static void backward_apart(const struct backward *a, float *scratch)
+{
+    int64_t s = a->shape->s, n_heads = a->shape->b * a->shape->heads;
+    int64_t n_kv_heads = a->shape->b * a->shape->kv_heads;
+    int64_t n_tiles = (s + KEY_TILE - 1) / KEY_TILE, n_blocks = a->at.n_query_blocks;
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t t = 0; t < n_kv_heads * n_tiles; t++)
+        backward_key_tile(a, t % n_kv_heads, t / n_kv_heads * KEY_TILE, scratch);
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t t = 0; t < n_heads * n_blocks; t++) {
+        struct head_view head = head_of(a, t % n_heads);
+        backward_query_block(a, &head, (n_blocks - 1 - t / n_heads) * a->at.block,
+                             scratch);
+    }
 }
 
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
@@ -184,32 +331,19 @@ void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *q
                                  const struct mist_cpu_attention *shape, void *workspace,
                                  int n_threads)
 {
-    struct layout at = layout_of(shape);
-    int64_t s = shape->s, d = shape->head_dim, n_tasks = shape->b * shape->kv_heads;
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
-    for (int64_t t = 0; t < n_tasks; t++) {
-        float *p = (float *)workspace + omp_get_thread_num() * 2 * at.block * s;
-        int64_t i_batch = t / shape->kv_heads, i_kv = t % shape->kv_heads;
-        int64_t first = i_batch * s * at.token, first_out = i_batch * s * at.out_token;
-        struct head_view head = {
-            .k = qkv + first + at.k_offset + i_kv * d,
-            .v = qkv + first + at.v_offset + i_kv * d,
-            .dk = dqkv + first + at.k_offset + i_kv * d,
-            .dv = dqkv + first + at.v_offset + i_kv * d,
-        };
-        for (int64_t i = 0; i < s; i++) {
-            memset(head.dk + i * at.token, 0, (size_t)d * sizeof *dqkv);
-            memset(head.dv + i * at.token, 0, (size_t)d * sizeof *dqkv);
-        }
-        for (int64_t g = i_kv * at.group; g < (i_kv + 1) * at.group; g++) {
-            head.q = qkv + first + g * d;
-            head.dq = dqkv + first + g * d;
-            head.out = out + first_out + g * d;
-            head.d_out = d_out + first_out + g * d;
-            head.lse = lse + (i_batch * shape->heads + g) * s;
-            for (int64_t i0 = 0; i0 < s; i0 += at.block)
-                backward_block(&head, &at, d, i0, s - i0 < at.block ? s - i0 : at.block,
-                               p, p + at.block * s);
+    const struct backward a = {dqkv, d_out, qkv, out, lse, shape, layout_of(shape)};
+    int64_t n_kv_heads = shape->b * shape->kv_heads;
+    bool are_enough = n_kv_heads % n_threads == 0 || n_kv_heads >= 4 * n_threads;
+#pragma omp parallel num_threads(n_threads)
+    {
+        float *scratch =
+            (float *)workspace + omp_get_thread_num() * 2 * a.at.block * shape->s;
+        if (are_enough) {
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t t = 0; t < n_kv_heads; t++)
+                backward_alone(&a, t, scratch);
+        } else {
+            backward_apart(&a, scratch);
         }
     }
 }
