@@ -1,14 +1,17 @@
 /*
- * A slow, obvious GPT and Llama training step in double precision: what the executor is
- * compared with.
+ * A slow, obvious GPT, Llama and Falcon training step in double precision: what the
+ * executor is compared with.
  *
  * Plain nested loops after the textbook formulas, one function per operator and
  * direction, sharing nothing with exec/: the norm's backward goes through the gradients
  * of mean and variance, GELU is written with tanh, probabilities are kept whole. Pre-norm
  * blocks; GPT: LayerNorm with bias, learned positions, GELU (tanh form), linear biases if
  * has_bias; Llama: RMSNorm, rotary positions ("rotate half"), SwiGLU, grouped queries, no
- * bias anywhere. The head is not tied to the embedding and has no bias. Its own gradients
- * are checked by finite differences in test_naive_model.c.
+ * bias anywhere; Falcon: a parallel block, out = x + attention(norm(x)) + mlp(norm(x)),
+ * one LayerNorm (with bias) for both branches, or one for each where 1 < kv_heads <
+ * heads, rotary positions, GELU (tanh form), linear biases if has_bias. The head has no
+ * bias; its weight is the embedding's if ties_embeddings. test_naive_model.c checks it
+ * by finite differences and against PyTorch.
  *
  * Linear weights are [n_out, n_in]. Packed qkv: all q heads, all k heads, all v heads of
  * a token.
@@ -21,14 +24,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum naive_family { NAIVE_GPT, NAIVE_LLAMA };
+enum naive_family { NAIVE_GPT, NAIVE_LLAMA, NAIVE_FALCON };
 
 struct naive_config {
     enum naive_family family;
     int layers, hidden, heads, kv_heads, ffn, vocab, seq_len;
-    int has_bias; /* GPT only: biases of qkv, proj, fc1, fc2 (its norms have some) */
+    int has_bias;        /* not Llama: biases of qkv, proj, fc1, fc2 */
+    int ties_embeddings; /* the head's weight is wte */
     double norm_eps;
-    double rope_theta; /* Llama only */
+    double rope_theta; /* not GPT */
 };
 
 /* ------------------------------------------------------------------- parameter layout */
@@ -39,20 +43,20 @@ enum naive_tensor {
     NAIVE_WTE,     /* [vocab, hidden] */
     NAIVE_WPE,     /* [seq_len, hidden]; GPT */
     NAIVE_NORM1_W, /* [hidden]; the first tensor of a layer */
-    NAIVE_NORM1_B, /* [hidden]; GPT */
+    NAIVE_NORM1_B, /* [hidden]; LayerNorm */
     NAIVE_QKV_W,   /* [(heads + 2 kv_heads) * head_dim, hidden] */
     NAIVE_QKV_B,   /* has_bias */
     NAIVE_PROJ_W,  /* [hidden, hidden] */
     NAIVE_PROJ_B,  /* has_bias */
-    NAIVE_NORM2_W, /* [hidden] */
-    NAIVE_NORM2_B, /* [hidden]; GPT */
+    NAIVE_NORM2_W, /* [hidden]; not where Falcon has one norm for both branches */
+    NAIVE_NORM2_B, /* [hidden]; likewise, LayerNorm */
     NAIVE_FC1_W,   /* [ffn, hidden]; Llama: gate then up, [2 ffn, hidden] */
     NAIVE_FC1_B,   /* has_bias */
     NAIVE_FC2_W,   /* [hidden, ffn]; Llama: down */
     NAIVE_FC2_B,   /* has_bias; the last tensor of a layer */
     NAIVE_FINAL_W, /* [hidden] */
-    NAIVE_FINAL_B, /* [hidden]; GPT */
-    NAIVE_HEAD_W,  /* [vocab, hidden] */
+    NAIVE_FINAL_B, /* [hidden]; LayerNorm */
+    NAIVE_HEAD_W,  /* [vocab, hidden]; not if tied */
     NAIVE_N_TENSORS
 };
 
@@ -66,26 +70,51 @@ static inline int naive_fc1_width(const struct naive_config *c)
     return c->family == NAIVE_LLAMA ? 2 * c->ffn : c->ffn;
 }
 
+static inline int naive_is_rms(const struct naive_config *c)
+{
+    return c->family == NAIVE_LLAMA;
+}
+
+static inline int naive_has_rope(const struct naive_config *c)
+{
+    return c->family != NAIVE_GPT;
+}
+
+/* Attention and MLP side by side, both from the layer's input. */
+static inline int naive_is_parallel(const struct naive_config *c)
+{
+    return c->family == NAIVE_FALCON;
+}
+
+/* False where attention and MLP share norm1. */
+static inline int naive_has_norm2(const struct naive_config *c)
+{
+    return !naive_is_parallel(c) || (c->kv_heads > 1 && c->kv_heads < c->heads);
+}
+
 /* Elements of a tensor (of one layer's); 0 where the model has none. */
 static inline int64_t naive_tensor_size(const struct naive_config *c,
                                         enum naive_tensor tensor)
 {
     int64_t h = c->hidden;
-    int is_gpt = c->family == NAIVE_GPT, has_bias = is_gpt && c->has_bias;
+    int is_rms = naive_is_rms(c), has_bias = !is_rms && c->has_bias;
     switch (tensor) {
     case NAIVE_WTE:
-    case NAIVE_HEAD_W:
         return c->vocab * h;
     case NAIVE_WPE:
-        return is_gpt ? c->seq_len * h : 0;
+        return naive_has_rope(c) ? 0 : c->seq_len * h;
     case NAIVE_NORM1_W:
-    case NAIVE_NORM2_W:
     case NAIVE_FINAL_W:
         return h;
     case NAIVE_NORM1_B:
-    case NAIVE_NORM2_B:
     case NAIVE_FINAL_B:
-        return is_gpt ? h : 0;
+        return is_rms ? 0 : h;
+    case NAIVE_NORM2_W:
+        return naive_has_norm2(c) ? h : 0;
+    case NAIVE_NORM2_B:
+        return naive_has_norm2(c) && !is_rms ? h : 0;
+    case NAIVE_HEAD_W:
+        return c->ties_embeddings ? 0 : c->vocab * h;
     case NAIVE_QKV_W:
         return naive_qkv_width(c) * h;
     case NAIVE_QKV_B:
@@ -124,6 +153,23 @@ static inline int64_t naive_tensor_offset(const struct naive_config *c,
     if (naive_is_of_layer(tensor))
         return offset + layer * per_layer;
     return tensor > NAIVE_FC2_B ? offset + (c->layers - 1) * per_layer : offset;
+}
+
+/* Matrices decay; norms and biases do not. */
+static inline int naive_decays(enum naive_tensor tensor)
+{
+    switch (tensor) {
+    case NAIVE_WTE:
+    case NAIVE_WPE:
+    case NAIVE_QKV_W:
+    case NAIVE_PROJ_W:
+    case NAIVE_FC1_W:
+    case NAIVE_FC2_W:
+    case NAIVE_HEAD_W:
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 static inline int64_t naive_n_params(const struct naive_config *c)
@@ -399,7 +445,7 @@ struct naive_saved {
     double *probs;     /* [batch, heads, s, s] */
     double *attended;  /* [rows, hidden] */
     double *middle;    /* [rows, hidden], x + attention */
-    double *norm2;     /* [rows, hidden] */
+    double *norm2;     /* [rows, hidden], the MLP's input */
     double *fc1;       /* [rows, fc1 width] */
     double *activated; /* [rows, ffn] */
 };
@@ -419,15 +465,38 @@ static inline double *naive_find_grad(const struct naive_config *c, double *grad
                                             : NULL;
 }
 
-/* x_out[rows, hidden] = layer(x_in); fills *kept with memory of its own. */
+#define W(tensor) naive_find(c, params, NAIVE_##tensor, layer)
+#define G(tensor) naive_find_grad(c, grad, NAIVE_##tensor, layer)
+
+/* x_out = middle + mlp(norm2 of middle; parallel: of x, or norm1 itself) */
+static inline void naive_layer_mlp(const struct naive_config *c, const double *params,
+                                   int layer, double *x_out, int rows,
+                                   struct naive_saved *kept)
+{
+    int h = c->hidden, f = c->ffn, fc1_width = naive_fc1_width(c);
+    if (naive_has_norm2(c))
+        naive_norm(kept->norm2, naive_is_parallel(c) ? kept->x : kept->middle, W(NORM2_W),
+                   W(NORM2_B), naive_is_rms(c), c->norm_eps, rows, h);
+    else
+        memcpy(kept->norm2, kept->norm1, sizeof(double) * (size_t)rows * (size_t)h);
+    naive_linear(kept->fc1, kept->norm2, W(FC1_W), W(FC1_B), rows, h, fc1_width);
+    if (c->family == NAIVE_LLAMA)
+        naive_swiglu(kept->activated, kept->fc1, rows, f);
+    else
+        for (int i = 0; i < rows * f; i++)
+            kept->activated[i] = naive_gelu(kept->fc1[i]);
+    naive_linear(x_out, kept->activated, W(FC2_W), W(FC2_B), rows, f, h);
+    for (int i = 0; i < rows * h; i++)
+        x_out[i] += kept->middle[i];
+}
+
+/* x_out[rows, hidden] = layer(x_in), may be x_in; fills *kept with memory of its own. */
 static inline void naive_layer(const struct naive_config *c, const double *params,
                                int layer, const double *x_in, double *x_out, int batch,
                                struct naive_saved *kept)
 {
     int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads, f = c->ffn;
     int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
-    int is_llama = c->family == NAIVE_LLAMA;
-#define W(tensor) naive_find(c, params, NAIVE_##tensor, layer)
     *kept = (struct naive_saved){
         naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
         naive_zeros((int64_t)rows * qkv_width), naive_zeros((int64_t)rows * c->heads * s),
@@ -435,25 +504,62 @@ static inline void naive_layer(const struct naive_config *c, const double *param
         naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * fc1_width),
         naive_zeros((int64_t)rows * f)};
     memcpy(kept->x, x_in, sizeof *x_in * (size_t)rows * (size_t)h);
-    naive_norm(kept->norm1, x_in, W(NORM1_W), W(NORM1_B), is_llama, c->norm_eps, rows, h);
+    naive_norm(kept->norm1, x_in, W(NORM1_W), W(NORM1_B), naive_is_rms(c), c->norm_eps,
+               rows, h);
     naive_linear(kept->qkv, kept->norm1, W(QKV_W), W(QKV_B), rows, h, qkv_width);
-    if (is_llama)
+    if (naive_has_rope(c))
         naive_rope(kept->qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, 1.0);
     naive_attention(kept->attended, kept->probs, kept->qkv, batch, s, c->heads,
                     c->kv_heads, d);
     naive_linear(kept->middle, kept->attended, W(PROJ_W), W(PROJ_B), rows, h, h);
     for (int i = 0; i < rows * h; i++)
         kept->middle[i] += x_in[i];
-    naive_norm(kept->norm2, kept->middle, W(NORM2_W), W(NORM2_B), is_llama, c->norm_eps,
-               rows, h);
-    naive_linear(kept->fc1, kept->norm2, W(FC1_W), W(FC1_B), rows, h, fc1_width);
-    if (is_llama)
-        naive_swiglu(kept->activated, kept->fc1, rows, f);
-    for (int i = 0; !is_llama && i < rows * f; i++)
-        kept->activated[i] = naive_gelu(kept->fc1[i]);
-    naive_linear(x_out, kept->activated, W(FC2_W), W(FC2_B), rows, f, h);
-    for (int i = 0; i < rows * h; i++)
-        x_out[i] += kept->middle[i];
+    naive_layer_mlp(c, params, layer, x_out, rows, kept);
+}
+
+/* d_norm2 += gradient of the MLP's input, from dx, the gradient of the layer's output */
+static inline void naive_layer_mlp_backward(const struct naive_config *c,
+                                            const double *params, double *grad, int layer,
+                                            double *d_norm2, const double *dx, int rows,
+                                            const struct naive_saved *kept)
+{
+    int h = c->hidden, f = c->ffn, fc1_width = naive_fc1_width(c);
+    double *d_activated = naive_zeros((int64_t)rows * f);
+    double *d_fc1 = naive_zeros((int64_t)rows * fc1_width);
+    naive_linear_backward(d_activated, G(FC2_W), G(FC2_B), dx, kept->activated, W(FC2_W),
+                          rows, f, h);
+    if (c->family == NAIVE_LLAMA)
+        naive_swiglu_backward(d_fc1, d_activated, kept->fc1, rows, f);
+    else
+        for (int i = 0; i < rows * f; i++)
+            d_fc1[i] = d_activated[i] * naive_gelu_slope(kept->fc1[i]);
+    naive_linear_backward(d_norm2, G(FC1_W), G(FC1_B), d_fc1, kept->norm2, W(FC1_W), rows,
+                          h, fc1_width);
+    free(d_activated);
+    free(d_fc1);
+}
+
+/* d_norm1 += gradient of the attention's input, from dx, the gradient of the middle */
+static inline void naive_layer_attention_backward(const struct naive_config *c,
+                                                  const double *params, double *grad,
+                                                  int layer, double *d_norm1,
+                                                  const double *dx, int batch,
+                                                  const struct naive_saved *kept)
+{
+    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads;
+    int qkv_width = naive_qkv_width(c);
+    double *d_attended = naive_zeros((int64_t)rows * h);
+    double *d_qkv = naive_zeros((int64_t)rows * qkv_width);
+    naive_linear_backward(d_attended, G(PROJ_W), G(PROJ_B), dx, kept->attended, W(PROJ_W),
+                          rows, h, h);
+    naive_attention_backward(d_qkv, d_attended, kept->probs, kept->qkv, batch, s,
+                             c->heads, c->kv_heads, d);
+    if (naive_has_rope(c))
+        naive_rope(d_qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, -1.0);
+    naive_linear_backward(d_norm1, G(QKV_W), G(QKV_B), d_qkv, kept->norm1, W(QKV_W), rows,
+                          h, qkv_width);
+    free(d_attended);
+    free(d_qkv);
 }
 
 /*
@@ -463,46 +569,32 @@ static inline void naive_layer_backward(const struct naive_config *c,
                                         const double *params, double *grad, int layer,
                                         double *dx, int batch, struct naive_saved *kept)
 {
-    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads, f = c->ffn;
-    int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
-    int is_llama = c->family == NAIVE_LLAMA;
-#define G(tensor) naive_find_grad(c, grad, NAIVE_##tensor, layer)
-    double *d_activated = naive_zeros((int64_t)rows * f);
-    double *d_fc1 = naive_zeros((int64_t)rows * fc1_width);
+    int rows = batch * c->seq_len, h = c->hidden;
+    int is_rms = naive_is_rms(c), is_parallel = naive_is_parallel(c);
     double *d_norm2 = naive_zeros((int64_t)rows * h),
            *d_norm1 = naive_zeros((int64_t)rows * h);
-    double *d_attended = naive_zeros((int64_t)rows * h);
-    double *d_qkv = naive_zeros((int64_t)rows * qkv_width);
-    naive_linear_backward(d_activated, G(FC2_W), G(FC2_B), dx, kept->activated, W(FC2_W),
-                          rows, f, h);
-    if (is_llama)
-        naive_swiglu_backward(d_fc1, d_activated, kept->fc1, rows, f);
-    for (int i = 0; !is_llama && i < rows * f; i++)
-        d_fc1[i] = d_activated[i] * naive_gelu_slope(kept->fc1[i]);
-    naive_linear_backward(d_norm2, G(FC1_W), G(FC1_B), d_fc1, kept->norm2, W(FC1_W), rows,
-                          h, fc1_width);
-    naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->middle, W(NORM2_W),
-                        is_llama, c->norm_eps, rows,
-                        h); /* dx now at the middle residual */
-    naive_linear_backward(d_attended, G(PROJ_W), G(PROJ_B), dx, kept->attended, W(PROJ_W),
-                          rows, h, h);
-    naive_attention_backward(d_qkv, d_attended, kept->probs, kept->qkv, batch, s,
-                             c->heads, c->kv_heads, d);
-    if (is_llama)
-        naive_rope(d_qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, -1.0);
-    naive_linear_backward(d_norm1, G(QKV_W), G(QKV_B), d_qkv, kept->norm1, W(QKV_W), rows,
-                          h, qkv_width);
-    naive_norm_backward(dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W),
-                        is_llama, c->norm_eps, rows, h);
-    double *all[] = {d_activated, d_fc1,       d_norm2,        d_norm1,
-                     d_attended,  d_qkv,       kept->x,        kept->norm1,
+    naive_layer_mlp_backward(c, params, grad, layer, d_norm2, dx, rows, kept);
+    if (!is_parallel) /* dx becomes the gradient of the middle residual */
+        naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->middle, W(NORM2_W),
+                            is_rms, c->norm_eps, rows, h);
+    naive_layer_attention_backward(c, params, grad, layer, d_norm1, dx, batch, kept);
+    if (is_parallel && naive_has_norm2(c))
+        naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->x, W(NORM2_W),
+                            is_rms, c->norm_eps, rows, h);
+    if (!naive_has_norm2(c))
+        for (int i = 0; i < rows * h; i++)
+            d_norm1[i] += d_norm2[i];
+    naive_norm_backward(dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W), is_rms,
+                        c->norm_eps, rows, h);
+    double *all[] = {d_norm2,     d_norm1,     kept->x,        kept->norm1,
                      kept->qkv,   kept->probs, kept->attended, kept->middle,
                      kept->norm2, kept->fc1,   kept->activated};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+}
+
 #undef G
 #undef W
-}
 
 /*
  * Mean cross-entropy of tokens [batch, seq_len] against targets [batch, seq_len]; grad
@@ -513,12 +605,13 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
                                              const int32_t *tokens,
                                              const int32_t *targets, int batch)
 {
-    int rows = batch * c->seq_len, h = c->hidden, is_llama = c->family == NAIVE_LLAMA;
+    int rows = batch * c->seq_len, h = c->hidden, is_rms = naive_is_rms(c);
+    enum naive_tensor head = c->ties_embeddings ? NAIVE_WTE : NAIVE_HEAD_W;
     const double *wte = naive_find(c, params, NAIVE_WTE, 0);
     const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
     const double *final_w = naive_find(c, params, NAIVE_FINAL_W, 0);
     const double *final_b = naive_find(c, params, NAIVE_FINAL_B, 0);
-    const double *head_w = naive_find(c, params, NAIVE_HEAD_W, 0);
+    const double *head_w = naive_find(c, params, head, 0);
     double *x = naive_zeros((int64_t)rows * h), *final = naive_zeros((int64_t)rows * h);
     double *dx = naive_zeros((int64_t)rows * h),
            *d_final = naive_zeros((int64_t)rows * h);
@@ -530,27 +623,27 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < h; j++)
             x[i * h + j] =
-                wte[tokens[i] * h + j] + (is_llama ? 0.0 : wpe[i % c->seq_len * h + j]);
+                wte[tokens[i] * h + j] + (wpe ? wpe[i % c->seq_len * h + j] : 0.0);
     for (int l = 0; l < c->layers; l++)
         naive_layer(c, params, l, x, x, batch, &kept[l]);
-    naive_norm(final, x, final_w, final_b, is_llama, c->norm_eps, rows, h);
+    naive_norm(final, x, final_w, final_b, is_rms, c->norm_eps, rows, h);
     naive_linear(logits, final, head_w, NULL, rows, h, c->vocab);
     for (int i = 0; i < rows; i++)
         loss +=
             naive_cross_entropy(logits + i * c->vocab, targets[i], c->vocab, 1.0 / rows) /
             rows;
 
-    naive_linear_backward(d_final, naive_find_grad(c, grad, NAIVE_HEAD_W, 0), NULL,
-                          logits, final, head_w, rows, h, c->vocab);
+    naive_linear_backward(d_final, naive_find_grad(c, grad, head, 0), NULL, logits, final,
+                          head_w, rows, h, c->vocab);
     naive_norm_backward(dx, naive_find_grad(c, grad, NAIVE_FINAL_W, 0),
                         naive_find_grad(c, grad, NAIVE_FINAL_B, 0), d_final, x, final_w,
-                        is_llama, c->norm_eps, rows, h);
+                        is_rms, c->norm_eps, rows, h);
     for (int l = c->layers - 1; l >= 0; l--)
         naive_layer_backward(c, params, grad, l, dx, batch, &kept[l]);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < h; j++) {
             naive_find_grad(c, grad, NAIVE_WTE, 0)[tokens[i] * h + j] += dx[i * h + j];
-            if (!is_llama)
+            if (wpe)
                 naive_find_grad(c, grad, NAIVE_WPE, 0)[i % c->seq_len * h + j] +=
                     dx[i * h + j];
         }

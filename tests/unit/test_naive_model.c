@@ -1,22 +1,19 @@
 /*
- * The naive reference model against finite differences of its own loss, a closed form at
- * initialisation, and AdamW by hand.
+ * The naive model against finite differences of its own loss, a closed form at
+ * initialisation, AdamW by hand, and loss, gradients and training steps from PyTorch
+ * (tests/data/reference).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/unit/naive_model.h"
-
-#include <stdio.h>
+#include "tests/unit/reference.h"
 
 static const struct naive_config configs[] = {
-    {NAIVE_GPT, 2, 12, 3, 3, 20, 17, 7, 1, 1e-5, 0.0},
-    {NAIVE_GPT, 1, 8, 2, 1, 12, 11, 5, 0, 1e-5, 0.0},
-    {NAIVE_LLAMA, 2, 16, 4, 2, 10, 13, 6, 0, 1e-6, 10000.0},
+    {NAIVE_GPT, 2, 12, 3, 3, 20, 17, 7, 1, 0, 1e-5, 0.0},
+    {NAIVE_GPT, 1, 8, 2, 1, 12, 11, 5, 0, 1, 1e-5, 0.0}, /* tied */
+    {NAIVE_LLAMA, 2, 16, 4, 2, 10, 13, 6, 0, 0, 1e-6, 10000.0},
+    {NAIVE_LLAMA, 1, 8, 2, 2, 7, 11, 5, 0, 1, 1e-6, 10000.0},    /* tied */
+    {NAIVE_FALCON, 2, 12, 3, 1, 14, 13, 6, 0, 0, 1e-5, 10000.0}, /* multi-query */
+    {NAIVE_FALCON, 2, 16, 4, 2, 14, 13, 6, 1, 1, 1e-5, 10000.0}, /* two norms, tied */
+    {NAIVE_FALCON, 1, 8, 2, 2, 10, 11, 5, 1, 0, 1e-5, 10000.0},  /* as many kv heads */
 };
 
 enum { BATCH = 2 };
@@ -123,7 +120,8 @@ static void test_loss_of_zero_head(void **state)
         double *params = naive_zeros(n), *grad = naive_zeros(n);
         int32_t tokens[64], targets[64];
         uint64_t seed = 3;
-        for (int64_t j = 0; j < n - naive_tensor_size(c, NAIVE_HEAD_W); j++)
+        int64_t first = c->ties_embeddings ? naive_tensor_size(c, NAIVE_WTE) : 0;
+        for (int64_t j = first; j < n - naive_tensor_size(c, NAIVE_HEAD_W); j++)
             params[j] = next_uniform(&seed);
         fill_batch(c, tokens, targets);
         double loss = naive_loss_and_gradient(c, params, grad, tokens, targets, BATCH);
@@ -174,6 +172,190 @@ static void test_training_learns(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------- PyTorch */
+
+static struct naive_config naive_of(const struct reference *reference)
+{
+    const struct mist_model *model = &reference->model;
+    const enum naive_family families[MIST_N_FAMILIES] = {
+        [MIST_FAMILY_GPT] = NAIVE_GPT,
+        [MIST_FAMILY_LLAMA] = NAIVE_LLAMA,
+        [MIST_FAMILY_FALCON] = NAIVE_FALCON,
+    };
+
+    return (struct naive_config){
+        .family = families[model->family],
+        .layers = model->n_layers,
+        .hidden = model->hidden,
+        .heads = model->n_heads,
+        .kv_heads = model->n_kv_heads,
+        .ffn = model->ffn,
+        .vocab = model->vocab,
+        .seq_len = reference->seq,
+        .has_bias = model->has_bias,
+        .ties_embeddings = model->ties_embeddings,
+        .norm_eps = model->norm_epsilon,
+        .rope_theta = model->rope_theta,
+    };
+}
+
+/* The reference's name of a tensor. */
+static const char *reference_name(enum naive_tensor tensor, int layer, char out[64])
+{
+    static const char *const names[NAIVE_N_TENSORS] = {
+        [NAIVE_WTE] = "wte",
+        [NAIVE_WPE] = "wpe",
+        [NAIVE_NORM1_W] = "norm1.weight",
+        [NAIVE_NORM1_B] = "norm1.bias",
+        [NAIVE_QKV_W] = "qkv.weight",
+        [NAIVE_QKV_B] = "qkv.bias",
+        [NAIVE_PROJ_W] = "proj.weight",
+        [NAIVE_PROJ_B] = "proj.bias",
+        [NAIVE_NORM2_W] = "norm2.weight",
+        [NAIVE_NORM2_B] = "norm2.bias",
+        [NAIVE_FC1_W] = "up.weight",
+        [NAIVE_FC1_B] = "up.bias",
+        [NAIVE_FC2_W] = "down.weight",
+        [NAIVE_FC2_B] = "down.bias",
+        [NAIVE_FINAL_W] = "norm.weight",
+        [NAIVE_FINAL_B] = "norm.bias",
+        [NAIVE_HEAD_W] = "head.weight",
+    };
+
+    if (naive_is_of_layer(tensor))
+        snprintf(out, 64, "layers.%d.%s", layer, names[tensor]);
+    else
+        snprintf(out, 64, "%s", names[tensor]);
+    return out;
+}
+
+/* The naive model at the reference's weights. */
+struct setting {
+    struct reference reference;
+    struct naive_config config;
+    int64_t n;
+    double *params, *grad;
+    int32_t *tokens, *targets;
+};
+
+static void open_setting(const char *name, struct setting *out)
+{
+    reference_load(name, &out->reference);
+    out->config = naive_of(&out->reference);
+    out->n = naive_n_params(&out->config);
+    out->params = naive_zeros(out->n);
+    out->grad = naive_zeros(out->n);
+    size_t n_tokens = (size_t)(out->reference.batch * out->reference.seq);
+    out->tokens = calloc(n_tokens, sizeof *out->tokens);
+    out->targets = calloc(n_tokens, sizeof *out->targets);
+    assert_true(out->tokens != NULL && out->targets != NULL);
+    reference_batch(&out->reference, out->tokens, out->targets);
+    for (int t = 0; t < (int)NAIVE_N_TENSORS; t++)
+        for (int l = 0; l < (naive_is_of_layer(t) ? out->config.layers : 1); l++) {
+            char text[64];
+            reference_weights(reference_name(t, l, text),
+                              naive_tensor_size(&out->config, t),
+                              out->params + naive_tensor_offset(&out->config, t, l));
+        }
+}
+
+static void close_setting(struct setting *setting)
+{
+    reference_free(&setting->reference);
+    free(setting->params);
+    free(setting->grad);
+    free(setting->tokens);
+    free(setting->targets);
+}
+
+static double take_gradient(struct setting *at)
+{
+    return naive_loss_and_gradient(&at->config, at->params, at->grad, at->tokens,
+                                   at->targets, at->reference.batch);
+}
+
+/* Positions beyond the sequence, which only the reference has, get no gradient. */
+static double gradient_error(const struct setting *at,
+                             const struct reference_gradient *expected,
+                             enum naive_tensor tensor, int layer)
+{
+    double *whole = naive_zeros(expected->n);
+    int64_t size = naive_tensor_size(&at->config, tensor);
+
+    assert_true(tensor == NAIVE_WPE ? size <= expected->n : size == expected->n);
+    memcpy(whole, at->grad + naive_tensor_offset(&at->config, tensor, layer),
+           (size_t)size * sizeof *whole);
+    double error = reference_error(expected, whole);
+    free(whole);
+    return error;
+}
+
+static void test_gradients_of_pytorch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_REFERENCES; i++) {
+        struct setting at;
+        size_t n_compared = 0;
+        double worst = 0.0;
+        open_setting(reference_names[i], &at);
+        double loss = take_gradient(&at);
+        if (!(fabs(loss / at.reference.loss - 1.0) <= 1e-12))
+            fail_msg("%s: loss %.17g, expected %.17g", reference_names[i], loss,
+                     at.reference.loss);
+        for (int t = 0; t < (int)NAIVE_N_TENSORS; t++)
+            for (int l = 0; l < (naive_is_of_layer(t) ? at.config.layers : 1); l++) {
+                char text[64];
+                const struct reference_gradient *expected =
+                    reference_find(&at.reference, reference_name(t, l, text));
+                assert_true((expected != NULL) == (naive_tensor_size(&at.config, t) > 0));
+                if (expected == NULL)
+                    continue;
+                double error = gradient_error(&at, expected, t, l);
+                if (!(error <= 1e-10))
+                    fail_msg("%s: gradient of %s is off by %g", reference_names[i], text,
+                             error);
+                worst = fmax(worst, error);
+                n_compared++;
+            }
+        assert_int_equal(n_compared, at.reference.n_gradients);
+        print_message("# %s: %zu gradients, worst error %.1e\n", reference_names[i],
+                      n_compared, worst);
+        close_setting(&at);
+    }
+}
+
+static void step(struct setting *at, double *m, double *v, int t)
+{
+    for (int i = 0; i < (int)NAIVE_N_TENSORS; i++)
+        for (int l = 0; l < (naive_is_of_layer(i) ? at->config.layers : 1); l++) {
+            int64_t first = naive_tensor_offset(&at->config, i, l);
+            naive_adamw(at->params + first, m + first, v + first, at->grad + first,
+                        naive_tensor_size(&at->config, i), t, REFERENCE_LR,
+                        REFERENCE_BETA1, REFERENCE_BETA2, REFERENCE_EPSILON,
+                        naive_decays(i) ? REFERENCE_WEIGHT_DECAY : 0.0);
+        }
+}
+
+static void test_steps_of_pytorch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_REFERENCES; i++) {
+        struct setting at;
+        open_setting(reference_names[i], &at);
+        double *m = naive_zeros(at.n), *v = naive_zeros(at.n);
+        for (int t = 0; t <= REFERENCE_STEPS; t++) {
+            double loss = take_gradient(&at), expected = at.reference.losses[t];
+            if (!(fabs(loss / expected - 1.0) <= 1e-10))
+                fail_msg("%s: loss %.17g after %d steps, expected %.17g",
+                         reference_names[i], loss, t, expected);
+            step(&at, m, v, t + 1);
+        }
+        free(m);
+        free(v);
+        close_setting(&at);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_loss_of_zero_head),
         cmocka_unit_test(test_adamw),
         cmocka_unit_test(test_training_learns),
+        cmocka_unit_test(test_gradients_of_pytorch),
+        cmocka_unit_test(test_steps_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
