@@ -1,0 +1,225 @@
+/*
+ * Folders of checkpoints: names, listing, flushing, removing.
+ *
+ * A folder is removed manifest first: from then on it is no checkpoint, whatever is still
+ * in it. Only files with names of ours are removed.
+ */
+#include "exec/checkpoint_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
+                             int code)
+{
+    return mist_err_at(err, code == ENOMEM ? MIST_ERR_MEMORY : MIST_ERR_IO, path, 0, 0,
+                       "can't %s: %s", verb, strerror(code));
+}
+
+static enum mist_status out_of_memory(struct mist_err *err, const char *path)
+{
+    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+}
+
+/* ------------------------------------------------------------------------------ names */
+
+char *checkpoint_join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(n);
+
+    if (path)
+        snprintf(path, n, "%s/%s", dir, name);
+    return path;
+}
+
+char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "step-%08" PRId64 "%s", step, suffix);
+    return checkpoint_join(dir, name);
+}
+
+char *checkpoint_rank_path(const char *folder, int32_t rank)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "rank-%05" PRId32 ".bin", rank);
+    return checkpoint_join(folder, name);
+}
+
+/* prefix, a number of at least n_digits without needless zeros, suffix; -1: is not that.
+ */
+static int64_t parse_numbered(const char *name, const char *prefix, int n_digits,
+                              const char *suffix)
+{
+    char again[64];
+    int64_t number = 0;
+    size_t n_prefix = strlen(prefix);
+
+    if (strncmp(name, prefix, n_prefix) != 0)
+        return -1;
+    for (const char *p = name + n_prefix; *p >= '0' && *p <= '9'; p++) {
+        if (number > (INT64_MAX - 9) / 10)
+            return -1;
+        number = 10 * number + (*p - '0');
+    }
+    snprintf(again, sizeof again, "%s%0*" PRId64 "%s", prefix, n_digits, number, suffix);
+    return strcmp(name, again) == 0 ? number : -1;
+}
+
+int64_t checkpoint_parse_step(const char *name, const char *suffix)
+{
+    return parse_numbered(name, "step-", 8, suffix);
+}
+
+/* --------------------------------------------------------------------------- the disk */
+
+enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int code = fd < 0 ? errno : 0;
+
+    /* Some file systems can't flush directories; they answer EINVAL. */
+    if (fd >= 0 && fsync(fd) != 0 && errno != EINVAL)
+        code = errno;
+    if (fd >= 0)
+        close(fd);
+    return code ? fail(err, path, "flush the folder", code) : MIST_OK;
+}
+
+int checkpoint_write_all(int fd, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? errno : EIO;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------- removal */
+
+static enum mist_status remove_file(const char *folder, const char *name,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    char *path = checkpoint_join(folder, name);
+
+    if (!path)
+        return out_of_memory(err, folder);
+    if (unlink(path) != 0 && errno != ENOENT)
+        status = fail(err, path, "remove", errno);
+    free(path);
+    return status;
+}
+
+enum mist_status checkpoint_remove_ranks(const char *path, int32_t first_rank,
+                                         struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    DIR *folder = opendir(path);
+
+    if (!folder)
+        return fail(err, path, "read the folder", errno);
+    for (struct dirent *entry; !status && (entry = readdir(folder));)
+        if (parse_numbered(entry->d_name, "rank-", 5, ".bin") >= first_rank)
+            status = remove_file(path, entry->d_name, err);
+    closedir(folder);
+    return status;
+}
+
+enum mist_status checkpoint_remove(const char *path, struct mist_err *err)
+{
+    enum mist_status status = remove_file(path, "manifest.json", err);
+
+    if (!status)
+        status = checkpoint_remove_ranks(path, 0, err);
+    if (!status && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST)
+        status = fail(err, path, "remove the folder", errno);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- listing */
+
+static bool parse_entry(const char *name, struct checkpoint_entry *entry)
+{
+    static const char *const suffixes[] = {
+        [ENTRY_FINAL] = "", [ENTRY_OLD] = ".old", [ENTRY_PARTIAL] = ".partial"};
+
+    for (int kind = ENTRY_FINAL; kind <= ENTRY_PARTIAL; kind++) {
+        entry->step = checkpoint_parse_step(name, suffixes[kind]);
+        if (entry->step < 0)
+            continue;
+        entry->kind = (enum checkpoint_entry_kind)kind;
+        return true;
+    }
+    return false;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct checkpoint_entry *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return (int)x->kind - (int)y->kind;
+}
+
+enum mist_status checkpoint_list(const char *dir, struct checkpoint_entry **out,
+                                 size_t *n, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    size_t capacity = 0;
+    DIR *folder = opendir(dir);
+
+    *out = NULL;
+    *n = 0;
+    if (!folder)
+        return fail(err, dir, "read the folder", errno);
+    for (struct dirent *file; !status && (file = readdir(folder));) {
+        struct checkpoint_entry entry = {0};
+        if (!parse_entry(file->d_name, &entry))
+            continue;
+        struct checkpoint_entry *grown = mist_grow(*out, &capacity, *n + 1, sizeof **out);
+        if (grown)
+            *out = grown;
+        entry.path = checkpoint_join(dir, file->d_name);
+        if (grown && entry.path) {
+            (*out)[(*n)++] = entry;
+        } else {
+            free(entry.path);
+            status = out_of_memory(err, dir);
+        }
+    }
+    closedir(folder);
+    if (status) {
+        checkpoint_list_free(*out, *n);
+        *out = NULL;
+        *n = 0;
+    } else if (*n > 1) {
+        qsort(*out, *n, sizeof **out, compare_entries);
+    }
+    return status;
+}
+
+void checkpoint_list_free(struct checkpoint_entry *entries, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(entries[i].path);
+    free(entries);
+}
