@@ -112,7 +112,7 @@ static inline void reference_batch(const struct reference *reference, int32_t *t
 static inline void reference_must(enum mist_status status, const struct mist_err *err)
 {
     if (status != MIST_OK)
-        fail_msg("%s:%d: %s", err->path, err->line, err->message);
+        fail_msg("%s:%ld: %s", err->path, err->line, err->message);
 }
 
 static inline int64_t reference_int(const struct mist_json *object, const char *key)

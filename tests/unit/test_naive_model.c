@@ -16,7 +16,7 @@ static const struct naive_config configs[] = {
     {NAIVE_FALCON, 1, 8, 2, 2, 10, 11, 5, 1, 0, 1e-5, 10000.0},  /* as many kv heads */
 };
 
-enum { BATCH = 2 };
+enum { BATCH = 2, MAX_PLACES = 48 };
 
 static double next_uniform(uint64_t *state)
 {
@@ -199,8 +199,15 @@ static struct naive_config naive_of(const struct reference *reference)
     };
 }
 
-/* The reference's name of a tensor. */
-static const char *reference_name(enum naive_tensor tensor, int layer, char out[64])
+/* A tensor of the model and where it lies. */
+struct place {
+    enum naive_tensor tensor;
+    int64_t offset, size;
+    char name[64]; /* the reference's */
+};
+
+/* Fills places with all tensors of a model; returns how many. */
+static size_t list_tensors(const struct naive_config *config, struct place *places)
 {
     static const char *const names[NAIVE_N_TENSORS] = {
         [NAIVE_WTE] = "wte",
@@ -221,18 +228,33 @@ static const char *reference_name(enum naive_tensor tensor, int layer, char out[
         [NAIVE_FINAL_B] = "norm.bias",
         [NAIVE_HEAD_W] = "head.weight",
     };
+    size_t n = 0;
 
-    if (naive_is_of_layer(tensor))
-        snprintf(out, 64, "layers.%d.%s", layer, names[tensor]);
-    else
-        snprintf(out, 64, "%s", names[tensor]);
-    return out;
+    for (int i = 0; i < (int)NAIVE_N_TENSORS; i++) {
+        enum naive_tensor tensor = (enum naive_tensor)i;
+        int64_t size = naive_tensor_size(config, tensor);
+        bool is_of_layer = naive_is_of_layer(tensor);
+        for (int l = 0; size > 0 && l < (is_of_layer ? config->layers : 1); l++) {
+            struct place *place = &places[n++];
+            assert_true(n <= MAX_PLACES);
+            place->tensor = tensor;
+            place->offset = naive_tensor_offset(config, tensor, l);
+            place->size = size;
+            if (is_of_layer)
+                snprintf(place->name, sizeof place->name, "layers.%d.%s", l, names[i]);
+            else
+                snprintf(place->name, sizeof place->name, "%s", names[i]);
+        }
+    }
+    return n;
 }
 
 /* The naive model at the reference's weights. */
 struct setting {
     struct reference reference;
     struct naive_config config;
+    struct place places[MAX_PLACES];
+    size_t n_places;
     int64_t n;
     double *params, *grad;
     int32_t *tokens, *targets;
@@ -242,6 +264,7 @@ static void open_setting(const char *name, struct setting *out)
 {
     reference_load(name, &out->reference);
     out->config = naive_of(&out->reference);
+    out->n_places = list_tensors(&out->config, out->places);
     out->n = naive_n_params(&out->config);
     out->params = naive_zeros(out->n);
     out->grad = naive_zeros(out->n);
@@ -250,13 +273,9 @@ static void open_setting(const char *name, struct setting *out)
     out->targets = calloc(n_tokens, sizeof *out->targets);
     assert_true(out->tokens != NULL && out->targets != NULL);
     reference_batch(&out->reference, out->tokens, out->targets);
-    for (int t = 0; t < (int)NAIVE_N_TENSORS; t++)
-        for (int l = 0; l < (naive_is_of_layer(t) ? out->config.layers : 1); l++) {
-            char text[64];
-            reference_weights(reference_name(t, l, text),
-                              naive_tensor_size(&out->config, t),
-                              out->params + naive_tensor_offset(&out->config, t, l));
-        }
+    for (size_t i = 0; i < out->n_places; i++)
+        reference_weights(out->places[i].name, out->places[i].size,
+                          out->params + out->places[i].offset);
 }
 
 static void close_setting(struct setting *setting)
@@ -275,16 +294,17 @@ static double take_gradient(struct setting *at)
 }
 
 /* Positions beyond the sequence, which only the reference has, get no gradient. */
-static double gradient_error(const struct setting *at,
-                             const struct reference_gradient *expected,
-                             enum naive_tensor tensor, int layer)
+static double gradient_error(const struct setting *at, const struct place *place)
 {
-    double *whole = naive_zeros(expected->n);
-    int64_t size = naive_tensor_size(&at->config, tensor);
+    const struct reference_gradient *expected =
+        reference_find(&at->reference, place->name);
 
-    assert_true(tensor == NAIVE_WPE ? size <= expected->n : size == expected->n);
-    memcpy(whole, at->grad + naive_tensor_offset(&at->config, tensor, layer),
-           (size_t)size * sizeof *whole);
+    if (expected == NULL)
+        fail_msg("no reference for %s", place->name);
+    double *whole = naive_zeros(expected->n);
+    assert_true(place->tensor == NAIVE_WPE ? place->size <= expected->n
+                                           : place->size == expected->n);
+    memcpy(whole, at->grad + place->offset, (size_t)place->size * sizeof *whole);
     double error = reference_error(expected, whole);
     free(whole);
     return error;
@@ -295,45 +315,35 @@ static void test_gradients_of_pytorch(void **state)
     (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         struct setting at;
-        size_t n_compared = 0;
         double worst = 0.0;
         open_setting(reference_names[i], &at);
         double loss = take_gradient(&at);
         if (!(fabs(loss / at.reference.loss - 1.0) <= 1e-12))
             fail_msg("%s: loss %.17g, expected %.17g", reference_names[i], loss,
                      at.reference.loss);
-        for (int t = 0; t < (int)NAIVE_N_TENSORS; t++)
-            for (int l = 0; l < (naive_is_of_layer(t) ? at.config.layers : 1); l++) {
-                char text[64];
-                const struct reference_gradient *expected =
-                    reference_find(&at.reference, reference_name(t, l, text));
-                assert_true((expected != NULL) == (naive_tensor_size(&at.config, t) > 0));
-                if (expected == NULL)
-                    continue;
-                double error = gradient_error(&at, expected, t, l);
-                if (!(error <= 1e-10))
-                    fail_msg("%s: gradient of %s is off by %g", reference_names[i], text,
-                             error);
-                worst = fmax(worst, error);
-                n_compared++;
-            }
-        assert_int_equal(n_compared, at.reference.n_gradients);
+        assert_int_equal(at.n_places, at.reference.n_gradients);
+        for (size_t k = 0; k < at.n_places; k++) {
+            double error = gradient_error(&at, &at.places[k]);
+            if (!(error <= 1e-10))
+                fail_msg("%s: gradient of %s is off by %g", reference_names[i],
+                         at.places[k].name, error);
+            worst = fmax(worst, error);
+        }
         print_message("# %s: %zu gradients, worst error %.1e\n", reference_names[i],
-                      n_compared, worst);
+                      at.n_places, worst);
         close_setting(&at);
     }
 }
 
 static void step(struct setting *at, double *m, double *v, int t)
 {
-    for (int i = 0; i < (int)NAIVE_N_TENSORS; i++)
-        for (int l = 0; l < (naive_is_of_layer(i) ? at->config.layers : 1); l++) {
-            int64_t first = naive_tensor_offset(&at->config, i, l);
-            naive_adamw(at->params + first, m + first, v + first, at->grad + first,
-                        naive_tensor_size(&at->config, i), t, REFERENCE_LR,
-                        REFERENCE_BETA1, REFERENCE_BETA2, REFERENCE_EPSILON,
-                        naive_decays(i) ? REFERENCE_WEIGHT_DECAY : 0.0);
-        }
+    for (size_t i = 0; i < at->n_places; i++) {
+        const struct place *place = &at->places[i];
+        naive_adamw(at->params + place->offset, m + place->offset, v + place->offset,
+                    at->grad + place->offset, place->size, t, REFERENCE_LR,
+                    REFERENCE_BETA1, REFERENCE_BETA2, REFERENCE_EPSILON,
+                    naive_decays(place->tensor) ? REFERENCE_WEIGHT_DECAY : 0.0);
+    }
 }
 
 static void test_steps_of_pytorch(void **state)
