@@ -39,8 +39,25 @@ struct mist_comm_group; /* some of them, in an order of their own */
 MIST_MUST_CHECK enum mist_status mist_comm_open(struct mist_comm **out,
                                                 struct mist_err *err);
 
-/* Frees comm and its groups and finalises MPI; all ranks must call it. After a failure
- * MPI is left as it is, since finalising could hang. NULL allowed. */
+/* Says late, a whole message, from a thread of its own, and should end the process with
+ * _exit(); if it returns, the process ends with the exit code of MIST_ERR_RUN. */
+typedef void mist_comm_late_fn(const struct mist_err *late);
+
+/*
+ * The same with a deadline (> 0) of the caller's choice, which is also the one of every
+ * later wait. Starting MPI, and ending it in mist_comm_close(), waits for all ranks
+ * inside MPI, where nothing but the end of the process can stop it: that is what happens
+ * when the deadline comes before the last rank. on_late is told first; NULL (as with
+ * mist_comm_open(), whose deadline is 120 s): one line on stderr.
+ */
+MIST_MUST_CHECK enum mist_status mist_comm_open_deadline(struct mist_comm **out,
+                                                         double deadline_s,
+                                                         mist_comm_late_fn *on_late,
+                                                         struct mist_err *err);
+
+/* Frees comm and its groups and finalises MPI; all ranks must call it, within the
+ * deadline. After a failure MPI is left as it is, since finalising could hang. NULL
+ * allowed. */
 void mist_comm_close(struct mist_comm *comm);
 
 /* Ends all ranks of the job at once with an exit code. Does not return. */
@@ -59,7 +76,7 @@ int32_t mist_comm_node_rank(const struct mist_comm *comm);
  * text[size_bytes]. Needs no communicator; any thread. */
 void mist_comm_describe(char *text, size_t size_bytes);
 
-/* How long any one wait may take before it fails; > 0. 120 s after opening. */
+/* How long any one wait may take before it fails; > 0. */
 void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);
 
 /*
@@ -104,24 +121,48 @@ MIST_MUST_CHECK enum mist_status mist_comm_reserve(struct mist_comm *comm,
  * Collectives: every member calls the same ones in the same order with the same sizes.
  * n elements (a multiple of the group's size; the caller pads); shard i is
  * buffer[i * n / size .. (i + 1) * n / size - 1]. They allocate nothing and return when
- * buffer may be used again. MIST_OK, MIST_ERR_RANGE (n does not divide, nothing reserved)
- * or MIST_ERR_RUN.
+ * buffer may be used again. Elements are fp32, or bf16 as uint16_t (the upper half of an
+ * fp32): these are added up in fp32 and rounded once, at the end, to the nearest, ties to
+ * even. Groups with common members may be used in turn, in the same order on all of them.
+ * MIST_OK, MIST_ERR_RANGE (n does not divide, nothing reserved) or MIST_ERR_RUN.
  */
 
 /* buffer[n]: afterwards the sum over the members, everywhere. */
 MIST_MUST_CHECK enum mist_status
 mist_comm_all_reduce_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
                              struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_all_reduce_sum_bf16(struct mist_comm_group *group, uint16_t *buffer, int64_t n,
+                              struct mist_err *err);
 
 /* buffer[n]: afterwards the own shard holds its sum; the other shards are unchanged. */
 MIST_MUST_CHECK enum mist_status
 mist_comm_reduce_scatter_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
                                  struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_reduce_scatter_sum_bf16(struct mist_comm_group *group, uint16_t *buffer,
+                                  int64_t n, struct mist_err *err);
+
+/* whole[n], shard[n / size]: the own shard's sum goes to shard, which is either that
+ * shard of whole or apart from it; the rest of whole is unchanged. */
+MIST_MUST_CHECK enum mist_status
+mist_comm_reduce_scatter_from_f32(struct mist_comm_group *group, const float *whole,
+                                  float *shard, int64_t n, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_reduce_scatter_from_bf16(struct mist_comm_group *group, const uint16_t *whole,
+                                   uint16_t *shard, int64_t n, struct mist_err *err);
 
 /* buffer[size * shard_bytes]: every member gives shard index() and gets the others. */
 MIST_MUST_CHECK enum mist_status mist_comm_all_gather(struct mist_comm_group *group,
                                                       void *buffer, int64_t shard_bytes,
                                                       struct mist_err *err);
+
+/* The same with the own shard at shard[shard_bytes], which is either its place in
+ * whole[size * shard_bytes] or apart from it. */
+MIST_MUST_CHECK enum mist_status mist_comm_all_gather_to(struct mist_comm_group *group,
+                                                         const void *shard, void *whole,
+                                                         int64_t shard_bytes,
+                                                         struct mist_err *err);
 
 /* ------------------------------------------------------------------------- transfers */
 
@@ -138,6 +179,17 @@ MIST_MUST_CHECK enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t 
                                                 int32_t tag, void *ptr, int64_t bytes,
                                                 struct mist_err *err);
 
+/*
+ * own[n] of two different ranks: afterwards, on both, the first one's plus the other
+ * one's, the same bits. Both give the same tag and n; is_first on one of them. Tags are
+ * apart from those of transfers and groups; sums of one pair with the same tag go in
+ * order. Needs mist_comm_reserve() of 8 n bytes for 2 ranks, and allocates nothing.
+ * MIST_OK, MIST_ERR_RANGE (no such peer or tag, nothing reserved) or MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_comm_sum_pair_f32(struct mist_comm *comm, int32_t peer, int32_t tag, float *own,
+                       int64_t n, bool is_first, struct mist_err *err);
+
 /* --------------------------------------------------------- control, all ranks at once */
 
 enum mist_comm_reduction { MIST_COMM_SUM, MIST_COMM_MAX, MIST_COMM_MIN };
@@ -145,11 +197,19 @@ enum mist_comm_reduction { MIST_COMM_SUM, MIST_COMM_MAX, MIST_COMM_MIN };
 MIST_MUST_CHECK enum mist_status mist_comm_barrier(struct mist_comm *comm,
                                                    struct mist_err *err);
 
-/* values[n]: afterwards, on every rank, the sum in rank order or the extreme over all
- * ranks; not a number if one of them is. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN. */
+/*
+ * values[n]: afterwards, on every rank, the sum in rank order or the extreme over all
+ * ranks. f64: not a number if one of them is. i64: exact; MIST_ERR_RANGE on all ranks
+ * alike, which then may go on, if a sum does not fit on the way (values then hold
+ * anything). Neither allocates. Made for few values: every rank sends its own to all, in
+ * log2(ranks) rounds. MIST_OK, MIST_ERR_RANGE or MIST_ERR_RUN.
+ */
 MIST_MUST_CHECK enum mist_status
 mist_comm_all_reduce_f64(struct mist_comm *comm, enum mist_comm_reduction reduction,
                          double *values, int32_t n, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_all_reduce_i64(struct mist_comm *comm, enum mist_comm_reduction reduction,
+                         int64_t *values, int32_t n, struct mist_err *err);
 
 /*
  * Brings n_bytes (own size per rank, >= 0) of every rank to rank 0. There *all, malloc'd

@@ -71,9 +71,9 @@ static enum mist_status transfer(struct mist_comm *comm, struct mist_comm_messag
     return status;
 }
 
-static enum mist_status check_transfer(const struct mist_comm *comm,
-                                       const struct mist_comm_message *message,
-                                       const char *operation, struct mist_err *err)
+enum mist_status mist_comm_check_message(const struct mist_comm *comm,
+                                         const struct mist_comm_message *message,
+                                         const char *operation, struct mist_err *err)
 {
     if (message->peer < 0 || message->peer >= comm->n_ranks ||
         message->peer == comm->rank)
@@ -97,7 +97,7 @@ enum mist_status mist_comm_send(struct mist_comm *comm, int32_t peer, int32_t ta
                                         .tag = tag,
                                         .ptr = (void *)(uintptr_t)ptr,
                                         .bytes = bytes};
-    enum mist_status status = check_transfer(comm, &message, "send", err);
+    enum mist_status status = mist_comm_check_message(comm, &message, "send", err);
 
     return status == MIST_OK ? transfer(comm, message, "send", err) : status;
 }
@@ -110,7 +110,7 @@ enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t peer, int32_t ta
                                         .tag = tag,
                                         .ptr = ptr,
                                         .bytes = bytes};
-    enum mist_status status = check_transfer(comm, &message, "recv", err);
+    enum mist_status status = mist_comm_check_message(comm, &message, "recv", err);
 
     return status == MIST_OK ? transfer(comm, message, "recv", err) : status;
 }
@@ -154,7 +154,46 @@ enum mist_status mist_comm_barrier(struct mist_comm *comm, struct mist_err *err)
     return status;
 }
 
-static double reduce_pair(enum mist_comm_reduction reduction, double a, double b)
+/* ------------------------------------------------------------------ small reductions */
+
+/*
+ * Brings n words (of 8 bytes; at most MIST_COMM_MAX_WORDS) of every rank to every other:
+ * words_of() then gives those of a rank. In round k everybody has those of 2^k ranks from
+ * itself on and gives them to the one that far before it (Bruck et al. 1997): fewest
+ * rounds, and nobody waits for a root.
+ */
+static enum mist_status share_words(struct mist_comm *comm, const void *mine, int32_t n,
+                                    const char *operation, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    int64_t n_ranks = comm->n_ranks, own_bytes = n * (int64_t)8;
+
+    memcpy(comm->words, mine, (size_t)own_bytes);
+    for (int64_t step = 1; step < n_ranks && status == MIST_OK; step *= 2) {
+        int64_t count = step < n_ranks - step ? step : n_ranks - step;
+        struct mist_comm_message message = {.space = MIST_COMM_SPACE_CONTROL,
+                                            .peer =
+                                                (int32_t)((comm->rank + step) % n_ranks),
+                                            .ptr = comm->words + step * own_bytes,
+                                            .bytes = count * own_bytes};
+        status = mist_comm_start_message(comm, 0, operation, &message, err);
+        message.is_send = true;
+        message.peer = (int32_t)((comm->rank + n_ranks - step) % n_ranks);
+        message.ptr = comm->words;
+        if (status == MIST_OK)
+            status = mist_comm_start_message(comm, 0, operation, &message, err);
+        if (status == MIST_OK)
+            status = mist_comm_wait_lane(comm, 0, operation, err);
+    }
+    return status;
+}
+
+static const void *words_of(const struct mist_comm *comm, int32_t rank, int32_t n)
+{
+    return comm->words + (rank - comm->rank + comm->n_ranks) % comm->n_ranks * (n * 8);
+}
+
+static double reduce_f64(enum mist_comm_reduction reduction, double a, double b)
 {
     if (reduction == MIST_COMM_SUM)
         return a + b;
@@ -163,36 +202,71 @@ static double reduce_pair(enum mist_comm_reduction reduction, double a, double b
     return (reduction == MIST_COMM_MAX) == (a > b) ? a : b;
 }
 
-/* Rank 0 gets everybody's values in rank order and gives away the result. */
 enum mist_status mist_comm_all_reduce_f64(struct mist_comm *comm,
                                           enum mist_comm_reduction reduction,
                                           double *values, int32_t n, struct mist_err *err)
 {
-    static const char operation[] = "all_reduce_f64";
-    int64_t bytes = n * (int64_t)sizeof *values;
     enum mist_status status = MIST_OK;
 
-    if (comm->n_ranks == 1 || n == 0)
+    if (comm->n_ranks == 1)
         return MIST_OK;
-    if (comm->rank != 0) {
-        status = control(comm, true, 0, values, bytes, operation, err);
-    } else {
-        double *others = malloc((size_t)bytes);
-        if (!others)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld values",
-                                (long)n);
-        for (int32_t rank = 1; rank < comm->n_ranks && status == MIST_OK; rank++) {
-            status = control(comm, false, rank, others, bytes, operation, err);
-            for (int32_t i = 0; i < n && status == MIST_OK; i++)
-                values[i] = reduce_pair(reduction, values[i], others[i]);
+    for (int32_t begin = 0; begin < n; begin += MIST_COMM_MAX_WORDS) {
+        int32_t count = n - begin < MIST_COMM_MAX_WORDS ? n - begin : MIST_COMM_MAX_WORDS;
+        status = share_words(comm, values + begin, count, "all_reduce_f64", err);
+        if (status != MIST_OK)
+            break;
+        memcpy(values + begin, words_of(comm, 0, count), (size_t)count * sizeof *values);
+        for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
+            const double *others = words_of(comm, rank, count);
+            for (int32_t i = 0; i < count; i++)
+                values[begin + i] = reduce_f64(reduction, values[begin + i], others[i]);
         }
-        if (!comm->has_failed) /* else a message may still arrive there */
-            free(others);
     }
-    if (status == MIST_OK)
-        status = mist_comm_broadcast_bytes(comm, 0, values, bytes, err);
     return status;
 }
+
+/* *a becomes the reduction of it and b; false: it does not fit. */
+static bool reduce_i64(enum mist_comm_reduction reduction, int64_t *a, int64_t b)
+{
+    if (reduction == MIST_COMM_SUM)
+        return !__builtin_add_overflow(*a, b, a);
+    if ((reduction == MIST_COMM_MAX) == (b > *a))
+        *a = b;
+    return true;
+}
+
+/* All ranks see the same words, so all find the same sum too large. */
+enum mist_status mist_comm_all_reduce_i64(struct mist_comm *comm,
+                                          enum mist_comm_reduction reduction,
+                                          int64_t *values, int32_t n,
+                                          struct mist_err *err)
+{
+    static const char operation[] = "all_reduce_i64";
+    enum mist_status status = MIST_OK;
+
+    if (comm->n_ranks == 1)
+        return MIST_OK;
+    for (int32_t begin = 0; begin < n && status == MIST_OK;
+         begin += MIST_COMM_MAX_WORDS) {
+        int32_t count = n - begin < MIST_COMM_MAX_WORDS ? n - begin : MIST_COMM_MAX_WORDS;
+        status = share_words(comm, values + begin, count, operation, err);
+        if (status != MIST_OK)
+            break;
+        memcpy(values + begin, words_of(comm, 0, count), (size_t)count * sizeof *values);
+        for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
+            const int64_t *others = words_of(comm, rank, count);
+            for (int32_t i = 0; i < count; i++)
+                if (!reduce_i64(reduction, &values[begin + i], others[i]))
+                    status = mist_err_set(err, MIST_ERR_RANGE,
+                                          "%s: the sum of value %ld up to rank %ld does "
+                                          "not fit 63 bits",
+                                          operation, (long)(begin + i), (long)rank);
+        }
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------- bytes to and fro */
 
 /* A binomial tree; place is the rank counted from root. */
 enum mist_status mist_comm_broadcast_bytes(struct mist_comm *comm, int32_t root,

@@ -265,6 +265,10 @@ static enum mist_status make_lanes(struct mist_comm *comm, struct mist_err *err)
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
                                 (long)comm->n_ranks);
     }
+    comm->words = malloc((size_t)comm->n_ranks * MIST_COMM_MAX_WORDS * 8);
+    if (!comm->words)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
+                            (long)comm->n_ranks);
     for (int i = 0; i < MIST_N_COMM_SPACES; i++) {
         int code = MPI_Comm_dup(MPI_COMM_WORLD, &comm->mpi->spaces[i]);
         if (code != MPI_SUCCESS)
@@ -275,11 +279,17 @@ static enum mist_status make_lanes(struct mist_comm *comm, struct mist_err *err)
 
 static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
 {
+    struct mist_comm_watchdog *watchdog =
+        mist_comm_watch("start", comm->deadline_s, comm->on_late);
     enum mist_status status;
 
+    if (!watchdog)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory or thread for a deadline");
     comm->mpi = calloc(1, sizeof *comm->mpi);
-    if (!comm->mpi)
+    if (!comm->mpi) {
+        mist_comm_unwatch(watchdog);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
+    }
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         comm->mpi->spaces[i] = MPI_COMM_NULL;
     status = init_mpi(err);
@@ -287,20 +297,25 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
         status = find_place(comm, err);
     if (status == MIST_OK)
         status = make_lanes(comm, err);
+    mist_comm_unwatch(watchdog);
     if (status != MIST_OK)
         comm->has_failed = true; /* the others are somewhere else */
     return status;
 }
 
-enum mist_status mist_comm_open(struct mist_comm **out, struct mist_err *err)
+enum mist_status mist_comm_open_deadline(struct mist_comm **out, double deadline_s,
+                                         mist_comm_late_fn *on_late, struct mist_err *err)
 {
     struct mist_comm *comm = calloc(1, sizeof *comm);
 
     *out = NULL;
     if (!comm)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
-    *comm = (struct mist_comm){
-        .n_ranks = 1, .n_node_ranks = 1, .max_tag = INT32_MAX, .deadline_s = 120.0};
+    *comm = (struct mist_comm){.n_ranks = 1,
+                               .n_node_ranks = 1,
+                               .max_tag = INT32_MAX,
+                               .deadline_s = deadline_s,
+                               .on_late = on_late};
     if (is_launched()) {
         enum mist_status status = start_mpi(comm, err);
         if (status != MIST_OK) {
@@ -312,10 +327,18 @@ enum mist_status mist_comm_open(struct mist_comm **out, struct mist_err *err)
     return MIST_OK;
 }
 
-static void close_mpi(struct mist_comm_mpi *mpi, bool has_failed)
+enum mist_status mist_comm_open(struct mist_comm **out, struct mist_err *err)
 {
-    if (has_failed)
-        return; /* messages may be under way into this memory: leave it to the system */
+    return mist_comm_open_deadline(out, 120.0, NULL, err);
+}
+
+/* Without memory for a watchdog it ends without one. */
+static void close_mpi(struct mist_comm *comm)
+{
+    struct mist_comm_mpi *mpi = comm->mpi;
+    struct mist_comm_watchdog *watchdog =
+        mist_comm_watch("end", comm->deadline_s, comm->on_late);
+
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         MPI_Comm_free(&mpi->spaces[i]);
     for (int i = 0; i < MIST_N_COMM_LANES; i++) {
@@ -325,20 +348,23 @@ static void close_mpi(struct mist_comm_mpi *mpi, bool has_failed)
     }
     free(mpi);
     MPI_Finalize();
+    mist_comm_unwatch(watchdog);
 }
 
 void mist_comm_close(struct mist_comm *comm)
 {
     if (!comm)
         return;
-    if (comm->mpi)
-        close_mpi(comm->mpi, comm->has_failed);
+    if (comm->mpi && !comm->has_failed)
+        close_mpi(comm);
     for (struct mist_comm_group *group = comm->groups, *next; group; group = next) {
         next = group->next;
         free(group);
     }
-    if (!comm->has_failed)
+    if (!comm->has_failed) { /* else messages may be under way into this memory */
         free(comm->workspace);
+        free(comm->words);
+    }
     free(comm);
 }
 
