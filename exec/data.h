@@ -1,15 +1,32 @@
 /*
- * Training data: text as bytes, and which window of it every sample of a step reads.
+ * Training data: streams of tokens from files, which window of a stream every sample of a
+ * step reads, and what is held out for validation.
  *
- * The token of a byte is its value, so the vocabulary is 256. With sequences of s tokens
- * the text is cut into windows w = 0 .. n-1, n = (n_tokens - 1) / s: window w reads
- * tokens w s .. w s + s - 1 and predicts the ones one further. Sample i of step k has the
- * number g = k global_batch + i; epoch g / n goes once through all windows in an order of
- * its own, a permutation that is computed and not stored (see data.c). So a sample
- * depends on seed, step and its number in the global batch alone, never on ranks,
- * micro-batches or accumulation.
+ * Formats (numbers are little-endian):
  *
- * Left out: token files, packing of documents.
+ *     format    told by                          prefix      tokens
+ *     text      any other name                   text:       its bytes; vocabulary 256
+ *     flat      .u16, .u32                       uint16:     ids, nothing else in the
+ * file uint32:     (nanoGPT's .bin is uint16) llm.c     magic 20240520 or 20240801 llmc:
+ * uint16 or uint32 ids behind a header of 1024 bytes Megatron  .idx; .bin beside an .idx;
+ * megatron:   integer ids of x.bin, checked x where only x.bin, x.idx are against all of
+ * x.idx
+ *
+ * A prefix in front of a path names the format whatever the path looks like; ./uint16:x
+ * is a file of that name. A .bin that none of these fits is refused, not guessed. Several
+ * files are one stream. Text goes with text only, ids with ids.
+ *
+ * With sequences of s tokens the training stream is cut into windows w = 0 .. n-1,
+ * n = (n_tokens - 1) / s: window w reads tokens w s .. w s + s - 1 and predicts the ones
+ * one further. Sample i of step k has the number g = k global_batch + i; epoch g / n goes
+ * once through all windows in an order of its own, a permutation that is computed and not
+ * stored (see data.c). So a sample depends on the seed and its number in the run alone,
+ * never on ranks, micro-batches or accumulation. The validation stream is either files of
+ * its own or the last part of the stream, which training then never sees, not even as a
+ * target; its windows come in their order.
+ *
+ * Left out: document boundaries (samples run across them and across files), weights of
+ * several sources, big-endian files.
  */
 #ifndef MIST_EXEC_DATA_H
 #define MIST_EXEC_DATA_H
@@ -18,9 +35,22 @@
 
 #include <stdint.h>
 
-#define MIST_DATA_VOCAB 256
+#define MIST_DATA_VOCAB 256 /* of text */
+
+/* Ids of that many tokens of a stream are checked before the run, the others as samples
+ * are read. */
+#define MIST_DATA_CHECKED_TOKENS ((int64_t)1 << 28)
 
 struct mist_data;
+
+struct mist_data_config {
+    const char *const *paths; /* borrowed; [n] of the training stream, in its order */
+    int32_t n;                /* >= 1 */
+    const char *const *validation_paths; /* borrowed; [n_validation] */
+    int32_t n_validation;                /* 0: none */
+    double
+        validation_frac; /* of the stream at its end, 0 <= . < 1, if n_validation = 0 */
+};
 
 /*
  * All regular files (no symbolic links) of /usr/share/common-licenses in the order of
@@ -33,34 +63,78 @@ MIST_MUST_CHECK enum mist_status mist_data_default_paths(char ***paths, int32_t 
 void mist_data_free_paths(char **paths, int32_t n); /* NULL allowed */
 
 /*
- * Reads the n >= 1 files at paths (borrowed) one behind the other. *out is owned by the
- * caller (mist_data_close). MIST_OK, MIST_ERR_IO, MIST_ERR_INPUT (larger than 4 GiB) or
- * MIST_ERR_MEMORY.
+ * Maps all files, which takes no time that grows with them (but for a Megatron .idx, of
+ * which all is checked: 20 bytes for a sequence). *out is owned by the caller
+ * (mist_data_close); the files must not shrink while it lives. MIST_OK, MIST_ERR_IO,
+ * MIST_ERR_INPUT (a file is not what its format demands, or text and ids are mixed: with
+ * its path), MIST_ERR_USAGE (validation_frac out of range, or files as well) or
+ * MIST_ERR_MEMORY. After an error *out is NULL.
  */
+MIST_MUST_CHECK enum mist_status
+mist_data_open_config(const struct mist_data_config *config, struct mist_data **out,
+                      struct mist_err *err);
+
+/* The same for the n >= 1 files at paths, without validation. */
 MIST_MUST_CHECK enum mist_status mist_data_open(const char *const *paths, int32_t n,
                                                 struct mist_data **out,
                                                 struct mist_err *err);
 void mist_data_close(struct mist_data *data); /* NULL allowed */
 
+/* Tokens of the training stream, without what is held out. */
 int64_t mist_data_n_tokens(const struct mist_data *data);
 
-/* FNV-1a of all tokens: the same text, the same fingerprint. */
+/* Windows of the training stream (samples of an epoch) and of the validation stream; 0
+ * where a stream is too short or there is none. seq_len >= 1. */
+int64_t mist_data_n_samples(const struct mist_data *data, int64_t seq_len);
+int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq_len);
+
+/*
+ * FNV-1a of the number of training tokens and of the tokens: the same ids, the same
+ * fingerprint, whatever files and formats hold them. Of streams longer than 2^22 tokens
+ * 1024 blocks of 4096, evenly spread, stand for all.
+ */
 uint64_t mist_data_fingerprint(const struct mist_data *data);
 
-/* MIST_OK if there is at least one window and the vocabulary holds every byte; otherwise
- * MIST_ERR_INPUT (a text that is too short: with the path of its first file).
- * seq_len >= 1. */
-MIST_MUST_CHECK enum mist_status mist_data_check(const struct mist_data *data,
-                                                 int64_t vocab, int64_t seq_len,
-                                                 struct mist_err *err);
+/*
+ * The smallest vocabulary that the data allows: 256 for text, otherwise 1 + the largest
+ * id among the first MIST_DATA_CHECKED_TOKENS of each stream (further on there may be
+ * larger ones).
+ */
+int64_t mist_data_vocab_needed(const struct mist_data *data);
+
+/*
+ * MIST_OK if training and, where there is one, validation have at least one window, and
+ * the vocabulary holds every byte of text or every id among the first
+ * MIST_DATA_CHECKED_TOKENS of each stream; vocab <= 2^31 from then on bounds the ids in
+ * samples. Otherwise MIST_ERR_INPUT: too short (with the path of the first file), or an
+ * id out of bounds (with file and position). seq_len >= 1.
+ */
+MIST_MUST_CHECK enum mist_status mist_data_check(struct mist_data *data, int64_t vocab,
+                                                 int64_t seq_len, struct mist_err *err);
 
 /*
  * Samples first_sample .. first_sample + n_samples - 1 of the 0 .. global_batch - 1 of
  * a step: tokens[n_samples, seq_len] and targets[n_samples, seq_len], both the caller's.
- * seq_len must have passed mist_data_check(). May be called from any thread.
+ * seq_len must have passed mist_data_check(). May be called from any thread. MIST_OK, or
+ * MIST_ERR_INPUT: an id is not below the vocabulary that was checked (2^31 where none
+ * was); then tokens and targets are undefined.
  */
-void mist_data_batch(const struct mist_data *data, uint64_t seed, int64_t step,
-                     int64_t global_batch, int64_t seq_len, int64_t first_sample,
-                     int64_t n_samples, int32_t *tokens, int32_t *targets);
+MIST_MUST_CHECK enum mist_status mist_data_batch(const struct mist_data *data,
+                                                 uint64_t seed, int64_t step,
+                                                 int64_t global_batch, int64_t seq_len,
+                                                 int64_t first_sample, int64_t n_samples,
+                                                 int32_t *tokens, int32_t *targets,
+                                                 struct mist_err *err);
+
+/*
+ * The same for batch i_batch of the validation stream: its sample i is window
+ * i_batch global_batch + i. MIST_ERR_RANGE when a window is none of the
+ * mist_data_n_validation_samples().
+ */
+MIST_MUST_CHECK enum mist_status
+mist_data_validation_batch(const struct mist_data *data, int64_t i_batch,
+                           int64_t global_batch, int64_t seq_len, int64_t first_sample,
+                           int64_t n_samples, int32_t *tokens, int32_t *targets,
+                           struct mist_err *err);
 
 #endif
