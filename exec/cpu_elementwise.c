@@ -30,7 +30,7 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
 
-MIST_CPU_CLONES static void gelu_chunk(float *out, const float *x, int64_t n)
+MIST_CPU_CLONES void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -40,8 +40,8 @@ MIST_CPU_CLONES static void gelu_chunk(float *out, const float *x, int64_t n)
     }
 }
 
-MIST_CPU_CLONES static void gelu_backward_chunk(float *dx, const float *d_out,
-                                                const float *x, int64_t n)
+MIST_CPU_CLONES void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out,
+                                                  const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -56,7 +56,7 @@ void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
-        gelu_chunk(out + i, x + i, chunk_length(i, n));
+        mist_cpu_gelu_chunk(out + i, x + i, chunk_length(i, n));
 }
 
 void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64_t n,
@@ -64,30 +64,32 @@ void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
-        gelu_backward_chunk(dx + i, d_out + i, x + i, chunk_length(i, n));
+        mist_cpu_gelu_backward_chunk(dx + i, d_out + i, x + i, chunk_length(i, n));
 }
 
 /* ----------------------------------------------------------------------------- swiglu */
 
-MIST_CPU_CLONES static void swiglu_row(float *out, const float *gate_up, int64_t f)
+MIST_CPU_CLONES void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up,
+                                           int64_t n)
 {
 #pragma omp simd
-    for (int64_t j = 0; j < f; j++) {
-        float gate = gate_up[j], value, complement;
-        sigmoid(gate, &value, &complement);
-        out[j] = gate * value * gate_up[f + j];
+    for (int64_t j = 0; j < n; j++) {
+        float value, complement;
+        sigmoid(gate[j], &value, &complement);
+        out[j] = gate[j] * value * up[j];
     }
 }
 
-MIST_CPU_CLONES static void swiglu_backward_row(float *d_gate_up, const float *d_out,
-                                                const float *gate_up, int64_t f)
+MIST_CPU_CLONES void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up,
+                                                    const float *d_out, const float *gate,
+                                                    const float *up, int64_t n)
 {
 #pragma omp simd
-    for (int64_t j = 0; j < f; j++) {
-        float gate = gate_up[j], up = gate_up[f + j], value, complement;
-        sigmoid(gate, &value, &complement);
-        d_gate_up[j] = d_out[j] * up * (value * (1.0f + gate * complement));
-        d_gate_up[f + j] = d_out[j] * (gate * value);
+    for (int64_t j = 0; j < n; j++) {
+        float g = gate[j], u = up[j], value, complement;
+        sigmoid(g, &value, &complement);
+        d_gate[j] = d_out[j] * u * (value * (1.0f + g * complement));
+        d_up[j] = d_out[j] * (g * value);
     }
 }
 
@@ -96,21 +98,25 @@ void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
-        swiglu_row(out + i * f, gate_up + i * 2 * f, f);
+        mist_cpu_swiglu_chunk(out + i * f, gate_up + i * 2 * f, gate_up + i * 2 * f + f,
+                              f);
 }
 
 void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float *gate_up,
                               int64_t rows, int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        swiglu_backward_row(d_gate_up + i * 2 * f, d_out + i * f, gate_up + i * 2 * f, f);
+    for (int64_t i = 0; i < rows; i++) {
+        const float *row = gate_up + i * 2 * f;
+        float *d_row = d_gate_up + i * 2 * f;
+        mist_cpu_swiglu_backward_chunk(d_row, d_row + f, d_out + i * f, row, row + f, f);
+    }
 }
 
 /* ------------------------------------------------------------------- add, scale, zero */
 
-MIST_CPU_CLONES static void add_chunk(float *out, const float *a, const float *b,
-                                      int64_t n)
+MIST_CPU_CLONES void mist_cpu_add_chunk(float *out, const float *a, const float *b,
+                                        int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
@@ -129,7 +135,7 @@ void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
-        add_chunk(out + i, a + i, b + i, chunk_length(i, n));
+        mist_cpu_add_chunk(out + i, a + i, b + i, chunk_length(i, n));
 }
 
 void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads)

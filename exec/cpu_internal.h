@@ -19,6 +19,8 @@
 #ifndef MIST_EXEC_CPU_INTERNAL_H
 #define MIST_EXEC_CPU_INTERNAL_H
 
+#include "exec/cpu_kernels.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -161,9 +163,46 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
     return x < -86.9f ? 0.0f : y;
 }
 
-/* ------------------------------------------------------------------------------- loss */
+/* -------------------------------------------------------- parts of the fp32 operators */
 
-/* Maximum, sum and target logit of a row from all_stats [tp, rows, 3], slices in order. */
+/*
+ * What the fp32 kernels do to one chunk or row on the calling thread, for the bf16
+ * kernels, which convert before and after. Arguments as in cpu_kernels.h.
+ */
+void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n);
+void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out, const float *x,
+                                  int64_t n);
+void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up, int64_t n);
+void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up, const float *d_out,
+                                    const float *gate, const float *up, int64_t n);
+void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n);
+void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
+                          const struct mist_cpu_adamw *config);
+
+void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                       const float *x, const float *weight, const float *bias, float eps,
+                       int64_t h);
+
+/* Weight gradients go to sums of MIST_CPU_NORM_BLOCK_ROWS rows; dbias_sum may be NULL. */
+#define MIST_CPU_NORM_BLOCK_ROWS 32
+void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                float *dweight_sum, float *dbias_sum, const float *d_out,
+                                const float *d_residual, const float *x,
+                                const float *stats, const float *weight, int64_t h);
+
+/* Adds block_sums [blocks, 2, h] (weight, bias), blocks in order; called by a whole team.
+ */
+void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
+                          int64_t rows, int64_t h);
+
+/* Sums over logits are cut into pieces of this length. */
+#define MIST_CPU_LOSS_PIECE 2048
+float mist_cpu_max_logits(const float *row, int64_t n);
+float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n);
+void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n);
+
+/* Maximum, sum and target logit of a row from all_stats [tp, rows, 3], slices in order.
+ */
 void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
                                           int64_t i_row, int64_t rows, int64_t tp);
 

@@ -240,7 +240,7 @@ struct mist_cpu_adamw {
 void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
                          const struct mist_cpu_adamw *config, int n_threads);
 
-/* ----------------------------------------------------------------- sums and searches */
+/* ------------------------------------------------------------------ sums and searches */
 
 /*
  * A sum of squares in whole numbers of grid units: its value is coarse * 2^-24 + fine *

@@ -13,7 +13,7 @@
 
 #include <math.h> /* logf */
 
-enum { PIECE = 2048 };
+enum { PIECE = MIST_CPU_LOSS_PIECE };
 
 /* row[0 .. n) = exp(row - max); returns the sum, over pieces in order. */
 MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
@@ -30,7 +30,7 @@ MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
     return sum;
 }
 
-MIST_CPU_CLONES static float max_logits(const float *row, int64_t n)
+MIST_CPU_CLONES float mist_cpu_max_logits(const float *row, int64_t n)
 {
     return mist_cpu_max(row, n);
 }
@@ -49,7 +49,8 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         float *row = logits + i * vocab;
-        float max = max_logits(row, n_valid_vocab), target_logit = row[targets[i]];
+        float max = mist_cpu_max_logits(row, n_valid_vocab),
+              target_logit = row[targets[i]];
         float sum = exp_logits(row, max, n_valid_vocab);
         losses[i] = logf(sum) + (max - target_logit);
         scale_logits(row, scale / sum, n_valid_vocab);
@@ -59,11 +60,10 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
     }
 }
 
-/* ------------------------------------------------------------- a slice of the vocabulary
- */
+/* ---------------------------------------------------------- a slice of the vocabulary */
 
 /* The sum of exp(row - max) over pieces in order, without touching row. */
-MIST_CPU_CLONES static float sum_exp_logits(const float *row, float max, int64_t n)
+MIST_CPU_CLONES float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n)
 {
     float sum = 0.0f, e[PIECE];
     for (int64_t begin = 0; begin < n; begin += PIECE) {
@@ -77,8 +77,8 @@ MIST_CPU_CLONES static float sum_exp_logits(const float *row, float max, int64_t
     return sum;
 }
 
-MIST_CPU_CLONES static void scaled_exp_logits(float *row, float max, float factor,
-                                              int64_t n)
+MIST_CPU_CLONES void mist_cpu_scaled_exp_logits(float *row, float max, float factor,
+                                                int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
@@ -94,9 +94,10 @@ void mist_cpu_cross_entropy_stats(float *stats, const float *logits,
     for (int64_t i = 0; i < rows; i++) {
         const float *row = logits + i * n_local;
         int64_t target = targets[i] - first_token;
-        float max = n_valid_local > 0 ? max_logits(row, n_valid_local) : -INFINITY;
+        float max =
+            n_valid_local > 0 ? mist_cpu_max_logits(row, n_valid_local) : -INFINITY;
         stats[3 * i] = max;
-        stats[3 * i + 1] = sum_exp_logits(row, max, n_valid_local);
+        stats[3 * i + 1] = mist_cpu_sum_exp_logits(row, max, n_valid_local);
         stats[3 * i + 2] = target >= 0 && target < n_valid_local ? row[target] : 0.0f;
     }
 }
@@ -131,7 +132,7 @@ void mist_cpu_cross_entropy_parallel(float *logits, float *losses, const int32_t
         int64_t target = targets[i] - first_token;
         mist_cpu_combine_cross_entropy_stats(combined, all_stats, i, rows, tp);
         losses[i] = logf(combined[1]) + (combined[0] - combined[2]);
-        scaled_exp_logits(row, combined[0], scale / combined[1], n_valid_local);
+        mist_cpu_scaled_exp_logits(row, combined[0], scale / combined[1], n_valid_local);
         if (target >= 0 && target < n_valid_local)
             row[target] -= scale;
         for (int64_t j = n_valid_local; j < n_local; j++)

@@ -13,7 +13,7 @@
 
 #include <math.h> /* sqrtf */
 
-enum { BLOCK_ROWS = 32, REDUCE_COLUMNS = 256 };
+enum { BLOCK_ROWS = MIST_CPU_NORM_BLOCK_ROWS, REDUCE_COLUMNS = 256 };
 
 static int64_t n_blocks_of(int64_t rows)
 {
@@ -57,9 +57,9 @@ MIST_CPU_INLINE void normalise_row(enum mist_cpu_norm_kind kind, float *out, flo
     stats[1] = rstd;
 }
 
-MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
-                                     float *stats, const float *x, const float *weight,
-                                     const float *bias, float eps, int64_t h)
+MIST_CPU_CLONES void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out,
+                                       float *stats, const float *x, const float *weight,
+                                       const float *bias, float eps, int64_t h)
 {
     normalise_row(kind, out, stats, x, weight, bias, eps, h);
 }
@@ -82,7 +82,8 @@ void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stat
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
-        norm_row(kind, out + i * h, stats + 2 * i, x + i * h, weight, bias, eps, h);
+        mist_cpu_norm_row(kind, out + i * h, stats + 2 * i, x + i * h, weight, bias, eps,
+                          h);
 }
 
 void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
@@ -121,11 +122,12 @@ MIST_CPU_INLINE void row_means(float means[2], const float *d_out, const float *
 }
 
 /* dx of one row and its share of the block's sums [h] (dbias_sum NULL: none). */
-MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
-                                              float *dweight_sum, float *dbias_sum,
-                                              const float *d_out, const float *d_residual,
-                                              const float *x, const float *stats,
-                                              const float *weight, int64_t h)
+MIST_CPU_CLONES void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                                float *dweight_sum, float *dbias_sum,
+                                                const float *d_out,
+                                                const float *d_residual, const float *x,
+                                                const float *stats, const float *weight,
+                                                int64_t h)
 {
     float mean = stats[0], rstd = stats[1], means[2];
     row_means(means, d_out, x, weight, mean, rstd, h);
@@ -168,6 +170,20 @@ MIST_CPU_CLONES static void reduce_blocks(float *d, const float *block_sums,
         d[j] += total[j];
 }
 
+/* The calling thread's share of the columns. */
+void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
+                          int64_t rows, int64_t h)
+{
+    int64_t n_blocks = n_blocks_of(rows);
+#pragma omp for schedule(static)
+    for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
+        int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
+        reduce_blocks(dweight + j, block_sums + j, n_blocks, 2 * h, n);
+        if (dbias != NULL)
+            reduce_blocks(dbias + j, block_sums + h + j, n_blocks, 2 * h, n);
+    }
+}
+
 size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h)
 {
     return (size_t)n_blocks_of(rows) * 2 * (size_t)h * sizeof(float);
@@ -188,17 +204,11 @@ void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dwei
             memset(sums, 0, 2 * (size_t)h * sizeof *sums);
             int64_t end = (t + 1) * BLOCK_ROWS < rows ? (t + 1) * BLOCK_ROWS : rows;
             for (int64_t i = t * BLOCK_ROWS; i < end; i++)
-                norm_backward_row(kind, dx + i * h, sums, dbias == NULL ? NULL : sums + h,
-                                  d_out + i * h,
-                                  d_residual == NULL ? NULL : d_residual + i * h,
-                                  x + i * h, stats + 2 * i, weight, h);
+                mist_cpu_norm_backward_row(kind, dx + i * h, sums,
+                                           dbias == NULL ? NULL : sums + h, d_out + i * h,
+                                           d_residual == NULL ? NULL : d_residual + i * h,
+                                           x + i * h, stats + 2 * i, weight, h);
         }
-#pragma omp for schedule(static)
-        for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
-            int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
-            reduce_blocks(dweight + j, block_sums + j, n_blocks, 2 * h, n);
-            if (dbias != NULL)
-                reduce_blocks(dbias + j, block_sums + h + j, n_blocks, 2 * h, n);
-        }
+        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h);
     }
 }

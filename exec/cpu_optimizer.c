@@ -28,8 +28,8 @@ MIST_CPU_INLINE void take_roots(float *x, int64_t n)
         x[i] = sqrtf(x[i]);
 }
 
-MIST_CPU_CLONES static void adamw_chunk(float *p, float *m, float *v, const float *g,
-                                        int64_t n, const struct mist_cpu_adamw *config)
+MIST_CPU_CLONES void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g,
+                                          int64_t n, const struct mist_cpu_adamw *config)
 {
     const struct mist_cpu_adamw c = *config;
     float fresh1 = 1.0f - c.beta1, fresh2 = 1.0f - c.beta2;
@@ -58,5 +58,6 @@ void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
-        adamw_chunk(p + i, m + i, v + i, g + i, n - i < CHUNK ? n - i : CHUNK, config);
+        mist_cpu_adamw_chunk(p + i, m + i, v + i, g + i, n - i < CHUNK ? n - i : CHUNK,
+                             config);
 }

@@ -39,8 +39,7 @@ static int64_t block_length(int64_t begin, int64_t n)
     return n - begin < BLOCK ? n - begin : BLOCK;
 }
 
-/* ----------------------------------------------------------------- one block of squares
- */
+/* --------------------------------------------------------------- one block of squares */
 
 struct bins {
     u8 coarse, fine;    /* bits of the shifted parts, modulo 2^64 */
@@ -208,7 +207,7 @@ void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *
     }
 }
 
-/* --------------------------------------------------------------------- finite or not */
+/* ---------------------------------------------------------------------- finite or not */
 
 MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
 {

@@ -1,0 +1,221 @@
+/*
+ * bf16: conversion, embedding, activations, sums and AdamW.
+ *
+ * Elements are taken in pieces of PIECE, each converted into fp32 on the stack, worked on
+ * by the fp32 kernel's own loop, and rounded back.
+ */
+#include "exec/cpu_bf16_internal.h"
+
+enum { PIECE = 2048, COLUMNS = 64 };
+
+static int64_t piece_length(int64_t begin, int64_t n)
+{
+    return n - begin < PIECE ? n - begin : PIECE;
+}
+
+/* ------------------------------------------------------------------------- conversion */
+
+MIST_CPU_CLONES void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        out[i] = mist_cpu_bf16_value(x[i]);
+}
+
+MIST_CPU_CLONES void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        out[i] = mist_cpu_bf16_round(x[i]);
+}
+
+void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE)
+        mist_cpu_bf16_store(out + i, x + i, piece_length(i, n));
+}
+
+void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE)
+        mist_cpu_bf16_load(out + i, x + i, piece_length(i, n));
+}
+
+/* -------------------------------------------------------------------------- embedding */
+
+MIST_CPU_CLONES static void add_rows(mist_bf16 *out, const mist_bf16 *a,
+                                     const mist_bf16 *b, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        out[j] =
+            mist_cpu_bf16_round(mist_cpu_bf16_value(a[j]) + mist_cpu_bf16_value(b[j]));
+}
+
+/* The row of a token in a slice of the vocabulary; -1 if it lies in another. */
+MIST_CPU_INLINE int64_t row_of_token(int32_t token, int64_t first_token, int64_t n_local)
+{
+    int64_t row = token - first_token;
+    return row >= 0 && row < n_local ? row : -1;
+}
+
+void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens,
+                                           const mist_bf16 *wte, const mist_bf16 *wpe,
+                                           int64_t rows, int64_t s, int64_t h,
+                                           int64_t first_token, int64_t n_local,
+                                           int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = row_of_token(tokens[i], first_token, n_local);
+        const mist_bf16 *position_row = wpe == NULL ? NULL : wpe + i % s * h;
+        if (row >= 0 && wpe != NULL)
+            add_rows(out + i * h, wte + row * h, position_row, h);
+        else if (row >= 0 || wpe != NULL)
+            memcpy(out + i * h, row >= 0 ? wte + row * h : position_row,
+                   (size_t)h * sizeof *out);
+        else
+            memset(out + i * h, 0, (size_t)h * sizeof *out);
+    }
+}
+
+MIST_CPU_INLINE void add_row(float *sum, const mist_bf16 *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += mist_cpu_bf16_value(x[j]);
+}
+
+/* What one backward works on. */
+struct scatter {
+    float *dwte, *dwpe; /* dwpe may be NULL */
+    const int32_t *tokens;
+    const mist_bf16 *d_out;
+    int64_t rows, s, h;
+    int64_t first_token, n_local;
+};
+
+/* The columns [column, column + n) of every token's row. */
+MIST_CPU_CLONES static void scatter_columns(const struct scatter *a, int64_t column,
+                                            int64_t n)
+{
+    for (int64_t i = 0; i < a->rows; i++) {
+        const mist_bf16 *d = a->d_out + i * a->h + column;
+        int64_t row = row_of_token(a->tokens[i], a->first_token, a->n_local);
+        if (row >= 0)
+            add_row(a->dwte + row * a->h + column, d, n);
+        if (a->dwpe != NULL)
+            add_row(a->dwpe + i % a->s * a->h + column, d, n);
+    }
+}
+
+void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
+                                            const int32_t *tokens, const mist_bf16 *d_out,
+                                            int64_t rows, int64_t s, int64_t h,
+                                            int64_t first_token, int64_t n_local,
+                                            int n_threads)
+{
+    const struct scatter arrays = {dwte, dwpe, tokens,      d_out,  rows,
+                                   s,    h,    first_token, n_local};
+    int64_t width = n_threads == 1 ? h : COLUMNS;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t j = 0; j < h; j += width)
+        scatter_columns(&arrays, j, h - j < width ? h - j : width);
+}
+
+/* ------------------------------------------------------------------------ activations */
+
+void mist_cpu_bf16_gelu_forward(mist_bf16 *out, const mist_bf16 *x, int64_t n,
+                                int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE) {
+        float a[PIECE];
+        int64_t length = piece_length(i, n);
+        mist_cpu_bf16_load(a, x + i, length);
+        mist_cpu_gelu_chunk(a, a, length);
+        mist_cpu_bf16_store(out + i, a, length);
+    }
+}
+
+void mist_cpu_bf16_gelu_backward(mist_bf16 *dx, const mist_bf16 *d_out,
+                                 const mist_bf16 *x, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE) {
+        float a[PIECE], d[PIECE];
+        int64_t length = piece_length(i, n);
+        mist_cpu_bf16_load(a, x + i, length);
+        mist_cpu_bf16_load(d, d_out + i, length);
+        mist_cpu_gelu_backward_chunk(d, d, a, length);
+        mist_cpu_bf16_store(dx + i, d, length);
+    }
+}
+
+static void swiglu_row(mist_bf16 *out, const mist_bf16 *gate_up, int64_t f)
+{
+    for (int64_t j = 0; j < f; j += PIECE) {
+        float gate[PIECE], up[PIECE];
+        int64_t length = piece_length(j, f);
+        mist_cpu_bf16_load(gate, gate_up + j, length);
+        mist_cpu_bf16_load(up, gate_up + f + j, length);
+        mist_cpu_swiglu_chunk(up, gate, up, length);
+        mist_cpu_bf16_store(out + j, up, length);
+    }
+}
+
+static void swiglu_backward_row(mist_bf16 *d_gate_up, const mist_bf16 *d_out,
+                                const mist_bf16 *gate_up, int64_t f)
+{
+    for (int64_t j = 0; j < f; j += PIECE) {
+        float gate[PIECE], up[PIECE], d[PIECE];
+        int64_t length = piece_length(j, f);
+        mist_cpu_bf16_load(gate, gate_up + j, length);
+        mist_cpu_bf16_load(up, gate_up + f + j, length);
+        mist_cpu_bf16_load(d, d_out + j, length);
+        mist_cpu_swiglu_backward_chunk(gate, up, d, gate, up, length);
+        mist_cpu_bf16_store(d_gate_up + j, gate, length);
+        mist_cpu_bf16_store(d_gate_up + f + j, up, length);
+    }
+}
+
+void mist_cpu_bf16_swiglu_forward(mist_bf16 *out, const mist_bf16 *gate_up, int64_t rows,
+                                  int64_t f, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        swiglu_row(out + i * f, gate_up + i * 2 * f, f);
+}
+
+void mist_cpu_bf16_swiglu_backward(mist_bf16 *d_gate_up, const mist_bf16 *d_out,
+                                   const mist_bf16 *gate_up, int64_t rows, int64_t f,
+                                   int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        swiglu_backward_row(d_gate_up + i * 2 * f, d_out + i * f, gate_up + i * 2 * f, f);
+}
+
+void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf16 *b,
+                               int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE)
+        add_rows(out + i, a + i, b + i, piece_length(i, n));
+}
+
+/* -------------------------------------------------------------------------- optimizer */
+
+void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
+                              const float *g, int64_t n,
+                              const struct mist_cpu_adamw *config, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t length = piece_length(i, n);
+        mist_cpu_adamw_chunk(master + i, m + i, v + i, g + i, length, config);
+        mist_cpu_bf16_store(weights + i, master + i, length);
+    }
+}

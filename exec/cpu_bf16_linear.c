@@ -1,0 +1,179 @@
+/*
+ * bf16: linear layers as tiles of products, and bias sums.
+ *
+ * As in cpu_gemm.c an output is cut into tiles of a fixed size, each product runs on one
+ * thread, and the sum over k is never cut: so bits do not depend on n_threads. Tiles of
+ * 256 x 256 run at 200 GFLOP/s on Zen 4, as fast as whole products, and keep oneDNN's
+ * scratch small.
+ */
+#include "exec/cpu_bf16_internal.h"
+
+#include <omp.h>
+
+enum { TILE = 256 };
+enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
+
+/* One operand: its first element, and how far apart rows and columns lie. */
+struct operand {
+    const mist_bf16 *data;
+    int64_t row_stride, column_stride;
+};
+
+/* c [m, n], dense; elements of c_bytes. */
+struct tiled {
+    struct operand a, b;
+    void *c;
+    int64_t c_bytes;
+    const mist_bf16 *bias; /* [n] or NULL */
+    int64_t m, n, k;
+    bool adds;
+};
+
+static int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t n_tiles_of(int64_t n)
+{
+    return (n + TILE - 1) / TILE;
+}
+
+/* products[i_edge][j_edge]: of whole tiles and of those at the lower and right edge. */
+static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
+                          size_t products[2][2])
+{
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            int64_t m = i == 0 ? TILE : x->m % TILE, n = j == 0 ? TILE : x->n % TILE;
+            const struct mist_cpu_bf16_shape shape = {
+                .m = m,
+                .n = n,
+                .k = x->k,
+                .a_strides = {x->a.row_stride, x->a.column_stride},
+                .b_strides = {x->b.row_stride, x->b.column_stride},
+                .c_stride = x->n,
+                .is_float = x->c_bytes == sizeof(float),
+                .adds = x->adds,
+                .has_bias = x->bias != NULL,
+            };
+            bool occurs = m > 0 && m <= x->m && n > 0 && n <= x->n;
+            if (occurs && !mist_cpu_bf16_find_product(context, &shape, &products[i][j]))
+                return false;
+        }
+    return true;
+}
+
+static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
+                           int n_threads)
+{
+    size_t products[2][2];
+    int64_t n_rows = n_tiles_of(x->m), n_tiles = n_rows * n_tiles_of(x->n);
+    bool is_ok = find_products(context, x, products);
+    if (!is_ok)
+        return false;
+#pragma omp parallel num_threads(n_threads) reduction(&& : is_ok)
+    {
+        omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < n_tiles; t++) {
+            int64_t i = t % n_rows * TILE, j = t / n_rows * TILE;
+            bool did = mist_cpu_bf16_execute(
+                context, products[x->m - i < TILE][x->n - j < TILE], omp_get_thread_num(),
+                x->a.data + i * x->a.row_stride, x->b.data + j * x->b.column_stride,
+                (char *)x->c + (i * x->n + j) * x->c_bytes,
+                x->bias == NULL ? NULL : x->bias + j);
+            is_ok = is_ok && did;
+        }
+    }
+    return is_ok;
+}
+
+static void multiply(struct mist_cpu_bf16 *context, const struct tiled *x, int n_threads)
+{
+    if (x->m == 0 || x->n == 0)
+        return;
+    if (!multiply_tiles(context, x, n_threads))
+        memset(x->c, 0xFF, (size_t)(x->m * x->n * x->c_bytes)); /* NaN in both types */
+}
+
+/* ----------------------------------------------------------------------------- linear */
+
+void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
+                                  const mist_bf16 *x, const mist_bf16 *weight,
+                                  const mist_bf16 *bias, int64_t rows, int64_t n_in,
+                                  int64_t n_out, int accumulate, int n_threads)
+{
+    const struct tiled product = {.a = {x, n_in, 1},
+                                  .b = {weight, 1, n_in},
+                                  .c = y,
+                                  .c_bytes = sizeof *y,
+                                  .bias = bias,
+                                  .m = rows,
+                                  .n = n_out,
+                                  .k = n_in,
+                                  .adds = accumulate != 0};
+    multiply(context, &product, n_threads);
+}
+
+void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
+                                         const mist_bf16 *dy, const mist_bf16 *weight,
+                                         int64_t rows, int64_t n_in, int64_t n_out,
+                                         int accumulate, int n_threads)
+{
+    const struct tiled product = {.a = {dy, n_out, 1},
+                                  .b = {weight, n_in, 1},
+                                  .c = dx,
+                                  .c_bytes = sizeof *dx,
+                                  .m = rows,
+                                  .n = n_in,
+                                  .k = n_out,
+                                  .adds = accumulate != 0};
+    multiply(context, &product, n_threads);
+}
+
+/* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
+ * BIAS_COLUMNS. */
+MIST_CPU_CLONES static void sum_columns(float *dbias, const mist_bf16 *dy, int64_t rows,
+                                        int64_t columns, int64_t stride)
+{
+    float total[BIAS_COLUMNS] = {0};
+    for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
+        float block[BIAS_COLUMNS] = {0};
+        int64_t end = begin + BIAS_ROWS < rows ? begin + BIAS_ROWS : rows;
+        for (int64_t i = begin; i < end; i++) {
+            const mist_bf16 *row = dy + i * stride;
+#pragma omp simd
+            for (int64_t j = 0; j < columns; j++)
+                block[j] += mist_cpu_bf16_value(row[j]);
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < columns; j++)
+            total[j] += block[j];
+    }
+    for (int64_t j = 0; j < columns; j++)
+        dbias[j] += total[j];
+}
+
+void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
+                                          float *dbias, const mist_bf16 *dy,
+                                          const mist_bf16 *x, int64_t rows, int64_t n_in,
+                                          int64_t n_out, int n_threads)
+{
+    const struct tiled product = {.a = {dy, 1, n_out},
+                                  .b = {x, n_in, 1},
+                                  .c = dweight,
+                                  .c_bytes = sizeof *dweight,
+                                  .m = n_out,
+                                  .n = n_in,
+                                  .k = rows,
+                                  .adds = true};
+    if (rows == 0)
+        return;
+    multiply(context, &product, n_threads);
+    if (dbias == NULL)
+        return;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
+        sum_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out);
+}

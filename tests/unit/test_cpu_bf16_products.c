@@ -1,0 +1,264 @@
+/*
+ * bf16 linear layers, attention and rotary embedding against the naive double versions
+ * and the fp32 kernels on the same inputs; equal bits for any number of threads.
+ *
+ * A result rounded to 8 bits is off by up to 2^-8 relatively, by 1.7e-3 in the 2-norm of
+ * many.
+ */
+#include "exec/cpu_bf16.h"
+
+#include "tests/unit/cpu_bf16_help.h"
+#include "tests/unit/naive_model.h"
+
+/* One rounding of n results. */
+static double rounding_of(int64_t n)
+{
+    return n < 100 ? 0x1p-8 : 2e-3;
+}
+
+/* ----------------------------------------------------------------------------- linear */
+
+static const int linear_shapes[][3] = {/* rows, n_in, n_out */
+                                       {1, 1, 1},    {5, 3, 7},    {300, 37, 600},
+                                       {33, 257, 9}, {520, 3, 5},  {1, 129, 64},
+                                       {257, 1, 65}, {70, 512, 31}};
+
+struct linear {
+    int rows, n_in, n_out;
+    mist_bf16 *x, *w, *bias, *dy, *y_before, *dx_before;
+    float *dw_before, *dbias_before;
+};
+
+/* y, y += with bias, dx, dx +=; then dW and dbias. */
+struct linear_result {
+    mist_bf16 *rounded[4];
+    float *exact[2];
+};
+
+static struct linear_result run_linear(struct help *h, struct mist_cpu_bf16 *context,
+                                       const struct linear *l, int n_threads)
+{
+    int rows = l->rows, n_in = l->n_in, n_out = l->n_out;
+    int64_t n_x = rows * n_in, n_y = rows * n_out;
+    struct linear_result r = {
+        {help_bf16_poisoned(h, n_y), help_bf16_copy(h, l->y_before, n_y),
+         help_bf16_poisoned(h, n_x), help_bf16_copy(h, l->dx_before, n_x)},
+        {help_copy(h, l->dw_before, n_in * n_out), help_copy(h, l->dbias_before, n_out)}};
+    mist_cpu_bf16_linear_forward(context, r.rounded[0], l->x, l->w, NULL, rows, n_in,
+                                 n_out, 0, n_threads);
+    mist_cpu_bf16_linear_forward(context, r.rounded[1], l->x, l->w, l->bias, rows, n_in,
+                                 n_out, 1, n_threads);
+    mist_cpu_bf16_linear_backward_input(context, r.rounded[2], l->dy, l->w, rows, n_in,
+                                        n_out, 0, n_threads);
+    mist_cpu_bf16_linear_backward_input(context, r.rounded[3], l->dy, l->w, rows, n_in,
+                                        n_out, 1, n_threads);
+    mist_cpu_bf16_linear_backward_weight(context, r.exact[0], r.exact[1], l->dy, l->x,
+                                         rows, n_in, n_out, n_threads);
+    return r;
+}
+
+static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
+                         const int shape[3])
+{
+    int rows = shape[0], n_in = shape[1], n_out = shape[2];
+    int64_t n_x = rows * n_in, n_y = rows * n_out, n_w = n_in * n_out;
+    float *x, *w, *bias, *dy, *y_before, *dx_before;
+    const struct linear l = {rows,
+                             n_in,
+                             n_out,
+                             help_bf16_random(h, &x, n_x, 1.0),
+                             help_bf16_random(h, &w, n_w, 1.0),
+                             help_bf16_random(h, &bias, n_out, 1.0),
+                             help_bf16_random(h, &dy, n_y, 1.0),
+                             help_bf16_random(h, &y_before, n_y, 1.0),
+                             help_bf16_random(h, &dx_before, n_x, 1.0),
+                             help_random(h, n_w, 1.0),
+                             help_random(h, n_out, 1.0)};
+    double *xd = help_doubles(h, x, n_x), *wd = help_doubles(h, w, n_w);
+    double *y = help_zeros(h, n_y), *y_sum = help_zeros(h, n_y), *dx = help_zeros(h, n_x);
+    double *dx_sum = help_doubles(h, dx_before, n_x);
+    double *dw = help_doubles(h, l.dw_before, n_w);
+    double *dbias = help_doubles(h, l.dbias_before, n_out);
+    naive_linear(y, xd, wd, NULL, rows, n_in, n_out);
+    naive_linear(y_sum, xd, wd, help_doubles(h, bias, n_out), rows, n_in, n_out);
+    naive_linear_backward(dx, dw, dbias, help_doubles(h, dy, n_y), xd, wd, rows, n_in,
+                          n_out);
+    for (int64_t i = 0; i < n_y; i++)
+        y_sum[i] += (double)y_before[i];
+    for (int64_t i = 0; i < n_x; i++)
+        dx_sum[i] += dx[i];
+    const double *expected[4] = {y, y_sum, dx, dx_sum};
+    const int64_t sizes[4] = {n_y, n_y, n_x, n_x};
+    static const char *const names[4] = {"y", "y += with bias", "dx", "dx += ..."};
+    struct linear_result one = run_linear(h, context, &l, 1);
+    for (int k = 0; k < 4; k++) {
+        help_assert_within(help_floats_of(h, one.rounded[k], sizes[k]), expected[k],
+                           sizes[k], rounding_of(sizes[k]), names[k]);
+        help_bf16_assert_guard(one.rounded[k], sizes[k]);
+    }
+    help_assert_close(one.exact[0], dw, n_w, "dW");
+    help_assert_close(one.exact[1], dbias, n_out, "dbias");
+    for (int t = 2; t <= HELP_N_THREADS; t++) {
+        struct linear_result more = run_linear(h, context, &l, t);
+        for (int k = 0; k < 4; k++)
+            assert_memory_equal(more.rounded[k], one.rounded[k],
+                                (size_t)sizes[k] * sizeof(mist_bf16));
+        help_assert_same_bits(more.exact[0], one.exact[0], n_w);
+        help_assert_same_bits(more.exact[1], one.exact[1], n_out);
+    }
+}
+
+/* The context of a test, or NULL where the processor cannot. */
+static struct mist_cpu_bf16 *context_or_skip(int n_threads)
+{
+    struct mist_cpu_bf16 *context = NULL;
+    struct mist_err err;
+    enum mist_status status = mist_cpu_bf16_new(&context, n_threads, &err);
+    if (!mist_cpu_has_bf16()) {
+        assert_int_equal(status, MIST_ERR_RUN);
+        print_message("skipped: %s\n", err.message);
+        skip();
+    }
+    assert_int_equal(status, MIST_OK);
+    return context;
+}
+
+static void test_linear(void **state)
+{
+    struct mist_cpu_bf16 *context = context_or_skip(HELP_N_THREADS);
+    for (int again = 0; again < 2; again++) /* compiled, then found */
+        for (size_t i = 0; i < sizeof linear_shapes / sizeof *linear_shapes; i++)
+            check_linear(*state, context, linear_shapes[i]);
+    mist_cpu_bf16_free(context);
+    mist_cpu_bf16_free(NULL);
+}
+
+/* Nothing to do is fine, and leaves accumulated gradients alone. */
+static void test_linear_empty(void **state)
+{
+    struct help *h = *state;
+    struct mist_cpu_bf16 *context = context_or_skip(1);
+    mist_bf16 *w = help_bf16_random(h, NULL, 6, 1.0), none = 0;
+    float *dw = help_random(h, 6, 1.0), *before = help_copy(h, dw, 6);
+    mist_cpu_bf16_linear_forward(context, &none, &none, w, NULL, 0, 3, 2, 0, 1);
+    mist_cpu_bf16_linear_backward_input(context, &none, &none, w, 0, 3, 2, 0, 1);
+    mist_cpu_bf16_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1);
+    help_assert_same_bits(dw, before, 6);
+    assert_int_equal(none, 0);
+    mist_cpu_bf16_free(context);
+}
+
+/* -------------------------------------------------------------------------- attention */
+
+static const struct mist_cpu_attention shapes[] = {
+    {1, 1, 1, 1, 2},    {2, 5, 6, 2, 6},   {1, 64, 4, 1, 8},  {2, 65, 3, 3, 10},
+    {1, 130, 4, 2, 64}, {1, 300, 3, 1, 4}, {3, 67, 5, 5, 16},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static int64_t n_qkv_of(const struct mist_cpu_attention *a)
+{
+    return a->b * a->s * (a->heads + 2 * a->kv_heads) * a->head_dim;
+}
+
+static int64_t n_out_of(const struct mist_cpu_attention *a)
+{
+    return a->b * a->s * a->heads * a->head_dim;
+}
+
+struct attention_result {
+    mist_bf16 *out, *dqkv;
+    float *lse;
+};
+
+static struct attention_result run_attention(struct help *h,
+                                             const struct mist_cpu_attention *a,
+                                             const mist_bf16 *qkv, const mist_bf16 *d_out,
+                                             int n_threads)
+{
+    struct attention_result r = {help_bf16_poisoned(h, n_out_of(a)),
+                                 help_bf16_poisoned(h, n_qkv_of(a)),
+                                 help_poisoned(h, a->b * a->heads * a->s)};
+    int64_t n_forward =
+        (int64_t)mist_cpu_bf16_attention_forward_workspace_bytes(a, n_threads) / 4;
+    int64_t n_backward =
+        (int64_t)mist_cpu_bf16_attention_backward_workspace_bytes(a, n_threads) / 4;
+    float *forward = help_poisoned(h, n_forward),
+          *backward = help_poisoned(h, n_backward);
+    mist_cpu_bf16_attention_forward(r.out, r.lse, qkv, a, forward, n_threads);
+    mist_cpu_bf16_attention_backward(r.dqkv, d_out, qkv, r.out, r.lse, a, backward,
+                                     n_threads);
+    help_assert_guard(forward, n_forward);
+    help_assert_guard(backward, n_backward);
+    help_assert_guard(r.lse, a->b * a->heads * a->s);
+    return r;
+}
+
+static void check_attention(struct help *h, const struct mist_cpu_attention *a)
+{
+    int64_t n_qkv = n_qkv_of(a), n_out = n_out_of(a), n_lse = a->b * a->heads * a->s;
+    float *qkv_f, *d_out_f, *out_f = help_poisoned(h, n_out);
+    float *lse_f = help_poisoned(h, n_lse), *dqkv_f = help_poisoned(h, n_qkv);
+    mist_bf16 *qkv = help_bf16_random(h, &qkv_f, n_qkv, 2.0);
+    mist_bf16 *d_out = help_bf16_random(h, &d_out_f, n_out, 1.0);
+    void *work =
+        help_alloc(h, (int64_t)mist_cpu_attention_backward_workspace_bytes(a, 1));
+    struct attention_result one = run_attention(h, a, qkv, d_out, 1);
+    mist_cpu_attention_forward(out_f, lse_f, qkv_f, a, work, 1);
+    help_bf16_assert_within(h, one.out, out_f, n_out, rounding_of(n_out), "out");
+    help_assert_within(one.lse, help_doubles(h, lse_f, n_lse), n_lse, 1e-5, "lse");
+    /* The backward sees the rounded out, which dS = P (dP - d_out . out) feels. */
+    mist_cpu_attention_backward(dqkv_f, d_out_f, qkv_f, out_f, lse_f, a, work, 1);
+    if (a->s > 1) /* else dq and dk are differences of equal terms */
+        help_bf16_assert_within(h, one.dqkv, dqkv_f, n_qkv, 5e-3, "dqkv");
+    help_bf16_assert_guard(one.dqkv, n_qkv);
+    mist_cpu_attention_backward(dqkv_f, d_out_f, qkv_f, help_floats_of(h, one.out, n_out),
+                                lse_f, a, work, 1);
+    help_bf16_assert_within(h, one.dqkv, dqkv_f, n_qkv, rounding_of(n_qkv),
+                            "dqkv, same out");
+    for (int t = 2; t <= HELP_N_THREADS; t++) {
+        struct attention_result more = run_attention(h, a, qkv, d_out, t);
+        assert_memory_equal(more.out, one.out, (size_t)n_out * sizeof(mist_bf16));
+        assert_memory_equal(more.dqkv, one.dqkv, (size_t)n_qkv * sizeof(mist_bf16));
+        help_assert_same_bits(more.lse, one.lse, n_lse);
+    }
+}
+
+static void test_attention(void **state)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        check_attention(*state, &shapes[i]);
+}
+
+static void test_rope(void **state)
+{
+    struct help *h = *state;
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int t = 1; t <= HELP_N_THREADS; t++) {
+            const struct mist_cpu_attention *a = &shapes[i];
+            int64_t n = n_qkv_of(a);
+            float *forward_f, *backward_f, *table = help_poisoned(h, a->s * a->head_dim);
+            mist_bf16 *forward = help_bf16_random(h, &forward_f, n, 1.0);
+            mist_bf16 *backward = help_bf16_random(h, &backward_f, n, 1.0);
+            mist_cpu_rope_fill(table, a->s, a->head_dim, 10000.0);
+            mist_cpu_rope_forward(forward_f, table, a, 1);
+            mist_cpu_rope_backward(backward_f, table, a, 1);
+            mist_cpu_bf16_rope_forward(forward, table, a, t);
+            mist_cpu_bf16_rope_backward(backward, table, a, t);
+            help_bf16_assert_rounded(h, forward, forward_f, n);
+            help_bf16_assert_rounded(h, backward, backward_f, n);
+        }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_linear),
+        TEST(test_linear_empty),
+        TEST(test_attention),
+        TEST(test_rope),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
