@@ -1,6 +1,8 @@
 /* XXH64. See checkpoint_sum.h; names of the steps as in the specification. */
 #include "exec/checkpoint_sum.h"
 
+#include <string.h>
+
 #define PRIME_1 UINT64_C(0x9E3779B185EBCA87)
 #define PRIME_2 UINT64_C(0xC2B2AE3D27D4EB4F)
 #define PRIME_3 UINT64_C(0x165667B19E3779F9)
@@ -12,18 +14,22 @@ static uint64_t rotate(uint64_t x, int bits)
     return x << bits | x >> (64 - bits);
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they are");
+
 static uint64_t load_64(const unsigned char *p)
 {
-    uint64_t value = 0;
+    uint64_t value;
 
-    for (int i = 7; i >= 0; i--)
-        value = value << 8 | p[i];
+    memcpy(&value, p, sizeof value);
     return value;
 }
 
 static uint64_t load_32(const unsigned char *p)
 {
-    return p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24;
+    uint32_t value;
+
+    memcpy(&value, p, sizeof value);
+    return value;
 }
 
 static uint64_t round_64(uint64_t lane, uint64_t input)

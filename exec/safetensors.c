@@ -1,300 +1,26 @@
-/* Reading safetensors files and sets of them. See safetensors.h. */
+/* Sets of safetensors files, and their values as fp32. See safetensors.h. */
 #include "exec/safetensors.h"
 
 #include "core/json.h"
-#include "core/memory.h"
+#include "exec/safetensors_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_HEADER_BYTES UINT64_C(100000000)
-
-/* Types that may be in a file, and how fp32 is got from them. */
-enum conversion { FROM_NOTHING, FROM_F32, FROM_F16, FROM_BF16 };
-
-static const struct dtype {
-    const char *name;
-    int64_t size_bytes;
-    enum conversion conversion;
-} dtypes[] = {
-    {"F32", 4, FROM_F32},      {"BF16", 2, FROM_BF16},       {"F16", 2, FROM_F16},
-    {"F64", 8, FROM_NOTHING},  {"I64", 8, FROM_NOTHING},     {"U64", 8, FROM_NOTHING},
-    {"I32", 4, FROM_NOTHING},  {"U32", 4, FROM_NOTHING},     {"I16", 2, FROM_NOTHING},
-    {"U16", 2, FROM_NOTHING},  {"I8", 1, FROM_NOTHING},      {"U8", 1, FROM_NOTHING},
-    {"BOOL", 1, FROM_NOTHING}, {"F8_E4M3", 1, FROM_NOTHING}, {"F8_E5M2", 1, FROM_NOTHING},
-};
-
-struct file {
-    char *path;         /* arena */
-    unsigned char *map; /* NULL: not mapped */
-    size_t map_bytes;
-    const unsigned char *data;
-    int64_t data_bytes;
-    struct file *next;
-};
-
-struct entry {
-    struct mist_safetensors_info info;
-    const struct dtype *dtype;
-    const struct file *file;
-    int64_t begin, end; /* bytes of file->data */
-};
-
-struct mist_safetensors {
-    struct mist_arena arena;
-    struct file *files; /* newest first */
-    struct entry *entries;
-    size_t n, capacity;
-};
-
 static enum mist_status out_of_memory(const char *path, struct mist_err *err)
 {
     return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
 }
 
-static enum mist_status invalid(const char *path, const char *what, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "not a safetensors file: %s",
-                       what);
-}
-
-/* ------------------------------------------------------------------------- one tensor */
-
-static enum mist_status read_dtype(const struct mist_json *tensor, struct entry *entry,
-                                   struct mist_err *err)
-{
-    const char *name = NULL;
-    enum mist_status status =
-        mist_json_get_string(tensor, "dtype", MIST_JSON_REQUIRED, &name, err);
-
-    if (status)
-        return status;
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (strcmp(dtypes[i].name, name) == 0) {
-            entry->dtype = &dtypes[i];
-            entry->info.dtype = dtypes[i].name;
-            return MIST_OK;
-        }
-    return mist_json_fail_key(tensor, "dtype", MIST_ERR_INPUT, err,
-                              "tensor %.100s has the unknown dtype \"%.40s\"",
-                              entry->info.name, name);
-}
-
-static enum mist_status read_shape(const struct mist_json *tensor, struct entry *entry,
-                                   struct mist_err *err)
-{
-    struct mist_safetensors_info *info = &entry->info;
-    struct mist_json shape;
-    enum mist_status status =
-        mist_json_get_array(tensor, "shape", MIST_JSON_REQUIRED, &shape, err);
-
-    if (status)
-        return status;
-    size_t n = mist_json_size(&shape);
-    if (n > MIST_SAFETENSORS_MAX_DIMS)
-        return mist_json_fail(&shape, MIST_ERR_INPUT, err,
-                              "tensor %.100s has %zu dimensions, expected at most %d",
-                              info->name, n, MIST_SAFETENSORS_MAX_DIMS);
-    info->n_dims = (int32_t)n;
-    info->n_elements = 1;
-    for (size_t i = 0; i < n && !status; i++) {
-        struct mist_json size = mist_json_element(&shape, i);
-        status = mist_json_as_int64(&size, 0, INT64_MAX, &info->shape[i], err);
-        if (!status &&
-            !mist_size_mul(info->n_elements, info->shape[i], &info->n_elements))
-            status =
-                mist_json_fail(&shape, MIST_ERR_INPUT, err,
-                               "the shape of tensor %.100s does not fit", info->name);
-    }
-    return status;
-}
-
-static enum mist_status read_offsets(const struct mist_json *tensor, struct entry *entry,
-                                     struct mist_err *err)
-{
-    struct mist_json offsets;
-    int64_t at[2] = {0, 0}, size_bytes;
-    enum mist_status status =
-        mist_json_get_array(tensor, "data_offsets", MIST_JSON_REQUIRED, &offsets, err);
-
-    if (status)
-        return status;
-    if (mist_json_size(&offsets) != 2)
-        return mist_json_fail(&offsets, MIST_ERR_INPUT, err,
-                              "data_offsets: expected a begin and an end");
-    for (size_t i = 0; i < 2; i++) {
-        struct mist_json offset = mist_json_element(&offsets, i);
-        status = mist_json_as_int64(&offset, 0, entry->file->data_bytes, &at[i], err);
-        if (status)
-            return status;
-    }
-    if (!mist_size_mul(entry->info.n_elements, entry->dtype->size_bytes, &size_bytes) ||
-        at[0] > at[1] || at[1] - at[0] != size_bytes)
-        return mist_json_fail(&offsets, MIST_ERR_INPUT, err,
-                              "the data_offsets of tensor %.100s do not fit its shape",
-                              entry->info.name);
-    entry->begin = at[0];
-    entry->end = at[1];
-    return MIST_OK;
-}
-
-static enum mist_status add_tensor(struct mist_safetensors *set, const struct file *file,
-                                   const struct mist_json *root, const char *name,
-                                   struct mist_err *err)
-{
-    struct entry entry = {.file = file,
-                          .info.name = mist_arena_strdup(&set->arena, name)};
-    struct entry *grown =
-        mist_grow(set->entries, &set->capacity, set->n + 1, sizeof *set->entries);
-    struct mist_json tensor;
-    enum mist_status s;
-
-    if (grown)
-        set->entries = grown;
-    if (!grown || !entry.info.name)
-        return out_of_memory(file->path, err);
-    if ((s = mist_json_get_object(root, name, MIST_JSON_REQUIRED, &tensor, err)) ||
-        (s = read_dtype(&tensor, &entry, err)) ||
-        (s = read_shape(&tensor, &entry, err)) ||
-        (s = read_offsets(&tensor, &entry, err)))
-        return s;
-    set->entries[set->n++] = entry;
-    return MIST_OK;
-}
-
-/* --------------------------------------------------------------------------- one file */
-
-static enum mist_status map_file(struct file *file, struct mist_err *err)
-{
-    struct stat info;
-    enum mist_status status = MIST_OK;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = mist_err_at(err, MIST_ERR_IO, file->path, 0, 0, "can't open: %s",
-                             strerror(errno));
-    } else if (!S_ISREG(info.st_mode) || info.st_size < 8) {
-        status = invalid(file->path, "too short", err);
-    } else {
-        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
-            status = mist_err_at(err, MIST_ERR_IO, file->path, 0, 0, "can't map: %s",
-                                 strerror(errno));
-        } else {
-            file->map = map;
-            file->map_bytes = (size_t)info.st_size;
-        }
-    }
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
-}
-
-/* Entries first .. are all of a file: they must fill its data. */
-static enum mist_status check_places(struct mist_safetensors *set, size_t first,
-                                     const struct file *file, struct mist_err *err)
-{
-    int64_t end = 0;
-
-    if (set->n - first > 1)
-        qsort(set->entries + first, set->n - first, sizeof *set->entries, compare_places);
-    for (size_t i = first; i < set->n; i++) {
-        if (set->entries[i].begin != end)
-            return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
-                               "not a safetensors file: the data of tensor %.100s %s",
-                               set->entries[i].info.name,
-                               set->entries[i].begin < end ? "overlaps another's"
-                                                           : "leaves a hole before it");
-        end = set->entries[i].end;
-    }
-    return end == file->data_bytes ? MIST_OK
-                                   : invalid(file->path, "data of no tensor", err);
-}
-
-static enum mist_status read_tensors(struct mist_safetensors *set, struct file *file,
-                                     const struct mist_json *root, struct mist_err *err)
-{
-    size_t first = set->n;
-    enum mist_status status = mist_json_as_object(root, err);
-    const char *name;
-    json_t *value;
-
-    if (status)
-        return status;
-    json_object_foreach(root->value, name, value)
-    {
-        struct mist_json metadata;
-        if (strcmp(name, "__metadata__") == 0)
-            status = mist_json_get_object(root, name, MIST_JSON_REQUIRED, &metadata, err);
-        else
-            status = add_tensor(set, file, root, name, err);
-        if (status)
-            return status;
-    }
-    return check_places(set, first, file, err);
-}
-
-static enum mist_status read_header(struct mist_safetensors *set, struct file *file,
-                                    struct mist_err *err)
-{
-    struct mist_json_doc doc;
-    uint64_t n = 0;
-
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | file->map[i];
-    if (n > MAX_HEADER_BYTES)
-        return invalid(file->path, "its header is longer than 100000000 bytes", err);
-    if (n > file->map_bytes - 8)
-        return invalid(file->path, "it ends within its header", err);
-    if (n < 2 || file->map[8] != '{')
-        return invalid(file->path, "its header does not begin with {", err);
-    file->data = file->map + 8 + n;
-    file->data_bytes = (int64_t)(file->map_bytes - 8 - n);
-    enum mist_status status = mist_json_load_text(
-        &doc, file->path, (const char *)file->map + 8, n, MIST_JSON_FOREIGN, err);
-    if (status)
-        return status;
-    struct mist_json root = mist_json_root(&doc);
-    status = read_tensors(set, file, &root, err);
-    mist_json_fini(&doc);
-    return status;
-}
-
-static enum mist_status add_file(struct mist_safetensors *set, const char *path,
-                                 struct mist_err *err)
-{
-    struct file *file = mist_arena_alloc(&set->arena, sizeof *file);
-    enum mist_status status;
-
-    if (!file || !(file->path = mist_arena_strdup(&set->arena, path)))
-        return out_of_memory(path, err);
-    file->next = set->files;
-    set->files = file;
-    status = map_file(file, err);
-    return status ? status : read_header(set, file, err);
-}
-
-/* ------------------------------------------------------------------------ sets of files
- */
+/* -------------------------------------------------------------------- sets of files */
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct entry *)a)->info.name,
-                  ((const struct entry *)b)->info.name);
+    return strcmp(((const struct safetensors_entry *)a)->info.name,
+                  ((const struct safetensors_entry *)b)->info.name);
 }
 
 /* Sorts all tensors by name; none may be there twice. */
@@ -302,7 +28,7 @@ static enum mist_status sort_names(struct mist_safetensors *set, const char *pat
                                    struct mist_err *err)
 {
     if (set->n > INT32_MAX)
-        return invalid(path, "too many tensors", err);
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "too many tensors");
     if (set->n > 1)
         qsort(set->entries, set->n, sizeof *set->entries, compare_names);
     for (size_t i = 1; i < set->n; i++)
@@ -336,9 +62,10 @@ static char *beside(struct mist_arena *arena, const char *path, const char *name
                  : mist_arena_strdup(arena, name);
 }
 
-static const struct file *find_file(const struct mist_safetensors *set, const char *path)
+static const struct safetensors_file *find_file(const struct mist_safetensors *set,
+                                                const char *path)
 {
-    const struct file *file = set->files;
+    const struct safetensors_file *file = set->files;
 
     while (file && strcmp(file->path, path) != 0)
         file = file->next;
@@ -368,7 +95,7 @@ static enum mist_status add_indexed_files(struct mist_safetensors *set, const ch
         char *file = beside(&set->arena, path, name);
         if (!file)
             return out_of_memory(path, err);
-        if (!find_file(set, file) && (status = add_file(set, file, err)))
+        if (!find_file(set, file) && (status = safetensors_add_file(set, file, err)))
             return status;
     }
     return MIST_OK;
@@ -455,7 +182,7 @@ enum mist_status mist_safetensors_open(const char *path, struct mist_safetensors
     if (!status && n >= 5 && strcmp(chosen + n - 5, ".json") == 0) {
         status = open_index(set, chosen, err);
     } else if (!status) {
-        status = add_file(set, chosen, err);
+        status = safetensors_add_file(set, chosen, err);
         if (!status)
             status = sort_names(set, chosen, err);
     }
@@ -470,7 +197,7 @@ void mist_safetensors_close(struct mist_safetensors *tensors)
 {
     if (!tensors)
         return;
-    for (struct file *file = tensors->files; file; file = file->next)
+    for (struct safetensors_file *file = tensors->files; file; file = file->next)
         if (file->map)
             munmap(file->map, file->map_bytes);
     free(tensors->entries);
@@ -478,8 +205,7 @@ void mist_safetensors_close(struct mist_safetensors *tensors)
     free(tensors);
 }
 
-/* ----------------------------------------------------------------------------- looking
- */
+/* -------------------------------------------------------------------------- looking */
 
 int32_t mist_safetensors_n(const struct mist_safetensors *tensors)
 {
@@ -494,12 +220,12 @@ mist_safetensors_info(const struct mist_safetensors *tensors, int32_t i)
 
 int32_t mist_safetensors_find(const struct mist_safetensors *tensors, const char *name)
 {
-    struct entry key = {.info.name = name};
+    struct safetensors_entry key = {.info.name = name};
 
     if (tensors->n == 0)
         return -1;
-    const struct entry *found = bsearch(&key, tensors->entries, tensors->n,
-                                        sizeof *tensors->entries, compare_names);
+    const struct safetensors_entry *found = bsearch(
+        &key, tensors->entries, tensors->n, sizeof *tensors->entries, compare_names);
     return found ? (int32_t)(found - tensors->entries) : -1;
 }
 
@@ -513,8 +239,7 @@ const char *mist_safetensors_path(const struct mist_safetensors *tensors, int32_
     return tensors->entries[i].file->path;
 }
 
-/* ------------------------------------------------------------------------------ values
- */
+/* --------------------------------------------------------------------------- values */
 
 static float from_bits(uint32_t bits)
 {
@@ -546,7 +271,7 @@ static float from_f16(uint16_t half)
 void mist_safetensors_read(const struct mist_safetensors *tensors, int32_t i,
                            int64_t first, int64_t n, float *out)
 {
-    const struct entry *entry = &tensors->entries[i];
+    const struct safetensors_entry *entry = &tensors->entries[i];
     const unsigned char *p =
         entry->file->data + entry->begin + first * entry->dtype->size_bytes;
 

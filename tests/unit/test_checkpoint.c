@@ -299,8 +299,7 @@ static void check_ranges(struct mist_checkpoint *checkpoint, struct mist_random 
     }
 }
 
-/* ----------------------------------------------------------------------------- folders
- */
+/* -------------------------------------------------------------------------- folders */
 
 static int remove_entry(const char *path, const struct stat *info, int type,
                         struct FTW *place)
@@ -330,8 +329,7 @@ static uint64_t seed_of_run(void)
     return seed;
 }
 
-/* ------------------------------------------------------------------------------- tests
- */
+/* ---------------------------------------------------------------------------- tests */
 
 /* Published values of XXH64. */
 static void test_sum(void **state)
