@@ -257,10 +257,10 @@ enum mist_status mist_comm_all_reduce_i64(struct mist_comm *comm,
             const int64_t *others = words_of(comm, rank, count);
             for (int32_t i = 0; i < count; i++)
                 if (!reduce_i64(reduction, &values[begin + i], others[i]))
-                    status = mist_err_set(err, MIST_ERR_RANGE,
-                                          "%s: the sum of value %ld up to rank %ld does "
-                                          "not fit 63 bits",
-                                          operation, (long)(begin + i), (long)rank);
+                    return mist_err_set(err, MIST_ERR_RANGE,
+                                        "%s: the sum of value %ld up to rank %ld does "
+                                        "not fit 63 bits",
+                                        operation, (long)(begin + i), (long)rank);
         }
     }
     return status;

@@ -1,0 +1,220 @@
+/*
+ * exec/comm: ranks that are late, die or send something else. Every job must end, with an
+ * exit code other than 0 and a message that names who was missing.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "tests/unit/comm_job.h"
+
+#include <signal.h>
+
+/* --------------------------------------------------------------------- rank of a job */
+
+/* Ends the job with the message of an expected error; the test looks at both. */
+static _Noreturn void report(const struct mist_err *late)
+{
+    printf("%s\n", late->message);
+    fflush(stdout);
+    mist_comm_abort(comm, 7);
+}
+
+/* A watchdog may not wait for MPI. */
+static void report_at_once(const struct mist_err *late)
+{
+    printf("%s\n", late->message);
+    fflush(stdout);
+    _exit(7);
+}
+
+/* Rank 1 never opens, or never closes. */
+static void run_hanging(const char *mode)
+{
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    bool is_first = number && strcmp(number, "0") == 0;
+
+    if (strcmp(mode, "no_close") == 0) {
+        CHECK(mist_comm_open_deadline(&comm, 30, report_at_once, &err) == MIST_OK);
+        mist_comm_set_deadline(comm, 0.25);
+    }
+    if (!is_first)
+        mist_clock_sleep_s(60); /* until rank 0 ends the job */
+    else if (strcmp(mode, "no_close") == 0)
+        mist_comm_close(comm);
+    else if (mist_comm_open_deadline(&comm, 1,
+                                     strcmp(mode, "no_open") ? NULL : report_at_once,
+                                     &err) != MIST_OK)
+        printf("%s\n", err.message);
+}
+
+/* Rank 1 dies in the middle of a loop. */
+static void run_dying(double deadline_s)
+{
+    static float values[60000];
+    int32_t all[] = {0, 1, 2};
+    struct mist_comm_group *group;
+
+    mist_comm_set_deadline(comm, deadline_s);
+    CHECK(mist_comm_group(comm, all, 3, 0, &group, &err) == MIST_OK);
+    CHECK(mist_comm_reserve(comm, sizeof values, 3, &err) == MIST_OK);
+    for (int i = 0;; i++) {
+        if (i == 200 && rank == 1)
+            raise(SIGKILL);
+        if (mist_comm_all_reduce_sum_f32(group, values, i % 3 ? 300 : 60000, &err) !=
+            MIST_OK)
+            report(&err);
+    }
+}
+
+/* Rank 1 sends too little, or nothing; rank 0 waits for it. */
+static void run_late(const char *mode)
+{
+    char byte = 0;
+    float values[4] = {0};
+    int64_t counts[3] = {0};
+    struct mist_comm_group *group;
+    const int32_t both[] = {0, 1};
+    enum mist_status status;
+
+    if (rank == 1) {
+        if (strcmp(mode, "short") == 0)
+            CHECK(mist_comm_send(comm, 0, 3, &byte, 1, &err) == MIST_OK);
+        mist_clock_sleep_s(60); /* until rank 0 ends the job */
+        return;
+    }
+    mist_comm_set_deadline(comm, strcmp(mode, "short") == 0 ? 30 : 0.25);
+    CHECK(mist_comm_group(comm, both, 2, 4, &group, &err) == MIST_OK);
+    CHECK(mist_comm_reserve(comm, 16, 2, &err) == MIST_OK);
+    if (strcmp(mode, "late_sum") == 0)
+        status = mist_comm_all_reduce_sum_bf16(group, (uint16_t[]){0, 0}, 2, &err);
+    else if (strcmp(mode, "late_pair") == 0)
+        status = mist_comm_sum_pair_f32(comm, 1, 6, values, 2, true, &err);
+    else if (strcmp(mode, "late_integers") == 0)
+        status = mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, counts, 3, &err);
+    else
+        status = mist_comm_recv(comm, 1, 3, values, 8, &err);
+    CHECK(status == MIST_ERR_RUN);
+    struct mist_err after;
+    status = mist_comm_recv(comm, 1, 3, values, 8, &after); /* it stays failed */
+    CHECK(status == MIST_ERR_RUN && strstr(after.message, "failed before"));
+    report(&err);
+}
+
+static int run_rank(const char *mode)
+{
+    if (strncmp(mode, "no_", 3) == 0) {
+        run_hanging(mode);
+        return 0;
+    }
+    if (mist_comm_open(&comm, &err) != MIST_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 98;
+    }
+    rank = mist_comm_rank(comm);
+    n_ranks = mist_comm_n_ranks(comm);
+    if (strcmp(mode, "kill") == 0)
+        run_dying(50);
+    else if (strcmp(mode, "kill_unseen") == 0)
+        run_dying(0.5);
+    else
+        run_late(mode);
+    mist_comm_close(comm);
+    return 0;
+}
+
+/* -------------------------------------------------------------------------- the tests */
+
+static void test_late(void **state)
+{
+    struct job_end end;
+    static const struct {
+        const char *mode, *message;
+    } cases[] = {
+        {"late", "recv: rank 0 has waited 0.25 s for receiving from rank 1, tag 3, 8 "
+                 "bytes (1 of 1 messages are late)\n"},
+        {"late_sum", "all_reduce: rank 0 has waited 0.25 s for receiving from rank 1, "
+                     "tag 4, 2 bytes"},
+        {"late_pair", "sum_pair: rank 0 has waited 0.25 s for receiving from rank 1, tag "
+                      "6, 8 bytes"},
+        {"late_integers", "all_reduce_i64: rank 0 has waited 0.25 s for receiving from "
+                          "rank 1, tag 0, 24 bytes"},
+        {"short", "recv: rank 1 sent 1 bytes with tag 3, not 8\n"},
+    };
+
+    (void)state;
+    need_mpirun();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_job(2, "", cases[i].mode, &end);
+        assert_int_equal(end.code, 7);
+        assert_ptr_equal(strstr(end.output, cases[i].message), end.output);
+    }
+}
+
+/* Nothing returns from MPI_Init or MPI_Finalize then. */
+static void test_no_start(void **state)
+{
+    struct job_end end;
+
+    (void)state;
+    need_mpirun();
+    run_job(2, "", "no_open", &end);
+    assert_int_equal(end.code, 7);
+    assert_ptr_equal(strstr(end.output, "start: rank 0 on "), end.output);
+    assert_non_null(strstr(end.output, " has waited 1 s for all ranks to do the same\n"));
+    run_job(2, "", "no_open_no_callback", &end);
+    assert_int_equal(end.code, 1);
+    assert_non_null(strstr(end.errors, "mist: start: rank 0 on "));
+    run_job(2, "", "no_close", &end);
+    assert_int_equal(end.code, 7);
+    assert_ptr_equal(strstr(end.output, "end: rank 0 on "), end.output);
+}
+
+/* The launcher ends the job and says who died. */
+static void test_killed(void **state)
+{
+    struct job_end end;
+    double time_start_s = mist_clock_now_s();
+
+    (void)state;
+    need_mpirun();
+    run_job(3, "", "kill", &end);
+    assert_int_equal(end.code, 128 + SIGKILL);
+    assert_non_null(strstr(end.errors, "rank 1"));
+    assert_non_null(strstr(end.errors, "signal 9"));
+    assert_true(mist_clock_now_s() - time_start_s < 30); /* what is promised */
+}
+
+/* A launcher that takes no notice: the others do, and end the job. */
+static void test_killed_unseen(void **state)
+{
+    struct job_end end;
+
+    (void)state;
+    need_mpirun();
+    run_job(3, "--mca orte_abort_on_non_zero_status 0", "kill_unseen", &end);
+    assert_int_not_equal(end.code, 0);
+    assert_int_not_equal(end.code, 124); /* it hung */
+    assert_non_null(strstr(end.output, "all_reduce: rank "));
+    assert_non_null(
+        strstr(end.output, " has waited 0.5 s for receiving from rank 1, tag 0, "));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_unseen),
+    };
+
+    if (argc == 3)
+        return run_rank(argv[1]);
+    program = argv[0];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
