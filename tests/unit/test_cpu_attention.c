@@ -112,16 +112,20 @@ static void test_attention_lse(void **state)
     help_assert_close(r.lse, lse, a->b * a->heads * a->s, "lse");
 }
 
+/* Grouped queries; multi-query over more than one block, which threads share out. */
 static void test_attention_slopes(void **state)
 {
     struct help *h = *state;
-    const struct mist_cpu_attention *a = &shapes[1];
-    float *qkv = help_random(h, n_qkv_of(a), 1.0),
-          *d_out = help_random(h, n_out_of(a), 1.0);
-    double *slopes = help_slopes(h, naive_forward, help_doubles(h, qkv, n_qkv_of(a)),
-                                 n_qkv_of(a), d_out, n_out_of(a), a);
-    struct result r = run_kernels(h, a, qkv, d_out, 1);
-    help_assert_close(r.dqkv, slopes, n_qkv_of(a), "dqkv");
+    const struct mist_cpu_attention cases[] = {{2, 5, 6, 2, 6}, {1, 67, 2, 1, 2}};
+    for (int i = 0; i < 2; i++) {
+        const struct mist_cpu_attention *a = &cases[i];
+        float *qkv = help_random(h, n_qkv_of(a), 1.0),
+              *d_out = help_random(h, n_out_of(a), 1.0);
+        double *slopes = help_slopes(h, naive_forward, help_doubles(h, qkv, n_qkv_of(a)),
+                                     n_qkv_of(a), d_out, n_out_of(a), a);
+        struct result r = run_kernels(h, a, qkv, d_out, 1 + i);
+        help_assert_close(r.dqkv, slopes, n_qkv_of(a), "dqkv");
+    }
 }
 
 /* Scores far from 0 neither overflow nor lose the softmax. */

@@ -159,6 +159,37 @@ static void test_linear_rows_are_independent(void **state)
     help_assert_same_bits(whole, parts, ROWS * OUT);
 }
 
+struct linear_case {
+    int rows, n_in, n_out;
+};
+
+/* in: x [rows, n_in], W [n_out, n_in], bias [n_out] */
+static void naive_linear_forward(struct help *h, double *out, const double *in,
+                                 const void *context)
+{
+    const struct linear_case *c = context;
+    const double *w = in + c->rows * c->n_in;
+    (void)h;
+    naive_linear(out, in, w, w + c->n_in * c->n_out, c->rows, c->n_in, c->n_out);
+}
+
+static void test_linear_slopes(void **state)
+{
+    struct help *h = *state;
+    const struct linear_case c = {5, 7, 6};
+    int64_t n_x = c.rows * c.n_in, n_w = c.n_in * c.n_out, n = n_x + n_w + c.n_out;
+    float *in = help_random(h, n, 1.0), *dy = help_random(h, c.rows * c.n_out, 1.0);
+    float *zeros = help_random(h, n, 0.0), *dx = help_poisoned(h, n_x);
+    float *dw = help_copy(h, zeros, n_w), *dbias = help_copy(h, zeros, c.n_out);
+    double *slopes = help_slopes(h, naive_linear_forward, help_doubles(h, in, n), n, dy,
+                                 c.rows * c.n_out, &c);
+    mist_cpu_linear_backward_input(dx, dy, in + n_x, c.rows, c.n_in, c.n_out, 0, 1);
+    mist_cpu_linear_backward_weight(dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1);
+    help_assert_close(dx, slopes, n_x, "dx");
+    help_assert_close(dw, slopes + n_x, n_w, "dW");
+    help_assert_close(dbias, slopes + n_x + n_w, c.n_out, "dbias");
+}
+
 /* ------------------------------------------------------------------------------- norm */
 
 struct norm_case {
@@ -300,6 +331,50 @@ static void test_norm_slopes(void **state)
     }
 }
 
+/* in: a [rows, h], b [rows, h], weight [h], bias [h]; out: a + b, then its norm */
+static void naive_residual_norm(struct help *h, double *out, const double *in,
+                                const void *context)
+{
+    const struct norm_case *c = context;
+    int n = c->rows * c->h;
+    (void)h;
+    for (int i = 0; i < n; i++)
+        out[i] = in[i] + in[n + i];
+    naive_norm(out + n, out, in + 2 * n, c->has_bias ? in + 2 * n + c->h : NULL,
+               c->kind == MIST_CPU_NORM_RMS, NORM_EPS, c->rows, c->h);
+}
+
+/* Both outputs of residual_norm are used: their gradients meet in one dx. */
+static void test_residual_norm_slopes(void **state)
+{
+    struct help *h = *state;
+    const struct norm_case cases[] = {{MIST_CPU_NORM_LAYER, 1, 3, 21},
+                                      {MIST_CPU_NORM_RMS, 0, 3, 21}};
+    for (int k = 0; k < 2; k++) {
+        const struct norm_case *c = &cases[k];
+        int64_t n = c->rows * c->h, n_in = 2 * n + 2 * c->h;
+        float *in = help_random(h, n_in, 1.0), *d_out = help_random(h, 2 * n, 1.0);
+        float *zeros = help_random(h, c->h, 0.0), *dx = help_poisoned(h, n);
+        float *dw = help_copy(h, zeros, c->h), *db = help_copy(h, zeros, c->h);
+        float *out = help_poisoned(h, n), *sum = help_poisoned(h, n);
+        float *stats = help_poisoned(h, 2 * c->rows), *weight = in + 2 * n;
+        double *slopes = help_slopes(h, naive_residual_norm, help_doubles(h, in, n_in),
+                                     n_in, d_out, 2 * n, c);
+        size_t n_work = mist_cpu_norm_backward_workspace_bytes(c->rows, c->h);
+        mist_cpu_residual_norm_forward(c->kind, out, sum, stats, in, in + n, weight,
+                                       c->has_bias ? weight + c->h : NULL,
+                                       (float)NORM_EPS, c->rows, c->h, 1);
+        mist_cpu_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out + n, d_out,
+                               sum, stats, weight, c->rows, c->h,
+                               help_alloc(h, (int64_t)n_work), 1);
+        help_assert_close(dx, slopes, n, "da");
+        help_assert_close(dx, slopes + n, n, "db");
+        help_assert_close(dw, slopes + 2 * n, c->h, "dweight");
+        if (c->has_bias)
+            help_assert_close(db, slopes + 2 * n + c->h, c->h, "dbias");
+    }
+}
+
 /* The fused kernel equals add then norm bit by bit, whichever input is overwritten. */
 static void test_residual_norm(void **state)
 {
@@ -400,9 +475,11 @@ int main(void)
         TEST(test_sums),
         TEST(test_linear),
         TEST(test_linear_rows_are_independent),
+        TEST(test_linear_slopes),
         TEST(test_norm),
         TEST(test_norm_threads),
         TEST(test_norm_slopes),
+        TEST(test_residual_norm_slopes),
         TEST(test_residual_norm),
         TEST(test_embedding),
         TEST(test_describe),
