@@ -218,9 +218,11 @@ struct mist_cpu_operand {
 
 /*
  * c[m, n] = alpha * op(a)[m, k] op(b)[k, n] + beta * c, on the calling thread alone; c's
- * rows are c_stride apart and beta 0 never reads c. Bits depend on neither m nor n nor
- * the addresses. Should the library run out of memory, c becomes NaN: the step's
- * finiteness check then ends the run.
+ * rows are c_stride apart and beta 0 never reads c. Bits depend on the shape, not on the
+ * addresses: a row's may change with m, a column's with n (remainders of oneDNN's
+ * register tiles sum in another order), so whoever cuts a product cuts it the same
+ * whatever the number of threads. Should the library run out of memory, c becomes NaN:
+ * the step's finiteness check then ends the run.
  */
 void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
                     struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,

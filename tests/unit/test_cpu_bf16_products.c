@@ -133,6 +133,28 @@ static void test_linear(void **state)
     mist_cpu_bf16_free(NULL);
 }
 
+/* Bits do not depend on where tensors lie: offloading brings them back elsewhere. */
+static void test_linear_addresses(void **state)
+{
+    struct help *h = *state;
+    enum { ROWS = 70, IN = 97, OUT = 130, N_X = ROWS * IN, N_W = OUT * IN };
+    struct mist_cpu_bf16 *context = context_or_skip(1);
+    mist_bf16 *x = help_bf16_random(h, NULL, N_X, 1.0), *first = NULL;
+    mist_bf16 *w = help_bf16_random(h, NULL, N_W, 1.0);
+    for (int64_t shift = 0; shift < 48; shift += 9) {
+        mist_bf16 *x2 = help_alloc(h, (N_X + shift) * 2);
+        mist_bf16 *w2 = help_alloc(h, (N_W + shift) * 2);
+        mist_bf16 *y = help_alloc(h, (ROWS * OUT + shift) * 2);
+        memcpy(x2 + shift, x, N_X * sizeof *x);
+        memcpy(w2 + shift, w, N_W * sizeof *w);
+        mist_cpu_bf16_linear_forward(context, y + shift, x2 + shift, w2 + shift, NULL,
+                                     ROWS, IN, OUT, 0, 1);
+        first = first == NULL ? y : first;
+        assert_memory_equal(y + shift, first, ROWS * OUT * sizeof *y);
+    }
+    mist_cpu_bf16_free(context);
+}
+
 /* Nothing to do is fine, and leaves accumulated gradients alone. */
 static void test_linear_empty(void **state)
 {
@@ -255,9 +277,8 @@ static void test_rope(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_linear),
-        TEST(test_linear_empty),
-        TEST(test_attention),
+        TEST(test_linear),       TEST(test_linear_addresses),
+        TEST(test_linear_empty), TEST(test_attention),
         TEST(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

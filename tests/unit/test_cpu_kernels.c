@@ -144,19 +144,31 @@ static void test_linear(void **state)
                      linear_shapes[i][2]);
 }
 
-/* The bits of a row do not depend on how many rows are asked for:
- * data-parallel equals serial. */
-static void test_linear_rows_are_independent(void **state)
+/* Bits do not depend on where tensors lie: offloading brings them back elsewhere. */
+static void test_linear_addresses(void **state)
 {
     struct help *h = *state;
-    enum { ROWS = 300, IN = 96, OUT = 130 };
-    float *x = help_random(h, ROWS * IN, 1.0), *w = help_random(h, OUT * IN, 1.0);
-    float *whole = help_poisoned(h, ROWS * OUT), *parts = help_poisoned(h, ROWS * OUT);
-    mist_cpu_linear_forward(whole, x, w, NULL, ROWS, IN, OUT, 0, 1);
-    mist_cpu_linear_forward(parts, x, w, NULL, ROWS / 2, IN, OUT, 0, 1);
-    mist_cpu_linear_forward(parts + ROWS / 2 * OUT, x + ROWS / 2 * IN, w, NULL, ROWS / 2,
-                            IN, OUT, 0, 1);
-    help_assert_same_bits(whole, parts, ROWS * OUT);
+    enum { ROWS = 70, IN = 97, OUT = 130, N_X = ROWS * IN, N_W = OUT * IN };
+    float *x = help_random(h, N_X, 1.0), *w = help_random(h, N_W, 1.0);
+    float *dy = help_random(h, ROWS * OUT, 1.0), *zeros = help_random(h, N_W, 0.0);
+    float *first[3] = {NULL, NULL, NULL};
+    for (int64_t shift = 0; shift < 24; shift += 5) {
+        float *x2 = help_alloc(h, (N_X + shift) * 4),
+              *w2 = help_alloc(h, (N_W + shift) * 4);
+        float *y = help_alloc(h, (ROWS * OUT + shift) * 4), *dx = help_copy(h, x, N_X);
+        float *dw = help_copy(h, zeros, N_W);
+        memcpy(x2 + shift, x, N_X * sizeof *x);
+        memcpy(w2 + shift, w, N_W * sizeof *w);
+        mist_cpu_linear_forward(y + shift, x2 + shift, w2 + shift, NULL, ROWS, IN, OUT, 0,
+                                1);
+        mist_cpu_linear_backward_input(dx, dy, w2 + shift, ROWS, IN, OUT, 0, 1);
+        mist_cpu_linear_backward_weight(dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1);
+        if (shift == 0)
+            first[0] = y, first[1] = dx, first[2] = dw;
+        help_assert_same_bits(y + shift, first[0], ROWS * OUT);
+        help_assert_same_bits(dx, first[1], N_X);
+        help_assert_same_bits(dw, first[2], N_W);
+    }
 }
 
 struct linear_case {
@@ -474,7 +486,7 @@ int main(void)
         TEST(test_exp_edges),
         TEST(test_sums),
         TEST(test_linear),
-        TEST(test_linear_rows_are_independent),
+        TEST(test_linear_addresses),
         TEST(test_linear_slopes),
         TEST(test_norm),
         TEST(test_norm_threads),
