@@ -635,7 +635,7 @@ static void test_replacing(void **state)
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     save_ok(dir, 1, &layout, &first, 1);
-    save_ok(dir, 1, &layout, &second, 1);
+    save_ok(dir, 1, &layout, &second, 2);
     assert_int_equal(scratch_count(&scratch), 1);
     snprintf(from, sizeof from, "%s", scratch_path(&scratch, "step-00000001"));
     assert_int_equal(rename(from, scratch_path(&scratch, "step-00000001.old")), 0);
@@ -899,14 +899,17 @@ static void expect_whole(struct scratch *scratch, const struct layout *layout,
     free(path);
 }
 
-static void run_fault_loop(enum fault fault, enum mist_status expected)
+/* Returns how many calls of a save can fail. */
+static long run_fault_loop(enum fault fault, enum mist_status expected)
 {
     struct layout layout = {.tp = 2, .dp = 1};
     struct whole first = make_whole(11), second = make_whole(12);
     json_t *training =
         json_pack("{s:i, s:[f, i, s]}", "seed", 7, "list", 0.1, 2, "three");
 
-    for (long n = 1;; n++) {
+    long n = 1;
+
+    for (;; n++) {
         struct scratch scratch;
         struct mist_err err = {0};
         scratch_init(&scratch);
@@ -932,18 +935,20 @@ static void run_fault_loop(enum fault fault, enum mist_status expected)
     json_decref(training);
     free_whole(&first);
     free_whole(&second);
+    return n - 1;
 }
 
 static void test_faults_of_fsync(void **state)
 {
     (void)state;
-    run_fault_loop(FAULT_FSYNC, MIST_ERR_IO);
+    /* two rank files, the manifest, their folder, the one above, the one above that */
+    assert_int_equal(run_fault_loop(FAULT_FSYNC, MIST_ERR_IO), 6);
 }
 
 static void test_faults_of_rename(void **state)
 {
     (void)state;
-    run_fault_loop(FAULT_RENAME, MIST_ERR_IO);
+    assert_int_equal(run_fault_loop(FAULT_RENAME, MIST_ERR_IO), 1);
 }
 
 static void test_faults_of_malloc(void **state)
@@ -951,7 +956,7 @@ static void test_faults_of_malloc(void **state)
     (void)state;
     if (!FAULT_HAS_MALLOC)
         skip();
-    run_fault_loop(FAULT_MALLOC, MIST_ERR_MEMORY);
+    assert_true(run_fault_loop(FAULT_MALLOC, MIST_ERR_MEMORY) > 20);
 }
 
 /* The same for the second rename of a checkpoint that replaces one of its step. */
