@@ -232,8 +232,7 @@ void mist_hf_close(struct mist_hf *hf)
     free(hf);
 }
 
-/* ----------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------- reading */
 
 static enum mist_status find_param(const struct mist_hf *hf, int32_t module,
                                    const char *name, struct hf_param *out,

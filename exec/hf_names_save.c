@@ -35,8 +35,7 @@ static enum mist_status out_of_memory(const char *path, struct mist_err *err)
     return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
 }
 
-/* ----------------------------------------------------------------------------- weights
- */
+/* -------------------------------------------------------------------------- weights */
 
 static enum mist_status plan_save(struct saver *saver, const char *path,
                                   struct mist_err *err)
@@ -123,8 +122,7 @@ static enum mist_status write_weights(struct saver *saver, const char *path,
     return status;
 }
 
-/* ------------------------------------------------------------------------- config.json
- */
+/* ---------------------------------------------------------------------- config.json */
 
 static json_t *gpt2_config(const struct mist_model *m)
 {
@@ -172,8 +170,7 @@ static enum mist_status write_config(const char *path, const struct mist_model *
     return status;
 }
 
-/* ------------------------------------------------------------------------------ saving
- */
+/* --------------------------------------------------------------------------- saving */
 
 enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
                               enum mist_dtype dtype, bool force, mist_hf_source source,
