@@ -190,8 +190,7 @@ void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
                                 const float *d_residual, const float *x,
                                 const float *stats, const float *weight, int64_t h);
 
-/* Adds block_sums [blocks, 2, h] (weight, bias), blocks in order; called by a whole team.
- */
+/* Adds block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
 void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
                           int64_t rows, int64_t h);
 
@@ -201,8 +200,7 @@ float mist_cpu_max_logits(const float *row, int64_t n);
 float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n);
 void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n);
 
-/* Maximum, sum and target logit of a row from all_stats [tp, rows, 3], slices in order.
- */
+/* Maximum, sum and target logit of a row of all_stats [tp, rows, 3], slices in order. */
 void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
                                           int64_t i_row, int64_t rows, int64_t tp);
 

@@ -271,8 +271,7 @@ void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *
 /* The sum of nothing. */
 void mist_cpu_sum_clear(struct mist_cpu_sum *sum);
 
-/* sum += other, whose element 0 has index offset in sum's count. Any order, same result.
- */
+/* sum += other, whose element 0 is element offset of sum's. In any order the same. */
 void mist_cpu_sum_add(struct mist_cpu_sum *sum, const struct mist_cpu_sum *other,
                       int64_t offset);
 

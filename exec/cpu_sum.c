@@ -5,8 +5,8 @@
  * The sum does not depend on the order of its terms, and so neither on threads nor on how
  * parameters are cut into shards: every square (exact in double) is rounded to a fixed
  * grid in two bins, and what is added up are whole numbers of grid units. That is Demmel
- * and Nguyen's reproducible sum (2013, "Fast Reproducible Floating-Point Summation",
- * algorithm 5) with bins fixed beforehand. Adding 1.5 * 2^52 units of a bin leaves, in
+ * and Nguyen's reproducible sum ("Fast Reproducible Floating-Point Summation", 2013) with
+ * bins fixed beforehand. Adding 1.5 * 2^52 units of a bin leaves, in
  * the low bits of the double, the number of units: those bits are added as integers,
  * which needs no bound on the length for exactness. Where all of a block is small, as
  * gradients are, the fine bin holds the whole squares: same sum, half the work.
@@ -62,8 +62,7 @@ MIST_CPU_INLINE void add_squares(struct bins *bins, const float *x, bool is_smal
     bins->fine += (u8)(rest + FINE_SHIFT);
 }
 
-/* The sign is dropped, so that bits compare like the absolute values; NaN is above all.
- */
+/* Without the sign, bits compare like the absolute values; NaN is above all. */
 MIST_CPU_INLINE void note_above(mist_cpu_i16 *above, const float *x, int32_t max_bits)
 {
     *above |= max_bits - ((mist_cpu_i16)*mist_cpu_at(x) & 0x7FFFFFFF);

@@ -7,8 +7,7 @@
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_model.h"
 
-/* How a vocabulary is cut: slices of n_local tokens; what lies behind n_valid is padding.
- */
+/* How a vocabulary is cut: slices of n_local tokens; padding from n_valid on. */
 struct cut {
     int tp, n_local, n_valid;
 };
