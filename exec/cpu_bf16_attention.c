@@ -197,8 +197,9 @@ void mist_cpu_bf16_attention_backward(mist_bf16 *dqkv, const mist_bf16 *d_out,
 /* ------------------------------------------------------------------------------- rope */
 
 /* Turns n_heads consecutive heads of one token; direction -1 turns back. */
-MIST_CPU_CLONES static void rotate_heads(mist_bf16 *x, const float *table,
-                                         int64_t n_heads, int64_t half, float direction)
+MIST_CPU_CLONES static void rotate_bf16_heads(mist_bf16 *x, const float *table,
+                                              int64_t n_heads, int64_t half,
+                                              float direction)
 {
     const float *cosine = table, *sine = table + half;
     for (int64_t i = 0; i < n_heads; i++) {
@@ -221,8 +222,8 @@ static void rotate_tokens(mist_bf16 *qkv, const float *table,
     int64_t n_heads = shape->heads + shape->kv_heads, token = n_heads + shape->kv_heads;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n_tokens; i++)
-        rotate_heads(qkv + i * token * d, table + i % shape->s * d, n_heads, d / 2,
-                     direction);
+        rotate_bf16_heads(qkv + i * token * d, table + i % shape->s * d, n_heads, d / 2,
+                          direction);
 }
 
 void mist_cpu_bf16_rope_forward(mist_bf16 *qkv, const float *table,

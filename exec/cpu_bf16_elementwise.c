@@ -15,18 +15,28 @@ static int64_t piece_length(int64_t begin, int64_t n)
 
 /* ------------------------------------------------------------------------- conversion */
 
-MIST_CPU_CLONES void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n)
+MIST_CPU_CLONES static void load_bf16_clones(float *out, const mist_bf16 *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = mist_cpu_bf16_value(x[i]);
 }
 
-MIST_CPU_CLONES void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n)
+void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n)
+{
+    load_bf16_clones(out, x, n);
+}
+
+MIST_CPU_CLONES static void store_bf16_clones(mist_bf16 *out, const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = mist_cpu_bf16_round(x[i]);
+}
+
+void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n)
+{
+    store_bf16_clones(out, x, n);
 }
 
 void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_threads)
@@ -45,8 +55,8 @@ void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_thr
 
 /* -------------------------------------------------------------------------- embedding */
 
-MIST_CPU_CLONES static void add_rows(mist_bf16 *out, const mist_bf16 *a,
-                                     const mist_bf16 *b, int64_t n)
+MIST_CPU_CLONES static void add_bf16_rows(mist_bf16 *out, const mist_bf16 *a,
+                                          const mist_bf16 *b, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
@@ -72,7 +82,7 @@ void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens
         int64_t row = row_of_token(tokens[i], first_token, n_local);
         const mist_bf16 *position_row = wpe == NULL ? NULL : wpe + i % s * h;
         if (row >= 0 && wpe != NULL)
-            add_rows(out + i * h, wte + row * h, position_row, h);
+            add_bf16_rows(out + i * h, wte + row * h, position_row, h);
         else if (row >= 0 || wpe != NULL)
             memcpy(out + i * h, row >= 0 ? wte + row * h : position_row,
                    (size_t)h * sizeof *out);
@@ -98,8 +108,8 @@ struct scatter {
 };
 
 /* The columns [column, column + n) of every token's row. */
-MIST_CPU_CLONES static void scatter_columns(const struct scatter *a, int64_t column,
-                                            int64_t n)
+MIST_CPU_CLONES static void scatter_bf16_columns(const struct scatter *a, int64_t column,
+                                                 int64_t n)
 {
     for (int64_t i = 0; i < a->rows; i++) {
         const mist_bf16 *d = a->d_out + i * a->h + column;
@@ -122,7 +132,7 @@ void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
     int64_t width = n_threads == 1 ? h : COLUMNS;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t j = 0; j < h; j += width)
-        scatter_columns(&arrays, j, h - j < width ? h - j : width);
+        scatter_bf16_columns(&arrays, j, h - j < width ? h - j : width);
 }
 
 /* ------------------------------------------------------------------------ activations */
@@ -203,7 +213,7 @@ void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += PIECE)
-        add_rows(out + i, a + i, b + i, piece_length(i, n));
+        add_bf16_rows(out + i, a + i, b + i, piece_length(i, n));
 }
 
 /* -------------------------------------------------------------------------- optimizer */

@@ -134,8 +134,9 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
 
 /* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
  * BIAS_COLUMNS. */
-MIST_CPU_CLONES static void sum_columns(float *dbias, const mist_bf16 *dy, int64_t rows,
-                                        int64_t columns, int64_t stride)
+MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
+                                             int64_t rows, int64_t columns,
+                                             int64_t stride)
 {
     float total[BIAS_COLUMNS] = {0};
     for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
@@ -175,5 +176,5 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *
         return;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
-        sum_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out);
+        sum_bf16_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out);
 }

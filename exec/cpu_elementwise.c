@@ -30,7 +30,7 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
 
-MIST_CPU_CLONES void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n)
+MIST_CPU_CLONES static void gelu_chunk_clones(float *out, const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -40,8 +40,13 @@ MIST_CPU_CLONES void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n)
     }
 }
 
-MIST_CPU_CLONES void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out,
-                                                  const float *x, int64_t n)
+void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n)
+{
+    gelu_chunk_clones(out, x, n);
+}
+
+MIST_CPU_CLONES static void gelu_backward_chunk_clones(float *dx, const float *d_out,
+                                                       const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -50,6 +55,12 @@ MIST_CPU_CLONES void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out,
         float slope = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (v * v));
         dx[i] = d_out[i] * (value + v * (value * complement) * slope);
     }
+}
+
+void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out, const float *x,
+                                  int64_t n)
+{
+    gelu_backward_chunk_clones(dx, d_out, x, n);
 }
 
 void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads)
@@ -69,8 +80,8 @@ void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64
 
 /* ----------------------------------------------------------------------------- swiglu */
 
-MIST_CPU_CLONES void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up,
-                                           int64_t n)
+MIST_CPU_CLONES static void swiglu_chunk_clones(float *out, const float *gate,
+                                                const float *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -80,9 +91,15 @@ MIST_CPU_CLONES void mist_cpu_swiglu_chunk(float *out, const float *gate, const 
     }
 }
 
-MIST_CPU_CLONES void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up,
-                                                    const float *d_out, const float *gate,
-                                                    const float *up, int64_t n)
+void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up, int64_t n)
+{
+    swiglu_chunk_clones(out, gate, up, n);
+}
+
+MIST_CPU_CLONES static void swiglu_backward_chunk_clones(float *d_gate, float *d_up,
+                                                         const float *d_out,
+                                                         const float *gate,
+                                                         const float *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -91,6 +108,12 @@ MIST_CPU_CLONES void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up,
         d_gate[j] = d_out[j] * u * (value * (1.0f + g * complement));
         d_up[j] = d_out[j] * (g * value);
     }
+}
+
+void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up, const float *d_out,
+                                    const float *gate, const float *up, int64_t n)
+{
+    swiglu_backward_chunk_clones(d_gate, d_up, d_out, gate, up, n);
 }
 
 void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int64_t f,
@@ -115,12 +138,17 @@ void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float 
 
 /* ------------------------------------------------------------------- add, scale, zero */
 
-MIST_CPU_CLONES void mist_cpu_add_chunk(float *out, const float *a, const float *b,
-                                        int64_t n)
+MIST_CPU_CLONES static void add_chunk_clones(float *out, const float *a, const float *b,
+                                             int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
+}
+
+void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n)
+{
+    add_chunk_clones(out, a, b, n);
 }
 
 MIST_CPU_CLONES static void scale_chunk(float *x, float factor, int64_t n)

@@ -12,9 +12,11 @@
  * Function clones: MIST_CPU_CLONES compiles a function for AVX-512, AVX2 and plain x86-64
  * and picks at load time. It must sit on the innermost function that has the loop: the
  * body of an OpenMP parallel region is outlined before cloning and would stay at the
- * baseline. Helpers the clones call are MIST_CPU_INLINE, so they are compiled with the
- * clone's instructions. Sanitizers get no clones, because a resolver runs before their
- * run-time library is ready.
+ * baseline. That function must be static, with a plain one around it for other files, and
+ * its name must be the only one among all files: clang 14 hides the function but not what
+ * picks the clone. Helpers the clones call are MIST_CPU_INLINE, so they are compiled with
+ * the clone's instructions. Sanitizers get no clones, because a resolver runs before
+ * their run-time library is ready.
  */
 #ifndef MIST_EXEC_CPU_INTERNAL_H
 #define MIST_EXEC_CPU_INTERNAL_H

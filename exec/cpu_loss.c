@@ -30,9 +30,14 @@ MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
     return sum;
 }
 
-MIST_CPU_CLONES float mist_cpu_max_logits(const float *row, int64_t n)
+MIST_CPU_CLONES static float max_logits_clones(const float *row, int64_t n)
 {
     return mist_cpu_max(row, n);
+}
+
+float mist_cpu_max_logits(const float *row, int64_t n)
+{
+    return max_logits_clones(row, n);
 }
 
 MIST_CPU_CLONES static void scale_logits(float *row, float factor, int64_t n)
@@ -63,7 +68,7 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
 /* ---------------------------------------------------------- a slice of the vocabulary */
 
 /* The sum of exp(row - max) over pieces in order, without touching row. */
-MIST_CPU_CLONES float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n)
+MIST_CPU_CLONES static float sum_exp_logits_clones(const float *row, float max, int64_t n)
 {
     float sum = 0.0f, e[PIECE];
     for (int64_t begin = 0; begin < n; begin += PIECE) {
@@ -77,12 +82,22 @@ MIST_CPU_CLONES float mist_cpu_sum_exp_logits(const float *row, float max, int64
     return sum;
 }
 
-MIST_CPU_CLONES void mist_cpu_scaled_exp_logits(float *row, float max, float factor,
-                                                int64_t n)
+float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n)
+{
+    return sum_exp_logits_clones(row, max, n);
+}
+
+MIST_CPU_CLONES static void scaled_exp_logits_clones(float *row, float max, float factor,
+                                                     int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
         row[j] = mist_cpu_exp(row[j] - max) * factor;
+}
+
+void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n)
+{
+    scaled_exp_logits_clones(row, max, factor, n);
 }
 
 void mist_cpu_cross_entropy_stats(float *stats, const float *logits,

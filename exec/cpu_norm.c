@@ -57,11 +57,19 @@ MIST_CPU_INLINE void normalise_row(enum mist_cpu_norm_kind kind, float *out, flo
     stats[1] = rstd;
 }
 
-MIST_CPU_CLONES void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out,
-                                       float *stats, const float *x, const float *weight,
-                                       const float *bias, float eps, int64_t h)
+MIST_CPU_CLONES static void norm_row_clones(enum mist_cpu_norm_kind kind, float *out,
+                                            float *stats, const float *x,
+                                            const float *weight, const float *bias,
+                                            float eps, int64_t h)
 {
     normalise_row(kind, out, stats, x, weight, bias, eps, h);
+}
+
+void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                       const float *x, const float *weight, const float *bias, float eps,
+                       int64_t h)
+{
+    norm_row_clones(kind, out, stats, x, weight, bias, eps, h);
 }
 
 MIST_CPU_CLONES static void residual_norm_row(enum mist_cpu_norm_kind kind, float *out,
@@ -122,12 +130,12 @@ MIST_CPU_INLINE void row_means(float means[2], const float *d_out, const float *
 }
 
 /* dx of one row and its share of the block's sums [h] (dbias_sum NULL: none). */
-MIST_CPU_CLONES void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
-                                                float *dweight_sum, float *dbias_sum,
-                                                const float *d_out,
-                                                const float *d_residual, const float *x,
-                                                const float *stats, const float *weight,
-                                                int64_t h)
+MIST_CPU_CLONES static void norm_backward_row_clones(enum mist_cpu_norm_kind kind,
+                                                     float *dx, float *dweight_sum,
+                                                     float *dbias_sum, const float *d_out,
+                                                     const float *d_residual,
+                                                     const float *x, const float *stats,
+                                                     const float *weight, int64_t h)
 {
     float mean = stats[0], rstd = stats[1], means[2];
     row_means(means, d_out, x, weight, mean, rstd, h);
@@ -152,6 +160,15 @@ MIST_CPU_CLONES void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, fl
             dx[j] = (weight[j] * d - mean_g - xhat * mean_gx) * rstd;
         }
     }
+}
+
+void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                float *dweight_sum, float *dbias_sum, const float *d_out,
+                                const float *d_residual, const float *x,
+                                const float *stats, const float *weight, int64_t h)
+{
+    norm_backward_row_clones(kind, dx, dweight_sum, dbias_sum, d_out, d_residual, x,
+                             stats, weight, h);
 }
 
 /* d[0 .. n) += the sum over blocks, in order, of block_sums[block, 0 .. n); n <=

@@ -28,8 +28,9 @@ MIST_CPU_INLINE void take_roots(float *x, int64_t n)
         x[i] = sqrtf(x[i]);
 }
 
-MIST_CPU_CLONES void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g,
-                                          int64_t n, const struct mist_cpu_adamw *config)
+MIST_CPU_CLONES static void adamw_chunk_clones(float *p, float *m, float *v,
+                                               const float *g, int64_t n,
+                                               const struct mist_cpu_adamw *config)
 {
     const struct mist_cpu_adamw c = *config;
     float fresh1 = 1.0f - c.beta1, fresh2 = 1.0f - c.beta2;
@@ -51,6 +52,12 @@ MIST_CPU_CLONES void mist_cpu_adamw_chunk(float *p, float *m, float *v, const fl
             p[i + begin] -= c.lr * (update + c.weight_decay * p[i + begin]);
         }
     }
+}
+
+void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
+                          const struct mist_cpu_adamw *config)
+{
+    adamw_chunk_clones(p, m, v, g, n, config);
 }
 
 void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
