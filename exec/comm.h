@@ -15,6 +15,8 @@
  * Errors: MIST_ERR_RUN names the operation, the peer, the tag and the bytes, also when a
  * deadline expires. After one, messages may still be under way: a communicator that
  * failed refuses every further operation, and the job should end with mist_comm_abort().
+ * That a rank died is told by the launcher, which ends the job and names it (mpirun:
+ * within seconds); where it doesn't, the others find out by their deadlines.
  *
  * Left out: all-to-all, communication with groups one is not in.
  */
@@ -75,6 +77,10 @@ int32_t mist_comm_node_rank(const struct mist_comm *comm);
 /* Which MPI library this is and of what version, such as "Open MPI v4.1.4", into
  * text[size_bytes]. Needs no communicator; any thread. */
 void mist_comm_describe(char *text, size_t size_bytes);
+
+/* Ends the wait that is under way, and every later one, with MIST_ERR_RUN: something else
+ * failed on this rank, and what others wait for will not come. From any thread. */
+void mist_comm_cancel(struct mist_comm *comm);
 
 /* How long any one wait may take before it fails; > 0. */
 void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);

@@ -60,9 +60,9 @@ enum mist_status mist_comm_group(struct mist_comm *comm, const int32_t *ranks, i
                             (long)tag_space, (long)comm->max_tag);
     struct mist_comm_group *group =
         malloc(sizeof *group + (size_t)n * sizeof *group->ranks);
-    int32_t *members = (int32_t *)(void *)(group + 1);
     if (!group)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group");
+    int32_t *members = (int32_t *)(void *)(group + 1);
     *group = (struct mist_comm_group){.comm = comm,
                                       .next = comm->groups,
                                       .space = MIST_COMM_SPACE_GROUP,

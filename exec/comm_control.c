@@ -36,6 +36,11 @@ int32_t mist_comm_node_rank(const struct mist_comm *comm)
     return comm->node_rank;
 }
 
+void mist_comm_cancel(struct mist_comm *comm)
+{
+    atomic_store(&comm->is_cancelled, true);
+}
+
 void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s)
 {
     comm->deadline_s = deadline_s;
@@ -160,7 +165,9 @@ enum mist_status mist_comm_barrier(struct mist_comm *comm, struct mist_err *err)
  * Brings n words (of 8 bytes; at most MIST_COMM_MAX_WORDS) of every rank to every other:
  * words_of() then gives those of a rank. In round k everybody has those of 2^k ranks from
  * itself on and gives them to the one that far before it (Bruck et al. 1997): fewest
- * rounds, and nobody waits for a root.
+ * rounds, and nobody waits for a root. Eight words, one call behind the other, measured
+ * like the figures in comm_mpi.c: 0.3 to 1.4 us for 2 ranks; where 4 share the two
+ * processors 5 to 55 us, and where 8 do 20 to 500, mostly the wait for one's turn.
  */
 static enum mist_status share_words(struct mist_comm *comm, const void *mine, int32_t n,
                                     const char *operation, struct mist_err *err)

@@ -61,17 +61,21 @@ enum mist_status mist_comm_reserve(struct mist_comm *comm, int64_t max_message_b
 /* How the elements of a sum are stored. */
 struct element {
     int64_t bytes;
-    void (*load)(float *restrict sum, const void *restrict x, int64_t n); /* sum = x */
-    void (*add)(float *restrict sum, const void *restrict x, int64_t n);  /* sum += x */
+    void (*add_two)(float *restrict sum, const void *x, const void *y, int64_t n);
+    void (*add)(float *restrict sum, const void *x, int64_t n); /* sum += x */
     void (*store)(void *restrict x, const float *restrict sum, int64_t n);
 };
 
-static void copy_f32(float *restrict sum, const void *restrict x, int64_t n)
+static void add_two_f32(float *restrict sum, const void *x, const void *y, int64_t n)
 {
-    memcpy(sum, x, (size_t)n * sizeof *sum);
+    const float *first = x, *second = y;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = first[i] + second[i];
 }
 
-static void add_f32(float *restrict sum, const void *restrict x, int64_t n)
+static void add_f32(float *restrict sum, const void *x, int64_t n)
 {
     const float *other = x;
 
@@ -95,27 +99,26 @@ static float widen(uint16_t x)
     return y;
 }
 
-/* To the nearest, ties to even; past the largest to infinity; NaN stays a quiet NaN. */
+/* To the nearest, ties to even; past the largest to infinity. A sum that is no number has
+ * a lower half of 0, as its terms have, so it stays one. */
 static uint16_t narrow(float x)
 {
     uint32_t bits;
 
     memcpy(&bits, &x, sizeof bits);
-    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    uint32_t quiet = (bits >> 16) | 0x40;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-static void load_bf16(float *restrict sum, const void *restrict x, int64_t n)
+static void add_two_bf16(float *restrict sum, const void *x, const void *y, int64_t n)
 {
-    const uint16_t *other = x;
+    const uint16_t *first = x, *second = y;
 
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        sum[i] = widen(other[i]);
+        sum[i] = widen(first[i]) + widen(second[i]);
 }
 
-static void add_bf16(float *restrict sum, const void *restrict x, int64_t n)
+static void add_bf16(float *restrict sum, const void *x, int64_t n)
 {
     const uint16_t *other = x;
 
@@ -133,8 +136,8 @@ static void store_bf16(void *restrict x, const float *restrict sum, int64_t n)
         to[i] = narrow(sum[i]);
 }
 
-static const struct element f32 = {sizeof(float), copy_f32, add_f32, store_f32};
-static const struct element bf16 = {sizeof(uint16_t), load_bf16, add_bf16, store_bf16};
+static const struct element f32 = {sizeof(float), add_two_f32, add_f32, store_f32};
+static const struct element bf16 = {sizeof(uint16_t), add_two_bf16, add_bf16, store_bf16};
 
 /* ------------------------------------------------------------------------------ sums */
 
@@ -150,22 +153,29 @@ struct sum {
 };
 
 /*
- * to[n] = x_0 + x_1 + ... in member order, where x_index is own and the others are
- * staged[n_members - 1, n] in member order. Blocks stay in the first-level cache.
+ * to[n] = x_0 + x_1 + ... of two members or more in their order, where x_index is own and
+ * the others are staged[n_members - 1, n] in member order. Blocks stay in the first-level
+ * cache.
  */
 static void sum_in_order(const struct element *element, char *to, const char *own,
                          const char *staged, int64_t n, int32_t n_members, int32_t index)
 {
     enum { BLOCK = 2048 };
     float sum[BLOCK];
+    int64_t bytes = n * element->bytes;
 
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t count = min_i64(BLOCK, n - begin), begin_bytes = begin * element->bytes;
-        for (int32_t member = 0; member < n_members; member++) {
-            int64_t place = member - (member > index);
-            const char *x = member == index ? own : staged + place * n * element->bytes;
-            (member == 0 ? element->load : element->add)(sum, x + begin_bytes, count);
-        }
+        const char *x = own + begin_bytes, *others = staged + begin_bytes;
+        element->add_two(sum, index == 0 ? x : others,
+                         index == 0   ? others
+                         : index == 1 ? x
+                                      : others + bytes,
+                         count);
+        for (int32_t member = 2; member < n_members; member++)
+            element->add(
+                sum, member == index ? x : others + (member - (member > index)) * bytes,
+                count);
         element->store(to + begin_bytes, sum, count);
     }
 }

@@ -32,13 +32,12 @@ static void check_apart(struct mist_comm_group *group, const float *mine,
 {
     int64_t n = shard * mist_comm_group_size(group);
     int64_t begin = shard * mist_comm_group_index(group);
-    float *own = malloc((size_t)(shard + 1) * sizeof *own);
+    float *own = calloc((size_t)(shard + 1), sizeof *own);
 
     CHECK(own);
-    own[shard] = -2;
     memcpy(work, mine, (size_t)n * sizeof *work);
     CHECK(mist_comm_reduce_scatter_from_f32(group, work, own, n, &err) == MIST_OK);
-    CHECK(is_same(own, sum + begin, shard) && own[shard] == -2);
+    CHECK(is_same(own, sum + begin, shard) && own[shard] == 0);
     CHECK(is_same(work, mine, n));
     CHECK(mist_comm_reduce_scatter_from_f32(group, work, work + begin, n, &err) ==
           MIST_OK);
