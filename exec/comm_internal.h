@@ -8,6 +8,8 @@
 
 #include "exec/comm.h"
 
+#include <stdatomic.h>
+
 /* Tags of different spaces never meet. */
 enum mist_comm_space {
     MIST_COMM_SPACE_TRANSFER,
@@ -35,6 +37,7 @@ struct mist_comm {
     double deadline_s;
     bool (*is_busy)(const void *context); /* does this rank compute? NULL: not known */
     const void *busy_context;
+    atomic_bool is_cancelled;  /* set from any thread; ends the waits */
     bool has_failed;           /* messages may be under way: nothing more is possible */
     struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */
     char *workspace;           /* owned; workspace_bytes */

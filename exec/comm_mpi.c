@@ -174,6 +174,13 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
         int code = MPI_Testall(lane->n, lane->requests, &is_done, lane->statuses);
         if (is_done || code != MPI_SUCCESS)
             return check_lane(comm, lane, code, operation, err);
+        if (atomic_load(&comm->is_cancelled)) {
+            comm->has_failed = true;
+            return mist_err_set(
+                err, MIST_ERR_RUN,
+                "%s: rank %ld gives up, since something else failed on it", operation,
+                (long)comm->rank);
+        }
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
             return fail_late(comm, lane, operation, err);

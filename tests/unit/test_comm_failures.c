@@ -88,6 +88,8 @@ static void run_late(const char *mode)
         return;
     }
     mist_comm_set_deadline(comm, strcmp(mode, "short") == 0 ? 30 : 0.25);
+    if (strcmp(mode, "cancelled") == 0)
+        mist_comm_cancel(comm);
     CHECK(mist_comm_group(comm, both, 2, 4, &group, &err) == MIST_OK);
     CHECK(mist_comm_reserve(comm, 16, 2, &err) == MIST_OK);
     if (strcmp(mode, "late_sum") == 0)
@@ -143,6 +145,7 @@ static void test_late(void **state)
                       "6, 8 bytes"},
         {"late_integers", "all_reduce_i64: rank 0 has waited 0.25 s for receiving from "
                           "rank 1, tag 0, 24 bytes"},
+        {"cancelled", "recv: rank 0 gives up, since something else failed on it\n"},
         {"short", "recv: rank 1 sent 1 bytes with tag 3, not 8\n"},
     };
 
