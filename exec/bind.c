@@ -1,6 +1,16 @@
 /* Tensor ids to addresses. See bind.h. */
 #include "exec/bind.h"
 
+/* A kept tensor's address: on the device all along, or swapped in. */
+static void *saved_operand(const struct mist_binding *at, int8_t id)
+{
+    if (!at->storage)
+        return at->base[MIST_ROLE_SAVED] + at->layout->offset_forward[id];
+    return at->base[at->storage->is_swapped[id] ? MIST_ROLE_SAVED_SWAPPED
+                                                : MIST_ROLE_SAVED] +
+           at->storage->saved_offset[id];
+}
+
 /* The tensor's address in the buffer of its class. */
 static void *operand(const struct mist_binding *at, bool is_backward, int8_t id)
 {
@@ -15,7 +25,7 @@ static void *operand(const struct mist_binding *at, bool is_backward, int8_t id)
     case MIST_TENSOR_OUTPUT:
         return at->base[MIST_ROLE_OUTPUT];
     case MIST_TENSOR_SAVED:
-        return at->base[MIST_ROLE_SAVED] + offsets[id];
+        return saved_operand(at, id);
     case MIST_TENSOR_SCRATCH:
         return at->base[MIST_ROLE_SCRATCH] + offsets[id];
     case MIST_TENSOR_GRAD_OUTPUT:
@@ -32,83 +42,121 @@ static void *operand(const struct mist_binding *at, bool is_backward, int8_t id)
     return NULL;
 }
 
-static float *parameter(const struct mist_binding *at, enum mist_role role, int8_t id)
+static int32_t slab_of(const struct mist_module_storage *storage, int32_t i_param)
 {
-    if (id < 0 || !at->base[role])
-        return NULL;
-    return (float *)(void *)at->base[role] + at->layout->param_offset[id];
+    return storage ? storage->param_slab[i_param] : 0;
 }
 
-int32_t mist_binding_n_steps(const struct mist_layer_layout *layout,
-                             enum mist_program_kind program)
+static int64_t offset_of(const struct mist_layer_layout *layout,
+                         const struct mist_module_storage *storage, int32_t i_param)
 {
-    switch (program) {
-    case MIST_PROGRAM_FORWARD:
-        return layout->n_forward;
-    case MIST_PROGRAM_RECOMPUTE:
-        return layout->n_recompute;
-    case MIST_PROGRAM_BACKWARD:
-        break;
-    }
-    return layout->n_backward;
+    return storage ? storage->param_offset[i_param] : layout->param_offset[i_param];
+}
+
+static void *weight(const struct mist_binding *at, int8_t id)
+{
+    if (id < 0)
+        return NULL;
+    int32_t slab = slab_of(at->storage, id);
+    bool is_alias = at->storage && at->storage->slabs[slab].is_alias;
+    char *base = at->base[is_alias ? MIST_ROLE_TIED_WEIGHTS : MIST_ROLE_WEIGHTS + slab];
+    int64_t offset = is_alias ? 0 : offset_of(at->layout, at->storage, id);
+
+    return base ? base + offset * mist_dtype_weight_bytes(at->layout->shape.dtype) : NULL;
+}
+
+static float *gradient(const struct mist_binding *at, int8_t id)
+{
+    if (id < 0)
+        return NULL;
+    char *base = at->base[MIST_ROLE_GRADIENTS + slab_of(at->storage, id)];
+
+    return base ? (float *)(void *)base + offset_of(at->layout, at->storage, id) : NULL;
+}
+
+bool mist_binding_is_backward(enum mist_program_kind program)
+{
+    return program >= MIST_PROGRAM_BACKWARD;
 }
 
 void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out)
 {
-    bool is_backward = program == MIST_PROGRAM_BACKWARD;
-    const struct mist_concrete_step *step = is_backward
-                                                ? &binding->layout->backward[i_step]
-                                                : &binding->layout->forward[i_step];
+    bool is_backward = mist_binding_is_backward(program);
+    const struct mist_layer_layout *layout = binding->layout;
+    const struct mist_concrete_step *step =
+        is_backward ? &layout->backward[i_step] : &layout->forward[i_step];
 
     *out = (struct mist_step_args){
         .step = step,
         .model = binding->model,
-        .seq = binding->layout->shape.seq,
+        .dtype = layout->shape.dtype,
+        .seq = layout->shape.seq,
+        .tp = layout->shape.tp,
+        .i_tp = binding->i_tp,
         .n_threads = binding->n_threads,
         .loss_scale = binding->loss_scale,
+        .backend = binding->backend,
     };
     for (int i = 0; i < MIST_MAX_OPERANDS; i++)
         if (step->operands[i] >= 0)
             out->operands[i] = operand(binding, is_backward, step->operands[i]);
     for (int i = 0; i < 2; i++) {
-        out->params[i] = parameter(binding, MIST_ROLE_WEIGHTS, step->params[i]);
-        out->param_gradients[i] =
-            parameter(binding, MIST_ROLE_GRADIENTS, step->params[i]);
+        out->params[i] = weight(binding, step->params[i]);
+        out->param_gradients[i] = gradient(binding, step->params[i]);
     }
+    if (step->adds_bias_once && binding->i_tp > 0)
+        out->params[1] = NULL;
     if (step->workspace_bytes > 0)
         out->workspace = binding->base[MIST_ROLE_SCRATCH] + step->workspace_offset;
+}
+
+void mist_binding_run_part(const struct mist_binding *binding,
+                           enum mist_program_kind program, int32_t i_part,
+                           const struct mist_operators *operators)
+{
+    const struct mist_part *part = &binding->layout->programs[program].parts[i_part];
+
+    for (int32_t i = 0; i < part->n_steps && !part->is_communication; i++) {
+        struct mist_step_args args;
+        mist_binding_resolve(binding, program, part->first_step + i, &args);
+        operators->run_step(&args);
+    }
 }
 
 void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
                       const struct mist_operators *operators)
 {
-    int32_t n = mist_binding_n_steps(binding->layout, program);
-
-    for (int32_t i = 0; i < n; i++) {
-        struct mist_step_args args;
-        mist_binding_resolve(binding, program, i, &args);
-        operators->run_step(&args);
-    }
+    for (int32_t p = 0; p < binding->layout->programs[program].n_parts; p++)
+        mist_binding_run_part(binding, program, p, operators);
 }
 
-void mist_binding_run_adamw(const struct mist_layer_layout *layout, float *weights,
-                            const float *gradients, float *state, int64_t first,
-                            int64_t n_shard, const struct mist_adamw_args *args,
-                            int32_t n_threads, const struct mist_operators *operators)
+void mist_binding_run_adamw(const struct mist_binding_update *update,
+                            const struct mist_adamw_args *args,
+                            const struct mist_operators *operators)
 {
+    const struct mist_layer_layout *layout = update->layout;
+    enum mist_dtype dtype = layout->shape.dtype;
+    int64_t last = update->first + update->n;
+
     for (int32_t i = 0; i < layout->n_params; i++) {
-        int64_t start = layout->param_offset[i];
+        if (slab_of(update->storage, i) != update->i_slab)
+            continue;
+        int64_t start = offset_of(layout, update->storage, i);
         int64_t end = start + layout->param_elements[i];
-        start = start > first ? start : first;
-        end = end < first + n_shard ? end : first + n_shard;
+        start = start > update->first ? start : update->first;
+        end = end < last ? end : last;
         if (start >= end)
             continue;
         struct mist_adamw_args mine = *args;
+        float *state = update->state + (start - update->first);
         mine.weight_decay = layout->param_decays[i] ? args->weight_decay : 0;
-        operators->adamw(weights + start, state + (start - first),
-                         state + n_shard + (start - first), gradients + start,
-                         end - start, &mine, n_threads);
+        operators->adamw(dtype,
+                         (char *)update->weights + (start - update->weights_first) *
+                                                       mist_dtype_weight_bytes(dtype),
+                         state, state + update->n, state + 2 * update->n,
+                         update->gradients + (start - update->gradients_first),
+                         end - start, &mine, update->n_threads);
     }
 }

@@ -12,43 +12,51 @@
 /* Where the buffers of a task are, and what all its steps share. */
 struct mist_binding {
     const struct mist_layer_layout *layout;
+    /* where parameters and kept activations lie in their buffers; NULL: all parameters in
+     * slab 0 and all kept activations in ROLE_SAVED, as the layout has them */
+    const struct mist_module_storage *storage;
     const struct mist_model *model;
     char *base[MIST_N_ROLES]; /* address of each role's buffer; NULL none */
     int32_t micro_batch;      /* which one of tokens and targets */
+    int32_t i_tp;             /* tensor-parallel rank */
     int32_t n_threads;
     float loss_scale;
+    void *backend; /* operators->open() */
 };
 
-enum mist_program_kind {
-    MIST_PROGRAM_FORWARD,
-    MIST_PROGRAM_RECOMPUTE,
-    MIST_PROGRAM_BACKWARD
-};
+/* Whether a program's steps are those of layout->backward (else ->forward). */
+bool mist_binding_is_backward(enum mist_program_kind program);
 
-/* Number of steps of a program. */
-int32_t mist_binding_n_steps(const struct mist_layer_layout *layout,
-                             enum mist_program_kind program);
-
-/* Addresses of step i_step of a program. */
+/* Addresses of step i_step of layout->forward or ->backward. */
 void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out);
 
-/* Runs a whole program. */
+/* Runs the steps of one part of a program, or of all of them; communication is left out.
+ */
+void mist_binding_run_part(const struct mist_binding *binding,
+                           enum mist_program_kind program, int32_t i_part,
+                           const struct mist_operators *operators);
 void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
                       const struct mist_operators *operators);
 
-/*
- * AdamW on elements first .. first + n_shard - 1 of a module's flat parameters, parameter
- * by parameter, since they differ in weight decay (args->weight_decay holds for those
- * that decay).
- *
- * weights, gradients   [padded elements] of the module.
- * state                [2, n_shard]: first, then second moments of the shard.
- */
-void mist_binding_run_adamw(const struct mist_layer_layout *layout, float *weights,
-                            const float *gradients, float *state, int64_t first,
-                            int64_t n_shard, const struct mist_adamw_args *args,
-                            int32_t n_threads, const struct mist_operators *operators);
+/* The optimizer step on elements first .. first + n - 1 of a slab. */
+struct mist_binding_update {
+    const struct mist_layer_layout *layout;
+    const struct mist_module_storage *storage; /* as in struct mist_binding */
+    int32_t i_slab;
+    int64_t first, n;
+    void *weights; /* fp32 or bf16, as the layout's shape says */
+    float *gradients;
+    int64_t weights_first, gradients_first; /* the element that each begins with */
+    float *state; /* [2 or, with bf16, 3][n]: first and second moments, master weights */
+    int32_t n_threads;
+};
+
+/* AdamW, parameter by parameter, since they differ in weight decay (args->weight_decay
+ * holds for those that decay). */
+void mist_binding_run_adamw(const struct mist_binding_update *update,
+                            const struct mist_adamw_args *args,
+                            const struct mist_operators *operators);
 
 #endif

@@ -8,7 +8,7 @@
  */
 #include "exec/gather.h"
 
-#include "core/hash.h"
+#include "core/random.h"
 #include "sim/memory_planner.h" /* live bytes */
 
 #include <stdlib.h>
@@ -42,27 +42,31 @@ static double median(double *values, int32_t n)
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-/* iteration_s[i] = end of iteration i on the last rank - the same of i - 1. */
+/* iteration_s[i] = end of iteration i on the last rank - the same of i - 1, or when the
+ * first rank began it after a pause. */
 static enum mist_status gather_iterations(struct mist_comm *comm,
                                           const struct mist_runtime *runtime,
+                                          const double *begin_s,
                                           struct mist_train_report *report,
                                           struct mist_err *err)
 {
     int32_t n = report->n_iterations;
-    double *ends = calloc((size_t)n + 1, sizeof *ends);
-    double start_s, first_start_s;
+    double *ends = calloc((size_t)n, 2 * sizeof *ends);
+    double start_s, end_s;
 
     if (!ends)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    double *begins = ends + n;
     for (int32_t i = 0; i < n; i++)
         mist_runtime_span(runtime, i, &start_s, &ends[i]);
-    mist_runtime_span(runtime, 0, &first_start_s, &start_s);
+    memcpy(begins, begin_s, (size_t)n * sizeof *begins);
+    mist_runtime_span(runtime, 0, &begins[0], &end_s);
     enum mist_status status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, ends, n, err);
     if (status == MIST_OK)
-        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, &first_start_s, 1, err);
+        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, begins, n, err);
     if (status == MIST_OK) {
         for (int32_t i = 0; i < n; i++)
-            report->iteration_s[i] = ends[i] - (i ? ends[i - 1] : first_start_s);
+            report->iteration_s[i] = ends[i] - (begins[i] > 0 ? begins[i] : ends[i - 1]);
         int32_t n_skipped =
             n > 4 ? 2 : n - 1; /* the first has no update, caches are cold */
         memcpy(ends, report->iteration_s + n_skipped,
@@ -109,47 +113,46 @@ static enum mist_status gather_memory(struct mist_comm *comm,
 
 /* ------------------------------------------------------------------------- parameters */
 
-/*
- * Stages send one hash per module, from their first data-parallel rank, in module order.
- */
+/* Adds up what every element says of itself, so that neither order nor place matters. */
+static enum mist_status add_elements(void *context, const struct mist_state_piece *piece,
+                                     struct mist_err *err)
+{
+    uint64_t *sum = context;
+    uint64_t stream = (uint64_t)piece->layer * MIST_MAX_PARAMS + (uint64_t)piece->i_param;
+    const uint32_t *bits = piece->data;
+
+    (void)err;
+    for (int64_t i = 0; i < piece->span.n_runs; i++)
+        for (int64_t k = 0; k < piece->span.length; k++)
+            *sum += mist_random_at(
+                bits[i * piece->span.length + k], stream,
+                (uint64_t)(piece->span.global_first + i * piece->span.global_stride + k));
+    return MIST_OK;
+}
+
+/* Every element of every parameter counts once, on the rank that it belongs to. */
 static enum mist_status gather_parameters(struct mist_comm *comm,
-                                          const struct mist_train_job *job,
-                                          const struct mist_schedule *schedule,
                                           const struct mist_runtime *runtime,
                                           struct mist_train_report *report,
                                           struct mist_err *err)
 {
-    int32_t first, last, n = 0;
+    uint64_t mine = 0;
     int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
     char *all = NULL;
 
-    mist_schedule_stage_layers(job->plan, schedule->i_stage, &first, &last);
-    uint64_t *hashes = calloc((size_t)(last - first + 1), sizeof *hashes);
-    enum mist_status status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    if (!sizes || !hashes)
-        goto out;
-    for (int32_t layer = first; layer <= last && schedule->i_dp == 0; layer++) {
-        struct mist_hash hash;
-        int64_t n_elements;
-        const float *at = mist_runtime_parameters(runtime, layer, &n_elements);
-        mist_hash_init(&hash);
-        mist_hash_add_bytes(&hash, at, (size_t)n_elements * sizeof *at);
-        hashes[n++] = hash.value;
+    if (!sizes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, true,
+                                                      add_elements, &mine, err);
+    if (status == MIST_OK)
+        status = mist_comm_gather_bytes(comm, &mine, sizeof mine, &all, sizes, err);
+    report->parameters_fingerprint = 0;
+    for (int32_t i = 0; all && i < report->n_ranks; i++) {
+        uint64_t theirs;
+        memcpy(&theirs, all + (size_t)i * sizeof theirs, sizeof theirs);
+        report->parameters_fingerprint += theirs;
     }
-    status = mist_comm_gather_bytes(comm, hashes, n * (int64_t)sizeof *hashes, &all,
-                                    sizes, err);
-    if (all) {
-        struct mist_hash hash;
-        int64_t n_bytes = 0;
-        for (int32_t i = 0; i < report->n_ranks; i++)
-            n_bytes += sizes[i];
-        mist_hash_init(&hash);
-        mist_hash_add_bytes(&hash, all, (size_t)n_bytes);
-        report->parameters_fingerprint = hash.value;
-    }
-out:
     free(all);
-    free(hashes);
     free(sizes);
     return status;
 }
@@ -167,9 +170,11 @@ static struct measured measure(const struct mist_train_job *job,
         bool is_low = schedule->rank < task->peer;
         at.first_rank = is_low ? schedule->rank : task->peer;
         at.second_rank = is_low ? task->peer : schedule->rank;
-    } else if (task->group == MIST_GROUP_DP) {
+    } else if (task->group == MIST_GROUP_DP || task->group == MIST_GROUP_TP) {
+        int32_t tp = job->plan->stages[schedule->i_stage].tp;
         at.first_rank =
-            mist_plan_first_rank(job->plan, schedule->i_stage) + schedule->i_tp;
+            mist_plan_first_rank(job->plan, schedule->i_stage) +
+            (task->group == MIST_GROUP_DP ? schedule->i_tp : schedule->i_dp * tp);
     }
     return at;
 }
@@ -302,18 +307,20 @@ out:
     return status;
 }
 
-enum mist_status
-mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,
-                   const struct mist_schedule *schedule,
-                   const struct mist_runtime *runtime, int64_t allocated_bytes,
-                   struct mist_train_report *report, struct mist_err *err)
+enum mist_status mist_gather_report(struct mist_comm *comm,
+                                    const struct mist_train_job *job,
+                                    const struct mist_schedule *schedule,
+                                    const struct mist_runtime *runtime,
+                                    const double *begin_s, int64_t allocated_bytes,
+                                    struct mist_train_report *report,
+                                    struct mist_err *err)
 {
-    enum mist_status status = gather_iterations(comm, runtime, report, err);
+    enum mist_status status = gather_iterations(comm, runtime, begin_s, report, err);
 
     if (status == MIST_OK)
         status = gather_memory(comm, schedule, allocated_bytes, report, err);
     if (status == MIST_OK)
-        status = gather_parameters(comm, job, schedule, runtime, report, err);
+        status = gather_parameters(comm, runtime, report, err);
     if (status == MIST_OK)
         status = gather_timeline(comm, job, schedule, runtime, report, err);
     return status;

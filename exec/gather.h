@@ -8,12 +8,16 @@
 #include "exec/runtime.h"
 #include "exec/train.h"
 
-/* Fills everything of the report but the losses.
- * All ranks call it, streams idle, after finish. */
+/*
+ * Fills everything of the report but the steps. All ranks call it, streams idle, after
+ * the last update. begin_s: [n_iterations] when an iteration began that followed a pause
+ * (validation, a checkpoint); 0: none did.
+ */
 MIST_MUST_CHECK enum mist_status
 mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,
                    const struct mist_schedule *schedule,
-                   const struct mist_runtime *runtime, int64_t allocated_bytes,
-                   struct mist_train_report *report, struct mist_err *err);
+                   const struct mist_runtime *runtime, const double *begin_s,
+                   int64_t allocated_bytes, struct mist_train_report *report,
+                   struct mist_err *err);
 
 #endif

@@ -1,103 +1,58 @@
 /*
  * mist-exec: trains what a plan says, on the devices of this machine.
  *
- *     $ mpirun -n 2 mist-exec plan.json --iterations 30
- *     iteration       loss   ms/iter   tokens/s
- *             0     5.5581     742.1       2760
- *             1     5.1209     701.5       2919
+ *     $ mpirun -n 2 mist-exec plan.json --iterations 30 --checkpoint run --save-every 10
+ *     model       11.2 MFLOP per token (operators of forward and backward, ...)
+ *     memory      largest rank: device arena 91.3 MiB planned, 91.3 MiB allocated, ...
+ *     training    steps 1 to 30, gradients clipped to norm 1
+ *         step       loss  grad norm         lr   tokens/s    ms/step     MFU
+ *            1     5.5581      3.871      0.001       2760      742.1  41.2 %
+ *            2     5.1209      2.415      0.001       2919      701.5  43.6 %
  *     ...
- *     iteration (median)   predicted 689 ms +- 12 ms, measured 701 ms (-1.7 %)
+ *     iteration, measured (median)   701 ms
  */
-#include "core/csv.h"
-#include "core/emit.h"
-#include "core/hash.h"
-#include "core/options.h"
-#include "core/parse.h"
+#include "core/atomic_file.h"
+#include "core/parse.h" /* sizes for people */
 #include "exec/train.h"
+#include "exec/train_log.h"
+#include "exec/train_options.h"
+#include "exec/train_report.h"
 #include "sim/replay.h"
 
-#include <math.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct options {
-    struct mist_common_options common;
-    struct mist_option_list data;
-    int64_t n_iterations, n_timed, n_threads;
-    double lr, beta1, beta2, epsilon, weight_decay, deadline_s;
-    bool is_serial;
-    const char *timeline, *log_csv;
-};
-
-#define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
-
-static const struct mist_option option_table[] = {
-    ROW("data", MIST_OPTION_LIST, "Training", "FILE",
-        "text to train on, as bytes; repeatable; default: this system's licence texts",
-        NULL, 0, 0, data),
-    ROW("iterations", MIST_OPTION_INT64, "Training", "N", "optimizer steps", "30", 1, 1e9,
-        n_iterations),
-    ROW("lr", MIST_OPTION_DOUBLE, "Training", "RATE", "learning rate", "0.001", 0, 1e3,
-        lr),
-    ROW("beta1", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the first moment",
-        "0.9", 0, 0.9999999, beta1),
-    ROW("beta2", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the second moment",
-        "0.95", 0, 0.9999999, beta2),
-    ROW("epsilon", MIST_OPTION_DOUBLE, "Training", "E", "AdamW: added to the denominator",
-        "1e-8", 0, 1, epsilon),
-    ROW("weight-decay", MIST_OPTION_DOUBLE, "Training", "W", "AdamW: decay of matrices",
-        "0.1", 0, 1e3, weight_decay),
-    ROW("threads", MIST_OPTION_INT64, "Execution", "N",
-        "compute threads of each rank; 0: what the plan says, else 1", "0", 0, 1024,
-        n_threads),
-    ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
-        "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
-        is_serial),
-    ROW("deadline", MIST_OPTION_TIME_S, "Execution", "TIME",
-        "how long a rank waits for another before the job ends", "120s", 0.001, 1e6,
-        deadline_s),
-    ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
-        "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
-    ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
-        "iterations in the timeline", "3", 1, 1000, n_timed),
-    ROW("log-csv", MIST_OPTION_STRING, "Results", "FILE",
-        "write iteration, loss and time as CSV", NULL, 0, 0, log_csv),
-    MIST_OPTION_ROW_DRY_RUN(struct options),
-    MIST_OPTION_ROW_FORCE(struct options),
-    MIST_OPTION_ROW_JSON(struct options),
-    MIST_OPTION_ROW_QUIET(struct options),
-    MIST_OPTION_ROW_SEED(struct options),
-};
-
-static const char *const examples[] = {
-    "mist-exec plan.json", "mpirun -n 2 mist-exec plan.json --iterations 100",
-    "mpirun -n 2 mist-exec plan.json --data book.txt --timeline measured.csv", NULL};
-
-static const struct mist_tool tool = {
-    .name = "mist-exec",
-    .purpose = "trains what a plan says, one process per device",
-    .examples = examples,
-    .options = option_table,
-    .n_options = sizeof option_table / sizeof *option_table,
-    .positional_name = "PLAN",
-    .positional_help = "plan.json from mist-tune",
-    .positional_min = 1,
-    .positional_max = 1,
-};
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct session {
-    struct options options;
+    struct mist_exec_options options;
     struct mist_plan plan;
     struct mist_catalog *catalog;
     struct mist_comm *comm;
     struct mist_data *data;
+    struct mist_checkpoint *checkpoint; /* to resume from */
+    struct mist_hf *import;
+    struct mist_train_job job;
+    struct mist_train_logger logger;
     const char *plan_path;
     bool has_agreed; /* that the job ends: no rank waits for another */
     bool is_silent;  /* another rank reports what went wrong */
 };
 
-/* ---------------------------------------------------------------------------- checks */
+static bool is_first(const struct session *at)
+{
+    return mist_comm_rank(at->comm) == 0;
+}
+
+/* Where people are told things: rank 0 tells them. */
+static FILE *notes_of(const struct session *at)
+{
+    return is_first(at) && !at->options.common.is_quiet ? stderr : NULL;
+}
+
+/* ----------------------------------------------------------------------------- inputs */
 
 static enum mist_status check_ranks(const struct session *at, struct mist_err *err)
 {
@@ -112,26 +67,136 @@ static enum mist_status check_ranks(const struct session *at, struct mist_err *e
                         n == 1 ? "was" : "were", (int)needed, at->plan_path);
 }
 
-static enum mist_status open_data(struct session *at, struct mist_err *err)
+/* That every stage keeps to the memory that the plan was made for. */
+static enum mist_status check_memory(const struct session *at, struct mist_err *err)
 {
-    const struct mist_option_list *list = &at->options.data;
-    char **paths = NULL;
-    int32_t n = 0;
+    char needed[MIST_FORMAT_BYTES], allowed[MIST_FORMAT_BYTES];
+    int64_t limit = at->plan.device_memory_bytes;
+    int64_t (*arenas)[MIST_N_ARENAS] =
+        calloc((size_t)at->plan.n_stages, sizeof *arenas);
     enum mist_status status;
 
-    if (list->n > 0) {
-        status = mist_data_open(list->items, list->n, &at->data, err);
-    } else {
-        status = mist_data_default_paths(&paths, &n, err);
-        if (status == MIST_OK)
-            status = mist_data_open((const char *const *)paths, n, &at->data, err);
-        mist_data_free_paths(paths, n);
+    if (!arenas)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    status = mist_replay_memory(at->catalog, &at->plan, (int32_t)at->options.n_threads,
+                                arenas, err);
+    for (int32_t i = 0; i < at->plan.n_stages && status == MIST_OK && limit > 0; i++) {
+        int64_t bytes = arenas[i][MIST_ARENA_DEVICE];
+        if (bytes > limit)
+            status = mist_err_set(
+                err, MIST_ERR_NO_PLAN,
+                "stage %d needs %s (%lld bytes) on the device, the plan allows %s (%lld)",
+                (int)i, mist_format_bytes(needed, sizeof needed, bytes),
+                (long long)bytes, mist_format_bytes(allowed, sizeof allowed, limit),
+                (long long)limit);
     }
+    free(arenas);
+    return status;
+}
+
+static enum mist_status open_data(struct session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    struct mist_data_config config = {
+        .paths = options->data.items,
+        .n = options->data.n,
+        .validation_paths = options->validation_data.items,
+        .n_validation = options->validation_data.n,
+        .validation_frac = options->validation_frac,
+    };
+    char **paths = NULL;
+    int32_t n = 0;
+    enum mist_status status = MIST_OK;
+
+    if (config.n == 0) {
+        status = mist_data_default_paths(&paths, &n, err);
+        config.paths = (const char *const *)paths;
+        config.n = n;
+    }
+    if (status == MIST_OK)
+        status = mist_data_open_config(&config, &at->data, err);
+    mist_data_free_paths(paths, n);
     if (status == MIST_OK)
         status =
             mist_data_check(at->data, at->plan.model.vocab, at->plan.job.seq_len, err);
     if (status == MIST_ERR_INPUT)
         mist_err_locate(err, at->plan_path, 0); /* what is wrong with no text */
+    return status;
+}
+
+/* How many batches a validation has. */
+static enum mist_status plan_validation(struct session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    const struct mist_job *job = &at->plan.job;
+    int64_t n_samples = mist_data_n_validation_samples(at->data, job->seq_len);
+    int64_t n = n_samples / job->global_batch, wanted = options->n_validation_batches;
+
+    if (options->validation_data.n == 0 && options->validation_frac <= 0)
+        return MIST_OK;
+    if (n == 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "the validation data has %lld samples of %d tokens, a global "
+                            "batch has %lld",
+                            (long long)n_samples, (int)job->seq_len,
+                            (long long)job->global_batch);
+    if (wanted > n)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "--validation-batches %lld: the validation data has %lld of "
+                            "%lld samples",
+                            (long long)wanted, (long long)n,
+                            (long long)job->global_batch);
+    at->job.n_validation_batches = wanted > 0 ? wanted : n < 8 ? n : 8;
+    at->job.validate_every = options->validate_every;
+    return MIST_OK;
+}
+
+/* The checkpoint to go on from, and the settings it brings along. */
+static enum mist_status open_checkpoint(struct session *at, struct mist_err *err)
+{
+    struct mist_exec_options *options = &at->options;
+    FILE *notes = notes_of(at);
+    struct mist_err warning;
+    char *path = NULL;
+    enum mist_status status =
+        mist_checkpoint_find_newest(options->resume, &path, &warning, err);
+
+    if (status == MIST_OK && warning.message[0] && notes)
+        mist_err_print(&warning, mist_exec_tool.name, notes);
+    if (status == MIST_OK)
+        status = mist_checkpoint_open(path, &at->checkpoint, err);
+    if (status == MIST_OK)
+        status = mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
+    if (status == MIST_OK && notes)
+        fprintf(notes, "mist-exec: goes on from %s\n", path);
+    if (status == MIST_OK) {
+        struct mist_json training = mist_checkpoint_training(at->checkpoint);
+        status = mist_train_settings_take_over(
+            &training, &at->plan, at->data, options->common.force, options->is_given,
+            &options->settings, &at->job.progress, notes, "mist-exec: ", err);
+    }
+    if (status == MIST_OK && at->job.progress.n_steps >= options->settings.n_iterations)
+        status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                             "%lld steps are done and --iterations is %lld: nothing is "
+                             "left to do",
+                             (long long)at->job.progress.n_steps,
+                             (long long)options->settings.n_iterations);
+    free(path);
+    return status;
+}
+
+static enum mist_status open_start(struct session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    enum mist_status status = MIST_OK;
+
+    if (options->resume)
+        status = open_checkpoint(at, err);
+    else if (options->import)
+        status = mist_hf_load(options->import, &at->plan.model, &at->import, err);
+    if (status == MIST_OK)
+        status =
+            mist_train_settings_resolve(&at->options.settings, options->is_given, err);
     return status;
 }
 
@@ -147,180 +212,182 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = check_ranks(at, err);
     if (status == MIST_OK)
+        status = check_memory(at, err);
+    if (status == MIST_OK)
         status = open_data(at, err);
+    if (status == MIST_OK)
+        status = plan_validation(at, err);
+    if (status == MIST_OK)
+        status = open_start(at, err);
     if (status == MIST_OK)
         status = mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
                                    err);
     return status;
 }
 
-/* ---------------------------------------------------------------------------- output */
+/* ---------------------------------------------------------------------------- outputs */
 
-static void log_step(void *context, const struct mist_train_step *step)
+static enum mist_status check_file(const char *path, bool force, struct mist_err *err)
 {
-    const struct session *at = context;
-    const struct mist_job *job = &at->plan.job;
-    double tokens = (double)job->global_batch * (double)job->seq_len;
-
-    if (at->options.common.is_quiet)
-        return;
-    if (step->i_iteration == 0)
-        fprintf(stderr, "iteration       loss   ms/iter   tokens/s\n");
-    fprintf(stderr, "%9d %10.4f %9.1f %10.0f\n", (int)step->i_iteration, step->loss,
-            step->elapsed_s * 1e3, tokens / step->elapsed_s);
-}
-
-static enum mist_status write_log(const char *path, bool force,
-                                  const struct mist_train_report *report,
-                                  struct mist_err *err)
-{
-    static const char *const names[] = {"iteration", "loss", "iteration_s"};
-    struct mist_csv_writer writer;
-    enum mist_status status = mist_csv_writer_open(&writer, path, force, names, 3, err);
-
-    if (status != MIST_OK)
-        return status;
-    for (int32_t i = 0; i < report->n_iterations; i++) {
-        mist_csv_add_int64(&writer, i);
-        mist_csv_add_double(&writer, report->losses[i]);
-        mist_csv_add_double(&writer, report->iteration_s[i]);
-        mist_csv_end_row(&writer);
-    }
-    return mist_csv_writer_commit(&writer, err);
-}
-
-static void emit_ranks(struct mist_emit *emit, const struct mist_train_report *report)
-{
-    mist_emit_list_begin(emit, "ranks", "Memory by rank");
-    for (int32_t i = 0; i < report->n_ranks; i++) {
-        mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "rank", "rank", i, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "planned_bytes", "arena planned", report->planned_bytes[i],
-                        MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "allocated_bytes", "arena allocated",
-                        report->allocated_bytes[i], MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "resident_bytes", "process", report->resident_bytes[i],
-                        MIST_HUMAN_BYTES);
-        mist_emit_object_end(emit);
-    }
-    mist_emit_list_end(emit);
-}
-
-static void emit_losses(struct mist_emit *emit, const struct mist_train_report *report)
-{
-    mist_emit_list_begin(emit, "losses", NULL);
-    for (int32_t i = 0; i < report->n_iterations; i++)
-        mist_emit_double(emit, NULL, NULL, report->losses[i], MIST_HUMAN_NUMBER);
-    mist_emit_list_end(emit);
-}
-
-static enum mist_status print_report(const struct session *at,
-                                     const struct mist_train_report *report,
-                                     struct mist_err *err)
-{
-    const struct mist_prediction *predicted = &at->plan.predicted;
-    struct mist_hash hash = {report->parameters_fingerprint};
-    char text[MIST_HASH_TEXT_BYTES];
-    struct mist_emit *emit;
-    bool as_json = at->options.common.as_json;
+    struct mist_atomic_file file;
     enum mist_status status =
-        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stdout, err);
+        path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
 
-    if (status != MIST_OK)
-        return status;
-    mist_emit_int64(emit, "iterations", "iterations", report->n_iterations,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "loss_first", "loss, first", report->losses[0],
-                     MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "loss_last", "loss, last",
-                     report->losses[report->n_iterations - 1], MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "iteration_s", "iteration, measured (median)",
-                     report->steady_s, MIST_HUMAN_TIME_S);
-    if (predicted->iteration_s > 0) {
-        mist_emit_double(emit, "predicted_iteration_s", "iteration, predicted",
-                         predicted->iteration_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "predicted_error_s", "its error bar, +-",
-                         predicted->error_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "prediction_error_frac", "predicted / measured - 1",
-                         predicted->iteration_s / report->steady_s - 1, MIST_HUMAN_FRAC);
-    }
-    mist_emit_text(emit, "parameters_fingerprint", "fingerprint of the parameters",
-                   mist_hash_format(&hash, text));
-    if (as_json)
-        emit_losses(emit, report);
-    emit_ranks(emit, report);
-    return mist_emit_end(&emit, err);
-}
-
-static enum mist_status write_results(const struct session *at,
-                                      const struct mist_train_report *report,
-                                      struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-    bool force = at->options.common.force;
-
-    if (mist_comm_rank(at->comm) != 0)
-        return MIST_OK;
-    if (at->options.timeline)
-        status = mist_timeline_save(&report->timeline, at->options.timeline, force, err);
-    if (status == MIST_OK && at->options.log_csv)
-        status = write_log(at->options.log_csv, force, report, err);
-    if (status == MIST_OK)
-        status = print_report(at, report, err);
+    if (path && status == MIST_OK)
+        mist_atomic_file_abort(&file);
     return status;
 }
 
-/* ------------------------------------------------------------------------------ main */
+/* A folder that is there or can be made: the nearest one above it that is there can be
+ * written to. */
+static enum mist_status check_folder(const char *path, struct mist_err *err)
+{
+    char *above = strdup(path);
+    struct stat info;
+    enum mist_status status = MIST_OK;
+
+    if (!above)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    while (above[0] && stat(above, &info) != 0 && errno == ENOENT) {
+        char *slash = strrchr(above, '/');
+        if (slash && slash > above)
+            *slash = '\0';
+        else
+            above[slash && slash[1]] = '\0'; /* "/a": "/"; "a": "" */
+    }
+    const char *found = above[0] ? above : ".";
+    if (stat(found, &info) != 0)
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s", strerror(errno));
+    else if (!S_ISDIR(info.st_mode))
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%.200s is no folder", found);
+    else if (access(found, W_OK | X_OK) != 0)
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't write to %.200s: %s",
+                             found, strerror(errno));
+    free(above);
+    return status;
+}
+
+/* The folder must not hold what this run would not replace: a later step than the ones it
+ * goes on from would stay the newest. */
+static enum mist_status check_checkpoints(const struct session *at, struct mist_err *err)
+{
+    const char *dir = at->options.checkpoint;
+    struct mist_checkpoint *newest = NULL;
+    struct stat info;
+    char *path = NULL;
+    enum mist_status status = check_folder(dir, err);
+
+    if (status == MIST_OK && stat(dir, &info) == 0 &&
+        mist_checkpoint_find_newest(dir, &path, NULL, NULL) == MIST_OK &&
+        mist_checkpoint_open(path, &newest, NULL) == MIST_OK) {
+        if (!at->checkpoint)
+            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                                 "is of another run: go on from it by --resume, or name "
+                                 "another folder");
+        else if (mist_checkpoint_step(newest) > at->job.progress.n_steps)
+            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                                 "is later than the step %lld to go on from: remove it, "
+                                 "or name another folder",
+                                 (long long)at->job.progress.n_steps);
+    }
+    mist_checkpoint_close(newest);
+    free(path);
+    if (status == MIST_OK && !at->options.common.is_dry_run)
+        status = mist_make_directory(dir, err);
+    return status;
+}
+
+static enum mist_status check_export(const struct session *at, struct mist_err *err)
+{
+    static const char *const names[] = {"model.safetensors", "config.json"};
+    const char *folder = at->options.export;
+    char path[4096];
+    enum mist_status status = check_folder(folder, err);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == MIST_OK; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (!at->options.common.force && access(path, F_OK) == 0)
+            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                                 "exists already; --force replaces it");
+    }
+    return status;
+}
+
+/* What could not be written at the end is refused at the beginning. */
+static enum mist_status check_outputs(const struct session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    bool force = options->common.force;
+    enum mist_status status = check_file(options->timeline, force, err);
+
+    if (status == MIST_OK)
+        status = check_file(options->log_csv, force || at->checkpoint, err);
+    if (status == MIST_OK && options->export)
+        status = check_export(at, err);
+    if (status == MIST_OK && options->checkpoint)
+        status = check_checkpoints(at, err);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- run */
+
+static void fill_job(struct session *at)
+{
+    const struct mist_exec_options *options = &at->options;
+    struct mist_train_job *job = &at->job; /* progress and validation are known */
+    int64_t n = options->settings.n_iterations - job->progress.n_steps;
+
+    job->plan = &at->plan;
+    job->catalog = at->catalog;
+    job->data = at->data;
+    job->settings = options->settings;
+    job->checkpoint = at->checkpoint;
+    job->import = at->import;
+    job->save_every = options->save_every;
+    job->saving = (struct mist_train_saving){options->checkpoint, (int32_t)options->keep};
+    job->export_folder = options->export;
+    job->export_dtype = (enum mist_dtype)options->export_dtype;
+    job->force = options->common.force;
+    job->n_timed_iterations =
+        !options->timeline ? 0 : (int32_t)(options->n_timed < n ? options->n_timed : n);
+    job->n_threads = (int32_t)options->n_threads;
+    job->is_serial = options->is_serial;
+    job->delay_seed = (uint64_t)options->delay_seed;
+    job->skips_nonfinite = options->on_nan == 1;
+}
+
+/* Rank 0's log; the other ranks have none. */
+static enum mist_status open_log(struct session *at, struct mist_err *err)
+{
+    at->logger = (struct mist_train_logger){
+        .job = &at->job,
+        .stream = notes_of(at),
+        .log_every = at->options.log_every,
+        .csv_path = at->options.log_csv,
+        .force = at->options.common.force,
+        .peak = mist_train_find_peak(&at->plan),
+    };
+    enum mist_status status = mist_train_flop_per_token(at->catalog, &at->plan,
+                                                        &at->logger.flop_per_token, err);
+    return status == MIST_OK ? mist_train_log_init(&at->logger, err) : status;
+}
 
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
-    const struct options *options = &at->options;
+    const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
+                                       &at->logger};
     struct mist_train_report report;
-    struct mist_train_job job = {
-        .plan = &at->plan,
-        .catalog = at->catalog,
-        .data = at->data,
-        .adamw = {.lr = (float)options->lr,
-                  .beta1 = (float)options->beta1,
-                  .beta2 = (float)options->beta2,
-                  .epsilon = (float)options->epsilon,
-                  .weight_decay = (float)options->weight_decay},
-        .seed = (uint64_t)options->common.seed,
-        .n_iterations = (int32_t)options->n_iterations,
-        .n_timed_iterations = options->timeline ? (int32_t)options->n_timed : 0,
-        .n_threads = (int32_t)options->n_threads,
-        .is_serial = options->is_serial,
-    };
 
-    if (job.n_timed_iterations > job.n_iterations)
-        job.n_timed_iterations = job.n_iterations;
-    mist_comm_set_deadline(at->comm, options->deadline_s);
-    enum mist_status status = mist_train_run(at->comm, &job, log_step, at, &report, err);
-    if (status == MIST_OK)
-        status = write_results(at, &report, err);
+    mist_comm_set_deadline(at->comm, at->options.deadline_s);
+    enum mist_status status = mist_train_run(at->comm, &at->job, &log, &report, err);
+    if (status == MIST_OK && is_first(at) && at->options.timeline)
+        status = mist_timeline_save(&report.timeline, at->options.timeline,
+                                    at->options.common.force, err);
+    if (status == MIST_OK && is_first(at))
+        status = mist_train_report_print(&report, &at->job, &at->logger,
+                                         at->options.common.as_json, stdout, err);
     mist_train_report_fini(&report);
     return status;
-}
-
-/* A file that could not be written at the end is refused at the beginning. */
-static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
-{
-    const char *paths[] = {options->timeline, options->log_csv};
-
-    if (paths[0] && paths[1] && strcmp(paths[0], paths[1]) == 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--timeline and --log-csv are both %.200s", paths[0]);
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        struct mist_atomic_file file;
-        if (!paths[i])
-            continue;
-        enum mist_status status =
-            mist_atomic_file_open(&file, paths[i], options->common.force, err);
-        if (status != MIST_OK)
-            return status;
-        mist_atomic_file_abort(&file);
-    }
-    return MIST_OK;
 }
 
 /*
@@ -360,11 +427,15 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     status = prepare(at, err);
-    if (status == MIST_OK && mist_comm_rank(at->comm) == 0)
-        status = check_outputs(&at->options, err);
+    if (status == MIST_OK)
+        fill_job(at);
+    if (status == MIST_OK && is_first(at))
+        status = check_outputs(at, err);
+    if (status == MIST_OK && is_first(at))
+        status = open_log(at, err);
     status = agree(at, status, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
-        if (mist_comm_rank(at->comm) == 0)
+        if (is_first(at))
             fprintf(stderr, "mist-exec: %s can be run\n", at->plan_path);
         return MIST_OK;
     }
@@ -377,8 +448,8 @@ int main(int argc, char **argv)
     struct mist_positionals positionals;
     struct mist_err err = {0};
     bool is_done = false;
-    enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
-                                                 &positionals, stdout, &is_done, &err);
+    enum mist_status status =
+        mist_exec_options_parse(argc, argv, &at.options, &positionals, &is_done, &err);
 
     if (status == MIST_OK && is_done)
         return 0;
@@ -389,10 +460,13 @@ int main(int argc, char **argv)
     int code = mist_exit_code(status);
     if (status != MIST_OK) {
         if (!at.is_silent)
-            mist_err_print(&err, tool.name, stderr);
+            mist_err_print(&err, mist_exec_tool.name, stderr);
         if (at.comm && mist_comm_n_ranks(at.comm) > 1 && !at.has_agreed)
             mist_comm_abort(at.comm, code);
     }
+    mist_train_log_fini(&at.logger);
+    mist_checkpoint_close(at.checkpoint);
+    mist_hf_close(at.import);
     mist_data_close(at.data);
     mist_catalog_free(at.catalog);
     mist_comm_close(at.comm);

@@ -21,26 +21,45 @@ static double deviation_of(enum mist_init init, const struct mist_model *model)
                : deviation;
 }
 
-void mist_runtime_fill_parameters(const struct mist_model *model,
-                                  const struct mist_layer_layout *layout, int32_t layer,
-                                  uint64_t seed, float *out)
+void mist_runtime_fill_parameter(const struct mist_model *model, enum mist_init init,
+                                 int32_t layer, int32_t i_param, uint64_t seed,
+                                 int64_t first, int64_t n, float *out)
 {
-    for (int32_t i = 0; i < layout->n_params; i++) {
-        enum mist_init init = layout->param_init[i];
-        float *param = out + layout->param_offset[i];
-        double deviation = deviation_of(init, model);
-        uint64_t stream = (uint64_t)layer * MIST_MAX_PARAMS + (uint64_t)i;
-        for (int64_t k = 0; k < layout->param_elements[i]; k++) {
-            if (init == MIST_INIT_ONES || init == MIST_INIT_ZEROS)
-                param[k] = init == MIST_INIT_ONES;
-            else
-                param[k] =
-                    (float)(deviation * mist_random_normal_at(seed, stream, (uint64_t)k));
-        }
+    double deviation = deviation_of(init, model);
+    uint64_t stream = (uint64_t)layer * MIST_MAX_PARAMS + (uint64_t)i_param;
+
+    for (int64_t k = 0; k < n; k++) {
+        if (init == MIST_INIT_ONES || init == MIST_INIT_ZEROS)
+            out[k] = init == MIST_INIT_ONES;
+        else
+            out[k] = (float)(deviation *
+                             mist_random_normal_at(seed, stream, (uint64_t)(first + k)));
     }
 }
 
-static void fill_persistent(struct mist_runtime *runtime)
+static enum mist_status fill_piece(void *context, const struct mist_state_piece *piece,
+                                   struct mist_err *err)
+{
+    enum { BLOCK = 1024 };
+    const struct mist_runtime *runtime = context;
+    float values[BLOCK];
+
+    (void)err;
+    for (int64_t i = 0; i < piece->span.n_runs; i++) {
+        int64_t global = piece->span.global_first + i * piece->span.global_stride;
+        for (int64_t k = 0; k < piece->span.length; k += BLOCK) {
+            int64_t n = piece->span.length - k < BLOCK ? piece->span.length - k : BLOCK;
+            mist_runtime_fill_parameter(&runtime->plan->model, piece->init, piece->layer,
+                                        piece->i_param, runtime->config.seed, global + k,
+                                        n, values);
+            mist_state_write(piece, i * piece->span.length + k, values, n);
+        }
+    }
+    return MIST_OK;
+}
+
+static enum mist_status fill_persistent(struct mist_runtime *runtime,
+                                        struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_model *model = &runtime->plan->model;
@@ -51,42 +70,71 @@ static void fill_persistent(struct mist_runtime *runtime)
         if (!buffer->is_persistent)
             continue;
         memset(at, 0, (size_t)buffer->size_bytes);
-        if (buffer->role == MIST_ROLE_WEIGHTS) {
-            enum mist_layer_kind kind = mist_schedule_layer_kind(model, buffer->layer);
-            mist_runtime_fill_parameters(model, &schedule->layouts[kind], buffer->layer,
-                                         runtime->config.seed, (float *)(void *)at);
-        }
         if (buffer->role == MIST_ROLE_CONSTANT)
             runtime->operators->fill_rope((float *)(void *)at, runtime->plan->job.seq_len,
                                           model->head_dim, model->rope_theta);
     }
+    enum mist_status status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, false,
+                                                      fill_piece, runtime, err);
+    if (status == MIST_OK)
+        status = mist_runtime_walk_state(runtime, MIST_STATE_COMPUTE_WEIGHT, false,
+                                         fill_piece, runtime, err);
+    return status;
+}
+
+enum mist_status mist_runtime_walk_state(const struct mist_runtime *runtime,
+                                         enum mist_state_kind kind, bool is_owned_only,
+                                         mist_state_fn *fn, void *context,
+                                         struct mist_err *err)
+{
+    return mist_state_walk(runtime->plan, runtime->schedule, runtime->device, kind,
+                           is_owned_only, fn, context, err);
 }
 
 /* ------------------------------------------------------------------------- life cycle */
 
-static enum mist_status make_group(struct mist_runtime *runtime, struct mist_err *err)
+/* A group of this rank's stage: n ranks from first on, step apart. */
+static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group kind,
+                                   int32_t first, int32_t step, int32_t n,
+                                   struct mist_comm_group **out, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    int64_t largest = 0;
+
+    if (n == 1)
+        return MIST_OK;
+    int32_t *ranks = malloc((size_t)n * sizeof *ranks);
+    if (!ranks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n; i++)
+        ranks[i] = first + i * step;
+    enum mist_status status =
+        mist_comm_group(runtime->comm, ranks, n, kind == MIST_GROUP_TP, out, err);
+    free(ranks);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (schedule->tasks[i].group == kind && schedule->tasks[i].bytes > largest)
+            largest = schedule->tasks[i].bytes;
+    if (status == MIST_OK)
+        status = mist_comm_reserve(runtime->comm, largest, n, err);
+    return status;
+}
+
+static enum mist_status make_groups(struct mist_runtime *runtime, struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
     int32_t first = mist_plan_first_rank(runtime->plan, schedule->i_stage);
-    int64_t largest = 0;
+    enum mist_status status = make_group(runtime, MIST_GROUP_DP, first + schedule->i_tp,
+                                         stage->tp, stage->dp, &runtime->groups[0], err);
 
-    if (stage->dp == 1)
-        return MIST_OK;
-    int32_t *ranks = malloc((size_t)stage->dp * sizeof *ranks);
-    if (!ranks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t i = 0; i < stage->dp; i++)
-        ranks[i] = first + i * stage->tp + schedule->i_tp;
-    enum mist_status status =
-        mist_comm_group(runtime->comm, ranks, stage->dp, 0, &runtime->group, err);
-    free(ranks);
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (schedule->tasks[i].group == MIST_GROUP_DP &&
-            schedule->tasks[i].bytes > largest)
-            largest = schedule->tasks[i].bytes;
     if (status == MIST_OK)
-        status = mist_comm_reserve(runtime->comm, largest, stage->dp, err);
+        status = make_group(runtime, MIST_GROUP_TP, first + schedule->i_dp * stage->tp, 1,
+                            stage->tp, &runtime->groups[1], err);
+    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
+        if (schedule->tasks[i].kind == MIST_TASK_TIE_GRADIENT &&
+            schedule->tasks[i].group == MIST_GROUP_PEER)
+            status =
+                mist_comm_reserve(runtime->comm, 2 * schedule->tasks[i].bytes, 2, err);
     return status;
 }
 
@@ -135,13 +183,18 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
         !runtime->spans || !runtime->times)
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     else
-        status = make_group(runtime, err);
+        status = make_groups(runtime, err);
+    if (status == MIST_OK)
+        status =
+            operators->open(plan->job.dtype, config->n_threads, &runtime->backend, err);
+    if (status == MIST_OK) {
+        prepare_bodies(runtime);
+        status = fill_persistent(runtime, err);
+    }
     if (status != MIST_OK) {
         mist_runtime_free(runtime);
         return status;
     }
-    prepare_bodies(runtime);
-    fill_persistent(runtime);
     mist_device_reset_events(device, schedule->n_tasks);
     *out = runtime;
     return MIST_OK;
@@ -151,6 +204,7 @@ void mist_runtime_free(struct mist_runtime *runtime)
 {
     if (!runtime)
         return;
+    runtime->operators->close(runtime->backend);
     free(runtime->bodies);
     free(runtime->is_awaited);
     free(runtime->loss_sums);
@@ -161,20 +215,31 @@ void mist_runtime_free(struct mist_runtime *runtime)
 
 /* --------------------------------------------------------------------------- dispatch */
 
-/* Submits one task behind its dependencies; skipped ones only fire their event. */
+/* Whether a walk leaves a task out; it then only fires its event. */
+static bool is_skipped(const struct mist_runtime *runtime, const struct mist_task *task)
+{
+    switch (runtime->walk) {
+    case MIST_WALK_UPDATE:
+        return !task->is_update && !task->feeds_update;
+    case MIST_WALK_EVALUATION:
+        return !task->is_forward;
+    case MIST_WALK_ITERATION:
+        break;
+    }
+    return task->is_update && !runtime->has_update;
+}
+
+/* Submits one task behind its dependencies. */
 static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
-                                 bool is_skipped, bool waits_for_updates_only,
                                  struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_task *task = &schedule->tasks[i_task];
 
-    for (int32_t i = 0; i < task->n_deps; i++) {
-        int32_t on = schedule->deps[task->dep_first + i];
-        if (!waits_for_updates_only || schedule->tasks[on].is_update)
-            mist_device_wait(runtime->device, task->stream, on);
-    }
-    if (!is_skipped)
+    for (int32_t i = 0; i < task->n_deps; i++)
+        mist_device_wait(runtime->device, task->stream,
+                         schedule->deps[task->dep_first + i]);
+    if (!is_skipped(runtime, task))
         mist_device_submit(runtime->device, task->stream, mist_runtime_run_task,
                            &runtime->bodies[i_task]);
     if (runtime->is_awaited[i_task])
@@ -196,67 +261,91 @@ static struct mist_task_time *times_of(struct mist_runtime *runtime, int32_t i_i
     return runtime->times + row * n;
 }
 
-enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
-                                   const int32_t *targets, double *loss_sum,
-                                   struct mist_err *err)
+/* Dispatches the tasks of one walk and waits for them. */
+static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
+                             struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    int32_t i_iteration = runtime->n_done;
     enum mist_status status = MIST_OK;
+
+    runtime->walk = kind;
+    runtime->current_times = times_of(
+        runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations);
+    runtime->squares = (struct mist_square_sum){0};
+    runtime->where[0] = '\0';
+    atomic_store(&runtime->n_faults, 0);
+    for (int32_t i = 0; i < runtime->plan->n_micro_batches; i++)
+        runtime->loss_sums[i] = 0;
+    mist_device_reset_events(runtime->device, schedule->n_tasks);
+    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
+        status = dispatch(runtime, i, err);
+    enum mist_status end = mist_device_synchronize(runtime->device, err);
+    return status == MIST_OK ? end : status;
+}
+
+void mist_runtime_set_update(struct mist_runtime *runtime,
+                             const struct mist_adamw_args *args, bool is_skipped)
+{
+    runtime->update = *args;
+    runtime->skips_update = is_skipped;
+}
+
+/* A plan of one rank has no exchange among its tasks. */
+static enum mist_status exchange_alone(struct mist_runtime *runtime, struct mist_err *err)
+{
+    return mist_comm_n_ranks(runtime->comm) == 1 ? mist_runtime_exchange(runtime, err)
+                                                 : MIST_OK;
+}
+
+enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
+                                   const int32_t *targets,
+                                   struct mist_step_result *result, struct mist_err *err)
+{
+    int32_t i_iteration = runtime->n_done;
 
     runtime->tokens = tokens;
     runtime->targets = targets;
-    runtime->current_times = times_of(runtime, i_iteration);
-    runtime->config.adamw.t = i_iteration; /* gradients of the iteration before */
-    mist_device_reset_events(runtime->device, schedule->n_tasks);
     if (i_iteration < runtime->n_iterations)
         runtime->spans[i_iteration].start_s = mist_clock_now_s();
-    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
-        status = dispatch(runtime, i, i_iteration == 0 && schedule->tasks[i].is_update,
-                          false, err);
-    enum mist_status end = mist_device_synchronize(runtime->device, err);
+    enum mist_status status = walk(runtime, MIST_WALK_ITERATION, err);
+    if (status == MIST_OK)
+        status = exchange_alone(runtime, err);
     if (i_iteration < runtime->n_iterations)
         runtime->spans[i_iteration].end_s = mist_clock_now_s();
     runtime->n_done++;
-    *loss_sum = 0;
-    for (int32_t i = 0; i < runtime->plan->n_micro_batches; i++)
-        *loss_sum += runtime->loss_sums[i];
-    return status == MIST_OK ? end : status;
+    runtime->has_update = true;
+    *result = (struct mist_step_result){
+        .loss_sum = runtime->loss_sum,
+        .gradient_norm = sqrt(runtime->operators->square_sum_value(
+            runtime->exchanged[0], runtime->exchanged[1])),
+        .is_finite = runtime->exchanged[2] == 0,
+    };
+    memcpy(result->where, runtime->where, sizeof result->where);
+    return status;
 }
 
-enum mist_status mist_runtime_finish(struct mist_runtime *runtime, struct mist_err *err)
+enum mist_status mist_runtime_apply(struct mist_runtime *runtime, struct mist_err *err)
 {
-    const struct mist_schedule *schedule = runtime->schedule;
-    enum mist_status status = MIST_OK;
+    if (!runtime->has_update)
+        return MIST_OK;
+    runtime->has_update = false;
+    return walk(runtime, MIST_WALK_UPDATE, err);
+}
 
-    runtime->current_times = times_of(runtime, runtime->n_iterations);
-    runtime->config.adamw.t = runtime->n_done;
-    mist_device_reset_events(runtime->device, schedule->n_tasks);
-    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
-        if (schedule->tasks[i].is_update)
-            status = dispatch(runtime, i, false, true, err);
-    enum mist_status end = mist_device_synchronize(runtime->device, err);
-    return status == MIST_OK ? end : status;
+enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
+                                       const int32_t *tokens, const int32_t *targets,
+                                       double *loss_sum, struct mist_err *err)
+{
+    runtime->tokens = tokens;
+    runtime->targets = targets;
+    enum mist_status status = walk(runtime, MIST_WALK_EVALUATION, err);
+    if (status == MIST_OK)
+        status = mist_runtime_exchange(runtime, err);
+    *loss_sum = runtime->loss_sum;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------- results */
-
-const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t layer,
-                                     int64_t *n)
-{
-    const struct mist_schedule *schedule = runtime->schedule;
-
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        if (schedule->buffers[i].role != MIST_ROLE_WEIGHTS ||
-            schedule->buffers[i].layer != layer)
-            continue;
-        *n = schedule->layouts[mist_schedule_layer_kind(&runtime->plan->model, layer)]
-                 .n_parameters;
-        return (const float *)(const void *)mist_runtime_address(runtime, i);
-    }
-    *n = 0;
-    return NULL;
-}
 
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
                        double *start_s, double *end_s)

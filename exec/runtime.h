@@ -2,9 +2,10 @@
  * The runtime: walks one rank's schedule on a device, iteration after iteration.
  *
  * It knows nothing of parallelism: a task names its kind, its buffers and what it waits
- * for; the runtime submits its body to its stream, in dispatch order. The gradients of
- * iteration k are applied at the start of iteration k + 1 (is_update tasks), so the first
- * iteration leaves the updates out and mist_runtime_finish() applies the last ones.
+ * for; the runtime submits its body to its stream, in dispatch order. The gradients of an
+ * iteration are applied at the start of the next one (is_update tasks), or by
+ * mist_runtime_apply(), after which the parameters are what they would be without that
+ * overlap: that is where runs end, checkpoints are taken and validation happens.
  */
 #ifndef MIST_EXEC_RUNTIME_H
 #define MIST_EXEC_RUNTIME_H
@@ -13,6 +14,7 @@
 #include "exec/comm.h"
 #include "exec/device.h"
 #include "exec/operators.h"
+#include "exec/state.h"
 #include "sim/plan.h"
 #include "sim/schedule.h"
 #include "traces/timeline.h"
@@ -20,11 +22,23 @@
 #include <stdint.h>
 
 struct mist_train_config {
-    struct mist_adamw_args adamw; /* t is ignored: the runtime counts */
-    uint64_t seed;                /* of the initial parameters */
-    int32_t n_threads;            /* of the compute stream */
-    int32_t n_timed_iterations;   /* last ones, whose task times are kept; 0: none */
-    bool is_serial;               /* one task at a time, to tell races from mistakes */
+    uint64_t seed;              /* of the initial parameters */
+    int64_t n_steps_before;     /* of the run, done by others: counts in messages */
+    int32_t n_threads;          /* of the compute stream */
+    int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
+    bool is_serial;             /* one task at a time, to tell races from mistakes */
+    uint64_t delay_seed;  /* 0: none; else tasks start after random delays, which must not
+                             change a bit */
+    bool skips_nonfinite; /* an iteration with a loss or gradient that is not finite is
+                             not applied; otherwise it is an error */
+};
+
+/* What an iteration found, the same on all ranks. */
+struct mist_step_result {
+    double loss_sum;      /* of all tokens of the step */
+    double gradient_norm; /* L2, of the mean loss's gradient, all parameters */
+    bool is_finite;       /* loss and gradients */
+    char where[200];      /* what was not finite on this rank; "" nothing */
 };
 
 struct mist_runtime;
@@ -42,25 +56,46 @@ mist_runtime_new(const struct mist_plan *plan, const struct mist_schedule *sched
                  struct mist_runtime **out, struct mist_err *err);
 void mist_runtime_free(struct mist_runtime *runtime);
 
+/* How the gradients of the latest iteration are applied, by the next one or by apply();
+ * args->t counts from 1. is_skipped: not at all, they are dropped. */
+void mist_runtime_set_update(struct mist_runtime *runtime,
+                             const struct mist_adamw_args *args, bool is_skipped);
+
 /*
  * Runs one iteration and returns when every stream of this rank is idle.
  * tokens, targets   [n_micro_batches, micro_batch, seq_len] of this rank, borrowed during
- * the call; NULL where the stage has no embedding (no head). loss_sum          sum of the
- * losses of this rank's tokens; 0 on a rank without head. Allocates nothing.
+ * the call; NULL where the stage has no embedding (no head). Allocates nothing.
  */
+MIST_MUST_CHECK enum mist_status mist_runtime_step(struct mist_runtime *runtime,
+                                                   const int32_t *tokens,
+                                                   const int32_t *targets,
+                                                   struct mist_step_result *result,
+                                                   struct mist_err *err);
+
+/* Applies the gradients of the latest iteration, if they have not been. */
+MIST_MUST_CHECK enum mist_status mist_runtime_apply(struct mist_runtime *runtime,
+                                                    struct mist_err *err);
+
+/* The loss alone, as mist_runtime_step() but without gradients; nothing may be left to
+ * apply. loss_sum: of all tokens, on all ranks. */
 MIST_MUST_CHECK enum mist_status
-mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
-                  const int32_t *targets, double *loss_sum, struct mist_err *err);
+mist_runtime_evaluate(struct mist_runtime *runtime, const int32_t *tokens,
+                      const int32_t *targets, double *loss_sum, struct mist_err *err);
 
-/* Applies the gradients of the last iteration;
- * the parameters are then those after the run. */
-MIST_MUST_CHECK enum mist_status mist_runtime_finish(struct mist_runtime *runtime,
-                                                     struct mist_err *err);
+/* mist_state_walk() over this rank's parameters and optimizer state; nothing left to
+ * apply. After a change of master weights call mist_runtime_refresh(). */
+MIST_MUST_CHECK enum mist_status
+mist_runtime_walk_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
+                        bool is_owned_only, mist_state_fn *fn, void *context,
+                        struct mist_err *err);
 
-/* Flat parameters of a module of this stage; *n elements of the layout (without padding).
- * Streams idle. */
-const float *mist_runtime_parameters(const struct mist_runtime *runtime, int32_t layer,
-                                     int64_t *n);
+/*
+ * Initial values of elements of a whole parameter: a function of seed, parameter and
+ * element alone. out: [n], of the elements from first on.
+ */
+void mist_runtime_fill_parameter(const struct mist_model *model, enum mist_init init,
+                                 int32_t layer, int32_t i_param, uint64_t seed,
+                                 int64_t first, int64_t n, float *out);
 
 /*
  * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).

@@ -4,6 +4,8 @@
 
 #include "exec/runtime.h"
 
+#include <stdatomic.h>
+
 struct mist_task_body {
     struct mist_runtime *runtime;
     int32_t i_task;
@@ -13,6 +15,9 @@ struct mist_task_time {
     double start_s, end_s; /* 0 while the task has not run */
 };
 
+/* Which tasks of the schedule a walk runs. */
+enum mist_walk { MIST_WALK_ITERATION, MIST_WALK_UPDATE, MIST_WALK_EVALUATION };
+
 struct mist_runtime {
     const struct mist_plan *plan;
     const struct mist_schedule *schedule;
@@ -20,14 +25,23 @@ struct mist_runtime {
     struct mist_comm *comm;
     const struct mist_operators *operators;
     struct mist_train_config config;
-    struct mist_comm_group *group; /* data-parallel; NULL for one rank */
-    float loss_scale;              /* 1 / tokens of a step */
+    void *backend;                     /* of the operators */
+    struct mist_comm_group *groups[2]; /* data-parallel, tensor-parallel; NULL for one */
+    float loss_scale;                  /* 1 / tokens of a step */
     int32_t n_iterations, n_done;
+    struct mist_adamw_args update; /* of the gradients of the latest iteration */
+    bool skips_update, has_update;
+    enum mist_walk walk;
     struct mist_task_body *bodies; /* [n_tasks] */
     bool *is_awaited;              /* [n_tasks] somebody on another stream waits for it */
     double *loss_sums;             /* [n_micro_batches] of the running iteration */
-    struct mist_task_time *spans;  /* [n_iterations] */
-    struct mist_task_time *times;  /* [n_timed_iterations + 1][n_tasks] */
+    struct mist_square_sum squares;       /* of this rank's gradients; compute stream */
+    double loss_sum;                      /* of all ranks, after the exchange */
+    int64_t exchanged[3];                 /* squares and faults of all ranks, after it */
+    atomic_int n_faults;                  /* things not finite on this rank */
+    char where[200];                      /* the first of them */
+    struct mist_task_time *spans;         /* [n_iterations] */
+    struct mist_task_time *times;         /* [n_timed_iterations + 1][n_tasks] */
     struct mist_task_time *current_times; /* row of the running iteration */
     const int32_t *tokens, *targets;      /* of the running iteration; borrowed */
 };
@@ -38,10 +52,9 @@ char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);
 
-/* Initial parameters of a module: a function of seed, layer and element alone.
- * out: [n_parameters]. */
-void mist_runtime_fill_parameters(const struct mist_model *model,
-                                  const struct mist_layer_layout *layout, int32_t layer,
-                                  uint64_t seed, float *out);
+/* Losses, squares and faults of this rank become those of all; the last task of an
+ * iteration, or called when a plan of one rank has none. */
+MIST_MUST_CHECK enum mist_status mist_runtime_exchange(struct mist_runtime *runtime,
+                                                       struct mist_err *err);
 
 #endif

@@ -1,7 +1,13 @@
 /* The bodies of tasks: what each kind does on its stream. See runtime.h. */
 #include "core/clock.h"
+#include "core/random.h"
 #include "exec/bind.h"
 #include "exec/runtime_internal.h"
+
+#include <math.h> /* isfinite */
+#include <stdio.h>
+#include <string.h>
+#include <time.h> /* nanosleep */
 
 char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer)
 {
@@ -17,65 +23,234 @@ static char *role_address(const struct mist_runtime *runtime,
                                    : mist_runtime_address(runtime, task->buffers[role]);
 }
 
-/* Sum of the losses that the head wrote, in token order. */
-static void sum_losses(struct mist_runtime *runtime, const struct mist_task *task,
-                       const struct mist_binding *binding)
+static float *floats(char *address)
 {
-    for (int32_t i = 0; i < binding->layout->n_forward; i++) {
-        struct mist_step_args args;
-        if (binding->layout->forward[i].op != MIST_OP_CROSS_ENTROPY)
-            continue;
-        mist_binding_resolve(binding, MIST_PROGRAM_FORWARD, i, &args);
-        const float *losses = args.operands[MIST_ARG_LOSS_LOSSES];
-        double sum = 0;
-        for (int64_t k = 0; k < args.step->dims[0]; k++)
-            sum += (double)losses[k];
-        runtime->loss_sums[task->micro_batch] = sum;
+    return (float *)(void *)address;
+}
+
+static const struct mist_layer_layout *layout_of(const struct mist_runtime *runtime,
+                                                 const struct mist_task *task)
+{
+    return &runtime->schedule
+                ->layouts[mist_schedule_layer_kind(&runtime->plan->model, task->layer)];
+}
+
+static int64_t buffer_elements(const struct mist_runtime *runtime,
+                               const struct mist_task *task, enum mist_role role,
+                               int32_t element_bytes)
+{
+    return runtime->schedule->buffers[task->buffers[role]].size_bytes / element_bytes;
+}
+
+/* ----------------------------------------------------------------------------- faults */
+
+/* Something is not finite on this rank: the first such thing of the iteration is noted;
+ * an error unless such iterations are skipped. */
+static enum mist_status note_fault(struct mist_runtime *runtime,
+                                   const struct mist_task *task, const char *what,
+                                   const char *name, struct mist_err *err)
+{
+    if (atomic_fetch_add(&runtime->n_faults, 1) == 0)
+        snprintf(runtime->where, sizeof runtime->where,
+                 "rank %d, step %lld, layer %d: %s%s%s is not finite",
+                 (int)runtime->schedule->rank,
+                 (long long)(runtime->config.n_steps_before + runtime->n_done + 1),
+                 (int)task->layer, what, name[0] ? " of " : "", name);
+    if (runtime->config.skips_nonfinite)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_RUN,
+                        "%s; lower --lr, clip gradients, or go on without such steps by "
+                        "--on-nan skip",
+                        runtime->where);
+}
+
+/* The parameter that has element index of a slab; "" padding. */
+static const char *name_of_element(const struct mist_runtime *runtime,
+                                   const struct mist_task *task, int64_t index)
+{
+    const struct mist_layer_layout *layout = layout_of(runtime, task);
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(runtime->schedule, task->layer);
+
+    for (int32_t i = 0; i < layout->n_params; i++)
+        if (storage->param_slab[i] == task->slab && index >= storage->param_offset[i] &&
+            index < storage->param_offset[i] + layout->param_elements[i])
+            return layout->param_name[i];
+    return "";
+}
+
+/* ----------------------------------------------------------------------- computation */
+
+/* Sum of the losses that the head wrote, in token order. */
+static enum mist_status sum_losses(struct mist_runtime *runtime,
+                                   const struct mist_task *task,
+                                   const struct mist_binding *binding, int32_t i_step,
+                                   struct mist_err *err)
+{
+    struct mist_step_args args;
+
+    mist_binding_resolve(binding, MIST_PROGRAM_FORWARD, i_step, &args);
+    const float *losses = args.operands[MIST_ARG_LOSS_LOSSES];
+    double sum = 0;
+    for (int64_t k = 0; k < args.step->dims[0]; k++)
+        sum += (double)losses[k];
+    runtime->loss_sums[task->micro_batch] = sum;
+    return isfinite(sum) ? MIST_OK : note_fault(runtime, task, "the loss", "", err);
+}
+
+static void make_binding(const struct mist_runtime *runtime, const struct mist_task *task,
+                         struct mist_binding *out)
+{
+    *out = (struct mist_binding){
+        .layout = layout_of(runtime, task),
+        .storage = mist_schedule_storage(runtime->schedule, task->layer),
+        .model = &runtime->plan->model,
+        .micro_batch = task->micro_batch,
+        .i_tp = runtime->schedule->i_tp,
+        .n_threads = runtime->config.n_threads,
+        .loss_scale = runtime->loss_scale,
+        .backend = runtime->backend,
+    };
+    for (int i = 0; i < MIST_N_ROLES; i++)
+        out->base[i] = role_address(runtime, task, (enum mist_role)i);
+}
+
+static void zero_gradients(struct mist_runtime *runtime, const struct mist_task *task)
+{
+    for (int s = 0; s < MIST_MAX_SLABS; s++) {
+        enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + s);
+        if (task->zeroes >> s & 1)
+            runtime->operators->zero(
+                floats(role_address(runtime, task, role)),
+                buffer_elements(runtime, task, role, (int32_t)sizeof(float)),
+                runtime->config.n_threads);
     }
 }
 
-static void run_program(struct mist_runtime *runtime, const struct mist_task *task,
-                        enum mist_program_kind program)
+/* One part of a program; when only the loss is wanted, up to there. */
+static enum mist_status run_part(struct mist_runtime *runtime,
+                                 const struct mist_task *task, struct mist_err *err)
 {
-    enum mist_layer_kind kind =
-        mist_schedule_layer_kind(&runtime->plan->model, task->layer);
-    struct mist_binding binding = {
-        .layout = &runtime->schedule->layouts[kind],
-        .model = &runtime->plan->model,
-        .micro_batch = task->micro_batch,
-        .n_threads = runtime->config.n_threads,
-        .loss_scale = runtime->loss_scale,
-    };
+    struct mist_binding binding;
+    enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < MIST_N_ROLES; i++)
-        binding.base[i] = role_address(runtime, task, (enum mist_role)i);
-    mist_binding_run(&binding, program, runtime->operators);
-    if (kind == MIST_LAYER_HEAD && program == MIST_PROGRAM_FORWARD)
-        sum_losses(runtime, task, &binding);
+    make_binding(runtime, task, &binding);
+    const struct mist_concrete_program *program =
+        &binding.layout->programs[task->program];
+    const struct mist_part *part = &program->parts[task->part];
+    int32_t end = part->first_step + part->n_steps;
+    int32_t n_evaluated = binding.layout->programs[MIST_PROGRAM_EVALUATE].n_steps;
+    if (runtime->walk == MIST_WALK_EVALUATION && end > n_evaluated)
+        end = n_evaluated;
+    zero_gradients(runtime, task);
+    for (int32_t i = part->first_step; i < end && status == MIST_OK; i++) {
+        struct mist_step_args args;
+        mist_binding_resolve(&binding, task->program, i, &args);
+        runtime->operators->run_step(&args);
+        if (args.step->op == MIST_OP_CROSS_ENTROPY ||
+            args.step->op == MIST_OP_CROSS_ENTROPY_PARALLEL)
+            status = sum_losses(runtime, task, &binding, i, err);
+    }
+    return status;
 }
 
-/*
- * AdamW on this rank's shard of the module, parameter by parameter (they differ in weight
- * decay), then zeroed gradients for the next accumulation.
+/* AdamW on this rank's shard of a slab, then zeroed gradients for the next accumulation.
  */
 static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *task)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
-    const struct mist_layer_layout *layout =
-        &schedule->layouts[mist_schedule_layer_kind(&runtime->plan->model, task->layer)];
-    float *weights = (float *)(void *)role_address(runtime, task, MIST_ROLE_WEIGHTS);
-    float *gradients = (float *)(void *)role_address(runtime, task, MIST_ROLE_GRADIENTS);
-    float *state = (float *)(void *)role_address(runtime, task, MIST_ROLE_STATE);
-    int64_t n_padded = schedule->buffers[task->buffers[MIST_ROLE_WEIGHTS]].size_bytes / 4;
-    int64_t n_shard = stage->shards_optimizer ? n_padded / stage->dp : n_padded;
-    int64_t first = stage->shards_optimizer ? n_shard * schedule->i_dp : 0;
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(schedule, task->layer);
+    enum mist_role weights = (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab);
+    enum mist_role gradients = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
+    int64_t n_whole = storage->slabs[task->slab].n_elements, n = task->n_elements;
+    int64_t first = n < n_whole ? n * schedule->i_dp : 0;
+    int32_t weight_bytes = mist_dtype_weight_bytes(runtime->plan->job.dtype);
+    struct mist_binding_update update = {
+        .layout = layout_of(runtime, task),
+        .storage = storage,
+        .i_slab = task->slab,
+        .first = first,
+        .n = n,
+        .weights = role_address(runtime, task, weights),
+        .gradients = floats(role_address(runtime, task, gradients)),
+        .state = floats(role_address(runtime, task, MIST_ROLE_STATE)),
+        .n_threads = runtime->config.n_threads,
+    };
 
-    mist_binding_run_adamw(layout, weights, gradients, state, first, n_shard,
-                           &runtime->config.adamw, runtime->config.n_threads,
-                           runtime->operators);
-    runtime->operators->zero(gradients, n_padded, runtime->config.n_threads);
+    /* buffers have the whole slab or the shard alone */
+    if (buffer_elements(runtime, task, weights, weight_bytes) < n_whole)
+        update.weights_first = first;
+    if (buffer_elements(runtime, task, gradients, (int32_t)sizeof(float)) < n_whole)
+        update.gradients_first = first;
+    if (!runtime->skips_update)
+        mist_binding_run_adamw(&update, &runtime->update, runtime->operators);
+    if (task->n_zeroed_elements > 0)
+        runtime->operators->zero(update.gradients, task->n_zeroed_elements,
+                                 runtime->config.n_threads);
 }
+
+static void run_accumulate(struct mist_runtime *runtime, const struct mist_task *task)
+{
+    const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
+    char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
+
+    runtime->operators->add(floats(to + task->to_offset_bytes),
+                            (const float *)(const void *)(from + task->from_offset_bytes),
+                            task->n_elements, runtime->config.n_threads);
+}
+
+/* The head's gradient of a tied weight, on the same rank, joins the embedding's. */
+static void run_tie(struct mist_runtime *runtime, const struct mist_task *task)
+{
+    float *from = floats(role_address(runtime, task, MIST_ROLE_INPUT));
+
+    run_accumulate(runtime, task);
+    runtime->operators->zero(from, task->n_zeroed_elements, runtime->config.n_threads);
+}
+
+/*
+ * Squares of this rank's shard of a slab's gradients, without what other tensor-parallel
+ * ranks hold, too, and count, and without the head's copy of a tied weight.
+ */
+static enum mist_status run_norm(struct mist_runtime *runtime,
+                                 const struct mist_task *task, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    const struct mist_layer_layout *layout = layout_of(runtime, task);
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(schedule, task->layer);
+    enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
+    const float *at = floats(role_address(runtime, task, role) + task->from_offset_bytes);
+    int64_t first = task->n_elements * schedule->i_dp, end = first + task->n_elements;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++) {
+        int64_t start = storage->param_offset[i];
+        int64_t stop = start + layout->param_elements[i];
+        struct mist_square_sum sum;
+        if (storage->param_slab[i] != task->slab || layout->param_is_tied[i])
+            continue;
+        if (schedule->i_tp > 0 && layout->param_shape[i].split == MIST_SPLIT_NONE)
+            continue;
+        if (schedule->i_tp > 0 && layout->param_partial_elements[i] > 0)
+            stop = start + layout->param_partial_first[i];
+        start = start > first ? start : first;
+        stop = stop < end ? stop : end;
+        if (start >= stop)
+            continue;
+        runtime->operators->sum_squares(at + (start - first), stop - start, &sum,
+                                        runtime->config.n_threads);
+        runtime->squares.coarse += sum.coarse;
+        runtime->squares.fine += sum.fine;
+        if (sum.n_nonfinite > 0)
+            status =
+                note_fault(runtime, task, "the gradient", layout->param_name[i], err);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------- communication */
 
 /* This rank's token ids of the iteration, from the caller's memory to the device. */
 static void run_load(struct mist_runtime *runtime, const struct mist_task *task)
@@ -91,54 +266,165 @@ static void run_load(struct mist_runtime *runtime, const struct mist_task *task)
     }
 }
 
+static void run_copy(struct mist_runtime *runtime, const struct mist_task *task)
+{
+    const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
+    char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
+
+    runtime->operators->copy(to + task->to_offset_bytes, from + task->from_offset_bytes,
+                             task->bytes);
+}
+
 static enum mist_status run_transfer(struct mist_runtime *runtime,
                                      const struct mist_task *task, struct mist_err *err)
 {
-    bool is_send =
-        task->kind == MIST_TASK_SEND_ACTIVATION || task->kind == MIST_TASK_SEND_GRADIENT;
-    enum mist_role role = is_send ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT;
-    char *at = role_address(runtime, task, role) + task->slice_offset_bytes;
-
-    if (is_send)
-        return mist_comm_send(runtime->comm, task->peer, task->tag, at, task->bytes, err);
-    return mist_comm_recv(runtime->comm, task->peer, task->tag, at, task->bytes, err);
+    if (task->kind == MIST_TASK_SEND_ACTIVATION || task->kind == MIST_TASK_SEND_GRADIENT)
+        return mist_comm_send(runtime->comm, task->peer, task->tag,
+                              role_address(runtime, task, MIST_ROLE_INPUT) +
+                                  task->from_offset_bytes,
+                              task->bytes, err);
+    return mist_comm_recv(runtime->comm, task->peer, task->tag,
+                          role_address(runtime, task, MIST_ROLE_OUTPUT) +
+                              task->to_offset_bytes,
+                          task->bytes, err);
 }
 
-static enum mist_status run_collective(struct mist_runtime *runtime,
-                                       const struct mist_task *task, struct mist_err *err)
+/* Sums a slab's gradients over the data-parallel ranks: everywhere, or this rank's shard,
+ * in place or to its home. What is not finite is found before it spreads. */
+static enum mist_status run_reduce(struct mist_runtime *runtime,
+                                   const struct mist_task *task, struct mist_err *err)
 {
-    const struct mist_stage_plan *stage =
-        &runtime->plan->stages[runtime->schedule->i_stage];
+    const struct mist_schedule *schedule = runtime->schedule;
+    const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
+    enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
+    float *whole = floats(role_address(runtime, task, role));
+    float *home = floats(role_address(runtime, task, MIST_ROLE_OUTPUT));
+    int64_t n = task->bytes / (int64_t)sizeof(float), shard = n / stage->dp;
+    int64_t fault = runtime->operators->find_nonfinite(whole, n, 1);
 
-    if (task->kind == MIST_TASK_GATHER_PARAMETER)
-        return mist_comm_all_gather(runtime->group,
-                                    role_address(runtime, task, MIST_ROLE_WEIGHTS),
-                                    task->bytes / stage->dp, err);
-    float *gradients = (float *)(void *)role_address(runtime, task, MIST_ROLE_GRADIENTS);
+    if (fault >= 0) {
+        enum mist_status status = note_fault(runtime, task, "the gradient",
+                                             name_of_element(runtime, task, fault), err);
+        if (status != MIST_OK)
+            return status;
+    }
     if (stage->shards_optimizer)
-        return mist_comm_reduce_scatter_sum_f32(runtime->group, gradients,
-                                                task->bytes / 4, err);
-    return mist_comm_all_reduce_sum_f32(runtime->group, gradients, task->bytes / 4, err);
+        return mist_comm_reduce_scatter_from_f32(
+            runtime->groups[0], whole, home ? home : whole + shard * schedule->i_dp, n,
+            err);
+    return mist_comm_all_reduce_sum_f32(runtime->groups[0], whole, n, err);
 }
+
+static enum mist_status run_gather(struct mist_runtime *runtime,
+                                   const struct mist_task *task, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    int64_t shard_bytes = task->bytes / runtime->plan->stages[schedule->i_stage].dp;
+    char *whole =
+        role_address(runtime, task, (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab));
+    const char *home = role_address(runtime, task, MIST_ROLE_INPUT);
+
+    return mist_comm_all_gather_to(runtime->groups[0],
+                                   home ? home : whole + shard_bytes * schedule->i_dp,
+                                   whole, shard_bytes, err);
+}
+
+/* Parts of gradients that tensor-parallel ranks add up. */
+static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
+                                      const struct mist_task *task, struct mist_err *err)
+{
+    const struct mist_layer_layout *layout = layout_of(runtime, task);
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(runtime->schedule, task->layer);
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++) {
+        enum mist_role role =
+            (enum mist_role)(MIST_ROLE_GRADIENTS + storage->param_slab[i]);
+        if (layout->param_partial_elements[i] > 0)
+            status = mist_comm_all_reduce_sum_f32(
+                runtime->groups[1],
+                floats(role_address(runtime, task, role)) + storage->param_offset[i] +
+                    layout->param_partial_first[i],
+                layout->param_partial_elements[i], err);
+    }
+    return status;
+}
+
+/* Communication inside a module. */
+static enum mist_status run_tp_part(struct mist_runtime *runtime,
+                                    const struct mist_task *task, struct mist_err *err)
+{
+    struct mist_comm_group *group = runtime->groups[1];
+    bool is_bf16 = runtime->plan->job.dtype == MIST_DTYPE_BF16;
+    struct mist_binding binding;
+    struct mist_step_args args;
+
+    make_binding(runtime, task, &binding);
+    mist_binding_resolve(
+        &binding, task->program,
+        binding.layout->programs[task->program].parts[task->part].first_step, &args);
+    void *to = args.operands[MIST_ARG_OUT], *from = args.operands[MIST_ARG_TP_FROM];
+    int64_t n = task->bytes / mist_dtype_weight_bytes(runtime->plan->job.dtype);
+    if (task->kind == MIST_TASK_TP_ALL_GATHER)
+        return mist_comm_all_gather_to(group, from, to, task->bytes / args.tp, err);
+    if (task->kind == MIST_TASK_TP_REDUCE_SCATTER)
+        return is_bf16 ? mist_comm_reduce_scatter_from_bf16(group, from, to, n, err)
+                       : mist_comm_reduce_scatter_from_f32(group, from, to, n, err);
+    return is_bf16 ? mist_comm_all_reduce_sum_bf16(group, to, n, err)
+                   : mist_comm_all_reduce_sum_f32(group, to, n, err);
+}
+
+enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist_err *err)
+{
+    double loss_sum = 0;
+    int64_t values[3] = {runtime->squares.coarse, runtime->squares.fine,
+                         atomic_load(&runtime->n_faults)};
+
+    /* tensor-parallel ranks compute the same losses */
+    for (int32_t i = 0; i < runtime->plan->n_micro_batches; i++)
+        loss_sum += runtime->schedule->i_tp == 0 ? runtime->loss_sums[i] : 0;
+    enum mist_status status =
+        mist_comm_all_reduce_f64(runtime->comm, MIST_COMM_SUM, &loss_sum, 1, err);
+    if (status == MIST_OK)
+        status = mist_comm_all_reduce_i64(runtime->comm, MIST_COMM_SUM, values, 3, err);
+    runtime->loss_sum = loss_sum;
+    memcpy(runtime->exchanged, values, sizeof values);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------- switch */
 
 static enum mist_status run(struct mist_runtime *runtime, const struct mist_task *task,
                             struct mist_err *err)
 {
     switch (task->kind) {
     case MIST_TASK_FORWARD:
-        run_program(runtime, task, MIST_PROGRAM_FORWARD);
-        return MIST_OK;
     case MIST_TASK_RECOMPUTE:
-        run_program(runtime, task, MIST_PROGRAM_RECOMPUTE);
-        return MIST_OK;
     case MIST_TASK_BACKWARD:
-        run_program(runtime, task, MIST_PROGRAM_BACKWARD);
-        return MIST_OK;
+    case MIST_TASK_BACKWARD_INPUT:
+    case MIST_TASK_BACKWARD_WEIGHT:
+        return run_part(runtime, task, err);
     case MIST_TASK_OPTIMIZER:
         run_optimizer(runtime, task);
         return MIST_OK;
+    case MIST_TASK_ACCUMULATE_GRADIENT:
+        run_accumulate(runtime, task);
+        return MIST_OK;
+    case MIST_TASK_GRADIENT_NORM:
+        return run_norm(runtime, task, err);
     case MIST_TASK_LOAD_BATCH:
         run_load(runtime, task);
+        return MIST_OK;
+    case MIST_TASK_SWAP_IN_WEIGHT:
+    case MIST_TASK_SWAP_OUT_WEIGHT:
+    case MIST_TASK_SWAP_IN_GRADIENT:
+    case MIST_TASK_SWAP_OUT_GRADIENT:
+    case MIST_TASK_SWAP_IN_OPTIMIZER:
+    case MIST_TASK_SWAP_OUT_OPTIMIZER:
+    case MIST_TASK_SWAP_IN_ACTIVATION:
+    case MIST_TASK_SWAP_OUT_ACTIVATION:
+        run_copy(runtime, task);
         return MIST_OK;
     case MIST_TASK_SEND_ACTIVATION:
     case MIST_TASK_RECV_ACTIVATION:
@@ -146,12 +432,42 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
     case MIST_TASK_RECV_GRADIENT:
         return run_transfer(runtime, task, err);
     case MIST_TASK_REDUCE_GRADIENT:
+        return run_reduce(runtime, task, err);
     case MIST_TASK_GATHER_PARAMETER:
-        return run_collective(runtime, task, err);
-    default:
-        return mist_err_set(err, MIST_ERR_RUN, "task %s is not executable",
-                            mist_task_kind_name(task->kind));
+        return run_gather(runtime, task, err);
+    case MIST_TASK_TP_ALL_REDUCE:
+    case MIST_TASK_TP_REDUCE_SCATTER:
+    case MIST_TASK_TP_ALL_GATHER:
+        return run_tp_part(runtime, task, err);
+    case MIST_TASK_TP_REDUCE_GRADIENT:
+        return run_tp_reduce(runtime, task, err);
+    case MIST_TASK_TIE_GRADIENT:
+        if (task->stream == MIST_STREAM_GPU_GPU)
+            return mist_comm_sum_pair_f32(
+                runtime->comm, task->peer, task->tag,
+                floats(role_address(runtime, task, MIST_ROLE_OUTPUT)), task->n_elements,
+                runtime->schedule->i_stage == 0, err);
+        run_tie(runtime, task);
+        return MIST_OK;
+    case MIST_TASK_REDUCE_NORM:
+        return mist_runtime_exchange(runtime, err);
+    case MIST_N_TASK_KINDS:
+        break;
     }
+    return mist_err_set(err, MIST_ERR_RUN, "task %s is not executable",
+                        mist_task_kind_name(task->kind));
+}
+
+/* A random pause of up to a millisecond in front of a task. */
+static void delay(const struct mist_runtime *runtime, int32_t i_task)
+{
+    uint64_t stream = (uint64_t)runtime->schedule->rank << 32 | (uint32_t)i_task;
+    uint64_t bits =
+        mist_random_at(runtime->config.delay_seed, stream, (uint64_t)runtime->n_done);
+    struct timespec pause = {.tv_nsec = (long)(bits % 1000000)};
+
+    if (bits >> 62 == 0) /* every fourth task */
+        nanosleep(&pause, NULL);
 }
 
 void mist_runtime_run_task(void *arg)
@@ -161,9 +477,13 @@ void mist_runtime_run_task(void *arg)
     struct mist_task_time *time = &runtime->current_times[body->i_task];
     struct mist_err err = {0};
 
+    if (runtime->config.delay_seed != 0)
+        delay(runtime, body->i_task);
     time->start_s = mist_clock_now_s();
     enum mist_status status = run(runtime, &runtime->schedule->tasks[body->i_task], &err);
     time->end_s = mist_clock_now_s();
-    if (status != MIST_OK)
+    if (status != MIST_OK) {
         mist_device_fail(runtime->device, status, &err);
+        mist_comm_cancel(runtime->comm); /* what never comes is not waited for */
+    }
 }

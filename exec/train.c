@@ -8,28 +8,77 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* One rank of a run. */
 struct run {
     struct mist_comm *comm;
     const struct mist_train_job *job;
     const struct mist_plan *plan;
+    const struct mist_train_log *log;
     struct mist_schedule *schedule;
     struct mist_device *device;
     struct mist_runtime *runtime;
     int32_t *tokens, *targets; /* [G, b, s] of this rank */
     bool has_embedding, has_head;
+    struct mist_train_progress progress;
+    struct mist_lr_schedule lr;
+    struct mist_adamw_args adamw;
+    double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
 };
+
+static enum mist_status out_of_memory(struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
 
 /* ------------------------------------------------------------------------------ parts */
 
-static enum mist_status open_rank(struct run *run, struct mist_err *err)
+static enum mist_status open_device(struct run *run, struct mist_err *err)
+{
+    struct mist_device_config device = {
+        .arena_bytes = {run->schedule->arena_bytes[MIST_ARENA_DEVICE],
+                        run->schedule->arena_bytes[MIST_ARENA_HOST]},
+        .threads = run->job->n_threads,
+    };
+    enum mist_status status = mist_device_open_cpu(&device, &run->device, err);
+
+    if (status == MIST_OK)
+        mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
+    return status;
+}
+
+static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
+                                     struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
+    struct mist_train_config config = {
+        .seed = (uint64_t)job->settings.seed,
+        .n_steps_before = job->progress.n_steps,
+        .n_threads = job->n_threads,
+        .n_timed_iterations = job->n_timed_iterations,
+        .is_serial = job->is_serial,
+        .delay_seed = job->delay_seed,
+        .skips_nonfinite = job->skips_nonfinite,
+    };
+    enum mist_status status =
+        mist_runtime_new(run->plan, run->schedule, run->device, run->comm,
+                         &mist_operators_cpu, &config, n_iterations, &run->runtime, err);
+
+    if (status == MIST_OK && job->import)
+        status = mist_train_import(run->runtime, job->import, err);
+    if (status == MIST_OK && job->checkpoint)
+        status = mist_train_load(run->runtime, job->checkpoint, err);
+    return status;
+}
+
+static enum mist_status open_rank(struct run *run, int32_t n_iterations,
+                                  struct mist_err *err)
+{
     const struct mist_stage_plan *stage;
     enum mist_status status =
-        mist_schedule_build(job->catalog, run->plan, mist_comm_rank(run->comm),
-                            job->n_threads, &run->schedule, err);
+        mist_schedule_build(run->job->catalog, run->plan, mist_comm_rank(run->comm),
+                            run->job->n_threads, &run->schedule, err);
 
     if (status != MIST_OK)
         return status;
@@ -40,27 +89,11 @@ static enum mist_status open_rank(struct run *run, struct mist_err *err)
                       (size_t)run->plan->job.seq_len;
     run->tokens = malloc(n_tokens * sizeof *run->tokens);
     run->targets = malloc(n_tokens * sizeof *run->targets);
-    if (!run->tokens || !run->targets)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    struct mist_device_config device = {
-        .arena_bytes = {run->schedule->arena_bytes[MIST_ARENA_DEVICE],
-                        run->schedule->arena_bytes[MIST_ARENA_HOST]},
-        .threads = job->n_threads,
-    };
-    status = mist_device_open_cpu(&device, &run->device, err);
-    if (status != MIST_OK)
-        return status;
-    mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
-    struct mist_train_config config = {
-        .adamw = job->adamw,
-        .seed = job->seed,
-        .n_threads = job->n_threads,
-        .n_timed_iterations = job->n_timed_iterations,
-        .is_serial = job->is_serial,
-    };
-    return mist_runtime_new(run->plan, run->schedule, run->device, run->comm,
-                            &mist_operators_cpu, &config, job->n_iterations,
-                            &run->runtime, err);
+    run->begin_s = calloc((size_t)n_iterations, sizeof *run->begin_s);
+    if (!run->tokens || !run->targets || !run->begin_s)
+        return out_of_memory(err);
+    status = open_device(run, err);
+    return status == MIST_OK ? open_runtime(run, n_iterations, err) : status;
 }
 
 static void close_rank(struct run *run)
@@ -71,86 +104,160 @@ static void close_rank(struct run *run)
     mist_schedule_free(run->schedule);
     free(run->tokens);
     free(run->targets);
+    free(run->begin_s);
 }
 
-/* Micro-batch k of all ranks of a stage is samples k M .. (k + 1) M - 1 of the step, M =
- * b dp. */
-static void load_samples(struct run *run, int32_t i_iteration)
+/* --------------------------------------------------------------------------- samples */
+
+enum source { SOURCE_TRAINING, SOURCE_VALIDATION };
+
+/* Micro-batch k of all ranks of a stage is samples k M .. (k + 1) M - 1 of the global
+ * batch, M = b dp. */
+static enum mist_status load_samples(struct run *run, enum source source, int64_t i_batch,
+                                     struct mist_err *err)
 {
     const struct mist_job *job = &run->plan->job;
     const struct mist_stage_plan *stage = &run->plan->stages[run->schedule->i_stage];
     int64_t b = stage->micro_batch;
+    enum mist_status status = MIST_OK;
 
     if (!run->has_embedding && !run->has_head)
-        return;
-    for (int32_t k = 0; k < run->plan->n_micro_batches; k++) {
-        int64_t first_sample = ((int64_t)k * stage->dp + run->schedule->i_dp) * b;
+        return MIST_OK;
+    for (int32_t k = 0; k < run->plan->n_micro_batches && status == MIST_OK; k++) {
+        int64_t first = ((int64_t)k * stage->dp + run->schedule->i_dp) * b;
         int64_t at = k * b * job->seq_len;
-        mist_data_batch(run->job->data, run->job->seed, i_iteration, job->global_batch,
-                        job->seq_len, first_sample, b, run->tokens + at,
-                        run->targets + at);
+        if (source == SOURCE_TRAINING)
+            status = mist_data_batch(run->job->data, (uint64_t)run->job->settings.seed,
+                                     i_batch, job->global_batch, job->seq_len, first, b,
+                                     run->tokens + at, run->targets + at, err);
+        else
+            status = mist_data_validation_batch(run->job->data, i_batch,
+                                                job->global_batch, job->seq_len, first, b,
+                                                run->tokens + at, run->targets + at, err);
     }
+    return status;
 }
 
-/*
- * Ranks with a head send their sums of losses to rank 0, which adds them in rank order.
- */
-static enum mist_status collect_loss(struct run *run, double *loss_sum,
-                                     struct mist_err *err)
+static const int32_t *tokens_of(const struct run *run)
 {
-    const struct mist_plan *plan = run->plan;
-    int32_t i_last = plan->n_stages - 1, tag = 2 * plan->n_micro_batches;
-    int32_t first = mist_plan_first_rank(plan, i_last);
-
-    if (mist_comm_rank(run->comm) != 0)
-        return run->has_head && run->schedule->i_tp == 0
-                   ? mist_comm_send(run->comm, 0, tag, loss_sum, sizeof *loss_sum, err)
-                   : MIST_OK;
-    double total = run->has_head ? *loss_sum : 0;
-    for (int32_t i = 0; i < plan->stages[i_last].dp; i++) {
-        int32_t rank = first + i * plan->stages[i_last].tp;
-        double theirs = 0;
-        if (rank == 0)
-            continue;
-        enum mist_status status =
-            mist_comm_recv(run->comm, rank, tag, &theirs, sizeof theirs, err);
-        if (status != MIST_OK)
-            return status;
-        total += theirs;
-    }
-    *loss_sum = total;
-    return MIST_OK;
+    return run->has_embedding ? run->tokens : NULL;
 }
 
-static enum mist_status iterate(struct run *run, int32_t i_iteration,
-                                mist_train_log_fn log, void *context,
-                                struct mist_train_report *report, struct mist_err *err)
+static const int32_t *targets_of(const struct run *run)
 {
-    double loss_sum, start_s = mist_clock_now_s();
+    return run->has_head ? run->targets : NULL;
+}
 
-    load_samples(run, i_iteration);
-    enum mist_status status =
-        mist_runtime_step(run->runtime, run->has_embedding ? run->tokens : NULL,
-                          run->has_head ? run->targets : NULL, &loss_sum, err);
+static double tokens_of_step(const struct run *run)
+{
+    return (double)run->plan->job.global_batch * (double)run->plan->job.seq_len;
+}
+
+/* ----------------------------------------------------------------------------- steps */
+
+/* How the gradients of a step will be applied. */
+static void set_update(struct run *run, const struct mist_step_result *result,
+                       struct mist_train_step *step)
+{
+    double clip_norm = run->job->settings.clip_norm, norm = result->gradient_norm;
+    struct mist_adamw_args args = run->adamw;
+
+    step->lr = mist_lr_at(&run->lr, step->step - 1);
+    step->gradient_norm = result->is_finite ? norm : NAN;
+    step->is_skipped = !result->is_finite;
+    args.lr = (float)step->lr;
+    args.gradient_scale = 1;
+    if (clip_norm > 0 && norm > clip_norm)
+        args.gradient_scale = (float)(clip_norm / norm);
+    args.t = (int32_t)run->progress.n_updates + 1;
+    run->progress.n_updates += result->is_finite;
+    run->progress.n_skipped += !result->is_finite;
+    mist_runtime_set_update(run->runtime, &args, step->is_skipped);
+}
+
+static enum mist_status do_step(struct run *run, struct mist_train_step *step,
+                                struct mist_err *err)
+{
+    double start_s = mist_clock_now_s();
+    struct mist_step_result result;
+    enum mist_status status = load_samples(run, SOURCE_TRAINING, step->step - 1, err);
+
     if (status == MIST_OK)
-        status = collect_loss(run, &loss_sum, err);
-    if (status != MIST_OK || mist_comm_rank(run->comm) != 0)
+        status = mist_runtime_step(run->runtime, tokens_of(run), targets_of(run), &result,
+                                   err);
+    if (status != MIST_OK)
         return status;
-    struct mist_train_step step = {
-        .i_iteration = i_iteration,
-        .loss = loss_sum /
-                ((double)run->plan->job.global_batch * (double)run->plan->job.seq_len),
-        .elapsed_s = mist_clock_now_s() - start_s,
-    };
-    report->losses[i_iteration] = step.loss;
-    if (log)
-        log(context, &step);
-    if (!isfinite(step.loss))
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "the loss of iteration %d is not finite; lower --lr, or run "
-                            "with --serial to rule out a race",
-                            (int)i_iteration);
+    set_update(run, &result, step);
+    run->progress.n_steps = step->step;
+    step->loss = result.loss_sum / tokens_of_step(run);
+    step->step_s = mist_clock_now_s() - start_s;
     return MIST_OK;
+}
+
+static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
+{
+    int64_t n = run->job->n_validation_batches;
+    double sum = 0, loss_sum = 0;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    for (int64_t i = 0; i < n && status == MIST_OK; i++) {
+        status = load_samples(run, SOURCE_VALIDATION, i, err);
+        if (status == MIST_OK)
+            status = mist_runtime_evaluate(run->runtime, tokens_of(run), targets_of(run),
+                                           &loss_sum, err);
+        sum += loss_sum;
+    }
+    *loss = sum / ((double)n * tokens_of_step(run));
+    return status;
+}
+
+static enum mist_status save(struct run *run, struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    json_t *training = NULL;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    if (status == MIST_OK && mist_comm_rank(run->comm) == 0) {
+        training = mist_train_settings_to_json(&job->settings, &run->progress, run->plan,
+                                               job->data);
+        if (!training)
+            status = out_of_memory(err);
+    }
+    if (status == MIST_OK)
+        status = mist_train_save(run->runtime, run->comm, &job->saving,
+                                 run->progress.n_steps, &run->plan->model, training, err);
+    json_decref(training);
+    return status;
+}
+
+static bool is_due(int64_t every, int64_t step, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+/* A step and what has to be done after it. *has_paused: of the step before, and of this.
+ */
+static enum mist_status iterate(struct run *run, struct mist_train_step *step,
+                                double *begin_s, bool *has_paused, struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    int64_t last = job->settings.n_iterations;
+    bool validates =
+        job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
+    bool saves = job->saving.dir && is_due(job->save_every, step->step, last);
+
+    if (*has_paused)
+        *begin_s = mist_clock_now_s();
+    enum mist_status status = do_step(run, step, err);
+    if (status == MIST_OK && validates)
+        status = validate(run, &step->validation_loss, err);
+    step->is_saved_next = saves || step->step == last;
+    if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
+        status = run->log->step(run->log->context, step, err);
+    if (status == MIST_OK && saves)
+        status = save(run, err);
+    *has_paused = validates || saves;
+    return status;
 }
 
 /* ----------------------------------------------------------------------------- public */
@@ -159,27 +266,31 @@ static enum mist_status init_report(struct mist_train_report *report,
                                     const struct mist_train_job *job, int32_t n_ranks,
                                     struct mist_err *err)
 {
-    size_t n = (size_t)job->n_iterations, ranks = (size_t)n_ranks;
+    int64_t n = job->settings.n_iterations - job->progress.n_steps;
+    size_t ranks = (size_t)n_ranks;
 
     *report = (struct mist_train_report){
-        .n_iterations = job->n_iterations,
+        .n_iterations = (int32_t)n,
         .n_ranks = n_ranks,
-        .losses = calloc(n, sizeof *report->losses),
-        .iteration_s = calloc(n, sizeof *report->iteration_s),
+        .steps = calloc((size_t)n, sizeof *report->steps),
+        .iteration_s = calloc((size_t)n, sizeof *report->iteration_s),
         .planned_bytes = calloc(ranks, sizeof *report->planned_bytes),
         .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
         .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
     };
     mist_timeline_init(&report->timeline);
-    if (!report->losses || !report->iteration_s || !report->planned_bytes ||
+    if (!report->steps || !report->iteration_s || !report->planned_bytes ||
         !report->allocated_bytes || !report->resident_bytes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return out_of_memory(err);
+    for (int64_t i = 0; i < n; i++)
+        report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
+                                                    .validation_loss = NAN};
     return MIST_OK;
 }
 
 void mist_train_report_fini(struct mist_train_report *report)
 {
-    free(report->losses);
+    free(report->steps);
     free(report->iteration_s);
     free(report->planned_bytes);
     free(report->allocated_bytes);
@@ -188,26 +299,68 @@ void mist_train_report_fini(struct mist_train_report *report)
     *report = (struct mist_train_report){0};
 }
 
+/* Everything of the ranks is there: says how large it is. */
+static enum mist_status begin(struct run *run, struct mist_err *err)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    int64_t sizes[] = {
+        run->schedule->arena_bytes[MIST_ARENA_DEVICE],
+        mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE),
+        (int64_t)usage.ru_maxrss * 1024,
+    };
+    enum mist_status status =
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 3, err);
+    struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2]};
+    if (status == MIST_OK && run->log->begin && mist_comm_rank(run->comm) == 0)
+        status = run->log->begin(run->log->context, &memory, err);
+    return status;
+}
+
+static enum mist_status end(struct run *run, struct mist_train_report *report,
+                            struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    report->n_skipped = run->progress.n_skipped;
+    if (status == MIST_OK)
+        status = mist_gather_report(
+            run->comm, job, run->schedule, run->runtime, run->begin_s,
+            mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE), report, err);
+    if (status == MIST_OK && job->export_folder)
+        status =
+            mist_train_export(run->runtime, run->comm, &run->plan->model,
+                              job->export_folder, job->export_dtype, job->force, err);
+    return status;
+}
+
 enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_job *job,
-                                mist_train_log_fn log, void *context,
+                                const struct mist_train_log *log,
                                 struct mist_train_report *report, struct mist_err *err)
 {
-    struct run run = {.comm = comm, .job = job, .plan = job->plan};
+    struct run run = {
+        .comm = comm,
+        .job = job,
+        .plan = job->plan,
+        .log = log,
+        .progress = job->progress,
+        .lr = mist_train_settings_lr(&job->settings),
+        .adamw = mist_train_settings_adamw(&job->settings),
+    };
+    bool has_paused = false;
     enum mist_status status = init_report(report, job, mist_comm_n_ranks(comm), err);
 
     if (status != MIST_OK)
         return status;
-    status = open_rank(&run, err);
+    status = open_rank(&run, report->n_iterations, err);
     if (status == MIST_OK)
-        status = mist_comm_barrier(comm, err);
-    for (int32_t i = 0; i < job->n_iterations && status == MIST_OK; i++)
-        status = iterate(&run, i, log, context, report, err);
+        status = begin(&run, err);
+    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK; i++)
+        status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
     if (status == MIST_OK)
-        status = mist_runtime_finish(run.runtime, err);
-    if (status == MIST_OK)
-        status = mist_gather_report(
-            comm, job, run.schedule, run.runtime,
-            mist_device_arena_bytes(run.device, MIST_ARENA_DEVICE), report, err);
+        status = end(&run, report, err);
     close_rank(&run);
     return status;
 }

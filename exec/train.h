@@ -3,8 +3,12 @@
  * measured.
  *
  * Each rank builds its schedule, opens its device with exactly the planned arenas and
- * walks the schedule once per iteration. Losses travel to rank 0 in small messages after
- * each iteration, which holds nobody up; times stay on their ranks until the end.
+ * walks the schedule once per step. Steps of a run count from 1; a resumed run goes on
+ * counting. Validation and checkpoints first apply the gradients that the next step would
+ * have applied anyway, so they change no bit of what follows.
+ *
+ * A checkpoint has the name of the number of steps done. When one is due, the step's log
+ * function runs before it is written: a log on disk is never behind a checkpoint.
  */
 #ifndef MIST_EXEC_TRAIN_H
 #define MIST_EXEC_TRAIN_H
@@ -12,7 +16,8 @@
 #include "core/status.h"
 #include "exec/comm.h"
 #include "exec/data.h"
-#include "exec/operators.h"
+#include "exec/train_settings.h"
+#include "exec/train_state.h"
 #include "sim/catalog.h"
 #include "sim/plan.h"
 #include "traces/timeline.h"
@@ -20,48 +25,79 @@
 #include <stdint.h>
 
 struct mist_train_job {
-    const struct mist_plan *plan;       /* checked, supported by the schedule */
-    const struct mist_catalog *catalog; /* of plan->model */
-    const struct mist_data *data;       /* checked against model and sequence length */
-    struct mist_adamw_args adamw;
-    uint64_t seed;
-    int32_t n_iterations;       /* >= 1 */
-    int32_t n_timed_iterations; /* <= n_iterations: last ones, in the timeline */
+    const struct mist_plan *plan;        /* checked, supported by the schedule */
+    const struct mist_catalog *catalog;  /* of plan->model */
+    const struct mist_data *data;        /* checked against model and sequence length */
+    struct mist_train_settings settings; /* resolved; more steps than progress has */
+    struct mist_train_progress progress; /* where checkpoint stands; else 0 */
+    struct mist_checkpoint *checkpoint;  /* to go on from; NULL: none */
+    const struct mist_hf *import;        /* weights to start from; NULL: none */
+    int64_t n_validation_batches;        /* 0: no validation */
+    int64_t validate_every;              /* steps, and after the last; 0: only there */
+    int64_t save_every;                  /* the same */
+    struct mist_train_saving saving;
+    const char *export_folder; /* NULL: none */
+    enum mist_dtype export_dtype;
+    bool force;                 /* of the export */
+    int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */
     int32_t n_threads;          /* of each rank's compute stream */
     bool is_serial;             /* one task at a time */
+    uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
+    bool skips_nonfinite;       /* see struct mist_train_config */
 };
 
-/* What rank 0 knows after each iteration. */
-struct mist_train_step {
-    int32_t i_iteration;
-    double loss;      /* mean over the tokens of the step */
-    double elapsed_s; /* of this iteration, as rank 0 saw it */
+/* Memory of the ranks before the first step, each number of the rank that has most. */
+struct mist_train_memory {
+    int64_t planned_bytes, allocated_bytes; /* device arena */
+    int64_t resident_bytes;                 /* of the process */
 };
-typedef void (*mist_train_log_fn)(void *context, const struct mist_train_step *step);
+
+/* What every rank knows after each step. */
+struct mist_train_step {
+    int64_t step;           /* from 1 */
+    double loss;            /* mean over the tokens of the step */
+    double gradient_norm;   /* before clipping; NaN: not finite */
+    double lr;              /* that its gradients are applied with */
+    double step_s;          /* without validation and saving; of rank 0 */
+    double validation_loss; /* mean over the tokens of the batches; NaN: none */
+    bool is_skipped;        /* something was not finite: not applied */
+    bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */
+};
+
+/* Called on rank 0; what is not MIST_OK ends the run. Either may be NULL. */
+struct mist_train_log {
+    enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
+                              struct mist_err *err);
+    enum mist_status (*step)(void *context, const struct mist_train_step *step,
+                             struct mist_err *err);
+    void *context;
+};
 
 struct mist_train_report { /* complete on rank 0 only */
     int32_t n_iterations, n_ranks;
-    double *losses;      /* owned; [n_iterations] */
+    struct mist_train_step *steps; /* owned; [n_iterations] of this process */
     double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
+    int64_t n_skipped;        /* of all steps of the run */
     int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
     int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
     int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */
-    uint64_t
-        parameters_fingerprint; /* of all parameters after the run, in module order */
-    struct mist_timeline
-        timeline; /* of all ranks; time 0 = start of the first kept iteration */
+    uint64_t parameters_fingerprint; /* of all parameters after the run, in module order
+                                      */
+    struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept
+                                        iteration */
 };
 
 /*
- * Runs the job on all ranks of comm; plan's ranks = comm's ranks. log (NULL: none) is
- * called on rank 0. report is initialised whatever the result; mist_train_report_fini
- * frees it. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN (also a loss that is not finite),
- * MIST_ERR_INPUT.
+ * Runs the job on all ranks of comm; plan's ranks = comm's ranks. report is initialised
+ * whatever the result; mist_train_report_fini frees it. MIST_OK, MIST_ERR_MEMORY,
+ * MIST_ERR_RUN (also what is not finite, unless such steps are skipped), MIST_ERR_INPUT,
+ * MIST_ERR_IO (a checkpoint, an export), what the log returns. After a failure the other
+ * ranks may be waiting: the job should end with mist_comm_abort().
  */
 MIST_MUST_CHECK enum mist_status mist_train_run(struct mist_comm *comm,
                                                 const struct mist_train_job *job,
-                                                mist_train_log_fn log, void *context,
+                                                const struct mist_train_log *log,
                                                 struct mist_train_report *report,
                                                 struct mist_err *err);
 void mist_train_report_fini(struct mist_train_report *report);

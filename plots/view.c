@@ -37,6 +37,8 @@ enum mist_plot_group mist_plot_group_of(enum mist_task_kind kind)
     case MIST_TASK_BACKWARD_WEIGHT:
         return MIST_GROUP_BACKWARD_WEIGHT;
     case MIST_TASK_OPTIMIZER:
+    case MIST_TASK_ACCUMULATE_GRADIENT:
+    case MIST_TASK_GRADIENT_NORM:
         return MIST_GROUP_OPTIMIZER;
     case MIST_TASK_SEND_ACTIVATION:
     case MIST_TASK_RECV_ACTIVATION:
@@ -46,6 +48,11 @@ enum mist_plot_group mist_plot_group_of(enum mist_task_kind kind)
     case MIST_TASK_REDUCE_GRADIENT:
     case MIST_TASK_GATHER_PARAMETER:
     case MIST_TASK_TP_ALL_REDUCE:
+    case MIST_TASK_TP_REDUCE_SCATTER:
+    case MIST_TASK_TP_ALL_GATHER:
+    case MIST_TASK_TP_REDUCE_GRADIENT:
+    case MIST_TASK_TIE_GRADIENT:
+    case MIST_TASK_REDUCE_NORM:
         return MIST_GROUP_COLLECTIVE;
     case MIST_TASK_LOAD_BATCH:
         return MIST_GROUP_LOAD_BATCH;

@@ -14,8 +14,14 @@
  * (operator, phase). Adding an operator means one row in the operator table, and its use
  * in a program.
  *
- * Shapes are those of the kernels, row-major, fp32 elements unless the tensor says
- * otherwise.
+ * Shapes are those of the kernels, row-major. Activations, weights and gradients of
+ * activations have the element size of the run's number format, statistics and losses
+ * are fp32, gradients of parameters as mist_dtype_gradient_bytes() says.
+ *
+ * Tensor parallelism (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022)
+ * is a variant of the declaration: column-parallel then row-parallel linear layers, a
+ * vocabulary-parallel embedding, head and cross-entropy, and communication steps between
+ * them. A program is cut into parts at those steps; every part becomes a task of its own.
  */
 #ifndef MIST_SIM_CATALOG_H
 #define MIST_SIM_CATALOG_H
@@ -23,6 +29,7 @@
 #include "core/status.h"
 #include "sim/expr.h"
 #include "sim/model.h"
+#include "sim/param_shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,7 +57,13 @@ enum mist_op {
     MIST_OP_CROSS_ENTROPY,
     MIST_OP_ADAMW,
     MIST_OP_ZERO,
-    MIST_OP_TP_ALL_REDUCE, /* communication inside a module; no kernel */
+    MIST_OP_CROSS_ENTROPY_STATS, /* of a slice of the vocabulary: per row max, sum, target
+                                  */
+    MIST_OP_CROSS_ENTROPY_PARALLEL, /* the loss from the statistics of all slices */
+    MIST_OP_GRADIENT_NORM,          /* sum of squares; also finds what is not finite */
+    MIST_OP_TP_ALL_REDUCE,          /* communication inside a module; no kernel */
+    MIST_OP_TP_REDUCE_SCATTER,
+    MIST_OP_TP_ALL_GATHER,
     MIST_N_OPS
 };
 
@@ -71,9 +84,10 @@ enum { MIST_CATALOG_NORM_BLOCK_ROWS = 32, MIST_CATALOG_QUERY_BLOCK = 64 };
 enum {
     MIST_MAX_DIMS = 6,
     MIST_MAX_OPERANDS = 6,
-    MIST_MAX_STEPS = 24,
-    MIST_MAX_TENSORS = 32,
+    MIST_MAX_STEPS = 48,
+    MIST_MAX_TENSORS = 48,
     MIST_MAX_PARAMS = 16,
+    MIST_MAX_PARTS = 16,
 };
 
 /* What the index of mist_step.operands means, by operator and phase;
@@ -96,8 +110,15 @@ enum {
     MIST_ARG_RESIDUAL_B = 2,
     MIST_ARG_LOSS_LOSSES = 1, /* cross_entropy: operand 0 is the logits, in place */
     MIST_ARG_LOSS_TARGETS = 2,
-    MIST_ARG_DX = 0,             /* every backward_input: the gradient that is written */
-    MIST_ARG_DY = 1,             /* every backward_input: the gradient that is read */
+    MIST_ARG_STATS_LOGITS = 1, /* cross_entropy_stats: operand 0 is the statistics */
+    MIST_ARG_STATS_TARGETS = 2,
+    MIST_ARG_LOSS_STATS = 3, /* cross_entropy_parallel: of all slices; else as
+                                cross_entropy */
+    MIST_ARG_TP_FROM = 1,    /* tp_reduce_scatter: operand 0 is this rank's shard, 1 the
+                                whole (overwritten); tp_all_gather: 0 the whole, 1 the
+                                shard; tp_all_reduce: in place on 0 */
+    MIST_ARG_DX = 0,         /* every backward_input: the gradient that is written */
+    MIST_ARG_DY = 1,         /* every backward_input: the gradient that is read */
     MIST_ARG_DNORM_RESIDUAL = 2, /* layer_norm, rms_norm backward_input */
     MIST_ARG_DNORM_X = 3,
     MIST_ARG_DNORM_STATS = 4,
@@ -120,6 +141,7 @@ enum mist_symbol {
     MIST_SYMBOL_SEQ,         /* s */
     MIST_SYMBOL_TP,          /* tensor-parallel size */
     MIST_SYMBOL_THREADS,     /* host threads of a device (workspace of CPU kernels) */
+    MIST_SYMBOL_ELEMENT,     /* bytes of an element of weights and activations */
     MIST_N_SYMBOLS
 };
 
@@ -153,15 +175,24 @@ struct mist_param {
     enum mist_init
         init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
     bool decays; /* weight decay applies */
-    mist_expr n_elements; /* per tensor-parallel rank */
+    mist_expr n_elements;          /* per tensor-parallel rank */
+    struct mist_param_shape shape; /* of the whole parameter, and how it is cut */
+    bool is_tied; /* the head's weight when it is the embedding's "wte" (same shape and
+                     cut) */
+    /* Consecutive local elements whose gradient on a rank lacks what the other
+     * tensor-parallel ranks saw: to be summed over them once per reduction. 0 elements:
+     * none. */
+    mist_expr partial_first, partial_elements;
 };
 
 struct mist_step {
     const char *name; /* "qkv", for breakdowns */
     enum mist_op op;
     enum mist_phase phase;
-    int8_t segment;                /* steps between two tensor-parallel all-reduces */
-    mist_expr dims[MIST_MAX_DIMS]; /* as mist_op_dims(op) */
+    bool adds_bias_once; /* forward of a row-parallel layer or of the embedding, whose
+                            outputs are summed over the tensor-parallel ranks: params[1]
+                            is added by rank 0 alone */
+    mist_expr dims[MIST_MAX_DIMS];      /* as mist_op_dims(op) */
     int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
     int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
     mist_expr flop;                     /* of this step */
@@ -182,23 +213,60 @@ struct mist_layer_template {
     struct mist_program forward, backward;
 };
 
+enum mist_layer_variant {
+    MIST_VARIANT_PLAIN,    /* tp 1: no communication */
+    MIST_VARIANT_TENSOR,   /* activations between modules are whole on every rank */
+    MIST_VARIANT_SEQUENCE, /* they are cut over the tensor-parallel ranks, by rows */
+    MIST_N_VARIANTS
+};
+
 struct mist_catalog {
     struct mist_model model;
     struct mist_expr_pool *pool; /* owned; holds every expression of the templates */
     mist_expr symbols[MIST_N_SYMBOLS];
-    struct mist_layer_template layers[MIST_N_LAYER_KINDS];
+    struct mist_layer_template layers[MIST_N_VARIANTS][MIST_N_LAYER_KINDS];
 };
 
-/* Declares the modules of a model (checked, untied, GPT or Llama).
+/* Declares the modules of a model (checked).
  * out is freed by mist_catalog_free. */
 MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
                                                   struct mist_catalog **out,
                                                   struct mist_err *err);
 void mist_catalog_free(struct mist_catalog *catalog);
 
-/* Values of the symbols for one stage; used to evaluate a template. */
+/* What is fixed for the modules of a stage; used to evaluate a template. */
 struct mist_layer_shape {
     int32_t micro_batch, seq, tp, threads;
+    bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq */
+    bool splits_backward;      /* weight gradients are a program of their own */
+    enum mist_dtype dtype;
+};
+
+/* The programs of a module that a task can run. */
+enum mist_program_kind {
+    MIST_PROGRAM_FORWARD,
+    MIST_PROGRAM_RECOMPUTE,      /* leading forward steps that write all saved tensors */
+    MIST_PROGRAM_EVALUATE,       /* forward up to the loss: no gradient is computed */
+    MIST_PROGRAM_BACKWARD,       /* whole; empty if the shape splits_backward */
+    MIST_PROGRAM_BACKWARD_INPUT, /* its two halves, if it does; either may be empty. The
+                                    second reads the first's scratch, and d_out */
+    MIST_PROGRAM_BACKWARD_WEIGHT,
+    MIST_N_PROGRAM_KINDS
+};
+
+/* Consecutive steps of a program that become one task. */
+struct mist_part {
+    int16_t first_step, n_steps; /* in layout->forward or ->backward */
+    bool is_communication;       /* one step, of an MIST_OP_TP_* */
+    int8_t waits_for; /* latest earlier part of the other sort (communication or not) in
+                         this program that this part must not overtake; -1 none. Parts of
+                         the same sort run in their order; a communication's operands
+                         keep their place in the scratch until a part waits for it */
+};
+
+struct mist_concrete_program {
+    int32_t n_steps, n_parts;
+    struct mist_part parts[MIST_MAX_PARTS];
 };
 
 /* A template at concrete dimensions: every byte offset and cost key as numbers. */
@@ -206,7 +274,7 @@ struct mist_concrete_step {
     enum mist_op op;
     enum mist_phase phase;
     const char *name;
-    int8_t segment;
+    bool adds_bias_once;
     int8_t operands[MIST_MAX_OPERANDS];
     int8_t params[2];
     int32_t n_dims;
@@ -220,8 +288,8 @@ struct mist_layer_layout {
     enum mist_layer_kind kind;
     struct mist_layer_shape shape;
     int32_t n_tensors, n_params, n_forward, n_backward;
-    int32_t n_recompute; /* leading forward steps that write all saved tensors: what
-                            recomputation runs */
+    struct mist_concrete_program programs[MIST_N_PROGRAM_KINDS];
+    const char *tensor_name[MIST_MAX_TENSORS];
     enum mist_tensor_class tensor_class[MIST_MAX_TENSORS];
     int64_t tensor_bytes[MIST_MAX_TENSORS];
     int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in
@@ -232,6 +300,10 @@ struct mist_layer_layout {
     enum mist_init param_init[MIST_MAX_PARAMS];
     bool param_decays[MIST_MAX_PARAMS];
     const char *param_name[MIST_MAX_PARAMS];
+    struct mist_param_shape param_shape[MIST_MAX_PARAMS];
+    bool param_is_tied[MIST_MAX_PARAMS];
+    int64_t param_partial_first[MIST_MAX_PARAMS];    /* elements, in the parameter */
+    int64_t param_partial_elements[MIST_MAX_PARAMS]; /* 0: nothing to sum */
     int64_t n_parameters; /* elements of the flat parameter array, without padding */
     int64_t input_bytes, output_bytes; /* boundary activations (0 for the ends) */
     int64_t constant_bytes;            /* of the constant tensor; 0 none */

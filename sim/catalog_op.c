@@ -26,7 +26,13 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_CROSS_ENTROPY] = {"cross_entropy", {"rows", "vocab"}},
     [MIST_OP_ADAMW] = {"adamw", {"elements"}},
     [MIST_OP_ZERO] = {"zero", {"elements"}},
-    [MIST_OP_TP_ALL_REDUCE] = {"tp_all_reduce", {"elements"}},
+    [MIST_OP_CROSS_ENTROPY_STATS] = {"cross_entropy_stats", {"rows", "vocab"}},
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {"cross_entropy_parallel",
+                                        {"rows", "vocab", "tp"}},
+    [MIST_OP_GRADIENT_NORM] = {"gradient_norm", {"elements"}},
+    [MIST_OP_TP_ALL_REDUCE] = {"tp_all_reduce", {"bytes"}},
+    [MIST_OP_TP_REDUCE_SCATTER] = {"tp_reduce_scatter", {"bytes"}},
+    [MIST_OP_TP_ALL_GATHER] = {"tp_all_gather", {"bytes"}},
 };
 
 static const char *const phase_names[MIST_N_PHASES] = {

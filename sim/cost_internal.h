@@ -40,6 +40,7 @@ struct mist_link_table {
     enum mist_link_operation operation;
     int32_t nodes, ranks_per_node, concurrent_groups;
     int32_t n_points;               /* 1 or more */
+    double residual_frac;           /* of interpolation between sizes; -1 unknown */
     struct mist_link_point *points; /* owned; ascending bytes */
 };
 
@@ -59,6 +60,13 @@ double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 
 /* The trace set's word for a number format. */
 enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
+
+/* Adds one pass over an array of fp32: AdamW, zeroing, a norm, a sum (MIST_OP_RESIDUAL);
+ * nothing for no elements. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
+                       enum mist_dtype dtype, int64_t elements, struct mist_cost *sum,
+                       struct mist_err *err);
 
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,

@@ -2,11 +2,15 @@
  * What a message costs. See cost_model.h.
  *
  * Per operation, group shape and concurrency the measured sizes form a table; between two
- * of them time is linear in bytes. Below the first and above the last a line through the
+ * of them time is linear in bytes, and the deviation contains what leaving sizes out of
+ * the table would have been off by. Below the first and above the last a line through the
  * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
  * shape that was not measured borrows the table of the same operation whose number of
- * ranks is nearest, scaled by the volume that a ring moves, (n-1)/n; an all-reduce that
- * was not measured is a reduce-scatter and an all-gather. Both count as extrapolated.
+ * ranks is nearest, scaled by the volume that a ring moves, (n-1)/n, and by how many
+ * groups share the links. An operation that was not measured at all is derived from the
+ * ones that a ring makes of it: an all-reduce is a reduce-scatter and an all-gather,
+ * these two mirror each other, and either is half an all-reduce; copies in the two
+ * directions mirror each other, too. All of this counts as extrapolated.
  */
 #include "sim/cost_internal.h"
 
@@ -51,6 +55,38 @@ static void add_row(struct mist_cost_model *model, const struct mist_link_row *r
     table->n_points++;
 }
 
+/* Root mean square over the inner sizes of how far the line between their neighbours is
+ * off, relative; -1 without an inner size. */
+static double leave_one_out(const struct mist_link_table *table)
+{
+    const struct mist_link_point *p = table->points;
+    double sum = 0;
+
+    for (int32_t i = 1; i + 1 < table->n_points; i++) {
+        double share = (double)(p[i].bytes - p[i - 1].bytes) /
+                       (double)(p[i + 1].bytes - p[i - 1].bytes);
+        double time_s = p[i - 1].time_s + share * (p[i + 1].time_s - p[i - 1].time_s);
+        double error = time_s / p[i].time_s - 1;
+        sum += error * error;
+    }
+    return table->n_points > 2 ? sqrt(sum / (table->n_points - 2)) : -1;
+}
+
+/*
+ * Relative deviation of a time between two sizes: the table's residual. Where there is
+ * none, the truth is taken to lie anywhere between the two rates (uniform on a
+ * logarithmic scale).
+ */
+static double interpolation_frac(const struct mist_link_table *table,
+                                 const struct mist_link_point *a,
+                                 const struct mist_link_point *b)
+{
+    if (table->residual_frac >= 0)
+        return table->residual_frac;
+    return fabs(log(a->time_s / (double)a->bytes * (double)b->bytes / b->time_s)) /
+           sqrt(12);
+}
+
 enum mist_status mist_cost_link_init(struct mist_cost_model *model, struct mist_err *err)
 {
     const struct mist_trace_set *traces = model->traces;
@@ -69,9 +105,12 @@ enum mist_status mist_cost_link_init(struct mist_cost_model *model, struct mist_
     }
     for (size_t i = 0; i < traces->n_links; i++) /* fills */
         add_row(model, &traces->links[i]);
-    for (int32_t i = 0; i < model->n_tables; i++)
-        qsort(model->tables[i].points, (size_t)model->tables[i].n_points,
-              sizeof *model->tables[i].points, compare_points);
+    for (int32_t i = 0; i < model->n_tables; i++) {
+        struct mist_link_table *table = &model->tables[i];
+        qsort(table->points, (size_t)table->n_points, sizeof *table->points,
+              compare_points);
+        table->residual_frac = leave_one_out(table);
+    }
     return MIST_OK;
 }
 
@@ -101,16 +140,27 @@ static void price(const struct mist_link_table *table, int64_t bytes,
         i++;
     double share = (double)(bytes - p[i].bytes) / (double)(p[i + 1].bytes - p[i].bytes);
     out->time_s = p[i].time_s + share * (p[i + 1].time_s - p[i].time_s);
-    out->deviation_s = p[i].deviation_s + fmin(fmax(share, 0), 1) *
-                                              (p[i + 1].deviation_s - p[i].deviation_s);
+    double near = fmin(fmax(share, 0), 1); /* weight of the second point */
+    out->deviation_s = hypot((1 - near) * p[i].deviation_s, near * p[i + 1].deviation_s);
     if (bytes < p[0].bytes) /* a line may pass below zero: no faster than in proportion */
         out->time_s = fmax(out->time_s, p[0].time_s * (double)bytes / (double)p[0].bytes);
+    double frac = fmax(table->residual_frac, 0);
     if (bytes < p[0].bytes || bytes > p[n - 1].bytes)
         out->extrapolated_s = out->time_s;
+    else
+        frac = interpolation_frac(table, &p[i], &p[i + 1]);
+    if (bytes != p[i].bytes && bytes != p[i + 1].bytes)
+        out->deviation_s = hypot(out->deviation_s, frac * out->time_s);
+}
+
+static bool is_copy(enum mist_link_operation operation)
+{
+    return operation == MIST_LINK_HOST_TO_DEVICE || operation == MIST_LINK_DEVICE_TO_HOST;
 }
 
 /*
  * The table of exactly this shape, or the nearest number of ranks of the same operation.
+ * A collective of one rank says nothing of others.
  */
 static const struct mist_link_table *find_table(const struct mist_cost_model *model,
                                                 enum mist_link_operation operation,
@@ -122,7 +172,8 @@ static const struct mist_link_table *find_table(const struct mist_cost_model *mo
 
     for (int32_t i = 0; i < model->n_tables; i++) {
         const struct mist_link_table *table = &model->tables[i];
-        if (table->operation != operation)
+        if (table->operation != operation ||
+            (!is_copy(operation) && table->nodes * table->ranks_per_node == 1))
             continue;
         double distance = fabs(log((double)(table->nodes * table->ranks_per_node) /
                                    (nodes * ranks_per_node))) +
@@ -138,11 +189,6 @@ static const struct mist_link_table *find_table(const struct mist_cost_model *mo
     return best;
 }
 
-static bool is_copy(enum mist_link_operation operation)
-{
-    return operation == MIST_LINK_HOST_TO_DEVICE || operation == MIST_LINK_DEVICE_TO_HOST;
-}
-
 /* Volume that a rank moves in a ring of n, relative to the message. */
 static double ring_volume(enum mist_link_operation operation, int n)
 {
@@ -150,24 +196,72 @@ static double ring_volume(enum mist_link_operation operation, int n)
                                                                   : (double)(n - 1) / n;
 }
 
-static enum mist_status all_reduce_of_halves(const struct mist_cost_model *model,
-                                             int32_t nodes, int32_t ranks_per_node,
-                                             int32_t concurrent_groups, int64_t bytes,
-                                             struct mist_cost *out, struct mist_err *err)
+/* What a message of n_ranks costs by a table of the same operation. */
+static void price_by(const struct mist_link_table *table, int n_ranks,
+                     int concurrent_groups, int64_t bytes, bool is_exact,
+                     struct mist_cost *out)
 {
-    struct mist_cost gather;
-    enum mist_status status =
-        mist_cost_link(model, MIST_LINK_REDUCE_SCATTER, nodes, ranks_per_node,
-                       concurrent_groups, bytes, out, err);
-
-    if (status == MIST_OK)
-        status = mist_cost_link(model, MIST_LINK_ALL_GATHER, nodes, ranks_per_node,
-                                concurrent_groups, bytes, &gather, err);
-    if (status != MIST_OK)
-        return status;
-    mist_cost_add(out, &gather);
+    price(table, bytes, out);
+    if (is_exact || is_copy(table->operation))
+        return;
+    double scale = ring_volume(table->operation, n_ranks) /
+                   ring_volume(table->operation, table->nodes * table->ranks_per_node) *
+                   concurrent_groups / table->concurrent_groups;
+    out->time_s *= scale;
+    out->deviation_s *= scale;
     out->extrapolated_s = out->time_s;
-    return MIST_OK;
+}
+
+/* Ways to put an operation together from one or two others. */
+struct derivation {
+    enum mist_link_operation of, first, second;
+    bool has_second;
+    double factor;
+};
+
+static const struct derivation derivations[] = {
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_GATHER, true, 1},
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_REDUCE_SCATTER, MIST_LINK_REDUCE_SCATTER, false, 2},
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER, MIST_LINK_ALL_GATHER, false, 2},
+    {MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_GATHER, MIST_LINK_ALL_GATHER, false, 1},
+    {MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_REDUCE, false, 0.5},
+    {MIST_LINK_ALL_GATHER, MIST_LINK_REDUCE_SCATTER, MIST_LINK_REDUCE_SCATTER, false, 1},
+    {MIST_LINK_ALL_GATHER, MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_REDUCE, false, 0.5},
+    {MIST_LINK_HOST_TO_DEVICE, MIST_LINK_DEVICE_TO_HOST, MIST_LINK_DEVICE_TO_HOST, false,
+     1},
+    {MIST_LINK_DEVICE_TO_HOST, MIST_LINK_HOST_TO_DEVICE, MIST_LINK_HOST_TO_DEVICE, false,
+     1},
+};
+
+/* False: nothing was measured that the operation could be derived from. */
+static bool derive(const struct mist_cost_model *model,
+                   enum mist_link_operation operation, int nodes, int ranks_per_node,
+                   int concurrent_groups, int64_t bytes, struct mist_cost *out)
+{
+    for (size_t i = 0; i < sizeof derivations / sizeof *derivations; i++) {
+        const struct derivation *from = &derivations[i];
+        const struct mist_link_table *tables[2];
+        struct mist_cost cost;
+        bool is_exact[2];
+        if (from->of != operation)
+            continue;
+        for (int k = 0; k < 2; k++)
+            tables[k] = find_table(model, k ? from->second : from->first, nodes,
+                                   ranks_per_node, concurrent_groups, &is_exact[k]);
+        if (!tables[0] || !tables[1])
+            continue;
+        *out = (struct mist_cost){0};
+        for (int k = 0; k < 1 + from->has_second; k++) {
+            price_by(tables[k], nodes * ranks_per_node, concurrent_groups, bytes,
+                     is_exact[k], &cost);
+            mist_cost_add(out, &cost);
+        }
+        out->time_s *= from->factor;
+        out->deviation_s *= from->factor;
+        out->extrapolated_s = out->time_s;
+        return true;
+    }
+    return false;
 }
 
 enum mist_status mist_cost_link(const struct mist_cost_model *model,
@@ -184,23 +278,15 @@ enum mist_status mist_cost_link(const struct mist_cost_model *model,
     *out = (struct mist_cost){0};
     if (bytes == 0 || (n_ranks == 1 && !is_copy(operation)))
         return MIST_OK;
-    if (!table && operation == MIST_LINK_ALL_REDUCE)
-        return all_reduce_of_halves(model, nodes, ranks_per_node, concurrent_groups,
-                                    bytes, out, err);
-    if (!table)
+    if (table)
+        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
+    else if (!derive(model, operation, nodes, ranks_per_node, concurrent_groups, bytes,
+                     out))
         return mist_err_set(
             err, MIST_ERR_INPUT,
             "cluster %s: the trace set has no %s in links.csv; measure it "
-            "with mist-profile on %d ranks",
-            model->traces->cluster.name, mist_link_operation_name(operation), n_ranks);
-    price(table, bytes, out);
-    if (is_exact || is_copy(operation))
-        return MIST_OK;
-    double scale = ring_volume(operation, n_ranks) /
-                   ring_volume(operation, table->nodes * table->ranks_per_node) *
-                   concurrent_groups / table->concurrent_groups;
-    out->time_s *= scale;
-    out->deviation_s *= scale;
-    out->extrapolated_s = out->time_s;
+            "with mist-profile on %d rank%s",
+            model->traces->cluster.name, mist_link_operation_name(operation), n_ranks,
+            n_ranks == 1 ? "" : "s");
     return MIST_OK;
 }

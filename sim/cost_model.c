@@ -118,6 +118,12 @@ static bool has_same_key(const struct mist_concrete_step *a,
            memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims) == 0;
 }
 
+static bool is_communication(enum mist_op op)
+{
+    return op == MIST_OP_TP_ALL_REDUCE || op == MIST_OP_TP_REDUCE_SCATTER ||
+           op == MIST_OP_TP_ALL_GATHER;
+}
+
 /* How many steps have the key of step i; 0 if an earlier one has it already. */
 static int32_t count_key(const struct mist_concrete_step *steps, int32_t n_steps,
                          int32_t i)
@@ -143,7 +149,7 @@ enum mist_status mist_cost_program(const struct mist_cost_model *model,
         const struct mist_concrete_step *step = &steps[i];
         struct mist_cost cost;
         int32_t times = count_key(steps, n_steps, i);
-        if (step->op == MIST_OP_TP_ALL_REDUCE || times == 0)
+        if (is_communication(step->op) || times == 0)
             continue;
         enum mist_status status =
             mist_cost_op(model, step->op, step->phase, dtype, step->dims, step->flop,
@@ -160,41 +166,50 @@ enum mist_status mist_cost_program(const struct mist_cost_model *model,
     return MIST_OK;
 }
 
-/* One elementwise operator of the optimizer; nothing for no elements. */
-static enum mist_status add_elementwise(const struct mist_cost_model *model,
+enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
                                         enum mist_op op, enum mist_dtype dtype,
-                                        int64_t elements, double flop_per_element,
-                                        double bytes_per_element, struct mist_cost *sum,
+                                        int64_t elements, struct mist_cost *sum,
                                         struct mist_err *err)
 {
+    static const struct {
+        enum mist_phase phase;
+        double flop, bytes; /* per element */
+    } uses[MIST_N_OPS] = {
+        /* bf16: state (moments, master weights) read and written, gradient read, weight
+         * written are 28 bytes, too */
+        [MIST_OP_ADAMW] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
+                           MIST_COST_ADAMW_BYTES},
+        [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES},
+        [MIST_OP_GRADIENT_NORM] = {MIST_PHASE_OPTIMIZER, MIST_COST_NORM_FLOP,
+                                   MIST_COST_NORM_BYTES},
+        [MIST_OP_RESIDUAL] = {MIST_PHASE_FORWARD, MIST_COST_SUM_FLOP,
+                              MIST_COST_SUM_BYTES},
+    };
     int64_t dims[MIST_MAX_DIMS] = {elements};
     struct mist_cost cost;
 
     if (elements == 0)
         return MIST_OK;
-    enum mist_status status = mist_cost_op(
-        model, op, MIST_PHASE_OPTIMIZER, dtype, dims, flop_per_element * (double)elements,
-        bytes_per_element * (double)elements, &cost, err);
+    enum mist_status status = mist_cost_op(model, op, uses[op].phase, dtype, dims,
+                                           uses[op].flop * (double)elements,
+                                           uses[op].bytes * (double)elements, &cost, err);
     if (status == MIST_OK)
         mist_cost_add(sum, &cost);
     return status;
 }
 
 enum mist_status mist_cost_optimizer(const struct mist_cost_model *model,
-                                     int64_t shard_elements, int64_t padded_elements,
+                                     int64_t shard_elements, int64_t zeroed_elements,
                                      enum mist_dtype dtype, struct mist_cost *out,
                                      struct mist_err *err)
 {
     struct mist_cost sum = {0};
-    /* bf16: state (moments, master weights) read and written, gradient read, weight
-     * written are 28 bytes, too */
     enum mist_status status =
-        add_elementwise(model, MIST_OP_ADAMW, dtype, shard_elements, MIST_COST_ADAMW_FLOP,
-                        MIST_COST_ADAMW_BYTES, &sum, err);
+        mist_cost_add_elements(model, MIST_OP_ADAMW, dtype, shard_elements, &sum, err);
 
     if (status == MIST_OK)
-        status = add_elementwise(model, MIST_OP_ZERO, dtype, padded_elements, 0,
-                                 mist_dtype_gradient_bytes(dtype), &sum, err);
+        status = mist_cost_add_elements(model, MIST_OP_ZERO, dtype, zeroed_elements, &sum,
+                                        err);
     if (status == MIST_OK)
         *out = sum;
     return status;

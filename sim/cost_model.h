@@ -36,10 +36,15 @@ struct mist_cost {
 /* sum += part; deviations of different measurements are independent. */
 void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
 
-/* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g. */
+/* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g; a
+ * norm reads g, squares and adds; a sum reads two and writes one. */
 #define MIST_COST_ADAMW_FLOP  12.0
 #define MIST_COST_ADAMW_BYTES 28.0
 #define MIST_COST_ZERO_BYTES  4.0
+#define MIST_COST_NORM_FLOP   2.0
+#define MIST_COST_NORM_BYTES  4.0
+#define MIST_COST_SUM_FLOP    1.0
+#define MIST_COST_SUM_BYTES   12.0
 
 struct mist_cost_model;
 
@@ -72,9 +77,9 @@ mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation ope
                int64_t bytes, struct mist_cost *out, struct mist_err *err);
 
 /*
- * A whole program: the sum over its steps without MIST_OP_TP_ALL_REDUCE. Deviations of
- * equal steps add up (one measurement is behind them), those of different steps are
- * independent.
+ * A whole program, or a part of one: the sum over its steps without MIST_OP_TP_* (they
+ * are tasks of their own). Deviations of equal steps add up (one measurement is behind
+ * them), those of different steps are independent.
  */
 MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model *model,
                                                    const struct mist_concrete_step *steps,
@@ -82,11 +87,10 @@ MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model 
                                                    struct mist_cost *out,
                                                    struct mist_err *err);
 
-/* The optimizer task of a module: AdamW over shard_elements,
- * zeroing of padded_elements gradients. */
+/* An optimizer task: AdamW over shard_elements, zeroing of zeroed_elements. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_optimizer(const struct mist_cost_model *model, int64_t shard_elements,
-                    int64_t padded_elements, enum mist_dtype dtype, struct mist_cost *out,
+                    int64_t zeroed_elements, enum mist_dtype dtype, struct mist_cost *out,
                     struct mist_err *err);
 
 /*

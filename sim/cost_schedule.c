@@ -1,12 +1,16 @@
 /*
  * What the tasks of a schedule cost. See cost_model.h.
  *
- * Ranks are placed on nodes in order, devices_per_node each. The ranks of one
- * data-parallel group of a stage stand tp apart; the stage's tp groups run at once.
+ * Ranks are placed on nodes in order, devices_per_node each. The ranks of a data-parallel
+ * group of a stage stand tp apart, those of a tensor-parallel group next to each other.
+ * The groups of a stage run the same at once: as many as touch one node share its links.
  */
 #include "sim/cost_internal.h"
 
-#include <stdlib.h>
+/* Shape of a group of ranks as links.csv has it. */
+struct group {
+    int32_t nodes, ranks_per_node, concurrent_groups;
+};
 
 /* Where a task is priced. */
 struct place {
@@ -15,6 +19,14 @@ struct place {
     const struct mist_schedule *schedule;
     const struct mist_stage_plan *stage;
     enum mist_dtype dtype;
+    struct group dp, tp, all; /* of the rank */
+};
+
+/* ----------------------------------------------------------------------------- groups */
+
+/* Ranks first, first + stride, .. : n of them. */
+struct members {
+    int32_t first, stride, n;
 };
 
 static int32_t node_of(const struct place *at, int32_t rank)
@@ -22,15 +34,61 @@ static int32_t node_of(const struct place *at, int32_t rank)
     return rank / at->model->traces->cluster.devices_per_node;
 }
 
-/* Nodes that a stage's data-parallel group spans, and ranks on each (the most). */
-static void group_shape(const struct place *at, int32_t *nodes, int32_t *ranks_per_node)
+/* Nodes that the ranks are on, and how many are on the fullest. */
+static struct group shape_of(const struct place *at, struct members of)
 {
-    int32_t first =
-        mist_plan_first_rank(at->plan, at->schedule->i_stage) + at->schedule->i_tp;
-    int32_t last = first + (at->stage->dp - 1) * at->stage->tp;
+    struct group out = {0, 1, 1};
+    int32_t n_here = 0;
 
-    *nodes = node_of(at, last) - node_of(at, first) + 1;
-    *ranks_per_node = (at->stage->dp + *nodes - 1) / *nodes;
+    for (int32_t i = 0; i < of.n; i++) {
+        int32_t rank = of.first + i * of.stride;
+        bool is_new = i == 0 || node_of(at, rank) != node_of(at, rank - of.stride);
+        n_here = is_new ? 1 : n_here + 1;
+        out.nodes += is_new;
+        out.ranks_per_node = n_here > out.ranks_per_node ? n_here : out.ranks_per_node;
+    }
+    return out;
+}
+
+/* Whether any of the ranks is on a node. */
+static bool touches(const struct place *at, struct members of, int32_t node)
+{
+    int32_t devices = at->model->traces->cluster.devices_per_node;
+    int32_t before = node * devices - of.first; /* ranks in front of the node */
+    int32_t i = before <= 0 ? 0 : (before + of.stride - 1) / of.stride;
+
+    return i < of.n && node_of(at, of.first + i * of.stride) == node;
+}
+
+/* Group i_mine of n_groups alike whose first ranks are step apart; first: group 0. Of its
+ * nodes, the one that most groups touch counts. */
+static struct group find_group(const struct place *at, struct members first,
+                               int32_t n_groups, int32_t step, int32_t i_mine)
+{
+    struct members mine = {first.first + i_mine * step, first.stride, first.n};
+    struct group out = shape_of(at, mine);
+
+    for (int32_t i = 0; i < mine.n; i++) {
+        int32_t node = node_of(at, mine.first + i * mine.stride), n = 0;
+        for (int32_t g = 0; g < n_groups; g++) {
+            struct members other = {first.first + g * step, first.stride, first.n};
+            n += touches(at, other, node);
+        }
+        if (n > out.concurrent_groups)
+            out.concurrent_groups = n;
+    }
+    return out;
+}
+
+static void find_groups(struct place *at)
+{
+    const struct mist_schedule *schedule = at->schedule;
+    int32_t first = mist_plan_first_rank(at->plan, schedule->i_stage);
+    int32_t dp = at->stage->dp, tp = at->stage->tp;
+
+    at->dp = find_group(at, (struct members){first, tp, dp}, tp, 1, schedule->i_tp);
+    at->tp = find_group(at, (struct members){first, 1, tp}, dp, tp, schedule->i_dp);
+    at->all = shape_of(at, (struct members){0, 1, mist_plan_n_ranks(at->plan)});
 }
 
 static enum mist_status price_collective(const struct place *at,
@@ -38,11 +96,28 @@ static enum mist_status price_collective(const struct place *at,
                                          const struct mist_task *task,
                                          struct mist_cost *out, struct mist_err *err)
 {
-    int32_t nodes, ranks_per_node;
+    struct group group = task->group == MIST_GROUP_DP   ? at->dp
+                         : task->group == MIST_GROUP_TP ? at->tp
+                                                        : at->all;
 
-    group_shape(at, &nodes, &ranks_per_node);
-    return mist_cost_link(at->model, operation, nodes, ranks_per_node, at->stage->tp,
-                          task->bytes, out, err);
+    return mist_cost_link(at->model, operation, group.nodes, group.ranks_per_node,
+                          group.concurrent_groups, task->bytes, out, err);
+}
+
+/* Sums over data-parallel ranks; before, every rank looks for what is not finite. */
+static enum mist_status price_reduction(const struct place *at,
+                                        const struct mist_task *task,
+                                        struct mist_cost *out, struct mist_err *err)
+{
+    bool scatters = at->stage->shards_optimizer && at->stage->dp > 1;
+    enum mist_status status = price_collective(
+        at, scatters ? MIST_LINK_REDUCE_SCATTER : MIST_LINK_ALL_REDUCE, task, out, err);
+
+    if (status != MIST_OK)
+        return status;
+    return mist_cost_add_elements(at->model, MIST_OP_GRADIENT_NORM, at->dtype,
+                                  task->bytes / mist_dtype_gradient_bytes(at->dtype), out,
+                                  err);
 }
 
 static enum mist_status price_transfer(const struct place *at,
@@ -55,35 +130,6 @@ static enum mist_status price_transfer(const struct place *at,
                           crosses ? 1 : 2, 1, task->bytes, out, err);
 }
 
-static enum mist_status price_optimizer(const struct place *at,
-                                        const struct mist_task *task,
-                                        struct mist_cost *out, struct mist_err *err)
-{
-    const struct mist_buffer *buffers = at->schedule->buffers;
-    int64_t padded = buffers[task->buffers[MIST_ROLE_GRADIENTS]].size_bytes /
-                     mist_dtype_gradient_bytes(at->dtype);
-    int64_t shard = buffers[task->buffers[MIST_ROLE_STATE]].size_bytes /
-                    mist_dtype_state_bytes(at->dtype);
-
-    return mist_cost_optimizer(at->model, shard, padded, at->dtype, out, err);
-}
-
-static enum mist_status price_program(const struct place *at,
-                                      const struct mist_task *task, struct mist_cost *out,
-                                      struct mist_err *err)
-{
-    const struct mist_layer_layout *layout =
-        &at->schedule->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
-
-    if (task->kind == MIST_TASK_BACKWARD)
-        return mist_cost_program(at->model, layout->backward, layout->n_backward,
-                                 at->dtype, out, err);
-    return mist_cost_program(at->model, layout->forward,
-                             task->kind == MIST_TASK_RECOMPUTE ? layout->n_recompute
-                                                               : layout->n_forward,
-                             at->dtype, out, err);
-}
-
 static enum mist_status price_copy(const struct place *at, const struct mist_task *task,
                                    struct mist_cost *out, struct mist_err *err)
 {
@@ -94,36 +140,85 @@ static enum mist_status price_copy(const struct place *at, const struct mist_tas
                           1, 1, 1, task->bytes, out, err);
 }
 
-static enum mist_status price_task(const struct place *at, const struct mist_task *task,
-                                   struct mist_cost *out, struct mist_err *err)
+static enum mist_status price_communication(const struct place *at,
+                                            const struct mist_task *task,
+                                            struct mist_cost *out, struct mist_err *err)
 {
     switch (task->kind) {
-    case MIST_TASK_FORWARD:
-    case MIST_TASK_RECOMPUTE:
-    case MIST_TASK_BACKWARD:
-        return price_program(at, task, out, err);
-    case MIST_TASK_OPTIMIZER:
-        return price_optimizer(at, task, out, err);
     case MIST_TASK_SEND_ACTIVATION:
     case MIST_TASK_RECV_ACTIVATION:
     case MIST_TASK_SEND_GRADIENT:
     case MIST_TASK_RECV_GRADIENT:
+    case MIST_TASK_TIE_GRADIENT: /* both ways at once */
         return price_transfer(at, task, out, err);
     case MIST_TASK_REDUCE_GRADIENT:
-        return price_collective(at,
-                                at->stage->shards_optimizer ? MIST_LINK_REDUCE_SCATTER
-                                                            : MIST_LINK_ALL_REDUCE,
-                                task, out, err);
+        return price_reduction(at, task, out, err);
     case MIST_TASK_GATHER_PARAMETER:
+    case MIST_TASK_TP_ALL_GATHER:
         return price_collective(at, MIST_LINK_ALL_GATHER, task, out, err);
-    default:
+    case MIST_TASK_TP_REDUCE_SCATTER:
+        return price_collective(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
+    default: /* tp_all_reduce, tp_reduce_gradient, reduce_norm */
+        return price_collective(at, MIST_LINK_ALL_REDUCE, task, out, err);
+    }
+}
+
+/* ------------------------------------------------------------------------ computation */
+
+/* A part of a program. */
+static enum mist_status price_part(const struct place *at, const struct mist_task *task,
+                                   struct mist_cost *out, struct mist_err *err)
+{
+    const struct mist_layer_layout *layout =
+        &at->schedule->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
+    const struct mist_part *part = &layout->programs[task->program].parts[task->part];
+    const struct mist_concrete_step *steps =
+        task->program >= MIST_PROGRAM_BACKWARD ? layout->backward : layout->forward;
+
+    return mist_cost_program(at->model, steps + part->first_step, part->n_steps,
+                             at->dtype, out, err);
+}
+
+static enum mist_status price_computation(const struct place *at,
+                                          const struct mist_task *task,
+                                          struct mist_cost *out, struct mist_err *err)
+{
+    enum mist_op op;
+    enum mist_status status = MIST_OK;
+
+    switch (task->kind) {
+    case MIST_TASK_OPTIMIZER:
+        op = MIST_OP_ADAMW;
+        break;
+    case MIST_TASK_GRADIENT_NORM:
+        op = MIST_OP_GRADIENT_NORM;
+        break;
+    default: /* accumulate_gradient, tie_gradient */
+        op = MIST_OP_RESIDUAL;
         break;
     }
-    if (task->stream == MIST_STREAM_HOST_TO_DEVICE ||
-        task->stream == MIST_STREAM_DEVICE_TO_HOST)
+    *out = (struct mist_cost){0};
+    if (task->part >= 0)
+        status = price_part(at, task, out, err);
+    else
+        status =
+            mist_cost_add_elements(at->model, op, at->dtype, task->n_elements, out, err);
+    return status != MIST_OK ? status
+                             : mist_cost_add_elements(at->model, MIST_OP_ZERO, at->dtype,
+                                                      task->n_zeroed_elements, out, err);
+}
+
+static enum mist_status price_task(const struct place *at, const struct mist_task *task,
+                                   struct mist_cost *out, struct mist_err *err)
+{
+    switch (task->stream) {
+    case MIST_STREAM_COMPUTE:
+        return price_computation(at, task, out, err);
+    case MIST_STREAM_GPU_GPU:
+        return price_communication(at, task, out, err);
+    default:
         return price_copy(at, task, out, err);
-    return mist_err_set(err, MIST_ERR_INPUT, "task %s has no price",
-                        mist_task_kind_name(task->kind));
+    }
 }
 
 enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
@@ -131,10 +226,16 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
                                     const struct mist_schedule *schedule,
                                     struct mist_cost *costs, struct mist_err *err)
 {
-    struct place at = {model, plan, schedule, &plan->stages[schedule->i_stage],
-                       plan->job.dtype};
+    struct place at = {
+        .model = model,
+        .plan = plan,
+        .schedule = schedule,
+        .stage = &plan->stages[schedule->i_stage],
+        .dtype = plan->job.dtype,
+    };
     int32_t n_priced = 0;
 
+    find_groups(&at);
     /* costs are numbered in the order in which they first occur */
     for (int32_t i = 0; i < schedule->n_tasks && n_priced < schedule->n_costs; i++) {
         const struct mist_task *task = &schedule->tasks[i];

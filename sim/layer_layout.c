@@ -3,11 +3,14 @@
  * catalog.h.
  *
  * Saved tensors follow one another. Scratch tensors and kernel workspaces of one program
- * are placed by decreasing size at the lowest offset that is free during their steps.
+ * are placed by decreasing size at the lowest offset that is free during their steps. A
+ * communication's operands keep their place until a part waits for it, since computation
+ * goes on beside it. The two halves of a split backward share one scratch.
  */
 #include "sim/catalog.h"
 
 #include "core/memory.h" /* mist_align_up */
+#include "sim/catalog_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,7 +51,7 @@ static void concretize(struct evaluation *at, const struct mist_program *program
             .op = step->op,
             .phase = step->phase,
             .name = step->name,
-            .segment = step->segment,
+            .adds_bias_once = step->adds_bias_once,
             .flop = mist_expr_eval(at->pool, step->flop, at->values),
             .bytes = mist_expr_eval(at->pool, step->bytes, at->values),
             .workspace_bytes = whole(at, step->workspace_bytes),
@@ -101,12 +104,22 @@ static void sort_pieces(struct piece *pieces, int32_t n)
     }
 }
 
-/* Places the scratch of one program; returns the bytes it needs. */
-static int64_t pack_scratch(struct mist_layer_layout *layout,
-                            struct mist_concrete_step *steps, int32_t n_steps,
-                            int64_t *offsets)
+/* Lengthens busy_until of the program's communication steps to when they surely ended. */
+static void keep_busy(const struct mist_concrete_program *program, int32_t n_steps,
+                      int32_t *busy_until)
 {
-    struct piece pieces[MAX_PIECES];
+    for (int32_t i = 0; i < program->n_parts; i++)
+        if (program->parts[i].is_communication)
+            busy_until[program->parts[i].first_step] =
+                mist_program_communication_end(program, i, n_steps);
+}
+
+/* Lists what has to be placed; busy_until: [n_steps] last step that each runs beside. */
+static int32_t list_pieces(const struct mist_layer_layout *layout,
+                           struct mist_concrete_step *steps, int32_t n_steps,
+                           const int32_t *busy_until, int64_t *offsets,
+                           struct piece pieces[MAX_PIECES])
+{
     int32_t n = 0, piece_of[MIST_MAX_TENSORS];
 
     memset(piece_of, -1, sizeof piece_of);
@@ -120,12 +133,32 @@ static int64_t pack_scratch(struct mist_layer_layout *layout,
                 pieces[n++] =
                     (struct piece){layout->tensor_bytes[id], i, i, &offsets[id]};
             }
-            pieces[piece_of[id]].last_step = i;
+            struct piece *piece = &pieces[piece_of[id]];
+            if (busy_until[i] > piece->last_step)
+                piece->last_step = busy_until[i];
         }
         if (steps[i].workspace_bytes > 0)
             pieces[n++] = (struct piece){steps[i].workspace_bytes, i, i,
                                          &steps[i].workspace_offset};
     }
+    return n;
+}
+
+/* Places the scratch of all steps of an array, which the programs cut; returns the bytes
+ * it needs. */
+static int64_t pack_scratch(const struct mist_layer_layout *layout,
+                            struct mist_concrete_step *steps, int32_t n_steps,
+                            const enum mist_program_kind *programs, int32_t n_programs,
+                            int64_t *offsets)
+{
+    struct piece pieces[MAX_PIECES];
+    int32_t busy_until[MIST_MAX_STEPS];
+
+    for (int32_t i = 0; i < n_steps; i++)
+        busy_until[i] = i;
+    for (int32_t i = 0; i < n_programs; i++)
+        keep_busy(&layout->programs[programs[i]], n_steps, busy_until);
+    int32_t n = list_pieces(layout, steps, n_steps, busy_until, offsets, pieces);
     sort_pieces(pieces, n);
     int64_t total = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -136,11 +169,24 @@ static int64_t pack_scratch(struct mist_layer_layout *layout,
     return total;
 }
 
+static void lay_out_scratch(struct mist_layer_layout *out)
+{
+    static const enum mist_program_kind forward[] = {MIST_PROGRAM_FORWARD};
+    static const enum mist_program_kind backward[] = {
+        MIST_PROGRAM_BACKWARD, MIST_PROGRAM_BACKWARD_INPUT, MIST_PROGRAM_BACKWARD_WEIGHT};
+
+    out->scratch_forward_bytes =
+        pack_scratch(out, out->forward, out->n_forward, forward, 1, out->offset_forward);
+    out->scratch_backward_bytes = pack_scratch(out, out->backward, out->n_backward,
+                                               backward, 3, out->offset_backward);
+}
+
 static void lay_out_tensors(struct evaluation *at,
                             const struct mist_layer_template *layer,
                             struct mist_layer_layout *out)
 {
     for (int32_t i = 0; i < layer->n_tensors; i++) {
+        out->tensor_name[i] = layer->tensors[i].name;
         int64_t size = whole(at, layer->tensors[i].bytes);
         out->tensor_class[i] = layer->tensors[i].tensor_class;
         out->tensor_bytes[i] = size;
@@ -167,6 +213,8 @@ static void lay_out_tensors(struct evaluation *at,
 static void lay_out_params(struct evaluation *at, const struct mist_layer_template *layer,
                            struct mist_layer_layout *out)
 {
+    int64_t n_aligned = ALIGNMENT / mist_dtype_weight_bytes(out->shape.dtype);
+
     for (int32_t i = 0; i < layer->n_params; i++) {
         const struct mist_param *param = &layer->params[i];
         out->param_offset[i] = out->n_parameters;
@@ -174,9 +222,19 @@ static void lay_out_params(struct evaluation *at, const struct mist_layer_templa
         out->param_init[i] = param->init;
         out->param_decays[i] = param->decays;
         out->param_name[i] = param->name;
-        out->n_parameters +=
-            mist_align_up(out->param_elements[i], ALIGNMENT / (int64_t)sizeof(float));
+        out->param_shape[i] = param->shape;
+        out->param_is_tied[i] = param->is_tied;
+        out->param_partial_first[i] = whole(at, param->partial_first);
+        out->param_partial_elements[i] = whole(at, param->partial_elements);
+        out->n_parameters += mist_align_up(out->param_elements[i], n_aligned);
     }
+}
+
+static enum mist_layer_variant variant_of(struct mist_layer_shape shape)
+{
+    if (shape.tp == 1)
+        return MIST_VARIANT_PLAIN;
+    return shape.is_sequence_parallel ? MIST_VARIANT_SEQUENCE : MIST_VARIANT_TENSOR;
 }
 
 enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
@@ -185,10 +243,14 @@ enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
                                         struct mist_layer_layout *out,
                                         struct mist_err *err)
 {
-    const struct mist_layer_template *layer = &catalog->layers[kind];
+    const struct mist_layer_template *layer = &catalog->layers[variant_of(shape)][kind];
     struct evaluation at = {
         .pool = catalog->pool,
-        .values = {shape.micro_batch, shape.seq, shape.tp, shape.threads},
+        .values = {[MIST_SYMBOL_MICRO_BATCH] = shape.micro_batch,
+                   [MIST_SYMBOL_SEQ] = shape.seq,
+                   [MIST_SYMBOL_TP] = shape.tp,
+                   [MIST_SYMBOL_THREADS] = shape.threads,
+                   [MIST_SYMBOL_ELEMENT] = mist_dtype_weight_bytes(shape.dtype)},
     };
 
     *out = (struct mist_layer_layout){
@@ -203,19 +265,14 @@ enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
     lay_out_params(&at, layer, out);
     concretize(&at, &layer->forward, out->forward);
     concretize(&at, &layer->backward, out->backward);
-    out->scratch_forward_bytes =
-        pack_scratch(out, out->forward, out->n_forward, out->offset_forward);
-    out->scratch_backward_bytes =
-        pack_scratch(out, out->backward, out->n_backward, out->offset_backward);
-    /* operand 0 of a forward step is always written */
-    for (int32_t i = 0; i < out->n_forward; i++)
-        if (out->tensor_class[out->forward[i].operands[0]] == MIST_TENSOR_SAVED)
-            out->n_recompute = i + 1;
+    mist_layout_cut_programs(out);
+    lay_out_scratch(out);
     if (at.is_out_of_range)
-        return mist_err_set(err, MIST_ERR_RANGE,
-                            "model %s at micro-batch %d, sequence %d, tp %d: a tensor "
-                            "has no whole number of bytes below 2^53",
-                            catalog->model.name, (int)shape.micro_batch, (int)shape.seq,
-                            (int)shape.tp);
+        return mist_err_set(
+            err, MIST_ERR_RANGE,
+            "model %s at micro-batch %d, sequence %d, tp %d%s: a tensor "
+            "has no whole number of bytes below 2^53",
+            catalog->model.name, (int)shape.micro_batch, (int)shape.seq, (int)shape.tp,
+            shape.is_sequence_parallel ? " with sequence parallelism" : "");
     return MIST_OK;
 }

@@ -6,8 +6,8 @@
  *     error bar, +-              12 ms
  *     ...
  *     Stages
- *     stage  ranks  layers  compute  exposed  bubble  live peak   arena
- *         0      1       6   600 ms    8 ms   81 ms     92 MiB  96 MiB
+ *     stage  ranks  layers  compute  exposed  bubble  live peak   arena  host arena
+ *         0      1       6   600 ms    8 ms   81 ms     92 MiB  96 MiB      40 MiB
  */
 #include "core/atomic_file.h"
 #include "core/emit.h"
@@ -97,8 +97,10 @@ struct session {
 static enum mist_status model_flop(const struct session *at, double *out,
                                    struct mist_err *err)
 {
-    struct mist_layer_shape shape = {(int32_t)at->plan.job.global_batch,
-                                     at->plan.job.seq_len, 1, 1};
+    struct mist_layer_shape shape = {.micro_batch = (int32_t)at->plan.job.global_batch,
+                                     .seq = at->plan.job.seq_len,
+                                     .tp = 1,
+                                     .threads = 1};
 
     *out = 0;
     for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
@@ -214,10 +216,38 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
 
 /* ---------------------------------------------------------------------------- output */
 
+/* Host memory is one for all ranks of a node, which are placed in order. */
+static void warn_of_host_memory(const struct session *at,
+                                const struct mist_cluster *cluster,
+                                const struct mist_replay_result *result)
+{
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+    int32_t n_ranks = mist_plan_n_ranks(&at->plan);
+    int64_t bytes = 0;
+
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        int32_t i_stage;
+        mist_plan_locate_rank(&at->plan, rank, &i_stage, NULL, NULL);
+        bytes += result->stages[i_stage].arena_bytes[MIST_ARENA_HOST];
+        if (rank < n_ranks - 1 && (rank + 1) % cluster->devices_per_node != 0)
+            continue;
+        if (bytes > cluster->host_memory_bytes_per_node) {
+            mist_format_bytes(needed, sizeof needed, bytes);
+            mist_format_bytes(there, sizeof there, cluster->host_memory_bytes_per_node);
+            fprintf(stderr, "mist-sim: node %d needs %s of host memory, there are %s\n",
+                    (int)(rank / cluster->devices_per_node), needed, there);
+        }
+        bytes = 0;
+    }
+}
+
 static void warn_of_memory(const struct session *at, const struct mist_cluster *cluster,
                            const struct mist_replay_result *result)
 {
     char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+
+    if (!at->options.common.is_quiet)
+        warn_of_host_memory(at, cluster, result);
 
     for (int32_t i = 0; i < result->n_stages && !at->options.common.is_quiet; i++) {
         int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];

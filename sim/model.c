@@ -61,7 +61,8 @@ int32_t mist_dtype_weight_bytes(enum mist_dtype dtype)
 
 int32_t mist_dtype_gradient_bytes(enum mist_dtype dtype)
 {
-    return dtype == MIST_DTYPE_FP32 ? 4 : 2;
+    (void)dtype; /* fp32 for either */
+    return 4;
 }
 
 int32_t mist_dtype_state_bytes(enum mist_dtype dtype)

@@ -69,7 +69,8 @@ bool mist_dtype_parse(const char *name, enum mist_dtype *out);
 /*
  * Bytes per parameter of the weights computed with, of their gradients, and of the
  * optimizer's state (AdamW: two fp32 moments, and with bf16 weights also their fp32
- * master copy): fp32 4 + 4 + 8, bf16 2 + 2 + 12. Both sum to 16.
+ * master copy): fp32 4 + 4 + 8 = 16, bf16 2 + 4 + 12 = 18 (gradients are added up over
+ * micro-batches and ranks, so they stay fp32).
  */
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype);
 int32_t mist_dtype_gradient_bytes(enum mist_dtype dtype);

@@ -1,6 +1,6 @@
 /*
  * Plans: derived quantities, the check of every relation between knobs, the fingerprint.
- * Reading and writing plan.json is in plan_file.c.
+ * Reading and writing plan.json is in plan_read.c and plan_write.c.
  *
  * The check fills a place (struct mist_plan_fault) beside the message, in the words of
  * plan.json, so that a loaded file's error gets its line without a second set of rules.
@@ -16,7 +16,7 @@
 
 const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
 {
-    static const char *const names[MIST_N_PIPELINES] = {"1f1b"};
+    static const char *const names[MIST_N_PIPELINES] = {"1f1b", "interleaved", "zb_h1"};
 
     return names[pipeline];
 }
@@ -49,6 +49,22 @@ int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage)
     for (int32_t i = 0; i < i_stage; i++)
         layer += plan->stages[i].n_layers;
     return layer;
+}
+
+int32_t mist_plan_n_chunks(const struct mist_plan *plan)
+{
+    return plan->n_chunks > 1 ? plan->n_chunks : 1;
+}
+
+void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                            int32_t i_chunk, int32_t *first, int32_t *n)
+{
+    int32_t n_chunks = mist_plan_n_chunks(plan);
+
+    *first = 1 + i_chunk * (plan->model.n_layers / n_chunks);
+    for (int32_t i = 0; i < i_stage; i++)
+        *first += plan->stages[i].n_layers / n_chunks;
+    *n = plan->stages[i_stage].n_layers / n_chunks;
 }
 
 void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
@@ -182,6 +198,39 @@ static enum mist_status check_whole(const struct check *c)
     return MIST_OK;
 }
 
+/* How many chunks and micro-batches the pipeline's schedule takes. */
+static enum mist_status check_pipeline(const struct check *c)
+{
+    const struct mist_plan *plan = c->plan;
+    const char *name = mist_pipeline_name(plan->pipeline);
+    bool says_chunks = plan->n_chunks != 0;
+
+    if (plan->n_chunks < 0)
+        return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
+                      "chunks is %d, expected at least 1", plan->n_chunks);
+    if (plan->pipeline != MIST_PIPELINE_INTERLEAVED) {
+        if (plan->n_chunks > 1)
+            return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
+                          "chunks is %d, a pipeline of kind %s has 1", plan->n_chunks,
+                          name);
+        return MIST_OK;
+    }
+    if (plan->n_chunks < 2)
+        return refuse(c, MIST_ERR_INPUT, says_chunks ? "chunks" : "pipeline", -1, NULL,
+                      "chunks is %d, an interleaved pipeline needs at least 2",
+                      mist_plan_n_chunks(plan));
+    if (plan->n_stages < 2)
+        return refuse(c, MIST_ERR_INPUT, "pipeline", -1, NULL,
+                      "an interleaved pipeline needs at least 2 stages, the plan has %d",
+                      plan->n_stages);
+    if (plan->n_micro_batches % plan->n_stages != 0)
+        return refuse(c, MIST_ERR_INPUT, "n_micro_batches", -1, NULL,
+                      "n_micro_batches is %d, an interleaved pipeline of %d stages needs "
+                      "a multiple of %d",
+                      plan->n_micro_batches, plan->n_stages, plan->n_stages);
+    return MIST_OK;
+}
+
 static enum mist_status check_stage_sizes(const struct check *c, int32_t i)
 {
     const struct mist_stage_plan *s = &c->plan->stages[i];
@@ -206,6 +255,10 @@ static enum mist_status check_stage_sizes(const struct check *c, int32_t i)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "checkpointed_layers",
                       "checkpointed_layers is %d, expected 0 to %d, the stage's layers",
                       s->n_checkpointed, s->n_layers);
+    if (s->n_layers % mist_plan_n_chunks(c->plan) != 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "layers",
+                      "layers is %d, not divisible by the pipeline's %d chunks",
+                      s->n_layers, c->plan->n_chunks);
     return MIST_OK;
 }
 
@@ -246,11 +299,12 @@ static enum mist_status check_stage_tp(const struct check *c, int32_t i)
         int32_t value;
     } splits[] = {
         {"n_heads", m->n_heads},
-        {"n_kv_heads", m->n_kv_heads},
+        {"n_kv_heads", m->n_kv_heads == 1 ? 0 : m->n_kv_heads}, /* one: copied */
         {"ffn", m->ffn},
         {"hidden", m->hidden},
     };
-    int32_t tp = c->plan->stages[i].tp;
+    const struct mist_stage_plan *s = &c->plan->stages[i];
+    int32_t tp = s->tp, seq_len = c->plan->job.seq_len;
 
     for (size_t k = 0; k < sizeof splits / sizeof splits[0]; k++) {
         if (splits[k].value % tp != 0)
@@ -258,6 +312,14 @@ static enum mist_status check_stage_tp(const struct check *c, int32_t i)
                           "tp %d does not divide %s %d of the model", tp, splits[k].what,
                           splits[k].value);
     }
+    if (s->is_sequence_parallel && tp == 1)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "sequence_parallel",
+                      "sequence_parallel with tp 1, expected at least 2");
+    if (s->is_sequence_parallel && s->micro_batch * seq_len % tp != 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "sequence_parallel",
+                      "sequence_parallel: tp %d does not divide the %d tokens of "
+                      "micro_batch %d times seq_len %d",
+                      tp, s->micro_batch * seq_len, s->micro_batch, seq_len);
     return MIST_OK;
 }
 
@@ -310,6 +372,25 @@ static enum mist_status check_sums(const struct check *c)
     return MIST_OK;
 }
 
+/* Where first and last stage hold one weight, each rank of the one exchanges its gradient
+ * with the rank in the same place of the other. */
+static enum mist_status check_tied_stages(const struct check *c)
+{
+    int32_t i_last = c->plan->n_stages - 1;
+    const struct mist_stage_plan *first = &c->plan->stages[0];
+    const struct mist_stage_plan *last = &c->plan->stages[i_last];
+    bool has_same_dp = first->dp == last->dp;
+
+    if (!c->plan->model.ties_embeddings || (has_same_dp && first->tp == last->tp))
+        return MIST_OK;
+    return refuse(c, MIST_ERR_INPUT, "stages", i_last, has_same_dp ? "tp" : "dp",
+                  "%s is %d, expected stage 0's %d: the model ties its embeddings, and "
+                  "the first and the last stage exchange the gradient of the shared "
+                  "weight rank by rank",
+                  has_same_dp ? "tp" : "dp", has_same_dp ? last->tp : last->dp,
+                  has_same_dp ? first->tp : first->dp);
+}
+
 static bool is_amount(double value)
 {
     return isfinite(value) && value >= 0;
@@ -348,7 +429,8 @@ enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
         *fault = (struct mist_plan_fault){"model", -1, NULL};
         return status;
     }
-    if ((status = check_job(&c)) || (status = check_whole(&c)))
+    if ((status = check_job(&c)) || (status = check_whole(&c)) ||
+        (status = check_pipeline(&c)))
         return status;
     for (int32_t i = 0; i < plan->n_stages; i++) {
         if ((status = check_stage_sizes(&c, i)) ||
@@ -356,8 +438,9 @@ enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
             (status = check_stage_memory(&c, i)))
             return status;
     }
-    status = check_sums(&c);
-    return status ? status : check_predicted(&c);
+    if ((status = check_sums(&c)) || (status = check_tied_stages(&c)))
+        return status;
+    return check_predicted(&c);
 }
 
 enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *err)

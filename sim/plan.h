@@ -19,9 +19,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum mist_pipeline_schedule { MIST_PIPELINE_1F1B, MIST_N_PIPELINES };
+/* In which order micro-batches run: see pipeline_order.h. */
+enum mist_pipeline_schedule {
+    MIST_PIPELINE_1F1B,
+    MIST_PIPELINE_INTERLEAVED,
+    MIST_PIPELINE_ZB_H1,
+    MIST_N_PIPELINES
+};
 
-const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline); /* "1f1b" */
+/* "1f1b", "interleaved", "zb_h1" */
+const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
 
 enum { MIST_MAX_STAGES = 512 };
 
@@ -39,10 +46,14 @@ struct mist_stage_plan {
     int32_t micro_batch; /* samples per data-parallel rank and micro-batch (b) */
     int32_t dp;          /* data-parallel size */
     int32_t tp;          /* tensor-parallel size */
-    bool shards_optimizer;  /* ZeRO-1 */
-    bool shards_gradients;  /* ZeRO-2; implies shards_optimizer */
-    bool shards_weights;    /* ZeRO-3; implies shards_gradients */
-    int32_t n_checkpointed; /* the first n blocks of the stage keep only their input */
+    bool shards_optimizer; /* ZeRO-1 */
+    bool shards_gradients; /* ZeRO-2; implies shards_optimizer */
+    bool shards_weights;   /* ZeRO-3; implies shards_gradients */
+    /* Tensor-parallel ranks hold the tokens between the split operators in equal parts
+     * (Korthikanti et al. 2022); needs tp > 1. */
+    bool is_sequence_parallel;
+    /* The first n blocks of the stage, chunk by chunk, keep only their input. */
+    int32_t n_checkpointed;
     double offload_weights; /* fractions 0..1 kept in host memory */
     double offload_gradients;
     double offload_optimizer;
@@ -66,6 +77,12 @@ struct mist_plan {
     uint64_t fingerprint;        /* of model, job and trace set; 0 when unknown */
     int64_t device_memory_bytes; /* limit the plan was made for; 0 = none */
     enum mist_pipeline_schedule pipeline;
+    /* Model chunks per stage of the interleaved pipeline; 0 or 1: one. */
+    int32_t n_chunks;
+    /* Gradients are summed over data-parallel ranks after every micro-batch, not once per
+     * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage;
+     * with it all ZeRO levels add in the same order. */
+    bool reduces_each_micro_batch;
     int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;
     struct mist_stage_plan stages[MIST_MAX_STAGES];
@@ -83,7 +100,20 @@ int32_t mist_plan_n_ranks(const struct mist_plan *plan);
 /* First rank of a stage; i_stage = n_stages gives the number of ranks. */
 int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
 
-/* First block of a stage, numbered from 1; i_stage = n_stages gives n_layers + 1. */
+/* Model chunks of every stage, >= 1. */
+int32_t mist_plan_n_chunks(const struct mist_plan *plan);
+
+/*
+ * Blocks of a chunk: *n of them from *first on, numbered from 1. Chunk c of stage i is
+ * virtual stage c * n_stages + i; the model's blocks follow the order of virtual stages,
+ * and each stage has as many in every chunk. The embedding is in chunk 0 of stage 0, the
+ * head in the last chunk of the last stage. O(n_stages).
+ */
+void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                            int32_t i_chunk, int32_t *first, int32_t *n);
+
+/* First block of a stage in a plan of one chunk (more: mist_plan_chunk_layers()),
+ * numbered from 1; i_stage = n_stages gives n_layers + 1. */
 int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage);
 
 /*
@@ -103,11 +133,16 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
 /*
  * Checks every relation between the knobs; the message names the stage, the value and the
  * bound. Checked: the model; layers of the stages sum to n_layers; global_batch =
- * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads, kv
- * heads, ffn and hidden; ZeRO flags are nested; 0 <= n_checkpointed <= n_layers;
- * fractions are within 0..1; seq_len fits learned positions; numbers of ranks and of
- * tokens of a micro-batch fit 31 bits; predictions are finite and not negative. Whether a
- * cluster has the devices and the memory is not the plan's to know.
+ * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads,
+ * ffn, hidden and kv heads (but one kv head is copied to all ranks; the vocabulary need
+ * not divide); sequence parallelism has tp > 1 and tp divides the tokens of a
+ * micro-batch; interleaved has two chunks or more, two stages or more, chunks that divide
+ * every stage's layers and stages that divide n_micro_batches, and nothing else has
+ * chunks; with tied embeddings first and last stage have the same dp and tp; ZeRO flags
+ * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; seq_len fits
+ * learned positions; numbers of ranks and of tokens of a micro-batch fit 31 bits;
+ * predictions are finite and not negative. Whether a cluster has the devices and the
+ * memory is not the plan's to know.
  *
  * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
  * O(n_stages).
@@ -117,7 +152,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
 
 /* Where a plan is wrong, as plan.json calls it. */
 struct mist_plan_fault {
-    const char *section; /* "model", "job", "stages", "pipeline", ... */
+    const char *section; /* "model", "job", "stages", "pipeline", "chunks", ... */
     int32_t i_stage;     /* of "stages"; -1: none */
     const char *key;     /* in the section; NULL: the section itself */
 };
@@ -139,18 +174,22 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "job": {"global_batch", "seq_len", "dtype", "threads"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
- *    "pipeline": "1f1b",
+ *    "pipeline": "1f1b", "interleaved" or "zb_h1",
+ *    "chunks": chunks per stage of an interleaved pipeline,
+ *    "reduces_each_micro_batch": true or false,
  *    "n_micro_batches": G,
  *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
- *                "zero": 0..3, "checkpointed_layers", "offload_weights_frac",
- *                "offload_gradients_frac", "offload_optimizer_frac",
- *                "offload_activations_frac"}, ...],
+ *                "zero": 0..3, "sequence_parallel", "checkpointed_layers",
+ *                "offload_weights_frac", "offload_gradients_frac",
+ *                "offload_optimizer_frac", "offload_activations_frac"}, ...],
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac",
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
- * out when 0) and the stages' four offload fractions (0). What was saved loads as the
- * same plan, bit by bit; entries of arrays beyond n_stages load as 0.
+ * out when 0), "chunks" (left out when 0 or 1), "reduces_each_micro_batch" and
+ * "sequence_parallel" (left out when false) and the stages' four offload fractions (0).
+ * What was saved loads as the same plan, bit by bit, but that one chunk loads as 0;
+ * entries of arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

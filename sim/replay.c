@@ -77,9 +77,14 @@ static enum mist_status check_options(const struct mist_plan *plan,
 static const char *why_not_folded(const struct mist_plan *plan,
                                   const struct mist_replay_options *options)
 {
-    for (int32_t i = 1; i < plan->n_stages; i++)
-        if (plan->stages[i].dp != plan->stages[0].dp)
-            return "stages have different dp";
+    const struct mist_stage_plan *first = &plan->stages[0];
+
+    for (int32_t i = 1; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        if (stage->dp != first->dp || stage->tp != first->tp ||
+            stage->is_sequence_parallel != first->is_sequence_parallel)
+            return "stages have different dp, tp or sequence parallelism";
+    }
     if (options->rank_factor)
         return "ranks have factors";
     if ((options->forward_factor || options->backward_factor) && n_lanes(options) > 1)
@@ -136,10 +141,11 @@ static double task_work_s(const struct run *at, const struct mist_schedule *sche
     if (task->kind == MIST_TASK_FORWARD || task->kind == MIST_TASK_RECOMPUTE)
         return time_s *
                lane_factor(at, schedule, options->forward_factor, task->micro_batch);
-    if (task->kind == MIST_TASK_OPTIMIZER)
-        return time_s;
-    return time_s *
-           lane_factor(at, schedule, options->backward_factor, task->micro_batch);
+    if (task->kind == MIST_TASK_BACKWARD || task->kind == MIST_TASK_BACKWARD_INPUT ||
+        task->kind == MIST_TASK_BACKWARD_WEIGHT)
+        return time_s *
+               lane_factor(at, schedule, options->backward_factor, task->micro_batch);
+    return time_s; /* over parameters, whatever the tokens */
 }
 
 /* One factor for all members of a rendezvous, drawn anew in every iteration. */

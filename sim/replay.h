@@ -8,9 +8,10 @@
  * hides in the empty places of its neighbour counts as hidden.
  *
  * Folding: while nothing makes the ranks of a stage differ, rank i_dp = 0, i_tp = 0 of
- * each stage stands for all of them. That needs equal data-parallel sizes in all stages
- * (so that partners of representatives are representatives), and takes the placement of
- * the representatives' transfers on nodes for that of all.
+ * each stage stands for all of them. That needs equal data-parallel and tensor-parallel
+ * sizes and the same sequence parallelism in all stages (so that partners of
+ * representatives are representatives), and takes the placement of the representatives'
+ * groups and transfers on nodes for that of all.
  *
  * The error bar is two deviations, about 95 %, of what three independent causes do to
  * the busiest rank (largest undisturbed compute time) in one iteration:

@@ -1,26 +1,24 @@
-/* Links schedules to one graph and proves that it runs to its end. See replay_graph.h. */
+/* Links schedules to one graph: partners, iterations. See replay_graph.h. */
 #include "sim/replay_graph.h"
 
 #include <stdio.h> /* snprintf */
 #include <stdlib.h>
 #include <string.h>
 
-/* One end of a rendezvous. Equal (is_collective, a, b, tag): the same rendezvous. */
+/* One end of a rendezvous. Equal (group, a, b, tag): the same rendezvous. */
 struct end {
-    bool is_collective;
-    int32_t a, b; /* sender and receiver; or stage and place in the tensor group */
+    enum mist_group group;
+    int32_t a, b; /* PEER: sender and receiver, of an exchange the lower and the higher
+                     rank; DP: stage and i_tp; TP: stage and i_dp; ALL: 0 */
     int32_t tag;
     int32_t i_rank, task;
 };
 
-enum { TASK_TEXT = 96 };
-
-/* "rank 3 task 17 (send_activation of layer 2, micro-batch 1)" */
-static char *task_text(const struct mist_schedule *schedule, int32_t i, char *out)
+char *mist_replay_task_text(const struct mist_schedule *schedule, int32_t i, char *out)
 {
     const struct mist_task *task = &schedule->tasks[i];
 
-    snprintf(out, TASK_TEXT, "rank %d task %d (%s, layer %d, micro-batch %d)",
+    snprintf(out, MIST_REPLAY_TASK_TEXT, "rank %d task %d (%s, layer %d, micro-batch %d)",
              (int)schedule->rank, (int)i, mist_task_kind_name(task->kind),
              (int)task->layer, (int)task->micro_batch);
     return out;
@@ -41,8 +39,8 @@ static bool is_gradient(const struct mist_task *task)
 
 static int32_t compare_keys(const struct end *a, const struct end *b)
 {
-    if (a->is_collective != b->is_collective)
-        return a->is_collective ? 1 : -1;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
     if (a->a != b->a)
         return a->a < b->a ? -1 : 1;
     if (a->b != b->b)
@@ -72,71 +70,106 @@ static int32_t count_ends(const struct mist_schedule *const *schedules, int32_t 
     return n;
 }
 
+static struct end end_of(const struct mist_schedule *schedule,
+                         const struct mist_task *task)
+{
+    struct end end = {.group = task->group, .tag = task->tag};
+    bool is_first = task->kind == MIST_TASK_TIE_GRADIENT ? schedule->rank < task->peer
+                                                         : is_send(task);
+
+    switch (task->group) {
+    case MIST_GROUP_PEER:
+        end.a = is_first ? schedule->rank : task->peer;
+        end.b = is_first ? task->peer : schedule->rank;
+        break;
+    case MIST_GROUP_DP:
+        end.a = schedule->i_stage;
+        end.b = schedule->i_tp;
+        break;
+    case MIST_GROUP_TP:
+        end.a = schedule->i_stage;
+        end.b = schedule->i_dp;
+        break;
+    default:
+        break;
+    }
+    return end;
+}
+
 static void list_ends(const struct mist_schedule *const *schedules, int32_t n_ranks,
                       struct end *ends)
 {
-    for (int32_t r = 0, n = 0; r < n_ranks; r++) {
-        const struct mist_schedule *schedule = schedules[r];
-        for (int32_t i = 0; i < schedule->n_tasks; i++) {
-            const struct mist_task *task = &schedule->tasks[i];
-            if (task->group == MIST_GROUP_NONE)
+    for (int32_t r = 0, n = 0; r < n_ranks; r++)
+        for (int32_t i = 0; i < schedules[r]->n_tasks; i++) {
+            if (schedules[r]->tasks[i].group == MIST_GROUP_NONE)
                 continue;
-            struct end *end = &ends[n++];
-            *end = (struct end){task->group != MIST_GROUP_PEER,
-                                schedule->i_stage,
-                                task->group == MIST_GROUP_TP ? -1 - schedule->i_dp
-                                                             : schedule->i_tp,
-                                task->tag,
-                                r,
-                                i};
-            if (end->is_collective)
-                continue;
-            end->a = is_send(task) ? schedule->rank : task->peer;
-            end->b = is_send(task) ? task->peer : schedule->rank;
+            ends[n] = end_of(schedules[r], &schedules[r]->tasks[i]);
+            ends[n].i_rank = r;
+            ends[n++].task = i;
         }
-    }
 }
 
-/* First byte of a transfer's slice in the micro-batch of all data-parallel ranks. */
-static int64_t global_slice(const struct mist_schedule *schedule,
+/* First byte of a transfer's slice in the micro-batch of the whole stage. */
+static int64_t global_slice(const struct mist_plan *plan,
+                            const struct mist_schedule *schedule,
                             const struct mist_task *task)
 {
-    return schedule->i_dp * schedule->layouts[MIST_LAYER_BLOCK].input_bytes +
-           task->slice_offset_bytes;
+    const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
+    int64_t n_rows = (int64_t)stage->micro_batch * plan->job.seq_len;
+    int64_t first = schedule->i_dp * n_rows;
+
+    if (stage->is_sequence_parallel)
+        first += schedule->i_tp * (n_rows / stage->tp);
+    return first * plan->model.hidden * mist_dtype_weight_bytes(plan->job.dtype) +
+           (is_send(task) ? task->from_offset_bytes : task->to_offset_bytes);
 }
 
-static enum mist_status check_transfer(const struct mist_schedule *const *schedules,
+/* Why two ends are not those of one transfer or exchange; NULL if they are. */
+static const char *find_mismatch(const struct mist_plan *plan,
+                                 const struct mist_schedule *first,
+                                 const struct mist_task *one,
+                                 const struct mist_schedule *second,
+                                 const struct mist_task *two)
+{
+    bool is_tie = one->kind == MIST_TASK_TIE_GRADIENT;
+
+    if (first == second || (!is_tie && is_send(one) == is_send(two)))
+        return "are the same end of one transfer";
+    if (is_tie != (two->kind == MIST_TASK_TIE_GRADIENT) ||
+        is_gradient(one) != is_gradient(two) || one->micro_batch != two->micro_batch ||
+        (!is_tie && one->layer != two->layer))
+        return "have one tag but mean different transfers";
+    if (one->bytes != two->bytes)
+        return "differ in bytes";
+    if (!is_tie && global_slice(plan, first, one) != global_slice(plan, second, two))
+        return "mean different samples";
+    return NULL;
+}
+
+static enum mist_status check_transfer(const struct mist_plan *plan,
+                                       const struct mist_schedule *const *schedules,
                                        const struct end *ends, int32_t n,
                                        struct mist_err *err)
 {
-    char texts[2][TASK_TEXT];
+    char texts[2][MIST_REPLAY_TASK_TEXT];
     const struct mist_schedule *first = schedules[ends[0].i_rank];
     const struct mist_task *one = &first->tasks[ends[0].task];
 
     if (n < 2)
-        return mist_err_set(
-            err, MIST_ERR_INPUT, "%s: rank %d has no task for the other end (tag %d)",
-            task_text(first, ends[0].task, texts[0]), (int)one->peer, (int)one->tag);
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "%s: rank %d has no task for the other end (tag %d)",
+                            mist_replay_task_text(first, ends[0].task, texts[0]),
+                            (int)one->peer, (int)one->tag);
     const struct mist_schedule *second = schedules[ends[1].i_rank];
     const struct mist_task *two = &second->tasks[ends[1].task];
-    const char *what = NULL;
-    if (n > 2)
-        what = "are not the only ones with their tag";
-    else if (is_send(one) == is_send(two) || first == second)
-        what = "are the same end of one transfer";
-    else if (is_gradient(one) != is_gradient(two) || one->layer != two->layer ||
-             one->micro_batch != two->micro_batch)
-        what = "have one tag but mean different transfers";
-    else if (one->bytes != two->bytes)
-        what = "differ in bytes";
-    else if (global_slice(first, one) != global_slice(second, two))
-        what = "mean different samples";
+    const char *what = n > 2 ? "are not the only ones with their tag"
+                             : find_mismatch(plan, first, one, second, two);
     if (!what)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_INPUT, "%s and %s %s (tag %d, %lld and %lld bytes)",
-                        task_text(first, ends[0].task, texts[0]),
-                        task_text(second, ends[1].task, texts[1]), what, (int)one->tag,
-                        (long long)one->bytes, (long long)two->bytes);
+                        mist_replay_task_text(first, ends[0].task, texts[0]),
+                        mist_replay_task_text(second, ends[1].task, texts[1]), what,
+                        (int)one->tag, (long long)one->bytes, (long long)two->bytes);
 }
 
 /* n_expected members, one for each rank of the group, all alike. */
@@ -144,7 +177,7 @@ static enum mist_status check_collective(const struct mist_schedule *const *sche
                                          const struct end *ends, int32_t n,
                                          int32_t n_expected, struct mist_err *err)
 {
-    char texts[2][TASK_TEXT];
+    char texts[2][MIST_REPLAY_TASK_TEXT];
     const struct mist_schedule *first = schedules[ends[0].i_rank];
     const struct mist_task *one = &first->tasks[ends[0].task];
 
@@ -152,26 +185,32 @@ static enum mist_status check_collective(const struct mist_schedule *const *sche
         const struct mist_schedule *other = schedules[ends[i].i_rank];
         const struct mist_task *task = &other->tasks[ends[i].task];
         if (ends[i].i_rank == ends[i - 1].i_rank || task->kind != one->kind ||
-            task->layer != one->layer || task->bytes != one->bytes)
+            task->layer != one->layer || task->micro_batch != one->micro_batch ||
+            task->bytes != one->bytes)
             return mist_err_set(err, MIST_ERR_INPUT,
                                 "%s and %s have tag %d of one group but differ or are on "
                                 "one rank (%lld and %lld bytes)",
-                                task_text(first, ends[0].task, texts[0]),
-                                task_text(other, ends[i].task, texts[1]), (int)one->tag,
-                                (long long)one->bytes, (long long)task->bytes);
+                                mist_replay_task_text(first, ends[0].task, texts[0]),
+                                mist_replay_task_text(other, ends[i].task, texts[1]),
+                                (int)one->tag, (long long)one->bytes,
+                                (long long)task->bytes);
     }
     if (n != n_expected)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s: %d of the %d ranks of its group take part (tag %d)",
-                            task_text(first, ends[0].task, texts[0]), (int)n,
+                            mist_replay_task_text(first, ends[0].task, texts[0]), (int)n,
                             (int)n_expected, (int)one->tag);
     return MIST_OK;
 }
 
+/* Members of a task's group that are among the ranks given. */
 static int32_t group_size(const struct mist_plan *plan,
+                          const struct mist_replay_graph *graph,
                           const struct mist_schedule *schedule,
                           const struct mist_task *task, bool is_folded)
 {
+    if (task->group == MIST_GROUP_ALL)
+        return graph->n_ranks;
     if (is_folded)
         return 1;
     return task->group == MIST_GROUP_TP ? plan->stages[schedule->i_stage].tp
@@ -194,13 +233,14 @@ static enum mist_status match(const struct mist_plan *plan, struct mist_replay_g
         const struct mist_schedule *schedule = out->schedules[ends[i].i_rank];
         for (n = 1; i + n < n_ends && compare_keys(&ends[i], &ends[i + n]) == 0; n++)
             ;
-        if (ends[i].is_collective)
-            status = check_collective(
-                out->schedules, ends + i, n,
-                group_size(plan, schedule, &schedule->tasks[ends[i].task], is_folded),
-                err);
+        if (ends[i].group == MIST_GROUP_PEER)
+            status = check_transfer(plan, out->schedules, ends + i, n, err);
         else
-            status = check_transfer(out->schedules, ends + i, n, err);
+            status =
+                check_collective(out->schedules, ends + i, n,
+                                 group_size(plan, out, schedule,
+                                            &schedule->tasks[ends[i].task], is_folded),
+                                 err);
         for (int32_t k = i; k < i + n; k++)
             out->rendezvous[out->first_task[ends[k].i_rank] + ends[k].task] =
                 out->n_rendezvous_once;
@@ -319,196 +359,4 @@ enum mist_status mist_replay_graph_link(const struct mist_plan *plan,
     graph.dep_offset[graph.n_tasks] = n_linked;
     *out = graph;
     return MIST_OK;
-}
-
-/* --------------------------------------------------------------------------- checking */
-
-/* The walk over the graph: what has run, and what is next in each stream. */
-struct walk {
-    const struct mist_replay_graph *graph;
-    int32_t *pending;        /* [n_tasks] dependencies that have not run, and the stream's
-                                predecessor; -1 once the task itself has run */
-    int32_t *previous;       /* [n_tasks] before it in its stream; -1 none */
-    int32_t *follower_first; /* [n_tasks + 1] */
-    int32_t *followers;      /* tasks that wait for a task */
-    int32_t *member_first;   /* [n_rendezvous + 1] */
-    int32_t *members;        /* tasks of a rendezvous */
-    int32_t *missing;        /* [n_rendezvous] members that are not ready */
-    int32_t *stack;          /* [n_tasks] tasks that run now */
-    int32_t n_stack, n_done;
-};
-
-/* Tasks by the rendezvous they are in. */
-static void list_members(struct walk *at)
-{
-    const struct mist_replay_graph *graph = at->graph;
-
-    for (int32_t i = 0; i < graph->n_tasks; i++)
-        if (graph->rendezvous[i] >= 0)
-            at->member_first[graph->rendezvous[i] + 1]++;
-    for (int32_t r = 0; r < graph->n_rendezvous; r++) {
-        at->missing[r] = at->member_first[r + 1];
-        at->member_first[r + 1] += at->member_first[r];
-    }
-    for (int32_t i = graph->n_tasks - 1; i >= 0; i--) {
-        int32_t r = graph->rendezvous[i];
-        if (r >= 0)
-            at->members[at->member_first[r] + --at->missing[r]] = i;
-    }
-    for (int32_t r = 0; r < graph->n_rendezvous; r++)
-        at->missing[r] = at->member_first[r + 1] - at->member_first[r];
-}
-
-static int32_t n_waits(const struct walk *at, int32_t i)
-{
-    return at->graph->dep_offset[i + 1] - at->graph->dep_offset[i] +
-           (at->previous[i] >= 0);
-}
-
-/* The k-th task that task i waits for. */
-static int32_t waits_for(const struct walk *at, int32_t i, int32_t k)
-{
-    int32_t first = at->graph->dep_offset[i];
-
-    return first + k < at->graph->dep_offset[i + 1] ? at->graph->dep[first + k]
-                                                    : at->previous[i];
-}
-
-/* Who waits for whom, both ways round. */
-static void list_followers(struct walk *at)
-{
-    int32_t n = at->graph->n_tasks;
-
-    for (int32_t i = 0; i < n; i++) {
-        at->pending[i] = n_waits(at, i);
-        for (int32_t k = 0; k < at->pending[i]; k++)
-            at->follower_first[waits_for(at, i, k) + 1]++;
-    }
-    for (int32_t i = 0; i < n; i++)
-        at->follower_first[i + 1] += at->follower_first[i];
-    for (int32_t i = n - 1; i >= 0; i--) /* fills every list from its end */
-        for (int32_t k = 0; k < at->pending[i]; k++)
-            at->followers[--at->follower_first[waits_for(at, i, k) + 1]] = i;
-    for (int32_t i = 0; i < n; i++) /* entry i + 1 now holds the start of list i */
-        at->follower_first[i] = at->follower_first[i + 1];
-    at->follower_first[n] = at->graph->dep_offset[n];
-    for (int32_t i = 0; i < n; i++)
-        at->follower_first[n] += at->previous[i] >= 0;
-}
-
-static bool alloc_walk(struct walk *at, struct mist_arena *arena)
-{
-    size_t n = (size_t)at->graph->n_tasks + 1, m = (size_t)at->graph->n_rendezvous + 1;
-    size_t n_deps = (size_t)at->graph->dep_offset[at->graph->n_tasks];
-    int32_t **arrays[] = {&at->pending,        &at->previous,  &at->stack,
-                          &at->follower_first, &at->followers, &at->members,
-                          &at->member_first,   &at->missing};
-    size_t sizes[] = {n, n, n, n, n + n_deps, n, m, m};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        *arrays[i] = mist_arena_alloc(arena, sizes[i] * sizeof **arrays[i]);
-        if (!*arrays[i])
-            return false;
-    }
-    return true;
-}
-
-static void find_previous(struct walk *at, int32_t *last)
-{
-    const struct mist_replay_graph *graph = at->graph;
-
-    for (int32_t i = 0; i < MIST_N_STREAMS * graph->n_ranks; i++)
-        last[i] = -1;
-    for (int32_t i = 0; i < graph->n_tasks; i++) {
-        int32_t *mine = &last[MIST_N_STREAMS * graph->device[i] + graph->channel[i]];
-        at->previous[i] = *mine;
-        *mine = i;
-    }
-}
-
-/* A task waits for nothing more: it runs, or its rendezvous when it was the last. */
-static void become_ready(struct walk *at, int32_t i)
-{
-    int32_t r = at->graph->rendezvous[i];
-
-    if (r < 0) {
-        at->stack[at->n_stack++] = i;
-        return;
-    }
-    if (--at->missing[r] > 0)
-        return;
-    for (int32_t k = at->member_first[r]; k < at->member_first[r + 1]; k++)
-        at->stack[at->n_stack++] = at->members[k];
-}
-
-static void walk_all(struct walk *at)
-{
-    for (int32_t i = 0; i < at->graph->n_tasks; i++)
-        if (n_waits(at, i) == 0)
-            become_ready(at, i);
-    while (at->n_stack > 0) {
-        int32_t done = at->stack[--at->n_stack];
-        at->pending[done] = -1;
-        at->n_done++;
-        for (int32_t k = at->follower_first[done]; k < at->follower_first[done + 1]; k++)
-            if (--at->pending[at->followers[k]] == 0)
-                become_ready(at, at->followers[k]);
-    }
-}
-
-/* A task that has not run and that task i waits for; i itself has not run. */
-static int32_t blocker(const struct walk *at, int32_t i)
-{
-    for (int32_t k = 0; k < n_waits(at, i); k++)
-        if (at->pending[waits_for(at, i, k)] >= 0)
-            return waits_for(at, i, k);
-    int32_t r = at->graph->rendezvous[i];
-    for (int32_t k = at->member_first[r]; k < at->member_first[r + 1]; k++)
-        if (at->pending[at->members[k]] > 0)
-            return at->members[k];
-    return i; /* not reached: a task that waits for nothing has run */
-}
-
-static enum mist_status report_ring(const struct walk *at, struct mist_err *err)
-{
-    const struct mist_replay_graph *graph = at->graph;
-    char text[400] = "", one[TASK_TEXT];
-    int32_t i = 0, n_steps = 0, same_rank_steps = 0;
-
-    while (at->pending[i] < 0)
-        i++;
-    for (int32_t k = 0; k < graph->n_tasks; k++) /* long enough: now i is in the ring */
-        i = blocker(at, i);
-    while (graph->device[blocker(at, i)] == graph->device[i] && same_rank_steps++ < 100)
-        i = blocker(at, i); /* the last task of a rank before the ring leaves it */
-    int32_t start = i;
-    for (size_t used = 0; used + TASK_TEXT + 20 < sizeof text;) {
-        int32_t r = graph->device[i], next = blocker(at, i);
-        int32_t task = i % graph->n_tasks_once - graph->first_task[r];
-        if (used == 0 || graph->device[next] != r || i == start)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
-                                     used ? " waits for " : "",
-                                     task_text(graph->schedules[r], task, one));
-        if (i == start && n_steps++ > 0)
-            break;
-        i = next;
-    }
-    return mist_err_set(err, MIST_ERR_INPUT, "deadlock, %d of %d tasks never run: %s",
-                        (int)(graph->n_tasks - at->n_done), (int)graph->n_tasks, text);
-}
-
-enum mist_status mist_replay_graph_check(const struct mist_replay_graph *graph,
-                                         struct mist_arena *arena, struct mist_err *err)
-{
-    struct walk at = {.graph = graph};
-    int32_t *last = mist_arena_alloc(arena, ((size_t)graph->n_ranks + 1) *
-                                                MIST_N_STREAMS * sizeof *last);
-
-    if (!last || !alloc_walk(&at, arena))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    find_previous(&at, last);
-    list_members(&at);
-    list_followers(&at);
-    walk_all(&at);
-    return at.n_done == graph->n_tasks ? MIST_OK : report_ring(&at, err);
 }

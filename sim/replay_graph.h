@@ -56,18 +56,25 @@ struct mist_replay_graph {
     int32_t *rendezvous; /* [n_tasks] -1 none */
 };
 
+enum { MIST_REPLAY_TASK_TEXT = 96 };
+
+/* "rank 3 task 17 (send_activation, layer 2, micro-batch 1)" in
+ * out[MIST_REPLAY_TASK_TEXT]; returns out. */
+char *mist_replay_task_text(const struct mist_schedule *schedule, int32_t i, char *out);
+
 /*
  * Links the schedules of the ranks of a plan.
  *
  * schedules     [n_ranks] ascending by rank; borrowed by out.
- * is_folded     one rank stands for its data-parallel group: collectives have one member
- *               and every peer must be among the ranks given. Otherwise all ranks of the
- *               plan must be given.
+ * is_folded     one rank stands for its stage: collectives of a stage have one member,
+ *               those of the whole plan one of each stage, and every peer must be among
+ *               the ranks given. Otherwise all ranks of the plan must be given.
  * out           filled on MIST_OK.
  *
  * Every transfer must have exactly one sending and one receiving end that agree in kind,
- * micro-batch, bytes and in the samples they mean; every collective one member for each
- * rank of its group, agreeing in kind, layer and bytes. MIST_ERR_INPUT names the ranks
+ * micro-batch, bytes and in the rows they mean; every exchange of a tied weight's
+ * gradient two ends of the same bytes; every collective one member for each rank of its
+ * group, agreeing in kind, layer, micro-batch and bytes. MIST_ERR_INPUT names the ranks
  * and tasks that do not; MIST_ERR_RANGE (more than 2^31 tasks or dependencies) or
  * MIST_ERR_MEMORY. O(tasks log tasks).
  */

@@ -5,8 +5,6 @@
  */
 #include "sim/schedule.h"
 
-#include "core/memory.h" /* mist_align_up */
-
 #include <stdlib.h>
 
 enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
@@ -17,59 +15,84 @@ enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
     return layer == model->n_layers + 1 ? MIST_LAYER_HEAD : MIST_LAYER_BLOCK;
 }
 
-void mist_schedule_stage_layers(const struct mist_plan *plan, int32_t i_stage,
-                                int32_t *first, int32_t *last)
+void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_chunk, int32_t *first, int32_t *last)
 {
-    int32_t first_block = mist_plan_first_layer(plan, i_stage);
+    int32_t n;
 
-    *first = i_stage == 0 ? 0 : first_block;
-    *last = first_block + plan->stages[i_stage].n_layers - 1 +
-            (i_stage == plan->n_stages - 1 ? 1 : 0);
+    mist_plan_chunk_layers(plan, i_stage, i_chunk, first, &n);
+    *last = *first + n - 1;
+    if (i_stage == 0 && i_chunk == 0)
+        *first = 0;
+    if (i_stage == plan->n_stages - 1 && i_chunk == mist_plan_n_chunks(plan) - 1)
+        ++*last;
 }
 
-int64_t mist_schedule_padded_elements(int64_t n_parameters, int32_t dp)
+void mist_schedule_find_layer(const struct mist_plan *plan, int32_t layer,
+                              int32_t *i_stage, int32_t *i_chunk)
 {
-    int64_t shard = (n_parameters + dp - 1) / dp;
+    for (int32_t c = 0; c < mist_plan_n_chunks(plan); c++)
+        for (int32_t i = 0; i < plan->n_stages; i++) {
+            int32_t first, last;
+            mist_schedule_chunk_layers(plan, i, c, &first, &last);
+            if (layer < first || layer > last)
+                continue;
+            *i_stage = i;
+            *i_chunk = c;
+            return;
+        }
+}
 
-    return mist_align_up(shard, 16) * dp;
+const struct mist_module_storage *
+mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer)
+{
+    for (int32_t i = 0; i < schedule->n_modules; i++)
+        if (schedule->modules[i] == layer)
+            return &schedule->storage[i];
+    return NULL;
+}
+
+int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
+                                  enum mist_role role, int32_t i_slab)
+{
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
+            buffer->slab == i_slab)
+            return i;
+    }
+    return -1;
 }
 
 bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
                                    int32_t layer)
 {
-    int32_t first_block = mist_plan_first_layer(plan, i_stage);
+    int32_t n_before = 0;
 
-    return layer >= first_block &&
-           layer < first_block + plan->stages[i_stage].n_checkpointed;
+    for (int32_t c = 0; c < mist_plan_n_chunks(plan); c++) {
+        int32_t first, n;
+        mist_plan_chunk_layers(plan, i_stage, c, &first, &n);
+        if (layer >= first && layer < first + n)
+            return n_before + layer - first < plan->stages[i_stage].n_checkpointed;
+        n_before += n;
+    }
+    return false;
 }
 
-/* NULL if the schedule can express the stage, otherwise the knob that it can't; *key: how
- * plan.json calls it. */
-static const char *unsupported_knob(const struct mist_stage_plan *stage, const char **key)
+struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,
+                                            int32_t threads)
 {
-    const struct {
-        const char *key, *name;
-        bool is_used;
-    } knobs[] = {
-        {"tp", "tensor parallelism (tp > 1)", stage->tp > 1},
-        {"zero", "ZeRO-2 and ZeRO-3 (zero > 1)",
-         stage->shards_weights || stage->shards_gradients},
-        {"offload_weights_frac", "offloading (offload ratios > 0)",
-         stage->offload_weights > 0},
-        {"offload_gradients_frac", "offloading (offload ratios > 0)",
-         stage->offload_gradients > 0},
-        {"offload_optimizer_frac", "offloading (offload ratios > 0)",
-         stage->offload_optimizer > 0},
-        {"offload_activations_frac", "offloading (offload ratios > 0)",
-         stage->offload_activations > 0},
-    };
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
 
-    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
-        *key = knobs[i].key;
-        if (knobs[i].is_used)
-            return knobs[i].name;
-    }
-    return NULL;
+    return (struct mist_layer_shape){
+        .micro_batch = stage->micro_batch,
+        .seq = plan->job.seq_len,
+        .tp = stage->tp,
+        .threads = threads,
+        .is_sequence_parallel = stage->is_sequence_parallel,
+        .splits_backward = plan->pipeline == MIST_PIPELINE_ZB_H1,
+        .dtype = plan->job.dtype,
+    };
 }
 
 /* mist_schedule_supports() that also says where. */
@@ -77,20 +100,9 @@ static enum mist_status find_unsupported(const struct mist_plan *plan,
                                          struct mist_plan_fault *fault,
                                          struct mist_err *err)
 {
-    *fault = (struct mist_plan_fault){"job", -1, "dtype"};
-    if (plan->job.dtype != MIST_DTYPE_FP32)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "dtype %s can't be scheduled yet; fp32 can",
-                            mist_dtype_name(plan->job.dtype));
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        *fault = (struct mist_plan_fault){"stages", i, NULL};
-        const char *knob = unsupported_knob(&plan->stages[i], &fault->key);
-        if (knob)
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "stage %d: %s can't be scheduled yet; data and pipeline "
-                                "parallelism, checkpointing and ZeRO-1 can",
-                                (int)i, knob);
-    }
+    (void)plan;
+    (void)fault;
+    (void)err;
     return MIST_OK;
 }
 
@@ -112,6 +124,8 @@ void mist_schedule_free(struct mist_schedule *schedule)
 {
     if (!schedule)
         return;
+    free(schedule->modules);
+    free(schedule->storage);
     free(schedule->tasks);
     free(schedule->deps);
     free(schedule->buffers);

@@ -9,21 +9,22 @@
  * order of one logical clock that all ranks share, so that ranks which meet in order
  * can't deadlock (mist_replay_check proves it for a plan).
  *
- * The iteration (the per-layer overlap of Mist, EuroSys 2025): it begins with the
- * optimizer step on the gradients of the iteration before, taken apart by module and
- * moved into the first micro-batch's forward; parameters sharded by ZeRO are gathered
- * beside the forward of the module before; gradients are reduced beside the backward of
- * the next module of the last micro-batch. Iterations follow one another with one rule:
- * nothing of the next starts on a rank before everything of this one has ended there.
- *
- * Expanded today: dp, pp (1F1B), gradient accumulation, checkpointing, ZeRO-0 and ZeRO-1.
- * A plan with tp > 1, ZeRO-2/3 or offloading is refused by mist_schedule_supports().
+ * The iteration (the per-layer overlap of Mist, EuroSys 2025) is a sequence of passes:
+ * one module, one micro-batch, one direction. What a pass needs from elsewhere
+ * (parameters gathered over data-parallel ranks or swapped in from the host, kept
+ * activations, gradients so far) is dispatched in front of the pass before it, so that it
+ * moves beside that one's computation; what a pass leaves behind (activations and
+ * gradients to the host, sums over ranks) moves beside the next one's. The optimizer step
+ * on the gradients of the iteration before is taken apart by module and part of the first
+ * micro-batch's forward. Iterations follow one another with one rule: nothing of the next
+ * starts on a rank before everything of this one has ended there.
  */
 #ifndef MIST_SIM_SCHEDULE_H
 #define MIST_SIM_SCHEDULE_H
 
 #include "core/status.h"
 #include "sim/catalog.h"
+#include "sim/module_storage.h"
 #include "sim/plan.h"
 #include "traces/timeline.h" /* enum mist_task_kind, enum mist_stream */
 
@@ -32,19 +33,21 @@
 
 /* What a task does with a buffer. A task has at most one buffer per role. */
 enum mist_role {
-    MIST_ROLE_INPUT,     /* activation entering the module (or: what a transfer sends) */
-    MIST_ROLE_OUTPUT,    /* activation leaving the module (or: what a transfer fills) */
-    MIST_ROLE_SAVED,     /* saved-for-backward tensors */
-    MIST_ROLE_SCRATCH,   /* program scratch and kernel workspace */
-    MIST_ROLE_WEIGHTS,   /* flat parameters of the module */
-    MIST_ROLE_GRADIENTS, /* flat gradients of the module */
-    MIST_ROLE_STATE,     /* optimizer state (this rank's shard) */
-    MIST_ROLE_GRAD_OUTPUT, /* gradient of the module's output */
-    MIST_ROLE_GRAD_INPUT,  /* gradient of the module's input */
-    MIST_ROLE_TOKENS,      /* input ids of all micro-batches of the iteration */
-    MIST_ROLE_TARGETS,     /* ids to predict */
-    MIST_ROLE_CONSTANT,    /* the RoPE table */
-    MIST_N_ROLES
+    MIST_ROLE_INPUT,  /* activation entering the module (or: what a transfer sends) */
+    MIST_ROLE_OUTPUT, /* activation leaving the module (or: what a transfer fills) */
+    MIST_ROLE_SAVED,  /* saved-for-backward tensors that stay on the device */
+    MIST_ROLE_SAVED_SWAPPED, /* those that go to the host in between */
+    MIST_ROLE_SCRATCH,       /* program scratch and kernel workspace */
+    MIST_ROLE_STATE,         /* optimizer state of a slab (this rank's shard) */
+    MIST_ROLE_GRAD_OUTPUT,   /* gradient of the module's output */
+    MIST_ROLE_GRAD_INPUT,    /* gradient of the module's input */
+    MIST_ROLE_TOKENS,        /* input ids of all micro-batches of the iteration */
+    MIST_ROLE_TARGETS,       /* ids to predict */
+    MIST_ROLE_CONSTANT,      /* the RoPE table */
+    MIST_ROLE_TIED_WEIGHTS,  /* the embedding's slab that the head's weight is */
+    MIST_ROLE_WEIGHTS,       /* + i: parameters of slab i of the module */
+    MIST_ROLE_GRADIENTS = MIST_ROLE_WEIGHTS + MIST_MAX_SLABS, /* + i: their gradients */
+    MIST_N_ROLES = MIST_ROLE_GRADIENTS + MIST_MAX_SLABS
 };
 
 enum mist_buffer_arena { MIST_ARENA_DEVICE, MIST_ARENA_HOST, MIST_N_ARENAS };
@@ -54,6 +57,7 @@ struct mist_buffer {
     enum mist_role role; /* as its creator sees it */
     int32_t layer;       /* module number; -1 none */
     int32_t micro_batch; /* -1: lives over all micro-batches */
+    int8_t slab;         /* of parameters, gradients and state; -1 none */
     bool is_persistent;  /* lives over iterations */
     int64_t size_bytes;
     int32_t first_task;   /* birth: first task that names it (0 if persistent) */
@@ -62,35 +66,53 @@ struct mist_buffer {
 };
 
 /* Communication groups of a task. */
-enum mist_group { MIST_GROUP_NONE, MIST_GROUP_DP, MIST_GROUP_TP, MIST_GROUP_PEER };
+enum mist_group {
+    MIST_GROUP_NONE,
+    MIST_GROUP_DP,
+    MIST_GROUP_TP,
+    MIST_GROUP_ALL, /* all ranks of the plan */
+    MIST_GROUP_PEER /* two ranks */
+};
 
 struct mist_task {
     enum mist_task_kind kind;
     enum mist_stream stream;
-    int32_t layer;       /* module number 0 .. n_layers + 1; -1 none */
-    int32_t micro_batch; /* -1 none */
-    int32_t cost;        /* equal for tasks that cost the same; index below n_costs */
+    int32_t layer;                  /* module number 0 .. n_layers + 1; -1 none */
+    int32_t micro_batch;            /* -1 none */
+    enum mist_program_kind program; /* computation, and communication inside a module */
+    int8_t part;                    /* of the program; -1: the task is no part of one */
+    int8_t slab;    /* of updates, reductions and swaps of parameters; -1 none */
+    uint8_t zeroes; /* bit i: gradients of slab i are set to zero first */
+    int32_t cost;   /* equal for tasks that cost the same; index below n_costs */
     enum mist_group group;
     int32_t peer; /* GROUP_PEER: the other rank; else -1 */
     int32_t tag;  /* transfers: number of the transfer between the two ranks; collectives:
                      number  of the collective in its group. Both sides count alike */
-    int64_t bytes;              /* moved by communication and copies: the full message */
-    int64_t slice_offset_bytes; /* transfers between stages of different dp: where the
-                               slice starts in the buffer; 0 otherwise */
+    int64_t bytes; /* moved by communication and copies: the full message */
+    int64_t
+        from_offset_bytes;   /* of what is sent or copied, in the buffer of ROLE_INPUT */
+    int64_t to_offset_bytes; /* of what is received or copied, in that of ROLE_OUTPUT */
+    int64_t n_elements;      /* the optimizer's shard, what is accumulated or normed */
+    int64_t n_zeroed_elements; /* of gradients, before or after the rest of the work */
     int32_t buffers[MIST_N_ROLES]; /* indices into buffers; -1 none */
     int32_t dep_first; /* dependencies are deps[dep_first .. dep_first + n_deps - 1], all
                           earlier tasks */
     int32_t n_deps;    /* of other streams (the own stream's order is implied) */
-    bool is_update; /* optimizer step or its gather: skipped in the first iteration of a
-                       run, and run alone at its end */
+    bool is_update;    /* part of the optimizer step: skipped in the first iteration of a
+                          run,    and run alone (with what feeds it) at its end */
+    bool feeds_update; /* brings parameters that the update reads */
+    bool is_forward;   /* needed to compute the loss alone */
 };
 
 struct mist_schedule {
     int32_t rank, i_stage, i_dp, i_tp;
     int32_t n_tasks, n_deps, n_buffers, n_costs;
-    struct mist_task *tasks;                              /* owned */
-    int32_t *deps;                                        /* owned; task indices */
-    struct mist_buffer *buffers;                          /* owned */
+    int32_t n_modules;                   /* of this rank */
+    int32_t *modules;                    /* owned; module numbers, ascending */
+    struct mist_module_storage *storage; /* owned; [n_modules] */
+    struct mist_task *tasks;             /* owned */
+    int32_t *deps;                       /* owned; task indices */
+    struct mist_buffer *buffers;         /* owned */
     struct mist_layer_layout layouts[MIST_N_LAYER_KINDS]; /* of this stage's (b, tp) */
     int64_t arena_bytes[MIST_N_ARENAS];                   /* set by mist_memory_plan */
 };
@@ -99,17 +121,31 @@ struct mist_schedule {
 enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
                                               int32_t layer);
 
-/* First and last module number of a stage, inclusive (embedding and head counted). */
-void mist_schedule_stage_layers(const struct mist_plan *plan, int32_t i_stage,
-                                int32_t *first, int32_t *last);
+/* First and last module number of a chunk of a stage, inclusive (embedding and head
+ * counted). */
+void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_chunk, int32_t *first, int32_t *last);
 
-/* Elements of a module's flat parameters,
- * padded so that dp shards are equal and 64-byte aligned. */
-int64_t mist_schedule_padded_elements(int64_t n_parameters, int32_t dp);
+/* Stage, and chunk of it, that has a module. O(stages * chunks). */
+void mist_schedule_find_layer(const struct mist_plan *plan, int32_t layer,
+                              int32_t *i_stage, int32_t *i_chunk);
+
+/* Where a module's parameters and kept activations lie on this rank; NULL: not here. */
+const struct mist_module_storage *
+mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer);
 
 /* True if the module is one of the blocks of its stage that keep only their input. */
 bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
                                    int32_t layer);
+
+/* Persistent buffer that holds a slab of a module on this rank (its weights, gradients or
+ * state: role), on either arena; -1 none. */
+int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
+                                  enum mist_role role, int32_t i_slab);
+
+/* Shape of the modules of a stage, for mist_layer_layout_make(). */
+struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,
+                                            int32_t threads);
 
 /* MIST_OK if every knob of the plan can be expanded; otherwise MIST_ERR_INPUT naming
  * stage and knob. */

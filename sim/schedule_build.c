@@ -1,11 +1,10 @@
 /*
  * Expands a plan into the task graph of one rank. See schedule.h.
  *
- * The stage's slots (pipeline_order.h) are walked in order; before each slot the
- * transfers whose logical time falls before the slot's end are dispatched
- * (schedule_transfer.c). A slot becomes one compute task per module (two where a
- * checkpointed block is recomputed), with the optimizer step in front of the first
- * micro-batch and the gradient reduction behind the last (see interleaves()).
+ * The stage's slots (pipeline_order.h) become passes, one per module. For every pass, in
+ * order: transfers between stages that are due, what the next pass needs
+ * (schedule_fetch.c), its computation (schedule_pass.c), work on sums that earlier passes
+ * left (schedule_leave.c), and what it leaves itself.
  */
 #include "core/memory.h" /* mist_grow */
 #include "sim/memory_planner.h"
@@ -14,277 +13,148 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum mist_layer_kind kind_of(const struct mist_schedule_builder *at, int32_t layer)
+enum { NORM_EXCHANGE_BYTES = 64 };
+
+/* ----------------------------------------------------------------------------- passes */
+
+static enum mist_program_kind program_of_slot(enum mist_slot_kind kind)
 {
-    return mist_schedule_layer_kind(&at->plan->model, layer);
+    static const enum mist_program_kind programs[] = {
+        [MIST_SLOT_FORWARD] = MIST_PROGRAM_FORWARD,
+        [MIST_SLOT_BACKWARD] = MIST_PROGRAM_BACKWARD,
+        [MIST_SLOT_BACKWARD_INPUT] = MIST_PROGRAM_BACKWARD_INPUT,
+        [MIST_SLOT_BACKWARD_WEIGHT] = MIST_PROGRAM_BACKWARD_WEIGHT,
+    };
+
+    return programs[kind];
 }
 
-static const struct mist_layer_layout *layout_of(const struct mist_schedule_builder *at,
-                                                 int32_t layer)
+static bool has_program(const struct mist_schedule_builder *at, int32_t layer,
+                        enum mist_program_kind program)
 {
-    return &at->out->layouts[kind_of(at, layer)];
+    return mist_schedule_layout_of(at, layer)->programs[program].n_parts > 0;
 }
 
-static int64_t padded_bytes(const struct mist_schedule_builder *at, int32_t layer)
+/* The passes of one slot, appended; modules without work in its direction have none. */
+static void list_slot(struct mist_schedule_builder *at, const struct mist_slot *slot)
 {
-    return 4 * mist_schedule_padded_elements(layout_of(at, layer)->n_parameters,
-                                             at->stage->dp);
-}
+    int32_t first = at->chunk_first[slot->chunk], last = at->chunk_last[slot->chunk];
+    int32_t start = at->n_passes;
+    bool is_forward = slot->kind == MIST_SLOT_FORWARD;
 
-/* ------------------------------------------------------------------------- persistent */
-
-static void add_persistent(struct mist_schedule_builder *at)
-{
-    int64_t batch_bytes = (int64_t)4 * at->plan->n_micro_batches *
-                          at->stage->micro_batch * at->plan->job.seq_len;
-    int32_t n_shards = at->stage->shards_optimizer ? at->stage->dp : 1;
-
-    for (int32_t layer = at->first; layer <= at->last; layer++) {
-        int64_t size = padded_bytes(at, layer);
-        int64_t state = size / 4 * mist_dtype_state_bytes(at->plan->job.dtype) / n_shards;
-        int32_t i = layer - at->first;
-        at->weights[i] =
-            mist_schedule_add_buffer(at, MIST_ROLE_WEIGHTS, layer, -1, size, true);
-        at->gradients[i] =
-            mist_schedule_add_buffer(at, MIST_ROLE_GRADIENTS, layer, -1, size, true);
-        at->state[i] =
-            mist_schedule_add_buffer(at, MIST_ROLE_STATE, layer, -1, state, true);
-        at->gather_task[i] = -1;
+    for (int32_t i = 0; i <= last - first; i++) {
+        int32_t layer = is_forward ? first + i : last - i;
+        if (!has_program(at, layer, program_of_slot(slot->kind)))
+            continue;
+        struct mist_schedule_pass pass = {
+            .slot = slot,
+            .i_in_slot = at->n_passes - start,
+            .layer = layer,
+            .i_module = mist_schedule_module_of(at, layer),
+            .completes_gradients =
+                !is_forward && (slot->kind != MIST_SLOT_BACKWARD_INPUT ||
+                                !has_program(at, layer, MIST_PROGRAM_BACKWARD_WEIGHT)),
+        };
+        size_t cell = mist_schedule_cell(at, pass.i_module, slot->micro_batch);
+        if (!is_forward && at->backward_pass[cell] < 0)
+            at->backward_pass[cell] = at->n_passes;
+        at->passes[at->n_passes++] = pass;
     }
-    at->tokens = at->targets = at->constant = -1;
-    if (at->first == 0)
-        at->tokens =
-            mist_schedule_add_buffer(at, MIST_ROLE_TOKENS, -1, -1, batch_bytes, true);
-    if (kind_of(at, at->last) == MIST_LAYER_HEAD)
-        at->targets =
-            mist_schedule_add_buffer(at, MIST_ROLE_TARGETS, -1, -1, batch_bytes, true);
-    int64_t constant_bytes = at->out->layouts[MIST_LAYER_BLOCK].constant_bytes;
-    if (constant_bytes > 0)
-        at->constant = mist_schedule_add_buffer(at, MIST_ROLE_CONSTANT, -1, -1,
-                                                constant_bytes, true);
+    for (int32_t i = start; i < at->n_passes; i++)
+        at->passes[i].n_in_slot = at->n_passes - start;
 }
 
-/* Copies the iteration's token ids to the device, where the stage needs any. */
-static void add_load(struct mist_schedule_builder *at)
+/* Whether data-parallel or tensor-parallel ranks communicate in the middle of a slot. */
+static bool communicates_inside(const struct mist_schedule_builder *at)
 {
-    at->load_task = -1;
-    if (at->tokens < 0 && at->targets < 0)
-        return;
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_LOAD_BATCH,
-                                          MIST_STREAM_HOST_TO_DEVICE, -1, -1);
-    mist_schedule_use(at, task, MIST_ROLE_TOKENS, at->tokens);
-    mist_schedule_use(at, task, MIST_ROLE_TARGETS, at->targets);
-    if (task >= 0 && !at->is_out_of_memory) {
-        int32_t ids[2] = {at->tokens, at->targets};
-        for (int i = 0; i < 2; i++)
-            if (ids[i] >= 0)
-                at->out->tasks[task].bytes += at->out->buffers[ids[i]].size_bytes;
-    }
-    at->load_task = task;
-}
-
-/* ----------------------------------------------------------------------- collectives */
-
-static int32_t add_collective(struct mist_schedule_builder *at, enum mist_task_kind kind,
-                              int32_t layer, int32_t micro_batch, int32_t after)
-{
-    int32_t task =
-        mist_schedule_add_task(at, kind, MIST_STREAM_GPU_GPU, layer, micro_batch);
-
-    if (task < 0)
-        return -1;
-    at->out->tasks[task].group = MIST_GROUP_DP;
-    at->out->tasks[task].tag = at->n_collectives++;
-    at->out->tasks[task].bytes = padded_bytes(at, layer);
-    mist_schedule_depend(at, task, after);
-    return task;
-}
-
-/* The optimizer step of a module and, where its state is sharded, the gather of its new
- * parameters. */
-static void add_update(struct mist_schedule_builder *at, int32_t layer)
-{
-    int32_t i = layer - at->first;
-    int32_t task =
-        mist_schedule_add_task(at, MIST_TASK_OPTIMIZER, MIST_STREAM_COMPUTE, layer, -1);
-
-    mist_schedule_use(at, task, MIST_ROLE_WEIGHTS, at->weights[i]);
-    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[i]);
-    mist_schedule_use(at, task, MIST_ROLE_STATE, at->state[i]);
-    if (task >= 0)
-        at->out->tasks[task].is_update = true;
-    at->gather_task[i] = task;
-    if (!at->stage->shards_optimizer || at->stage->dp == 1)
-        return;
-    int32_t gather = add_collective(at, MIST_TASK_GATHER_PARAMETER, layer, -1, task);
-    mist_schedule_use(at, gather, MIST_ROLE_WEIGHTS, at->weights[i]);
-    if (gather >= 0)
-        at->out->tasks[gather].is_update = true;
-    at->gather_task[i] = gather;
-}
-
-static void add_reduce(struct mist_schedule_builder *at, int32_t layer, int32_t after)
-{
-    if (at->stage->dp == 1)
-        return;
-    int32_t task = add_collective(at, MIST_TASK_REDUCE_GRADIENT, layer,
-                                  at->plan->n_micro_batches - 1, after);
-    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
-}
-
-/* ----------------------------------------------------------------------------- slots */
-
-/* Operands that forward, recomputation and backward of a module share. */
-static void use_module(struct mist_schedule_builder *at, int32_t task, int32_t layer,
-                       int32_t micro_batch)
-{
-    enum mist_layer_kind kind = kind_of(at, layer);
-
-    mist_schedule_use(at, task, MIST_ROLE_WEIGHTS, at->weights[layer - at->first]);
-    if (kind == MIST_LAYER_EMBEDDING)
-        mist_schedule_use(at, task, MIST_ROLE_TOKENS, at->tokens);
-    else
-        mist_schedule_use(at, task, MIST_ROLE_INPUT,
-                          mist_schedule_activation(at, layer, micro_batch));
-    if (kind == MIST_LAYER_HEAD)
-        mist_schedule_use(at, task, MIST_ROLE_TARGETS, at->targets);
-    if (kind == MIST_LAYER_BLOCK)
-        mist_schedule_use(at, task, MIST_ROLE_CONSTANT, at->constant);
-}
-
-/* A buffer that only this task uses. */
-static void use_scratch(struct mist_schedule_builder *at, int32_t task, int32_t layer,
-                        int32_t micro_batch, int64_t size_bytes)
-{
-    if (size_bytes > 0)
-        mist_schedule_use(at, task, MIST_ROLE_SCRATCH,
-                          mist_schedule_add_buffer(at, MIST_ROLE_SCRATCH, layer,
-                                                   micro_batch, size_bytes, false));
-}
-
-static int32_t new_saved(struct mist_schedule_builder *at, int32_t layer,
-                         int32_t micro_batch)
-{
-    int64_t size = layout_of(at, layer)->saved_bytes;
-
-    if (size == 0)
-        return -1;
-    return mist_schedule_add_buffer(at, MIST_ROLE_SAVED, layer, micro_batch, size, false);
-}
-
-static void add_forward(struct mist_schedule_builder *at, int32_t layer,
-                        int32_t micro_batch)
-{
-    const struct mist_layer_layout *layout = layout_of(at, layer);
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_FORWARD, MIST_STREAM_COMPUTE,
-                                          layer, micro_batch);
-    int32_t saved = new_saved(at, layer, micro_batch);
-
-    use_module(at, task, layer, micro_batch);
-    mist_schedule_use(at, task, MIST_ROLE_SAVED, saved);
-    use_scratch(at, task, layer, micro_batch, layout->scratch_forward_bytes);
-    if (!mist_schedule_is_checkpointed(at->plan, at->out->i_stage, layer))
-        at->saved[mist_schedule_cell(at, layer, micro_batch)] = saved;
-    if (layout->kind == MIST_LAYER_HEAD) /* its weight gradient is part of its forward */
-        mist_schedule_use(at, task, MIST_ROLE_GRADIENTS,
-                          at->gradients[layer - at->first]);
-    else
-        mist_schedule_use(at, task, MIST_ROLE_OUTPUT,
-                          mist_schedule_activation(at, layer + 1, micro_batch));
-    if (layout->kind != MIST_LAYER_BLOCK && micro_batch == 0)
-        mist_schedule_depend(at, task, at->load_task);
-    if (micro_batch == 0)
-        mist_schedule_depend(at, task, at->gather_task[layer - at->first]);
-    if (layer == at->first && layer > 0)
-        mist_schedule_depend(at, task, at->produced_by[micro_batch]);
-    if (layer == at->last)
-        at->made_by[micro_batch] = task;
-}
-
-static void add_recompute(struct mist_schedule_builder *at, int32_t layer,
-                          int32_t micro_batch)
-{
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_RECOMPUTE, MIST_STREAM_COMPUTE,
-                                          layer, micro_batch);
-    int32_t saved = new_saved(at, layer, micro_batch);
-
-    use_module(at, task, layer, micro_batch);
-    mist_schedule_use(at, task, MIST_ROLE_SAVED, saved);
-    use_scratch(at, task, layer, micro_batch,
-                layout_of(at, layer)->scratch_forward_bytes);
-    at->saved[mist_schedule_cell(at, layer, micro_batch)] = saved;
-}
-
-static int32_t add_backward(struct mist_schedule_builder *at, int32_t layer,
-                            int32_t micro_batch)
-{
-    const struct mist_layer_layout *layout = layout_of(at, layer);
-
-    if (mist_schedule_is_checkpointed(at->plan, at->out->i_stage, layer))
-        add_recompute(at, layer, micro_batch);
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_BACKWARD, MIST_STREAM_COMPUTE,
-                                          layer, micro_batch);
-    use_module(at, task, layer, micro_batch);
-    mist_schedule_use(at, task, MIST_ROLE_SAVED,
-                      at->saved[mist_schedule_cell(at, layer, micro_batch)]);
-    use_scratch(at, task, layer, micro_batch, layout->scratch_backward_bytes);
-    mist_schedule_use(at, task, MIST_ROLE_GRADIENTS, at->gradients[layer - at->first]);
-    if (layout->kind != MIST_LAYER_HEAD)
-        mist_schedule_use(at, task, MIST_ROLE_GRAD_OUTPUT,
-                          mist_schedule_activation_gradient(at, layer + 1, micro_batch));
-    if (layout->kind != MIST_LAYER_EMBEDDING)
-        mist_schedule_use(at, task, MIST_ROLE_GRAD_INPUT,
-                          mist_schedule_activation_gradient(at, layer, micro_batch));
-    if (layer == at->last && layout->kind != MIST_LAYER_HEAD)
-        mist_schedule_depend(at, task,
-                             at->produced_by[at->plan->n_micro_batches + micro_batch]);
-    if (layer == at->first)
-        at->made_by[at->plan->n_micro_batches + micro_batch] = task;
-    return task;
+    return at->stage->tp > 1 || mist_schedule_shards(at, at->stage->shards_weights) ||
+           mist_schedule_reduces_each(at);
 }
 
 /*
- * Where the update and the reduction go. The first stage has no pause around its
- * micro-batches: there both are taken apart by module and run beside the first forward
- * and the last backward. A later stage pauses before its first input arrives and after
- * its last gradient has left: there the whole update comes before the first transfer, the
- * whole reduction behind the last, and neither stands in the way of the pipeline.
+ * Transfers that are due before a pass. Where nothing else communicates inside a slot,
+ * all that fall into it go first, and receives run ahead. Otherwise they take their turn
+ * between the passes by their logical time, so that nothing waits behind a transfer that
+ * is far from ready.
  */
-static bool interleaves(const struct mist_schedule_builder *at)
+static void add_due_transfers(struct mist_schedule_builder *at,
+                              const struct mist_schedule_pass *pass)
 {
-    return at->out->i_stage == 0;
+    const struct mist_slot *slot = pass->slot;
+    int64_t n = 2 * (int64_t)pass->n_in_slot;
+
+    if (communicates_inside(at))
+        mist_schedule_add_transfers_before(
+            at, slot->start * n + (slot->end - slot->start) * (2 * pass->i_in_slot + 1),
+            n);
+    else if (pass->i_in_slot == 0)
+        mist_schedule_add_transfers_before(at, slot->end, 1);
 }
 
-static void add_forward_slot(struct mist_schedule_builder *at, int32_t micro_batch)
+/* All ranks learn the loss, the norm of all gradients and whether anything is not finite,
+ * which decide how the next iteration's optimizer step goes. */
+static void add_norm_exchange(struct mist_schedule_builder *at)
 {
-    bool updates = interleaves(at) && micro_batch == 0;
+    if (mist_plan_n_ranks(at->plan) == 1)
+        return;
+    int32_t task =
+        mist_schedule_add_task(at, MIST_TASK_REDUCE_NORM, MIST_STREAM_GPU_GPU, -1, -1);
+    mist_schedule_depend(at, task, at->last_compute);
+    if (task < 0)
+        return;
+    at->out->tasks[task].group = MIST_GROUP_ALL;
+    at->out->tasks[task].bytes = NORM_EXCHANGE_BYTES;
+}
 
-    if (updates)
-        add_update(at, at->first);
-    for (int32_t layer = at->first; layer <= at->last; layer++) {
-        if (updates && layer < at->last)
-            add_update(at, layer + 1);
-        add_forward(at, layer, micro_batch);
+/* A module that comes twice in a row adds to gradients that the first time leaves. */
+static bool follows_itself(const struct mist_schedule_builder *at, int32_t i_pass)
+{
+    return i_pass > 0 && at->passes[i_pass].i_module == at->passes[i_pass - 1].i_module &&
+           at->passes[i_pass].slot->micro_batch !=
+               at->passes[i_pass - 1].slot->micro_batch;
+}
+
+static void expand(struct mist_schedule_builder *at)
+{
+    const struct mist_slot *slots =
+        at->order.slots + (size_t)at->out->i_stage * (size_t)at->order.n_slots;
+
+    for (int32_t i = 0; i < at->order.n_slots; i++)
+        list_slot(at, &slots[i]);
+    mist_schedule_add_persistent(at);
+    mist_schedule_list_transfers(at);
+    if (!mist_schedule_interleaves_update(at))
+        mist_schedule_add_all_updates(at);
+    mist_schedule_fetch(at, 0);
+    mist_schedule_fetch_gradients(at, 0);
+    for (int32_t i = 0; i < at->n_passes && !at->is_out_of_memory; i++) {
+        bool is_late = i + 1 < at->n_passes && follows_itself(at, i + 1);
+        add_due_transfers(at, &at->passes[i]);
+        if (i + 1 < at->n_passes)
+            mist_schedule_fetch(at, i + 1);
+        if (i + 1 < at->n_passes && !is_late)
+            mist_schedule_fetch_gradients(at, i + 1);
+        mist_schedule_compute(at, i);
+        mist_schedule_settle(at, -1);
+        mist_schedule_leave(at, i);
+        if (is_late)
+            mist_schedule_fetch_gradients(at, i + 1);
     }
+    mist_schedule_add_transfers_before(at, INT64_MAX, 1);
+    mist_schedule_reduce_rest(at);
+    add_norm_exchange(at);
 }
 
-static void add_backward_slot(struct mist_schedule_builder *at, int32_t micro_batch)
-{
-    bool reduces = interleaves(at) && micro_batch == at->plan->n_micro_batches - 1;
-
-    for (int32_t layer = at->last; layer >= at->first; layer--) {
-        int32_t task = add_backward(at, layer, micro_batch);
-        if (reduces)
-            add_reduce(at, layer, task);
-    }
-}
-
-/* ----------------------------------------------------------------------------- whole */
+/* ------------------------------------------------------------------------------ costs */
 
 static bool costs_the_same(const struct mist_model *model, const struct mist_task *a,
                            const struct mist_task *b)
 {
-    return a->kind == b->kind && a->bytes == b->bytes && a->peer == b->peer &&
+    return a->kind == b->kind && a->stream == b->stream && a->bytes == b->bytes &&
+           a->peer == b->peer && a->program == b->program && a->part == b->part &&
+           a->n_elements == b->n_elements &&
+           a->n_zeroed_elements == b->n_zeroed_elements &&
+           (a->layer < 0) == (b->layer < 0) &&
            (a->layer < 0 || mist_schedule_layer_kind(model, a->layer) ==
                                 mist_schedule_layer_kind(model, b->layer));
 }
@@ -318,13 +188,65 @@ static enum mist_status number_costs(struct mist_schedule_builder *at)
     return MIST_OK;
 }
 
+/* ----------------------------------------------------------------------------- tables */
+
+/* Modules of the rank, chunk by chunk. */
+static bool list_modules(struct mist_schedule_builder *at)
+{
+    struct mist_schedule *out = at->out;
+    size_t n_chunks = (size_t)mist_plan_n_chunks(at->plan);
+
+    at->n_chunks = (int32_t)n_chunks;
+    at->chunk_first = calloc(n_chunks, sizeof *at->chunk_first);
+    at->chunk_last = calloc(n_chunks, sizeof *at->chunk_last);
+    at->chunk_base = calloc(n_chunks, sizeof *at->chunk_base);
+    if (!at->chunk_first || !at->chunk_last || !at->chunk_base)
+        return false;
+    for (int32_t c = 0; c < at->n_chunks; c++) {
+        mist_schedule_chunk_layers(at->plan, out->i_stage, c, &at->chunk_first[c],
+                                   &at->chunk_last[c]);
+        at->chunk_base[c] = at->n_boundaries;
+        out->n_modules += at->chunk_last[c] - at->chunk_first[c] + 1;
+        at->n_boundaries += at->chunk_last[c] - at->chunk_first[c] + 2;
+    }
+    out->modules = calloc((size_t)out->n_modules, sizeof *out->modules);
+    out->storage = calloc((size_t)out->n_modules, sizeof *out->storage);
+    if (!out->modules || !out->storage)
+        return false;
+    for (int32_t c = 0, n = 0; c < at->n_chunks; c++)
+        for (int32_t layer = at->chunk_first[c]; layer <= at->chunk_last[c]; layer++)
+            out->modules[n++] = layer;
+    return true;
+}
+
 static bool alloc_tables(struct mist_schedule_builder *at)
 {
-    size_t n = (size_t)at->n_layers, g = (size_t)at->plan->n_micro_batches;
-    int32_t **tables[] = {&at->weights,     &at->gradients,   &at->state,
-                          &at->gather_task, &at->boundary,    &at->grad,
-                          &at->saved,       &at->produced_by, &at->made_by};
-    size_t sizes[] = {n, n, n, n, (n + 1) * g, (n + 1) * g, (n + 1) * g, 2 * g, 2 * g};
+    size_t n = (size_t)at->out->n_modules, g = (size_t)at->plan->n_micro_batches;
+    size_t c = (size_t)at->n_chunks, b = (size_t)at->n_boundaries;
+    int32_t **tables[] = {
+        &at->fresh,      &at->is_touched,    &at->activation,    &at->gradient,
+        &at->input_host, &at->input_out,     &at->input_ready,   &at->saved,
+        &at->swapped,    &at->swapped_host,  &at->swapped_out,   &at->swapped_ready,
+        &at->deferred,   &at->backward_pass, &at->gradient_task, &at->produced_by,
+        &at->made_by,
+    };
+    size_t sizes[] = {n * MIST_MAX_SLABS * g,
+                      n * MIST_MAX_SLABS * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      2 * c * g,
+                      2 * c * g};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         *tables[i] = malloc(sizes[i] * sizeof **tables[i]);
@@ -332,49 +254,35 @@ static bool alloc_tables(struct mist_schedule_builder *at)
             return false;
         memset(*tables[i], -1, sizes[i] * sizeof **tables[i]);
     }
+    /* every slot has a pass for each module of a chunk at most */
+    at->passes = calloc((size_t)at->order.n_slots * n + 1, sizeof *at->passes);
+    at->slabs = malloc(n * MIST_MAX_SLABS * sizeof *at->slabs);
+    if (!at->passes || !at->slabs)
+        return false;
+    memset(at->slabs, -1, n * MIST_MAX_SLABS * sizeof *at->slabs);
     return true;
 }
 
 static void free_tables(struct mist_schedule_builder *at)
 {
-    free(at->weights);
-    free(at->gradients);
-    free(at->state);
-    free(at->gather_task);
-    free(at->boundary);
-    free(at->grad);
-    free(at->saved);
-    free(at->produced_by);
-    free(at->made_by);
+    int32_t *tables[] = {
+        at->fresh,      at->is_touched,    at->activation,    at->gradient,
+        at->input_host, at->input_out,     at->input_ready,   at->saved,
+        at->swapped,    at->swapped_host,  at->swapped_out,   at->swapped_ready,
+        at->deferred,   at->backward_pass, at->gradient_task, at->produced_by,
+        at->made_by,    at->chunk_first,   at->chunk_last,    at->chunk_base,
+    };
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        free(tables[i]);
+    free(at->passes);
+    free(at->slabs);
     free(at->deps);
     free(at->transfers);
     mist_pipeline_order_fini(&at->order);
 }
 
-static void expand(struct mist_schedule_builder *at)
-{
-    const struct mist_slot *slots =
-        at->order.slots +
-        (size_t)at->out->i_stage * 2 * (size_t)at->plan->n_micro_batches;
-
-    add_persistent(at);
-    add_load(at);
-    mist_schedule_list_transfers(at);
-    if (!interleaves(at))
-        for (int32_t layer = at->first; layer <= at->last; layer++)
-            add_update(at, layer);
-    for (int32_t i = 0; i < 2 * at->plan->n_micro_batches && !at->is_out_of_memory; i++) {
-        mist_schedule_add_transfers_before(at, slots[i].end);
-        if (slots[i].is_backward)
-            add_backward_slot(at, slots[i].micro_batch);
-        else
-            add_forward_slot(at, slots[i].micro_batch);
-    }
-    mist_schedule_add_transfers_before(at, INT32_MAX);
-    if (!interleaves(at)) /* behind the last compute task of all */
-        for (int32_t layer = at->last; layer >= at->first; layer--)
-            add_reduce(at, layer, at->made_by[2 * at->plan->n_micro_batches - 1]);
-}
+/* ----------------------------------------------------------------------------- whole */
 
 /* Buffers that outlive the iteration live from its first to its last task. */
 static void stretch_persistent(struct mist_schedule *out)
@@ -391,12 +299,8 @@ static enum mist_status make_layouts(const struct mist_catalog *catalog,
                                      const struct mist_schedule_builder *at,
                                      int32_t threads)
 {
-    struct mist_layer_shape shape = {
-        .micro_batch = at->stage->micro_batch,
-        .seq = at->plan->job.seq_len,
-        .tp = at->stage->tp,
-        .threads = threads,
-    };
+    struct mist_layer_shape shape =
+        mist_schedule_shape(at->plan, at->out->i_stage, threads);
 
     for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
         enum mist_status status = mist_layer_layout_make(
@@ -414,8 +318,12 @@ static enum mist_status build(struct mist_schedule_builder *at,
 
     if (status != MIST_OK)
         return status;
-    status = mist_pipeline_order_init(&at->order, at->plan->n_stages,
-                                      at->plan->n_micro_batches, at->err);
+    if (!list_modules(at))
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    mist_storage_make(at->plan, at->out->i_stage, at->out->layouts, at->out->modules,
+                      at->out->n_modules, at->out->storage);
+    status = mist_pipeline_order_init(&at->order, at->plan->pipeline, at->plan->n_stages,
+                                      at->n_chunks, at->plan->n_micro_batches, at->err);
     if (status != MIST_OK)
         return status;
     if (!alloc_tables(at))
@@ -451,9 +359,10 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
         .stage = &plan->stages[schedule->i_stage],
         .out = schedule,
         .err = err,
+        .load_task = -1,
+        .last_compute = -1,
+        .unawaited = -1,
     };
-    mist_schedule_stage_layers(plan, schedule->i_stage, &at.first, &at.last);
-    at.n_layers = at.last - at.first + 1;
     status = build(&at, catalog, threads);
     free_tables(&at);
     if (status != MIST_OK) {

@@ -1,10 +1,13 @@
 /*
- * Transfers between neighbouring stages. See schedule_internal.h.
+ * Transfers between neighbouring stages, and the exchange of a tied weight's gradient.
+ * See schedule_internal.h.
  *
- * Both ends of a boundary hold the same samples of a micro-batch, cut by their own dp, so
- * each pair of ranks whose cuts overlap moves one slice. All ranks dispatch transfers in
- * one global order of (time, boundary, direction), so they meet in order; receives run
- * ahead beside the computation before them.
+ * Both ends of a boundary hold the same tokens of a micro-batch, cut by their own dp and,
+ * under sequence parallelism, tp, so each pair of ranks whose cuts overlap moves one
+ * slice of rows. Where the sending stage has the same rows on several tensor-parallel
+ * ranks, they take turns over the receivers. All ranks dispatch transfers in one global
+ * order of (time, boundary, direction), so they meet in order; receives run ahead beside
+ * the computation before them.
  */
 #include "sim/schedule_internal.h"
 
@@ -12,41 +15,76 @@
 
 #include <stdlib.h>
 
-/* Adds the transfers of one micro-batch over one boundary in one direction,
- * this rank's ends. */
+/* Rows of a micro-batch that a rank of a stage holds. */
+struct rows {
+    int64_t first, n;
+};
+
+static struct rows rows_of(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
+                           int32_t i_tp)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    int64_t n = (int64_t)stage->micro_batch * plan->job.seq_len;
+
+    if (!stage->is_sequence_parallel)
+        return (struct rows){i_dp * n, n};
+    return (struct rows){i_dp * n + i_tp * (n / stage->tp), n / stage->tp};
+}
+
+/* Whether a rank sends its rows to a receiver of the other stage. */
+static bool is_pair(const struct mist_stage_plan *sender, int32_t sender_i_tp,
+                    int32_t receiver_i_tp)
+{
+    return sender->is_sequence_parallel || sender_i_tp == receiver_i_tp % sender->tp;
+}
+
+static void add_listed(struct mist_schedule_builder *at,
+                       const struct mist_schedule_transfer *transfer)
+{
+    void *grown = mist_grow(at->transfers, &at->transfers_capacity,
+                            (size_t)at->n_transfers + 1, sizeof *at->transfers);
+
+    if (!grown) {
+        at->is_out_of_memory = true;
+        return;
+    }
+    at->transfers = grown;
+    at->transfers[at->n_transfers++] = *transfer;
+}
+
+/* Adds this rank's ends of the transfers of one micro-batch over one boundary in one
+ * direction. */
 static void list_slices(struct mist_schedule_builder *at, int32_t boundary,
                         bool is_gradient, int32_t micro_batch, int32_t time)
 {
-    int32_t i_stage = at->out->i_stage;
-    int32_t i_other = boundary == i_stage ? boundary + 1 : boundary;
+    int32_t i_stage = at->out->i_stage, n_stages = at->plan->n_stages;
+    bool is_upstream = boundary % n_stages == i_stage;
+    int32_t i_other = (is_upstream ? boundary + 1 : boundary) % n_stages;
+    bool is_send = is_upstream != is_gradient;
     const struct mist_stage_plan *other = &at->plan->stages[i_other];
-    int64_t mine = (int64_t)at->out->i_dp * at->stage->micro_batch;
+    struct rows mine = rows_of(at->plan, i_stage, at->out->i_dp, at->out->i_tp);
 
-    for (int32_t i = 0; i < other->dp; i++) {
-        int64_t theirs = (int64_t)i * other->micro_batch;
-        int64_t start = mine > theirs ? mine : theirs;
-        int64_t end = mine + at->stage->micro_batch;
-        if (end > theirs + other->micro_batch)
-            end = theirs + other->micro_batch;
-        if (start >= end)
+    for (int32_t i = 0; i < other->dp * other->tp; i++) {
+        int32_t j_dp = i / other->tp, j_tp = i % other->tp;
+        struct rows theirs = rows_of(at->plan, i_other, j_dp, j_tp);
+        int64_t start = mine.first > theirs.first ? mine.first : theirs.first;
+        int64_t end = mine.first + mine.n;
+        if (end > theirs.first + theirs.n)
+            end = theirs.first + theirs.n;
+        if (start >= end || !(is_send ? is_pair(at->stage, at->out->i_tp, j_tp)
+                                      : is_pair(other, j_tp, at->out->i_tp)))
             continue;
-        void *grown = mist_grow(at->transfers, &at->transfers_capacity,
-                                (size_t)at->n_transfers + 1, sizeof *at->transfers);
-        if (!grown) {
-            at->is_out_of_memory = true;
-            return;
-        }
-        at->transfers = grown;
-        at->transfers[at->n_transfers++] = (struct mist_schedule_transfer){
+        struct mist_schedule_transfer transfer = {
             .time = time,
             .boundary = boundary,
             .is_gradient = is_gradient,
-            .is_send = is_gradient == (boundary != i_stage),
+            .is_send = is_send,
             .micro_batch = micro_batch,
-            .peer = mist_plan_first_rank(at->plan, i_other) + i * other->tp,
-            .offset_samples = start - mine,
-            .n_samples = end - start,
+            .peer = mist_plan_first_rank(at->plan, i_other) + i,
+            .first_row = start - mine.first,
+            .n_rows = end - start,
         };
+        add_listed(at, &transfer);
     }
 }
 
@@ -68,12 +106,41 @@ static int compare_transfers(const void *a_void, const void *b_void)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
+/* The exchange of a tied weight's gradient: when the embedding's is complete. */
+static void list_ties(struct mist_schedule_builder *at)
+{
+    int32_t i_last = at->plan->n_stages - 1, i_stage = at->out->i_stage;
+    bool reduces_each = mist_schedule_reduces_each(at);
+
+    if (!mist_schedule_has_tied_stages(at->plan) || (i_stage > 0 && i_stage < i_last))
+        return;
+    for (int32_t i = 0; i < at->order.n_slots; i++) {
+        const struct mist_slot *slot = &at->order.slots[i]; /* of stage 0 */
+        bool completes =
+            slot->kind == MIST_SLOT_BACKWARD || slot->kind == MIST_SLOT_BACKWARD_WEIGHT;
+        if (!completes || slot->chunk != 0 ||
+            (!reduces_each && slot->micro_batch != at->plan->n_micro_batches - 1))
+            continue;
+        struct mist_schedule_transfer tie = {
+            .time = slot->end,
+            .boundary = at->n_chunks * at->plan->n_stages,
+            .is_tie = true,
+            .is_send = i_stage == 0,
+            .micro_batch = slot->micro_batch,
+            .peer = mist_plan_first_rank(at->plan, i_stage == 0 ? i_last : 0) +
+                    at->out->i_dp * at->stage->tp + at->out->i_tp,
+        };
+        add_listed(at, &tie);
+    }
+}
+
 void mist_schedule_list_transfers(struct mist_schedule_builder *at)
 {
-    int32_t n = at->plan->n_micro_batches, i_stage = at->out->i_stage;
+    int32_t n = at->plan->n_micro_batches, n_stages = at->plan->n_stages;
 
-    for (int32_t boundary = i_stage - 1; boundary <= i_stage; boundary++) {
-        if (boundary < 0 || boundary >= at->plan->n_stages - 1)
+    for (int32_t boundary = 0; boundary < n_stages * at->n_chunks - 1; boundary++) {
+        if (n_stages == 1 || (boundary % n_stages != at->out->i_stage &&
+                              (boundary + 1) % n_stages != at->out->i_stage))
             continue;
         for (int32_t i = 0; i < n; i++) {
             list_slices(at, boundary, false, i, at->order.end_forward[boundary * n + i]);
@@ -81,9 +148,49 @@ void mist_schedule_list_transfers(struct mist_schedule_builder *at)
                         at->order.end_backward[(boundary + 1) * n + i]);
         }
     }
+    list_ties(at);
     if (at->n_transfers > 0)
         qsort(at->transfers, (size_t)at->n_transfers, sizeof *at->transfers,
               compare_transfers);
+}
+
+static void set_peer(struct mist_schedule_builder *at, int32_t task,
+                     const struct mist_schedule_transfer *transfer)
+{
+    at->out->tasks[task].group = MIST_GROUP_PEER;
+    at->out->tasks[task].peer = transfer->peer;
+    at->out->tasks[task].tag =
+        2 * (transfer->boundary * at->plan->n_micro_batches + transfer->micro_batch) +
+        transfer->is_gradient;
+}
+
+/* Each holder of a tied weight gets the other's gradient and adds it. */
+static void add_tie(struct mist_schedule_builder *at,
+                    const struct mist_schedule_transfer *tie)
+{
+    int32_t i_module = at->out->i_stage == 0 ? 0 : at->out->n_modules - 1;
+    const struct mist_layer_layout *layout =
+        mist_schedule_layout_of(at, at->out->modules[i_module]);
+    const struct mist_module_storage *storage = &at->out->storage[i_module];
+    int32_t s = 0, k = tie->micro_batch;
+
+    for (int32_t i = 0; i < layout->n_params && i_module > 0; i++)
+        if (layout->param_is_tied[i])
+            s = storage->param_slab[i];
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT, MIST_STREAM_GPU_GPU,
+                                          at->out->modules[i_module], k);
+    if (task < 0)
+        return;
+    set_peer(at, task, tie);
+    at->out->tasks[task].slab = (int8_t)s;
+    at->out->tasks[task].n_elements = storage->slabs[s].n_elements;
+    at->out->tasks[task].bytes =
+        storage->slabs[s].n_elements * mist_dtype_gradient_bytes(at->plan->job.dtype);
+    mist_schedule_use(at, task, MIST_ROLE_OUTPUT,
+                      mist_schedule_gradients(at, i_module, s, k));
+    mist_schedule_depend(at, task,
+                         at->gradient_task[mist_schedule_cell(at, i_module, k)]);
+    mist_schedule_leave_tied(at, k, task);
 }
 
 static void add_transfer(struct mist_schedule_builder *at,
@@ -93,14 +200,19 @@ static void add_transfer(struct mist_schedule_builder *at,
         {MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_ACTIVATION},
         {MIST_TASK_RECV_GRADIENT, MIST_TASK_SEND_GRADIENT},
     };
-    /* the module behind the boundary: its input is what crosses */
-    int32_t layer = transfer->boundary == at->out->i_stage ? at->last + 1 : at->first;
+    bool is_upstream = transfer->boundary % at->plan->n_stages == at->out->i_stage;
+    int32_t chunk = (transfer->boundary + !is_upstream) / at->plan->n_stages;
     int32_t k = transfer->micro_batch;
+    /* the module behind the boundary: its input is what crosses */
+    int32_t layer = is_upstream ? at->chunk_last[chunk] + 1 : at->chunk_first[chunk];
     int32_t buffer = transfer->is_gradient
-                         ? mist_schedule_activation_gradient(at, layer, k)
-                         : mist_schedule_activation(at, layer, k);
-    int64_t sample_bytes =
-        at->out->layouts[MIST_LAYER_BLOCK].input_bytes / at->stage->micro_batch;
+                         ? mist_schedule_activation_gradient(at, chunk, layer, k)
+                         : mist_schedule_activation(at, chunk, layer, k);
+    int64_t row_bytes =
+        (int64_t)at->plan->model.hidden * mist_dtype_weight_bytes(at->plan->job.dtype);
+    size_t cell = (size_t)(transfer->is_gradient * at->n_chunks + chunk) *
+                      (size_t)at->plan->n_micro_batches +
+                  (size_t)k;
     int32_t task =
         mist_schedule_add_task(at, kinds[transfer->is_gradient][transfer->is_send],
                                MIST_STREAM_GPU_GPU, layer, k);
@@ -108,25 +220,29 @@ static void add_transfer(struct mist_schedule_builder *at,
     if (task < 0)
         return;
     struct mist_task *added = &at->out->tasks[task];
-    added->group = MIST_GROUP_PEER;
-    added->peer = transfer->peer;
-    added->tag = 2 * k + transfer->is_gradient;
-    added->bytes = transfer->n_samples * sample_bytes;
-    added->slice_offset_bytes = transfer->offset_samples * sample_bytes;
+    set_peer(at, task, transfer);
+    added->bytes = transfer->n_rows * row_bytes;
+    *(transfer->is_send ? &added->from_offset_bytes : &added->to_offset_bytes) =
+        transfer->first_row * row_bytes;
+    added->is_forward = !transfer->is_gradient;
     mist_schedule_use(at, task, transfer->is_send ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT,
                       buffer);
-    if (!transfer->is_send) {
-        at->produced_by[transfer->is_gradient * at->plan->n_micro_batches + k] = task;
-        return;
-    }
-    mist_schedule_depend(
-        at, task, at->made_by[transfer->is_gradient * at->plan->n_micro_batches + k]);
+    if (transfer->is_send)
+        mist_schedule_depend(at, task, at->made_by[cell]);
+    else
+        at->produced_by[cell] = task;
 }
 
-/* Dispatches the transfers with a logical time before the given one. */
-void mist_schedule_add_transfers_before(struct mist_schedule_builder *at, int32_t time)
+void mist_schedule_add_transfers_before(struct mist_schedule_builder *at,
+                                        int64_t numerator, int64_t denominator)
 {
     while (at->next_transfer < at->n_transfers &&
-           at->transfers[at->next_transfer].time < time)
-        add_transfer(at, &at->transfers[at->next_transfer++]);
+           at->transfers[at->next_transfer].time * denominator < numerator) {
+        const struct mist_schedule_transfer *transfer =
+            &at->transfers[at->next_transfer++];
+        if (transfer->is_tie)
+            add_tie(at, transfer);
+        else
+            add_transfer(at, transfer);
+    }
 }

@@ -21,6 +21,8 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         MIST_HUMAN_BYTES);
         mist_emit_int64(emit, "arena_bytes", "arena",
                         stage->arena_bytes[MIST_ARENA_DEVICE], MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "host_arena_bytes", "host arena",
+                        stage->arena_bytes[MIST_ARENA_HOST], MIST_HUMAN_BYTES);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);

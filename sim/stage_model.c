@@ -1,16 +1,22 @@
 /* Prices shapes, compiles and evaluates the expressions. See stage_model.h. */
 #include "sim/stage_model.h"
 
-#include "core/memory.h" /* mist_align_up */
 #include "sim/pipeline_order.h"
 #include "sim/stage_model_internal.h"
 
 #include <math.h>
-#include <stdio.h> /* snprintf */
 #include <stdlib.h>
-#include <string.h>
 
-enum { N_ROLES = 4, ALIGNMENT = 64 };
+/* Variants of the expressions: bits. Where a batch offloads nothing, or programs do not
+ * communicate inside, the terms of that are not there at all. */
+enum {
+    IS_FIRST = 1,
+    IS_LAST = 2,
+    OFFLOADS = 4,
+    IS_CUT = 8,
+    N_VARIANTS = 16,
+    ALIGNMENT = 64
+};
 
 struct mist_stage_model {
     const struct mist_catalog *catalog;       /* borrowed */
@@ -20,13 +26,14 @@ struct mist_stage_model {
     struct mist_expr_pool pool;
     int32_t symbol_of_column[MIST_STAGE_N_COLUMNS]; /* symbol indices */
     int32_t symbol_of_value[MIST_STAGE_VALUES_USED];
-    struct mist_tape *tapes[N_ROLES]; /* by is_first + 2 * is_last */
-    size_t scratch_bytes;             /* of the largest tape */
+    struct mist_tape *tapes[N_VARIANTS];
+    size_t scratch_bytes; /* of the largest tape */
 };
 
 /* ----------------------------------------------------------------------- construction */
 
-static const char *const column_names[MIST_STAGE_N_COLUMNS] = {"L", "C", "Z", "P", "G"};
+static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
+    "L", "C", "Z", "OW", "OG", "OO", "OA", "P", "G"};
 
 #define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
 #define NAMES_ONCE(name)    #name,
@@ -34,11 +41,11 @@ static const char *const column_names[MIST_STAGE_N_COLUMNS] = {"L", "C", "Z", "P
 static const char *const value_names[MIST_STAGE_VALUES_USED] = {
     MIST_STAGE_BY_KIND(NAMES_BY_KIND) MIST_STAGE_ONCE(NAMES_ONCE)};
 
-static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
+/* Symbols of columns and values. */
+static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
+                         mist_expr *values, bool *is_uniform)
 {
     struct mist_expr_pool *pool = &model->pool;
-    mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
-    bool is_uniform[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED] = {false};
 
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
         columns[i] = mist_expr_symbol(pool, column_names[i]);
@@ -52,17 +59,52 @@ static enum mist_status compile(struct mist_stage_model *model, struct mist_err 
         model->symbol_of_value[i] = mist_expr_symbol_index(pool, values[i]);
         is_uniform[model->symbol_of_value[i]] = true;
     }
+}
+
+static void write_variant(struct mist_stage_model *model, int variant,
+                          const mist_expr *columns, const mist_expr *values,
+                          mist_expr outputs[MIST_STAGE_N_OUTPUTS])
+{
+    struct mist_expr_pool *pool = &model->pool;
+    struct mist_stage_writer at = {
+        .pool = pool,
+        .interference = mist_cost_model_interference(model->cost_model),
+        .is_first = variant & IS_FIRST,
+        .is_last = variant & IS_LAST,
+        .offloads = variant & OFFLOADS,
+        .is_cut = variant & IS_CUT,
+        .n_layers = columns[MIST_STAGE_LAYERS],
+        .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
+        .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),
+        .in_flight = columns[MIST_STAGE_IN_FLIGHT],
+        .n_micro_batches = columns[MIST_STAGE_MICRO_BATCHES],
+        .value = values,
+    };
+
+    for (int r = 0; r < 4; r++)
+        at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r]
+                                  : mist_expr_const(pool, 0);
+    mist_stage_model_write_time(&at, outputs);
+    mist_stage_model_write_memory(&at, outputs);
+}
+
+static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
+{
+    mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
+    mist_expr outputs[MIST_STAGE_N_OUTPUTS];
+    bool is_uniform[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED] = {false};
     enum mist_status status = MIST_OK;
-    for (int role = 0; role < N_ROLES && status == MIST_OK; role++) {
-        mist_expr outputs[MIST_STAGE_N_OUTPUTS];
-        mist_stage_model_write(pool, role & 1, role & 2, columns, values, outputs);
-        status = mist_expr_pool_check(pool, err);
+
+    make_symbols(model, columns, values, is_uniform);
+    for (int i = 0; i < N_VARIANTS && status == MIST_OK; i++) {
+        write_variant(model, i, columns, values, outputs);
+        status = mist_expr_pool_check(&model->pool, err);
         if (status == MIST_OK)
-            status = mist_tape_compile(pool, outputs, MIST_STAGE_N_OUTPUTS, is_uniform,
-                                       &model->tapes[role], err);
+            status = mist_tape_compile(&model->pool, outputs, MIST_STAGE_N_OUTPUTS,
+                                       is_uniform, &model->tapes[i], err);
         if (status != MIST_OK)
             return status;
-        size_t size = mist_tape_scratch_bytes(model->tapes[role]);
+        size_t size = mist_tape_scratch_bytes(model->tapes[i]);
         model->scratch_bytes = size > model->scratch_bytes ? size : model->scratch_bytes;
     }
     return status;
@@ -95,169 +137,13 @@ void mist_stage_model_free(struct mist_stage_model *model)
 {
     if (!model)
         return;
-    for (int i = 0; i < N_ROLES; i++)
+    for (int i = 0; i < N_VARIANTS; i++)
         mist_tape_free(model->tapes[i]);
     mist_expr_pool_fini(&model->pool);
     free(model);
 }
 
 /* ---------------------------------------------------------------------------- pricing */
-
-static bool is_communication(enum mist_task_kind kind)
-{
-    return kind >= MIST_TASK_SEND_ACTIVATION && kind <= MIST_TASK_RECV_GRADIENT;
-}
-
-/* Where the seconds of a task kind go; -1: nowhere. */
-static int value_of_task(enum mist_task_kind kind, bool is_sharded)
-{
-    switch (kind) {
-    case MIST_TASK_FORWARD:
-        return MIST_STAGE_FORWARD;
-    case MIST_TASK_RECOMPUTE:
-        return MIST_STAGE_RECOMPUTE;
-    case MIST_TASK_BACKWARD:
-        return MIST_STAGE_BACKWARD;
-    case MIST_TASK_OPTIMIZER:
-        return is_sharded ? MIST_STAGE_OPTIMIZER_1 : MIST_STAGE_OPTIMIZER_0;
-    case MIST_TASK_REDUCE_GRADIENT:
-        return is_sharded ? MIST_STAGE_REDUCE_1 : MIST_STAGE_REDUCE_0;
-    case MIST_TASK_GATHER_PARAMETER:
-        return MIST_STAGE_GATHER;
-    case MIST_TASK_SEND_ACTIVATION:
-        return MIST_STAGE_SEND_ACTIVATION;
-    case MIST_TASK_RECV_ACTIVATION:
-        return MIST_STAGE_RECV_ACTIVATION;
-    case MIST_TASK_SEND_GRADIENT:
-        return MIST_STAGE_SEND_GRADIENT;
-    case MIST_TASK_RECV_GRADIENT:
-        return MIST_STAGE_RECV_GRADIENT;
-    default:
-        return -1;
-    }
-}
-
-/* Seconds of one schedule's tasks; transfers add up their slices of micro-batch 0. */
-static void read_times(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                       const struct mist_cost *costs, double *values)
-{
-    bool is_sharded = plan->stages[schedule->i_stage].shards_optimizer;
-
-    for (int i = MIST_STAGE_RECV_ACTIVATION; i <= MIST_STAGE_SEND_GRADIENT; i++)
-        values[i] = 0;
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        int value = value_of_task(task->kind, is_sharded);
-        if (value < 0)
-            continue;
-        if (!is_communication(task->kind))
-            values[value + (int)mist_schedule_layer_kind(&plan->model, task->layer)] =
-                costs[task->cost].time_s;
-        else if (task->micro_batch == 0)
-            values[value] += costs[task->cost].time_s;
-    }
-}
-
-/* Bytes of one schedule's buffers that outlive the iteration, and of its layouts. */
-static void read_bytes(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                       double *values)
-{
-    bool is_sharded = plan->stages[schedule->i_stage].shards_optimizer;
-    int persistent = is_sharded ? MIST_STAGE_PERSISTENT_1 : MIST_STAGE_PERSISTENT_0;
-    bool is_seen[MIST_N_ROLES][MIST_N_LAYER_KINDS] = {{false}};
-
-    for (int k = 0; k < MIST_N_LAYER_KINDS; k++)
-        values[persistent + k] = 0;
-    values[MIST_STAGE_TOKENS] = values[MIST_STAGE_CONSTANT] = 0;
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
-        double size = (double)mist_align_up(buffer->size_bytes, ALIGNMENT);
-        if (!buffer->is_persistent)
-            continue;
-        if (buffer->role == MIST_ROLE_TOKENS || buffer->role == MIST_ROLE_TARGETS) {
-            values[MIST_STAGE_TOKENS] +=
-                (double)buffer->size_bytes / plan->n_micro_batches;
-        } else if (buffer->role == MIST_ROLE_CONSTANT) {
-            values[MIST_STAGE_CONSTANT] = size;
-        } else {
-            enum mist_layer_kind kind =
-                mist_schedule_layer_kind(&plan->model, buffer->layer);
-            if (!is_seen[buffer->role][kind])
-                values[persistent + (int)kind] += size;
-            is_seen[buffer->role][kind] = true;
-        }
-    }
-    for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
-        const struct mist_layer_layout *layout = &schedule->layouts[k];
-        values[MIST_STAGE_SAVED + k] = (double)layout->saved_bytes;
-        values[MIST_STAGE_SCRATCH_FORWARD + k] = (double)layout->scratch_forward_bytes;
-        values[MIST_STAGE_SCRATCH_BACKWARD + k] = (double)layout->scratch_backward_bytes;
-    }
-    values[MIST_STAGE_BOUNDARY] =
-        (double)mist_align_up(schedule->layouts[MIST_LAYER_BLOCK].input_bytes, ALIGNMENT);
-}
-
-/* Prices stage i_stage of a plan of two blocks per stage, one of them checkpointed. */
-static enum mist_status price(const struct mist_stage_model *model,
-                              const struct mist_plan *plan, int32_t i_stage,
-                              double *values, struct mist_err *err)
-{
-    struct mist_schedule *schedule;
-    enum mist_status status =
-        mist_schedule_build(model->catalog, plan, mist_plan_first_rank(plan, i_stage),
-                            model->threads, &schedule, err);
-
-    if (status != MIST_OK)
-        return status;
-    struct mist_cost *costs = calloc((size_t)schedule->n_costs + 1, sizeof *costs);
-    status = costs ? mist_cost_schedule(model->cost_model, plan, schedule, costs, err)
-                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    if (status == MIST_OK) {
-        read_times(plan, schedule, costs, values);
-        read_bytes(plan, schedule, values);
-    }
-    free(costs);
-    mist_schedule_free(schedule);
-    return status;
-}
-
-/*
- * Makes every stage of a plan two blocks deep (one kept, one checkpointed) and the plan
- * two micro-batches long, and prices stage i_stage without and with sharding: every task
- * kind and buffer then occurs, at the ranks where it is.
- */
-static enum mist_status price_both(const struct mist_stage_model *model,
-                                   struct mist_plan *plan, int32_t i_stage,
-                                   struct mist_stage_values *out, struct mist_err *err)
-{
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    const struct mist_interference *interference =
-        mist_cost_model_interference(model->cost_model);
-    const double *slowdown =
-        interference->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
-    struct mist_stage_values values = {
-        .shape = {i_stage == 0, i_stage == plan->n_stages - 1, stage->micro_batch,
-                  stage->dp, stage->tp, stage->n_nodes, stage->n_devices},
-    };
-    enum mist_status status = MIST_OK;
-
-    plan->n_micro_batches = 2;
-    plan->job.global_batch = (int64_t)2 * stage->micro_batch * stage->dp;
-    plan->model.n_layers = 2 * plan->n_stages;
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        plan->stages[i].n_layers = 2;
-        plan->stages[i].n_checkpointed = 1;
-    }
-    for (int z = 0; z <= 1 && status == MIST_OK; z++) {
-        plan->stages[i_stage].shards_optimizer = z;
-        status = price(model, plan, i_stage, values.values, err);
-    }
-    values.values[MIST_STAGE_SLOW_COMPUTE] = slowdown[MIST_STREAM_COMPUTE];
-    values.values[MIST_STAGE_SLOW_TRANSFER] = slowdown[MIST_STREAM_GPU_GPU];
-    if (status == MIST_OK)
-        *out = values;
-    return status;
-}
 
 enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
                                           const struct mist_stage_shape *shape,
@@ -278,8 +164,11 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
             .micro_batch = shape->micro_batch,
             .dp = shape->dp,
             .tp = shape->tp,
+            .is_sequence_parallel = shape->is_sequence_parallel,
         };
-    enum mist_status status = price_both(model, plan, shape->is_first ? 0 : 1, out, err);
+    enum mist_status status =
+        mist_stage_model_price(model->catalog, model->cost_model, model->threads, plan,
+                               shape->is_first ? 0 : 1, out, err);
     free(plan);
     return status;
 }
@@ -291,21 +180,40 @@ size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
     return model->scratch_bytes;
 }
 
+/* Whether a column is 0 throughout, as far as that is seen at a glance. */
+static bool is_zero(const struct mist_tape_input *column)
+{
+    return !column->column && column->value == 0;
+}
+
+static int choose_variant(const struct mist_stage_shape *shape,
+                          const struct mist_tape_input *columns)
+{
+    int variant = (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
+                  (shape->tp > 1 ? IS_CUT : 0);
+
+    for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
+        if (!is_zero(&columns[i]))
+            variant |= OFFLOADS;
+    return variant;
+}
+
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
                            const struct mist_tape_input *columns, size_t n, double *t_s,
-                           double *d_s, double *peak_bytes, void *scratch)
+                           double *d_s, double *peak_bytes, double *host_bytes,
+                           void *scratch)
 {
     struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED];
-    double *outputs[MIST_STAGE_N_OUTPUTS] = {t_s, d_s, peak_bytes};
-    int role = values->shape.is_first + 2 * values->shape.is_last;
+    double *outputs[MIST_STAGE_N_OUTPUTS] = {t_s, d_s, peak_bytes, host_bytes};
 
     for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
         inputs[model->symbol_of_value[i]] =
             (struct mist_tape_input){NULL, values->values[i]};
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         inputs[model->symbol_of_column[i]] = columns[i];
-    mist_tape_eval(model->tapes[role], inputs, n, outputs, scratch);
+    mist_tape_eval(model->tapes[choose_variant(&values->shape, columns)], inputs, n,
+                   outputs, scratch);
 }
 
 double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,
@@ -332,20 +240,26 @@ static enum mist_status predict_stage(const struct mist_stage_model *model,
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS] = {
         [MIST_STAGE_LAYERS] = {NULL, stage->n_layers},
         [MIST_STAGE_CHECKPOINTED] = {NULL, stage->n_checkpointed},
-        [MIST_STAGE_SHARDS] = {NULL, stage->shards_optimizer},
-        [MIST_STAGE_IN_FLIGHT] = {NULL,
-                                  mist_pipeline_in_flight(original->n_stages, i,
-                                                          original->n_micro_batches)},
+        [MIST_STAGE_ZERO] = {NULL, stage->shards_optimizer + stage->shards_gradients +
+                                       stage->shards_weights},
+        [MIST_STAGE_OFFLOAD_WEIGHTS] = {NULL, stage->offload_weights},
+        [MIST_STAGE_OFFLOAD_GRADIENTS] = {NULL, stage->offload_gradients},
+        [MIST_STAGE_OFFLOAD_OPTIMIZER] = {NULL, stage->offload_optimizer},
+        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = {NULL, stage->offload_activations},
+        [MIST_STAGE_IN_FLIGHT] = {NULL, mist_pipeline_in_flight(
+                                            MIST_PIPELINE_1F1B, original->n_stages, 1, i,
+                                            original->n_micro_batches)},
         [MIST_STAGE_MICRO_BATCHES] = {NULL, original->n_micro_batches},
     };
     double peak_bytes;
 
     *plan = *original;
-    enum mist_status status = price_both(model, plan, i, &values, err);
+    enum mist_status status = mist_stage_model_price(
+        model->catalog, model->cost_model, model->threads, plan, i, &values, err);
     if (status != MIST_OK)
         return status;
     mist_stage_model_eval(model, &values, columns, 1, &out->stable_s[i], &out->extra_s[i],
-                          &peak_bytes, scratch);
+                          &peak_bytes, NULL, scratch);
     out->peak_bytes[i] = (int64_t)ceil(peak_bytes);
     return MIST_OK;
 }

@@ -54,9 +54,14 @@
 
 /* What the knobs and the place in the pipeline are called in a call. */
 enum mist_stage_column {
-    MIST_STAGE_LAYERS,        /* L: blocks of the stage, >= 1 */
-    MIST_STAGE_CHECKPOINTED,  /* C: 0 .. L */
-    MIST_STAGE_SHARDS,        /* Z: 1 shards the optimizer state, else 0 */
+    MIST_STAGE_LAYERS,          /* L: blocks of the stage, >= 1 */
+    MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
+    MIST_STAGE_ZERO,            /* Z: 0 .. 3; shards the optimizer state, then the
+                                   gradients, then the weights */
+    MIST_STAGE_OFFLOAD_WEIGHTS, /* ratios, 0 .. 1 */
+    MIST_STAGE_OFFLOAD_GRADIENTS,
+    MIST_STAGE_OFFLOAD_OPTIMIZER,
+    MIST_STAGE_OFFLOAD_ACTIVATIONS,
     MIST_STAGE_IN_FLIGHT,     /* P: min(stages from this one on, G) */
     MIST_STAGE_MICRO_BATCHES, /* G */
     MIST_STAGE_N_COLUMNS
@@ -68,9 +73,10 @@ struct mist_stage_shape {
     int32_t micro_batch;    /* per data-parallel rank */
     int32_t dp, tp;
     int32_t n_nodes, n_devices; /* mesh of the stage, as in struct mist_stage_plan */
+    bool is_sequence_parallel;
 };
 
-enum { MIST_STAGE_N_VALUES = 80 };
+enum { MIST_STAGE_N_VALUES = 144 };
 
 /* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
 struct mist_stage_values {
@@ -111,13 +117,14 @@ size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
  * Evaluates n configurations of one shape.
  *
  * columns  [MIST_STAGE_N_COLUMNS]; whole numbers, each a column of n or one value for
- * all. t_s, d_s, peak_bytes  [n] each; NULL: not wanted. Cannot fail, does not allocate;
- * threads may share the model, not the scratch.
+ * all. t_s, d_s, peak_bytes, host_bytes  [n] each; NULL: not wanted. Cannot fail, does
+ * not allocate; threads may share the model, not the scratch.
  */
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
                            const struct mist_tape_input *columns, size_t n, double *t_s,
-                           double *d_s, double *peak_bytes, void *scratch);
+                           double *d_s, double *peak_bytes, double *host_bytes,
+                           void *scratch);
 
 /* The formula over all stages; t_s, d_s: [n_stages]. */
 double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,

@@ -1,88 +1,259 @@
 /*
- * The expressions of a stage: what schedule_build.c makes of the knobs, as formulas. See
- * stage_model.h for t, d and peak, stage_model_internal.h for the symbols.
+ * The times of a stage: what the schedule puts beside what, as formulas. See
+ * stage_model.h for t and d, stage_model_internal.h for the symbols.
+ *
+ * A pass of a module runs beside what the next one needs (gathers, swaps in) and what the
+ * one before has left (sums, swaps out). Blocks are alike, so a pass of a block meets
+ * what blocks need and leave.
  */
 #include "sim/stage_model_internal.h"
 
-/* What the formulas share. A by-kind quantity is value[NAME + kind]. */
-struct writer {
-    struct mist_expr_pool *pool;
-    bool is_first, is_last;
-    mist_expr n_layers, n_checkpointed, shards, in_flight, n_micro_batches;
-    const mist_expr *value;
+#define EMBEDDING MIST_LAYER_EMBEDDING
+#define BLOCK     MIST_LAYER_BLOCK
+#define HEAD      MIST_LAYER_HEAD
+
+typedef struct mist_stage_writer writer;
+
+static mist_expr num(writer *at, double value)
+{
+    return mist_stage_num(at, value);
+}
+
+static mist_expr add(writer *at, mist_expr a, mist_expr b)
+{
+    return mist_stage_add(at, a, b);
+}
+
+static mist_expr sub(writer *at, mist_expr a, mist_expr b)
+{
+    return mist_stage_sub(at, a, b);
+}
+
+static mist_expr mul(writer *at, mist_expr a, mist_expr b)
+{
+    return mist_stage_mul(at, a, b);
+}
+
+static mist_expr max(writer *at, mist_expr a, mist_expr b)
+{
+    return mist_stage_max(at, a, b);
+}
+
+static mist_expr of(writer *at, enum mist_stage_value value, enum mist_layer_kind kind)
+{
+    return mist_stage_of(at, value, kind);
+}
+
+/* ---------------------------------------------------------------------------- bundles */
+
+/* What runs beside a pass. */
+struct beside {
+    mist_expr gpu_gpu, to_device, to_host;
 };
 
-static mist_expr num(struct writer *at, double value)
+static mist_expr bundle(writer *at, mist_expr compute, struct beside beside)
 {
-    return mist_expr_const(at->pool, value);
+    const mist_expr alone[MIST_N_STREAMS] = {compute, beside.gpu_gpu, beside.to_device,
+                                             beside.to_host};
+
+    return mist_stage_bundle(at, alone);
 }
 
-static mist_expr add(struct writer *at, mist_expr a, mist_expr b)
+/* Computation beside communication, nothing else. */
+static mist_expr pair(writer *at, mist_expr compute, mist_expr gpu_gpu)
 {
-    return mist_expr_add(at->pool, a, b);
+    mist_expr none = num(at, 0);
+
+    return bundle(at, compute, (struct beside){gpu_gpu, none, none});
 }
 
-static mist_expr sub(struct writer *at, mist_expr a, mist_expr b)
+/*
+ * A pass of whole seconds that computes start seconds before it communicates, with more
+ * computation behind: its own communication waits for what was dispatched before it.
+ */
+static mist_expr pass(writer *at, mist_expr whole, mist_expr start, mist_expr more,
+                      struct beside beside)
 {
-    return mist_expr_sub(at->pool, a, b);
+    if (!at->is_cut)
+        return bundle(at, add(at, whole, more), beside);
+    whole = add(at, sub(at, whole, start), pair(at, start, beside.gpu_gpu));
+    beside.gpu_gpu = num(at, 0);
+    return bundle(at, add(at, whole, more), beside);
 }
 
-static mist_expr mul(struct writer *at, mist_expr a, mist_expr b)
+/* ------------------------------------------------------------- what a module needs and
+ * leaves */
+
+static mist_expr scaled(writer *at, enum mist_layer_kind kind, int ratio,
+                        mist_expr seconds)
 {
-    return mist_expr_mul(at->pool, a, b);
+    return mul(at, mist_stage_share(at, kind, ratio), seconds);
 }
 
-static mist_expr max(struct writer *at, mist_expr a, mist_expr b)
+/* Of a whole slab, or of a shard from a ZeRO level on. */
+static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
+                          enum mist_stage_value whole, enum mist_stage_value shard)
 {
-    return mist_expr_max(at->pool, a, b);
+    return mist_stage_by_zero(at, level, of(at, shard, kind), of(at, whole, kind));
 }
 
-static mist_expr block(struct writer *at, enum mist_stage_value first)
+static mist_expr gather_each(writer *at, enum mist_layer_kind kind)
 {
-    return at->value[(int)first + MIST_LAYER_BLOCK];
+    return mist_stage_by_zero(at, 3, of(at, MIST_STAGE_GATHER, kind), num(at, 0));
 }
 
-/* Of the embedding and of the head, 0 in a stage without. */
-static mist_expr embedding(struct writer *at, enum mist_stage_value first)
+static mist_expr weights_in(writer *at, enum mist_layer_kind kind)
 {
-    return at->is_first ? at->value[(int)first + MIST_LAYER_EMBEDDING] : num(at, 0);
+    return scaled(
+        at, kind, MIST_RATIO_WEIGHTS,
+        by_level(at, kind, 3, MIST_STAGE_WEIGHTS_IN_0, MIST_STAGE_WEIGHTS_IN_1));
 }
 
-static mist_expr head(struct writer *at, enum mist_stage_value first)
+static mist_expr gradients_in(writer *at, enum mist_layer_kind kind)
 {
-    return at->is_last ? at->value[(int)first + MIST_LAYER_HEAD] : num(at, 0);
+    return scaled(
+        at, kind, MIST_RATIO_GRADIENTS,
+        by_level(at, kind, 2, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
 }
 
-/* Sum over the modules of the stage. */
-static mist_expr all(struct writer *at, enum mist_stage_value first)
+static mist_expr gradients_out(writer *at, enum mist_layer_kind kind)
 {
-    return add(at, mul(at, at->n_layers, block(at, first)),
-               add(at, embedding(at, first), head(at, first)));
+    return scaled(
+        at, kind, MIST_RATIO_GRADIENTS,
+        by_level(at, kind, 2, MIST_STAGE_GRADIENTS_OUT_0, MIST_STAGE_GRADIENTS_OUT_1));
 }
 
-/* Time of computation c and communication g that start together. */
-static mist_expr bundle(struct writer *at, mist_expr c, mist_expr g)
+/* Sum over ranks after each micro-batch. */
+static mist_expr reduce_each(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr slow_c = at->value[MIST_STAGE_SLOW_COMPUTE];
-    mist_expr slow_g = at->value[MIST_STAGE_SLOW_TRANSFER];
-    mist_expr together = mist_expr_min(at->pool, mul(at, c, slow_c), mul(at, g, slow_g));
-    mist_expr loss =
-        sub(at, sub(at, num(at, 1), mist_expr_div(at->pool, num(at, 1), slow_c)),
-            mist_expr_div(at->pool, num(at, 1), slow_g));
+    mist_expr both = add(at, of(at, MIST_STAGE_REDUCE_1, kind),
+                         of(at, MIST_STAGE_REDUCE_PARTIAL, kind));
 
-    return add(at, add(at, c, g), mul(at, together, loss));
+    return mist_stage_by_zero(at, 2, both, num(at, 0));
 }
 
-/* ------------------------------------------------------------------------------- time */
-
-static mist_expr computation(struct writer *at)
+/* Computation that ZeRO-2 adds to a backward. */
+static mist_expr accumulate(writer *at, enum mist_layer_kind kind)
 {
-    return add(at, add(at, all(at, MIST_STAGE_FORWARD), all(at, MIST_STAGE_BACKWARD)),
-               mul(at, at->n_checkpointed, block(at, MIST_STAGE_RECOMPUTE)));
+    mist_expr both =
+        add(at, of(at, MIST_STAGE_ACCUMULATE, kind), of(at, MIST_STAGE_ZEROING, kind));
+
+    return mist_stage_by_zero(at, 2, both, num(at, 0));
+}
+
+/* Per block: kept ones and checkpointed ones, by their numbers. */
+static mist_expr mean_kept(writer *at, enum mist_stage_value kept,
+                           enum mist_stage_value input)
+{
+    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
+    mist_expr sum = add(at, mul(at, n_kept, at->value[kept]),
+                        mul(at, at->n_checkpointed, at->value[input]));
+
+    return mul(at, at->ratio[MIST_RATIO_KEPT],
+               mist_expr_div(at->pool, sum, at->n_layers));
+}
+
+static struct beside needs(writer *at, enum mist_layer_kind kind)
+{
+    return (struct beside){gather_each(at, kind), weights_in(at, kind), num(at, 0)};
+}
+
+/* ---------------------------------------------------------------------- stable: forward
+ */
+
+static mist_expr forward(writer *at, enum mist_layer_kind kind, struct beside beside)
+{
+    return pass(at, of(at, MIST_STAGE_FORWARD, kind),
+                of(at, MIST_STAGE_FORWARD_START, kind), num(at, 0), beside);
+}
+
+/* A block in front of another. */
+static mist_expr forward_block(writer *at)
+{
+    struct beside beside = needs(at, BLOCK);
+
+    beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
+    return forward(at, BLOCK, beside);
+}
+
+/* The last block: its weights serve its backward, too, or the head comes. */
+static mist_expr forward_top(writer *at)
+{
+    struct beside beside = {num(at, 0), num(at, 0), num(at, 0)};
+
+    if (at->is_last)
+        beside = needs(at, HEAD);
+    beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
+    return forward(at, BLOCK, beside);
+}
+
+static mist_expr forward_all(writer *at)
+{
+    mist_expr n = sub(at, at->n_layers, num(at, 1));
+    mist_expr sum = add(at, mul(at, n, forward_block(at)), forward_top(at));
+
+    if (at->is_first)
+        sum = add(at, sum, forward(at, EMBEDDING, needs(at, BLOCK)));
+    if (at->is_last) {
+        struct beside beside = {num(at, 0), gradients_in(at, HEAD), num(at, 0)};
+        sum = add(at, sum, forward(at, HEAD, beside));
+    }
+    return sum;
+}
+
+/* --------------------------------------------------------------------- stable: backward
+ */
+
+/* kept_in: swapping in what the block before kept. */
+static mist_expr backward_block(writer *at, bool is_checkpointed, mist_expr kept_in)
+{
+    struct beside beside = needs(at, BLOCK);
+    mist_expr whole = of(at, MIST_STAGE_BACKWARD, BLOCK);
+    mist_expr start = of(at, MIST_STAGE_BACKWARD_START, BLOCK);
+
+    if (is_checkpointed) {
+        whole = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, BLOCK));
+        start = of(at, MIST_STAGE_RECOMPUTE_START, BLOCK);
+    }
+    beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, BLOCK));
+    beside.to_device =
+        add(at, add(at, beside.to_device, gradients_in(at, BLOCK)), kept_in);
+    beside.to_host = gradients_out(at, BLOCK);
+    return pass(at, whole, start, accumulate(at, BLOCK), beside);
+}
+
+static mist_expr backward_end(writer *at, enum mist_layer_kind kind, struct beside beside)
+{
+    return pass(at, of(at, MIST_STAGE_BACKWARD, kind),
+                of(at, MIST_STAGE_BACKWARD_START, kind), accumulate(at, kind), beside);
+}
+
+static mist_expr backward_all(writer *at)
+{
+    mist_expr kept_in =
+        mul(at, at->ratio[MIST_RATIO_KEPT], at->value[MIST_STAGE_KEPT_IN]);
+    mist_expr input_in =
+        mul(at, at->ratio[MIST_RATIO_KEPT], at->value[MIST_STAGE_INPUT_IN]);
+    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
+    mist_expr sum = add(at, mul(at, n_kept, backward_block(at, false, kept_in)),
+                        mul(at, at->n_checkpointed, backward_block(at, true, input_in)));
+
+    if (at->is_first) {
+        struct beside beside = needs(at, EMBEDDING);
+        beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, BLOCK));
+        beside.to_host = gradients_out(at, BLOCK);
+        sum = add(at, sum, backward_end(at, EMBEDDING, beside));
+    }
+    if (at->is_last) {
+        struct beside beside = needs(at, BLOCK);
+        beside.to_device = add(at, beside.to_device, gradients_in(at, BLOCK));
+        sum = add(at, sum, backward_end(at, HEAD, beside));
+    }
+    return sum;
 }
 
 /* One way of every round trip: the mean of there and back, over both boundaries. */
-static mist_expr one_way(struct writer *at)
+static mist_expr one_way(writer *at)
 {
     mist_expr left = add(at, at->value[MIST_STAGE_RECV_ACTIVATION],
                          at->value[MIST_STAGE_SEND_GRADIENT]);
@@ -94,179 +265,250 @@ static mist_expr one_way(struct writer *at)
         add(at, at->is_first ? num(at, 0) : left, at->is_last ? num(at, 0) : right));
 }
 
-static mist_expr stable(struct writer *at)
+static mist_expr stable(writer *at)
 {
     mist_expr way = one_way(at);
+    mist_expr work = add(at, forward_all(at), backward_all(at));
 
-    return add(at, bundle(at, computation(at), way), way);
+    return add(at, pair(at, work, way), way);
 }
 
-/* Of the two values with and without sharded state the one that holds. */
-static mist_expr by_shards(struct writer *at, mist_expr without, mist_expr with)
+/* ------------------------------------------------------------------- extra: first
+ * forward */
+
+/* The optimizer step of a module. */
+static mist_expr update(writer *at, enum mist_layer_kind kind)
 {
-    return mist_expr_select(at->pool, at->shards, with, without);
+    mist_expr shard = mist_stage_by_zero(at, 2, of(at, MIST_STAGE_UPDATE_2, kind),
+                                         of(at, MIST_STAGE_UPDATE_1, kind));
+
+    return mist_stage_by_zero(at, 1, shard, of(at, MIST_STAGE_UPDATE_0, kind));
 }
 
-/* The first module: the embedding where there is one. */
-static mist_expr first_module(struct writer *at, enum mist_stage_value first)
+/* The gather behind it; under ZeRO-3 that of the forward. */
+static mist_expr gather(writer *at, enum mist_layer_kind kind)
 {
-    return at->is_first ? embedding(at, first) : block(at, first);
+    return mist_stage_by_zero(at, 1, of(at, MIST_STAGE_GATHER, kind), num(at, 0));
 }
 
-/* Seconds by which one kind of task (optimizer, reduction) differs with Z. */
-static mist_expr update(struct writer *at,
-                        mist_expr (*part)(struct writer *, enum mist_stage_value))
+/* Only what belongs to the step. */
+static mist_expr gather_updated(writer *at, enum mist_layer_kind kind)
 {
-    return by_shards(at, part(at, MIST_STAGE_OPTIMIZER_0),
-                     part(at, MIST_STAGE_OPTIMIZER_1));
+    return sub(at, gather(at, kind), gather_each(at, kind));
 }
 
-static mist_expr reduction(struct writer *at,
-                           mist_expr (*part)(struct writer *, enum mist_stage_value))
+static mist_expr state_in(writer *at, enum mist_layer_kind kind)
 {
-    return by_shards(at, part(at, MIST_STAGE_REDUCE_0), part(at, MIST_STAGE_REDUCE_1));
+    return scaled(at, kind, MIST_RATIO_STATE,
+                  by_level(at, kind, 1, MIST_STAGE_STATE_IN_0, MIST_STAGE_STATE_IN_1));
 }
 
-static mist_expr gather(struct writer *at,
-                        mist_expr (*part)(struct writer *, enum mist_stage_value))
+static mist_expr state_out(writer *at, enum mist_layer_kind kind)
 {
-    return mul(at, at->shards, part(at, MIST_STAGE_GATHER));
+    return scaled(at, kind, MIST_RATIO_STATE,
+                  by_level(at, kind, 1, MIST_STAGE_STATE_OUT_0, MIST_STAGE_STATE_OUT_1));
 }
 
-/*
- * The first stage: each optimizer step runs in front of the forward of the module before,
- * each gather beside them. With modules 1 .. n: u1 | u2 beside g1 | f1 u3 beside g2 | ...
- * | f(n-1) beside g(n) | f(n). Without the forwards, which t has.
- */
-static mist_expr first_forward(struct writer *at)
+/* What the step swaps in, but for weights. */
+static mist_expr step_in(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr u = update(at, block), g = gather(at, block);
-    mist_expr f = block(at, MIST_STAGE_FORWARD), one = num(at, 1);
-    mist_expr embedding_f = embedding(at, MIST_STAGE_FORWARD);
-    mist_expr n = at->n_layers;
-    mist_expr sum = add(at, update(at, embedding), bundle(at, u, gather(at, embedding)));
+    mist_expr gradients = scaled(
+        at, kind, MIST_RATIO_GRADIENTS,
+        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
 
-    if (at->is_last) { /* the head is one more step behind the blocks */
-        mist_expr head_u = update(at, head), head_g = gather(at, head);
-        mist_expr only =
-            add(at, bundle(at, add(at, embedding_f, head_u), g), bundle(at, f, head_g));
-        mist_expr more =
-            add(at, bundle(at, add(at, embedding_f, u), g),
-                add(at, mul(at, sub(at, n, num(at, 2)), bundle(at, add(at, f, u), g)),
-                    add(at, bundle(at, add(at, f, head_u), g), bundle(at, f, head_g))));
-        sum = add(at, sum, mist_expr_select_le(at->pool, n, one, only, more));
-    } else {
-        mist_expr only = bundle(at, embedding_f, g);
-        mist_expr more =
-            add(at, bundle(at, add(at, embedding_f, u), g),
-                add(at, mul(at, sub(at, n, num(at, 2)), bundle(at, add(at, f, u), g)),
-                    bundle(at, f, g)));
-        sum = add(at, sum, mist_expr_select_le(at->pool, n, one, only, more));
-        f = num(at, 0);
-        n = sub(at, n, one);
-        return sub(at, sum,
-                   add(at, embedding_f, mul(at, n, block(at, MIST_STAGE_FORWARD))));
-    }
-    return sub(at, sum, add(at, embedding_f, mul(at, n, f)));
+    return add(at, gradients, state_in(at, kind));
 }
 
-/* The first stage's last backward: reductions beside it, the first module's behind. */
-static mist_expr last_backward(struct writer *at)
+static mist_expr step_out(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr top =
-        at->is_last ? head(at, MIST_STAGE_BACKWARD) : block(at, MIST_STAGE_BACKWARD);
-    mist_expr beside =
-        sub(at,
-            add(at, all(at, MIST_STAGE_BACKWARD),
-                mul(at, at->n_checkpointed, block(at, MIST_STAGE_RECOMPUTE))),
-            top);
-    mist_expr last = reduction(at, first_module);
-    mist_expr before = sub(at, reduction(at, all), last);
+    mist_expr weights =
+        scaled(at, kind, MIST_RATIO_WEIGHTS,
+               by_level(at, kind, 3, MIST_STAGE_WEIGHTS_OUT_0, MIST_STAGE_WEIGHTS_OUT_1));
 
-    return add(at, sub(at, bundle(at, beside, before), beside), last);
+    return add(at, weights, state_out(at, kind));
 }
 
 /*
- * Later stages update everything before their first input comes and reduce everything
- * after their last gradient has left: u1 | u2 .. un beside g1 .. g(n-1) | gn.
+ * A forward of kind beside the gather of the module after it and the step of the module
+ * after that (next, then: kinds). The room of its state is free for the next only when it
+ * has left, so that in, step and out of a module follow one another.
  */
-static mist_expr later(struct writer *at)
+static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
+                                  enum mist_layer_kind next, int then)
 {
-    mist_expr u1 = update(at, first_module);
-    mist_expr gn = at->is_last ? gather(at, head) : gather(at, block);
-    mist_expr steps = add(
-        at, u1, bundle(at, sub(at, update(at, all), u1), sub(at, gather(at, all), gn)));
+    struct beside beside = {gather(at, next), num(at, 0), num(at, 0)};
+    mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind);
+    mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
+    mist_expr more = num(at, 0), chain = num(at, 0);
 
-    return add(at, reduction(at, all), add(at, steps, gn));
-}
-
-static mist_expr extra(struct writer *at)
-{
-    return at->is_first ? add(at, first_forward(at), last_backward(at)) : later(at);
-}
-
-/* ----------------------------------------------------------------------------- memory */
-
-static mist_expr persistent(struct writer *at)
-{
-    mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
-    mist_expr modules =
-        mist_expr_select(at->pool, at->shards, all(at, MIST_STAGE_PERSISTENT_1),
-                         all(at, MIST_STAGE_PERSISTENT_0));
-
-    return add(at, add(at, modules, at->value[MIST_STAGE_CONSTANT]), tokens);
-}
-
-static mist_expr peak(struct writer *at)
-{
-    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr saved = block(at, MIST_STAGE_SAVED);
-    /* kept by each micro-batch in flight */
-    mist_expr kept = add(at, mul(at, add(at, at->n_layers, num(at, at->is_last)), u),
-                         add(at, mul(at, n_kept, saved), head(at, MIST_STAGE_SAVED)));
-    /* a checkpointed block's saved tensors while it runs */
-    mist_expr again =
-        mist_expr_select_le(at->pool, n_kept, num(at, 0), saved, num(at, 0));
-    mist_expr backward =
-        add(at, again,
-            add(at, mul(at, num(at, 2), u), block(at, MIST_STAGE_SCRATCH_BACKWARD)));
-    mist_expr forward = add(at, again, add(at, u, block(at, MIST_STAGE_SCRATCH_FORWARD)));
-    mist_expr most;
-
-    if (at->is_last) { /* its input and saved tensors are gone when the blocks' turn comes
-                        */
-        backward = sub(at, backward, add(at, u, head(at, MIST_STAGE_SAVED)));
-        backward = max(at, backward, add(at, u, head(at, MIST_STAGE_SCRATCH_BACKWARD)));
-        forward = sub(at, forward, add(at, u, head(at, MIST_STAGE_SAVED)));
-        forward = max(at, forward, head(at, MIST_STAGE_SCRATCH_FORWARD));
+    if (kind == BLOCK)
+        beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
+    if (then >= 0) {
+        enum mist_layer_kind stepping = (enum mist_layer_kind)then;
+        more = update(at, stepping);
+        beside.to_device = add(at, weights_in(at, stepping), step_in(at, stepping));
+        beside.to_host = add(at, beside.to_host, step_out(at, stepping));
+        chain = add(at, more, add(at, state_in(at, stepping), state_out(at, stepping)));
     }
-    if (!at->is_first) /* the next micro-batch's input has come while this one runs back
-                        */
-        backward = add(at, backward,
-                       mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight,
-                                           num(at, 0), u));
-    most = max(at, forward, backward);
-    return add(at, add(at, persistent(at), mul(at, at->in_flight, kept)), most);
+    mist_expr time = at->is_cut ? pass(at, add(at, whole, more), add(at, start, more),
+                                       num(at, 0), beside)
+                                : bundle(at, add(at, whole, more), beside);
+    return at->offloads && then >= 0 ? max(at, time, chain) : time;
 }
 
-void mist_stage_model_write(struct mist_expr_pool *pool, bool is_first, bool is_last,
-                            const mist_expr *columns, const mist_expr *values,
-                            mist_expr outputs[MIST_STAGE_N_OUTPUTS])
+/* The first step with nothing beside it, from what it swaps in on. */
+static mist_expr lone_step(writer *at, enum mist_layer_kind kind)
 {
-    struct writer at = {
-        .pool = pool,
-        .is_first = is_first,
-        .is_last = is_last,
-        .n_layers = columns[MIST_STAGE_LAYERS],
-        .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
-        .shards = columns[MIST_STAGE_SHARDS],
-        .in_flight = columns[MIST_STAGE_IN_FLIGHT],
-        .n_micro_batches = columns[MIST_STAGE_MICRO_BATCHES],
-        .value = values,
+    return add(at, add(at, weights_in(at, kind), step_in(at, kind)), update(at, kind));
+}
+
+static enum mist_layer_kind first_kind(const writer *at)
+{
+    return at->is_first ? EMBEDDING : BLOCK;
+}
+
+/* The optimizer step taken apart: with modules 1 .. n, u1 | u2 beside g1 | f1 u3 beside
+ * g2 | ... | f(n-1) beside g(n) | f(n). The forwards included. */
+static mist_expr first_forward(writer *at)
+{
+    enum mist_layer_kind top = at->is_last ? HEAD : BLOCK;
+    mist_expr one = num(at, 1), n = at->n_layers;
+    mist_expr sum = lone_step(at, first_kind(at));
+    mist_expr steady = forward_and_step(at, BLOCK, BLOCK, BLOCK);
+    mist_expr bottom = num(at, 0), single = num(at, 0);
+    mist_expr many = num(at, at->is_last ? 2 : 3); /* blocks with all that is below */
+
+    (void)one;
+    (void)top;
+    if (at->is_first) {
+        struct beside beside = {gather(at, EMBEDDING), num(at, 0), num(at, 0)};
+        beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
+        beside.to_host = step_out(at, EMBEDDING);
+        sum = add(at, sum, bundle(at, update(at, BLOCK), beside));
+        bottom = forward_and_step(at, EMBEDDING, BLOCK, BLOCK);
+        single = forward_and_step(at, EMBEDDING, BLOCK, at->is_last ? (int)HEAD : -1);
+        many = num(at, 2);
+    }
+    (void)many;
+    if (at->is_last) {
+        mist_expr last = add(at, forward_and_step(at, BLOCK, HEAD, -1),
+                             of(at, MIST_STAGE_FORWARD, HEAD));
+        mist_expr before_last = forward_and_step(at, BLOCK, BLOCK, HEAD);
+        if (!at->is_first) {
+            struct beside beside = {gather(at, BLOCK), num(at, 0), num(at, 0)};
+            beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
+            beside.to_host = step_out(at, BLOCK);
+            bottom = bundle(at, update(at, BLOCK), beside);
+            single = bundle(at, update(at, HEAD), beside);
+        }
+        mist_expr more = add(at, add(at, bottom, before_last),
+                             mul(at, sub(at, n, num(at, 2)), steady));
+        return add(
+            at, sum,
+            add(at, mist_expr_select_le(at->pool, n, num(at, 1), single, more), last));
+    }
+    mist_expr last = forward_and_step(at, BLOCK, BLOCK, -1);
+    mist_expr end = of(at, MIST_STAGE_FORWARD, BLOCK);
+    if (!at->is_first) {
+        struct beside beside = {gather(at, BLOCK), num(at, 0), num(at, 0)};
+        beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
+        beside.to_host = step_out(at, BLOCK);
+        bottom = bundle(at, update(at, BLOCK), beside);
+        single = pair(at, num(at, 0), gather(at, BLOCK));
+    }
+    mist_expr more =
+        add(at, add(at, bottom, last), mul(at, sub(at, n, num(at, 2)), steady));
+    return add(at, sum,
+               add(at, mist_expr_select_le(at->pool, n, num(at, 1), single, more), end));
+}
+
+/* All steps in front of the first forward: u1 | u2 .. un beside g1 .. g(n-1) | gn. */
+static mist_expr steps_in_front(writer *at)
+{
+    enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
+    mist_expr u1 = update(at, first), gn = gather_updated(at, last);
+    struct beside beside = {
+        sub(at, mist_stage_all(at, gather_updated), gn),
+        sub(at, mist_stage_all(at, step_in), step_in(at, first)),
+        sub(at, mist_stage_all(at, step_out), step_out(at, last)),
     };
+    mist_expr steps = sub(at, mist_stage_all(at, update), u1);
+    mist_expr time = bundle(at, steps, beside);
 
-    outputs[MIST_STAGE_STABLE] = stable(&at);
-    outputs[MIST_STAGE_EXTRA] = extra(&at);
-    outputs[MIST_STAGE_PEAK] = peak(&at);
+    if (at->offloads) {
+        mist_expr swaps =
+            add(at, sub(at, mist_stage_all(at, state_in), state_in(at, first)),
+                sub(at, mist_stage_all(at, state_out), state_out(at, last)));
+        time = max(at, time, add(at, steps, swaps));
+    }
+    return add(at, add(at, step_in(at, first), u1), add(at, time, gn));
+}
+
+/* ------------------------------------------------------------------- extra: last
+ * backward */
+
+static mist_expr reduce(writer *at, enum mist_layer_kind kind)
+{
+    mist_expr sum = mist_stage_by_zero(at, 1, of(at, MIST_STAGE_REDUCE_1, kind),
+                                       of(at, MIST_STAGE_REDUCE_0, kind));
+
+    return add(at, sum, of(at, MIST_STAGE_REDUCE_PARTIAL, kind));
+}
+
+/* Only what t does not have. */
+static mist_expr reduce_once(writer *at, enum mist_layer_kind kind)
+{
+    return mist_stage_by_zero(at, 2, num(at, 0), reduce(at, kind));
+}
+
+static mist_expr norm(writer *at, enum mist_layer_kind kind)
+{
+    return of(at, MIST_STAGE_NORM, kind);
+}
+
+/* Sums taken apart: beside the backward, the first module's behind. */
+static mist_expr last_backward(writer *at)
+{
+    enum mist_layer_kind first = first_kind(at);
+    mist_expr top = of(at, MIST_STAGE_BACKWARD, at->is_last ? HEAD : BLOCK);
+    mist_expr computed = mul(at, at->n_layers, of(at, MIST_STAGE_BACKWARD, BLOCK));
+    mist_expr again = mul(at, at->n_checkpointed, of(at, MIST_STAGE_RECOMPUTE, BLOCK));
+    mist_expr ends = add(at, of(at, MIST_STAGE_BACKWARD, EMBEDDING),
+                         of(at, MIST_STAGE_BACKWARD, HEAD));
+    mist_expr beside = sub(at, add(at, add(at, computed, ends), again), top);
+    mist_expr before = sub(at, mist_stage_all(at, reduce_once), reduce_once(at, first));
+
+    return add(at, sub(at, pair(at, beside, before), beside),
+               add(at, reduce(at, first), gradients_out(at, first)));
+}
+
+static mist_expr by_offloading(writer *at, int ratio, mist_expr yes, mist_expr no)
+{
+    if (!at->offloads)
+        return no;
+    return mist_expr_select(at->pool, at->ratio[ratio], yes, no);
+}
+
+static mist_expr extra(writer *at)
+{
+    mist_expr apart = sub(at, first_forward(at), forward_all(at));
+    mist_expr beside = last_backward(at);
+    mist_expr rest =
+        add(at, mist_stage_all(at, norm),
+            add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]));
+
+    if (!at->is_first) {
+        mist_expr behind =
+            mist_stage_by_zero(at, 2, beside, mist_stage_all(at, reduce_once));
+        apart = by_offloading(at, MIST_RATIO_WEIGHTS, apart, steps_in_front(at));
+        beside = by_offloading(at, MIST_RATIO_GRADIENTS, beside, behind);
+    }
+    return add(at, add(at, apart, beside), rest);
+}
+
+void mist_stage_model_write_time(struct mist_stage_writer *at,
+                                 mist_expr outputs[MIST_STAGE_N_OUTPUTS])
+{
+    outputs[MIST_STAGE_STABLE] = stable(at);
+    outputs[MIST_STAGE_EXTRA] = extra(at);
 }

@@ -42,6 +42,13 @@ static const char *const KIND_NAMES[] = {
     [MIST_TASK_SWAP_IN_ACTIVATION] = "swap_in_activation",
     [MIST_TASK_SWAP_OUT_ACTIVATION] = "swap_out_activation",
     [MIST_TASK_LOAD_BATCH] = "load_batch",
+    [MIST_TASK_TP_REDUCE_SCATTER] = "tp_reduce_scatter",
+    [MIST_TASK_TP_ALL_GATHER] = "tp_all_gather",
+    [MIST_TASK_TP_REDUCE_GRADIENT] = "tp_reduce_gradient",
+    [MIST_TASK_TIE_GRADIENT] = "tie_gradient",
+    [MIST_TASK_ACCUMULATE_GRADIENT] = "accumulate_gradient",
+    [MIST_TASK_GRADIENT_NORM] = "gradient_norm",
+    [MIST_TASK_REDUCE_NORM] = "reduce_norm",
     [MIST_N_TASK_KINDS] = NULL,
 };
 

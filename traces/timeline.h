@@ -51,6 +51,14 @@ enum mist_task_kind {
     MIST_TASK_SWAP_IN_ACTIVATION,
     MIST_TASK_SWAP_OUT_ACTIVATION,
     MIST_TASK_LOAD_BATCH,
+    MIST_TASK_TP_REDUCE_SCATTER,
+    MIST_TASK_TP_ALL_GATHER,
+    MIST_TASK_TP_REDUCE_GRADIENT,  /* sums over tensor-parallel ranks what each saw a part
+                                      of */
+    MIST_TASK_TIE_GRADIENT,        /* adds the head's gradient of a tied embedding */
+    MIST_TASK_ACCUMULATE_GRADIENT, /* adds a reduced micro-batch's gradient */
+    MIST_TASK_GRADIENT_NORM,
+    MIST_TASK_REDUCE_NORM, /* all ranks exchange loss and norm */
     MIST_N_TASK_KINDS
 };
 

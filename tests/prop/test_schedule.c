@@ -1,9 +1,13 @@
 /*
- * Random plans, small enough to look at every task of every rank: each piece of work is
- * there exactly once and names what it needs; whoever writes a buffer is ordered with
- * everybody else who names it; neighbouring ranks send and receive the same bytes, every
- * sample once; all ranks together run to the end when transfers wait for each other; the
- * memory layout passes mist_memory_check and stays near the most that is ever live.
+ * Random plans over all knobs, small enough to look at every task of every rank: what
+ * every buffer holds is followed through the schedule and each read must find what it
+ * needs (schedule_flow.h), in the steady iteration, the first one, the last update and an
+ * evaluation; whatever overlaps is ordered; every row crosses every boundary once;
+ * neighbouring ranks and groups meet in the same order; all ranks together run to the end
+ * when transfers wait for each other, and mist_replay_check agrees; the memory layout
+ * passes mist_memory_check and stays near the most that is ever live.
+ *
+ * MIST_PLANS: how many plans (default 250); MIST_SEED: which.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -15,29 +19,28 @@
 
 #include "core/random.h"
 #include "sim/memory_planner.h"
+#include "sim/replay.h"
 #include "sim/schedule.h"
-#include "tests/unit/tiny_models.h"
+#include "tests/prop/schedule_flow.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_PLANS = 300, MAX_RANKS = 16, MAX_RATIOS = N_PLANS * MAX_RANKS };
+enum { N_PLANS = 250, MAX_RANKS = 64, MAX_RATIOS = 1 << 20 };
 
 /* Everything about one plan, and what is being looked at. */
 struct world {
     struct mist_plan plan;
     struct mist_schedule *ranks[MAX_RANKS];
     int32_t n_ranks;
-    const struct mist_schedule *schedule; /* the rank that is looked at */
-    int32_t (*before)[MIST_N_STREAMS];    /* of that rank: the closure of its order */
 };
 
-static uint64_t get_seed(void)
+static int64_t number_of(const char *name, int64_t otherwise)
 {
-    const char *text = getenv("MIST_SEED");
-    return text ? strtoull(text, NULL, 10) : 20252;
+    const char *text = getenv(name);
+    return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
 static int pick(struct mist_random *random, int low, int high)
@@ -47,37 +50,134 @@ static int pick(struct mist_random *random, int low, int high)
 
 /* ---------------------------------------------------------------------------- plans */
 
-/* dp and micro_batch of every stage divide the samples of a micro-batch differently. */
-static void draw_plan(struct mist_random *random, struct mist_plan *plan)
+static void draw_model(struct mist_random *random, struct mist_model *out)
 {
-    static const int samples_of[] = {1, 2, 4, 4, 6, 8};
-    int n_samples = samples_of[pick(random, 0, 5)], n_layers = 0;
-    bool same_dp = pick(random, 0, 3) == 0;
-    struct mist_err err = {0};
+    *out = (struct mist_model){
+        .name = "tiny",
+        .family = (enum mist_family)pick(random, 0, 2),
+        .hidden = 24,
+        .n_heads = 4,
+        .n_kv_heads = 4,
+        .head_dim = 6,
+        .ffn = 40,
+        .vocab = pick(random, 0, 1) ? 257 : 61,
+        .norm_epsilon = 1e-5,
+        .ties_embeddings = pick(random, 0, 1),
+        .has_bias = pick(random, 0, 1),
+    };
+    if (out->family == MIST_FAMILY_GPT) {
+        out->max_seq = 96;
+        return;
+    }
+    out->rope_theta = 10000;
+    out->has_bias = false;
+    if (pick(random, 0, 1)) /* grouped queries, of Falcon the variant with two norms */
+        out->n_kv_heads = 2;
+    if (out->family == MIST_FAMILY_FALCON && pick(random, 0, 1))
+        out->n_kv_heads = 1;
+}
 
-    *plan = (struct mist_plan){.n_stages = pick(random, 1, 4),
-                               .n_micro_batches = pick(random, 1, 8)};
+static double draw_ratio(struct mist_random *random)
+{
+    int kind = pick(random, 0, 5);
+
+    return kind < 3 ? 0 : kind == 3 ? 1 : pick(random, 1, 7) / 8.0;
+}
+
+static void draw_stage(struct mist_random *random, int n_samples, bool is_tame,
+                       const struct mist_model *model, struct mist_stage_plan *out)
+{
+    static const int tps[] = {1, 1, 2, 2, 4};
+    int tp = tps[pick(random, 0, 4)], dp = pick(random, 1, 4);
+    int zero = pick(random, 0, 3);
+
+    while (n_samples % dp != 0)
+        dp--;
+    if (tp == 4 && model->n_kv_heads == 2)
+        tp = 2;
+    *out = (struct mist_stage_plan){
+        .n_nodes = 1,
+        .n_devices = dp * tp,
+        .dp = dp,
+        .tp = tp,
+        .micro_batch = n_samples / dp,
+        .shards_optimizer = zero >= 1,
+        .shards_gradients = zero >= 2,
+        .shards_weights = zero >= 3,
+        .is_sequence_parallel = tp > 1 && pick(random, 0, 1),
+    };
+    if (is_tame)
+        return;
+    out->offload_weights = draw_ratio(random);
+    out->offload_gradients = draw_ratio(random);
+    out->offload_optimizer = draw_ratio(random);
+    out->offload_activations = draw_ratio(random);
+}
+
+/* False: the knobs do not go together (mist_plan_check says why). */
+static bool draw_plan(struct mist_random *random, struct mist_plan *plan)
+{
+    static const int samples_of[] = {1, 2, 4, 4, 6, 12}, seqs[] = {1, 4, 8, 96};
+    int n_samples = samples_of[pick(random, 0, 5)], n_layers = 0;
+    bool same = pick(random, 0, 2) == 0, is_tame = pick(random, 0, 4) == 0;
+
+    *plan =
+        (struct mist_plan){.n_stages = pick(random, 1, 4),
+                           .n_micro_batches = pick(random, 1, 8),
+                           .pipeline = (enum mist_pipeline_schedule)pick(random, 0, 2),
+                           .reduces_each_micro_batch = pick(random, 0, 1)};
+    if (plan->pipeline == MIST_PIPELINE_INTERLEAVED) {
+        plan->n_stages = pick(random, 2, 3);
+        plan->n_chunks = pick(random, 2, 3);
+        plan->n_micro_batches = plan->n_stages * pick(random, 1, 8 / plan->n_stages);
+    }
+    draw_model(random, &plan->model);
     for (int i = 0; i < plan->n_stages; i++) {
         struct mist_stage_plan *stage = &plan->stages[i];
-        int dp = same_dp && i > 0 ? plan->stages[0].dp : pick(random, 1, 4);
-        while (n_samples % dp != 0)
-            dp--;
-        *stage = (struct mist_stage_plan){.n_layers = pick(random, 1, 4),
-                                          .n_nodes = 1,
-                                          .n_devices = dp,
-                                          .dp = dp,
-                                          .tp = 1,
-                                          .micro_batch = n_samples / dp,
-                                          .shards_optimizer = pick(random, 0, 1)};
-        stage->n_checkpointed = pick(random, 0, stage->n_layers);
+        draw_stage(random, n_samples, is_tame, &plan->model, stage);
+        if (same && i > 0) {
+            struct mist_stage_plan *first = &plan->stages[0];
+            stage->dp = first->dp;
+            stage->tp = first->tp;
+            stage->n_devices = first->n_devices;
+            stage->micro_batch = first->micro_batch;
+            stage->is_sequence_parallel = first->is_sequence_parallel;
+        } else if (plan->model.ties_embeddings && i == plan->n_stages - 1 && i > 0) {
+            stage->dp = plan->stages[0].dp;
+            stage->tp = plan->stages[0].tp;
+            stage->n_devices = plan->stages[0].n_devices;
+            stage->micro_batch = plan->stages[0].micro_batch;
+            stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
+        }
+        stage->n_layers =
+            plan->n_chunks > 1 ? plan->n_chunks * pick(random, 1, 2) : pick(random, 1, 4);
+        stage->n_checkpointed = pick(random, 0, 1) ? pick(random, 0, stage->n_layers) : 0;
         n_layers += stage->n_layers;
     }
-    plan->model = mist_tiny_model(
-        pick(random, 0, 1) ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT, n_layers);
+    plan->model.n_layers = n_layers;
     plan->job = (struct mist_job){.global_batch = n_samples * plan->n_micro_batches,
-                                  .seq_len = pick(random, 1, 40)};
-    if (mist_plan_check(plan, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+                                  .seq_len = seqs[pick(random, 0, 3)]};
+    return mist_plan_check(plan, NULL) == MIST_OK && mist_plan_n_ranks(plan) <= MAX_RANKS;
+}
+
+/* What is needed to find a plan again by eye. */
+static void print_plan(const struct mist_plan *plan)
+{
+    printf("# %s tied %d kv %d vocab %d seq %d, %s chunks %d G %d each %d\n",
+           mist_family_name(plan->model.family), plan->model.ties_embeddings,
+           (int)plan->model.n_kv_heads, (int)plan->model.vocab, (int)plan->job.seq_len,
+           mist_pipeline_name(plan->pipeline), (int)plan->n_chunks,
+           (int)plan->n_micro_batches, plan->reduces_each_micro_batch);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *s = &plan->stages[i];
+        printf("#   L %d C %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
+               "%g\n",
+               (int)s->n_layers, (int)s->n_checkpointed, (int)s->micro_batch, (int)s->dp,
+               (int)s->tp, s->is_sequence_parallel,
+               s->shards_optimizer + s->shards_gradients + s->shards_weights,
+               s->offload_weights, s->offload_gradients, s->offload_optimizer,
+               s->offload_activations);
+    }
 }
 
 static struct mist_schedule *build(const struct mist_catalog *catalog,
@@ -91,20 +191,11 @@ static struct mist_schedule *build(const struct mist_catalog *catalog,
     return schedule;
 }
 
-static bool is_last_stage(const struct mist_plan *plan, int32_t i_stage)
-{
-    return i_stage == plan->n_stages - 1;
-}
-
 /* ------------------------------------------------------------------------ the order */
 
-static bool is_before(const struct world *at, int32_t a, int32_t b)
-{
-    return at->before[b][at->schedule->tasks[a].stream] >= a;
-}
-
 /* Dependencies point backwards and cross streams; fills before. */
-static void close_order(struct world *at, const struct mist_schedule *schedule)
+static void close_order(const struct mist_schedule *schedule,
+                        int32_t (*before)[MIST_N_STREAMS])
 {
     int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1}, n_deps = 0;
 
@@ -112,7 +203,7 @@ static void close_order(struct world *at, const struct mist_schedule *schedule)
         const struct mist_task *task = &schedule->tasks[i];
         assert_int_equal(task->dep_first, n_deps);
         n_deps += task->n_deps;
-        memset(at->before[i], -1, sizeof at->before[i]);
+        memset(before[i], -1, sizeof before[i]);
         for (int32_t k = -1; k < task->n_deps; k++) {
             int32_t on =
                 k < 0 ? newest[task->stream] : schedule->deps[task->dep_first + k];
@@ -121,117 +212,12 @@ static void close_order(struct world *at, const struct mist_schedule *schedule)
                 assert_int_not_equal(schedule->tasks[on].stream, task->stream);
             }
             for (int s = 0; s < MIST_N_STREAMS && on >= 0; s++)
-                if (at->before[on][s] > at->before[i][s])
-                    at->before[i][s] = at->before[on][s];
+                if (before[on][s] > before[i][s])
+                    before[i][s] = before[on][s];
         }
-        at->before[i][task->stream] = newest[task->stream] = i;
+        before[i][task->stream] = newest[task->stream] = i;
     }
     assert_int_equal(n_deps, schedule->n_deps);
-}
-
-/* The only task of this kind, layer and micro-batch; -1: there is none. */
-static int32_t find(const struct mist_schedule *schedule, enum mist_task_kind kind,
-                    int32_t layer, int32_t micro_batch)
-{
-    int32_t found = -1;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        if (task->kind != kind || task->layer != layer ||
-            task->micro_batch != micro_batch)
-            continue;
-        assert_int_equal(found, -1);
-        found = i;
-    }
-    return found;
-}
-
-/* Every task of the kind, layer and micro-batch is ordered with task: before or after. */
-static int32_t check_all(const struct world *at, enum mist_task_kind kind, int32_t layer,
-                         int32_t micro_batch, int32_t task, bool is_after)
-{
-    const struct mist_schedule *schedule = at->schedule;
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *other = &schedule->tasks[i];
-        if (other->kind != kind || other->layer != layer ||
-            other->micro_batch != micro_batch)
-            continue;
-        assert_true(is_after ? is_before(at, task, i) : is_before(at, i, task));
-        n++;
-    }
-    return n;
-}
-
-static void assert_order(const struct world *at, int32_t first, int32_t second)
-{
-    assert_true(first >= 0 && second >= 0 && first != second);
-    assert_true(is_before(at, first, second));
-}
-
-/* ----------------------------------------------------------------- work that must be */
-
-/* The micro-batch's computation on one module, in the order that its data needs. */
-static void check_module(const struct world *at, const struct mist_schedule *schedule,
-                         int32_t layer, int32_t mb, int32_t first, int32_t last)
-{
-    const struct mist_plan *plan = &at->plan;
-    int32_t n_layers = plan->model.n_layers;
-    int32_t forward = find(schedule, MIST_TASK_FORWARD, layer, mb);
-    int32_t backward = find(schedule, MIST_TASK_BACKWARD, layer, mb);
-    int32_t recompute = find(schedule, MIST_TASK_RECOMPUTE, layer, mb);
-    int32_t first_block = mist_plan_first_layer(plan, schedule->i_stage);
-    bool is_checkpointed =
-        layer >= first_block &&
-        layer - first_block < plan->stages[schedule->i_stage].n_checkpointed;
-    int32_t load = find(schedule, MIST_TASK_LOAD_BATCH, -1, -1);
-
-    assert_order(at, forward, backward);
-    assert_int_equal(recompute >= 0, is_checkpointed);
-    if (recompute >= 0) {
-        assert_order(at, forward, recompute);
-        assert_int_equal(recompute, backward - 1);
-    }
-    if (layer > first)
-        assert_order(at, find(schedule, MIST_TASK_FORWARD, layer - 1, mb), forward);
-    if (layer < last)
-        assert_order(at, find(schedule, MIST_TASK_BACKWARD, layer + 1, mb), backward);
-    if (layer == 0 || layer == n_layers + 1)
-        assert_order(at, load, forward);
-    int32_t n = check_all(at, MIST_TASK_RECV_ACTIVATION, layer, mb, forward, 0);
-    assert_int_equal(n > 0, layer == first && layer > 0);
-    n = check_all(at, MIST_TASK_SEND_ACTIVATION, layer + 1, mb, forward, 1);
-    assert_int_equal(n > 0, layer == last && layer <= n_layers);
-    n = check_all(at, MIST_TASK_RECV_GRADIENT, layer + 1, mb, backward, 0);
-    assert_int_equal(n > 0, layer == last && layer <= n_layers);
-    n = check_all(at, MIST_TASK_SEND_GRADIENT, layer, mb, backward, 1);
-    assert_int_equal(n > 0, layer == first && layer > 0);
-}
-
-/* Update, gather and reduction of a module; returns how many tasks these are. */
-static int32_t check_gradients(const struct world *at,
-                               const struct mist_schedule *schedule, int32_t layer)
-{
-    const struct mist_stage_plan *stage = &at->plan.stages[schedule->i_stage];
-    int32_t n = at->plan.n_micro_batches;
-    int32_t optimizer = find(schedule, MIST_TASK_OPTIMIZER, layer, -1);
-    int32_t gather = find(schedule, MIST_TASK_GATHER_PARAMETER, layer, -1);
-    int32_t reduce = find(schedule, MIST_TASK_REDUCE_GRADIENT, layer, n - 1);
-    int32_t forward = find(schedule, MIST_TASK_FORWARD, layer, 0);
-
-    assert_order(at, optimizer, forward);
-    assert_true(schedule->tasks[optimizer].is_update);
-    assert_int_equal(gather >= 0, stage->shards_optimizer && stage->dp > 1);
-    assert_int_equal(reduce >= 0, stage->dp > 1);
-    if (gather >= 0) {
-        assert_order(at, optimizer, gather);
-        assert_order(at, gather, forward);
-        assert_true(schedule->tasks[gather].is_update);
-    }
-    if (reduce >= 0)
-        assert_order(at, find(schedule, MIST_TASK_BACKWARD, layer, n - 1), reduce);
-    return 1 + (gather >= 0) + (reduce >= 0);
 }
 
 static bool is_transfer(const struct mist_task *task)
@@ -247,315 +233,126 @@ static bool is_send(const struct mist_task *task)
            task->kind == MIST_TASK_SEND_GRADIENT;
 }
 
-/* The tasks looked for are all there are. */
-static void check_work(const struct world *at, const struct mist_schedule *schedule)
-{
-    int32_t first, last, n_expected = 0, n_transfers = 0;
-
-    mist_schedule_stage_layers(&at->plan, schedule->i_stage, &first, &last);
-    assert_int_equal(first == 0, schedule->i_stage == 0);
-    assert_int_equal(last == at->plan.model.n_layers + 1,
-                     is_last_stage(&at->plan, schedule->i_stage));
-    for (int32_t layer = first; layer <= last; layer++) {
-        n_expected += check_gradients(at, schedule, layer);
-        for (int32_t mb = 0; mb < at->plan.n_micro_batches; mb++) {
-            check_module(at, schedule, layer, mb, first, last);
-            n_expected +=
-                2 + mist_schedule_is_checkpointed(&at->plan, schedule->i_stage, layer);
-        }
-    }
-    n_expected += first == 0 || last == at->plan.model.n_layers + 1;
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        n_transfers += is_transfer(&schedule->tasks[i]);
-    assert_int_equal(n_expected + n_transfers, schedule->n_tasks);
-}
-
-/* ----------------------------------------------------------------------------- roles */
-
-/* One letter per role of a task: r read, w written, u both, - absent; W
- * written and c read where there is one. In the order of
- * enum mist_role: input output saved scratch weights gradients state grad_output
- * grad_input tokens targets constant. */
-static const char *access_of(enum mist_task_kind kind, enum mist_layer_kind layer)
-{
-    static const char *const programs[3][MIST_N_LAYER_KINDS] = {
-        /* forward */
-        {"-w-Wr----r--", "rwwwr------c", "r-wwru----r-"},
-        /* recompute */
-        {NULL, "r-wwr------c", NULL},
-        /* backward */
-        {"---Wru-r-r--", "r-rwru-rw--c", "r-rwru--w-r-"},
-    };
-
-    switch (kind) {
-    case MIST_TASK_FORWARD:
-        return programs[0][layer];
-    case MIST_TASK_RECOMPUTE:
-        return programs[1][layer];
-    case MIST_TASK_BACKWARD:
-        return programs[2][layer];
-    case MIST_TASK_OPTIMIZER:
-        return "----uuu-----";
-    case MIST_TASK_GATHER_PARAMETER:
-        return "----u-------";
-    case MIST_TASK_REDUCE_GRADIENT:
-        return "-----u------";
-    case MIST_TASK_SEND_ACTIVATION:
-    case MIST_TASK_SEND_GRADIENT:
-        return "r-----------";
-    case MIST_TASK_RECV_ACTIVATION:
-    case MIST_TASK_RECV_GRADIENT:
-        return "-w----------";
-    default: /* load */
-        return "---------WW-";
-    }
-}
-
-static enum mist_stream stream_of(enum mist_task_kind kind)
-{
-    switch (kind) {
-    case MIST_TASK_LOAD_BATCH:
-        return MIST_STREAM_HOST_TO_DEVICE;
-    case MIST_TASK_FORWARD:
-    case MIST_TASK_RECOMPUTE:
-    case MIST_TASK_BACKWARD:
-    case MIST_TASK_OPTIMIZER:
-        return MIST_STREAM_COMPUTE;
-    default:
-        return MIST_STREAM_GPU_GPU;
-    }
-}
-
-static bool is_written(const struct world *at, const struct mist_task *task, int role)
-{
-    enum mist_layer_kind kind =
-        task->layer < 0 ? MIST_LAYER_EMBEDDING
-                        : mist_schedule_layer_kind(&at->plan.model, task->layer);
-
-    return strchr("wuW", access_of(task->kind, kind)[role]) != NULL;
-}
-
-static void check_roles(const struct world *at, const struct mist_schedule *schedule,
-                        const struct mist_task *task)
-{
-    enum mist_layer_kind kind =
-        task->layer < 0 ? MIST_LAYER_EMBEDDING
-                        : mist_schedule_layer_kind(&at->plan.model, task->layer);
-    const char *access = access_of(task->kind, kind);
-    bool is_llama = at->plan.model.family == MIST_FAMILY_LLAMA;
-
-    assert_non_null(access);
-    assert_int_equal(task->stream, stream_of(task->kind));
-    for (int k = 0; k < MIST_N_ROLES; k++) {
-        int32_t id = task->buffers[k];
-        assert_in_range(id + 1, 0, schedule->n_buffers);
-        if (access[k] == 'c')
-            assert_int_equal(id >= 0, is_llama);
-        else if (access[k] != 'W')
-            assert_int_equal(id >= 0, access[k] != '-');
-    }
-    if (task->kind != MIST_TASK_LOAD_BATCH)
-        return;
-    assert_int_equal(task->buffers[MIST_ROLE_TOKENS] >= 0, schedule->i_stage == 0);
-    assert_int_equal(task->buffers[MIST_ROLE_TARGETS] >= 0,
-                     is_last_stage(&at->plan, schedule->i_stage));
-}
-
-/* The buffer under a role: as large as needed, and the one of this module and batch. */
-static void check_sizes(const struct world *at, const struct mist_schedule *schedule,
-                        const struct mist_task *task)
-{
-    const struct mist_stage_plan *stage = &at->plan.stages[schedule->i_stage];
-    const struct mist_layer_layout *layout =
-        &schedule->layouts[task->layer < 0
-                               ? MIST_LAYER_BLOCK
-                               : mist_schedule_layer_kind(&at->plan.model, task->layer)];
-    int64_t tokens = (int64_t)stage->micro_batch * at->plan.job.seq_len;
-    int64_t u = 4 * tokens * at->plan.model.hidden;
-    int64_t n_shards = stage->shards_optimizer ? stage->dp : 1;
-    int64_t padded = 4 * mist_schedule_padded_elements(layout->n_parameters, stage->dp);
-    int64_t batch = 4 * tokens * at->plan.n_micro_batches;
-    bool is_backward = task->kind == MIST_TASK_BACKWARD;
-    const int64_t sizes[MIST_N_ROLES] = {u,
-                                         u,
-                                         layout->saved_bytes,
-                                         is_backward ? layout->scratch_backward_bytes
-                                                     : layout->scratch_forward_bytes,
-                                         padded,
-                                         padded,
-                                         2 * padded / n_shards,
-                                         u,
-                                         u,
-                                         batch,
-                                         batch,
-                                         layout->constant_bytes};
-
-    assert_true(padded >= 4 * layout->n_parameters && padded % (64 * stage->dp) == 0);
-    assert_true(padded < 4 * layout->n_parameters + 64 * stage->dp);
-    for (int k = 0; k < MIST_N_ROLES; k++) {
-        if (task->buffers[k] < 0)
-            continue;
-        const struct mist_buffer *buffer = &schedule->buffers[task->buffers[k]];
-        assert_int_equal(buffer->size_bytes, sizes[k]);
-        assert_int_equal(buffer->is_persistent,
-                         (k >= MIST_ROLE_WEIGHTS && k <= MIST_ROLE_STATE) ||
-                             k >= MIST_ROLE_TOKENS);
-        if (k >= MIST_ROLE_WEIGHTS && k <= MIST_ROLE_STATE)
-            assert_int_equal(buffer->layer, task->layer);
-        if (!buffer->is_persistent)
-            assert_int_equal(buffer->micro_batch, task->micro_batch);
-    }
-    if (task->group == MIST_GROUP_DP)
-        assert_int_equal(task->bytes, padded);
-}
-
-/* Modules hand each other the same buffers. */
-static void check_flow(const struct world *at, const struct mist_schedule *schedule,
+/* Streams and groups that a kind belongs to. */
+static void check_kind(const struct mist_plan *plan, const struct mist_schedule *schedule,
                        const struct mist_task *task)
 {
-    int32_t layer = task->layer, mb = task->micro_batch, first, last;
-    const struct mist_task *tasks = schedule->tasks;
+    const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
 
-    mist_schedule_stage_layers(&at->plan, schedule->i_stage, &first, &last);
-    if (task->kind == MIST_TASK_FORWARD && layer > first)
-        assert_int_equal(
-            task->buffers[MIST_ROLE_INPUT],
-            tasks[find(schedule, MIST_TASK_FORWARD, layer - 1, mb)].buffers[1]);
-    if (task->kind != MIST_TASK_BACKWARD)
-        return;
-    const struct mist_task *forward =
-        &tasks[find(schedule, MIST_TASK_FORWARD, layer, mb)];
-    int32_t recompute = find(schedule, MIST_TASK_RECOMPUTE, layer, mb);
-    assert_int_equal(task->buffers[MIST_ROLE_INPUT], forward->buffers[MIST_ROLE_INPUT]);
-    if (recompute >= 0) {
-        assert_int_equal(tasks[recompute].buffers[MIST_ROLE_INPUT],
-                         forward->buffers[MIST_ROLE_INPUT]);
-        forward = &tasks[recompute];
+    switch (task->group) {
+    case MIST_GROUP_NONE:
+        assert_int_not_equal(task->stream, MIST_STREAM_GPU_GPU);
+        break;
+    case MIST_GROUP_DP:
+        assert_true(stage->dp > 1);
+        break;
+    case MIST_GROUP_TP:
+        assert_true(stage->tp > 1);
+        break;
+    case MIST_GROUP_ALL:
+        assert_true(mist_plan_n_ranks(plan) > 1);
+        break;
+    case MIST_GROUP_PEER:
+        assert_in_range(task->peer, 0, mist_plan_n_ranks(plan) - 1);
+        assert_int_not_equal(task->peer, schedule->rank);
+        break;
     }
-    assert_int_equal(task->buffers[MIST_ROLE_SAVED], forward->buffers[MIST_ROLE_SAVED]);
-    if (layer < last)
-        assert_int_equal(task->buffers[MIST_ROLE_GRAD_OUTPUT],
-                         tasks[find(schedule, MIST_TASK_BACKWARD, layer + 1, mb)]
-                             .buffers[MIST_ROLE_GRAD_INPUT]);
+    if (task->group != MIST_GROUP_NONE) {
+        assert_int_equal(task->stream, MIST_STREAM_GPU_GPU);
+        assert_true(task->bytes > 0);
+    }
+    if (task->group != MIST_GROUP_PEER)
+        assert_int_equal(task->peer, -1);
 }
 
-/* Two tasks that name a buffer are ordered unless both only read it, or receive into
- * different parts of it (which are on one stream anyway). */
-static void check_races(const struct world *at, const struct mist_schedule *schedule)
+/* ------------------------------------------------------------------------- transfers */
+
+/* Rows of the whole micro-batch that a rank holds between modules. */
+static void rows_of(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                    int64_t *first, int64_t *n)
 {
-    for (int32_t id = 0; id < schedule->n_buffers; id++) {
-        int32_t last_writer = -1, readers[MIST_N_STREAMS] = {-1, -1, -1, -1};
-        for (int32_t i = 0; i < schedule->n_tasks; i++) {
-            const struct mist_task *task = &schedule->tasks[i];
-            for (int k = 0; k < MIST_N_ROLES; k++) {
-                if (task->buffers[k] != id)
-                    continue;
-                assert_true(last_writer < 0 || is_before(at, last_writer, i));
-                assert_true(last_writer >= 0 || is_written(at, task, k) ||
-                            schedule->buffers[id].is_persistent);
-                for (int s = 0; s < MIST_N_STREAMS && is_written(at, task, k); s++)
-                    assert_true(readers[s] < 0 || is_before(at, readers[s], i));
-                if (is_written(at, task, k))
-                    last_writer = i;
-                readers[task->stream] = i;
-            }
-        }
+    const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
+
+    *n = (int64_t)stage->micro_batch * plan->job.seq_len;
+    *first = schedule->i_dp * *n;
+    if (stage->is_sequence_parallel) {
+        *n /= stage->tp;
+        *first += schedule->i_tp * *n;
     }
 }
 
-/* -------------------------------------------------------------------------- transfers */
-
-static const struct mist_task *next_transfer(const struct mist_schedule *schedule,
-                                             int32_t peer, bool sends, int32_t *from)
-{
-    while (*from < schedule->n_tasks) {
-        const struct mist_task *task = &schedule->tasks[(*from)++];
-        if (is_transfer(task) && task->peer == peer && is_send(task) == sends)
-            return task;
-    }
-    return NULL;
-}
-
-/* First sample of the whole micro-batch that a transfer moves. */
-static int64_t global_sample(const struct world *at, const struct mist_schedule *schedule,
-                             const struct mist_task *task)
-{
-    int64_t sample_bytes = (int64_t)4 * at->plan.job.seq_len * at->plan.model.hidden;
-
-    assert_int_equal(task->slice_offset_bytes % sample_bytes, 0);
-    return (int64_t)schedule->i_dp * at->plan.stages[schedule->i_stage].micro_batch +
-           task->slice_offset_bytes / sample_bytes;
-}
-
-/* What one rank sends another and what that one receives, side by side. */
+/* The task's partner on the other rank: the n-th of a pair's sends is the n-th of its
+ * receives, of the same tag, bytes, micro-batch and rows. */
 static void check_pair(const struct world *at, int32_t from, int32_t to)
 {
     const struct mist_schedule *a = at->ranks[from], *b = at->ranks[to];
-    int32_t i = 0, k = 0;
+    int64_t row_bytes = (int64_t)4 * at->plan.model.hidden, first_a, first_b, n;
+    int32_t k = 0;
 
-    for (;;) {
-        const struct mist_task *send = next_transfer(a, to, true, &i);
-        const struct mist_task *receive = next_transfer(b, from, false, &k);
-        assert_int_equal(send != NULL, receive != NULL);
-        if (!send)
-            return;
+    rows_of(&at->plan, a, &first_a, &n);
+    rows_of(&at->plan, b, &first_b, &n);
+    for (int32_t i = 0; i < a->n_tasks; i++) {
+        const struct mist_task *send = &a->tasks[i];
+        if (!is_transfer(send) || !is_send(send) || send->peer != to)
+            continue;
+        while (k < b->n_tasks && !(is_transfer(&b->tasks[k]) && !is_send(&b->tasks[k]) &&
+                                   b->tasks[k].peer == from))
+            k++;
+        assert_true(k < b->n_tasks);
+        const struct mist_task *receive = &b->tasks[k++];
         assert_int_equal(send->kind + 1, receive->kind);
-        assert_int_equal(abs(a->i_stage - b->i_stage), 1);
-        assert_int_equal(send->kind == MIST_TASK_SEND_ACTIVATION,
-                         a->i_stage < b->i_stage);
         assert_int_equal(send->layer, receive->layer);
         assert_int_equal(send->micro_batch, receive->micro_batch);
         assert_int_equal(send->tag, receive->tag);
         assert_int_equal(send->bytes, receive->bytes);
-        assert_int_equal(send->group, MIST_GROUP_PEER);
-        assert_int_equal(receive->group, MIST_GROUP_PEER);
-        assert_int_equal(global_sample(at, a, send), global_sample(at, b, receive));
+        assert_int_equal(first_a * row_bytes + send->from_offset_bytes,
+                         first_b * row_bytes + receive->to_offset_bytes);
     }
+    for (; k < b->n_tasks; k++)
+        assert_false(is_transfer(&b->tasks[k]) && !is_send(&b->tasks[k]) &&
+                     b->tasks[k].peer == from);
 }
 
-/*
- * The slices of a micro-batch in one direction cover the buffer once: sums and disjoint.
- */
-static void check_cover(const struct mist_schedule *schedule, int32_t first)
-{
-    const struct mist_task *tasks = schedule->tasks, *task = &tasks[first];
-    int32_t id = task->buffers[is_send(task) ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT];
-    int64_t sum = 0;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *other = &tasks[i];
-        if (other->kind != task->kind || other->micro_batch != task->micro_batch)
-            continue;
-        assert_int_equal(
-            other->buffers[is_send(task) ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT], id);
-        assert_true(i == first ||
-                    other->slice_offset_bytes >= task->slice_offset_bytes + task->bytes ||
-                    task->slice_offset_bytes >= other->slice_offset_bytes + other->bytes);
-        assert_true(other->slice_offset_bytes >= 0 && other->bytes > 0);
-        sum += other->bytes;
-    }
-    assert_int_equal(sum, schedule->buffers[id].size_bytes);
-}
-
-/* Ranks of a stage run the same collectives in the same order. */
+/* Members of a group run the same collectives in the same order. */
 static void check_collectives(const struct mist_schedule *a,
-                              const struct mist_schedule *b)
+                              const struct mist_schedule *b, enum mist_group group)
 {
     int32_t i = 0, k = 0, n = 0;
 
     for (;; i++, k++) {
-        while (i < a->n_tasks && a->tasks[i].group != MIST_GROUP_DP)
+        while (i < a->n_tasks && a->tasks[i].group != group)
             i++;
-        while (k < b->n_tasks && b->tasks[k].group != MIST_GROUP_DP)
+        while (k < b->n_tasks && b->tasks[k].group != group)
             k++;
         assert_int_equal(i < a->n_tasks, k < b->n_tasks);
         if (i >= a->n_tasks)
             return;
         assert_int_equal(a->tasks[i].kind, b->tasks[k].kind);
         assert_int_equal(a->tasks[i].layer, b->tasks[k].layer);
+        assert_int_equal(a->tasks[i].slab, b->tasks[k].slab);
+        assert_int_equal(a->tasks[i].part, b->tasks[k].part);
+        assert_int_equal(a->tasks[i].program, b->tasks[k].program);
+        assert_int_equal(a->tasks[i].micro_batch, b->tasks[k].micro_batch);
         assert_int_equal(a->tasks[i].bytes, b->tasks[k].bytes);
         assert_int_equal(a->tasks[i].tag, n);
         assert_int_equal(b->tasks[k].tag, n++);
+    }
+}
+
+static bool is_member(const struct mist_schedule *a, const struct mist_schedule *b,
+                      const struct mist_task *task)
+{
+    switch (task->group) {
+    case MIST_GROUP_DP:
+        return a->i_stage == b->i_stage && a->i_tp == b->i_tp;
+    case MIST_GROUP_TP:
+        return a->i_stage == b->i_stage && a->i_dp == b->i_dp;
+    case MIST_GROUP_ALL:
+        return true;
+    case MIST_GROUP_PEER:
+        return b->rank == task->peer || a == b;
+    default:
+        return a == b;
     }
 }
 
@@ -591,13 +388,9 @@ static int32_t ready(const struct play *play, int32_t rank, int stream)
 static bool meets(const struct play *play, int32_t rank, const struct mist_task *task)
 {
     const struct world *at = play->at;
-    int32_t i_stage = at->ranks[rank]->i_stage;
 
     for (int32_t other = 0; other < at->n_ranks; other++) {
-        bool is_member = task->group == MIST_GROUP_PEER
-                             ? other == task->peer
-                             : at->ranks[other]->i_stage == i_stage;
-        if (!is_member || other == rank)
+        if (other == rank || !is_member(at->ranks[rank], at->ranks[other], task))
             continue;
         int32_t i = ready(play, other, MIST_STREAM_GPU_GPU);
         if (i < 0)
@@ -633,9 +426,7 @@ static int32_t sweep(struct play *play)
             if (task->group != MIST_GROUP_NONE && !meets(play, rank, task))
                 continue;
             for (int32_t k = 0; k < play->at->n_ranks; k++)
-                if (k == rank || (task->group == MIST_GROUP_PEER && k == task->peer) ||
-                    (task->group == MIST_GROUP_DP &&
-                     play->at->ranks[k]->i_stage == mine->i_stage)) {
+                if (is_member(mine, play->at->ranks[k], task)) {
                     finish(play, k, stream);
                     n++;
                 }
@@ -679,7 +470,8 @@ static double check_memory(const struct mist_schedule *schedule)
         int64_t sum = 0;
         for (int32_t k = 0; k < schedule->n_buffers; k++) {
             const struct mist_buffer *buffer = &schedule->buffers[k];
-            if (buffer->first_task <= i && i <= buffer->last_task)
+            if (buffer->arena == MIST_ARENA_DEVICE && buffer->first_task <= i &&
+                i <= buffer->last_task)
                 sum += (buffer->size_bytes + 63) / 64 * 64;
         }
         assert_int_equal(live[i], sum);
@@ -687,18 +479,22 @@ static double check_memory(const struct mist_schedule *schedule)
     }
     free(live);
     assert_true(schedule->arena_bytes[MIST_ARENA_DEVICE] >= most);
-    assert_int_equal(schedule->arena_bytes[MIST_ARENA_HOST], 0);
     return (double)schedule->arena_bytes[MIST_ARENA_DEVICE] / (double)most;
 }
 
 static void check_same_task(const struct mist_task *a, const struct mist_task *b)
 {
-    assert_true(a->kind == b->kind && a->stream == b->stream && a->layer == b->layer &&
-                a->micro_batch == b->micro_batch && a->cost == b->cost &&
-                a->group == b->group && a->peer == b->peer && a->tag == b->tag &&
-                a->bytes == b->bytes && a->slice_offset_bytes == b->slice_offset_bytes &&
-                a->dep_first == b->dep_first && a->n_deps == b->n_deps &&
-                a->is_update == b->is_update);
+    assert_true(
+        a->kind == b->kind && a->stream == b->stream && a->layer == b->layer &&
+        a->micro_batch == b->micro_batch && a->cost == b->cost &&
+        a->program == b->program && a->part == b->part && a->slab == b->slab &&
+        a->zeroes == b->zeroes && a->group == b->group && a->peer == b->peer &&
+        a->tag == b->tag && a->bytes == b->bytes &&
+        a->from_offset_bytes == b->from_offset_bytes &&
+        a->to_offset_bytes == b->to_offset_bytes && a->n_elements == b->n_elements &&
+        a->n_zeroed_elements == b->n_zeroed_elements && a->dep_first == b->dep_first &&
+        a->n_deps == b->n_deps && a->is_update == b->is_update &&
+        a->feeds_update == b->feeds_update && a->is_forward == b->is_forward);
     assert_memory_equal(a->buffers, b->buffers, sizeof a->buffers);
 }
 
@@ -727,7 +523,8 @@ static void check_same(const struct mist_schedule *a, const struct mist_schedule
 }
 
 /* Tasks with one cost number cost the same, and numbers are used without gaps. */
-static void check_costs(const struct world *at, const struct mist_schedule *schedule)
+static void check_costs(const struct mist_plan *plan,
+                        const struct mist_schedule *schedule)
 {
     for (int32_t cost = 0; cost < schedule->n_costs; cost++) {
         const struct mist_task *first = NULL;
@@ -739,9 +536,13 @@ static void check_costs(const struct world *at, const struct mist_schedule *sche
             first = first ? first : task;
             assert_int_equal(task->kind, first->kind);
             assert_int_equal(task->bytes, first->bytes);
+            assert_int_equal(task->program, first->program);
+            assert_int_equal(task->part, first->part);
+            assert_int_equal(task->n_elements, first->n_elements);
+            assert_int_equal(task->n_zeroed_elements, first->n_zeroed_elements);
             if (task->layer >= 0)
-                assert_int_equal(mist_schedule_layer_kind(&at->plan.model, task->layer),
-                                 mist_schedule_layer_kind(&at->plan.model, first->layer));
+                assert_int_equal(mist_schedule_layer_kind(&plan->model, task->layer),
+                                 mist_schedule_layer_kind(&plan->model, first->layer));
         }
         assert_non_null(first);
     }
@@ -749,30 +550,25 @@ static void check_costs(const struct world *at, const struct mist_schedule *sche
 
 /* ------------------------------------------------------------------------------ tests */
 
-static double check_rank(struct world *at, const struct mist_catalog *catalog,
+static double check_rank(const struct world *at, const struct mist_catalog *catalog,
                          int32_t rank)
 {
-    struct mist_schedule *schedule = at->ranks[rank];
+    const struct mist_schedule *schedule = at->ranks[rank];
+    int32_t(*before)[MIST_N_STREAMS] = malloc((size_t)schedule->n_tasks * sizeof *before);
 
-    at->before = malloc((size_t)schedule->n_tasks * sizeof *at->before);
-    assert_non_null(at->before);
-    at->schedule = schedule;
-    close_order(at, schedule);
-    check_work(at, schedule);
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        check_roles(at, schedule, task);
-        check_sizes(at, schedule, task);
-        check_flow(at, schedule, task);
-        if (is_transfer(task))
-            check_cover(schedule, i);
+    assert_non_null(before);
+    close_order(schedule, before);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        check_kind(&at->plan, schedule, &schedule->tasks[i]);
+    for (int walk = 0; walk < N_WALKS; walk++)
+        check_flow(&at->plan, schedule, before, (enum walk)walk);
+    free(before);
+    check_costs(&at->plan, schedule);
+    if (rank == 0) {
+        struct mist_schedule *again = build(catalog, &at->plan, rank);
+        check_same(schedule, again);
+        mist_schedule_free(again);
     }
-    check_races(at, schedule);
-    check_costs(at, schedule);
-    free(at->before);
-    struct mist_schedule *again = build(catalog, &at->plan, rank);
-    check_same(schedule, again);
-    mist_schedule_free(again);
     return check_memory(schedule);
 }
 
@@ -784,17 +580,25 @@ static int32_t check_plan(struct world *at, double *ratios)
     assert_int_equal(mist_catalog_new(&at->plan.model, &catalog, &err), MIST_OK);
     assert_int_equal(mist_schedule_supports(&at->plan, &err), MIST_OK);
     at->n_ranks = mist_plan_n_ranks(&at->plan);
-    assert_in_range(at->n_ranks, 1, MAX_RANKS);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         at->ranks[rank] = build(catalog, &at->plan, rank);
     for (int32_t rank = 0; rank < at->n_ranks; rank++) {
+        const struct mist_schedule *mine = at->ranks[rank];
         ratios[rank] = check_rank(at, catalog, rank);
         for (int32_t other = 0; other < at->n_ranks; other++) {
+            const struct mist_schedule *theirs = at->ranks[other];
             check_pair(at, rank, other);
-            if (at->ranks[rank]->i_stage == at->ranks[other]->i_stage)
-                check_collectives(at->ranks[rank], at->ranks[other]);
+            if (mine->i_stage == theirs->i_stage && mine->i_tp == theirs->i_tp)
+                check_collectives(mine, theirs, MIST_GROUP_DP);
+            if (mine->i_stage == theirs->i_stage && mine->i_dp == theirs->i_dp)
+                check_collectives(mine, theirs, MIST_GROUP_TP);
+            check_collectives(mine, theirs, MIST_GROUP_ALL);
         }
     }
+    if (mist_replay_check_schedules(&at->plan,
+                                    (const struct mist_schedule *const *)at->ranks,
+                                    at->n_ranks, &err) != MIST_OK)
+        fail_msg("%s", err.message);
     check_no_deadlock(at);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         mist_schedule_free(at->ranks[rank]);
@@ -814,21 +618,30 @@ static void test_random_plans(void **state)
     static struct world world;
     static double ratios[MAX_RATIOS];
     struct mist_random random;
-    uint64_t seed = get_seed();
+    uint64_t seed = (uint64_t)number_of("MIST_SEED", 20252);
+    int64_t n_plans = number_of("MIST_PLANS", N_PLANS);
     int32_t n = 0;
 
     (void)state;
     printf("# seed %" PRIu64 "\n", seed);
-    mist_random_init(&random, seed);
-    for (int i = 0; i < N_PLANS; i++) {
-        draw_plan(&random, &world.plan);
+    for (int64_t i = 0; i < n_plans && n + MAX_RANKS < MAX_RATIOS; i++) {
+        mist_random_init(&random, seed + (uint64_t)i); /* plan i alone: seed + i */
+        while (!draw_plan(&random, &world.plan))
+            ;
+        if (getenv("MIST_PLANS")) {
+            printf("# plan of seed %" PRIu64 "\n", seed + (uint64_t)i);
+            print_plan(&world.plan);
+            fflush(stdout);
+        }
         n += check_plan(&world, ratios + n);
     }
     qsort(ratios, (size_t)n, sizeof *ratios, compare_doubles);
     printf("# %d ranks of %d plans: arena / most live: median %.4f, 95 %% %.4f, worst "
            "%.4f\n",
-           (int)n, N_PLANS, ratios[n / 2], ratios[n * 19 / 20], ratios[n - 1]);
-    assert_true(ratios[n - 1] < 1.05);
+           (int)n, (int)n_plans, ratios[n / 2], ratios[n * 19 / 20], ratios[n - 1]);
+    /* what fragmentation costs: 12,000 plans had 1.05 and 1.28 */
+    assert_true(ratios[n / 2] < 1.01 && ratios[n * 19 / 20] < 1.1);
+    assert_true(ratios[n - 1] < 1.35);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /*
  * The catalogue against what is written down here a second time: which operands every
  * (operator, phase) reads and writes and how large they are, the parameter counts of
- * model.h, the FLOP and the saved bytes of a transformer, and the kernels' own workspace
- * sizes.
+ * model.h, the FLOP and the saved bytes of a transformer, the communication of tensor
+ * parallelism. Programs, parts and scratch are in test_layer_layout.c.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -12,60 +12,33 @@
 #include <cmocka.h>
 /* clang-format on */
 
-#include "exec/cpu_kernels.h" /* workspace sizes */
 #include "sim/catalog.h"
-#include "tests/unit/tiny_models.h"
+#include "tests/unit/catalog_cases.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------ what to try */
-
-enum { N_MODELS = 4 };
-
-static struct mist_model get_model(int i)
+/* Rows of an activation between modules. */
+static int64_t shard_rows(struct mist_layer_shape at)
 {
-    struct mist_model model;
-    struct mist_err err = {0};
-
-    if (i == 0) {
-        assert_int_equal(mist_model_load("gpt3-demo", &model, &err), MIST_OK);
-        return model;
-    }
-    model = mist_tiny_model(i == 2 ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT, 3);
-    if (i == 3)
-        model.has_bias = false;
-    assert_int_equal(mist_model_check(&model, &err), MIST_OK);
-    return model;
+    return (int64_t)at.micro_batch * at.seq / (at.is_sequence_parallel ? at.tp : 1);
 }
 
-static const struct mist_layer_shape shapes[] = {
-    {1, 1, 1, 1},  {1, 16, 1, 1}, {2, 16, 1, 2}, {3, 33, 1, 2},
-    {4, 96, 1, 7}, {2, 16, 2, 1}, {1, 65, 2, 3},
-};
-
-/* Calls visit for every model, shape and kind of module. */
-static void for_all(void (*visit)(const struct mist_catalog *,
-                                  const struct mist_layer_layout *))
+static int64_t element_bytes(struct mist_layer_shape at)
 {
-    struct mist_err err = {0};
+    return at.dtype == MIST_DTYPE_FP32 ? 4 : 2;
+}
 
-    for (int i = 0; i < N_MODELS; i++) {
-        struct mist_model model = get_model(i);
-        struct mist_catalog *catalog;
-        assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
-        for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
-            for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-                struct mist_layer_layout layout;
-                assert_int_equal(mist_layer_layout_make(catalog,
-                                                        (enum mist_layer_kind)kind,
-                                                        shapes[k], &layout, &err),
-                                 MIST_OK);
-                visit(catalog, &layout);
-            }
-        }
-        mist_catalog_free(catalog);
-    }
+/* Key-value heads of a rank. */
+static int64_t local_kv_heads(const struct mist_model *m, struct mist_layer_shape at)
+{
+    return m->n_kv_heads == 1 ? 1 : m->n_kv_heads / at.tp;
+}
+
+static int64_t local_vocab(const struct mist_model *m, struct mist_layer_shape at)
+{
+    return (m->vocab + at.tp - 1) / at.tp;
 }
 
 static int64_t align64(int64_t bytes)
@@ -74,6 +47,44 @@ static int64_t align64(int64_t bytes)
 }
 
 /* ------------------------------------------------------------------------- parameters */
+
+/* Elements of the whole parameter that some rank holds. */
+static int64_t count_covered(const struct mist_param_shape *shape, int32_t tp)
+{
+    int64_t n_all = shape->rows * shape->columns, n = 0;
+    char *is_covered = calloc((size_t)n_all, 1);
+
+    assert_non_null(is_covered);
+    for (int32_t i_tp = 0; i_tp < tp; i_tp++) {
+        struct mist_param_span spans[MIST_MAX_SECTIONS];
+        int32_t n_spans = mist_param_spans(shape, tp, i_tp, spans);
+        for (int32_t i = 0; i < n_spans; i++)
+            for (int64_t run = 0; run < spans[i].n_runs; run++)
+                memset(is_covered + spans[i].global_first + run * spans[i].global_stride,
+                       1, (size_t)spans[i].length);
+    }
+    for (int64_t i = 0; i < n_all; i++)
+        n += is_covered[i];
+    free(is_covered);
+    return n;
+}
+
+/* Partial gradients: of norms over shards all, of a shared key-value head its rows. */
+static void check_partial(const struct mist_model *m,
+                          const struct mist_layer_layout *layout, int i)
+{
+    const char *name = layout->param_name[i];
+    int64_t n = layout->param_elements[i], expected = 0;
+    bool is_norm = strncmp(name, "norm", 4) == 0, is_qkv = strncmp(name, "qkv", 3) == 0;
+
+    if (layout->shape.is_sequence_parallel && is_norm)
+        expected = n;
+    if (layout->shape.tp > 1 && m->n_kv_heads == 1 && is_qkv)
+        expected = 2 * m->head_dim * layout->param_shape[i].columns;
+    assert_int_equal(layout->param_partial_elements[i], expected);
+    if (expected > 0)
+        assert_int_equal(layout->param_partial_first[i] + expected, n);
+}
 
 static void check_parameters(const struct mist_catalog *catalog,
                              const struct mist_layer_layout *layout)
@@ -84,18 +95,25 @@ static void check_parameters(const struct mist_catalog *catalog,
         mist_model_n_block_parameters(m),
         mist_model_n_head_parameters(m),
     };
-    int64_t sum = 0, end = 0;
+    int64_t sum = 0, end = 0, unit = 64 / element_bytes(layout->shape);
 
     for (int i = 0; i < layout->n_params; i++) {
+        bool is_head = strcmp(layout->param_name[i], "head.weight") == 0;
         assert_true(layout->param_elements[i] > 0);
-        assert_int_equal(layout->param_offset[i] % 16, 0);
-        assert_true(layout->param_offset[i] >= end && layout->param_offset[i] < end + 16);
+        assert_int_equal(
+            layout->param_elements[i],
+            mist_param_local_elements(&layout->param_shape[i], layout->shape.tp));
+        assert_int_equal(layout->param_offset[i] % unit, 0);
+        assert_true(layout->param_offset[i] >= end &&
+                    layout->param_offset[i] < end + unit);
         end = layout->param_offset[i] + layout->param_elements[i];
-        sum += layout->param_elements[i];
+        assert_int_equal(layout->param_is_tied[i], is_head && m->ties_embeddings);
+        if (!layout->param_is_tied[i])
+            sum += count_covered(&layout->param_shape[i], layout->shape.tp);
+        check_partial(m, layout, i);
     }
-    assert_true(layout->n_parameters >= end && layout->n_parameters < end + 16);
-    if (layout->shape.tp == 1)
-        assert_int_equal(sum, expected[layout->kind]);
+    assert_true(layout->n_parameters >= end && layout->n_parameters < end + unit);
+    assert_int_equal(sum, expected[layout->kind]);
 }
 
 static void test_parameters(void **state)
@@ -107,7 +125,7 @@ static void test_parameters(void **state)
 /* All modules together: gpt3-demo counted by hand. */
 static void test_whole_model(void **state)
 {
-    struct mist_model model = get_model(0);
+    struct mist_model model = case_model(CASE_DEMO);
     struct mist_catalog *catalog;
     struct mist_err err = {0};
     int64_t n[MIST_N_LAYER_KINDS] = {0};
@@ -116,10 +134,11 @@ static void test_whole_model(void **state)
     assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         struct mist_layer_layout layout;
-        assert_int_equal(mist_layer_layout_make(catalog, (enum mist_layer_kind)kind,
-                                                (struct mist_layer_shape){1, 64, 1, 1},
-                                                &layout, &err),
-                         MIST_OK);
+        assert_int_equal(
+            mist_layer_layout_make(catalog, (enum mist_layer_kind)kind,
+                                   (struct mist_layer_shape){1, 64, 1, 1, 0, 0, 0},
+                                   &layout, &err),
+            MIST_OK);
         for (int i = 0; i < layout.n_params; i++)
             n[kind] += layout.param_elements[i];
     }
@@ -132,11 +151,6 @@ static void test_whole_model(void **state)
 }
 
 /* ------------------------------------------------------------------------------- FLOP */
-
-static bool is_linear(enum mist_op op)
-{
-    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS;
-}
 
 static double sum_flop(const struct mist_concrete_step *steps, int32_t n, bool attention)
 {
@@ -158,28 +172,25 @@ static void check_flop(const struct mist_catalog *catalog,
 {
     const struct mist_model *m = &catalog->model;
     double tokens = (double)layout->shape.micro_batch * layout->shape.seq;
-    double h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
-    double n_weights =
-        h * (q + 2 * kv) + q * h + (m->family == MIST_FAMILY_LLAMA ? 3 : 2) * h * m->ffn;
-    double n_pairs = tokens * layout->shape.seq / 2, pair_flop = 0, share = 1;
+    double h = m->hidden, tp = layout->shape.tp, q = m->n_heads * m->head_dim / tp;
+    double kv = (double)local_kv_heads(m, layout->shape) * m->head_dim;
+    double n_weights = h * (q + 2 * kv) + q * h +
+                       (m->family == MIST_FAMILY_LLAMA ? 3 : 2) * h * m->ffn / tp;
+    double n_pairs = tokens * layout->shape.seq / 2, pair_flop = 0;
 
     if (layout->kind == MIST_LAYER_BLOCK)
-        pair_flop = n_pairs * m->n_heads * 2 * m->head_dim;
+        pair_flop = n_pairs * 2 * q;
     if (layout->kind == MIST_LAYER_EMBEDDING)
         n_weights = 0;
     if (layout->kind == MIST_LAYER_HEAD)
-        n_weights = h * m->vocab;
-    else
-        share = layout->shape.tp;
+        n_weights = h * (double)local_vocab(m, layout->shape);
     double forward = sum_flop(layout->forward, layout->n_forward, false);
     double backward = sum_flop(layout->backward, layout->n_backward, false);
-    assert_true(forward + backward == 6 * tokens * n_weights / share);
+    assert_true(forward + backward == 6 * tokens * n_weights);
     assert_true(forward ==
-                (layout->kind == MIST_LAYER_HEAD ? 6 : 2) * tokens * n_weights / share);
-    assert_true(sum_flop(layout->forward, layout->n_forward, true) ==
-                2 * pair_flop / share);
-    assert_true(sum_flop(layout->backward, layout->n_backward, true) ==
-                5 * pair_flop / share);
+                (layout->kind == MIST_LAYER_HEAD ? 6 : 2) * tokens * n_weights);
+    assert_true(sum_flop(layout->forward, layout->n_forward, true) == 2 * pair_flop);
+    assert_true(sum_flop(layout->backward, layout->n_backward, true) == 5 * pair_flop);
 }
 
 static void test_flop(void **state)
@@ -190,27 +201,30 @@ static void test_flop(void **state)
 
 /* ------------------------------------------------------------------------ saved bytes */
 
-/* fp32 elements per token that a block keeps, in the order of its forward. */
+/* What a block keeps per token, in the order of its forward. */
 static int64_t block_saved_bytes(const struct mist_model *m, struct mist_layer_shape at)
 {
-    int64_t tokens = (int64_t)at.micro_batch * at.seq, d = m->head_dim;
-    int64_t heads = m->n_heads / at.tp, kv_heads = m->n_kv_heads / at.tp;
-    int64_t f = m->ffn / at.tp, h = m->hidden, sum = 0;
-    const int64_t widths[] = {
-        h,
-        2,                          /* norm and its statistics */
-        (heads + 2 * kv_heads) * d, /* projections */
-        heads * d,
-        heads, /* attention and its log-sum-exp */
-        h,
-        h,
-        2, /* residual, norm and its statistics */
-        m->family == MIST_FAMILY_LLAMA ? 2 * f : f,
-        f, /* around the activation */
+    int64_t tokens = (int64_t)at.micro_batch * at.seq, shard = shard_rows(at);
+    int64_t d = m->head_dim, heads = m->n_heads / at.tp, f = m->ffn / at.tp, sum = 0;
+    bool is_llama = m->family == MIST_FAMILY_LLAMA;
+    bool is_falcon = m->family == MIST_FAMILY_FALCON;
+    bool has_norm2 = mist_model_n_block_norms(m) == 2;
+    int64_t e = element_bytes(at), h = m->hidden;
+    const int64_t sizes[] = {
+        shard * h * e, /* norm, its statistics */
+        shard * 2 * 4,
+        tokens * (heads + 2 * local_kv_heads(m, at)) * d * e, /* projections */
+        tokens * heads * d * e, /* attention, its log-sum-exp */
+        tokens * heads * 4,
+        is_falcon ? 0 : shard * h * e, /* residual */
+        has_norm2 ? shard * h * e : 0,
+        has_norm2 ? shard * 2 * 4 : 0,
+        tokens * (is_llama ? 2 * f : f) * e, /* around the activation */
+        tokens * f * e,
     };
 
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        sum += align64(4 * tokens * widths[i]);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        sum += align64(sizes[i]);
     return sum;
 }
 
@@ -219,11 +233,12 @@ static void check_saved(const struct mist_catalog *catalog,
 {
     const struct mist_model *m = &catalog->model;
     int64_t tokens = (int64_t)layout->shape.micro_batch * layout->shape.seq;
-    int64_t head = align64(8 * tokens) + align64(4 * tokens) +
-                   align64(4 * tokens * m->hidden); /* stats, losses, gradient */
+    int64_t shard = shard_rows(layout->shape), e = element_bytes(layout->shape);
+    int64_t head = align64(8 * shard) + align64(4 * tokens) +
+                   align64(e * shard * m->hidden); /* stats, losses, gradient */
     const int64_t expected[MIST_N_LAYER_KINDS] = {0, block_saved_bytes(m, layout->shape),
                                                   head};
-    bool is_block = layout->kind == MIST_LAYER_BLOCK;
+    bool has_rope = layout->kind == MIST_LAYER_BLOCK && m->family != MIST_FAMILY_GPT;
     int64_t end = 0;
 
     assert_int_equal(layout->saved_bytes, expected[layout->kind]);
@@ -236,12 +251,11 @@ static void check_saved(const struct mist_catalog *catalog,
     }
     assert_int_equal(end, layout->saved_bytes);
     if (layout->kind != MIST_LAYER_EMBEDDING)
-        assert_int_equal(layout->input_bytes, 4 * tokens * m->hidden);
+        assert_int_equal(layout->input_bytes, e * shard * m->hidden);
     if (layout->kind != MIST_LAYER_HEAD)
-        assert_int_equal(layout->output_bytes, 4 * tokens * m->hidden);
-    assert_int_equal(layout->constant_bytes, is_block && m->family == MIST_FAMILY_LLAMA
-                                                 ? 4 * layout->shape.seq * m->head_dim
-                                                 : 0);
+        assert_int_equal(layout->output_bytes, e * shard * m->hidden);
+    assert_int_equal(layout->constant_bytes,
+                     has_rope ? 4 * layout->shape.seq * m->head_dim : 0);
 }
 
 static void test_saved_bytes(void **state)
@@ -251,44 +265,6 @@ static void test_saved_bytes(void **state)
 }
 
 /* --------------------------------------------------------------------------- operands */
-
-/* Operands of an operator in a phase, one letter each by index: r read, w written, u read
- * and written (in place or partly); capitals may be absent. Sizes are checked apart. */
-static const char *access_of(enum mist_op op, enum mist_phase phase)
-{
-    bool is_forward = phase == MIST_PHASE_FORWARD;
-
-    if (phase == MIST_PHASE_BACKWARD_WEIGHT)
-        return op == MIST_OP_EMBEDDING || is_linear(op) ? "rr" : NULL;
-    switch (op) {
-    case MIST_OP_EMBEDDING:
-        return is_forward ? "wr" : NULL;
-    case MIST_OP_LAYER_NORM:
-    case MIST_OP_RMS_NORM:
-        return is_forward ? "wwr" : "wrRrr";
-    case MIST_OP_RESIDUAL_LAYER_NORM:
-    case MIST_OP_RESIDUAL_RMS_NORM:
-        return is_forward ? "wwwrr" : NULL;
-    case MIST_OP_LINEAR:
-    case MIST_OP_LINEAR_BIAS:
-        return "wr";
-    case MIST_OP_ATTENTION:
-        return is_forward ? "wwr" : "wrrrr";
-    case MIST_OP_ROPE:
-        return "ur";
-    case MIST_OP_GELU:
-    case MIST_OP_SWIGLU:
-        return is_forward ? "wr" : "wrr";
-    case MIST_OP_RESIDUAL:
-        return is_forward ? "wrr" : NULL;
-    case MIST_OP_CROSS_ENTROPY:
-        return is_forward ? "uwr" : NULL;
-    case MIST_OP_TP_ALL_REDUCE:
-        return "u";
-    default:
-        return NULL;
-    }
-}
 
 /* Elements of operand k, from the kernels' contracts (exec/cpu_kernels.h). */
 static int64_t operand_elements(const struct mist_concrete_step *step, int k)
@@ -323,17 +299,60 @@ static int64_t operand_elements(const struct mist_concrete_step *step, int k)
         return k == 0 ? d[0] * d[1] * (d[2] + 2 * d[3]) * d[4] : d[1] * d[4];
     case MIST_OP_GELU: /* elements */
     case MIST_OP_RESIDUAL:
-    case MIST_OP_TP_ALL_REDUCE:
         return d[0];
     case MIST_OP_SWIGLU: /* rows, width */
         if (is_forward)
             return d[0] * d[1] * (k == 0 ? 1 : 2);
         return d[0] * d[1] * (k == MIST_ARG_DY ? 1 : 2);
-    case MIST_OP_CROSS_ENTROPY: /* rows, vocab */
-        return k == 0 ? d[0] * d[1] : d[0];
+    case MIST_OP_CROSS_ENTROPY: /* rows, vocab, (tp) */
+    case MIST_OP_CROSS_ENTROPY_PARALLEL:
+        return k == 0 ? d[0] * d[1] : k == MIST_ARG_LOSS_STATS ? 3 * d[0] * d[2] : d[0];
+    case MIST_OP_CROSS_ENTROPY_STATS:
+        return k == 0 ? 3 * d[0] : k == MIST_ARG_STATS_LOGITS ? d[0] * d[1] : d[0];
     default:
         return -1;
     }
+}
+
+/* Statistics, losses, ids and the RoPE table: 4 bytes each in every number format. */
+static bool is_side_operand(const struct mist_concrete_step *step, int k)
+{
+    bool is_forward = step->phase == MIST_PHASE_FORWARD;
+
+    switch (step->op) {
+    case MIST_OP_EMBEDDING:
+        return k == 1;
+    case MIST_OP_LAYER_NORM:
+    case MIST_OP_RMS_NORM:
+        return k == (is_forward ? MIST_ARG_NORM_STATS : MIST_ARG_DNORM_STATS);
+    case MIST_OP_RESIDUAL_LAYER_NORM:
+    case MIST_OP_RESIDUAL_RMS_NORM:
+        return k == MIST_ARG_RNORM_STATS;
+    case MIST_OP_ATTENTION:
+        return k == (is_forward ? MIST_ARG_ATTENTION_LSE : MIST_ARG_DATTENTION_LSE);
+    case MIST_OP_ROPE:
+        return k == MIST_ARG_ROPE_TABLE;
+    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_CROSS_ENTROPY_PARALLEL:
+        return k > 0;
+    case MIST_OP_CROSS_ENTROPY_STATS:
+        return k != MIST_ARG_STATS_LOGITS;
+    default:
+        return false;
+    }
+}
+
+static int64_t operand_bytes(const struct mist_layer_layout *layout,
+                             const struct mist_concrete_step *step, int k)
+{
+    if (is_communication(step->op)) { /* dims: bytes of the whole */
+        bool is_shard = step->op == MIST_OP_TP_REDUCE_SCATTER ? k == 0 : k == 1;
+        return step->op != MIST_OP_TP_ALL_REDUCE && is_shard
+                   ? step->dims[0] / layout->shape.tp
+                   : step->dims[0];
+    }
+    return (is_side_operand(step, k) ? 4 : element_bytes(layout->shape)) *
+           operand_elements(step, k);
 }
 
 /* Elements of parameter k (weight, bias); 0: the operator has none. */
@@ -365,43 +384,43 @@ static int64_t param_elements(const struct mist_concrete_step *step,
  * the parameters a linear layer's weight, and of the embedding's tables the rows in use
  * (their gradients are read and written). Of packed projections RoPE turns q and k.
  */
-static double least_bytes(const struct mist_concrete_step *step)
+static double least_bytes(const struct mist_layer_layout *layout,
+                          const struct mist_concrete_step *step)
 {
     const char *access = access_of(step->op, step->phase);
-    double n = 0;
+    double e = (double)element_bytes(layout->shape), n = 0;
 
     for (int k = 0; access[k]; k++)
         if (step->operands[k] >= 0)
-            n += (access[k] == 'u' ? 2.0 : 1.0) * (double)operand_elements(step, k);
+            n += (access[k] == 'u' ? 2.0 : 1.0) * (double)operand_bytes(layout, step, k);
     if (is_linear(step->op))
-        n += (double)(step->dims[1] * step->dims[2]);
+        n += e * (double)(step->dims[1] * step->dims[2]);
     if (step->op == MIST_OP_EMBEDDING)
         for (int k = 0; k < 2; k++)
             if (step->params[k] >= 0)
-                n += (step->phase == MIST_PHASE_FORWARD ? 1.0 : 2.0) *
+                n += e * (step->phase == MIST_PHASE_FORWARD ? 1.0 : 2.0) *
                      (double)(step->dims[0] * step->dims[1]);
     if (step->op == MIST_OP_ROPE)
-        n -=
-            2.0 * (double)(step->dims[0] * step->dims[1] * step->dims[3] * step->dims[4]);
-    return 4 * n;
+        n -= 2.0 * e *
+             (double)(step->dims[0] * step->dims[1] * step->dims[3] * step->dims[4]);
+    return n;
 }
 
-/* The declaration leaves out what is small: statistics, ids, the RoPE table. */
-static void check_bytes(const struct mist_concrete_step *step)
+/* The declaration leaves out what is small. */
+static void check_bytes(const struct mist_layer_layout *layout,
+                        const struct mist_concrete_step *step)
 {
-    const int64_t *d = step->dims;
+    const char *access = access_of(step->op, step->phase);
     double small = 0;
 
-    if (step->op == MIST_OP_ATTENTION)
-        small = 4.0 * (double)(d[0] * d[1] * d[2]);
-    else if (step->op == MIST_OP_ROPE)
-        small = 4.0 * (double)(d[1] * d[4]);
-    else if (step->op != MIST_OP_GELU && step->op != MIST_OP_RESIDUAL &&
-             step->op != MIST_OP_TP_ALL_REDUCE && step->op != MIST_OP_SWIGLU)
-        small = 8.0 * (double)d[0];
-    if (step->op == MIST_OP_TP_ALL_REDUCE) /* the message: communication, not memory */
-        small = 4.0 * (double)d[0];
-    double least = least_bytes(step);
+    if (is_communication(step->op)) {
+        assert_true(step->flop == 0 && step->bytes == (double)step->dims[0]);
+        return;
+    }
+    for (int k = 0; access[k]; k++)
+        if (is_side_operand(step, k))
+            small += (double)operand_bytes(layout, step, k);
+    double least = least_bytes(layout, step);
     if (step->bytes > least || step->bytes < least - small)
         fail_msg("%s %s moves %.0f bytes, expected %.0f - %.0f", step->name,
                  mist_phase_name(step->phase), step->bytes, least - small, least);
@@ -425,8 +444,9 @@ static void check_params_of(const struct mist_catalog *catalog,
  * (cpu_kernels.h: "may alias"). */
 static bool may_alias(const struct mist_concrete_step *step, int j, int k)
 {
-    return step->op == MIST_OP_GELU && step->phase == MIST_PHASE_BACKWARD_INPUT &&
-           j == MIST_ARG_DX && k == MIST_ARG_DY;
+    return j == 0 && k == 1 &&
+           (step->op == MIST_OP_RESIDUAL || /* sum in place */
+            (step->op == MIST_OP_GELU && step->phase == MIST_PHASE_BACKWARD_INPUT));
 }
 
 static void check_operands(const struct mist_catalog *catalog,
@@ -446,15 +466,15 @@ static void check_operands(const struct mist_catalog *catalog,
         assert_true(id >= 0 || (id == -1 && access[k] == 'R'));
         if (id < 0)
             continue;
-        if (layout->tensor_bytes[id] != 4 * operand_elements(step, k))
+        if (layout->tensor_bytes[id] != operand_bytes(layout, step, k))
             fail_msg("%s %s: operand %d has %lld bytes, expected %lld", step->name,
                      mist_phase_name(step->phase), k, (long long)layout->tensor_bytes[id],
-                     4 * (long long)operand_elements(step, k));
+                     (long long)operand_bytes(layout, step, k));
         for (int j = 0; j < k; j++)
             assert_true(step->operands[j] != id || may_alias(step, j, k));
     }
     check_params_of(catalog, layout, step);
-    check_bytes(step);
+    check_bytes(layout, step);
 }
 
 /* Every parameter gets its gradient from one step of the two programs. */
@@ -484,9 +504,10 @@ static void check_all_operands(const struct mist_catalog *catalog,
         check_operands(catalog, layout, &layout->forward[i]);
     for (int i = 0; i < layout->n_backward; i++) {
         check_operands(catalog, layout, &layout->backward[i]);
-        /* the all-reduce has no phase of its own */
+        /* communication has no phase of its own, sums of gradients are like others */
         assert_true(layout->backward[i].phase != MIST_PHASE_FORWARD ||
-                    layout->backward[i].op == MIST_OP_TP_ALL_REDUCE);
+                    is_communication(layout->backward[i].op) ||
+                    layout->backward[i].op == MIST_OP_RESIDUAL);
     }
     check_gradients(layout);
 }
@@ -541,6 +562,8 @@ static void see(struct seen *seen, const struct mist_layer_layout *layout, int8_
         seen->is_read[id] = true;
         seen->is_waiting[id] = false;
     }
+    if (access == 'd')
+        seen->is_written[id] = false;
     if (access == 'w' || access == 'u') {
         assert_true(may_be_written(class, is_backward));
         seen->is_written[id] = seen->is_waiting[id] = true;
@@ -571,6 +594,18 @@ static bool writes_all(const struct mist_layer_layout *layout, const bool *writt
         if (layout->tensor_class[i] == class && !written[i])
             return false;
     return true;
+}
+
+static bool writes_saved(const struct mist_layer_layout *layout,
+                         const struct mist_concrete_step *step)
+{
+    const char *access = access_of(step->op, step->phase);
+
+    for (int k = 0; access[k]; k++)
+        if ((access[k] == 'w' || access[k] == 'u') &&
+            layout->tensor_class[step->operands[k]] == MIST_TENSOR_SAVED)
+            return true;
+    return false;
 }
 
 static void check_no_waste(const struct mist_layer_layout *layout,
@@ -605,13 +640,14 @@ static void check_order(const struct mist_catalog *catalog,
     walk(layout, true, layout->n_backward, &seen);
     check_no_waste(layout, &seen, true);
     assert_true(writes_all(layout, seen.is_written, MIST_TENSOR_GRAD_INPUT));
-    /* recomputation: the shortest beginning that writes all that is saved, no output */
-    for (;; n++) {
-        walk(layout, false, n, &seen);
-        if (writes_all(layout, seen.is_written, MIST_TENSOR_SAVED))
-            break;
-    }
-    assert_int_equal(layout->n_recompute, n);
+    /* recomputation: the shortest beginning behind which nothing saved changes, and no
+     * output */
+    for (int32_t i = 0; i < layout->n_forward; i++)
+        if (writes_saved(layout, &layout->forward[i]))
+            n = i + 1;
+    walk(layout, false, n, &seen);
+    assert_true(writes_all(layout, seen.is_written, MIST_TENSOR_SAVED));
+    assert_int_equal(layout->programs[MIST_PROGRAM_RECOMPUTE].n_steps, n);
     for (int i = 0; i < layout->n_tensors && layout->kind == MIST_LAYER_BLOCK; i++)
         assert_false(layout->tensor_class[i] == MIST_TENSOR_OUTPUT && seen.is_written[i]);
 }
@@ -622,100 +658,101 @@ static void test_order(void **state)
     for_all(check_order);
 }
 
-/* ---------------------------------------------------------------------------- scratch */
+/* ----------------------------------------------------------------------- communication
+ */
 
-struct range {
-    int64_t start, end;  /* bytes */
-    int32_t first, last; /* steps */
+struct expected_communication {
+    int model;
+    bool is_sequence_parallel, is_backward;
+    enum mist_layer_kind kind;
+    const char *ops; /* r all-reduce, s reduce-scatter, g all-gather: in order */
 };
 
-static int list_ranges(const struct mist_layer_layout *layout, bool is_backward,
-                       struct range *out)
+/* Forward g..s of attention and feed-forward, backward with the gathers for weights. */
+static const struct expected_communication expected_communication[] = {
+    {CASE_GPT, false, false, MIST_LAYER_BLOCK, "rr"},
+    {CASE_GPT, false, true, MIST_LAYER_BLOCK, "rr"},
+    {CASE_GPT, true, false, MIST_LAYER_BLOCK, "gsgs"},
+    {CASE_GPT, true, true, MIST_LAYER_BLOCK, "ggsggs"},
+    {CASE_LLAMA, true, true, MIST_LAYER_BLOCK, "ggsggs"},
+    {CASE_GPT, false, false, MIST_LAYER_EMBEDDING, "r"},
+    {CASE_GPT, false, true, MIST_LAYER_EMBEDDING, ""},
+    {CASE_GPT, true, false, MIST_LAYER_EMBEDDING, "s"},
+    {CASE_GPT, true, true, MIST_LAYER_EMBEDDING, "g"},
+    {CASE_GPT, false, false, MIST_LAYER_HEAD, "gr"},
+    {CASE_GPT, true, false, MIST_LAYER_HEAD, "ggs"},
+    {CASE_GPT, true, true, MIST_LAYER_HEAD, ""},
+    {CASE_FALCON_ONE_HEAD, false, false, MIST_LAYER_BLOCK, "r"},
+    {CASE_FALCON_ONE_HEAD, false, true, MIST_LAYER_BLOCK, "r"},
+    {CASE_FALCON_ONE_HEAD, true, false, MIST_LAYER_BLOCK, "gs"},
+    {CASE_FALCON_ONE_HEAD, true, true, MIST_LAYER_BLOCK, "ggs"},
+    {CASE_FALCON_GROUPED, false, false, MIST_LAYER_BLOCK, "r"},
+    {CASE_FALCON_GROUPED, false, true, MIST_LAYER_BLOCK, "rr"},
+    {CASE_FALCON_GROUPED, true, false, MIST_LAYER_BLOCK, "ggs"},
+    {CASE_FALCON_GROUPED, true, true, MIST_LAYER_BLOCK, "ggsgs"},
+};
+
+static void check_communication(const struct expected_communication *expected)
 {
+    struct mist_model model = case_model(expected->model);
+    struct mist_layer_shape shape = {
+        2, 16, 2, 1, expected->is_sequence_parallel, false, MIST_DTYPE_BF16};
+    struct mist_catalog *catalog;
+    static struct mist_layer_layout layout;
+    struct mist_err err = {0};
+    char ops[MIST_MAX_STEPS + 1] = "";
+    size_t n = 0;
+
+    assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
+    assert_int_equal(
+        mist_layer_layout_make(catalog, expected->kind, shape, &layout, &err), MIST_OK);
     const struct mist_concrete_step *steps =
-        is_backward ? layout->backward : layout->forward;
-    const int64_t *offsets =
-        is_backward ? layout->offset_backward : layout->offset_forward;
-    int32_t n_steps = is_backward ? layout->n_backward : layout->n_forward;
-    int n = 0;
-
-    for (int id = 0; id < layout->n_tensors; id++) {
-        struct range range = {offsets[id], offsets[id] + layout->tensor_bytes[id], -1,
-                              -1};
-        for (int32_t i = 0; i < n_steps; i++)
-            if (memchr(steps[i].operands, id, MIST_MAX_OPERANDS)) {
-                range.first = range.first < 0 ? i : range.first;
-                range.last = i;
-            }
-        if (layout->tensor_class[id] == MIST_TENSOR_SCRATCH && range.first >= 0)
-            out[n++] = range;
+        expected->is_backward ? layout.backward : layout.forward;
+    int32_t n_steps = expected->is_backward ? layout.n_backward : layout.n_forward;
+    for (int32_t i = 0; i < n_steps; i++) {
+        int64_t whole = 2LL * 32 * model.hidden;
+        if (!is_communication(steps[i].op))
+            continue;
+        ops[n++] = steps[i].op == MIST_OP_TP_ALL_REDUCE       ? 'r'
+                   : steps[i].op == MIST_OP_TP_REDUCE_SCATTER ? 's'
+                                                              : 'g';
+        if (expected->kind == MIST_LAYER_HEAD && steps[i].dims[0] != whole)
+            whole = 4LL * 32 * 3 * 2; /* the loss's statistics */
+        assert_int_equal(steps[i].dims[0], whole);
     }
-    for (int32_t i = 0; i < n_steps; i++)
-        if (steps[i].workspace_bytes > 0)
-            out[n++] = (struct range){
-                steps[i].workspace_offset,
-                steps[i].workspace_offset + steps[i].workspace_bytes, i, i};
-    return n;
+    assert_string_equal(ops, expected->ops);
+    mist_catalog_free(catalog);
 }
 
-static void check_scratch(const struct mist_catalog *catalog,
-                          const struct mist_layer_layout *layout)
-{
-    struct range ranges[MIST_MAX_TENSORS + MIST_MAX_STEPS];
-
-    (void)catalog;
-    for (int b = 0; b < 2; b++) {
-        int n = list_ranges(layout, b, ranges);
-        int64_t size = b ? layout->scratch_backward_bytes : layout->scratch_forward_bytes;
-        int64_t end = 0;
-        for (int i = 0; i < n; i++) {
-            assert_true(ranges[i].start >= 0 && ranges[i].start % 64 == 0);
-            assert_true(ranges[i].end <= size);
-            end = ranges[i].end > end ? ranges[i].end : end;
-            for (int k = 0; k < i; k++)
-                assert_true(ranges[i].first > ranges[k].last ||
-                            ranges[k].first > ranges[i].last ||
-                            ranges[i].start >= ranges[k].end ||
-                            ranges[k].start >= ranges[i].end);
-        }
-        assert_int_equal(size, align64(end));
-    }
-}
-
-static void test_scratch(void **state)
+static void test_communication(void **state)
 {
     (void)state;
-    for_all(check_scratch);
+    for (size_t i = 0;
+         i < sizeof expected_communication / sizeof expected_communication[0]; i++)
+        check_communication(&expected_communication[i]);
 }
 
-static void check_workspace(const struct mist_catalog *catalog,
+/* Where ranks sum outputs, a bias or the positions are added once. */
+static void check_bias_once(const struct mist_catalog *catalog,
                             const struct mist_layer_layout *layout)
 {
     (void)catalog;
-    for (int i = 0; i < layout->n_forward + layout->n_backward; i++) {
-        const struct mist_concrete_step *step =
-            i < layout->n_forward ? &layout->forward[i]
-                                  : &layout->backward[i - layout->n_forward];
-        const int64_t *d = step->dims;
-        struct mist_cpu_attention shape = {d[0], d[1], d[2], d[3], d[4]};
-        bool is_forward = step->phase == MIST_PHASE_FORWARD;
-        int threads = layout->shape.threads;
-        size_t need = 0;
-        if (step->op == MIST_OP_ATTENTION && is_forward)
-            need = mist_cpu_attention_forward_workspace_bytes(&shape, threads);
-        else if (step->op == MIST_OP_ATTENTION)
-            need = mist_cpu_attention_backward_workspace_bytes(&shape, threads);
-        else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
-                 !is_forward)
-            need = mist_cpu_norm_backward_workspace_bytes(d[0], d[1]);
-        assert_int_equal(step->workspace_bytes, need);
+    for (int32_t i = 0; i < layout->n_forward; i++) {
+        const struct mist_concrete_step *step = &layout->forward[i];
+        bool is_summed = strcmp(step->name, "proj") == 0 ||
+                         strcmp(step->name, "down") == 0 ||
+                         strcmp(step->name, "embedding") == 0;
+        assert_int_equal(step->adds_bias_once,
+                         is_summed && step->params[1] >= 0 && layout->shape.tp > 1);
     }
+    for (int32_t i = 0; i < layout->n_backward; i++)
+        assert_false(layout->backward[i].adds_bias_once);
 }
 
-static void test_workspace(void **state)
+static void test_bias_once(void **state)
 {
     (void)state;
-    for_all(check_workspace);
+    for_all(check_bias_once);
 }
 
 /* ---------------------------------------------------------------------- names, errors */
@@ -741,37 +778,39 @@ static void test_names(void **state)
         assert_true(mist_phase_name((enum mist_phase)i)[0]);
 }
 
-static void test_refused(void **state)
+/* A shape that some dimension of the model does not divide by tp. */
+static void check_refused(int model_case, struct mist_layer_shape shape)
 {
-    struct mist_model falcon, tied = get_model(1), demo = get_model(0);
-    struct mist_catalog *catalog = NULL;
-    struct mist_layer_layout layout;
+    struct mist_model model = case_model(model_case);
+    struct mist_catalog *catalog;
+    static struct mist_layer_layout layout;
     struct mist_err err = {0};
 
-    (void)state;
-    assert_int_equal(mist_model_load("falcon-7b", &falcon, &err), MIST_OK);
-    assert_int_equal(mist_catalog_new(&falcon, &catalog, &err), MIST_ERR_INPUT);
-    tied.ties_embeddings = true;
-    assert_int_equal(mist_catalog_new(&tied, &catalog, &err), MIST_ERR_INPUT);
-    assert_null(catalog);
-    /* 4 heads over 3 ranks: no whole number of anything */
-    assert_int_equal(mist_catalog_new(&demo, &catalog, &err), MIST_OK);
-    assert_int_equal(mist_layer_layout_make(catalog, MIST_LAYER_BLOCK,
-                                            (struct mist_layer_shape){1, 16, 3, 1},
-                                            &layout, &err),
-                     MIST_ERR_RANGE);
+    assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
+    assert_int_equal(
+        mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &layout, &err),
+        MIST_ERR_RANGE);
     mist_catalog_free(catalog);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    check_refused(CASE_DEMO, (struct mist_layer_shape){1, 16, 3, 1, 0, 0, 0});
+    /* two key-value heads over 4 ranks, 17 rows over 2 */
+    check_refused(CASE_FALCON_GROUPED, (struct mist_layer_shape){1, 16, 4, 1, 0, 0, 0});
+    check_refused(CASE_GPT, (struct mist_layer_shape){1, 17, 2, 1, true, 0, 0});
     mist_catalog_free(NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_whole_model),
-        cmocka_unit_test(test_flop),       cmocka_unit_test(test_saved_bytes),
-        cmocka_unit_test(test_operands),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_scratch),    cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_parameters),    cmocka_unit_test(test_whole_model),
+        cmocka_unit_test(test_flop),          cmocka_unit_test(test_saved_bytes),
+        cmocka_unit_test(test_operands),      cmocka_unit_test(test_order),
+        cmocka_unit_test(test_communication), cmocka_unit_test(test_bias_once),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

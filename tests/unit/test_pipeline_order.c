@@ -1,4 +1,11 @@
-/* 1F1B orders written by hand, and the clock's rules over every small pipeline. */
+/*
+ * Orders written by hand and by a textbook, and the clock's rules over every small
+ * pipeline: all slots once, none before what it waits for and none later than it may, the
+ * closed forms of the papers for the whole time and for what is in flight.
+ *
+ * Orders are compared as text: "F1.0" is the forward of micro-batch 1 through chunk 0, B
+ * a whole backward, I and W its halves; one chunk is left out ("F1").
+ */
 /* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,187 +17,393 @@
 #include "sim/pipeline_order.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static struct mist_pipeline_order make(int32_t n_stages, int32_t n)
+enum { MAX_STAGES = 8, MAX_CHUNKS = 4, MAX_BATCHES = 32, TEXT_SIZE = 8192, N_KINDS = 4 };
+
+static const char letters[N_KINDS] = {'F', 'B', 'I', 'W'};
+
+static struct mist_pipeline_order make(enum mist_pipeline_schedule schedule, int32_t p,
+                                       int32_t v, int32_t g)
 {
     struct mist_pipeline_order order;
     struct mist_err err = {0};
 
-    assert_int_equal(mist_pipeline_order_init(&order, n_stages, n, &err), MIST_OK);
-    assert_int_equal(order.n_stages, n_stages);
-    assert_int_equal(order.n_micro_batches, n);
+    if (mist_pipeline_order_init(&order, schedule, p, v, g, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(order.n_stages, p);
+    assert_int_equal(order.n_chunks, v);
+    assert_int_equal(order.n_micro_batches, g);
+    assert_int_equal(order.n_slots, (schedule == MIST_PIPELINE_ZB_H1 ? 3 : 2) * g * v);
     return order;
 }
 
 static const struct mist_slot *slots_of(const struct mist_pipeline_order *order,
                                         int32_t i_stage)
 {
-    return order->slots + i_stage * 2 * order->n_micro_batches;
+    return order->slots + i_stage * order->n_slots;
 }
 
-/* "F0 F1 B0 .." */
-static void print_order(const struct mist_slot *slots, int32_t n, char *out)
+/* Appends " F1.0" to a text that ends at out; returns its new end. */
+static char *append(char *out, char letter, int32_t micro_batch, int32_t chunk, int32_t v)
 {
-    for (int32_t i = 0; i < 2 * n; i++)
-        out += sprintf(out, "%s%c%d", i ? " " : "", slots[i].is_backward ? 'B' : 'F',
-                       (int)slots[i].micro_batch);
+    out += sprintf(out, " %c%d", letter, (int)micro_batch);
+    return v > 1 ? out + sprintf(out, ".%d", (int)chunk) : out;
 }
 
-/* The definition: w forwards, then forward and backward in turn, then w backwards. */
-static void print_definition(int32_t n_warm_up, int32_t n, char *out)
+static void print_order(const struct mist_pipeline_order *order, int32_t i_stage,
+                        bool has_weights, char *out)
 {
-    int32_t f = 0, b = 0;
+    const struct mist_slot *slots = slots_of(order, i_stage);
 
     *out = '\0';
-    while (f < n_warm_up) {
-        out += sprintf(out, "%sF%d", f ? " " : "", (int)f);
-        f++;
-    }
-    while (f < n) {
-        out += sprintf(out, "%sF%d B%d", f ? " " : "", (int)f, (int)b);
-        f++;
-        b++;
-    }
-    while (b < n) {
-        out += sprintf(out, " B%d", (int)b);
-        b++;
+    for (int32_t i = 0; i < order->n_slots; i++) {
+        if (has_weights || slots[i].kind != MIST_SLOT_BACKWARD_WEIGHT)
+            out = append(out, letters[slots[i].kind], slots[i].micro_batch,
+                         slots[i].chunk, order->n_chunks);
     }
 }
+
+/* ---------------------------------------------------------------------------- by hand */
 
 static void test_by_hand(void **state)
 {
     static const struct {
-        int32_t n_stages, n, i_stage;
+        enum mist_pipeline_schedule schedule;
+        int32_t p, v, g, i_stage;
         const char *order;
     } cases[] = {
-        {1, 1, 0, "F0 B0"},
-        {1, 3, 0, "F0 B0 F1 B1 F2 B2"},
-        {2, 1, 0, "F0 B0"},
-        {2, 1, 1, "F0 B0"},
-        {2, 2, 0, "F0 F1 B0 B1"},
-        {2, 2, 1, "F0 B0 F1 B1"},
-        {2, 4, 0, "F0 F1 B0 F2 B1 F3 B2 B3"},
-        {3, 2, 0, "F0 F1 B0 B1"},
-        {3, 4, 0, "F0 F1 F2 B0 F3 B1 B2 B3"},
-        {3, 4, 1, "F0 F1 B0 F2 B1 F3 B2 B3"},
-        {4, 4, 0, "F0 F1 F2 F3 B0 B1 B2 B3"},
-        {4, 4, 1, "F0 F1 F2 B0 F3 B1 B2 B3"},
-        {4, 4, 2, "F0 F1 B0 F2 B1 F3 B2 B3"},
-        {4, 4, 3, "F0 B0 F1 B1 F2 B2 F3 B3"},
-        {4, 6, 0, "F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5"},
-        {4, 3, 0, "F0 F1 F2 B0 B1 B2"},
+        {MIST_PIPELINE_1F1B, 1, 1, 1, 0, " F0 B0"},
+        {MIST_PIPELINE_1F1B, 1, 1, 3, 0, " F0 B0 F1 B1 F2 B2"},
+        {MIST_PIPELINE_1F1B, 2, 1, 1, 0, " F0 B0"},
+        {MIST_PIPELINE_1F1B, 2, 1, 2, 0, " F0 F1 B0 B1"},
+        {MIST_PIPELINE_1F1B, 2, 1, 2, 1, " F0 B0 F1 B1"},
+        {MIST_PIPELINE_1F1B, 3, 1, 2, 0, " F0 F1 B0 B1"},
+        {MIST_PIPELINE_1F1B, 3, 1, 4, 1, " F0 F1 B0 F2 B1 F3 B2 B3"},
+        {MIST_PIPELINE_1F1B, 4, 1, 6, 0, " F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5"},
+        {MIST_PIPELINE_1F1B, 4, 1, 4, 2, " F0 F1 B0 F2 B1 F3 B2 B3"},
+        {MIST_PIPELINE_1F1B, 4, 1, 4, 3, " F0 B0 F1 B1 F2 B2 F3 B3"},
+        {MIST_PIPELINE_1F1B, 4, 1, 3, 0, " F0 F1 F2 B0 B1 B2"},
+        {MIST_PIPELINE_INTERLEAVED, 2, 2, 2, 0,
+         " F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0"},
+        {MIST_PIPELINE_INTERLEAVED, 2, 2, 2, 1,
+         " F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0"},
+        {MIST_PIPELINE_INTERLEAVED, 2, 2, 4, 0,
+         " F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0"
+         " B2.1 B3.1 B2.0 B3.0"},
+        {MIST_PIPELINE_INTERLEAVED, 2, 2, 4, 1,
+         " F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1"
+         " B2.0 B3.0"},
+        {MIST_PIPELINE_ZB_H1, 1, 1, 2, 0, " F0 I0 W0 F1 I1 W1"},
+        {MIST_PIPELINE_ZB_H1, 2, 1, 3, 0, " F0 F1 I0 W0 F2 I1 W1 I2 W2"},
+        {MIST_PIPELINE_ZB_H1, 2, 1, 3, 1, " F0 I0 F1 I1 W0 F2 I2 W1 W2"},
+        {MIST_PIPELINE_ZB_H1, 3, 1, 2, 2, " F0 I0 F1 I1 W0 W1"},
+        {MIST_PIPELINE_ZB_H1, 3, 1, 4, 1, " F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3"},
     };
-    char text[256];
+    char text[TEXT_SIZE];
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct mist_pipeline_order order = make(cases[i].n_stages, cases[i].n);
-        print_order(slots_of(&order, cases[i].i_stage), cases[i].n, text);
+        struct mist_pipeline_order order =
+            make(cases[i].schedule, cases[i].p, cases[i].v, cases[i].g);
+        print_order(&order, cases[i].i_stage, true, text);
         assert_string_equal(text, cases[i].order);
         mist_pipeline_order_fini(&order);
     }
 }
 
-/* Two stages, two micro-batches: every start and end, drawn by hand.
- *   stage 0  F0 F1 .  .  B0 B0 .  B1 B1
- *   stage 1  .  F0 B0 B0 F1 B1 B1 .  .      */
+/* Two stages: every start and end, drawn by hand.
+ *   1f1b, stage 0   F0 F1 .  .  B0 B0 .  B1 B1
+ *         stage 1   .  F0 B0 B0 F1 B1 B1 .  .
+ *   zb_h1, stage 0  F0 F1 .  I0 W0 I1 W1
+ *          stage 1  .  F0 I0 F1 I1 W0 W1      */
 static void test_clock_by_hand(void **state)
 {
-    static const struct mist_slot expected[2][4] = {
-        {{0, false, 0, 1}, {1, false, 1, 2}, {0, true, 4, 6}, {1, true, 7, 9}},
-        {{0, false, 1, 2}, {0, true, 2, 4}, {1, false, 4, 5}, {1, true, 5, 7}},
+    static const int32_t whole[2][4][2] = {
+        {{0, 1}, {1, 2}, {4, 6}, {7, 9}},
+        {{1, 2}, {2, 4}, {4, 5}, {5, 7}},
     };
-    struct mist_pipeline_order order = make(2, 2);
+    static const int32_t split[2][6][2] = {
+        {{0, 1}, {1, 2}, {3, 4}, {4, 5}, {5, 6}, {6, 7}},
+        {{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}},
+    };
+    struct mist_pipeline_order a = make(MIST_PIPELINE_1F1B, 2, 1, 2);
+    struct mist_pipeline_order b = make(MIST_PIPELINE_ZB_H1, 2, 1, 2);
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 4; k++) {
-            const struct mist_slot *slot = &slots_of(&order, i)[k];
-            assert_int_equal(slot->micro_batch, expected[i][k].micro_batch);
-            assert_int_equal(slot->is_backward, expected[i][k].is_backward);
-            assert_int_equal(slot->start, expected[i][k].start);
-            assert_int_equal(slot->end, expected[i][k].end);
+            assert_int_equal(slots_of(&a, i)[k].start, whole[i][k][0]);
+            assert_int_equal(slots_of(&a, i)[k].end, whole[i][k][1]);
+        }
+        for (int k = 0; k < 6; k++) {
+            assert_int_equal(slots_of(&b, i)[k].start, split[i][k][0]);
+            assert_int_equal(slots_of(&b, i)[k].end, split[i][k][1]);
         }
     }
-    mist_pipeline_order_fini(&order);
+    mist_pipeline_order_fini(&a);
+    mist_pipeline_order_fini(&b);
 }
 
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
+/* ------------------------------------------------------------------------- a textbook */
 
-/* Finds the slot of a micro-batch; it must be there exactly once. */
-static const struct mist_slot *find(const struct mist_pipeline_order *order,
-                                    int32_t i_stage, int32_t micro_batch,
-                                    bool is_backward)
-{
-    const struct mist_slot *found = NULL;
+/* One stage as a textbook runs it: two queues of chunks, and each chunk counts its own
+ * micro-batches. */
+struct textbook {
+    int32_t v;
+    int32_t n_forward[MAX_CHUNKS], n_backward[MAX_CHUNKS];
+    int32_t forwards[MAX_BATCHES * MAX_CHUNKS], backwards[MAX_BATCHES * MAX_CHUNKS];
+    char *out;
+};
 
-    for (int32_t i = 0; i < 2 * order->n_micro_batches; i++) {
-        const struct mist_slot *slot = &slots_of(order, i_stage)[i];
-        if (slot->micro_batch != micro_batch || slot->is_backward != is_backward)
-            continue;
-        assert_null(found);
-        found = slot;
+static void fill_queues(struct textbook *at, int32_t p, int32_t g)
+{
+    int32_t n = 0;
+
+    for (int32_t group = 0; group < g; group += p) {
+        for (int32_t chunk = 0; chunk < at->v; chunk++) {
+            for (int32_t i = 0; i < p && group + i < g; i++, n++) {
+                at->forwards[n] = chunk;
+                at->backwards[n] = at->v - 1 - chunk;
+            }
+        }
     }
-    assert_non_null(found);
-    return found;
 }
 
-/* A slot starts when the slot before it and what it waits for have ended, not later. */
-static void check_start(const struct mist_pipeline_order *order, int32_t i_stage,
-                        int32_t i)
+static void run_forward(struct textbook *at, int32_t k)
 {
-    const struct mist_slot *slot = &slots_of(order, i_stage)[i], *on = NULL;
-    int32_t start = i ? slot[-1].end : 0;
+    int32_t chunk = at->forwards[k];
 
-    if (!slot->is_backward && i_stage > 0)
-        on = find(order, i_stage - 1, slot->micro_batch, false);
-    if (slot->is_backward)
-        on = find(order, least(i_stage + 1, order->n_stages - 1), slot->micro_batch,
-                  i_stage < order->n_stages - 1);
+    at->out = append(at->out, 'F', at->n_forward[chunk]++, chunk, at->v);
+}
+
+static void run_backward(struct textbook *at, int32_t k, char letter)
+{
+    int32_t chunk = at->backwards[k];
+
+    at->out = append(at->out, letter, at->n_backward[chunk]++, chunk, at->v);
+}
+
+/* Warm-up, steady state, cool-down (without weight gradients). */
+static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
+                           int32_t g, int32_t i_stage, char *out)
+{
+    bool is_interleaved = schedule == MIST_PIPELINE_INTERLEAVED;
+    char letter = schedule == MIST_PIPELINE_ZB_H1 ? 'I' : 'B';
+    struct textbook at = {.v = v, .out = out};
+    int32_t n = g * v, n_warm = p - i_stage - 1;
+
+    if (is_interleaved)
+        n_warm = n_warm * 2 + (v - 1) * p;
+    if (n_warm > n)
+        n_warm = n;
+    fill_queues(&at, p, g);
+    for (int32_t k = 0; k < n_warm; k++)
+        run_forward(&at, k);
+    for (int32_t k = 0; k < n - n_warm; k++) {
+        run_forward(&at, n_warm + k);
+        run_backward(&at, k, letter);
+    }
+    for (int32_t k = n - n_warm; k < n; k++)
+        run_backward(&at, k, letter);
+}
+
+/* Weight gradients: k follows input gradient k + i_stage, the rest ends the order. */
+static void check_weights(const struct mist_pipeline_order *order, int32_t i_stage)
+{
+    const struct mist_slot *slots = slots_of(order, i_stage);
+    int32_t n = order->n_slots, g = order->n_micro_batches, next = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        if (slots[i].kind != MIST_SLOT_BACKWARD_WEIGHT)
+            continue;
+        assert_int_equal(slots[i].micro_batch, next);
+        if (next + i_stage < g) {
+            assert_int_equal(slots[i - 1].kind, MIST_SLOT_BACKWARD_INPUT);
+            assert_int_equal(slots[i - 1].micro_batch, next + i_stage);
+        } else {
+            assert_int_equal(i, n - g + next);
+        }
+        next++;
+    }
+    assert_int_equal(next, g);
+}
+
+/* -------------------------------------------------------------------------- the rules */
+
+/* Where the slots are: by virtual stage, micro-batch and kind. */
+struct index {
+    const struct mist_slot *slots[MAX_STAGES * MAX_CHUNKS][MAX_BATCHES][N_KINDS];
+};
+
+/* Every slot is found once. */
+static void fill_index(const struct mist_pipeline_order *order, bool is_split,
+                       struct index *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int32_t i = 0; i < order->n_stages; i++) {
+        for (int32_t k = 0; k < order->n_slots; k++) {
+            const struct mist_slot *slot = &slots_of(order, i)[k];
+            assert_in_range(slot->chunk, 0, order->n_chunks - 1);
+            assert_in_range(slot->micro_batch, 0, order->n_micro_batches - 1);
+            assert_true((slot->kind == MIST_SLOT_FORWARD) |
+                        ((slot->kind == MIST_SLOT_BACKWARD) ^ is_split));
+            int32_t virtual = slot->chunk * order->n_stages + i;
+            assert_null(out->slots[virtual][slot->micro_batch][slot->kind]);
+            out->slots[virtual][slot->micro_batch][slot->kind] = slot;
+        }
+    }
+}
+
+/* A slot starts when the slot before it and what it waits for have ended, not later; and
+ * that a weight gradient comes behind its input gradient goes without saying. */
+static void check_start(const struct mist_pipeline_order *order,
+                        const struct index *index, int32_t i_stage, int32_t k)
+{
+    static const int32_t ticks[N_KINDS] = {1, 2, 1, 1};
+    const struct mist_slot *slot = &slots_of(order, i_stage)[k], *on = NULL;
+    int32_t virtual = slot->chunk * order->n_stages + i_stage, m = slot->micro_batch;
+    int32_t start = k ? slot[-1].end : 0, *end = NULL;
+    bool is_last = virtual == order->n_stages * order->n_chunks - 1;
+
+    if (slot->kind == MIST_SLOT_FORWARD) {
+        on = virtual > 0 ? index->slots[virtual - 1][m][MIST_SLOT_FORWARD] : NULL;
+        end = order->end_forward;
+    } else if (slot->kind != MIST_SLOT_BACKWARD_WEIGHT) {
+        on = is_last ? index->slots[virtual][m][MIST_SLOT_FORWARD]
+                     : index->slots[virtual + 1][m][slot->kind];
+        end = order->end_backward;
+        assert_true(index->slots[virtual][m][MIST_SLOT_FORWARD]->end <= slot->start);
+    } else {
+        assert_true(index->slots[virtual][m][MIST_SLOT_BACKWARD_INPUT]->end <=
+                    slot->start);
+    }
     if (on && on->end > start)
         start = on->end;
     assert_int_equal(slot->start, start);
-    assert_int_equal(slot->end, start + (slot->is_backward ? 2 : 1));
-    int32_t at = i_stage * order->n_micro_batches + slot->micro_batch;
-    assert_int_equal(slot->end,
-                     (slot->is_backward ? order->end_backward : order->end_forward)[at]);
+    assert_int_equal(slot->end, start + ticks[slot->kind]);
+    if (end)
+        assert_int_equal(slot->end, end[virtual * order->n_micro_batches + m]);
 }
 
-static void check_stage(const struct mist_pipeline_order *order, int32_t i_stage)
+/* The most activations that the order keeps, counted slot by slot. */
+static int32_t count_in_flight(const struct mist_pipeline_order *order, int32_t i_stage)
 {
-    int32_t n_stages = order->n_stages, n = order->n_micro_batches, live = 0, most = 0;
-    char text[2048], expected[2048];
+    int32_t live = 0, most = 0;
 
-    print_order(slots_of(order, i_stage), n, text);
-    print_definition(least(n_stages - 1 - i_stage, n), n, expected);
-    assert_string_equal(text, expected);
-    for (int32_t i = 0; i < 2 * n; i++) {
-        check_start(order, i_stage, i);
-        live += slots_of(order, i_stage)[i].is_backward ? -1 : 1;
+    for (int32_t k = 0; k < order->n_slots; k++) {
+        enum mist_slot_kind kind = slots_of(order, i_stage)[k].kind;
+        if (kind == MIST_SLOT_FORWARD)
+            live++;
+        else if (kind != MIST_SLOT_BACKWARD_INPUT)
+            live--;
         most = live > most ? live : most;
     }
     assert_int_equal(live, 0);
-    assert_int_equal(mist_pipeline_in_flight(n_stages, i_stage, n), most);
-    assert_int_equal(most, least(n_stages - i_stage, n));
+    return most;
+}
+
+static int32_t last_tick(const struct mist_pipeline_order *order)
+{
+    int32_t last = 0;
+
+    for (int32_t i = 0; i < order->n_stages; i++) {
+        int32_t end = slots_of(order, i)[order->n_slots - 1].end;
+        last = end > last ? end : last;
+    }
+    return last;
+}
+
+/* Work of a stage and bubble. forward = input = weight gradient = 1 tick: the bubble is
+ * (p - 1) (1 + 2) of Narayanan et al., on chunks where interleaved, and
+ * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with.
+ */
+static int32_t closed_form(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
+                           int32_t g)
+{
+    if (schedule != MIST_PIPELINE_ZB_H1)
+        return 3 * g * v + 3 * (p - 1);
+    if (g >= p)
+        return 3 * g + (p - 1);
+    return 2 * p + 2 * g -
+           1; /* the way of the last micro-batch and its weight gradient */
+}
+
+static void check_pipeline(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
+                           int32_t g, struct index *index)
+{
+    struct mist_pipeline_order order = make(schedule, p, v, g);
+    bool is_split = schedule == MIST_PIPELINE_ZB_H1;
+    char text[TEXT_SIZE], expected[TEXT_SIZE];
+
+    fill_index(&order, is_split, index);
+    for (int32_t i = 0; i < p; i++) {
+        print_order(&order, i, false, text);
+        print_textbook(schedule, p, v, g, i, expected);
+        assert_string_equal(text, expected);
+        if (is_split)
+            check_weights(&order, i);
+        for (int32_t k = 0; k < order.n_slots; k++)
+            check_start(&order, index, i, k);
+        int32_t most = count_in_flight(&order, i);
+        assert_int_equal(mist_pipeline_in_flight(schedule, p, v, i, g), most);
+        if (is_split)
+            assert_int_equal(most,
+                             mist_pipeline_in_flight(MIST_PIPELINE_1F1B, p, 1, 0, g));
+    }
+    assert_int_equal(last_tick(&order), closed_form(schedule, p, v, g));
+    if (p == MAX_STAGES && g == MAX_BATCHES)
+        print_message("%-11s p %d v %d G %d: %3d ticks, bubble %d (%.1f %% of work)\n",
+                      mist_pipeline_name(schedule), p, v, g, last_tick(&order),
+                      last_tick(&order) - 3 * g * v,
+                      100.0 * (last_tick(&order) - 3 * g * v) / (3 * g * v));
+    mist_pipeline_order_fini(&order);
+    assert_null(order.slots);
 }
 
 static void test_rules(void **state)
 {
+    struct index *index = malloc(sizeof *index);
+
     (void)state;
-    for (int32_t n_stages = 1; n_stages <= 6; n_stages++) {
-        for (int32_t n = 1; n <= 12; n++) {
-            struct mist_pipeline_order order = make(n_stages, n);
-            for (int32_t i = 0; i < n_stages; i++)
-                check_stage(&order, i);
-            /* equal stages: the ends of the pipeline cost S - 1 micro-batches */
-            assert_int_equal(slots_of(&order, 0)[2 * n - 1].end, 3 * (n + n_stages - 1));
-            mist_pipeline_order_fini(&order);
-            assert_null(order.slots);
+    assert_non_null(index);
+    for (int32_t p = 1; p <= MAX_STAGES; p++) {
+        for (int32_t g = 1; g <= MAX_BATCHES; g++) {
+            check_pipeline(MIST_PIPELINE_1F1B, p, 1, g, index);
+            check_pipeline(MIST_PIPELINE_ZB_H1, p, 1, g, index);
+            for (int32_t v = 1; v <= MAX_CHUNKS && g % p == 0; v++)
+                check_pipeline(MIST_PIPELINE_INTERLEAVED, p, v, g, index);
         }
+    }
+    free(index);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        enum mist_pipeline_schedule schedule;
+        int32_t p, v, g;
+        enum mist_status status;
+        const char *message;
+    } cases[] = {
+        {MIST_PIPELINE_1F1B, 2, 2, 4, MIST_ERR_INPUT, "no 1f1b pipeline has 2 stages of"},
+        {MIST_PIPELINE_ZB_H1, 2, 3, 4, MIST_ERR_INPUT, "3 chunks"},
+        {MIST_PIPELINE_INTERLEAVED, 4, 2, 6, MIST_ERR_INPUT,
+         "no interleaved pipeline has 4"},
+        {MIST_PIPELINE_1F1B, 2, 1, INT32_MAX, MIST_ERR_RANGE, "too many slots"},
+        {MIST_PIPELINE_INTERLEAVED, 2, INT32_MAX, 2, MIST_ERR_RANGE, "too many slots"},
+    };
+    struct mist_pipeline_order order;
+    struct mist_err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(mist_pipeline_order_init(&order, cases[i].schedule, cases[i].p,
+                                                  cases[i].v, cases[i].g, &err),
+                         cases[i].status);
+        assert_non_null(strstr(err.message, cases[i].message));
+        mist_pipeline_order_fini(&order);
     }
 }
 
@@ -200,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_clock_by_hand),
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_refusals),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,5 @@
-/*
- * Plans: derived quantities against enumeration, every refusal with its line, round
- * trips.
- *
- * Bad plan.json files are made from one good text (good_json) by replacing one piece; the
- * expected line is that of a marker in the changed text, counted here.
- */
+/* Plans: derived quantities against enumeration, what the check refuses, fingerprints.
+ * Files are in test_plan_file.c. */
 /* cmocka needs this order */
 /* clang-format off */
 #include <stdarg.h>
@@ -14,116 +9,10 @@
 #include <cmocka.h>
 /* clang-format on */
 
-#include "sim/plan.h"
-#include "tests/unit/scratch.h"
+#include "tests/unit/plan_sample.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/*
- * Stages keep keys of one name on different lines; stage 1 is the one most cases break.
- */
-static const char good_json[] =
-    "{\"format\": 1,\n"
-    "\"model\": {\"name\": \"tiny\", \"family\": \"gpt\",\n"
-    "\"n_layers\": 12,\n"
-    "\"hidden\": 256, \"n_heads\": 4, \"n_kv_heads\": 4,\n"
-    "\"head_dim\": 64, \"ffn\": 1024, \"vocab\": 256,\n"
-    "\"max_seq\": 1024, \"has_bias\": true,\n"
-    "\"ties_embeddings\": false,\n"
-    "\"norm_epsilon\": 1e-5, \"rope_theta\": 0},\n"
-    "\"job\": {\n"
-    "\"global_batch\": 16,\n"
-    "\"seq_len\": 512,\n"
-    "\"dtype\": \"fp32\", \"threads\": 4},\n"
-    "\"cluster\": {\n"
-    "\"trace_set\": \"traces/sets/cpu\",\n"
-    "\"fingerprint\": \"00ff00ff00ff00ff\",\n"
-    "\"device_memory_bytes\": 1073741824},\n"
-    "\"pipeline\": \"1f1b\",\n"
-    "\"n_micro_batches\": 4,\n"
-    "\"stages\": [\n"
-    "{\"layers\": 5, \"mesh_nodes\": 1, \"mesh_devices\": 2,\n"
-    "\"micro_batch\": 2, \"dp\": 2, \"tp\": 1, \"zero\": 2,\n"
-    "\"checkpointed_layers\": 0,\n"
-    "\"offload_optimizer_frac\": 0.5},\n"
-    "{\n"
-    "\"layers\": 7,\n"
-    "\"mesh_nodes\": 2,\n"
-    "\"mesh_devices\": 4,\n"
-    "\"micro_batch\": 1,\n"
-    "\"dp\": 4,\n"
-    "\"tp\": 2, \"zero\": 0,\n"
-    "\"checkpointed_layers\": 7,\n"
-    "\"offload_weights_frac\": 0.25,\n"
-    "\"offload_gradients_frac\": 0.75,\n"
-    "\"offload_optimizer_frac\": 1,\n"
-    "\"offload_activations_frac\": 0.125}],\n"
-    "\"predicted\": {\n"
-    "\"iteration_s\": 1.5, \"error_s\": 0.1,\n"
-    "\"extrapolated_frac\": 0.25,\n"
-    "\"stages\": [\n"
-    "{\"peak_bytes\": 5, \"stable_s\": 0.5, \"extra_s\": -1},\n"
-    "{\"peak_bytes\": 6, \"stable_s\": 0.75, \"extra_s\": 2}]}\n"
-    "}\n";
-
-static enum mist_status load_text(const char *text, struct mist_plan *plan,
-                                  struct mist_err *err)
-{
-    struct scratch scratch;
-    enum mist_status status;
-
-    scratch_init(&scratch);
-    scratch_write(scratch_path(&scratch, "plan.json"), text);
-    status = mist_plan_load(scratch.path, plan, err);
-    scratch_fini(&scratch);
-    return status;
-}
-
-static void load_good(struct mist_plan *plan)
-{
-    struct mist_err err = {0};
-
-    if (load_text(good_json, plan, &err))
-        fail_msg("line %ld: %s", err.line, err.message);
-}
-
-static void test_load(void **state)
-{
-    struct mist_plan plan;
-
-    (void)state;
-    load_good(&plan);
-    assert_string_equal(plan.model.name, "tiny");
-    assert_int_equal(plan.model.max_seq, 1024);
-    assert_true(plan.model.has_bias && !plan.model.ties_embeddings);
-    assert_int_equal(plan.job.global_batch, 16);
-    assert_int_equal(plan.job.dtype, MIST_DTYPE_FP32);
-    assert_int_equal(plan.job.threads, 4);
-    assert_int_equal(mist_plan_n_threads(&plan), 4);
-    plan.job.threads = 0;
-    assert_int_equal(mist_plan_n_threads(&plan), 1);
-    assert_string_equal(plan.trace_set, "traces/sets/cpu");
-    assert_int_equal(plan.fingerprint, 0x00ff00ff00ff00ff);
-    assert_int_equal(plan.device_memory_bytes, 1 << 30);
-    assert_int_equal(plan.n_micro_batches, 4);
-    assert_int_equal(plan.n_stages, 2);
-    assert_true(plan.stages[0].shards_optimizer && plan.stages[0].shards_gradients);
-    assert_false(plan.stages[0].shards_weights || plan.stages[1].shards_optimizer);
-    assert_true(plan.stages[0].offload_weights == 0);
-    assert_true(plan.stages[0].offload_optimizer == 0.5);
-    assert_int_equal(plan.stages[1].n_checkpointed, 7);
-    assert_true(plan.stages[1].offload_weights == 0.25);
-    assert_true(plan.stages[1].offload_gradients == 0.75);
-    assert_true(plan.stages[1].offload_optimizer == 1);
-    assert_true(plan.stages[1].offload_activations == 0.125);
-    assert_true(plan.predicted.iteration_s == 1.5 && plan.predicted.error_s == 0.1);
-    assert_int_equal(plan.predicted.peak_bytes[1], 6);
-    assert_true(plan.predicted.stable_s[0] == 0.5 && plan.predicted.extra_s[0] == -1);
-}
 
 /* Every (stage, dp, tp) in the documented order, numbered one by one. */
 static void test_ranks(void **state)
@@ -152,155 +41,48 @@ static void test_ranks(void **state)
     assert_int_equal(mist_plan_first_layer(&plan, plan.n_stages), 13);
 }
 
-/* ------------------------------------------------------------------------ bad files */
-
-/* good_json with the first (or last) old replaced; malloc'd. */
-static char *replace(const char *old, const char *new, bool takes_last)
+/* Blocks are dealt out in the order of virtual stages; a plan of one chunk has them where
+ * mist_plan_first_layer() says. */
+static void test_chunks(void **state)
 {
-    const char *at = strstr(good_json, old);
-    size_t size = strlen(good_json) + strlen(new) + 1;
-    char *text = malloc(size);
-
-    assert_non_null(at);
-    assert_non_null(text);
-    for (const char *next = at; takes_last && next; next = strstr(at + 1, old))
-        at = next;
-    snprintf(text, size, "%.*s%s%s", (int)(at - good_json), good_json, new,
-             at + strlen(old));
-    return text;
-}
-
-/* 1-based line of a marker; its last occurrence when takes_last. */
-static long line_of(const char *text, const char *marker, bool takes_last)
-{
-    const char *at = strstr(text, marker);
-    long line = 1;
-
-    assert_non_null(at);
-    for (const char *next = at; takes_last && next; next = strstr(at + 1, marker))
-        at = next;
-    for (const char *p = text; p < at; p++)
-        line += *p == '\n';
-    return line;
-}
-
-struct bad_file {
-    const char *old, *new; /* the change; of the last place that has it when takes_last */
-    const char *marker;    /* on the expected line; NULL: new */
-    const char *message;   /* in the message */
-    bool takes_last;
-};
-
-static const struct bad_file bad_files[] = {
-    /* syntax and keys */
-    {"\"format\": 1,\n", "", "{", "format", false},
-    {"\"format\": 1", "\"format\": 2", NULL, "2", false},
-    {"\"seq_len\": 512", "\"seq_len\": 512,\n\"sequence\": 3", "\"sequence\"",
-     "unknown key", false},
-    {"\"n_layers\": 12", "\"n_layers\": 12,\n\"depth\": 3", "\"depth\"", "unknown key",
-     false},
-    {"\"dp\": 4", "\"dp\": 4,\n\"pp\": 4", "\"pp\"", "unknown key", false},
-    {"\"iteration_s\"", "\"iteration_ms\"", NULL, "unknown key", false},
-    {"\"error_s\": 0.1,\n", "\"error_s\": 0.1,\n\"mfu\": 1,\n", "\"mfu\"", "unknown key",
-     false},
-    {"\"extra_s\": 2", "\"extra_s\": 2,\n\"d\": 1", "\"d\"", "unknown key", true},
-    {"\"pipeline\"", "\"schedule\"", NULL, "unknown key", false},
-    {"\"trace_set\"", "\"traces\"", NULL, "unknown key", false},
-    {"\"seq_len\": 512", "\"seq_len\": 512,\n\"seq_len\": 512", NULL, "duplicate", false},
-    {"\"dp\": 4", "\"dp\": 4,\n\"dp\": 8", "\"dp\": 8", "duplicate", false},
-    {"\"layers\": 7,\n", "", "{\n\"mesh_nodes\": 2", "layers", false},
-    {"\"seq_len\": 512,\n", "", "\"job\"", "seq_len", false},
-    {"\"pipeline\": \"1f1b\",\n", "", "{\"format\"", "pipeline", false},
-    /* types and choices */
-    {"\"layers\": 7", "\"layers\": 7.0", NULL, "whole number", false},
-    {"\"layers\": 7", "\"layers\": 9999999999", NULL, "9999999999", false},
-    {"\"fp32\"", "\"fp16\"", NULL, "fp32, bf16", false},
-    {"\"threads\": 4", "\"threads\": 1025", NULL, "threads is 1025", false},
-    {"\"threads\": 4", "\"threads\": -1", NULL, "threads is -1", false},
-    {"\"gpt\"", "\"bert\"", NULL, "gpt, llama, falcon", false},
-    {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b", false},
-    {"00ff00ff00ff00ff", "0xff00ff00ff00ff", NULL, "16 hexadecimal", false},
-    {"00ff00ff00ff00ff", "ff", "\"ff\"", "16 hexadecimal", false},
-    {"\"zero\": 0", "\"zero\": 4", NULL, "zero", false},
-    {"\"has_bias\": true", "\"has_bias\": 1", NULL, "true or false", false},
-    {"tiny", "0123456789012345678901234567890123456789012345678901234567890123", NULL,
-     "64 bytes", false},
-    {"{\"layers\": 5", "3, {\"layers\": 5", NULL, "object", false},
-    {"{\"peak_bytes\": 5, \"stable_s\": 0.5, \"extra_s\": -1},\n", "",
-     "\"stages\": [\n{\"peak", "1 predicted stages", false},
-    /* relations: the model and the job */
-    {"\"n_heads\": 4", "\"n_heads\": 5", "\"model\"", "head_dim 64 is 320", false},
-    {"\"max_seq\": 1024", "\"max_seq\": 0", "\"model\"", "max_seq is 0", false},
-    {"\"global_batch\": 16", "\"global_batch\": 0", NULL, "global_batch is 0", false},
-    {"\"global_batch\": 16", "\"global_batch\": 18", "\"n_micro_batches\"",
-     "4 does not divide global_batch 18", false},
-    {"\"seq_len\": 512", "\"seq_len\": 0", NULL, "seq_len is 0", false},
-    {"\"seq_len\": 512", "\"seq_len\": 1025", NULL, "1024 learned positions", false},
-    {": 1073741824", ": -1", NULL, "device_memory_bytes is -1", false},
-    {"\"n_micro_batches\": 4", "\"n_micro_batches\": 0", NULL, "n_micro_batches is 0",
-     false},
-    /* relations: stages */
-    {"\"layers\": 7", "\"layers\": 8", "\"stages\"", "13 layers, expected the model's 12",
-     false},
-    {"\"layers\": 7", "\"layers\": 0", NULL, "stage 1: layers is 0", false},
-    {"\"mesh_nodes\": 2", "\"mesh_nodes\": 0", NULL, "stage 1: mesh_nodes is 0", false},
-    {"\"mesh_devices\": 4", "\"mesh_devices\": -4", NULL, "mesh_devices is -4", false},
-    {"\"micro_batch\": 1", "\"micro_batch\": 0", NULL, "micro_batch is 0", false},
-    {"\"dp\": 4", "\"dp\": 0", NULL, "dp is 0", false},
-    {"\"tp\": 2", "\"tp\": 0", NULL, "tp is 0", false},
-    {"\"mesh_devices\": 4", "\"mesh_devices\": 3", NULL,
-     "stage 1: mesh of 2 x 3 devices has 6, expected dp 4 times tp 2 = 8", false},
-    {"\"micro_batch\": 1", "\"micro_batch\": 2", "\"micro_batch\": 2,\n",
-     "stage 1: micro_batch 2 times dp 4 is 8, expected global_batch 16 / n_micro_batches "
-     "4 "
-     "= 4",
-     false},
-    {"\"mesh_devices\": 4,\n\"micro_batch\": 1,\n\"dp\": 4,\n\"tp\": 2",
-     "\"mesh_devices\": 6,\n\"micro_batch\": 1,\n\"dp\": 4,\n\"tp\": 3", "\"tp\": 3",
-     "stage 1: tp 3 does not divide n_heads 4", false},
-    {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": 8", NULL,
-     "stage 1: checkpointed_layers is 8, expected 0 to 7", false},
-    {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": -1", NULL, "is -1", false},
-    {"_weights_frac\": 0.25", "_weights_frac\": 1.5", NULL,
-     "stage 1: offload_weights_frac is 1.5, expected 0 to 1", false},
-    {"_gradients_frac\": 0.75", "_gradients_frac\": -0.5", NULL, "is -0.5", false},
-    {"_optimizer_frac\": 1", "_optimizer_frac\": 1.0001", NULL, "is 1.0001", false},
-    {"_activations_frac\": 0.125", "_activations_frac\": 2", NULL, "is 2", false},
-    /* predictions */
-    {"\"iteration_s\": 1.5", "\"iteration_s\": -1.5", NULL, "iteration_s -1.5", false},
-    {"\"extrapolated_frac\": 0.25", "\"extrapolated_frac\": 1.25", NULL, "1.25", false},
-    {"\"peak_bytes\": 6", "\"peak_bytes\": -6", NULL, "stage 1: predicted -6 bytes",
-     false},
-};
-
-static void test_bad_files(void **state)
-{
-    struct mist_plan plan = {.n_stages = 77};
-    struct mist_err err;
+    static const int32_t by_hand[2][2] = {{1, 7}, {3, 9}};
+    struct mist_plan plan;
+    int32_t first, n;
 
     (void)state;
-    for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
-        const struct bad_file *bad = &bad_files[i];
-        char *text = replace(bad->old, bad->new, bad->takes_last);
-        const char *marker = bad->marker ? bad->marker : bad->new;
-        long line = line_of(text, marker, false);
-
-        if (strstr(bad->message, "duplicate"))
-            line = line_of(text, marker, true) + (bad->marker ? 0 : 1);
-        enum mist_status status = load_text(text, &plan, &err);
-        if (status != MIST_ERR_INPUT || !strstr(err.message, bad->message) ||
-            err.line != line || err.column < 1)
-            fail_msg("case %zu (%s): status %d, line %ld (not %ld), column %ld: %s", i,
-                     bad->new, status, err.line, line, err.column, err.message);
-        assert_non_null(strstr(err.path, "plan.json"));
-        assert_int_equal(plan.n_stages, 77);
-        assert_int_equal(load_text(text, &plan, NULL), MIST_ERR_INPUT);
-        free(text);
+    load_good(&plan);
+    for (int32_t i = 0; i < 2; i++) {
+        mist_plan_chunk_layers(&plan, i, 0, &first, &n);
+        assert_int_equal(first, mist_plan_first_layer(&plan, i));
+        assert_int_equal(n, plan.stages[i].n_layers);
     }
-    assert_int_equal(mist_plan_load("no/such/plan.json", &plan, &err), MIST_ERR_IO);
+    plan.n_chunks = 2;
+    plan.stages[0].n_layers = 4;
+    plan.stages[1].n_layers = 8;
+    for (int32_t i = 0; i < 2; i++) {
+        for (int32_t c = 0; c < 2; c++) {
+            mist_plan_chunk_layers(&plan, i, c, &first, &n);
+            assert_int_equal(first, by_hand[i][c]);
+            assert_int_equal(n, i ? 4 : 2);
+        }
+    }
+    plan.n_stages = 5;
+    for (plan.n_chunks = 1; plan.n_chunks <= 4; plan.n_chunks++) {
+        int32_t next = 1;
+        plan.model.n_layers = 0;
+        for (int32_t i = 0; i < 5; i++)
+            plan.model.n_layers += plan.stages[i].n_layers =
+                plan.n_chunks * (1 + i * 3 % 4);
+        for (int32_t k = 0; k < 5 * plan.n_chunks; k++, next += n) {
+            mist_plan_chunk_layers(&plan, k % 5, k / 5, &first, &n);
+            assert_int_equal(first, next);
+            assert_int_equal(n, 1 + k % 5 * 3 % 4);
+        }
+        assert_int_equal(next, plan.model.n_layers + 1);
+    }
 }
 
-/* ------------------------------------------------------ what a file can't say wrongly */
+/* ----------------------------------------------------------------------------- check */
 
 static void test_check(void **state)
 {
@@ -337,6 +119,12 @@ static void test_check(void **state)
     REFUSED(MIST_ERR_INPUT, predicted.stable_s[0] = -1, "stage 0", "");
     /* each size that tp must divide, alone */
     REFUSED(MIST_ERR_INPUT, model.ffn = 1023, "ffn 1023", "tp");
+    /* one stage can't interleave, whatever else is wrong */
+    good.pipeline = MIST_PIPELINE_INTERLEAVED;
+    good.n_chunks = 2;
+    REFUSED(MIST_ERR_INPUT, n_stages = 1, "needs at least 2 stages, the plan has 1", "");
+    assert_string_equal(fault.section, "pipeline");
+    load_good(&good);
 #undef REFUSED
     p = good;
     memset(p.trace_set, 'x', sizeof p.trace_set);
@@ -347,9 +135,69 @@ static void test_check(void **state)
     assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
     p.job.seq_len = 1 << 20; /* no learned positions, no limit */
     assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
-    p.model.n_kv_heads = 1;
+}
+
+/* What tp must divide, and what it need not. */
+static void test_check_tp(void **state)
+{
+    struct mist_plan p;
+    struct mist_err err;
+
+    (void)state;
+    load_good(&p);
+    assert_int_equal(mist_model_load_preset("llama3-8b", &p.model, &err), MIST_OK);
+    p.stages[1].n_layers = 27;
+    p.model.n_kv_heads = 1; /* every rank has a copy */
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+    p.model.n_kv_heads = 2;
+    p.model.vocab = 50257; /* the last rank's part is padded */
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+    p.stages[1].tp = 4;
+    p.stages[1].n_devices = 8;
     assert_int_equal(mist_plan_check(&p, &err), MIST_ERR_INPUT);
-    assert_non_null(strstr(err.message, "n_kv_heads 1"));
+    assert_non_null(strstr(err.message, "stage 1: tp 4 does not divide n_kv_heads 2"));
+    p.model.n_kv_heads = 4;
+    p.stages[1].is_sequence_parallel = true; /* 1 sample of seq_len tokens */
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+    p.job.seq_len = 510;
+    assert_int_equal(mist_plan_check(&p, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "stage 1: sequence_parallel: tp 4 does not "
+                                        "divide the 510 tokens of micro_batch 1"));
+    for (int i = 0; i < 2; i++) { /* the same with 2 samples is divisible */
+        p.stages[i].micro_batch *= 2;
+        p.job.global_batch = 32;
+    }
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+}
+
+/* Tied embeddings on two stages need partners for all ranks; on one stage they don't. */
+static void test_check_tied(void **state)
+{
+    struct mist_plan p;
+    struct mist_plan_fault fault;
+    struct mist_err err;
+
+    (void)state;
+    load_good(&p);
+    p.model.ties_embeddings = true;
+    p.stages[2] = p.stages[0];
+    p.n_stages = 3; /* 5 + 7 + 5 layers; the one in the middle is free */
+    p.model.n_layers = 17;
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+    p.stages[2].tp = 2;
+    p.stages[2].n_devices = 4;
+    assert_int_equal(mist_plan_find_fault(&p, &fault, &err), MIST_ERR_INPUT);
+    assert_string_equal(fault.section, "stages");
+    assert_int_equal(fault.i_stage, 2);
+    assert_string_equal(fault.key, "tp");
+    assert_non_null(strstr(err.message, "stage 2: tp is 2, expected stage 0's 1: "));
+    assert_non_null(strstr(err.message, "gradient of the shared weight rank by rank"));
+    p.model.ties_embeddings = false;
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
+    p.n_stages = 1;
+    p.model.n_layers = 5;
+    p.model.ties_embeddings = true;
+    assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
 }
 
 static void test_range(void **state)
@@ -374,133 +222,6 @@ static void test_range(void **state)
     }
     assert_int_equal(mist_plan_check(&p, &err), MIST_ERR_RANGE);
     assert_non_null(strstr(err.message, "4294967294 ranks"));
-}
-
-/* ------------------------------------------------------------------------ round trips */
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 11; /* 53 bits */
-}
-
-static double random_fraction(uint64_t *seed)
-{
-    uint64_t kind = next_random(seed) % 4;
-
-    if (kind < 2)
-        return (double)kind;
-    return (double)next_random(seed) / 9007199254740992.0 * (kind == 2 ? 1 : 1e-200);
-}
-
-static void make_random_stage(struct mist_stage_plan *stage, int32_t samples,
-                              uint64_t *seed)
-{
-    int32_t tp = 1 << next_random(seed) % 3, zero = (int32_t)(next_random(seed) % 4);
-
-    stage->n_layers = 1 + (int32_t)(next_random(seed) % 3);
-    stage->dp = 1 << next_random(seed) % 4;
-    stage->tp = tp;
-    stage->micro_batch = samples / stage->dp;
-    stage->n_nodes = stage->dp;
-    stage->n_devices = tp;
-    stage->shards_optimizer = zero >= 1;
-    stage->shards_gradients = zero >= 2;
-    stage->shards_weights = zero >= 3;
-    stage->n_checkpointed =
-        (int32_t)(next_random(seed) % (uint64_t)(stage->n_layers + 1));
-    stage->offload_weights = random_fraction(seed);
-    stage->offload_gradients = random_fraction(seed);
-    stage->offload_optimizer = random_fraction(seed);
-    stage->offload_activations = random_fraction(seed);
-}
-
-static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
-{
-    bool has_prediction = next_random(seed) % 2;
-
-    memset(plan, 0, sizeof *plan);
-    int32_t i_preset = (int32_t)(next_random(seed) % 10); /* the gpt presets */
-    assert_int_equal(
-        mist_model_load_preset(mist_model_preset_name(i_preset), &plan->model, NULL),
-        MIST_OK);
-    strcpy(plan->trace_set, "a \"b\" \\ \xc3\xa4\n");
-    plan->fingerprint = next_random(seed) << 11 | 5;
-    plan->device_memory_bytes = (int64_t)next_random(seed) << 9;
-    plan->n_micro_batches = 1 + (int32_t)(next_random(seed) % 9);
-    plan->job.global_batch = 8 * plan->n_micro_batches;
-    plan->job.seq_len = 1 + (int32_t)(next_random(seed) % 1024);
-    plan->job.dtype = (enum mist_dtype)(next_random(seed) % MIST_N_DTYPES);
-    plan->job.threads = (int32_t)(next_random(seed) % 3);
-    plan->n_stages = 1 + (int32_t)(next_random(seed) % 12);
-    plan->model.n_layers = 0;
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        make_random_stage(&plan->stages[i], 8, seed);
-        plan->model.n_layers += plan->stages[i].n_layers;
-        plan->predicted.peak_bytes[i] = has_prediction ? (int64_t)next_random(seed) : 0;
-        plan->predicted.stable_s[i] = has_prediction ? random_fraction(seed) : 0;
-        plan->predicted.extra_s[i] = has_prediction ? -random_fraction(seed) + 0.0 : 0;
-    }
-    plan->predicted.iteration_s = has_prediction ? random_fraction(seed) : 0;
-}
-
-static void test_round_trips(void **state)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
-    struct mist_plan plan, again;
-    struct mist_err err = {0};
-    struct scratch scratch;
-
-    (void)state;
-    print_message("MIST_SEED=%" PRIu64 "\n", seed);
-    scratch_init(&scratch);
-    scratch_path(&scratch, "plan.json");
-    for (int i = 0; i < 200; i++) {
-        make_random_plan(&plan, &seed);
-        memset(&again, 0xff, sizeof again);
-        if (mist_plan_save(&plan, scratch.path, true, &err) ||
-            mist_plan_load(scratch.path, &again, &err))
-            fail_msg("plan %d: line %ld: %s", i, err.line, err.message);
-        assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
-    }
-    for (int i = 0; i < 4; i++) { /* one number alone is a prediction */
-        memset(&plan.predicted, 0, sizeof plan.predicted);
-        *(i == 0   ? &plan.predicted.error_s
-          : i == 1 ? &plan.predicted.extrapolated_frac
-          : i == 2 ? &plan.predicted.stable_s[0]
-                   : &plan.predicted.extra_s[0]) = 0.5;
-        assert_int_equal(mist_plan_save(&plan, scratch.path, true, &err), MIST_OK);
-        assert_int_equal(mist_plan_load(scratch.path, &again, &err), MIST_OK);
-        assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
-    }
-    assert_int_equal(mist_plan_save(&plan, scratch.path, false, &err), MIST_ERR_USAGE);
-    assert_int_equal(scratch_count(&scratch), 1); /* no temporary file is left */
-    scratch_fini(&scratch);
-}
-
-static void test_save_refuses(void **state)
-{
-    struct mist_plan plan;
-    struct mist_err err;
-    struct scratch scratch;
-
-    (void)state;
-    load_good(&plan);
-    scratch_init(&scratch);
-    scratch_path(&scratch, "plan.json");
-    strcpy(plan.trace_set, "\xff");
-    assert_int_equal(mist_plan_save(&plan, scratch.path, false, &err), MIST_ERR_INPUT);
-    assert_non_null(strstr(err.message, "UTF-8"));
-    plan.trace_set[0] = 0;
-    plan.n_micro_batches = 3;
-    assert_int_equal(mist_plan_save(&plan, scratch.path, false, &err), MIST_ERR_INPUT);
-    assert_string_equal(err.path, scratch.path);
-    assert_int_equal(scratch_count(&scratch), 0);
-    plan.n_micro_batches = 4;
-    assert_int_equal(mist_plan_save(&plan, "no/such/folder/plan.json", false, &err),
-                     MIST_ERR_IO);
-    scratch_fini(&scratch);
 }
 
 /* Every field but the name changes the fingerprint, and no two changes give the same. */
@@ -548,10 +269,10 @@ static void test_fingerprint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),         cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_check),
-        cmocka_unit_test(test_range),        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_save_refuses), cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_check_tp),
+        cmocka_unit_test(test_check_tied),  cmocka_unit_test(test_range),
+        cmocka_unit_test(test_fingerprint),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -367,6 +367,101 @@ static void folding_changes_nothing(void **state)
         }
 }
 
+/* Knobs by number, for plans whose stages are alike. */
+static void turn_knobs(struct fixture *at, int knobs)
+{
+    at->plan.reduces_each_micro_batch = knobs & 1;
+    if (knobs & 2)
+        at->plan.pipeline = MIST_PIPELINE_ZB_H1;
+    for (int32_t i = 0; i < at->plan.n_stages; i++) {
+        struct mist_stage_plan *stage = &at->plan.stages[i];
+        stage->shards_optimizer = knobs & 4;
+        stage->shards_gradients = stage->shards_weights = knobs & 4 && i != 1;
+        if (knobs & 8)
+            stage->offload_weights = stage->offload_gradients = stage->offload_optimizer =
+                stage->offload_activations = 0.5;
+        stage->tp = knobs & 16 ? 2 : 1;
+        stage->n_devices = stage->dp * stage->tp;
+        stage->is_sequence_parallel = (knobs & 48) == 48;
+    }
+}
+
+/* With tensor parallelism, sharding, offloading, tied heads; and the check of all ranks
+ * proves every one of these plans. */
+static void folding_works_with_all_knobs(void **state)
+{
+    struct prices prices = all_prices();
+
+    (void)state;
+    for (int knobs = 0; knobs < 128; knobs++) {
+        struct fixture at;
+        struct mist_err err;
+        if ((knobs & 48) == 32)
+            continue;
+        start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){2, 1, 2}, 4);
+        mist_catalog_free(at.catalog);
+        at.plan.model.ties_embeddings = knobs & 64;
+        turn_knobs(&at, knobs);
+        assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
+        assert_int_equal(mist_catalog_new(&at.plan.model, &at.catalog, NULL), MIST_OK);
+        if (mist_replay_check(at.catalog, &at.plan, 1, &err) != MIST_OK)
+            fail_msg("knobs %d: %s", knobs, err.message);
+        build(&at, &prices, false);
+        double whole = run(&at, false, NULL);
+        unbuild(&at);
+        build(&at, &prices, true);
+        if (run(&at, true, NULL) != whole)
+            fail_msg("knobs %d: %.17g folded, %.17g not", knobs, at.result.iteration_s,
+                     whole);
+        stop(&at);
+    }
+}
+
+/* Stages that differ in tp or sequence parallelism have no representatives that meet. */
+static void unlike_stages_are_not_folded(void **state)
+{
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+
+    (void)state;
+    mist_trace_set_init(&traces);
+    traces.cluster = (struct mist_cluster){.name = "flat",
+                                           .nodes = 1,
+                                           .devices_per_node = 16,
+                                           .memory_bytes_per_s = 1e9,
+                                           .peak_flop_per_s = {1e9}};
+    for (int op = MIST_LINK_ALL_REDUCE; op <= MIST_LINK_DEVICE_TO_HOST; op++) {
+        struct mist_link_row row = {.operation = (enum mist_link_operation)op,
+                                    .nodes = 1,
+                                    .ranks_per_node = 2,
+                                    .concurrent_groups = 1,
+                                    .bytes = 1024,
+                                    .time_us = 1,
+                                    .repetitions = 1};
+        assert_int_equal(mist_trace_set_add_link(&traces, &row, NULL), MIST_OK);
+    }
+    assert_int_equal(mist_cost_model_new(&traces, &model, NULL), MIST_OK);
+    for (int unlike = 0; unlike <= 2; unlike++) {
+        struct fixture at;
+        struct mist_err err;
+        start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){1, 1}, 2);
+        turn_knobs(&at, 16);
+        if (unlike == 1)
+            at.plan.stages[1].tp = 1;
+        at.plan.stages[1].n_devices = 2 * at.plan.stages[1].tp;
+        at.plan.stages[1].is_sequence_parallel = unlike == 2;
+        assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
+        if (mist_replay_run(at.catalog, &at.plan, model, NULL, &at.result, &err) !=
+            MIST_OK)
+            fail_msg("%s", err.message);
+        at.has_result = true;
+        assert_int_equal(at.result.is_folded, unlike == 0);
+        stop(&at);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&traces);
+}
+
 static void jitter_is_seeded(void **state)
 {
     struct fixture at;
@@ -572,7 +667,7 @@ static void mismatches_are_named(void **state)
     recv->tag += 100;
     expect_fault(&at, "no task for the other end");
     *recv = kept;
-    recv->slice_offset_bytes += 64;
+    recv->to_offset_bytes += 64;
     expect_fault(&at, "different samples");
     *recv = kept;
     recv->kind = MIST_TASK_RECV_GRADIENT;
@@ -590,6 +685,58 @@ static void mismatches_are_named(void **state)
     reduce->tag += 1000;
     expect_fault(&at, "3 of the 4 ranks");
     *reduce = kept;
+    assert_int_equal(check(&at, &err), MIST_OK);
+    stop(&at);
+}
+
+/* The same of groups over tensor-parallel ranks, of a tied weight and of all ranks. */
+static void mismatches_of_groups_are_named(void **state)
+{
+    struct fixture at;
+    struct prices prices = all_prices();
+    struct mist_err err;
+
+    (void)state;
+    start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){1, 1}, 3);
+    mist_catalog_free(at.catalog);
+    at.plan.model.ties_embeddings = true;
+    turn_knobs(&at, 16 + 32);
+    assert_int_equal(mist_catalog_new(&at.plan.model, &at.catalog, NULL), MIST_OK);
+    build(&at, &prices, false);
+    assert_int_equal(check(&at, &err), MIST_OK);
+
+    struct mist_task *task = find(&at, 3, MIST_TASK_TP_ALL_GATHER, 1), kept = *task;
+    task->bytes += 4;
+    expect_fault(&at, "differ");
+    *task = kept;
+    task->micro_batch++;
+    expect_fault(&at, "differ");
+    *task = kept;
+    task->group = MIST_GROUP_DP;
+    task->tag = 1000;
+    expect_fault(&at, "1 of the 2 ranks");
+    *task = kept;
+
+    task = find(&at, 1, MIST_TASK_TIE_GRADIENT, 0);
+    kept = *task;
+    task->peer = 4;
+    expect_fault(&at, "no task for the other end");
+    *task = kept;
+    task->bytes += 4;
+    expect_fault(&at, "differ in bytes");
+    *task = kept;
+
+    task = find(&at, 6, MIST_TASK_REDUCE_NORM, 0);
+    kept = *task;
+    task->tag++;
+    expect_fault(&at, "7 of the 8 ranks");
+    *task = kept;
+
+    task = find(&at, 5, MIST_TASK_RECV_ACTIVATION, 0);
+    kept = *task;
+    task->to_offset_bytes += 32; /* within its own rows, but not the ones that are sent */
+    expect_fault(&at, "different samples");
+    *task = kept;
     assert_int_equal(check(&at, &err), MIST_OK);
     stop(&at);
 }
@@ -631,12 +778,15 @@ int main(void)
         cmocka_unit_test(lanes_reach_their_ranks),
         cmocka_unit_test(reductions_hide_beside_the_backward),
         cmocka_unit_test(folding_changes_nothing),
+        cmocka_unit_test(folding_works_with_all_knobs),
+        cmocka_unit_test(unlike_stages_are_not_folded),
         cmocka_unit_test(jitter_is_seeded),
         cmocka_unit_test(error_bars_follow_their_rule),
         cmocka_unit_test(three_doubts_add_as_squares),
         cmocka_unit_test(shared_time_is_counted_once),
         cmocka_unit_test(unequal_groups_match),
         cmocka_unit_test(mismatches_are_named),
+        cmocka_unit_test(mismatches_of_groups_are_named),
         cmocka_unit_test(deadlocks_are_named),
     };
 

@@ -1,0 +1,36 @@
+/* What the two number formats of the CPU's operators share. Private to operators_cpu*.c.
+ */
+#ifndef MIST_EXEC_OPERATORS_CPU_H
+#define MIST_EXEC_OPERATORS_CPU_H
+
+#include "exec/cpu_kernels.h"
+#include "exec/operators.h"
+
+static inline struct mist_cpu_attention
+mist_step_attention(const struct mist_step_args *at)
+{
+    const int64_t *dims = at->step->dims;
+
+    return (struct mist_cpu_attention){dims[0], dims[1], dims[2], dims[3], dims[4]};
+}
+
+static inline enum mist_cpu_norm_kind mist_step_norm(const struct mist_step_args *at)
+{
+    bool is_rms =
+        at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+
+    return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
+}
+
+/* Columns of this rank's slice of the vocabulary (dims[1] wide) that are not padding. */
+static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
+{
+    int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
+
+    return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
+}
+
+/* run_step for activations and weights in bf16. */
+void mist_operators_cpu_run_bf16(const struct mist_step_args *at);
+
+#endif

@@ -1,0 +1,192 @@
+/* Pieces of whole parameters in the buffers of a rank. See state.h. */
+#include "exec/state.h"
+
+#include "exec/cpu_bf16.h" /* rounding */
+
+#include <string.h>
+
+const char *mist_state_kind_name(enum mist_state_kind kind)
+{
+    static const char *const names[MIST_N_STATE_KINDS] = {
+        [MIST_STATE_WEIGHT] = "weight",
+        [MIST_STATE_MOMENT1] = "moment1",
+        [MIST_STATE_MOMENT2] = "moment2",
+        [MIST_STATE_COMPUTE_WEIGHT] = "compute_weight",
+    };
+
+    return names[kind];
+}
+
+/* One array of a slab: elements first .. first + n - 1 of it. */
+struct array {
+    char *data;
+    int32_t element_bytes;
+    int64_t first, n;
+};
+
+struct walk {
+    const struct mist_schedule *schedule;
+    const struct mist_layer_layout *layout;
+    const struct mist_module_storage *storage;
+    int32_t layer, tp;
+    enum mist_state_kind kind;
+    mist_state_fn *fn;
+    void *context;
+    struct mist_err *err;
+};
+
+/* The part of a span that lies in array, run by run: at most a broken run at either end
+ * and whole runs between. local is the span's first element in the slab. */
+static enum mist_status visit_span(const struct walk *at, int32_t i_param,
+                                   const struct mist_param_span *span, int64_t local,
+                                   const struct array *array)
+{
+    int64_t first = array->first > local ? array->first : local;
+    int64_t end = local + span->length * span->n_runs;
+
+    end = end < array->first + array->n ? end : array->first + array->n;
+    while (first < end) {
+        int64_t run = (first - local) / span->length;
+        int64_t in_run = (first - local) % span->length;
+        int64_t n_runs = (end - first) / span->length;
+        int64_t length = span->length - in_run;
+        if (in_run > 0 || n_runs == 0)
+            n_runs = 1;
+        else
+            length = span->length;
+        if (length > end - first)
+            length = end - first;
+        bool is_tied = at->layout->param_is_tied[i_param];
+        struct mist_state_piece piece = {
+            .layer = is_tied ? 0 : at->layer,
+            .i_param = is_tied ? 0 : i_param,
+            .param_name = is_tied ? "wte" : at->layout->param_name[i_param],
+            .shape = &at->layout->param_shape[i_param],
+            .init = at->layout->param_init[i_param],
+            .kind = at->kind,
+            .span = {0, span->global_first + run * span->global_stride + in_run, length,
+                     n_runs, span->global_stride},
+            .data = array->data + (first - array->first) * array->element_bytes,
+        };
+        enum mist_status status = at->fn(at->context, &piece, at->err);
+        if (status != MIST_OK)
+            return status;
+        first += n_runs * length;
+    }
+    return MIST_OK;
+}
+
+static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
+                                   const struct array *array, bool is_owned_only)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < at->layout->n_params; i++) {
+        struct mist_param_span spans[MIST_MAX_SECTIONS];
+        const struct mist_param_shape *shape = &at->layout->param_shape[i];
+        if (at->storage->param_slab[i] != i_slab ||
+            (is_owned_only && at->layout->param_is_tied[i]))
+            continue;
+        int32_t n = mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
+        for (int32_t k = 0; k < n && status == MIST_OK; k++) {
+            /* what all tensor-parallel ranks hold belongs to the first of them */
+            bool is_copy = shape->split == MIST_SPLIT_NONE ||
+                           (shape->split == MIST_SPLIT_ROWS &&
+                            shape->section_rows[k] / shape->section_unit[k] < at->tp &&
+                            shape->section_unit[k] > 1);
+            if (is_owned_only && is_copy && at->schedule->i_tp > 0)
+                continue;
+            status =
+                visit_span(at, i, &spans[k],
+                           at->storage->param_offset[i] + spans[k].local_first, array);
+        }
+    }
+    return status;
+}
+
+/* Where a kind of state of a slab lies on this rank; n 0: nowhere. */
+static struct array find_array(const struct walk *at, const struct mist_plan *plan,
+                               const struct mist_device *device, int32_t i_slab)
+{
+    const struct mist_slab *slab = &at->storage->slabs[i_slab];
+    bool is_bf16 = plan->job.dtype == MIST_DTYPE_BF16;
+    bool is_weight = at->kind == MIST_STATE_COMPUTE_WEIGHT ||
+                     (at->kind == MIST_STATE_WEIGHT && !is_bf16);
+    int32_t id = mist_schedule_find_buffer(
+        at->schedule, at->layer,
+        is_weight ? (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab) : MIST_ROLE_STATE,
+        i_slab);
+
+    if (id < 0 || (at->kind == MIST_STATE_COMPUTE_WEIGHT && !is_bf16))
+        return (struct array){0};
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    char *data = (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes;
+    int32_t element_bytes =
+        is_weight ? mist_dtype_weight_bytes(plan->job.dtype) : (int32_t)sizeof(float);
+    int64_t n = buffer->size_bytes /
+                (is_weight ? element_bytes : mist_dtype_state_bytes(plan->job.dtype));
+    int64_t first = n < slab->n_elements ? n * at->schedule->i_dp : 0;
+
+    if (!is_weight) { /* moments, then the master weights */
+        int i = at->kind == MIST_STATE_WEIGHT ? 2 : at->kind == MIST_STATE_MOMENT2;
+        data += i * n * element_bytes;
+    }
+    return (struct array){data, element_bytes, first, n};
+}
+
+/* This rank's share of an array that other data-parallel ranks hold, too. */
+static struct array own_share(const struct walk *at, const struct mist_plan *plan,
+                              int32_t i_slab, struct array array)
+{
+    int64_t share =
+        at->storage->slabs[i_slab].n_elements / plan->stages[at->schedule->i_stage].dp;
+    int64_t first = share * at->schedule->i_dp;
+
+    if (array.n <= share)
+        return array;
+    array.data += (first - array.first) * array.element_bytes;
+    array.first = first;
+    array.n = share;
+    return array;
+}
+
+enum mist_status mist_state_walk(const struct mist_plan *plan,
+                                 const struct mist_schedule *schedule,
+                                 const struct mist_device *device,
+                                 enum mist_state_kind kind, bool is_owned_only,
+                                 mist_state_fn *fn, void *context, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t m = 0; m < schedule->n_modules; m++) {
+        int32_t layer = schedule->modules[m];
+        struct walk at = {
+            .schedule = schedule,
+            .layout = &schedule->layouts[mist_schedule_layer_kind(&plan->model, layer)],
+            .storage = &schedule->storage[m],
+            .layer = layer,
+            .tp = plan->stages[schedule->i_stage].tp,
+            .kind = kind,
+            .fn = fn,
+            .context = context,
+            .err = err,
+        };
+        for (int32_t s = 0; s < at.storage->n_slabs && status == MIST_OK; s++) {
+            struct array array = find_array(&at, plan, device, s);
+            if (array.n > 0 && is_owned_only)
+                array = own_share(&at, plan, s, array);
+            if (array.n > 0)
+                status = visit_slab(&at, s, &array, is_owned_only);
+        }
+    }
+    return status;
+}
+
+void mist_state_write(const struct mist_state_piece *piece, int64_t first,
+                      const float *values, int64_t n)
+{
+    if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
+        mist_cpu_bf16_from_float((mist_bf16 *)piece->data + first, values, n, 1);
+    else
+        memcpy((float *)piece->data + first, values, (size_t)n * sizeof *values);
+}

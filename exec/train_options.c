@@ -1,0 +1,186 @@
+/* The command line of mist-exec. See train_options.h. */
+#include "exec/train_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW(...) MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
+
+/* An option that another one rules out. */
+#define ROW_BUT(i_name, i_kind, i_group, i_value, i_help, i_max, i_excludes, i_member)   \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .min = 0, .max = i_max, .excludes = i_excludes,                  \
+        .offset = offsetof(struct mist_exec_options, i_member)                           \
+    }
+
+static const char *const nan_choices[] = {"abort", "skip", NULL};
+static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
+
+static const struct mist_option option_table[] = {
+    ROW("data", MIST_OPTION_LIST, "Data", "FILE",
+        "text, ids (.u16, .u32), llm.c .bin or Megatron .idx; text: uint16: uint32: "
+        "llmc: megatron: in front name the format; repeatable; default: this system's "
+        "licence texts",
+        NULL, 0, 0, data),
+    ROW("validation-data", MIST_OPTION_LIST, "Data", "FILE",
+        "the same, for validation; repeatable", NULL, 0, 0, validation_data),
+    ROW_BUT("validation-frac", MIST_OPTION_DOUBLE, "Data", "FRAC",
+            "hold out this part at the end of the data", 0.99, "validation-data",
+            validation_frac),
+    ROW("validate-every", MIST_OPTION_INT64, "Data", "N",
+        "validate after every N steps and the last; 0: the last", "0", 0, 1e9,
+        validate_every),
+    ROW("validation-batches", MIST_OPTION_INT64, "Data", "M",
+        "global batches of a validation; 0: 8, or what there is", "0", 0, 1e9,
+        n_validation_batches),
+    ROW("iterations", MIST_OPTION_INT64, "Training", "N",
+        "optimizer steps of the whole run, resumed ones included", "30", 1, 1e9,
+        settings.n_iterations),
+    ROW("lr", MIST_OPTION_DOUBLE, "Training", "RATE", "learning rate", "0.001", 0, 1e18,
+        settings.lr),
+    ROW("lr-min", MIST_OPTION_DOUBLE, "Training", "RATE",
+        "learning rate that half a cosine leads down to", "0", 0, 1e18, settings.lr_min),
+    ROW("warm-up", MIST_OPTION_INT64, "Training", "N",
+        "steps in which the learning rate grows from 0", "0", 0, 1e9,
+        settings.warm_up_steps),
+    ROW("lr-decay-steps", MIST_OPTION_INT64, "Training", "N",
+        "step at which --lr-min is reached; 0: with --lr-min the last one, else never",
+        "0", 0, 1e9, settings.lr_decay_steps),
+    ROW("clip", MIST_OPTION_DOUBLE, "Training", "NORM",
+        "scale gradients down to this L2 norm; 0: off", "1", 0, 1e18, settings.clip_norm),
+    ROW("beta1", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the first moment",
+        "0.9", 0, 0.9999999, settings.beta1),
+    ROW("beta2", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the second moment",
+        "0.95", 0, 0.9999999, settings.beta2),
+    ROW("epsilon", MIST_OPTION_DOUBLE, "Training", "E", "AdamW: added to the denominator",
+        "1e-8", 0, 1, settings.epsilon),
+    ROW("weight-decay", MIST_OPTION_DOUBLE, "Training", "W", "AdamW: decay of matrices",
+        "0.1", 0, 1e3, settings.weight_decay),
+    {.name = "on-nan",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Training",
+     .value_name = "WHAT",
+     .help = "when a loss or gradient is not finite: abort the run, or skip the step",
+     .default_text = "abort",
+     .choices = nan_choices,
+     .offset = offsetof(struct mist_exec_options, on_nan)},
+    ROW("checkpoint", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "folder of this run's checkpoints, step-00000001 ...", NULL, 0, 0, checkpoint),
+    ROW("save-every", MIST_OPTION_INT64, "Checkpoints", "N",
+        "one after every N steps and the last; 0: the last", "0", 0, 1e9, save_every),
+    ROW("keep", MIST_OPTION_INT64, "Checkpoints", "K",
+        "delete all but the newest K; 0: keep all", "3", 0, 1e6, keep),
+    ROW("resume", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "go on from a checkpoint or the newest in DIR, under any plan of the model; "
+        "training options that are not given are the checkpoint's",
+        NULL, 0, 0, resume),
+    ROW_BUT("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
+            "start from Hugging Face weights (GPT-2, Llama): folder or .safetensors", 0,
+            "resume", import),
+    ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "write model.safetensors and config.json after the run", NULL, 0, 0, export),
+    {.name = "export-dtype",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Checkpoints",
+     .value_name = "TYPE",
+     .help = "number format of --export",
+     .default_text = "fp32",
+     .choices = dtype_choices,
+     .offset = offsetof(struct mist_exec_options, export_dtype)},
+    ROW("threads", MIST_OPTION_INT64, "Execution", "N",
+        "compute threads of each rank; 0: what the plan says, else 1", "0", 0, 1024,
+        n_threads),
+    ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
+        "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
+        is_serial),
+    ROW("delay-seed", MIST_OPTION_INT64, "Execution", "N",
+        "random delays before tasks, to find races: results must not change; 0: none",
+        "0", 0, 1e18, delay_seed),
+    ROW("deadline", MIST_OPTION_TIME_S, "Execution", "TIME",
+        "how long a rank waits for another before the job ends", "120s", 0.001, 1e6,
+        deadline_s),
+    ROW("log-every", MIST_OPTION_INT64, "Results", "N", "print every Nth step", "1", 1,
+        1e9, log_every),
+    ROW("log-csv", MIST_OPTION_STRING, "Results", "FILE",
+        "write all steps as CSV, with every checkpoint and at the end; a resumed run "
+        "continues its file",
+        NULL, 0, 0, log_csv),
+    ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
+        "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
+    ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
+        "iterations in the timeline", "3", 1, 1000, n_timed),
+    MIST_OPTION_ROW_DRY_RUN(struct mist_exec_options),
+    MIST_OPTION_ROW_FORCE(struct mist_exec_options),
+    MIST_OPTION_ROW_JSON(struct mist_exec_options),
+    MIST_OPTION_ROW_QUIET(struct mist_exec_options),
+    ROW("seed", MIST_OPTION_INT64, MIST_OPTION_GROUP_COMMON, "N",
+        "seed of everything random", "1", 0, 0, settings.seed),
+};
+
+static const char *const examples[] = {
+    "mpirun -n 2 mist-exec plan.json --iterations 100",
+    "mpirun -n 2 mist-exec plan.json --data train.bin --validation-frac 0.01 "
+    "--checkpoint run --save-every 100",
+    "mpirun -n 4 mist-exec wider_plan.json --data train.bin --validation-frac 0.01 "
+    "--resume run --checkpoint run --save-every 100",
+    NULL};
+
+const struct mist_tool mist_exec_tool = {
+    .name = "mist-exec",
+    .purpose = "trains what a plan says, one process per device",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+    .positional_name = "PLAN",
+    .positional_help = "plan.json from mist-tune",
+    .positional_min = 1,
+    .positional_max = 1,
+};
+
+static enum mist_status check(const struct mist_exec_options *options,
+                              struct mist_err *err)
+{
+    bool validates = options->validation_data.n > 0 || options->validation_frac > 0;
+
+    if (!validates && options->validate_every > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--validate-every needs --validation-data or "
+                            "--validation-frac");
+    if (!validates && options->n_validation_batches > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--validation-batches needs --validation-data or "
+                            "--validation-frac");
+    if (!options->checkpoint && options->save_every > 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--save-every needs --checkpoint DIR");
+    if (options->timeline && options->log_csv &&
+        strcmp(options->timeline, options->log_csv) == 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--timeline and --log-csv are both %.200s",
+                            options->timeline);
+    return MIST_OK;
+}
+
+enum mist_status mist_exec_options_parse(int argc, char **argv,
+                                         struct mist_exec_options *out,
+                                         struct mist_positionals *positionals,
+                                         bool *is_done, struct mist_err *err)
+{
+    size_t size = ((size_t)argc + 1) * sizeof *argv;
+    char **words = malloc(size); /* as they are before parsing rearranges them */
+
+    if (!words)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(words, argv, size);
+    enum mist_status status = mist_options_parse(&mist_exec_tool, argc, argv, out,
+                                                 positionals, stdout, is_done, err);
+    if (status == MIST_OK && !*is_done)
+        status =
+            mist_train_settings_find_given(&mist_exec_tool, argc, words, out,
+                                           offsetof(struct mist_exec_options, settings),
+                                           sizeof *out, out->is_given, err);
+    if (status == MIST_OK && !*is_done)
+        status = check(out, err);
+    free(words);
+    return status;
+}

@@ -1,0 +1,46 @@
+/*
+ * The objects of plan.json as tables of fields: what plan_read.c reads and plan_write.c
+ * writes, so that what is written is what can be read. The layout is in plan.h.
+ */
+#ifndef MIST_SIM_PLAN_FIELDS_H
+#define MIST_SIM_PLAN_FIELDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum mist_plan_field_type {
+    MIST_FIELD_INT32,
+    MIST_FIELD_COUNT, /* int32_t; left out when 0 */
+    MIST_FIELD_INT64,
+    MIST_FIELD_DOUBLE,
+    MIST_FIELD_FRACTION, /* double; 0 when left out */
+    MIST_FIELD_BOOL,
+    MIST_FIELD_FLAG, /* bool; left out when false */
+    MIST_FIELD_FAMILY,
+    MIST_FIELD_DTYPE,
+    MIST_FIELD_CHARS, /* char[size] */
+    MIST_FIELD_HEX64, /* uint64_t as 16 hexadecimal digits */
+    MIST_FIELD_ZERO,  /* the three nested flags of a stage as 0..3 */
+};
+
+struct mist_plan_field {
+    const char *key; /* NULL ends a table */
+    enum mist_plan_field_type type;
+    size_t offset; /* in the struct the object stands for */
+    size_t size;   /* of MIST_FIELD_CHARS */
+};
+
+extern const struct mist_plan_field mist_plan_model_fields[];   /* struct mist_model */
+extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_job */
+extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
+extern const struct mist_plan_field mist_plan_stage_fields[]; /* struct mist_stage_plan */
+/* struct mist_prediction */
+extern const struct mist_plan_field mist_plan_predicted_fields[];
+
+/* One stage of struct mist_prediction: element i of three arrays,
+ * i * MIST_PLAN_PREDICTED_STRIDE bytes further on. */
+extern const struct mist_plan_field mist_plan_predicted_stage_fields[];
+
+enum { MIST_PLAN_PREDICTED_STRIDE = sizeof(double) };
+
+#endif

@@ -1,0 +1,426 @@
+/*
+ * Programs, parts and scratch of a layout by brute force: which part is surely over when
+ * another starts is computed as a relation over all pairs of parts; then every two uses
+ * of a tensor that do not commute, and every two pieces of scratch that share bytes, must
+ * be in order.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "exec/cpu_kernels.h" /* workspace sizes */
+#include "sim/catalog.h"
+#include "tests/unit/catalog_cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Parts of one program, or of two that run one after the other. */
+struct order {
+    const struct mist_concrete_step *steps;
+    int32_t n_steps, n_parts;
+    int32_t part_of[MIST_MAX_STEPS];
+    bool is_before[2 * MIST_MAX_PARTS][2 * MIST_MAX_PARTS];
+};
+
+/* Adds a program; all of what is there already is over when it starts. */
+static void add_program(struct order *at, const struct mist_concrete_program *program)
+{
+    int32_t first = at->n_parts;
+
+    for (int32_t i = 0; i < program->n_parts; i++) {
+        const struct mist_part *part = &program->parts[i];
+        int32_t id = first + i;
+        for (int32_t k = 0; k < first; k++)
+            at->is_before[k][id] = true;
+        for (int32_t k = 0; k < i; k++) /* parts of a sort run in their order */
+            if (program->parts[k].is_communication == part->is_communication)
+                at->is_before[first + k][id] = true;
+        if (part->waits_for >= 0)
+            at->is_before[first + part->waits_for][id] = true;
+        assert_int_equal(part->first_step, at->n_steps);
+        for (int32_t k = 0; k < part->n_steps; k++)
+            at->part_of[at->n_steps++] = id;
+    }
+    at->n_parts += program->n_parts;
+    for (int32_t k = 0; k < at->n_parts; k++)
+        for (int32_t i = 0; i < at->n_parts; i++)
+            for (int32_t j = 0; j < at->n_parts; j++)
+                if (at->is_before[i][k] && at->is_before[k][j])
+                    at->is_before[i][j] = true;
+}
+
+/* Whether step i is over when step j starts. */
+static bool is_over(const struct order *at, int32_t i, int32_t j)
+{
+    int32_t a = at->part_of[i], b = at->part_of[j];
+
+    return a == b ? i < j : at->is_before[a][b];
+}
+
+static void order_of(const struct mist_layer_layout *layout, bool is_backward,
+                     struct order *out)
+{
+    *out = (struct order){.steps = is_backward ? layout->backward : layout->forward};
+    if (!is_backward) {
+        add_program(out, &layout->programs[MIST_PROGRAM_FORWARD]);
+        return;
+    }
+    add_program(out, &layout->programs[MIST_PROGRAM_BACKWARD]);
+    add_program(out, &layout->programs[MIST_PROGRAM_BACKWARD_INPUT]);
+    add_program(out, &layout->programs[MIST_PROGRAM_BACKWARD_WEIGHT]);
+}
+
+/* ---------------------------------------------------------------------------- programs
+ */
+
+static void check_programs(const struct mist_catalog *catalog,
+                           const struct mist_layer_layout *layout)
+{
+    const struct mist_concrete_program *programs = layout->programs;
+    bool is_split = layout->shape.splits_backward;
+    int32_t n_input = programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps;
+    int32_t n_evaluate = programs[MIST_PROGRAM_EVALUATE].n_steps;
+
+    (void)catalog;
+    assert_int_equal(programs[MIST_PROGRAM_FORWARD].n_steps, layout->n_forward);
+    assert_int_equal(programs[MIST_PROGRAM_BACKWARD].n_steps,
+                     is_split ? 0 : layout->n_backward);
+    assert_int_equal(n_input + programs[MIST_PROGRAM_BACKWARD_WEIGHT].n_steps,
+                     is_split ? layout->n_backward : 0);
+    if (layout->kind == MIST_LAYER_HEAD)
+        assert_string_equal(layout->forward[n_evaluate - 1].name, "loss");
+    else
+        assert_int_equal(n_evaluate, layout->n_forward);
+    for (int32_t i = 0; i < layout->n_backward && is_split; i++) {
+        bool is_weight = layout->backward[i].phase == MIST_PHASE_BACKWARD_WEIGHT;
+        bool is_gather = layout->backward[i].op == MIST_OP_TP_ALL_GATHER;
+        assert_true(i < n_input ? !is_weight : is_weight || is_gather);
+    }
+    if (is_split && layout->kind == MIST_LAYER_EMBEDDING)
+        assert_int_equal(n_input, 0);
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    for_all(check_programs);
+}
+
+/* The two halves are the unsplit backward, each in its old order. */
+static void test_split_order(void **state)
+{
+    struct mist_err err = {0};
+    static struct mist_layer_layout whole, split;
+
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct mist_model model = case_model(i);
+        struct mist_layer_shape shape = {2, 16, 2, 1, i % 2, false, MIST_DTYPE_FP32};
+        struct mist_catalog *catalog;
+        assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
+        assert_int_equal(
+            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &whole, &err),
+            MIST_OK);
+        shape.splits_backward = true;
+        assert_int_equal(
+            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &split, &err),
+            MIST_OK);
+        int32_t next[2] = {0, split.programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps};
+        assert_int_equal(whole.n_backward, split.n_backward);
+        for (int32_t k = 0; k < whole.n_backward; k++) {
+            const struct mist_concrete_step *step = &whole.backward[k];
+            bool is_found = false;
+            for (int half = 0; half < 2 && !is_found; half++) {
+                const struct mist_concrete_step *other = &split.backward[next[half]];
+                is_found =
+                    next[half] < split.n_backward && other->op == step->op &&
+                    other->phase == step->phase &&
+                    !memcmp(other->operands, step->operands, sizeof step->operands);
+                next[half] += is_found;
+            }
+            assert_true(is_found);
+        }
+        mist_catalog_free(catalog);
+    }
+}
+
+/* ------------------------------------------------------------------------------- parts
+ */
+
+static bool share_operand(const struct mist_concrete_step *a,
+                          const struct mist_concrete_step *b)
+{
+    for (int i = 0; i < MIST_MAX_OPERANDS; i++)
+        for (int k = 0; k < MIST_MAX_OPERANDS; k++)
+            if (a->operands[i] >= 0 && a->operands[i] == b->operands[k])
+                return true;
+    return false;
+}
+
+/* The part that a step of part i has to wait for. */
+static int32_t expected_wait(const struct mist_concrete_program *program,
+                             const struct mist_concrete_step *steps, int32_t i,
+                             int32_t i_step)
+{
+    const struct mist_part *part = &program->parts[i];
+    int32_t latest = -1;
+
+    for (int32_t k = 0; k < i; k++) {
+        const struct mist_part *other = &program->parts[k];
+        if (other->is_communication != part->is_communication &&
+            (part->is_communication ||
+             share_operand(&steps[other->first_step], &steps[i_step])))
+            latest = k;
+    }
+    return latest;
+}
+
+static void check_part(const struct mist_concrete_program *program,
+                       const struct mist_concrete_step *steps, int32_t i, int32_t *waited)
+{
+    const struct mist_part *part = &program->parts[i];
+    int32_t latest = -1;
+
+    assert_true(part->n_steps >= 1);
+    for (int32_t k = 0; k < part->n_steps; k++) {
+        int32_t i_step = part->first_step + k;
+        int32_t wait = expected_wait(program, steps, i, i_step);
+        assert_int_equal(is_communication(steps[i_step].op), part->is_communication);
+        latest = wait > latest ? wait : latest;
+        if (part->is_communication)
+            continue;
+        if (k > 0) /* else it would make the steps before it wait as well */
+            assert_true(wait <= *waited);
+        else if (i > 0 && !program->parts[i - 1].is_communication)
+            assert_true(wait > *waited); /* no cut without need */
+        *waited = wait > *waited ? wait : *waited;
+    }
+    if (part->is_communication)
+        assert_int_equal(part->n_steps, 1);
+    assert_int_equal(part->waits_for, latest);
+}
+
+static void check_parts(const struct mist_catalog *catalog,
+                        const struct mist_layer_layout *layout)
+{
+    (void)catalog;
+    for (int kind = 0; kind < MIST_N_PROGRAM_KINDS; kind++) {
+        const struct mist_concrete_program *program = &layout->programs[kind];
+        bool is_backward = kind >= MIST_PROGRAM_BACKWARD;
+        int32_t waited = -1, next = 0;
+        if (kind == MIST_PROGRAM_BACKWARD_WEIGHT)
+            next = layout->programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps;
+        int32_t end = next + program->n_steps;
+        for (int32_t i = 0; i < program->n_parts; i++) {
+            assert_int_equal(program->parts[i].first_step, next);
+            check_part(program, is_backward ? layout->backward : layout->forward, i,
+                       &waited);
+            next += program->parts[i].n_steps;
+        }
+        assert_int_equal(next, end);
+        if (layout->shape.tp == 1)
+            assert_int_equal(program->n_parts, program->n_steps > 0);
+    }
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    for_all(check_parts);
+}
+
+/* Every sum of gradients over ranks has the weight gradient behind it run beside it. */
+static void check_beside(const struct mist_catalog *catalog,
+                         const struct mist_layer_layout *layout)
+{
+    static struct order order;
+
+    (void)catalog;
+    if (layout->kind != MIST_LAYER_BLOCK || layout->shape.splits_backward)
+        return;
+    order_of(layout, true, &order);
+    for (int32_t i = 0; i < layout->n_backward; i++) {
+        if (layout->backward[i].op != MIST_OP_TP_ALL_REDUCE &&
+            layout->backward[i].op != MIST_OP_TP_REDUCE_SCATTER)
+            continue;
+        int32_t k = i + 1;
+        while (layout->backward[k].op == MIST_OP_TP_ALL_GATHER)
+            k++;
+        assert_int_equal(layout->backward[k].phase, MIST_PHASE_BACKWARD_WEIGHT);
+        assert_false(is_over(&order, i, k) || is_over(&order, k, i));
+    }
+}
+
+static void test_beside(void **state)
+{
+    (void)state;
+    for_all(check_beside);
+}
+
+static bool writes(const struct mist_concrete_step *step, int8_t id)
+{
+    const char *access = access_of(step->op, step->phase);
+
+    for (int k = 0; access[k]; k++)
+        if (step->operands[k] == id && access[k] != 'r' && access[k] != 'R')
+            return true;
+    return false;
+}
+
+/* Two steps that share a tensor, and one writes it, run in their order. */
+static void check_data(const struct mist_catalog *catalog,
+                       const struct mist_layer_layout *layout)
+{
+    static struct order order;
+
+    (void)catalog;
+    for (int backward = 0; backward < 2; backward++) {
+        order_of(layout, backward, &order);
+        for (int32_t j = 0; j < order.n_steps; j++)
+            for (int32_t i = 0; i < j; i++)
+                for (int k = 0; k < MIST_MAX_OPERANDS; k++) {
+                    int8_t id = order.steps[i].operands[k];
+                    if (id >= 0 &&
+                        memchr(order.steps[j].operands, id, MIST_MAX_OPERANDS) &&
+                        (writes(&order.steps[i], id) || writes(&order.steps[j], id)))
+                        assert_true(is_over(&order, i, j));
+                }
+    }
+}
+
+static void test_data(void **state)
+{
+    (void)state;
+    for_all(check_data);
+}
+
+/* ---------------------------------------------------------------------------- scratch */
+
+/* A scratch tensor or a workspace, and the steps that use it. */
+struct piece {
+    int64_t start, end; /* bytes */
+    bool is_used[MIST_MAX_STEPS];
+};
+
+static int list_pieces(const struct mist_layer_layout *layout, const struct order *order,
+                       const int64_t *offsets, struct piece *out)
+{
+    int n = 0;
+
+    for (int id = 0; id < layout->n_tensors; id++) {
+        bool is_used = false;
+        if (layout->tensor_class[id] != MIST_TENSOR_SCRATCH)
+            continue;
+        out[n] = (struct piece){offsets[id], offsets[id] + layout->tensor_bytes[id], {0}};
+        for (int32_t i = 0; i < order->n_steps; i++)
+            if (memchr(order->steps[i].operands, id, MIST_MAX_OPERANDS))
+                out[n].is_used[i] = is_used = true;
+        n += is_used;
+    }
+    for (int32_t i = 0; i < order->n_steps; i++) {
+        const struct mist_concrete_step *step = &order->steps[i];
+        if (step->workspace_bytes == 0)
+            continue;
+        out[n] = (struct piece){
+            step->workspace_offset, step->workspace_offset + step->workspace_bytes, {0}};
+        out[n++].is_used[i] = true;
+    }
+    return n;
+}
+
+/* Whether all of a's uses are over when b's first starts. */
+static bool is_piece_over(const struct order *order, const struct piece *a,
+                          const struct piece *b)
+{
+    for (int32_t i = 0; i < order->n_steps; i++)
+        for (int32_t j = 0; j < order->n_steps; j++)
+            if (a->is_used[i] && b->is_used[j] && !is_over(order, i, j))
+                return false;
+    return true;
+}
+
+static void check_scratch(const struct mist_catalog *catalog,
+                          const struct mist_layer_layout *layout)
+{
+    static struct piece pieces[MIST_MAX_TENSORS + MIST_MAX_STEPS];
+    static struct order order;
+
+    (void)catalog;
+    for (int backward = 0; backward < 2; backward++) {
+        order_of(layout, backward, &order);
+        int n = list_pieces(layout, &order,
+                            backward ? layout->offset_backward : layout->offset_forward,
+                            pieces);
+        int64_t size =
+            backward ? layout->scratch_backward_bytes : layout->scratch_forward_bytes;
+        int64_t end = 0;
+        for (int i = 0; i < n; i++) {
+            const struct piece *a = &pieces[i];
+            assert_true(a->start >= 0 && a->start % 64 == 0 && a->end <= size);
+            end = a->end > end ? a->end : end;
+            for (int k = 0; k < i; k++) {
+                const struct piece *b = &pieces[k];
+                if (a->start < b->end && b->start < a->end)
+                    assert_true(is_piece_over(&order, a, b) ||
+                                is_piece_over(&order, b, a));
+            }
+        }
+        assert_int_equal(size, (end + 63) / 64 * 64);
+    }
+}
+
+static void test_scratch(void **state)
+{
+    (void)state;
+    for_all(check_scratch);
+}
+
+/* Of the fp32 kernels of the CPU. */
+static void check_workspace(const struct mist_catalog *catalog,
+                            const struct mist_layer_layout *layout)
+{
+    (void)catalog;
+    if (layout->shape.dtype != MIST_DTYPE_FP32)
+        return;
+    for (int i = 0; i < layout->n_forward + layout->n_backward; i++) {
+        const struct mist_concrete_step *step =
+            i < layout->n_forward ? &layout->forward[i]
+                                  : &layout->backward[i - layout->n_forward];
+        const int64_t *d = step->dims;
+        struct mist_cpu_attention shape = {d[0], d[1], d[2], d[3], d[4]};
+        bool is_forward = step->phase == MIST_PHASE_FORWARD;
+        int threads = layout->shape.threads;
+        size_t need = 0;
+        if (step->op == MIST_OP_ATTENTION && is_forward)
+            need = mist_cpu_attention_forward_workspace_bytes(&shape, threads);
+        else if (step->op == MIST_OP_ATTENTION)
+            need = mist_cpu_attention_backward_workspace_bytes(&shape, threads);
+        else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
+                 !is_forward)
+            need = mist_cpu_norm_backward_workspace_bytes(d[0], d[1]);
+        assert_int_equal(step->workspace_bytes, need);
+    }
+}
+
+static void test_workspace(void **state)
+{
+    (void)state;
+    for_all(check_workspace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs),  cmocka_unit_test(test_split_order),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_data),      cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_workspace),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
