@@ -58,7 +58,7 @@ refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log-csv are b
 begin 'a training run that diverges leaves no log behind'
 run mist-exec short.json --lr 1000 --iterations 30 --log-csv log.csv
 expect_exit 1
-expect_stderr '^mist-exec: the loss of iteration [0-9]+ is not finite'
+expect_stderr '^mist-exec: rank 0, step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite'
 expect_once '^mist-exec: '
 expect_stdout_empty
 nothing_written

@@ -88,7 +88,7 @@ rm timeline[123].csv chrome[12].json timeline[12].svg
 begin 'mist-exec: losses on stderr, the report on stdout, the same loss on one rank and on two'
 run mist-exec short.json --iterations 2 --log-csv log1.csv
 expect_exit 0
-expect_stderr '^ +1 +[0-9.]+ +[0-9.]+ +[0-9]+$'
+expect_stderr '^ +2 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+ +[0-9.]+ %$'
 expect_stdout '^loss, last  +[0-9.]+$'
 loss=$(sed -n 's/^loss, last *//p' "$out")
 run mpirun -n 2 "$MIST_BUILD/mist-exec" short2.json --iterations 2 --timeline measured.csv

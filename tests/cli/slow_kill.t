@@ -1,0 +1,98 @@
+#!/bin/sh
+# A random rank is killed at a random moment of a run that saves often: the job ends within 30 s and says
+# which rank it was, nothing of it is left running, the newest checkpoint loads, and the run that goes on
+# from it has the losses of one that was never interrupted, bit for bit.
+# MIST_KILLS: how many times (6); MIST_SEED: of the moments (1).
+. tests/cli/lib.sh
+
+kills=${MIST_KILLS:-6} seed=${MIST_SEED:-1} steps=120
+say "MIST_KILLS=$kills MIST_SEED=$seed"
+if [ ! -r /proc/self/task/self/children ] && [ ! -r /proc/$$/task/$$/children ]; then
+    echo '1..0 # SKIP no /proc/PID/task/PID/children here'
+    exit 0
+fi
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan2.json > pipeline.json
+tiny plan.json | sed 's/"mesh_devices": 1/"mesh_devices": 2/; s/"dp": 1/"dp": 2/; s/"zero": 0/"zero": 1/
+    s/"micro_batch": 2/"micro_batch": 1/' > sharded.json
+launch="mpirun --oversubscribe --bind-to none -n 2 $MIST_BUILD/mist-exec"
+losses() { cut -d, -f1-4,7,8 "$1"; }
+
+# A random number of 0 .. N-1, by seed and place.
+draw() { awk -v s="$seed" -v i="$1" -v n="$2" 'BEGIN { srand(s * 1000003 + i); rand(); print int(rand() * n) }'; }
+now_ms() { date +%s%3N; }
+
+for plan in pipeline sharded; do
+    begin "$plan: a run that is left alone"
+    start=$(now_ms)
+    run $launch $plan.json -q --iterations $steps --checkpoint alone --save-every 3 --log-csv $plan.csv
+    duration=$(($(now_ms) - start))
+    expect_exit 0
+    rm -rf alone
+done
+
+# True while one of the processes runs (one that nobody has waited for does not).
+any_runs() {
+    for pid; do
+        case $(sed 's/.*) //' "/proc/$pid/stat" 2> /dev/null) in '' | Z* | X*) ;; *) return 0 ;; esac
+    done
+    return 1
+}
+
+# Runs the plan in the background, kills a rank after $1 ms; $code as of run, $took in ms.
+run_and_kill() {
+    command_line="$launch $plan.json, a rank killed after $1 ms"
+    $launch $plan.json -q --iterations $steps --checkpoint run --save-every 3 --log-csv log.csv \
+        > "$out" 2> "$err" < /dev/null &
+    job=$!
+    sleep "$(awk -v t="$1" 'BEGIN { print t / 1000 }')"
+    ranks=$(cat /proc/$job/task/$job/children 2> /dev/null)
+    # shellcheck disable=SC2086
+    set -- $ranks
+    [ $# -eq 0 ] || shift "$(draw $((2 * i + 1)) $#)"
+    victim=${1:-}
+    [ -z "$victim" ] || kill -9 "$victim" 2> /dev/null || victim=
+    start=$(now_ms)
+    # shellcheck disable=SC2086
+    while any_runs $job $ranks && [ $(($(now_ms) - start)) -lt 30000 ]; do sleep 0.05; done
+    took=$(($(now_ms) - start))
+    kill -9 $job 2> /dev/null
+    wait $job 2> /dev/null
+    code=$?
+}
+
+i=0 resumed=0 restarted=0 over=0 slowest=0
+while [ $i -lt "$kills" ]; do
+    [ $((i % 2)) -eq 0 ] && plan=pipeline || plan=sharded
+    begin "$plan: kill $((i + 1))"
+    rm -rf run log.csv
+    run_and_kill "$(draw $((2 * i)) $duration)"
+    [ $took -lt 30000 ] || fail "the job had not ended $took ms after the kill"
+    [ $took -le $slowest ] || slowest=$took
+    if [ "$code" -eq 0 ]; then # it was over before
+        over=$((over + 1))
+    else
+        [ -z "$victim" ] || expect_stderr 'rank [01] .*signal 9'
+        run $launch $plan.json -q --iterations $steps --resume run --checkpoint run --save-every 50 --log-csv log.csv
+        if [ "$code" -eq 0 ]; then
+            resumed=$((resumed + 1))
+        else # killed before the first checkpoint
+            [ -z "$(ls -d run/step-*[0-9] 2> /dev/null)" ] || fail "exit code $code with $(ls run): $(head -n 3 "$err")"
+            restarted=$((restarted + 1))
+            rm -rf run log.csv
+            run $launch $plan.json -q --iterations $steps --checkpoint run --save-every 50 --log-csv log.csv
+        fi
+        expect_exit 0
+    fi
+    if [ "$(losses log.csv)" != "$(losses $plan.csv)" ]; then fail 'losses differ'; fi
+    i=$((i + 1))
+done
+end_case
+say "$kills kills: $resumed runs went on from a checkpoint, $restarted had none yet, $over were over;" \
+    "the slowest job ended $slowest ms after its kill"
+finish

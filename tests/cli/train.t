@@ -1,0 +1,278 @@
+#!/bin/sh
+# Training in earnest: options and wrong input, log lines and tables, validation, checkpoints and what is
+# said when a run goes on from one, weights in and out, losses that are not finite, full disks.
+. tests/cli/lib.sh
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan.json > one.json
+tiny plan2.json > two.json
+edit one.json 's/"global_batch": 4/"global_batch": 8/; s/"n_micro_batches": 2/"n_micro_batches": 4/' > batch.json
+edit one.json 's/"ffn": 128/"ffn": 64/' > other.json
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that says the same thing over and over, and again: $((i * i))"
+    i=$((i + 1))
+done > text.txt
+sed 's/same/other/' text.txt > other.txt
+exec="mist-exec one.json --data text.txt"
+mpi2="mpirun --oversubscribe --bind-to none -n 2 $MIST_BUILD/mist-exec two.json --data text.txt"
+losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+
+# ---------------------------------------------------------------------------------- wrong input
+# wrong NAME REGEX OPTION...: a usage error.
+wrong() {
+    wrong_name=$1 wrong_regex=$2
+    shift 2
+    refuse "$wrong_name" 2 "^mist-exec: $wrong_regex" mist-exec one.json --data text.txt "$@"
+}
+wrong 'validation without data' '--validate-every needs --validation-data or --validation-frac' --validate-every 2
+wrong 'validation batches without data' '--validation-batches needs ' --validation-batches 2
+wrong 'two sorts of validation data' '.*validation-frac.*validation-data.*together' \
+    --validation-frac 0.1 --validation-data other.txt
+wrong 'all data held out' '--validation-frac: 1 is not within' --validation-frac 1
+wrong 'saving nowhere' '--save-every needs --checkpoint DIR' --save-every 2
+wrong 'keeping less than nothing' '--keep: -1 is not within' --keep=-1
+wrong 'a minimum above the learning rate' '--lr-min 0\.5 is above --lr 0\.001' --lr-min 0.5
+wrong 'a warm-up longer than the decay' '--warm-up 5 leaves nothing of the 5 steps of --lr-decay-steps' \
+    --warm-up 5 --lr-decay-steps 5
+wrong 'a warm-up longer than the run' '--warm-up 30 leaves nothing of the 30 steps' --warm-up 30 --lr-min 1e-4
+wrong 'a negative norm' '--clip: -1 is not within' --clip=-1
+wrong 'an unknown way with NaN' '--on-nan: .*abort, skip' --on-nan hope
+wrong 'an unknown type to export' '--export-dtype: .*fp32, bf16' --export x --export-dtype fp8
+wrong 'weights and a checkpoint' '--import and --resume can.t be given together' --import a --resume b
+wrong 'no step between lines' '--log-every: 0 is not within' --log-every 0
+refuse 'validation data of less than a batch' 3 '^mist-exec: the validation data has [0-3] samples of 16 tokens, a global batch has 4$' \
+    $exec --validation-frac 0.001
+refuse 'more validation than there is' 3 '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ of 4 samples$' \
+    $exec --validation-frac 0.1 --validation-batches 1000
+refuse 'no validation file' 5 '^mist-exec: none\.txt: ' $exec --validation-data none.txt
+refuse 'no checkpoint there' 3 '^mist-exec: traces: ' $exec --resume traces
+refuse 'no folder to resume from' 5 '^mist-exec: none: ' $exec --resume none
+refuse 'no weights there' 3 '^mist-exec: traces: holds neither model\.safetensors' $exec --import traces
+refuse 'a file for the folder of checkpoints' 5 '^mist-exec: plan\.json.* is no folder$' $exec --checkpoint plan.json
+refuse 'a folder of checkpoints below a file' 5 '^mist-exec: plan\.json/run: ' $exec --checkpoint plan.json/run
+refuse 'a file for the folder of weights' 5 '^mist-exec: plan\.json.* is no folder$' $exec --export plan.json
+if [ -d /proc/self ]; then
+    refuse 'a folder of checkpoints that nobody can make' 5 '^mist-exec: /proc/run' $exec --checkpoint /proc/run
+fi
+begin 'a dry run makes no folder'
+run $exec --checkpoint run --save-every 1 --export hf --log-csv log.csv --dry-run
+expect_exit 0
+expect_stderr '^mist-exec: one\.json can be run$'
+nothing_written
+
+# ---------------------------------------------------------------------------------------- logs
+begin 'the help names the formats of data'
+run mist-exec --help
+expect_exit 0
+for word in '\.u16' 'llm\.c' Megatron 'uint16:' --validation-frac --resume --import --on-nan --delay-seed; do
+    grep -q -e "$word" "$out" || fail "the help does not say $word"
+done
+begin 'what is said before the first step'
+run $exec --iterations 2
+expect_exit 0
+expect_stderr '^model +[0-9.]+ kFLOP per token \('
+expect_stderr '^MFU +that x tokens/s / \(1 ranks x [0-9.]+ GFLOP/s, the fastest linear layer measured in traces\)$'
+expect_stderr '^memory +largest rank: device arena [0-9.]+ [KM]iB planned, [0-9.]+ [KM]iB allocated, process [0-9.]+ MiB$'
+expect_stderr '^training +steps 1 to 2, gradients clipped to norm 1$'
+planned=$(sed -n 's/.*arena \(.*\) planned.*/\1/p' "$err")
+expect_stderr "arena $planned planned, $planned allocated"
+begin 'a line per step: step, loss, norm, rate, tokens/s, ms, MFU'
+expect_once '^ +step +loss +grad norm +lr +tokens/s +ms/step +MFU$'
+expect_once '^ +1 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+ +[0-9.]+ %$'
+expect_once '^ +2 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+ +[0-9.]+ %$'
+begin 'no MFU without a trace set'
+sed 's/"trace_set": "traces"/"trace_set": "none"/' one.json > unknown.json
+run mist-exec unknown.json --iterations 1 --clip 0
+expect_exit 0
+expect_stderr '^MFU +not known: no trace set in none$'
+expect_stderr '^training +steps 1 to 1, gradients not clipped$'
+expect_once '^ +1 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+$'
+begin 'every third step and the last'
+run $exec --iterations 7 --log-every 3
+expect_exit 0
+[ "$(sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' "$err" | tr '\n' ' ')" = '3 6 7 ' ] || fail "$(cat "$err")"
+begin 'quiet is quiet, JSON is one document'
+run $exec -q --json --iterations 3 --validation-frac 0.1
+expect_exit 0
+expect_stderr_empty
+expect_json
+for key in first_step iterations skipped_steps loss_last validation_loss_last tokens_per_s mfu_frac \
+    flop_per_token losses gradient_norms validations; do
+    grep -q "\"$key\"" "$out" || fail "no $key"
+done
+begin 'FLOP per token: 6 for each weight of a matrix, and attention'
+# forward 2 and backward 4 times 2 layers of 12 h^2 and a head of 256 h, attention scores and values over
+# the causal half or all of the 16 tokens: 12 h s per layer at most; norms and the like on top
+flop=$(sed -n 's/^ *"flop_per_token": \(.*\),$/\1/p' "$out")
+awk -v f="$flop" 'BEGIN { p = 6 * (2 * 12 * 32 * 32 + 256 * 32); exit !(f > p && f < 1.15 * p + 2 * 12 * 32 * 16) }' ||
+    fail "$flop FLOP per token"
+
+begin 'the table: columns, warm-up, decay, validation'
+run $exec --iterations 6 --lr 0.01 --lr-min 0.001 --warm-up 2 --validation-data other.txt --validate-every 2 \
+    --validation-batches 3 --log-csv log.csv
+expect_exit 0
+expect_stderr '^validation +after every 2 steps and the last, 3 batches of 4 samples$'
+expect_stderr '^ +4 .* validation [0-9.]+$'
+[ "$(head -n 1 log.csv)" = step,loss,gradient_norm,lr,step_s,tokens_per_s,validation_loss,skipped ] ||
+    fail "$(head -n 1 log.csv)"
+awk -F, 'function near(a, b) { return a > b - 1e-9 && a < b + 1e-9 }
+    NR > 1 { if ($1 != NR - 1 || $8 != 0 || ($7 == "") != ($1 % 2 == 1) || $6 * $5 < 63.9 || $6 * $5 > 64.1) exit 1
+             lr[$1] = $4 }
+    END { pi = atan2(0, -1)
+          exit !(NR == 7 && near(lr[1], 0.005) && near(lr[2], 0.01) && near(lr[3], 0.01) &&
+                 near(lr[5], 0.001 + 0.0045 * (1 + cos(pi / 2))) && near(lr[6], 0.001 + 0.0045 * (1 + cos(3 * pi / 4)))) }' log.csv ||
+    fail "$(cat log.csv)"
+refuse 'a table that exists' 2 '^mist-exec: log\.csv: exists already; --force' $exec --log-csv log.csv
+begin 'nothing that only re-times changes a loss'
+run $exec -q --iterations 4 --log-csv a.csv
+expect_exit 0
+for options in '--delay-seed 7' --serial '--threads 2'; do
+    # shellcheck disable=SC2086
+    run $exec -q --iterations 4 --log-csv b.csv --force $options
+    expect_exit 0
+    [ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "$options: $(losses b.csv)"
+done
+run $mpi2 -q --iterations 4 --log-csv b.csv --force --delay-seed 3
+expect_exit 0
+[ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "two ranks: $(losses b.csv)"
+rm -f a.csv b.csv log.csv
+
+# --------------------------------------------------------------------------------- checkpoints
+begin 'a run that saves, keeping two'
+run $exec --iterations 6 --log-csv whole.csv
+expect_exit 0
+run $exec --iterations 3 --checkpoint run --save-every 1 --keep 2 --log-csv log.csv
+expect_exit 0
+expect_stderr '^checkpoint +after every 1 steps and the last, in run$'
+[ "$(ls run | tr '\n' ' ')" = 'step-00000002 step-00000003 ' ] || fail "$(ls run)"
+losses whole.csv | head -n 4 > "$scratch/io/half"
+losses log.csv | cmp -s - "$scratch/io/half" || fail 'saving changes losses'
+cp -R run kept && cp log.csv kept.csv
+
+begin 'a run that goes on: the same losses, and its table goes on, too'
+run $exec --resume run --iterations 6 --log-csv log.csv --checkpoint run
+expect_exit 0
+expect_stderr '^mist-exec: goes on from run/step-00000003$'
+expect_stderr '^training +steps 4 to 6, '
+[ "$(losses log.csv)" = "$(losses whole.csv)" ] || fail "$(losses log.csv)"
+expect_file run/step-00000006/manifest.json
+begin 'from a step of one'"'"'s choice, under another plan, on two ranks'
+cp kept.csv log.csv
+run $mpi2 --resume kept/step-00000002 --iterations 6 --log-csv log.csv
+expect_exit 0
+expect_once '^mist-exec: goes on from kept/step-00000002$'
+[ "$(losses log.csv)" = "$(losses whole.csv)" ] || fail "$(losses log.csv)"
+begin 'a table of its own has the steps of its own'
+run $exec --resume kept --iterations 5 --log-csv part.csv
+expect_exit 0
+[ "$(cut -d, -f1 part.csv | tr '\n' ' ')" = 'step 4 5 ' ] || fail "$(cat part.csv)"
+begin 'what is given and differs is said, what is given and the same is not'
+run $exec --resume kept --iterations 4 --lr 0.5 --clip 1 --seed 1 --beta1=0.8
+expect_exit 0
+expect_once '^mist-exec: --lr 0\.5 instead of the checkpoint.s 0\.001$'
+expect_once '^mist-exec: --beta1 0\.8 instead of the checkpoint.s 0\.9$'
+expect_once '^mist-exec: --iterations 4 instead of the checkpoint.s 3$'
+[ "$(grep -c '^mist-exec: --' "$err")" -eq 3 ] || fail "$(cat "$err")"
+begin 'what is not given is the checkpoint'"'"'s'
+run $exec -q --iterations 2 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --checkpoint mine --log-csv mine.csv
+expect_exit 0
+run $exec -q --iterations 4 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --log-csv want.csv
+expect_exit 0
+run $exec -q --iterations 4 --resume mine --log-csv mine.csv
+expect_exit 0
+expect_stderr_empty
+[ "$(losses mine.csv)" = "$(losses want.csv)" ] || fail "$(losses mine.csv)"
+refuse 'nothing left to do' 2 '^mist-exec: kept/step-00000003: 3 steps are done and --iterations is 3: nothing is left to do$' \
+    $exec -q --resume kept
+refuse 'other data' 3 '^mist-exec: kept/step-00000003/manifest\.json:[0-9:]+ the run was trained on other data .*--force' \
+    mist-exec one.json -q --data other.txt --resume kept --iterations 4
+refuse 'another global batch' 3 '^mist-exec: .*manifest\.json:[0-9:]+ the run had a global batch of 4, the plan has 8; --force' \
+    mist-exec batch.json -q --data text.txt --resume kept --iterations 4
+begin 'other data, by force'
+run mist-exec one.json --data other.txt --resume kept --iterations 4 --force
+expect_exit 0
+expect_once '^mist-exec: the run was trained on other data'
+refuse 'another model' 3 '^mist-exec: .*ffn' mist-exec other.json -q --data text.txt --resume kept --iterations 4
+refuse 'checkpoints of another run' 2 '^mist-exec: kept/step-00000003: is of another run: go on from it by --resume' \
+    $exec --checkpoint kept
+refuse 'a later checkpoint in the way' 2 '^mist-exec: kept/step-00000003: is later than the step 2 to go on from' \
+    $exec -q --resume kept/step-00000002 --checkpoint kept --iterations 4
+refuse 'a table that is none' 3 '^mist-exec: plan\.json' $exec -q --resume kept --iterations 4 --log-csv plan.json
+begin 'a damaged checkpoint is passed over, and that is said'
+cp -R kept broken
+printf x >> broken/step-00000003/manifest.json
+run $exec --resume broken --iterations 4
+expect_exit 0
+expect_once '^mist-exec: .*step-00000003'
+expect_once '^mist-exec: goes on from broken/step-00000002$'
+begin 'a damaged checkpoint, asked for'
+run $exec -q --resume broken/step-00000003 --iterations 4
+expect_exit 3
+expect_stderr '^mist-exec: broken/step-00000003'
+begin 'a damaged tensor is found when it is read'
+cp -R kept bits
+size=$(wc -c < bits/step-00000003/rank-00000.bin)
+printf 'x' | dd of=bits/step-00000003/rank-00000.bin bs=1 seek=$((size / 2)) conv=notrunc 2> /dev/null
+run $exec -q --resume bits/step-00000003 --iterations 4
+expect_exit 3
+expect_stderr '^mist-exec: bits/step-00000003/'
+expect_stdout_empty
+
+# ------------------------------------------------------------------------------------- weights
+begin 'weights out, in again, and out again: the same file'
+run $exec -q --iterations 2 --export hf
+expect_exit 0
+expect_file hf/model.safetensors
+expect_json hf/config.json
+run $exec -q --iterations 1 --lr 0 --import hf --export hf2
+expect_exit 0
+expect_same hf/model.safetensors hf2/model.safetensors
+run $mpi2 -q --iterations 1 --lr 0 --import hf/model.safetensors --export hf3
+expect_exit 0
+expect_same hf/model.safetensors hf3/model.safetensors
+begin 'bf16 is half as large'
+run $exec -q --iterations 2 --export hf --export-dtype bf16 --force
+expect_exit 0
+awk -v a="$(wc -c < hf/model.safetensors)" -v b="$(wc -c < hf2/model.safetensors)" 'BEGIN { exit !(a < 0.52 * b) }' ||
+    fail 'bf16 is not half as large'
+refuse 'weights that exist' 2 '^mist-exec: hf/model\.safetensors: exists already; --force' $exec --export hf
+refuse 'weights of another model' 3 '^mist-exec: hf2?/model\.safetensors' mist-exec other.json --data text.txt --import hf2
+
+# --------------------------------------------------------------------------------- what fails
+begin 'a loss that is not finite ends the run'
+run $exec -q --iterations 9 --lr 1e18 --clip 0
+expect_exit 1
+expect_once '^mist-exec: rank 0, step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite; lower --lr'
+expect_stdout_empty
+begin 'on all ranks, within seconds'
+start=$(date +%s)
+run $mpi2 -q --iterations 9 --lr 1e18 --clip 0
+[ $(($(date +%s) - start)) -le 20 ] || fail "took $(($(date +%s) - start)) s"
+expect_exit 1
+expect_stderr '^mist-exec: rank [01], step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite'
+begin 'or its step is skipped and counted'
+run $exec --iterations 5 --lr 1e18 --clip 0 --on-nan skip --log-csv nan.csv
+expect_exit 0
+expect_stderr '^ +5 +- +- .* skipped: not finite$'
+expect_stdout '^skipped steps +[34]$'
+awk -F, 'NR > 3 && ($2 != "" || $3 != "" || $8 != 1) { exit 1 }' nan.csv || fail "$(cat nan.csv)"
+begin 'the same on two ranks, as JSON'
+run $mpi2 -q --json --iterations 5 --lr 1e18 --clip 0 --on-nan skip
+expect_exit 0
+expect_json
+expect_stdout '"skipped_steps": [34]'
+begin 'a disk that fills up: the message names the file, the last checkpoint stays whole'
+cp -R kept full
+run sh -c "trap '' XFSZ; ulimit -f 100; exec \"\$MIST_BUILD\"/$exec -q --resume full --checkpoint full --save-every 1 --iterations 5"
+expect_exit 5
+expect_stderr '^mist-exec: full/step-00000004\.partial/rank-00000\.bin: .*File too large'
+run $exec -q --resume full --checkpoint full --iterations 6 --json
+expect_exit 0
+expect_stdout '"first_step": 4'
+[ -z "$(ls full | grep partial)" ] || fail "$(ls full)"
+finish

@@ -1,0 +1,85 @@
+/* The learning rate by step, against values computed by hand and by its definition. */
+#include "exec/lr_schedule.h"
+
+#include <math.h>
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+static void expect(const struct mist_lr_schedule *schedule, int64_t i, double expected)
+{
+    double found = mist_lr_at(schedule, i);
+
+    if (!(fabs(found - expected) <= 1e-12 * fabs(expected) + 1e-15))
+        fail_msg("step %lld: %.17g, expected %.17g", (long long)i, found, expected);
+}
+
+static void test_constant(void **state)
+{
+    struct mist_lr_schedule schedule = {.peak = 0.5};
+
+    (void)state;
+    expect(&schedule, 0, 0.5);
+    expect(&schedule, 1000000, 0.5);
+}
+
+static void test_warm_up(void **state)
+{
+    struct mist_lr_schedule schedule = {.peak = 0.8, .warm_up_steps = 4};
+
+    (void)state;
+    expect(&schedule, 0, 0.2);
+    expect(&schedule, 1, 0.4);
+    expect(&schedule, 2, 0.6);
+    expect(&schedule, 3, 0.8);
+    expect(&schedule, 4, 0.8);
+    expect(&schedule, 400, 0.8);
+}
+
+/* Warm-up 2, end 6: a quarter of the cosine's way per step. */
+static void test_cosine(void **state)
+{
+    struct mist_lr_schedule schedule = {
+        .peak = 1, .minimum = 0.2, .warm_up_steps = 2, .decay_steps = 6};
+
+    (void)state;
+    expect(&schedule, 0, 0.5);
+    expect(&schedule, 1, 1);
+    expect(&schedule, 2, 1);
+    expect(&schedule, 3, 0.2 + 0.4 * (1 + sqrt(0.5)));
+    expect(&schedule, 4, 0.6);
+    expect(&schedule, 5, 0.2 + 0.4 * (1 - sqrt(0.5)));
+    expect(&schedule, 6, 0.2);
+    expect(&schedule, 7, 0.2);
+    expect(&schedule, INT64_MAX, 0.2);
+}
+
+/* Down all the way, never up, and symmetric about the middle. */
+static void test_shape(void **state)
+{
+    struct mist_lr_schedule schedule = {
+        .peak = 3e-4, .minimum = 3e-5, .decay_steps = 1000};
+
+    (void)state;
+    for (int64_t i = 0; i < 1000; i++) {
+        assert_true(mist_lr_at(&schedule, i + 1) <= mist_lr_at(&schedule, i));
+        assert_true(fabs(mist_lr_at(&schedule, i) + mist_lr_at(&schedule, 1000 - i) -
+                         3.3e-4) < 1e-15);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_constant),
+        cmocka_unit_test(test_warm_up),
+        cmocka_unit_test(test_cosine),
+        cmocka_unit_test(test_shape),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
