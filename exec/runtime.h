@@ -83,7 +83,8 @@ mist_runtime_evaluate(struct mist_runtime *runtime, const int32_t *tokens,
                       const int32_t *targets, double *loss_sum, struct mist_err *err);
 
 /* mist_state_walk() over this rank's parameters and optimizer state; nothing left to
- * apply. After a change of master weights call mist_runtime_refresh(). */
+ * apply. Whoever changes bf16 weights changes both, WEIGHT (the master) and what it
+ * rounds to, COMPUTE_WEIGHT. */
 MIST_MUST_CHECK enum mist_status
 mist_runtime_walk_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
                         bool is_owned_only, mist_state_fn *fn, void *context,
