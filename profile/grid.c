@@ -1,36 +1,127 @@
-/* Which shapes and messages a search space asks for. See grid.h. */
+/* Which operators a search space asks for. See grid.h. */
 #include "profile/grid.h"
 
+#include "core/hash.h"
 #include "core/memory.h"
-#include "sim/schedule.h" /* padding of parameters */
+#include "profile/grid_internal.h"
+#include "sim/cost_model.h" /* work per element of what is no step */
+#include "sim/module_storage.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const int64_t smallest_message_bytes = 4096;
-static const int64_t smallest_copy_bytes = 1024;       /* token ids of a small batch */
-static const int64_t largest_message_bytes = 32 << 20; /* of the series of sizes */
-
-/* Per element: read p, m, v, g and write p, m, v; the arithmetic of AdamW. */
-static const double adamw_bytes = 28, adamw_flop = 14, zero_bytes = 4;
 
 int32_t mist_grid_shards(int32_t i_shards)
 {
     return 1 << i_shards;
 }
 
+static size_t cell_of(const struct mist_grid *grid, int32_t i_variant,
+                      int32_t i_micro_batch, enum mist_layer_kind kind)
+{
+    int32_t row = i_variant * grid->config.n_micro_batches + i_micro_batch;
+
+    return (size_t)(row * MIST_N_LAYER_KINDS + (int32_t)kind);
+}
+
 const struct mist_layer_layout *mist_grid_layout(const struct mist_grid *grid,
-                                                 int32_t i_micro_batch,
+                                                 int32_t i_variant, int32_t i_micro_batch,
                                                  enum mist_layer_kind kind)
 {
-    return &grid->layouts[i_micro_batch * MIST_N_LAYER_KINDS + (int32_t)kind];
+    return &grid->layouts[cell_of(grid, i_variant, i_micro_batch, kind)];
+}
+
+const struct mist_grid_step_keys *mist_grid_keys(const struct mist_grid *grid,
+                                                 int32_t i_variant, int32_t i_micro_batch,
+                                                 enum mist_layer_kind kind)
+{
+    return &grid->step_keys[cell_of(grid, i_variant, i_micro_batch, kind)];
+}
+
+bool mist_grid_has(const struct mist_grid *grid, int32_t i_variant, int32_t i_micro_batch)
+{
+    const struct mist_grid_variant *variant = &grid->variants[i_variant];
+    int64_t n_tokens =
+        grid->config.micro_batches[i_micro_batch] * (int64_t)grid->config.seq_len;
+
+    return !variant->is_sequence_parallel || n_tokens % variant->tp == 0;
 }
 
 int64_t mist_grid_padded_elements(const struct mist_grid *grid, enum mist_layer_kind kind,
                                   int32_t n_ranks)
 {
-    return mist_schedule_padded_elements(mist_grid_layout(grid, 0, kind)->n_parameters,
-                                         n_ranks);
+    return mist_storage_padded_elements(mist_grid_layout(grid, 0, 0, kind)->n_parameters,
+                                        n_ranks);
+}
+
+int64_t mist_grid_parameter_elements(const struct mist_grid *grid,
+                                     enum mist_layer_kind kind)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < grid->n_variants; i++) {
+        int64_t n = mist_grid_layout(grid, i, 0, kind)->n_parameters;
+        most = n > most ? n : most;
+    }
+    for (int32_t i = 0; i < grid->n_shards; i++) {
+        int64_t end = grid->shards[i].slab_first + grid->shards[i].n_whole;
+        if (grid->shards[i].kind == kind && end > most)
+            most = end;
+    }
+    return most;
+}
+
+/* --------------------------------------------------------------------------- variants */
+
+static bool allows_tp(const struct mist_model *model, int32_t tp)
+{
+    return model->n_heads % tp == 0 && model->ffn % tp == 0 && model->hidden % tp == 0 &&
+           (model->n_kv_heads == 1 || model->n_kv_heads % tp == 0);
+}
+
+static void make_variants(struct mist_grid *grid)
+{
+    int32_t n_tps = 1;
+
+    grid->variants[grid->n_variants++] = (struct mist_grid_variant){1, false};
+    for (int32_t tp = 2; tp <= grid->config.n_ranks && n_tps < MIST_GRID_MAX_TPS;
+         tp *= 2) {
+        if (!allows_tp(&grid->config.model, tp))
+            continue;
+        n_tps++;
+        for (int k = 0; k < 2; k++)
+            grid->variants[grid->n_variants++] = (struct mist_grid_variant){tp, k == 1};
+    }
+}
+
+static enum mist_status make_layouts(const struct mist_catalog *catalog,
+                                     struct mist_grid *grid, struct mist_err *err)
+{
+    const struct mist_grid_config *config = &grid->config;
+
+    for (int32_t v = 0; v < grid->n_variants; v++)
+        for (int32_t i = 0; i < config->n_micro_batches; i++)
+            for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
+                enum mist_layer_kind kind = (enum mist_layer_kind)k;
+                bool is_whole = !mist_grid_has(grid, v, i); /* parameters are the same */
+                struct mist_layer_shape shape = {
+                    .micro_batch = config->micro_batches[i],
+                    .seq = config->seq_len,
+                    .tp = grid->variants[v].tp,
+                    .threads = config->n_threads,
+                    .is_sequence_parallel =
+                        grid->variants[v].is_sequence_parallel && !is_whole,
+                    .splits_backward = false,
+                    .dtype = MIST_DTYPE_FP32,
+                };
+                struct mist_layer_layout *out = &grid->layouts[cell_of(grid, v, i, kind)];
+                enum mist_status status =
+                    mist_layer_layout_make(catalog, kind, shape, out, err);
+                if (status != MIST_OK)
+                    return status;
+                if (is_whole)
+                    out->n_forward = out->n_backward = 0;
+            }
+    return MIST_OK;
 }
 
 /* ------------------------------------------------------------------------------- keys */
@@ -65,7 +156,9 @@ static bool add_program(struct mist_grid *grid, const struct mist_concrete_step 
                                     .flop = steps[i].flop,
                                     .bytes = steps[i].bytes};
         key_of_step[i] = -1;
-        if (steps[i].op == MIST_OP_TP_ALL_REDUCE)
+        if (steps[i].op == MIST_OP_TP_ALL_REDUCE ||
+            steps[i].op == MIST_OP_TP_REDUCE_SCATTER ||
+            steps[i].op == MIST_OP_TP_ALL_GATHER)
             continue;
         memcpy(key.dims, steps[i].dims, (size_t)steps[i].n_dims * sizeof *key.dims);
         key_of_step[i] = add_key(grid, &key);
@@ -75,114 +168,132 @@ static bool add_program(struct mist_grid *grid, const struct mist_concrete_step 
     return true;
 }
 
-static bool add_optimizer(struct mist_grid *grid, enum mist_layer_kind kind)
+static bool add_programs(struct mist_grid *grid)
 {
-    for (int32_t i = 0; i < MIST_GRID_N_SHARDS; i++) {
-        int32_t n = mist_grid_shards(i);
-        int64_t padded = mist_grid_padded_elements(grid, kind, n);
-        struct mist_grid_key adamw = {.op = MIST_OP_ADAMW,
-                                      .phase = MIST_PHASE_OPTIMIZER,
-                                      .dims = {padded / n},
-                                      .flop = adamw_flop * (double)(padded / n),
-                                      .bytes = adamw_bytes * (double)(padded / n)};
-        struct mist_grid_key zero = {.op = MIST_OP_ZERO,
-                                     .phase = MIST_PHASE_OPTIMIZER,
-                                     .dims = {padded},
-                                     .bytes = zero_bytes * (double)padded};
-        grid->adamw_key[kind][i] = add_key(grid, &adamw);
-        grid->zero_key[kind][i] = add_key(grid, &zero);
-        if (grid->adamw_key[kind][i] < 0 || grid->zero_key[kind][i] < 0)
+    size_t n = cell_of(grid, grid->n_variants, 0, MIST_LAYER_EMBEDDING);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_layer_layout *layout = &grid->layouts[i];
+        if (!add_program(grid, layout->forward, layout->n_forward,
+                         grid->step_keys[i].of[0]) ||
+            !add_program(grid, layout->backward, layout->n_backward,
+                         grid->step_keys[i].of[1]))
             return false;
     }
     return true;
 }
 
-/* --------------------------------------------------------------------------- messages */
+/* -------------------------------------------------------------------------- optimizer */
 
-static bool add_message(struct mist_grid *grid, enum mist_link_operation operation,
-                        int32_t n_ranks, int64_t bytes)
+void mist_grid_store(const struct mist_grid *grid, int32_t i_variant,
+                     enum mist_layer_kind kind, int32_t dp, struct mist_plan *plan,
+                     struct mist_module_storage *out)
 {
-    struct mist_grid_message message = {operation, n_ranks, bytes};
+    const struct mist_model *model = &grid->config.model;
+    int32_t module = kind == MIST_LAYER_EMBEDDING ? 0
+                     : kind == MIST_LAYER_BLOCK   ? 1
+                                                  : model->n_layers + 1;
 
-    for (int32_t i = 0; i < grid->n_messages; i++)
-        if (grid->messages[i].operation == operation &&
-            grid->messages[i].n_ranks == n_ranks &&
-            grid->messages[i].bytes == message.bytes)
-            return true;
-    struct mist_grid_message *messages =
-        mist_grow(grid->messages, &grid->messages_capacity, (size_t)grid->n_messages + 1,
-                  sizeof *messages);
-    if (!messages)
+    *plan = (struct mist_plan){.model = *model, .n_micro_batches = 1, .n_stages = 1};
+    plan->stages[0] = (struct mist_stage_plan){
+        .n_layers = model->n_layers,
+        .n_nodes = 1,
+        .n_devices = dp,
+        .micro_batch = 1,
+        .dp = dp,
+        .tp = grid->variants[i_variant].tp,
+    };
+    mist_storage_make(plan, 0, mist_grid_layout(grid, i_variant, 0, MIST_LAYER_EMBEDDING),
+                      &module, 1, out);
+}
+
+static int32_t add_element_key(struct mist_grid *grid, enum mist_op op,
+                               enum mist_phase phase, int64_t elements, double flop,
+                               double bytes)
+{
+    struct mist_grid_key key = {.op = op,
+                                .phase = phase,
+                                .dims = {elements},
+                                .flop = flop * (double)elements,
+                                .bytes = bytes * (double)elements};
+
+    return add_key(grid, &key);
+}
+
+static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
+{
+    struct mist_grid_shard *shards = mist_grow(
+        grid->shards, &grid->shards_capacity, (size_t)grid->n_shards + 1, sizeof *shards);
+
+    if (!shards)
         return false;
-    grid->messages = messages;
-    messages[grid->n_messages++] = message;
-    return true;
+    grid->shards = shards;
+    shard.adamw_key = add_element_key(grid, MIST_OP_ADAMW, MIST_PHASE_OPTIMIZER, shard.n,
+                                      MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES);
+    shard.zero_key = add_element_key(grid, MIST_OP_ZERO, MIST_PHASE_OPTIMIZER,
+                                     shard.n_whole, 0, MIST_COST_ZERO_BYTES);
+    for (int k = 0; k < 2; k++) {
+        int64_t n = k ? shard.n_whole : shard.n;
+        shard.norm_key[k] =
+            add_element_key(grid, MIST_OP_GRADIENT_NORM, MIST_PHASE_OPTIMIZER, n,
+                            MIST_COST_NORM_FLOP, MIST_COST_NORM_BYTES);
+        shard.add_key[k] = add_element_key(grid, MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, n,
+                                           MIST_COST_SUM_FLOP, MIST_COST_SUM_BYTES);
+    }
+    shards[grid->n_shards++] = shard;
+    return shard.adamw_key >= 0 && shard.zero_key >= 0 && shard.norm_key[0] >= 0 &&
+           shard.norm_key[1] >= 0 && shard.add_key[0] >= 0 && shard.add_key[1] >= 0;
 }
 
-static bool add_series(struct mist_grid *grid, enum mist_link_operation operation,
-                       int32_t n_ranks, int64_t first_bytes)
+/* Every slab of a module, where it begins in the flat array of the layout. */
+static bool add_slabs(struct mist_grid *grid, int32_t i_variant,
+                      enum mist_layer_kind kind, int32_t n_shards, struct mist_plan *plan)
 {
-    for (int64_t bytes = first_bytes; bytes <= largest_message_bytes;
-         bytes *= grid->config.is_quick ? 4 : 2)
-        if (!add_message(grid, operation, n_ranks, bytes))
-            return false;
-    return true;
-}
+    const struct mist_layer_layout *layout = mist_grid_layout(grid, i_variant, 0, kind);
+    struct mist_module_storage storage;
 
-/* Gradients and parameters of every module for groups of n_ranks. */
-static bool add_collectives(struct mist_grid *grid, int32_t n_ranks)
-{
-    static const enum mist_link_operation operations[] = {
-        MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER, MIST_LINK_REDUCE_SCATTER};
-
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
-        for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
-            if (!add_message(grid, operations[i], n_ranks,
-                             4 * mist_grid_padded_elements(
-                                     grid, (enum mist_layer_kind)kind, n_ranks)))
-                return false;
-        if (!add_series(grid, operations[i], n_ranks, smallest_message_bytes))
+    mist_grid_store(grid, i_variant, kind, n_shards, plan, &storage);
+    for (int32_t s = 0; s < storage.n_slabs; s++) {
+        struct mist_grid_shard shard = {
+            .kind = kind,
+            .i_variant = i_variant,
+            .n_shards = n_shards,
+            .n_whole = storage.slabs[s].n_elements,
+            .n = storage.slabs[s].n_elements / n_shards,
+        };
+        for (int32_t i = layout->n_params - 1; i >= 0; i--)
+            if (storage.param_slab[i] == s)
+                shard.slab_first = layout->param_offset[i];
+        if (!add_shard(grid, shard))
             return false;
     }
     return true;
 }
 
-static bool add_messages(struct mist_grid *grid)
+static bool add_optimizer(struct mist_grid *grid, struct mist_plan *plan)
 {
-    const struct mist_grid_config *config = &grid->config;
-
-    for (int32_t n = 2; n <= config->n_ranks; n *= 2)
-        if (!add_collectives(grid, n))
-            return false;
-    if (config->n_ranks > 1) {
-        for (int32_t i = 0; i < config->n_micro_batches; i++)
-            if (!add_message(grid, MIST_LINK_SEND_RECV, 2,
-                             mist_grid_layout(grid, i, MIST_LAYER_BLOCK)->input_bytes))
-                return false;
-        if (!add_series(grid, MIST_LINK_SEND_RECV, 2, smallest_message_bytes))
-            return false;
-    }
-    return add_series(grid, MIST_LINK_HOST_TO_DEVICE, 1, smallest_copy_bytes) &&
-           add_series(grid, MIST_LINK_DEVICE_TO_HOST, 1, smallest_copy_bytes);
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
+        for (int32_t v = 0; v < grid->n_variants; v++)
+            for (int32_t i = 0; i < MIST_GRID_N_SHARDS; i++)
+                if (!grid->variants[v].is_sequence_parallel && /* has the same */
+                    !add_slabs(grid, v, (enum mist_layer_kind)kind, mist_grid_shards(i),
+                               plan))
+                    return false;
+    return true;
 }
 
 /* ----------------------------------------------------------------------------- public */
 
-static enum mist_status make_layouts(const struct mist_catalog *catalog,
-                                     struct mist_grid *grid, struct mist_err *err)
+static enum mist_status check(const struct mist_grid_config *config, struct mist_err *err)
 {
-    const struct mist_grid_config *config = &grid->config;
-
-    for (int32_t i = 0; i < config->n_micro_batches; i++)
-        for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-            struct mist_layer_shape shape = {config->micro_batches[i], config->seq_len, 1,
-                                             config->n_threads};
-            enum mist_status status = mist_layer_layout_make(
-                catalog, (enum mist_layer_kind)kind, shape,
-                &grid->layouts[i * MIST_N_LAYER_KINDS + kind], err);
-            if (status != MIST_OK)
-                return status;
-        }
+    if (config->model.max_seq > 0 && config->seq_len > config->model.max_seq)
+        return mist_err_set(
+            err, MIST_ERR_INPUT, "sequences of %d tokens, but model %s has %d positions",
+            (int)config->seq_len, config->model.name, (int)config->model.max_seq);
+    if (config->n_nodes < 1 || config->n_ranks % config->n_nodes != 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "%d ranks on %d nodes: every node must have equally many",
+                            (int)config->n_ranks, (int)config->n_nodes);
     return MIST_OK;
 }
 
@@ -190,53 +301,35 @@ enum mist_status mist_grid_make(const struct mist_catalog *catalog,
                                 const struct mist_grid_config *config,
                                 struct mist_grid *out, struct mist_err *err)
 {
-    bool fits = true;
-
     *out = (struct mist_grid){.config = *config};
-    if (config->model.max_seq > 0 && config->seq_len > config->model.max_seq)
-        return mist_err_set(
-            err, MIST_ERR_INPUT, "sequences of %d tokens, but model %s has %d positions",
-            (int)config->seq_len, config->model.name, (int)config->model.max_seq);
-    out->layouts = calloc((size_t)config->n_micro_batches * MIST_N_LAYER_KINDS,
-                          sizeof *out->layouts);
-    if (!out->layouts)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = make_layouts(catalog, out, err);
+    enum mist_status status = check(config, err);
     if (status != MIST_OK)
         return status;
-    for (int32_t i = 0; i < config->n_micro_batches && fits; i++)
-        for (int kind = 0; kind < MIST_N_LAYER_KINDS && fits; kind++) {
-            const struct mist_layer_layout *layout =
-                mist_grid_layout(out, i, (enum mist_layer_kind)kind);
-            fits = add_program(out, layout->forward, layout->n_forward,
-                               out->key_of_step[i][kind][0]) &&
-                   add_program(out, layout->backward, layout->n_backward,
-                               out->key_of_step[i][kind][1]);
-        }
-    for (int kind = 0; kind < MIST_N_LAYER_KINDS && fits; kind++)
-        fits = add_optimizer(out, (enum mist_layer_kind)kind);
-    if (!fits || !add_messages(out))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    return MIST_OK;
+    make_variants(out);
+    size_t n = cell_of(out, out->n_variants, 0, MIST_LAYER_EMBEDDING);
+    struct mist_plan *plan = malloc(sizeof *plan);
+    out->layouts = calloc(n, sizeof *out->layouts);
+    out->step_keys = calloc(n, sizeof *out->step_keys);
+    if (!plan || !out->layouts || !out->step_keys)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = make_layouts(catalog, out, err);
+    if (status == MIST_OK && (!add_programs(out) || !add_optimizer(out, plan) ||
+                              !mist_grid_add_messages(out, plan)))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    free(plan);
+    return status;
 }
 
 void mist_grid_fini(struct mist_grid *grid)
 {
     free(grid->layouts);
+    free(grid->step_keys);
     free(grid->keys);
+    free(grid->shards);
+    free(grid->shapes);
     free(grid->messages);
     *grid = (struct mist_grid){0};
-}
-
-int64_t mist_grid_largest_bytes(const struct mist_grid *grid, bool is_copy)
-{
-    int64_t largest = 0;
-
-    for (int32_t i = 0; i < grid->n_messages; i++)
-        if ((grid->messages[i].n_ranks == 1) == is_copy &&
-            grid->messages[i].bytes > largest)
-            largest = grid->messages[i].bytes;
-    return largest;
 }
 
 static double program_flop(const struct mist_concrete_step *steps, int32_t n_steps)
@@ -248,17 +341,44 @@ static double program_flop(const struct mist_concrete_step *steps, int32_t n_ste
     return flop;
 }
 
-double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_micro_batch,
-                           int32_t n_blocks)
+double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_variant,
+                           int32_t i_micro_batch, int32_t n_blocks)
 {
     double flop = 0;
 
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         const struct mist_layer_layout *layout =
-            mist_grid_layout(grid, i_micro_batch, (enum mist_layer_kind)kind);
+            mist_grid_layout(grid, i_variant, i_micro_batch, (enum mist_layer_kind)kind);
         flop += (kind == MIST_LAYER_BLOCK ? n_blocks : 1) *
                 (program_flop(layout->forward, layout->n_forward) +
                  program_flop(layout->backward, layout->n_backward));
     }
     return flop;
+}
+
+uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_int64(&hash, grid->config.n_nodes);
+    mist_hash_add_int64(&hash, grid->config.n_ranks);
+    mist_hash_add_int64(&hash, grid->config.n_threads);
+    mist_hash_add_int64(&hash, grid->config.is_quick);
+    mist_hash_add_int64(&hash, grid->config.model.n_layers);
+    for (int32_t i = 0; i < grid->n_keys; i++) {
+        mist_hash_add_text(&hash, mist_op_name(grid->keys[i].op));
+        mist_hash_add_text(&hash, mist_phase_name(grid->keys[i].phase));
+        for (int k = 0; k < MIST_MAX_DIMS; k++)
+            mist_hash_add_int64(&hash, grid->keys[i].dims[k]);
+    }
+    for (int32_t i = 0; i < grid->n_messages; i++) {
+        const struct mist_grid_shape *shape = &grid->shapes[grid->messages[i].i_shape];
+        mist_hash_add_text(&hash, mist_link_operation_name(grid->messages[i].operation));
+        mist_hash_add_int64(&hash, shape->nodes);
+        mist_hash_add_int64(&hash, shape->ranks_per_node);
+        mist_hash_add_int64(&hash, shape->concurrent_groups);
+        mist_hash_add_int64(&hash, grid->messages[i].bytes);
+    }
+    return hash.value;
 }

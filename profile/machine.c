@@ -84,8 +84,8 @@ static void add_kernels(struct mist_cluster *cluster)
     add_library(cluster, text, blank + 1);
 }
 
-void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
-                           struct mist_cluster *out)
+void mist_machine_describe(const struct mist_machine *machine, int32_t n_nodes,
+                           int32_t n_node_ranks, struct mist_cluster *out)
 {
     struct utsname system;
     char mpi[MIST_TRACE_NAME_MAX];
@@ -95,9 +95,9 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_ranks,
     memcpy(out->name, machine->processor, sizeof out->name);
     if (gmtime_r(&now, &utc))
         strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    out->nodes = 1;
-    out->devices_per_node = n_ranks;
-    out->device_memory_bytes = mist_machine_device_bytes(machine, n_ranks);
+    out->nodes = n_nodes;
+    out->devices_per_node = n_node_ranks;
+    out->device_memory_bytes = mist_machine_device_bytes(machine, n_node_ranks);
     out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
     add_kernels(out);
     mist_comm_describe(mpi, sizeof mpi);

@@ -11,12 +11,14 @@
  *     written to         traces/here
  */
 #include "core/emit.h"
+#include "core/hash.h"
 #include "core/options.h"
 #include "core/parse.h"
 #include "profile/launch.h"
 #include "profile/output.h"
 #include "profile/profile.h"
-#include "sim/interference.h"
+#include "profile/summary.h"
+#include "profile/time_links.h"
 
 #include <math.h>
 #include <signal.h>
@@ -34,6 +36,7 @@ struct options {
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
     bool is_quick;
+    bool resumes;
 };
 
 static const char *const backends[] = {"cpu", NULL};
@@ -49,6 +52,9 @@ static const struct mist_option option_table[] = {
         "samples per micro-batch that plans may use", "1,2,4,8", 0, 0, micro_batches),
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
         "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
+    ROW("resume", MIST_OPTION_FLAG, "What", NULL,
+        "go on with a session that was stopped (its journal is in DIR.partial)", NULL, 0,
+        0, resumes),
     {.name = "backend",
      .kind = MIST_OPTION_CHOICE,
      .group = "Where",
@@ -98,6 +104,7 @@ struct setup {
     struct mist_grid_config config;
     struct mist_catalog *catalog;
     struct mist_grid grid;
+    double flop_per_s, link_bytes_per_s; /* by short trials */
     struct mist_profile_plan plan;
 };
 
@@ -129,7 +136,24 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
     return MIST_OK;
 }
 
-static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist_err *err)
+/* Nothing that took long to measure is overwritten by chance. */
+static enum mist_status check_output(const struct mist_common_options *common,
+                                     bool resumes, struct mist_err *err)
+{
+    if (!common->output)
+        return MIST_OK;
+    enum mist_status status =
+        mist_profile_check_output(common->output, common->force, err);
+    if (status == MIST_OK && !resumes && !common->force &&
+        mist_journal_exists(common->output))
+        return mist_err_at(err, MIST_ERR_USAGE, common->output, 0, 0,
+                           "a session was stopped here; --resume goes on with it, "
+                           "--force starts anew");
+    return status;
+}
+
+static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_ranks,
+                               struct mist_err *err)
 {
     const struct options *options = &setup->options;
     struct mist_grid_config *config = &setup->config;
@@ -144,6 +168,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist
     if (status != MIST_OK)
         return status;
     config->seq_len = (int32_t)options->seq_len;
+    config->n_nodes = n_nodes;
     config->n_ranks = n_ranks;
     config->n_threads = (int32_t)options->n_threads;
     config->is_quick = options->is_quick;
@@ -151,14 +176,15 @@ static enum mist_status set_up(struct setup *setup, int32_t n_ranks, struct mist
     if (status == MIST_OK)
         status = mist_grid_make(setup->catalog, config, &setup->grid, err);
     if (status == MIST_OK)
-        status = mist_profile_plan(
-            &setup->grid, &setup->machine,
-            mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads),
-            &setup->plan, err);
-    if (status == MIST_OK && options->common.output)
-        status =
-            mist_profile_check_output(options->common.output, options->common.force, err);
+        status = check_output(&options->common, options->resumes, err);
+    setup->flop_per_s = mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads);
     return status;
+}
+
+static enum mist_status make_plan(struct setup *setup, struct mist_err *err)
+{
+    return mist_profile_plan(&setup->grid, &setup->machine, setup->flop_per_s,
+                             setup->link_bytes_per_s, &setup->plan, err);
 }
 
 /* ----------------------------------------------------------------------------- output */
@@ -203,7 +229,11 @@ static void emit_job(struct mist_emit *emit, const struct setup *setup)
                     MIST_HUMAN_NUMBER);
     mist_emit_text(emit, "micro_batches", "micro-batches",
                    micro_batches_text(config, sizes, sizeof sizes));
+    mist_emit_int64(emit, "nodes", NULL, config->n_nodes, MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "ranks", NULL, config->n_ranks, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "tensor_parallel", "tensor parallelism up to",
+                    setup->grid.variants[setup->grid.n_variants - 1].tp,
+                    MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "threads", "threads per rank", config->n_threads,
                     MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "operator_shapes", "operator shapes", setup->grid.n_keys,
@@ -245,77 +275,18 @@ static enum mist_status print_plan(const struct setup *setup, struct mist_err *e
     return mist_emit_end(&emit, err);
 }
 
-/* How much compute and gpu_gpu slow each other down, from all mixtures. */
-static enum mist_status emit_slowdowns(struct mist_emit *emit,
-                                       const struct mist_trace_set *traces,
-                                       struct mist_err *err)
-{
-    struct mist_interference fitted;
-    struct mist_interference_fit_report report;
-    size_t n = traces->n_interferences;
-    struct mist_interference_sample *samples = calloc(n + 1, sizeof *samples);
-    unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_GPU_GPU;
-
-    if (!samples)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        for (int c = 0; c < MIST_N_STREAMS; c++)
-            samples[i].isolated_s[c] = traces->interferences[i].alone_us[c] * 1e-6;
-        samples[i].together_s = traces->interferences[i].together_us * 1e-6;
-    }
-    enum mist_status status =
-        mist_interference_fit(&fitted, &report, samples, (int64_t)n, err);
-    free(samples);
-    if (status != MIST_OK)
-        return status;
-    mist_emit_double(emit, "compute_slowdown", "compute beside gpu_gpu",
-                     fitted.slowdown[both][MIST_STREAM_COMPUTE], MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "gpu_gpu_slowdown", "gpu_gpu beside compute",
-                     fitted.slowdown[both][MIST_STREAM_GPU_GPU], MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "mixtures_residual_frac", "mixtures: residual, mean",
-                     report.mean_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "mixtures_worst_residual_frac", "mixtures: residual, worst",
-                     report.worst_frac, MIST_HUMAN_FRAC);
-    return MIST_OK;
-}
-
 static enum mist_status print_summary(const struct setup *setup,
                                       const struct mist_trace_set *traces,
                                       const struct mist_profile_report *report,
                                       struct mist_err *err)
 {
-    const struct mist_cluster *cluster = &traces->cluster;
     struct mist_emit *emit;
     enum mist_status status = begin_document(setup, &emit, err);
 
     if (status != MIST_OK)
         return status;
     emit_job(emit, setup);
-    mist_emit_double(emit, "peak_flop_per_s", "best operator",
-                     cluster->peak_flop_per_s[MIST_TRACE_FP32], MIST_HUMAN_FLOP_PER_S);
-    mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
-                     cluster->memory_bytes_per_s, MIST_HUMAN_BYTES_PER_S);
-    mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,
-                     MIST_HUMAN_TIME_US);
-    mist_emit_double(emit, "hand_over_us", "handing over to a stream",
-                     report->host.hand_over_us, MIST_HUMAN_TIME_US);
-    mist_emit_int64(emit, "runtime_memory_bytes", "memory beside the arenas",
-                    report->host.runtime_memory_bytes, MIST_HUMAN_BYTES);
-    status = emit_slowdowns(emit, traces, err);
-    mist_emit_int64(emit, "rounds", "rounds of operators", report->n_rounds_ops,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "mixture_rounds", "rounds of mixtures",
-                    report->n_rounds_interference, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "runs", "runs timed", report->n_runs, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "outliers", "of these left out", report->n_outliers,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "wide_rows", "operators known worse than 1 %", report->n_wide,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
+    status = mist_profile_emit_summary(emit, traces, report, err);
     mist_emit_text(emit, "output", "written to", setup->options.common.output);
     if (status != MIST_OK) {
         mist_emit_free(emit);
@@ -342,6 +313,19 @@ static enum mist_status save(const struct setup *setup,
     return status;
 }
 
+static enum mist_status open_journal(const struct setup *setup, struct mist_comm *comm,
+                                     struct mist_journal **out, struct mist_err *err)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_text(&hash, MIST_VERSION);
+    mist_hash_add_text(&hash, setup->config.model.name);
+    mist_hash_add_int64(&hash, (int64_t)mist_grid_fingerprint(&setup->grid));
+    return mist_journal_open(comm, setup->options.common.output, hash.value,
+                             setup->options.resumes, out, err);
+}
+
 static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
                                 struct mist_err *err)
 {
@@ -350,6 +334,7 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     struct mist_progress progress;
     struct mist_trace_set traces;
     struct mist_profile_report report;
+    struct mist_journal *journal = NULL;
 
     if (is_first && !common->is_quiet)
         announce(setup);
@@ -359,15 +344,55 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
                            : MIST_PROGRESS_NEVER,
                        common->no_color, stderr, "measuring, seconds");
     mist_trace_set_init(&traces);
-    enum mist_status status =
-        mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,
-                         is_first ? &progress : NULL, &traces, &report, err);
+    enum mist_status status = open_journal(setup, comm, &journal, err);
+    if (status == MIST_OK)
+        status =
+            mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm, journal,
+                             is_first ? &progress : NULL, &traces, &report, err);
     mist_progress_fini(&progress);
     if (status == MIST_OK && is_first)
         status = save(setup, &traces, err);
     if (status == MIST_OK && is_first)
         status = print_summary(setup, &traces, &report, err);
+    mist_journal_close(journal, status == MIST_OK);
     mist_trace_set_fini(&traces);
+    return status;
+}
+
+/* The same result on all ranks: what one refuses, none begins. */
+static enum mist_status agree(struct mist_comm *comm, enum mist_status status,
+                              struct mist_err *err)
+{
+    double code = (double)status;
+    struct mist_err other = {0};
+    enum mist_status shared =
+        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &code, 1, &other);
+
+    if (status != MIST_OK)
+        return status;
+    if (shared != MIST_OK)
+        return mist_err_set(err, shared, "%s", other.message);
+    if (code > 0)
+        return mist_err_set(err, (enum mist_status)code, "another rank can't begin");
+    return MIST_OK;
+}
+
+/* Ranks must stand node by node, equally many on each, as plans number them. */
+static enum mist_status check_nodes(struct mist_comm *comm, int32_t *n_nodes,
+                                    struct mist_err *err)
+{
+    int32_t n_ranks = mist_comm_n_ranks(comm), n_here = mist_comm_n_node_ranks(comm);
+    bool is_in_order =
+        n_ranks % n_here == 0 && mist_comm_node(comm) == mist_comm_rank(comm) / n_here;
+    double misplaced = is_in_order ? 0 : 1;
+    enum mist_status status =
+        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &misplaced, 1, err);
+
+    *n_nodes = n_ranks / n_here;
+    if (status == MIST_OK && misplaced > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "nodes must have equally many ranks, numbered node by node; "
+                            "start them with mpirun --map-by slot");
     return status;
 }
 
@@ -375,17 +400,19 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
 static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
                                  struct mist_err *err)
 {
-    int32_t n_ranks = mist_comm_n_ranks(comm);
+    int32_t n_ranks = mist_comm_n_ranks(comm), n_nodes = 1;
 
     if (setup->options.n_ranks > 0 && setup->options.n_ranks != n_ranks)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--ranks %d, but mpirun started %d; leave --ranks out",
                             (int)setup->options.n_ranks, (int)n_ranks);
-    if (mist_comm_n_node_ranks(comm) != n_ranks)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "the ranks are on several nodes; only one node can be "
-                            "measured");
-    enum mist_status status = set_up(setup, n_ranks, err);
+    enum mist_status status = check_nodes(comm, &n_nodes, err);
+    if (status == MIST_OK)
+        status = agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
+    if (status == MIST_OK)
+        status = mist_time_links_try(comm, &setup->link_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = agree(comm, make_plan(setup, err), err);
     if (status == MIST_OK && setup->options.common.is_dry_run)
         return mist_comm_rank(comm) == 0 ? print_plan(setup, err) : MIST_OK;
     return status == MIST_OK ? measure(setup, comm, err) : status;
@@ -425,8 +452,10 @@ static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_e
                  (common->progress == MIST_PROGRESS_AUTO && isatty(STDERR_FILENO));
     /* their stderr is a pipe to mpirun; whether it is a terminal is known here */
     const char *const extra[] = {shows ? "--progress=always" : "--progress=never"};
-    enum mist_status status = set_up(setup, n_ranks, err);
+    enum mist_status status = set_up(setup, 1, n_ranks, err);
 
+    if (status == MIST_OK)
+        status = make_plan(setup, err);
     if (status == MIST_OK && common->is_dry_run)
         return finish(err, print_plan(setup, err));
     if (status == MIST_OK)

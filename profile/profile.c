@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_GROUPS = 16 };
-
 /* Seconds for each part: quick, and at leisure. */
-static const double ops_budget_s[2] = {150, 24};
-static const double links_budget_s[2] = {60, 9};
+static const double ops_budget_s[2] = {150, 28};
+static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
 static const double set_up_s = 4; /* MPI, first parameters, launch cost */
 
@@ -33,8 +31,9 @@ static double guess_round_s(const struct mist_grid *grid, int32_t n_copies,
 {
     double time_s = 0;
 
-    for (int32_t i = 0; i < grid->config.n_micro_batches; i++)
-        time_s += mist_grid_pass_flop(grid, i, n_copies) / flop_per_s;
+    for (int32_t v = 0; v < grid->n_variants; v++)
+        for (int32_t i = 0; i < grid->config.n_micro_batches; i++)
+            time_s += mist_grid_pass_flop(grid, v, i, n_copies) / flop_per_s;
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         double n = (double)mist_grid_padded_elements(grid, (enum mist_layer_kind)kind, 1);
         time_s += n * (kind == MIST_LAYER_BLOCK ? n_copies : 1) * bytes_per_parameter /
@@ -43,14 +42,20 @@ static double guess_round_s(const struct mist_grid *grid, int32_t n_copies,
     return time_s;
 }
 
+static int32_t n_node_ranks(const struct mist_grid_config *config)
+{
+    return config->n_ranks / config->n_nodes;
+}
+
 enum mist_status mist_profile_plan(const struct mist_grid *grid,
                                    const struct mist_machine *machine, double flop_per_s,
-                                   struct mist_profile_plan *out, struct mist_err *err)
+                                   double link_bytes_per_s, struct mist_profile_plan *out,
+                                   struct mist_err *err)
 {
     const struct mist_grid_config *config = &grid->config;
     bool is_quick = config->is_quick;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
-    int64_t limit_bytes = mist_machine_device_bytes(machine, config->n_ranks);
+    int64_t limit_bytes = mist_machine_device_bytes(machine, n_node_ranks(config));
     char need[MIST_FORMAT_BYTES], have[MIST_FORMAT_BYTES];
 
     *out = (struct mist_profile_plan){0};
@@ -62,12 +67,13 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
             "of %d ranks, this machine has %s for each",
             config->model.name, (int)config->micro_batches[config->n_micro_batches - 1],
             mist_format_bytes(need, sizeof need, mist_workbench_bytes(grid, 1)),
-            (int)config->n_ranks, mist_format_bytes(have, sizeof have, limit_bytes));
+            (int)n_node_ranks(config), mist_format_bytes(have, sizeof have, limit_bytes));
     out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
     out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
     double round_s = guess_round_s(grid, out->n_copies, flop_per_s);
     out->ops_s = fmax(ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
-    out->links_s = links_budget_s[is_quick];
+    out->links_s =
+        fmax(links_budget_s[is_quick], mist_time_links_least_s(grid, link_bytes_per_s));
     out->interference_s = interference_budget_s[is_quick];
     out->expected_s =
         set_up_s + round_s + out->ops_s + out->links_s + out->interference_s;
@@ -112,11 +118,13 @@ static enum mist_status add_links(const struct mist_grid *grid,
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < grid->n_messages && status == MIST_OK; i++) {
-        struct mist_link_row row = {.operation = grid->messages[i].operation,
-                                    .nodes = 1,
-                                    .ranks_per_node = grid->messages[i].n_ranks,
-                                    .concurrent_groups = 1,
-                                    .bytes = grid->messages[i].bytes,
+        const struct mist_grid_message *message = &grid->messages[i];
+        const struct mist_grid_shape *shape = &grid->shapes[message->i_shape];
+        struct mist_link_row row = {.operation = message->operation,
+                                    .nodes = shape->nodes,
+                                    .ranks_per_node = shape->ranks_per_node,
+                                    .concurrent_groups = shape->concurrent_groups,
+                                    .bytes = message->bytes,
                                     .time_us = links[i].mean,
                                     .deviation_us = links[i].deviation,
                                     .repetitions = links[i].n};
@@ -125,16 +133,16 @@ static enum mist_status add_links(const struct mist_grid *grid,
     return status;
 }
 
-static enum mist_status add_mixtures(int32_t n_ranks, const struct mist_mixture *mixtures,
-                                     int32_t n, struct mist_trace_set *traces,
-                                     struct mist_err *err)
+static enum mist_status add_mixtures(const struct mist_grid_config *config,
+                                     const struct mist_mixture *mixtures, int32_t n,
+                                     struct mist_trace_set *traces, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         struct mist_interference_row row = {.channels = mixtures[i].channels,
-                                            .nodes = 1,
-                                            .ranks_per_node = n_ranks,
+                                            .nodes = config->n_nodes,
+                                            .ranks_per_node = n_node_ranks(config),
                                             .together_us = mixtures[i].together.mean,
                                             .deviation_us =
                                                 mixtures[i].together.deviation,
@@ -155,7 +163,8 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     for (int32_t i = 0; i < grid->n_keys; i++)
         if (steps[i].n > 0)
             best = fmax(best, grid->keys[i].flop / (steps[i].mean * 1e-6));
-    mist_machine_describe(machine, grid->config.n_ranks, out);
+    mist_machine_describe(machine, grid->config.n_nodes, n_node_ranks(&grid->config),
+                          out);
     out->backend = MIST_TRACE_CPU;
     out->device_threads = grid->config.n_threads;
     out->peak_flop_per_s[MIST_TRACE_FP32] = best;
@@ -165,11 +174,12 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->drift_frac = report->drift_frac;
     snprintf(out->how_measured, sizeof out->how_measured,
              "mist-profile %s: %s, sequences of %d, %d ranks of %d threads at once, "
-             "operators in passes of a stage, mean without far outliers; handing over "
-             "between streams takes %.1f us",
+             "tensor parallelism up to %d, operators in passes of a stage, mean without "
+             "far outliers; handing over between streams takes %.1f us",
              grid->config.is_quick ? "--quick" : "in full", grid->config.model.name,
              (int)grid->config.seq_len, (int)grid->config.n_ranks,
-             (int)grid->config.n_threads, report->host.hand_over_us);
+             (int)grid->config.n_threads, (int)grid->variants[grid->n_variants - 1].tp,
+             report->host.hand_over_us);
 }
 
 /* ---------------------------------------------------------------------------- session */
@@ -177,17 +187,16 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
 /* Results of a session before they become rows. */
 struct session {
     struct mist_workbench bench;
-    struct mist_comm_group *groups[MAX_GROUPS]; /* of 2, 4, 8 .. ranks */
-    struct mist_comm_group *all;                /* NULL: one rank */
+    struct mist_comm_group *all; /* NULL: one rank */
     struct mist_estimate *steps, *links;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
     int32_t n_mixtures;
 };
 
-static enum mist_status make_groups(struct session *session, struct mist_comm *comm,
-                                    struct mist_err *err)
+static enum mist_status make_group(struct session *session, struct mist_comm *comm,
+                                   struct mist_err *err)
 {
-    int32_t n_ranks = mist_comm_n_ranks(comm), rank = mist_comm_rank(comm), k = 0;
+    int32_t n_ranks = mist_comm_n_ranks(comm);
     int32_t *ranks = malloc((size_t)n_ranks * sizeof *ranks);
     enum mist_status status = MIST_OK;
 
@@ -195,11 +204,8 @@ static enum mist_status make_groups(struct session *session, struct mist_comm *c
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < n_ranks; i++)
         ranks[i] = i;
-    for (int32_t n = 2; n <= n_ranks && status == MIST_OK; n *= 2, k++)
-        if (rank < n)
-            status = mist_comm_group(comm, ranks, n, k, &session->groups[k], err);
-    if (n_ranks > 1 && status == MIST_OK)
-        status = mist_comm_group(comm, ranks, n_ranks, k, &session->all, err);
+    if (n_ranks > 1)
+        status = mist_comm_group(comm, ranks, n_ranks, 0, &session->all, err);
     free(ranks);
     return status;
 }
@@ -215,8 +221,7 @@ static enum mist_status run_parts(struct session *session,
                       &report->drift_frac, err);
 
     if (status == MIST_OK)
-        status =
-            mist_time_links(bench, session->groups, plan->links_s, session->links, err);
+        status = mist_time_links(bench, plan->links_s, session->links, err);
     if (status == MIST_OK)
         status = mist_time_interference(
             bench, session->steps, session->all, plan->interference_s, session->mixtures,
@@ -255,16 +260,17 @@ static enum mist_status fill_traces(const struct mist_grid *grid,
     if (status == MIST_OK)
         status = add_links(grid, session->links, traces, err);
     if (status == MIST_OK)
-        status = add_mixtures(grid->config.n_ranks, session->mixtures,
-                              session->n_mixtures, traces, err);
+        status = add_mixtures(&grid->config, session->mixtures, session->n_mixtures,
+                              traces, err);
     return status;
 }
 
 enum mist_status
 mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
                  const struct mist_profile_plan *plan, struct mist_comm *comm,
-                 struct mist_progress *progress, struct mist_trace_set *traces,
-                 struct mist_profile_report *report, struct mist_err *err)
+                 struct mist_journal *journal, struct mist_progress *progress,
+                 struct mist_trace_set *traces, struct mist_profile_report *report,
+                 struct mist_err *err)
 {
     struct session *session = calloc(1, sizeof *session);
     double start_s = mist_clock_now_s();
@@ -281,13 +287,14 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
     }
     status = mist_workbench_open(grid, plan->n_copies, comm, &mist_operators_cpu,
                                  &session->bench, err);
+    session->bench.journal = journal;
     session->bench.progress = progress;
     session->bench.time_start_s = start_s;
     session->bench.expected_s = plan->expected_s;
     session->n_mixtures = mist_mixtures_make(grid->config.n_ranks, grid->config.is_quick,
                                              session->mixtures);
     if (status == MIST_OK)
-        status = make_groups(session, comm, err);
+        status = make_group(session, comm, err);
     if (status == MIST_OK)
         status = run_parts(session, plan, report, err);
     count_runs(grid, session, report);

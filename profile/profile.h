@@ -1,9 +1,8 @@
 /*
  * A profiling session: everything of a grid is timed on all ranks and becomes a trace
- * set.
+ * set. What has been measured goes to a journal, from which a stopped session goes on.
  *
- * Left out: resuming a session that was stopped (the quick one takes a minute); several
- * nodes; devices other than the CPU.
+ * Left out: devices other than the CPU.
  */
 #ifndef MIST_PROFILE_PROFILE_H
 #define MIST_PROFILE_PROFILE_H
@@ -24,12 +23,14 @@ struct mist_profile_plan {
 };
 
 /*
- * flop_per_s: about what a rank reaches (mist_time_host_flop_per_s). MIST_OK or
+ * flop_per_s: about what a rank reaches (mist_time_host_flop_per_s). link_bytes_per_s:
+ * between nodes (mist_time_links_try); 0: one node, or not known. MIST_OK or
  * MIST_ERR_INPUT: the model is too large for this machine.
  */
 MIST_MUST_CHECK enum mist_status
 mist_profile_plan(const struct mist_grid *grid, const struct mist_machine *machine,
-                  double flop_per_s, struct mist_profile_plan *out, struct mist_err *err);
+                  double flop_per_s, double link_bytes_per_s,
+                  struct mist_profile_plan *out, struct mist_err *err);
 
 /* How the session went, beside the trace set. */
 struct mist_profile_report {
@@ -44,12 +45,14 @@ struct mist_profile_report {
 
 /*
  * Times everything. All ranks call it; traces (initialised by the caller) is filled on
- * rank 0 only, report everywhere. progress may be NULL and is NULL on ranks but 0.
+ * rank 0 only, report everywhere. journal (NULL: none) is borrowed. progress may be NULL
+ * and is NULL on ranks but 0.
  */
 MIST_MUST_CHECK enum mist_status
 mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
                  const struct mist_profile_plan *plan, struct mist_comm *comm,
-                 struct mist_progress *progress, struct mist_trace_set *traces,
-                 struct mist_profile_report *report, struct mist_err *err);
+                 struct mist_journal *journal, struct mist_progress *progress,
+                 struct mist_trace_set *traces, struct mist_profile_report *report,
+                 struct mist_err *err);
 
 #endif

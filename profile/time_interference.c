@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     N_RATIOS = 2,
@@ -46,51 +47,10 @@ struct bench_state {
     struct mist_samples alone[N_WORKS][N_RATIOS]; /* us */
     struct mist_samples *together;                /* [mixtures], us */
     double release_s;
+    struct mist_samples round; /* what this round measured, in its order */
+    const char *stored;        /* the same of an earlier session; NULL: measure */
+    int64_t n_stored_bytes;
 };
-
-/* --------------------------------------------------------------------------- mixtures */
-
-static int n_channels_of(unsigned channels)
-{
-    int n = 0;
-
-    for (int c = 0; c < MIST_N_STREAMS; c++)
-        n += (channels >> c & 1u) != 0;
-    return n;
-}
-
-/* All ratios of one set of channels, appended at n; the new number. */
-static int32_t add_set(struct mist_mixture *out, int32_t n, unsigned channels,
-                       bool exchanges)
-{
-    for (int doubled = -1; doubled < MIST_N_STREAMS; doubled++) {
-        if (doubled >= 0 && !(channels >> doubled & 1u))
-            continue;
-        out[n] = (struct mist_mixture){.channels = channels, .exchanges = exchanges};
-        for (int c = 0; c < MIST_N_STREAMS; c++)
-            out[n].ratio[c] = channels >> c & 1u ? 1 + (c == doubled) : 0;
-        n++;
-    }
-    return n;
-}
-
-int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
-                           struct mist_mixture out[MIST_MIXTURES_MAX])
-{
-    const unsigned gpu_gpu = 1u << MIST_STREAM_GPU_GPU;
-    const unsigned compute = 1u << MIST_STREAM_COMPUTE;
-    int32_t n = 0;
-
-    for (int size = 2; size <= MIST_N_STREAMS; size++)
-        for (unsigned set = 0; set < 1u << MIST_N_STREAMS; set++) {
-            if (n_channels_of(set) != size || (n_ranks < 2 && set & gpu_gpu))
-                continue;
-            n = add_set(out, n, set, false);
-            if (set & gpu_gpu && (!is_quick || set == (gpu_gpu | compute)))
-                n = add_set(out, n, set, true);
-        }
-    return n;
-}
 
 /* ------------------------------------------------------------------------------- work */
 
@@ -102,7 +62,7 @@ static void compute(struct job *job)
 
     while (left > 0) {
         struct mist_binding binding;
-        mist_workbench_bind(bench, 0, 1 + (int32_t)(job->turn++ % bench->n_copies),
+        mist_workbench_bind(bench, 0, 0, 1 + (int32_t)(job->turn++ % bench->n_copies),
                             &binding);
         /* always the same gradient, which so neither grows nor vanishes */
         binding.base[MIST_ROLE_GRAD_OUTPUT] = bench->boundary_gradient[0];
@@ -110,7 +70,7 @@ static void compute(struct job *job)
         for (int k = 0; k < 2; k++) {
             enum mist_program_kind program =
                 k ? MIST_PROGRAM_BACKWARD : MIST_PROGRAM_FORWARD;
-            int32_t n = mist_binding_n_steps(binding.layout, program);
+            int32_t n = binding.layout->programs[program].n_steps;
             for (int32_t i = 0; i < n && left > 0; i++, left--) {
                 struct mist_step_args args;
                 mist_binding_resolve(&binding, program, i, &args);
@@ -231,6 +191,28 @@ static enum mist_status run_together(struct bench_state *state,
     return status;
 }
 
+/* run_together(), or what an earlier session measured in its place. */
+static enum mist_status measure(struct bench_state *state, struct mist_samples *samples,
+                                struct job *const jobs[MIST_N_STREAMS],
+                                struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    double time_us = 0;
+
+    if (!state->stored)
+        status = run_together(state, jobs, &time_us, err);
+    else if (state->n_stored_bytes >= (int64_t)sizeof time_us) {
+        memcpy(&time_us, state->stored, sizeof time_us);
+        state->stored += sizeof time_us;
+        state->n_stored_bytes -= (int64_t)sizeof time_us;
+    }
+    if (status == MIST_OK && (!state->stored || time_us > 0) &&
+        (!mist_samples_add(samples, time_us) ||
+         !mist_samples_add(&state->round, time_us)))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    return status;
+}
+
 static bool has_work(const struct bench_state *state, int work)
 {
     return stream_of[work] != MIST_STREAM_GPU_GPU || state->bench->n_ranks > 1;
@@ -261,7 +243,9 @@ static int64_t count_steps(const struct mist_workbench *bench,
                            const struct mist_estimate *steps, double time_us)
 {
     const struct mist_layer_layout *layout =
-        mist_grid_layout(bench->grid, 0, MIST_LAYER_BLOCK);
+        mist_grid_layout(bench->grid, 0, 0, MIST_LAYER_BLOCK);
+    const struct mist_grid_step_keys *keys =
+        mist_grid_keys(bench->grid, 0, 0, MIST_LAYER_BLOCK);
     int32_t n = layout->n_forward + layout->n_backward;
     double sum_us = 0;
     int64_t n_steps = 0;
@@ -269,9 +253,8 @@ static int64_t count_steps(const struct mist_workbench *bench,
     while (sum_us < time_us && n_steps < 1000000) {
         int32_t i = (int32_t)(n_steps++ % n);
         bool is_backward = i >= layout->n_forward;
-        int32_t key = bench->grid->key_of_step[0][MIST_LAYER_BLOCK][is_backward]
-                                              [is_backward ? i - layout->n_forward : i];
-        sum_us += key >= 0 ? steps[key].mean : 0;
+        sum_us +=
+            steps[keys->of[is_backward][is_backward ? i - layout->n_forward : i]].mean;
     }
     return n_steps;
 }
@@ -280,14 +263,14 @@ static double block_us(const struct mist_workbench *bench,
                        const struct mist_estimate *steps)
 {
     const struct mist_layer_layout *layout =
-        mist_grid_layout(bench->grid, 0, MIST_LAYER_BLOCK);
+        mist_grid_layout(bench->grid, 0, 0, MIST_LAYER_BLOCK);
+    const struct mist_grid_step_keys *keys =
+        mist_grid_keys(bench->grid, 0, 0, MIST_LAYER_BLOCK);
     double sum_us = 0;
 
     for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++) {
-            int32_t key = bench->grid->key_of_step[0][MIST_LAYER_BLOCK][k][i];
-            sum_us += key >= 0 ? steps[key].mean : 0;
-        }
+        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
+            sum_us += steps[keys->of[k][i]].mean;
     return sum_us;
 }
 
@@ -311,55 +294,65 @@ static enum mist_status calibrate(struct bench_state *state, int work, double ba
     return MIST_OK;
 }
 
-static enum mist_status calibrate_all(struct bench_state *state,
-                                      const struct mist_estimate *steps,
-                                      struct mist_err *err)
+static void set_piece(struct bench_state *state)
 {
-    struct mist_workbench *bench = state->bench;
-    double base_us = fmin(fmax(block_us(bench, steps), least_base_us), most_base_us);
+    const struct mist_workbench *bench = state->bench;
     int64_t unit = 64 * (int64_t)bench->n_ranks;
-    enum mist_status status = MIST_OK;
 
     state->piece_bytes =
         4 * mist_grid_padded_elements(bench->grid, MIST_LAYER_BLOCK, bench->n_ranks);
     if (state->piece_bytes > most_piece_bytes)
         state->piece_bytes = most_piece_bytes;
     state->piece_bytes = (state->piece_bytes + unit - 1) / unit * unit;
+}
+
+/* Amounts at ratio 1, as in an earlier session if there was one. */
+static enum mist_status calibrate_all(struct bench_state *state,
+                                      const struct mist_estimate *steps,
+                                      struct mist_err *err)
+{
+    struct mist_workbench *bench = state->bench;
+    double base_us = fmin(fmax(block_us(bench, steps), least_base_us), most_base_us);
+    int64_t amounts[N_WORKS] = {0}, n_bytes;
+    const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_AMOUNTS, &n_bytes);
+    bool is_known = bytes && n_bytes == (int64_t)sizeof amounts;
+    enum mist_status status = MIST_OK;
+
+    if (is_known)
+        memcpy(amounts, bytes, sizeof amounts);
+    set_piece(state);
     for (int work = 0; work < N_WORKS && status == MIST_OK; work++) {
         for (int ratio = 0; ratio < N_RATIOS; ratio++)
             state->jobs[work][ratio] =
                 (struct job){.state = state, .work = (enum work)work};
-        if (work == WORK_COMPUTE)
+        if (is_known)
+            state->jobs[work][0].amount = amounts[work];
+        else if (work == WORK_COMPUTE)
             state->jobs[work][0].amount = count_steps(bench, steps, base_us * 0.999);
         else if (has_work(state, work))
             status = calibrate(state, work, base_us, err);
         state->jobs[work][1].amount = 2 * state->jobs[work][0].amount;
+        amounts[work] = state->jobs[work][0].amount;
     }
-    return status;
+    if (status != MIST_OK || is_known)
+        return status;
+    return mist_journal_add(bench->journal, MIST_JOURNAL_AMOUNTS, amounts, sizeof amounts,
+                            err);
 }
 
 /* ----------------------------------------------------------------------------- rounds */
 
-static enum mist_status keep(struct mist_samples *samples, double time_us,
-                             struct mist_err *err)
-{
-    if (mist_samples_add(samples, time_us))
-        return MIST_OK;
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
-}
-
 static enum mist_status run_alone_all(struct bench_state *state, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
-    double time_us;
 
     for (int work = 0; work < N_WORKS; work++)
         for (int ratio = 0; ratio < N_RATIOS && status == MIST_OK; ratio++) {
+            struct job *jobs[MIST_N_STREAMS] = {NULL};
             if (!has_work(state, work))
                 continue;
-            status = run_alone(state, work, ratio, &time_us, err);
-            if (status == MIST_OK)
-                status = keep(&state->alone[work][ratio], time_us, err);
+            jobs[stream_of[work]] = &state->jobs[work][ratio];
+            status = measure(state, &state->alone[work][ratio], jobs, err);
         }
     return status;
 }
@@ -370,9 +363,9 @@ static enum mist_status run_round(struct bench_state *state,
 {
     enum mist_status status = MIST_OK;
 
+    state->round.n = 0;
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         struct job *jobs[MIST_N_STREAMS] = {NULL};
-        double time_us;
         if (i % (n / 2 + 1) == 0) /* twice in a round */
             status = run_alone_all(state, err);
         for (int c = 0; c < MIST_N_STREAMS; c++)
@@ -380,12 +373,37 @@ static enum mist_status run_round(struct bench_state *state,
                 jobs[c] =
                     &state->jobs[work_of(&mixtures[i], c)][mixtures[i].ratio[c] - 1];
         if (status == MIST_OK)
-            status = run_together(state, jobs, &time_us, err);
-        if (status == MIST_OK)
-            status = keep(&state->together[i], time_us, err);
+            status = measure(state, &state->together[i], jobs, err);
         mist_workbench_show_progress(state->bench);
     }
     return status;
+}
+
+/* A round with its time, measured and noted or taken from the journal. */
+static enum mist_status run_or_take_round(struct bench_state *state,
+                                          const struct mist_mixture *mixtures, int32_t n,
+                                          double *spent_s, struct mist_err *err)
+{
+    struct mist_journal *journal = state->bench->journal;
+    double begin_s = mist_clock_now_s(), time_s = 0;
+
+    state->stored =
+        mist_journal_take(journal, MIST_JOURNAL_MIXTURES, &state->n_stored_bytes);
+    bool is_stored = state->stored != NULL;
+    if (is_stored && state->n_stored_bytes >= (int64_t)sizeof time_s) {
+        state->n_stored_bytes -= (int64_t)sizeof time_s; /* it is the last number */
+        memcpy(&time_s, state->stored + state->n_stored_bytes, sizeof time_s);
+    }
+    enum mist_status status = run_round(state, mixtures, n, err);
+    if (!is_stored)
+        time_s = mist_clock_now_s() - begin_s;
+    *spent_s += time_s;
+    if (status != MIST_OK || is_stored)
+        return status;
+    if (!mist_samples_add(&state->round, time_s))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    return mist_journal_add(journal, MIST_JOURNAL_MIXTURES, state->round.values,
+                            (int64_t)(state->round.n * sizeof *state->round.values), err);
 }
 
 static enum mist_status run_rounds(struct bench_state *state,
@@ -393,14 +411,13 @@ static enum mist_status run_rounds(struct bench_state *state,
                                    double budget_s, int32_t *n_rounds,
                                    struct mist_err *err)
 {
-    double begin_s = mist_clock_now_s();
+    double spent_s = 0;
     bool goes_on = true;
     enum mist_status status = MIST_OK;
 
     for (*n_rounds = 0; goes_on && status == MIST_OK;) {
-        status = run_round(state, mixtures, n, err);
+        status = run_or_take_round(state, mixtures, n, &spent_s, err);
         ++*n_rounds;
-        double spent_s = mist_clock_now_s() - begin_s;
         goes_on = *n_rounds < LEAST_ROUNDS ||
                   (*n_rounds < MOST_ROUNDS && spent_s + spent_s / *n_rounds < budget_s);
         if (status == MIST_OK)
@@ -456,6 +473,7 @@ enum mist_status mist_time_interference(struct mist_workbench *bench,
         mist_samples_fini(&state.together[i]);
     for (int i = 0; i < N_WORKS * N_RATIOS; i++)
         mist_samples_fini(&state.alone[i / N_RATIOS][i % N_RATIOS]);
+    mist_samples_fini(&state.round);
     free(state.together);
     return status;
 }

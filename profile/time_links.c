@@ -3,69 +3,103 @@
 
 #include "core/clock.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    N_ROUNDS = 5,
-    N_TRIALS = 3, /* of every message, to know how many repetitions the time allows */
+    MOST_ROUNDS = 5,
+    LEAST_ROUNDS = 2,
+    N_TRIALS = 3, /* of every message, to know how many repetitions the time allows; one
+                     over several nodes */
     LEAST_REPETITIONS = 4, /* in a round */
     MOST_REPETITIONS = 200,
+    FIRST_TAG_SPACE = 1, /* of the groups; 0 is that of all ranks, in profile.c */
 };
+
+static const double slow_s = 0.02, very_slow_s = 0.1; /* messages repeated less */
+static const int64_t trial_bytes = 256 << 10;
 
 /* One batch of repetitions of one message. */
 struct batch {
     struct mist_workbench *bench;
-    struct mist_comm_group *const *groups;
+    struct mist_comm_group **groups; /* [n_shapes]; NULL: this rank is in none */
+    int32_t *members;                /* [n_ranks] of the message's group */
+    int32_t n_members;               /* 0: this rank takes no part */
     const struct mist_grid_message *message;
+    const struct mist_grid_shape *shape;
     int32_t n_repetitions;
-    int64_t turn;                     /* counts on over batches */
-    double begin_s[MOST_REPETITIONS]; /* of this rank; 0 where it takes no part */
-    double end_s[MOST_REPETITIONS];
+    int64_t turn; /* counts on over batches */
+    double begin_s[MOST_REPETITIONS];
+    double end_s[MOST_REPETITIONS]; /* 0 where it does not end here */
+    double *begins_s;               /* [n_ranks][MOST_REPETITIONS] of the group */
 };
 
-static bool is_copy(const struct mist_grid_message *message)
+static bool is_copy(const struct batch *batch)
 {
-    return message->operation == MIST_LINK_HOST_TO_DEVICE ||
-           message->operation == MIST_LINK_DEVICE_TO_HOST;
+    return batch->message->i_shape == 0;
 }
 
-static bool takes_part(const struct batch *batch)
+static void choose_message(struct batch *batch, int32_t i_message)
 {
-    return is_copy(batch->message) || batch->bench->rank < batch->message->n_ranks;
-}
+    const struct mist_grid *grid = batch->bench->grid;
 
-/* True where the end of the message counts. Transfers change direction every time. */
-static bool ends_here(const struct batch *batch, int64_t turn)
-{
-    if (batch->message->operation == MIST_LINK_SEND_RECV)
-        return takes_part(batch) && batch->bench->rank == 1 - (int32_t)(turn % 2);
-    return takes_part(batch);
+    batch->message = &grid->messages[i_message];
+    batch->shape = &grid->shapes[batch->message->i_shape];
+    batch->n_members = mist_grid_members(&grid->config, batch->shape, batch->bench->rank,
+                                         batch->members);
 }
 
 /* ----------------------------------------------------------------------------- bodies */
 
+/* A transfer to the other member, who changes with the turn; over nodes there and back.
+ * ends_here: where its time counts. */
 static enum mist_status transfer(struct batch *batch, char *at, int64_t turn,
-                                 struct mist_err *err)
+                                 bool *ends_here, struct mist_err *err)
 {
     struct mist_comm *comm = batch->bench->comm;
-    int32_t peer = 1 - batch->bench->rank;
+    int64_t bytes = batch->message->bytes;
+    bool begins = batch->members[turn % 2] == batch->bench->rank;
+    bool returns = batch->shape->nodes > 1;
+    int32_t peer = batch->members[begins ? 1 - turn % 2 : turn % 2];
+    enum mist_status status = MIST_OK;
 
-    if (ends_here(batch, turn))
-        return mist_comm_recv(comm, peer, 0, at, batch->message->bytes, err);
-    return mist_comm_send(comm, peer, 0, at, batch->message->bytes, err);
+    *ends_here = begins == returns;
+    if (begins)
+        status = mist_comm_send(comm, peer, 0, at, bytes, err);
+    if (status == MIST_OK && (!begins || returns))
+        status = mist_comm_recv(comm, peer, 0, at, bytes, err);
+    if (status == MIST_OK && !begins && returns)
+        status = mist_comm_send(comm, peer, 0, at, bytes, err);
+    return status;
 }
 
-static enum mist_status move_once(struct batch *batch, int64_t turn, struct mist_err *err)
+/* What the runtime does at the end of an iteration. */
+static enum mist_status exchange(struct batch *batch, struct mist_err *err)
+{
+    double loss = 0;
+    int64_t sums[3] = {0};
+    enum mist_status status =
+        mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_SUM, &loss, 1, err);
+
+    if (status == MIST_OK)
+        status =
+            mist_comm_all_reduce_i64(batch->bench->comm, MIST_COMM_SUM, sums, 3, err);
+    return status;
+}
+
+static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_here,
+                                  struct mist_err *err)
 {
     const struct mist_workbench *bench = batch->bench;
     int64_t bytes = batch->message->bytes;
     char *at = mist_workbench_turn(bench->message, bench->message_bytes, bytes, turn);
     char *host = mist_workbench_turn(bench->host, bench->host_bytes, bytes, turn);
-    struct mist_comm_group *group = NULL;
+    struct mist_comm_group *group = batch->groups[batch->message->i_shape];
 
-    for (int32_t n = 2, k = 0; n <= batch->message->n_ranks; n *= 2, k++)
-        group = batch->groups[k];
+    *ends_here = true;
+    if (batch->message->is_exchange)
+        return exchange(batch, err);
     switch (batch->message->operation) {
     case MIST_LINK_ALL_REDUCE:
         return mist_comm_all_reduce_sum_f32(group, (float *)(void *)at, bytes / 4, err);
@@ -73,9 +107,9 @@ static enum mist_status move_once(struct batch *batch, int64_t turn, struct mist
         return mist_comm_reduce_scatter_sum_f32(group, (float *)(void *)at, bytes / 4,
                                                 err);
     case MIST_LINK_ALL_GATHER:
-        return mist_comm_all_gather(group, at, bytes / batch->message->n_ranks, err);
+        return mist_comm_all_gather(group, at, bytes / batch->n_members, err);
     case MIST_LINK_SEND_RECV:
-        return transfer(batch, at, turn, err);
+        return transfer(batch, at, turn, ends_here, err);
     case MIST_LINK_HOST_TO_DEVICE:
         bench->operators->copy(at, host, bytes);
         return MIST_OK;
@@ -95,14 +129,14 @@ static void run_batch(void *arg)
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < batch->n_repetitions && status == MIST_OK; i++) {
-        int64_t turn = batch->turn + i;
+        bool ends_here = true;
         batch->begin_s[i] = batch->end_s[i] = 0;
         status = mist_comm_barrier(batch->bench->comm, &err);
-        if (status != MIST_OK || !takes_part(batch))
+        if (status != MIST_OK || batch->n_members == 0)
             continue;
         batch->begin_s[i] = mist_clock_now_s();
-        status = move_once(batch, turn, &err);
-        batch->end_s[i] = ends_here(batch, turn) ? mist_clock_now_s() : 0;
+        status = move_once(batch, batch->turn + i, &ends_here, &err);
+        batch->end_s[i] = ends_here ? mist_clock_now_s() : 0;
     }
     batch->turn += batch->n_repetitions;
     if (status != MIST_OK)
@@ -123,22 +157,38 @@ static enum mist_stream stream_of(const struct mist_grid_message *message)
     }
 }
 
+/* Replaces begin_s by when the last member of the group began: on one node. */
+static enum mist_status find_last_begin(struct batch *batch, struct mist_err *err)
+{
+    int32_t n = batch->n_repetitions;
+    struct mist_comm_group *group = batch->groups[batch->message->i_shape];
+
+    if (is_copy(batch) || batch->shape->nodes > 1 || !group)
+        return MIST_OK;
+    memcpy(batch->begins_s + mist_comm_group_index(group) * n, batch->begin_s,
+           (size_t)n * sizeof *batch->begin_s);
+    enum mist_status status = mist_comm_all_gather(
+        group, batch->begins_s, n * (int64_t)sizeof *batch->begins_s, err);
+    for (int32_t i = 0; i < n * batch->n_members; i++)
+        batch->begin_s[i % n] = fmax(batch->begin_s[i % n], batch->begins_s[i]);
+    return status;
+}
+
 /* Runs a batch; times_us[n_repetitions] of it on this rank, 0 where it does not end. */
 static enum mist_status time_batch(struct batch *batch, double *times_us,
                                    struct mist_err *err)
 {
-    double begin_s[MOST_REPETITIONS];
     enum mist_status status = mist_workbench_run(batch->bench, stream_of(batch->message),
                                                  run_batch, batch, err);
+    bool is_double =
+        batch->message->operation == MIST_LINK_SEND_RECV && batch->shape->nodes > 1;
 
-    if (status != MIST_OK)
-        return status;
-    memcpy(begin_s, batch->begin_s, sizeof begin_s);
-    if (!is_copy(batch->message)) /* the last member to begin */
-        status = mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_MAX, begin_s,
-                                          batch->n_repetitions, err);
-    for (int32_t i = 0; i < batch->n_repetitions; i++)
-        times_us[i] = batch->end_s[i] > 0 ? (batch->end_s[i] - begin_s[i]) * 1e6 : 0;
+    if (status == MIST_OK)
+        status = find_last_begin(batch, err);
+    for (int32_t i = 0; i < batch->n_repetitions && status == MIST_OK; i++) {
+        double time_us = (batch->end_s[i] - batch->begin_s[i]) * 1e6;
+        times_us[i] = batch->end_s[i] > 0 ? time_us / (is_double ? 2 : 1) : 0;
+    }
     return status;
 }
 
@@ -148,27 +198,72 @@ static enum mist_status try_all(struct batch *batch, double *trial_s,
 {
     const struct mist_grid *grid = batch->bench->grid;
     double times_us[MOST_REPETITIONS];
+    int64_t n_bytes, expected_bytes = grid->n_messages * (int64_t)sizeof *trial_s;
+    const char *bytes =
+        mist_journal_take(batch->bench->journal, MIST_JOURNAL_TRIALS, &n_bytes);
 
-    batch->n_repetitions = N_TRIALS;
+    if (bytes && n_bytes == expected_bytes) {
+        memcpy(trial_s, bytes, (size_t)n_bytes);
+        return MIST_OK;
+    }
     for (int32_t i = 0; i < grid->n_messages; i++) {
-        batch->message = &grid->messages[i];
+        choose_message(batch, i);
+        batch->n_repetitions = batch->shape->nodes > 1 ? 1 : N_TRIALS;
         double start_s = mist_clock_now_s();
         enum mist_status status = time_batch(batch, times_us, err);
         if (status != MIST_OK)
             return status;
-        trial_s[i] = (mist_clock_now_s() - start_s) / N_TRIALS;
+        trial_s[i] = (mist_clock_now_s() - start_s) / batch->n_repetitions;
+        mist_workbench_show_progress(batch->bench);
     }
-    return mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_MAX, trial_s,
-                                    grid->n_messages, err);
+    enum mist_status status = mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_MAX,
+                                                       trial_s, grid->n_messages, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_journal_add(batch->bench->journal, MIST_JOURNAL_TRIALS, trial_s,
+                            expected_bytes, err);
+}
+
+static int32_t least_repetitions(double trial_s)
+{
+    return trial_s > very_slow_s ? 1 : trial_s > slow_s ? 2 : LEAST_REPETITIONS;
 }
 
 /* Every message gets the same part of a round. */
 static int32_t n_repetitions(double budget_s, int32_t n_messages, double trial_s)
 {
-    double n = budget_s / N_ROUNDS / n_messages / trial_s;
+    double least = least_repetitions(trial_s);
+    double n = budget_s / MOST_ROUNDS / n_messages / trial_s;
 
-    n = n < LEAST_REPETITIONS ? LEAST_REPETITIONS : n;
-    return (int32_t)(n > MOST_REPETITIONS ? MOST_REPETITIONS : n);
+    return (int32_t)fmin(fmax(n, least), MOST_REPETITIONS);
+}
+
+/* Fewer where even the least takes much longer than there is time. */
+static int32_t n_rounds(double budget_s, int32_t n_messages, const double *trial_s)
+{
+    double round_s = 0;
+
+    for (int32_t i = 0; i < n_messages; i++)
+        round_s += trial_s[i] * least_repetitions(trial_s[i]);
+    return (int32_t)fmin(fmax(2 * budget_s / round_s, LEAST_ROUNDS), MOST_ROUNDS);
+}
+
+/* One batch, or what an earlier session measured of it. */
+static enum mist_status run_or_take(struct batch *batch, double *times_us,
+                                    struct mist_err *err)
+{
+    struct mist_journal *journal = batch->bench->journal;
+    int64_t n_bytes, expected_bytes = batch->n_repetitions * (int64_t)sizeof *times_us;
+    const char *bytes = mist_journal_take(journal, MIST_JOURNAL_LINKS, &n_bytes);
+
+    if (bytes && n_bytes == expected_bytes) {
+        memcpy(times_us, bytes, (size_t)n_bytes);
+        return MIST_OK;
+    }
+    enum mist_status status = time_batch(batch, times_us, err);
+    return status == MIST_OK ? mist_journal_add(journal, MIST_JOURNAL_LINKS, times_us,
+                                                expected_bytes, err)
+                             : status;
 }
 
 static enum mist_status run_rounds(struct batch *batch, double budget_s,
@@ -177,50 +272,129 @@ static enum mist_status run_rounds(struct batch *batch, double budget_s,
 {
     const struct mist_grid *grid = batch->bench->grid;
     double times_us[MOST_REPETITIONS];
+    int32_t rounds = n_rounds(budget_s, grid->n_messages, trial_s);
 
-    for (int round = 0; round < N_ROUNDS; round++)
-        for (int32_t i = 0; i < grid->n_messages; i++) {
-            batch->message = &grid->messages[i];
-            batch->n_repetitions = n_repetitions(budget_s, grid->n_messages, trial_s[i]);
-            enum mist_status status = time_batch(batch, times_us, err);
-            if (status != MIST_OK)
-                return status;
-            for (int32_t k = 0; k < batch->n_repetitions; k++)
-                if (times_us[k] > 0 && !mist_samples_add(&samples[i], times_us[k]))
-                    return mist_err_set(err, MIST_ERR_MEMORY,
-                                        "out of memory for timings");
-            mist_workbench_show_progress(batch->bench);
-        }
+    for (int32_t k = 0; k < rounds * grid->n_messages; k++) {
+        int32_t i = k % grid->n_messages;
+        choose_message(batch, i);
+        batch->n_repetitions = n_repetitions(budget_s, grid->n_messages, trial_s[i]);
+        enum mist_status status = run_or_take(batch, times_us, err);
+        if (status != MIST_OK)
+            return status;
+        for (int32_t j = 0; j < batch->n_repetitions; j++)
+            if (times_us[j] > 0 && !mist_samples_add(&samples[i], times_us[j]))
+                return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+        mist_workbench_show_progress(batch->bench);
+    }
     return MIST_OK;
 }
 
-enum mist_status mist_time_links(struct mist_workbench *bench,
-                                 struct mist_comm_group *const *groups, double budget_s,
+/* ----------------------------------------------------------------------------- public */
+
+static enum mist_status make_groups(struct batch *batch, struct mist_err *err)
+{
+    const struct mist_grid *grid = batch->bench->grid;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < grid->n_shapes && status == MIST_OK; i++) {
+        int32_t n = mist_grid_members(&grid->config, &grid->shapes[i], batch->bench->rank,
+                                      batch->members);
+        if (n > 1)
+            status = mist_comm_group(batch->bench->comm, batch->members, n,
+                                     FIRST_TAG_SPACE + i, &batch->groups[i], err);
+    }
+    return status;
+}
+
+enum mist_status mist_time_links(struct mist_workbench *bench, double budget_s,
                                  struct mist_estimate *estimates, struct mist_err *err)
 {
-    int32_t n = bench->grid->n_messages;
+    size_t n = (size_t)bench->grid->n_messages, n_ranks = (size_t)bench->n_ranks;
     struct batch *batch = calloc(1, sizeof *batch);
-    struct mist_samples *samples = calloc((size_t)n, sizeof *samples);
-    double *trial_s = calloc((size_t)n, sizeof *trial_s);
+    struct mist_samples *samples = calloc(n, sizeof *samples);
+    double *trial_s = calloc(n, sizeof *trial_s);
+    struct mist_comm_group **groups =
+        calloc((size_t)bench->grid->n_shapes, sizeof(struct mist_comm_group *));
+    int32_t *members = calloc(n_ranks, sizeof *members);
+    double *begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *begins_s);
     enum mist_status status = MIST_ERR_MEMORY;
 
-    if (!batch || !samples || !trial_s) {
+    if (!batch || !samples || !trial_s || !groups || !members || !begins_s) {
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    *batch = (struct batch){.bench = bench, .groups = groups};
-    status = try_all(batch, trial_s, err);
+    *batch = (struct batch){
+        .bench = bench, .groups = groups, .members = members, .begins_s = begins_s};
+    status = make_groups(batch, err);
+    if (status == MIST_OK)
+        status = try_all(batch, trial_s, err);
     if (status == MIST_OK)
         status = run_rounds(batch, budget_s, trial_s, samples, err);
-    for (int32_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         estimates[i] = mist_estimate_make(samples[i].values, samples[i].n);
         mist_samples_fini(&samples[i]);
     }
     if (status == MIST_OK)
-        status = mist_workbench_pool(bench, estimates, n, err);
+        status = mist_workbench_pool(bench, estimates, (int32_t)n, err);
 out:
     free(batch);
     free(samples);
     free(trial_s);
+    free(groups);
+    free(members);
+    free(begins_s);
     return status;
+}
+
+/* -------------------------------------------------------------------------- estimates */
+
+enum mist_status mist_time_links_try(struct mist_comm *comm, double *bytes_per_s,
+                                     struct mist_err *err)
+{
+    int32_t n_here = mist_comm_n_node_ranks(comm), rank = mist_comm_rank(comm);
+    char *bytes = calloc(1, (size_t)trial_bytes);
+    enum mist_status status = mist_comm_barrier(comm, err);
+    double time_s = 0;
+
+    *bytes_per_s = 0;
+    if (!bytes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < 2 && n_here < mist_comm_n_ranks(comm); i++) { /* 2nd is warm */
+        double start_s = mist_clock_now_s();
+        if (status == MIST_OK && rank == 0)
+            status = mist_comm_send(comm, n_here, 0, bytes, trial_bytes, err);
+        if (status == MIST_OK && (rank == 0 || rank == n_here))
+            status =
+                mist_comm_recv(comm, rank == 0 ? n_here : 0, 0, bytes, trial_bytes, err);
+        if (status == MIST_OK && rank == n_here)
+            status = mist_comm_send(comm, 0, 0, bytes, trial_bytes, err);
+        time_s = rank == 0 ? mist_clock_now_s() - start_s : 0;
+    }
+    free(bytes);
+    if (status == MIST_OK)
+        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &time_s, 1, err);
+    if (status == MIST_OK && time_s > 0)
+        *bytes_per_s = 2 * (double)trial_bytes / time_s;
+    return status;
+}
+
+double mist_time_links_least_s(const struct mist_grid *grid, double bytes_per_s)
+{
+    double total_s = 0;
+
+    for (int32_t i = 0; i < grid->n_messages && bytes_per_s > 0; i++) {
+        const struct mist_grid_message *message = &grid->messages[i];
+        const struct mist_grid_shape *shape = &grid->shapes[message->i_shape];
+        int32_t n = mist_grid_shape_ranks(shape), k = shape->ranks_per_node;
+        if (shape->nodes == 1)
+            continue;
+        /* what leaves a node: every rank sends a shard to every rank elsewhere */
+        double volume = (double)message->bytes * k * (n - k) / n;
+        if (message->operation == MIST_LINK_SEND_RECV ||
+            message->operation == MIST_LINK_ALL_REDUCE)
+            volume *= 2;
+        double time_s = volume * shape->concurrent_groups / bytes_per_s;
+        total_s += time_s * (1 + LEAST_ROUNDS * least_repetitions(time_s));
+    }
+    return total_s;
 }

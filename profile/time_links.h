@@ -2,13 +2,14 @@
  * Times messages between ranks and copies between the arenas, as the runtime makes them:
  * by tasks of the gpu_gpu, host_to_device and device_to_host streams.
  *
- * All ranks meet before every message; its time reaches from the moment the last member
- * began to the moment a member was done, averaged over the members (of a transfer: until
- * the receiver has it). The ranks are on one node and share its clock. Copies run on all
- * ranks at once. Consecutive messages use different memory. Messages take turns in
- * several rounds, so that slow changes of the machine meet all alike.
- *
- * Left out: several nodes; several groups at once.
+ * All ranks meet before every message, and all groups of its shape send it at once. On
+ * one node, whose ranks share a clock, a message's time reaches from the moment the last
+ * member of the group began to the moment a member was done (of a transfer: until the
+ * receiver has it). Over several nodes, whose clocks differ, every member takes its own
+ * time from when it began; a transfer goes there and back, and counts half. Either way
+ * the row is the mean over members. Copies run on all ranks at once. Consecutive messages
+ * use different memory. Messages take turns in several rounds, so that slow changes of
+ * the machine meet all alike; those that take very long are repeated less.
  */
 #ifndef MIST_PROFILE_TIME_LINKS_H
 #define MIST_PROFILE_TIME_LINKS_H
@@ -16,12 +17,24 @@
 #include "profile/workbench.h"
 
 /*
- * estimates[grid->n_messages]: times in us, the same on all ranks. groups[k] is the group
- * of the first 2^(k+1) ranks, NULL on ranks outside it. All ranks must call it. MIST_OK,
- * MIST_ERR_MEMORY or an error of device or communicator.
+ * estimates[grid->n_messages]: times in us, the same on all ranks. All ranks must call
+ * it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator.
+ */
+MIST_MUST_CHECK enum mist_status mist_time_links(struct mist_workbench *bench,
+                                                 double budget_s,
+                                                 struct mist_estimate *estimates,
+                                                 struct mist_err *err);
+
+/*
+ * About what a rank can send to one on another node, by a short trial before anything
+ * else: for estimates of time only. All ranks must call it; 0 on one node.
  */
 MIST_MUST_CHECK enum mist_status
-mist_time_links(struct mist_workbench *bench, struct mist_comm_group *const *groups,
-                double budget_s, struct mist_estimate *estimates, struct mist_err *err);
+mist_time_links_try(struct mist_comm *comm, double *bytes_per_s, struct mist_err *err);
+
+/* Least time that mist_time_links takes when ranks of different nodes exchange
+ * bytes_per_s (0: one node): what goes between nodes, each message as often as it must.
+ */
+double mist_time_links_least_s(const struct mist_grid *grid, double bytes_per_s);
 
 #endif

@@ -5,6 +5,7 @@
 #include "profile/drift.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LEAST_ROUNDS = 4,
@@ -21,7 +22,7 @@ struct ops_timer {
     struct mist_workbench *bench;
     struct mist_samples *samples; /* [n_keys], us */
     struct mist_drift drift;
-    int32_t i_micro_batch;
+    int32_t i_variant, i_micro_batch;
     int32_t i_round;
     bool is_warm_up; /* nothing is kept */
 };
@@ -50,21 +51,25 @@ static void keep(struct ops_timer *at, int32_t key, double time_s)
 static void time_program(struct ops_timer *at, int32_t i_module,
                          enum mist_program_kind program)
 {
-    const struct mist_grid *grid = at->bench->grid;
-    bool is_backward = program == MIST_PROGRAM_BACKWARD;
+    bool is_backward = mist_binding_is_backward(program);
     struct mist_binding binding;
 
-    mist_workbench_bind(at->bench, at->i_micro_batch, i_module, &binding);
-    const int32_t *keys =
-        grid->key_of_step[at->i_micro_batch][binding.layout->kind][is_backward];
-    int32_t n = mist_binding_n_steps(binding.layout, program);
+    mist_workbench_bind(at->bench, at->i_variant, at->i_micro_batch, i_module, &binding);
+    const int32_t *keys = mist_grid_keys(at->bench->grid, at->i_variant,
+                                         at->i_micro_batch, binding.layout->kind)
+                              ->of[is_backward];
+    int32_t n = binding.layout->programs[program].n_steps;
     double start_s = mist_clock_now_s();
     for (int32_t i = 0; i < n; i++) {
         struct mist_step_args args;
         mist_binding_resolve(&binding, program, i, &args);
-        at->bench->operators->run_step(&args);
-        double end_s = mist_clock_now_s();
-        keep(at, keys[i], end_s - start_s);
+        if (keys[i] < 0) {
+            mist_workbench_stand_in(at->bench, &args);
+        } else {
+            at->bench->operators->run_step(&args);
+            double end_s = mist_clock_now_s();
+            keep(at, keys[i], end_s - start_s);
+        }
         start_s = mist_clock_now_s();
     }
 }
@@ -86,68 +91,164 @@ static void run_pass(void *arg)
 
 /* ------------------------------------------------------------------------- optimizer */
 
-/* AdamW over this rank's shard of a module, parameter by parameter, as the runtime does
- * it. */
-static void run_adamw(struct ops_timer *at, const struct mist_bench_module *module,
-                      int64_t n_shard, int64_t first)
+/* AdamW over this rank's shard of a slab, parameter by parameter, as the runtime does it.
+ */
+static void run_adamw(const struct ops_timer *at, const struct mist_bench_module *module,
+                      const struct mist_grid_shard *shard, int64_t first)
 {
     const struct mist_workbench *bench = at->bench;
-    const struct mist_layer_layout *layout =
-        mist_grid_layout(bench->grid, 0, module->kind);
-    float *weights = (float *)(void *)module->weights;
-    float *gradients = (float *)(void *)module->gradients;
-    float *state = (float *)(void *)module->state;
-
+    struct mist_binding_update update = {
+        .layout = mist_grid_layout(bench->grid, shard->i_variant, 0, module->kind),
+        .storage = NULL,
+        .i_slab = 0,
+        .first = first,
+        .n = shard->n,
+        .weights = module->weights,
+        .gradients = (float *)(void *)module->gradients,
+        .weights_first = 0,
+        .gradients_first = 0,
+        .state = (float *)(void *)module->state,
+        .n_threads = bench->grid->config.n_threads,
+    };
     struct mist_adamw_args args = {.lr = 1e-4f,
                                    .beta1 = 0.9f,
                                    .beta2 = 0.95f,
                                    .epsilon = 1e-8f,
                                    .weight_decay = .1f,
+                                   .gradient_scale = 1,
                                    .t = at->i_round + 1};
-    mist_binding_run_adamw(layout, weights, gradients, state, first, n_shard, &args,
-                           bench->grid->config.n_threads, bench->operators);
+
+    mist_binding_run_adamw(&update, &args, bench->operators);
 }
 
-/* Every module's optimizer step; which shard size comes in turn. */
+static double keep_since(struct ops_timer *at, int32_t key, double start_s)
+{
+    keep(at, key, mist_clock_now_s() - start_s);
+    return mist_clock_now_s();
+}
+
+/* All that is done to a slab's gradients once per step or micro-batch. Sums go to the
+ * message region. */
+static void time_shard(struct ops_timer *at, const struct mist_bench_module *module,
+                       const struct mist_grid_shard *shard)
+{
+    const struct mist_workbench *bench = at->bench;
+    const struct mist_operators *operators = bench->operators;
+    int32_t n_threads = bench->grid->config.n_threads;
+    int64_t first = shard->slab_first + shard->n * (bench->rank % shard->n_shards);
+    float *gradients = (float *)(void *)module->gradients;
+    float *sum = (float *)(void *)bench->message;
+    struct mist_square_sum squares;
+    double start_s = mist_clock_now_s();
+
+    run_adamw(at, module, shard, first);
+    start_s = keep_since(at, shard->adamw_key, start_s);
+    for (int k = 0; k < (shard->n < shard->n_whole ? 2 : 1); k++) {
+        int64_t n = k ? shard->n_whole : shard->n;
+        const float *from = gradients + (k ? shard->slab_first : first);
+        operators->sum_squares(from, n, &squares, n_threads);
+        start_s = keep_since(at, shard->norm_key[k], start_s);
+        operators->add(sum, from, n, n_threads);
+        start_s = keep_since(at, shard->add_key[k], start_s);
+    }
+    operators->zero(gradients + shard->slab_first, shard->n_whole, n_threads);
+    keep_since(at, shard->zero_key, start_s);
+}
+
+/* All shards of one kind, in turn on its modules. */
+static void run_shards(struct ops_timer *at, enum mist_layer_kind kind, int32_t i_first,
+                       int32_t n_modules)
+{
+    struct mist_workbench *bench = at->bench;
+    const struct mist_grid *grid = bench->grid;
+    int32_t begin = 0, n = 0;
+
+    for (int32_t i = grid->n_shards - 1; i >= 0; i--)
+        if (grid->shards[i].kind == kind) { /* they stand together */
+            begin = i;
+            n++;
+        }
+    int32_t n_each = (n + n_modules - 1) / n_modules;
+    for (int32_t i = 0; i < n_modules; i++)
+        for (int32_t k = 0; k < n_each; k++) {
+            struct mist_bench_module *module = &bench->modules[i_first + i];
+            if (k > 0)
+                memset(module->state, 0, (size_t)module->state_bytes);
+            time_shard(
+                at, module,
+                &grid->shards[begin + ((at->i_round * n_modules + i) * n_each + k) % n]);
+        }
+}
+
 static void run_optimizer(void *arg)
 {
     struct ops_timer *at = arg;
-    const struct mist_workbench *bench = at->bench;
-    const struct mist_grid *grid = bench->grid;
+    int32_t n = at->bench->n_copies;
 
-    for (int32_t i = 0; i < bench->n_copies + 2; i++) {
-        const struct mist_bench_module *module = &bench->modules[i];
-        int32_t i_shards = (i + at->i_round) % MIST_GRID_N_SHARDS;
-        int32_t n_shards = mist_grid_shards(i_shards);
-        int64_t n_padded = mist_grid_padded_elements(grid, module->kind, n_shards);
-        int64_t n_shard = n_padded / n_shards;
-        double start_s = mist_clock_now_s();
-        run_adamw(at, module, n_shard, n_shard * (bench->rank % n_shards));
-        double middle_s = mist_clock_now_s();
-        keep(at, grid->adamw_key[module->kind][i_shards], middle_s - start_s);
-        middle_s = mist_clock_now_s();
-        bench->operators->zero((float *)(void *)module->gradients, n_padded,
-                               grid->config.n_threads);
-        keep(at, grid->zero_key[module->kind][i_shards], mist_clock_now_s() - middle_s);
-    }
+    run_shards(at, MIST_LAYER_EMBEDDING, 0, 1);
+    run_shards(at, MIST_LAYER_BLOCK, 1, n);
+    run_shards(at, MIST_LAYER_HEAD, n + 1, 1);
+    mist_workbench_clear(at->bench);
 }
 
 /* ----------------------------------------------------------------------------- rounds */
 
 static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
 {
+    const struct mist_grid *grid = at->bench->grid;
     enum mist_status status = MIST_OK;
-    int32_t n = at->bench->grid->config.n_micro_batches;
 
     at->drift.n_rounds += !at->is_warm_up;
-    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
-        at->i_micro_batch = i;
-        status = mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_pass, at, err);
+    for (int32_t i = 0; i < grid->n_variants * grid->config.n_micro_batches; i++) {
+        at->i_variant = i / grid->config.n_micro_batches;
+        at->i_micro_batch = i % grid->config.n_micro_batches;
+        if (status == MIST_OK && mist_grid_has(grid, at->i_variant, at->i_micro_batch))
+            status =
+                mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_pass, at, err);
         mist_workbench_show_progress(at->bench);
     }
     if (status == MIST_OK)
         status =
             mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_optimizer, at, err);
+    return status;
+}
+
+/* The next round of an earlier session; false: there is none. */
+static bool take_round(struct ops_timer *at, double *time_s)
+{
+    int64_t n_bytes;
+    const char *bytes = mist_journal_take(at->bench->journal, MIST_JOURNAL_OPS, &n_bytes);
+    struct mist_drift_run run;
+
+    if (!bytes)
+        return false;
+    at->drift.n_rounds++;
+    memcpy(time_s, bytes, sizeof *time_s);
+    for (int64_t i = (int64_t)sizeof *time_s; i + (int64_t)sizeof run <= n_bytes;
+         i += (int64_t)sizeof run) {
+        memcpy(&run, bytes + i, sizeof run);
+        if (run.key >= 0 && run.key < at->bench->grid->n_keys)
+            keep(at, run.key, run.time_us * 1e-6);
+    }
+    return true;
+}
+
+/* Puts the runs from number first on into the journal. */
+static enum mist_status note_round(struct ops_timer *at, size_t first, double time_s,
+                                   struct mist_err *err)
+{
+    size_t n_bytes = (at->drift.n_runs - first) * sizeof *at->drift.runs;
+    char *bytes = malloc(sizeof time_s + n_bytes);
+
+    if (!bytes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    memcpy(bytes, &time_s, sizeof time_s);
+    if (n_bytes > 0)
+        memcpy(bytes + sizeof time_s, at->drift.runs + first, n_bytes);
+    enum mist_status status =
+        mist_journal_add(at->bench->journal, MIST_JOURNAL_OPS, bytes,
+                         (int64_t)(sizeof time_s + n_bytes), err);
+    free(bytes);
     return status;
 }
 
@@ -163,15 +264,12 @@ static bool is_precise(const struct ops_timer *at, const struct mist_estimate *e
     const struct mist_grid *grid = at->bench->grid;
     double block_us = 0;
 
-    for (int32_t i = 0; i < MIST_MAX_STEPS; i++) {
-        const struct mist_layer_layout *layout =
-            mist_grid_layout(grid, 0, MIST_LAYER_BLOCK);
-        for (int k = 0; k < 2; k++) {
-            int32_t key = grid->key_of_step[0][MIST_LAYER_BLOCK][k][i];
-            if (i < (k ? layout->n_backward : layout->n_forward) && key >= 0)
-                block_us += estimates[key].mean;
-        }
-    }
+    const struct mist_layer_layout *layout =
+        mist_grid_layout(grid, 0, 0, MIST_LAYER_BLOCK);
+    const struct mist_grid_step_keys *keys = mist_grid_keys(grid, 0, 0, MIST_LAYER_BLOCK);
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
+            block_us += estimates[keys->of[k][i]].mean;
     for (int32_t i = 0; i < grid->n_keys; i++)
         if (estimates[i].mean >= least_share_frac * block_us &&
             estimates[i].half_width_frac > half_width_goal_frac)
@@ -179,26 +277,54 @@ static bool is_precise(const struct ops_timer *at, const struct mist_estimate *e
     return true;
 }
 
+/* Whether another round is to be made: the same answer on all ranks. */
+static enum mist_status ask_whether_to_go_on(struct ops_timer *at, double spent_s,
+                                             double budget_s,
+                                             struct mist_estimate *estimates,
+                                             bool *goes_on, struct mist_err *err)
+{
+    double round_s = at->i_round > 0 ? spent_s / at->i_round : 0;
+
+    make_estimates(at, estimates);
+    *goes_on = at->i_round < LEAST_ROUNDS ||
+               (spent_s + round_s < budget_s && !is_precise(at, estimates));
+    return mist_workbench_any(at->bench, goes_on, err);
+}
+
+/* Goes on from the rounds of an earlier session. */
 static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
                                    struct mist_estimate *estimates, struct mist_err *err)
 {
-    at->is_warm_up = true;
-    enum mist_status status = run_round(at, err);
-    at->is_warm_up = false;
-    double begin_s = mist_clock_now_s();
-    bool goes_on = true;
+    double spent_s = 0, time_s = 0;
+    bool goes_on = true, is_warm = false;
+    enum mist_status status = MIST_OK;
 
-    while (goes_on && status == MIST_OK) {
-        status = run_round(at, err);
+    while (take_round(at, &time_s)) {
         at->i_round++;
-        make_estimates(at, estimates);
-        double spent_s = mist_clock_now_s() - begin_s;
-        double round_s = spent_s / at->i_round;
-        goes_on = at->i_round < LEAST_ROUNDS ||
-                  (spent_s + round_s < budget_s && !is_precise(at, estimates));
-        if (status == MIST_OK)
-            status = mist_workbench_any(at->bench, &goes_on, err);
+        spent_s += time_s;
     }
+    if (at->i_round > 0)
+        status = ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
+    while (goes_on && status == MIST_OK) {
+        size_t n_before = at->drift.n_runs;
+        double begin_s = mist_clock_now_s();
+        at->is_warm_up = !is_warm;
+        status = run_round(at, err);
+        at->is_warm_up = false;
+        if (!is_warm) {
+            is_warm = true;
+            continue;
+        }
+        time_s = mist_clock_now_s() - begin_s;
+        if (status == MIST_OK)
+            status = note_round(at, n_before, time_s, err);
+        at->i_round++;
+        spent_s += time_s;
+        if (status == MIST_OK)
+            status =
+                ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
+    }
+    memset(at->bench->message, 0, (size_t)at->bench->message_bytes);
     return status;
 }
 

@@ -3,11 +3,12 @@
  * step, through the calls that a run makes, on the compute stream of all ranks at once
  * (in a run the neighbours compute, too, and share the memory).
  *
- * A round is one pass at every micro-batch size and one optimizer step of every module.
- * Rounds go on until the mean of every row that matters is known to 1 % either way (95 %
- * interval), or the time is over. Slow changes of the machine so meet all rows alike. A
- * step's time reaches from the end of the step before to its own end, so the steps of a
- * program add up to the program.
+ * A round is one pass of every tensor-parallel variant at every micro-batch size, and for
+ * every module the optimizer's work on a shard. Communication inside a module is not
+ * timed. Rounds go on until the mean of every row that matters is known to 1 % either way
+ * (95 % interval), or the time is over. Slow changes of the machine so meet all rows
+ * alike. A step's time reaches from the end of the step before to its own end, so the
+ * steps of a program add up to the program. Every round goes to the journal.
  */
 #ifndef MIST_PROFILE_TIME_OPS_H
 #define MIST_PROFILE_TIME_OPS_H

@@ -4,7 +4,7 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "core/random.h"
-#include "exec/runtime_internal.h" /* mist_runtime_fill_parameters */
+#include "exec/runtime.h" /* mist_runtime_fill_parameter */
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,32 +30,53 @@ static char *carve(struct carver *carver, int64_t size_bytes)
     return at;
 }
 
+/* At the largest micro-batch, whole. */
 static const struct mist_layer_layout *largest_layout(const struct mist_grid *grid,
                                                       enum mist_layer_kind kind)
 {
-    return mist_grid_layout(grid, grid->config.n_micro_batches - 1, kind);
+    return mist_grid_layout(grid, 0, grid->config.n_micro_batches - 1, kind);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What all variants of a kind of module need. */
+struct needs {
+    int64_t saved, scratch, boundary, constant; /* bytes */
+};
+
+static struct needs needs_of(const struct mist_grid *grid, enum mist_layer_kind kind)
+{
+    struct needs out = {0};
+
+    for (int32_t i = 0; i < grid->n_variants; i++) {
+        const struct mist_layer_layout *layout =
+            mist_grid_layout(grid, i, grid->config.n_micro_batches - 1, kind);
+        out.saved = larger(out.saved, layout->saved_bytes);
+        out.scratch = larger(out.scratch, layout->scratch_forward_bytes);
+        out.scratch = larger(out.scratch, layout->scratch_backward_bytes);
+        out.boundary = larger(out.boundary, layout->input_bytes);
+        out.constant = larger(out.constant, layout->constant_bytes);
+    }
+    return out;
 }
 
 static int64_t scratch_bytes(const struct mist_grid *grid)
 {
     int64_t largest = 0;
 
-    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-        const struct mist_layer_layout *layout =
-            largest_layout(grid, (enum mist_layer_kind)kind);
-        if (layout->scratch_forward_bytes > largest)
-            largest = layout->scratch_forward_bytes;
-        if (layout->scratch_backward_bytes > largest)
-            largest = layout->scratch_backward_bytes;
-    }
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
+        largest = larger(largest, needs_of(grid, (enum mist_layer_kind)kind).scratch);
     return largest;
 }
 
 static int64_t region_bytes(const struct mist_grid *grid, bool is_copy)
 {
-    int64_t twice = 2 * mist_grid_largest_bytes(grid, is_copy);
+    int64_t largest = mist_align_up(mist_grid_largest_bytes(grid, is_copy), ALIGNMENT);
 
-    return twice > least_region_bytes ? twice : least_region_bytes;
+    return larger(largest, least_region_bytes);
 }
 
 static enum mist_layer_kind kind_of(int32_t i_module, int32_t n_copies)
@@ -70,34 +91,33 @@ static void lay_out(const struct mist_grid *grid, int32_t n_copies, struct carve
                     struct mist_workbench *out)
 {
     const struct mist_layer_layout *block = largest_layout(grid, MIST_LAYER_BLOCK);
-    int32_t n_shards_most = mist_grid_shards(MIST_GRID_N_SHARDS - 1);
+    struct needs needs = needs_of(grid, MIST_LAYER_BLOCK);
 
     for (int32_t i = 0; i < n_copies + 2; i++) {
         enum mist_layer_kind kind = kind_of(i, n_copies);
-        int64_t size = 4 * mist_grid_padded_elements(grid, kind, n_shards_most);
+        int64_t size = 4 * mist_grid_parameter_elements(grid, kind);
         struct mist_bench_module module = {.kind = kind};
         module.weights = carve(carver, size);
         module.gradients = carve(carver, size);
-        module.state = carve(carver, STATES_PER_PARAMETER * size);
-        module.saved = carve(carver, largest_layout(grid, kind)->saved_bytes);
+        module.state_bytes = STATES_PER_PARAMETER * size;
+        module.state = carve(carver, module.state_bytes);
+        module.saved = carve(carver, needs_of(grid, kind).saved);
         if (out->modules)
             out->modules[i] = module;
     }
     for (int32_t i = 0; i < n_copies + 1; i++) {
-        char *at = carve(carver, block->input_bytes);
+        char *at = carve(carver, needs.boundary);
         if (out->boundary)
             out->boundary[i] = at;
     }
     for (int i = 0; i < 2; i++)
-        out->boundary_gradient[i] = carve(carver, block->input_bytes);
+        out->boundary_gradient[i] = carve(carver, needs.boundary);
     int64_t n_tokens = block->shape.micro_batch * (int64_t)block->shape.seq;
     out->scratch = carve(carver, scratch_bytes(grid));
     out->tokens = carve(carver, 4 * n_tokens);
     out->targets = carve(carver, 4 * n_tokens);
-    out->constant = carve(carver, block->constant_bytes);
-    out->message_bytes = region_bytes(grid, false);
-    if (region_bytes(grid, true) > out->message_bytes)
-        out->message_bytes = region_bytes(grid, true);
+    out->constant = carve(carver, needs.constant);
+    out->message_bytes = larger(region_bytes(grid, false), region_bytes(grid, true));
     out->message = carve(carver, out->message_bytes);
     out->host_bytes = region_bytes(grid, true);
 }
@@ -133,6 +153,19 @@ static int32_t draw_token(struct mist_random *random, int32_t vocab)
     return token < vocab ? token : vocab - 1;
 }
 
+/* A run's first parameters. */
+static void fill_module(const struct mist_workbench *bench, int32_t i_module)
+{
+    const struct mist_bench_module *module = &bench->modules[i_module];
+    const struct mist_layer_layout *layout = largest_layout(bench->grid, module->kind);
+
+    for (int32_t i = 0; i < layout->n_params; i++)
+        mist_runtime_fill_parameter(&bench->grid->config.model, layout->param_init[i],
+                                    i_module, i, 1, 0, layout->param_elements[i],
+                                    (float *)(void *)module->weights +
+                                        layout->param_offset[i]);
+}
+
 /* Filling is slow for large models: one block is drawn, the others copy it. */
 static void fill_stage(struct mist_workbench *bench)
 {
@@ -145,14 +178,11 @@ static void fill_stage(struct mist_workbench *bench)
 
     for (int32_t i = 0; i < bench->n_copies + 2; i++) {
         struct mist_bench_module *module = &bench->modules[i];
-        const struct mist_layer_layout *layout =
-            largest_layout(bench->grid, module->kind);
         if (i > 1 && module->kind == MIST_LAYER_BLOCK)
             memcpy(module->weights, bench->modules[1].weights,
-                   (size_t)(4 * layout->n_parameters));
+                   (size_t)(4 * block->n_parameters));
         else
-            mist_runtime_fill_parameters(model, layout, i, 1,
-                                         (float *)(void *)module->weights);
+            fill_module(bench, i);
     }
     if (block->constant_bytes > 0)
         bench->operators->fill_rope((float *)(void *)bench->constant, block->shape.seq,
@@ -176,6 +206,7 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
                                    .comm = comm,
                                    .rank = mist_comm_rank(comm),
                                    .n_ranks = mist_comm_n_ranks(comm),
+                                   .node = mist_comm_node(comm),
                                    .n_copies = n_copies};
     lay_out(grid, n_copies, &carver, out);
     out->modules = calloc((size_t)n_copies + 2, sizeof *out->modules);
@@ -193,8 +224,9 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     lay_out(grid, n_copies, &carver, out);
     out->host = mist_device_arena(out->device, MIST_ARENA_HOST);
     fill_stage(out);
-    return mist_comm_reserve(comm, mist_grid_largest_bytes(grid, false), out->n_ranks,
-                             err);
+    for (int32_t n = 2; n <= out->n_ranks && status == MIST_OK; n++)
+        status = mist_comm_reserve(comm, mist_grid_largest_bytes(grid, false), n, err);
+    return status;
 }
 
 void mist_workbench_close(struct mist_workbench *bench)
@@ -207,16 +239,19 @@ void mist_workbench_close(struct mist_workbench *bench)
     *bench = (struct mist_workbench){0};
 }
 
-void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_micro_batch,
-                         int32_t i_module, struct mist_binding *out)
+void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_variant,
+                         int32_t i_micro_batch, int32_t i_module,
+                         struct mist_binding *out)
 {
     const struct mist_bench_module *module = &bench->modules[i_module];
     const struct mist_layer_layout *layout =
-        mist_grid_layout(bench->grid, i_micro_batch, module->kind);
+        mist_grid_layout(bench->grid, i_variant, i_micro_batch, module->kind);
 
     *out = (struct mist_binding){
         .layout = layout,
+        .storage = NULL,
         .model = &bench->grid->config.model,
+        .i_tp = bench->rank % layout->shape.tp,
         .n_threads = bench->grid->config.n_threads,
         .loss_scale = 1.0f / (float)(layout->shape.micro_batch * layout->shape.seq),
     };
@@ -234,6 +269,30 @@ void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_micro_bat
     if (i_module <= bench->n_copies) {
         out->base[MIST_ROLE_OUTPUT] = bench->boundary[i_module];
         out->base[MIST_ROLE_GRAD_OUTPUT] = bench->boundary_gradient[i_module % 2];
+    }
+}
+
+void mist_workbench_stand_in(const struct mist_workbench *bench,
+                             const struct mist_step_args *args)
+{
+    char *to = args->operands[MIST_ARG_OUT];
+    const char *from = args->operands[MIST_ARG_TP_FROM];
+    int64_t shard_bytes = args->step->dims[0] / args->tp;
+
+    if (args->step->op == MIST_OP_TP_ALL_GATHER)
+        for (int32_t i = 0; i < args->tp; i++)
+            bench->operators->copy(to + i * shard_bytes, from, shard_bytes);
+    else if (args->step->op == MIST_OP_TP_REDUCE_SCATTER)
+        bench->operators->copy(to, from + args->i_tp * shard_bytes, shard_bytes);
+}
+
+void mist_workbench_clear(struct mist_workbench *bench)
+{
+    for (int32_t i = 0; i < bench->n_copies + 2; i++) {
+        struct mist_bench_module *module = &bench->modules[i];
+        memset(module->state, 0, (size_t)module->state_bytes);
+        memset(module->gradients, 0,
+               (size_t)(module->state_bytes / STATES_PER_PARAMETER));
     }
 }
 

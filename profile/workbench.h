@@ -6,8 +6,9 @@
  * gradients and optimizer state of every module, saved activations of every module, the
  * activations between them. Going through the modules one after another, as a micro-batch
  * does, brings every operand from where it is in a run: weights of the block at hand from
- * memory or the last cache, activations just written from a near one. Beside it lies a
- * message region in both arenas, for links.
+ * memory or the last cache, activations just written from a near one. The same buffers
+ * serve all tensor-parallel variants, which need no more than the whole modules do.
+ * Beside them lies a message region in both arenas, for links.
  */
 #ifndef MIST_PROFILE_WORKBENCH_H
 #define MIST_PROFILE_WORKBENCH_H
@@ -18,11 +19,13 @@
 #include "exec/device.h"
 #include "exec/operators.h"
 #include "profile/grid.h"
+#include "profile/journal.h"
 #include "profile/statistics.h"
 
 struct mist_bench_module {
     enum mist_layer_kind kind;
     char *weights, *gradients, *state, *saved;
+    int64_t state_bytes;
 };
 
 struct mist_workbench {
@@ -30,17 +33,18 @@ struct mist_workbench {
     const struct mist_operators *operators; /* borrowed */
     struct mist_comm *comm;                 /* borrowed */
     struct mist_device *device;             /* owned */
-    int32_t rank, n_ranks;
+    int32_t rank, n_ranks, node;
     int32_t n_copies;                  /* blocks; modules 1 .. n_copies */
     struct mist_bench_module *modules; /* owned; [n_copies + 2], embedding first */
     char **boundary;                   /* owned; [n_copies + 1] activations between */
     char *boundary_gradient[2];        /* used in turn */
     char *scratch, *tokens, *targets, *constant;
-    char *message;         /* device arena: zeroed, used by links only */
-    int64_t message_bytes; /* at least twice the largest message */
+    char *message;         /* device arena: zeroed whenever links are timed */
+    int64_t message_bytes; /* at least the largest message, and beyond the last cache */
     char *host;            /* host arena: zeroed */
     int64_t host_bytes;
     int64_t arena_bytes;             /* of both arenas */
+    struct mist_journal *journal;    /* borrowed; NULL: none */
     struct mist_progress *progress;  /* borrowed; NULL on all ranks but one */
     double time_start_s, expected_s; /* for the progress line */
 };
@@ -64,9 +68,24 @@ mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
                     struct mist_workbench *out, struct mist_err *err);
 void mist_workbench_close(struct mist_workbench *bench);
 
-/* The buffers of module i_module (0 embedding, n_copies + 1 head) at a micro-batch. */
-void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_micro_batch,
-                         int32_t i_module, struct mist_binding *out);
+/* The buffers of module i_module (0 embedding, n_copies + 1 head) for a variant and a
+ * micro-batch. Of the slices of tensor parallelism this rank has the one that it would
+ * have in a run. */
+void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_variant,
+                         int32_t i_micro_batch, int32_t i_module,
+                         struct mist_binding *out);
+
+/*
+ * Stands in for a communication step when a program is timed on one rank, untimed: what
+ * the other ranks would send is this rank's own, so that what is computed with has
+ * ordinary values.
+ */
+void mist_workbench_stand_in(const struct mist_workbench *bench,
+                             const struct mist_step_args *args);
+
+/* Sets gradients and optimizer state of all modules to zero: shards of other sizes have
+ * moments at other places, and a second moment must not be negative. */
+void mist_workbench_clear(struct mist_workbench *bench);
 
 /* Address of a message of up to bytes in a region; consecutive turns give different
  * places, so that it is not in a near cache. 64-byte aligned. */

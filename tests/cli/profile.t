@@ -11,7 +11,6 @@ refuse 'no folder' 2 '^mist-profile: --output: give a folder' mist-profile --qui
 profile 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
 profile 'a missing config.json' 5 'none\.json: ' --model none.json
 profile 'a config.json that is none' 3 './plan\.json:1' --model ./plan.json
-profile 'a model that is not in the catalogue' 3 '.*Falcon' --model falcon-7b
 profile 'a sequence longer than the positions' 3 'sequences of 4096 tokens, .* 1024 positions' --seq-len 4096
 profile 'a sequence of 0' 2 '--seq-len: 0 is not within' --seq-len 0
 profile 'text behind a number' 2 "--seq-len: '128x'" --seq-len 128x
@@ -25,6 +24,28 @@ expect_exit 2
 expect_once '^mist-profile: --ranks 2, but mpirun started 1'
 expect_stdout_empty
 nothing_written
+
+mkdir set.partial
+echo > set.partial/journal
+profile 'a session that was stopped is not thrown away' 2 'set: a session was stopped here; --resume'
+begin 'a journal that is none'
+run mist-profile --quick --resume --ranks 1 -o set
+expect_exit 3
+expect_once '^mist-profile: set\.partial/journal: is of another session'
+expect_stdout_empty
+nothing_written
+rm -r set.partial
+
+begin 'Falcon, tied, with tensor parallelism'
+cat > falcon.json << 'JSON'
+{"model_type": "falcon", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 250,
+ "multi_query": true, "parallel_attn": true, "new_decoder_architecture": false, "bias": false, "alibi": false,
+ "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true}
+JSON
+run mist-profile --dry-run --quick --model falcon.json --seq-len 32 --micro-batches 1,2 --ranks 2
+expect_exit 0
+expect_stderr_empty
+expect_stdout '^tensor parallelism up to +2$'
 
 begin 'a dry run says what would be measured and measures nothing'
 run mist-profile --dry-run --quick --micro-batches 2 -o set

@@ -9,18 +9,54 @@ cat > tiny.json <<'END'
 END
 profile='mist-profile --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never'
 
-begin 'an interrupted run leaves nothing behind'
+# keys TABLE: what its rows are of, without times.
+keys() {
+    case $1 in
+        */kernels.csv) cut -d, -f1-4 "$1" ;;
+        */links.csv) cut -d, -f1-5 "$1" ;;
+        *) cut -d, -f1-3 "$1" ;;
+    esac
+}
+
+begin 'an interrupted run leaves its journal and no trace set'
 command_line="$profile, interrupted"
 # shellcheck disable=SC2086
 "$MIST_BUILD"/$profile --ranks 1 -o set > "$out" 2> "$err" &
 pid=$!
-sleep 1
+sleep 4
 kill -TERM $pid
 wait $pid 2> /dev/null
 code=$?
 [ "$code" -ge 128 ] || fail "exit code $code, expected 128 or more"
 expect_stdout_empty
 [ ! -e set ] || fail "left: $(find set)"
+expect_file set.partial/journal
+size=$(wc -c < set.partial/journal)
+
+begin 'another session does not go on from it'
+# shellcheck disable=SC2086
+run ${profile%--micro*} --micro-batches 2 --resume --ranks 1 -o set
+expect_exit 3
+expect_stderr 'set\.partial/journal: is of another session'
+nothing_written
+
+begin 'it goes on, killed once more'
+# shellcheck disable=SC2086
+"$MIST_BUILD"/$profile --resume --ranks 1 -o set > "$out" 2> "$err" &
+pid=$!
+sleep 3
+kill -KILL $pid
+wait $pid 2> /dev/null
+[ "$(wc -c < set.partial/journal)" -gt "$size" ] || fail 'the journal has not grown'
+[ ! -e set ] || fail "left: $(find set)"
+
+begin 'it goes on to the end'
+# shellcheck disable=SC2086
+run $profile --resume --ranks 1 -q -o set
+expect_exit 0
+expect_stderr_empty
+[ ! -e set.partial ] || fail "left: $(find set.partial)"
+mv set resumed
 
 begin 'a trace set of one rank'
 # shellcheck disable=SC2086
@@ -32,6 +68,21 @@ expect_stdout '"drift_frac": [0-9.e-]+'
 grep -q '"drift_frac": [0-9]' set/cluster.json || fail 'cluster.json has no drift_frac'
 grep -q '"mpi": "[A-Z]' set/cluster.json || fail 'cluster.json names no MPI library'
 [ "$(ls set | sort | tr '\n' ' ')" = 'cluster.json interference.csv kernels.csv links.csv ' ] || fail "$(ls set)"
+
+begin 'a resumed session has the same rows'
+for table in kernels links interference; do
+    keys resumed/$table.csv > "$scratch/io/resumed"
+    keys set/$table.csv > "$scratch/io/whole"
+    expect_same "$scratch/io/resumed" "$scratch/io/whole"
+done
+
+begin 'two ranks have tensor parallelism and their group'
+# shellcheck disable=SC2086
+run $profile --ranks 2 -q -o pair
+expect_exit 0
+grep -q '^cross_entropy_parallel,.*tp=2' pair/kernels.csv || fail 'no loss over two ranks'
+grep -q '^all_reduce,1,2,1,64,' pair/links.csv || fail 'no exchange of all ranks'
+grep -q '"devices_per_node": 2' pair/cluster.json || fail 'cluster.json has not two devices'
 
 begin 'plans are tuned for it, replayed and run'
 run mist-tune --model tiny.json --cluster set --ranks 1 --global-batch 2 --seq-len 32 -o plan1.json

@@ -12,13 +12,16 @@
 #include "profile/drift.h"
 #include "profile/output.h"
 #include "profile/profile.h"
+#include "profile/time_links.h"
+#include "profile/time_ops.h"
 #include "scratch.h"
 #include "sim/interference.h"
-#include "sim/schedule.h"
+#include "sim/module_storage.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void assert_near(double value, double expected, double tolerance)
 {
@@ -45,13 +48,14 @@ static struct mist_model tiny_model(void)
     return model;
 }
 
-static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n_ranks,
-                      struct mist_grid *grid)
+static void make_grid_on(const struct mist_model *model, int32_t seq_len, int32_t n_nodes,
+                         int32_t n_ranks, struct mist_grid *grid)
 {
     struct mist_grid_config config = {.model = *model,
                                       .seq_len = seq_len,
                                       .n_micro_batches = 2,
                                       .micro_batches = {1, 4},
+                                      .n_nodes = n_nodes,
                                       .n_ranks = n_ranks,
                                       .n_threads = 1,
                                       .is_quick = true};
@@ -60,6 +64,12 @@ static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n
     assert_int_equal(mist_catalog_new(model, &catalog, NULL), MIST_OK);
     assert_int_equal(mist_grid_make(catalog, &config, grid, NULL), MIST_OK);
     mist_catalog_free(catalog);
+}
+
+static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n_ranks,
+                      struct mist_grid *grid)
+{
+    make_grid_on(model, seq_len, 1, n_ranks, grid);
 }
 
 /* ---- statistics ---- */
@@ -270,63 +280,149 @@ static void grid_has_the_shapes_of_the_model(void **state)
         has_key(&grid, "embedding", "backward_weight", "rows=16;hidden=32;vocab=50"));
     assert_true(has_key(&grid, "gelu", "forward", "elements=2048"));
     assert_true(has_key(&grid, "cross_entropy", "forward", "rows=64;vocab=50"));
-    /* embedding: (50 + 16) * 32 = 2112 elements; a quarter is 528, a multiple of 16 */
+    /* embedding: (50 + 16) * 32 = 2112 elements; shards are padded to multiples of 32 */
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=2112"));
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=1056"));
-    assert_true(has_key(&grid, "adamw", "optimizer", "elements=528"));
+    assert_true(has_key(&grid, "adamw", "optimizer", "elements=544"));
     assert_true(has_key(&grid, "zero", "optimizer", "elements=2112"));
+    assert_true(has_key(&grid, "zero", "optimizer", "elements=2176"));
+    assert_true(has_key(&grid, "gradient_norm", "optimizer", "elements=1056"));
+    assert_true(has_key(&grid, "gradient_norm", "optimizer", "elements=2176"));
+    assert_true(has_key(&grid, "residual", "forward", "elements=544"));
     assert_false(has_key(&grid, "linear_bias", "forward", "rows=32;n_in=32;n_out=96"));
     mist_grid_fini(&grid);
 }
 
-/* Every step of every program points at the key that is its own. */
-static void grid_keys_are_those_of_the_steps(void **state)
+/* The same with two tensor-parallel ranks. Three ranks: no tensor parallelism of 3. */
+static void grid_has_the_shapes_of_tensor_parallelism(void **state)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
-    char text[2][MIST_SHAPE_TEXT_MAX];
-    int n_seen = 0;
 
     (void)state;
+    make_grid(&model, 16, 3, &grid);
+    assert_int_equal(grid.n_variants, 3);
+    assert_int_equal(grid.variants[1].tp, 2);
+    assert_false(grid.variants[1].is_sequence_parallel);
+    assert_true(grid.variants[2].is_sequence_parallel);
+    assert_true(has_key(&grid, "linear_bias", "forward", "rows=16;n_in=32;n_out=48"));
+    assert_true(has_key(&grid, "linear_bias", "forward", "rows=64;n_in=64;n_out=32"));
+    assert_true(has_key(&grid, "attention", "forward",
+                        "batch=4;seq=16;heads=1;kv_heads=1;head_dim=16"));
+    assert_true(has_key(&grid, "layer_norm", "forward", "rows=8;hidden=32"));
+    assert_true(has_key(&grid, "residual", "forward", "elements=256")); /* 8 rows */
+    assert_true(has_key(&grid, "cross_entropy_stats", "forward", "rows=64;vocab=25"));
+    assert_true(
+        has_key(&grid, "cross_entropy_parallel", "forward", "rows=16;vocab=25;tp=2"));
+    assert_true(has_key(&grid, "embedding", "forward", "rows=16;hidden=32;vocab=25"));
+    /* (25 + 16) * 32 elements of the embedding */
+    assert_true(has_key(&grid, "adamw", "optimizer", "elements=1312"));
+    for (int32_t i = 0; i < grid.n_keys; i++)
+        assert_true(grid.keys[i].op < MIST_OP_TP_ALL_REDUCE);
+    mist_grid_fini(&grid);
+    model.n_kv_heads = 1; /* on all ranks */
     make_grid(&model, 16, 2, &grid);
-    for (int32_t b = 0; b < 2; b++)
-        for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-            const struct mist_layer_layout *layout =
-                mist_grid_layout(&grid, b, (enum mist_layer_kind)kind);
-            assert_int_equal(layout->shape.micro_batch, b ? 4 : 1);
-            for (int32_t i = 0; i < layout->n_forward + layout->n_backward; i++) {
-                bool back = i >= layout->n_forward;
-                int32_t k = back ? i - layout->n_forward : i;
-                const struct mist_concrete_step *step =
-                    back ? &layout->backward[k] : &layout->forward[k];
-                int32_t key = grid.key_of_step[b][kind][back][k];
-                if (step->op == MIST_OP_TP_ALL_REDUCE) {
-                    assert_int_equal(key, -1);
-                    continue;
-                }
-                assert_in_range(key, 0, grid.n_keys - 1);
-                assert_int_equal(grid.keys[key].op, step->op);
-                assert_int_equal(grid.keys[key].phase, step->phase);
-                assert_string_equal(
-                    mist_op_shape_text(step->op, step->dims, text[0], sizeof text[0]),
-                    mist_op_shape_text(step->op, grid.keys[key].dims, text[1],
-                                       sizeof text[1]));
-                assert_near(grid.keys[key].flop, step->flop, 0);
-                n_seen++;
-            }
-        }
-    assert_true(n_seen > 40);
+    assert_true(has_key(&grid, "attention", "forward",
+                        "batch=1;seq=16;heads=1;kv_heads=1;head_dim=16"));
+    mist_grid_fini(&grid);
+    make_grid(&model, 15, 2, &grid); /* 15 tokens have no halves, 60 have */
+    assert_false(mist_grid_has(&grid, 2, 0));
+    assert_true(mist_grid_has(&grid, 2, 1) && mist_grid_has(&grid, 1, 0));
+    assert_false(has_key(&grid, "layer_norm", "forward", "rows=8;hidden=32"));
+    assert_true(has_key(&grid, "layer_norm", "forward", "rows=30;hidden=32"));
     mist_grid_fini(&grid);
 }
 
+/* A tied weight is a slab of its own: 50 * 32 elements; the positions are the rest. */
+static void grid_has_the_slabs_of_tied_weights(void **state)
+{
+    struct mist_model model = tiny_model();
+    struct mist_grid grid;
+
+    (void)state;
+    model.ties_embeddings = true;
+    make_grid(&model, 16, 1, &grid);
+    assert_true(has_key(&grid, "adamw", "optimizer", "elements=1600"));
+    assert_true(has_key(&grid, "adamw", "optimizer", "elements=512"));
+    assert_false(has_key(&grid, "adamw", "optimizer", "elements=2112"));
+    for (int32_t i = 0; i < grid.n_shards; i++) {
+        const struct mist_grid_shard *shard = &grid.shards[i];
+        assert_int_equal(shard->n * shard->n_shards, shard->n_whole);
+        assert_true(shard->slab_first + shard->n_whole <=
+                    mist_grid_parameter_elements(&grid, shard->kind));
+    }
+    mist_grid_fini(&grid);
+}
+
+/* Steps of a program whose kernels are timed; they point at the keys that are their own.
+ */
+static int check_steps(const struct mist_grid *grid,
+                       const struct mist_concrete_step *steps, int32_t n,
+                       const int32_t *keys)
+{
+    char text[2][MIST_SHAPE_TEXT_MAX];
+    int n_timed = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        if (steps[i].op >= MIST_OP_TP_ALL_REDUCE) {
+            assert_int_equal(keys[i], -1);
+            continue;
+        }
+        assert_in_range(keys[i], 0, grid->n_keys - 1);
+        const struct mist_grid_key *key = &grid->keys[keys[i]];
+        assert_int_equal(key->op, steps[i].op);
+        assert_int_equal(key->phase, steps[i].phase);
+        assert_string_equal(
+            mist_op_shape_text(steps[i].op, steps[i].dims, text[0], sizeof text[0]),
+            mist_op_shape_text(steps[i].op, key->dims, text[1], sizeof text[1]));
+        n_timed++;
+    }
+    return n_timed;
+}
+
+static void grid_keys_are_those_of_the_steps(void **state)
+{
+    static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
+                                                MIST_FAMILY_FALCON};
+    struct mist_grid grid;
+
+    (void)state;
+    for (int f = 0; f < 3; f++) {
+        struct mist_model model = tiny_model();
+        int n_timed = 0;
+        model.family = families[f];
+        if (model.family != MIST_FAMILY_GPT) {
+            model.max_seq = 0;
+            model.rope_theta = 1e4;
+        }
+        make_grid(&model, 16, 2, &grid);
+        for (int32_t i = 0; i < 3 * 2 * MIST_N_LAYER_KINDS; i++) {
+            int32_t v = i / (2 * MIST_N_LAYER_KINDS), b = i / MIST_N_LAYER_KINDS % 2;
+            enum mist_layer_kind kind = (enum mist_layer_kind)(i % MIST_N_LAYER_KINDS);
+            const struct mist_layer_layout *layout = mist_grid_layout(&grid, v, b, kind);
+            const struct mist_grid_step_keys *keys = mist_grid_keys(&grid, v, b, kind);
+            assert_int_equal(layout->shape.micro_batch, b ? 4 : 1);
+            assert_int_equal(layout->shape.tp, v ? 2 : 1);
+            n_timed +=
+                check_steps(&grid, layout->forward, layout->n_forward, keys->of[0]);
+            n_timed +=
+                check_steps(&grid, layout->backward, layout->n_backward, keys->of[1]);
+        }
+        assert_true(n_timed > 120);
+        mist_grid_fini(&grid);
+    }
+}
+
 static bool has_message(const struct mist_grid *grid, enum mist_link_operation operation,
-                        int32_t n_ranks, int64_t bytes)
+                        struct mist_grid_shape shape, int64_t bytes)
 {
     int n = 0;
 
     for (int32_t i = 0; i < grid->n_messages; i++)
-        n += grid->messages[i].operation == operation &&
-             grid->messages[i].n_ranks == n_ranks && grid->messages[i].bytes == bytes;
+        n +=
+            grid->messages[i].operation == operation &&
+            memcmp(&grid->shapes[grid->messages[i].i_shape], &shape, sizeof shape) == 0 &&
+            grid->messages[i].bytes == bytes;
     assert_true(n <= 1);
     return n == 1;
 }
@@ -335,29 +431,91 @@ static void grid_has_the_messages_of_the_model(void **state)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
+    const struct mist_grid_shape pair = {1, 2, 1}, one = {1, 1, 1}, all = {1, 5, 1};
 
     (void)state;
     make_grid(&model, 16, 5, &grid);
-    for (int32_t n = 2; n <= 4; n *= 2) {
-        int64_t block = mist_schedule_padded_elements(
-            mist_grid_layout(&grid, 0, MIST_LAYER_BLOCK)->n_parameters, n);
-        assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, n, 4 * block));
-        assert_true(has_message(&grid, MIST_LINK_REDUCE_SCATTER, n, 4 * block));
-        assert_true(has_message(&grid, MIST_LINK_ALL_GATHER, n, 4 * block));
-        assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, n, 4096));
-    }
-    assert_true(has_message(&grid, MIST_LINK_SEND_RECV, 2, 4 * 16 * 32));
-    assert_true(has_message(&grid, MIST_LINK_SEND_RECV, 2, 4 * 4 * 16 * 32));
-    assert_true(has_message(&grid, MIST_LINK_HOST_TO_DEVICE, 1, 16 << 20));
+    for (int32_t n = 2; n <= 5; n++)
+        for (int32_t c = 1; c <= 5 / n; c++) {
+            struct mist_grid_shape shape = {1, n, c};
+            int64_t block = mist_storage_padded_elements(
+                mist_grid_layout(&grid, 0, 0, MIST_LAYER_BLOCK)->n_parameters, n);
+            assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, shape, 4 * block));
+            assert_true(has_message(&grid, MIST_LINK_REDUCE_SCATTER, shape, 4 * block));
+            assert_true(has_message(&grid, MIST_LINK_ALL_GATHER, shape, 4 * block));
+        }
+    assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, pair, 4096));
+    assert_true(has_message(&grid, MIST_LINK_SEND_RECV, pair, 4 * 16 * 32));
+    assert_true(has_message(&grid, MIST_LINK_SEND_RECV, pair, 4 * 4 * 16 * 32));
+    assert_true(has_message(&grid, MIST_LINK_HOST_TO_DEVICE, one, 4 << 20));
+    /* tensor parallelism: activations; three numbers per row and rank of the loss; the
+     * norms' gradients under sequence parallelism */
+    assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, pair, 4 * 16 * 32));
+    assert_true(has_message(&grid, MIST_LINK_REDUCE_SCATTER, pair, 4 * 4 * 16 * 32));
+    assert_true(has_message(&grid, MIST_LINK_ALL_GATHER, pair, 4 * 16 * 32));
+    assert_true(has_message(&grid, MIST_LINK_ALL_GATHER, pair, 4 * 3 * 2 * 64));
+    assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, pair, 4 * 4 * 32));
+    assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, all, 64));
     for (int32_t i = 0; i < grid.n_messages; i++) {
+        int32_t n = mist_grid_shape_ranks(&grid.shapes[grid.messages[i].i_shape]);
         assert_true(grid.messages[i].bytes > 0);
-        assert_int_equal(grid.messages[i].bytes % (4 * grid.messages[i].n_ranks), 0);
-        assert_in_range(grid.messages[i].n_ranks, 1, 4); /* 5 ranks: no group of 8 */
+        if (!grid.messages[i].is_exchange)
+            assert_int_equal(grid.messages[i].bytes % (4 * n), 0);
+        assert_in_range(n, 1, 5);
     }
     mist_grid_fini(&grid);
     make_grid(&model, 16, 1, &grid);
     for (int32_t i = 0; i < grid.n_messages; i++)
-        assert_int_equal(grid.messages[i].n_ranks, 1);
+        assert_int_equal(grid.messages[i].i_shape, 0);
+    mist_grid_fini(&grid);
+}
+
+/* Two nodes of four ranks: the groups that plans have there, by hand. */
+static void groups_are_those_of_plans(void **state)
+{
+    struct mist_model model = tiny_model();
+    struct mist_grid grid;
+    static const struct {
+        struct mist_grid_shape shape;
+        int32_t rank, n, members[4];
+    } cases[] = {
+        {{1, 2, 1}, 1, 2, {0, 1}},       {{1, 2, 1}, 5, 2, {4, 5}},
+        {{1, 2, 1}, 2, 0, {0}},          {{1, 2, 2}, 7, 2, {6, 7}},
+        {{2, 1, 1}, 4, 2, {0, 4}},       {{2, 1, 1}, 5, 0, {0}},
+        {{2, 1, 4}, 3, 2, {3, 7}},       /* dp 2, tp 4 */
+        {{2, 2, 2}, 6, 4, {0, 2, 4, 6}}, /* dp 4, tp 2 */
+        {{2, 2, 1}, 5, 4, {0, 1, 4, 5}}, {{1, 3, 1}, 6, 3, {4, 5, 6}},
+    };
+
+    (void)state;
+    make_grid_on(&model, 16, 2, 8, &grid);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t members[8];
+        assert_int_equal(
+            mist_grid_members(&grid.config, &cases[i].shape, cases[i].rank, members),
+            cases[i].n);
+        for (int32_t k = 0; k < cases[i].n; k++)
+            assert_int_equal(members[k], cases[i].members[k]);
+    }
+    for (int32_t i = 0; i < grid.n_shapes; i++) /* a rank is in the group it is in */
+        for (int32_t rank = 0; rank < 8; rank++) {
+            int32_t members[8], others[8], n_here = 0;
+            int32_t n = mist_grid_members(&grid.config, &grid.shapes[i], rank, members);
+            for (int32_t k = 0; k < n; k++) {
+                n_here += members[k] == rank;
+                assert_int_equal(
+                    mist_grid_members(&grid.config, &grid.shapes[i], members[k], others),
+                    n);
+                assert_memory_equal(members, others, (size_t)n * sizeof *members);
+            }
+            assert_int_equal(n_here, n > 0);
+        }
+    assert_true(
+        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_grid_shape){2, 1, 1}, 4096));
+    assert_true(
+        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_grid_shape){2, 1, 4}, 4096));
+    assert_true(
+        has_message(&grid, MIST_LINK_ALL_REDUCE, (struct mist_grid_shape){2, 4, 1}, 64));
     mist_grid_fini(&grid);
 }
 
@@ -367,6 +525,7 @@ static void grid_refuses_long_sequences(void **state)
                                       .seq_len = 17,
                                       .n_micro_batches = 1,
                                       .micro_batches = {1},
+                                      .n_nodes = 1,
                                       .n_ranks = 1,
                                       .n_threads = 1};
     struct mist_catalog *catalog;
@@ -412,10 +571,12 @@ static void the_stage_fits_the_memory(void **state)
     assert_int_equal(mist_workbench_n_copies(&grid, five), 5);
     assert_int_equal(mist_workbench_n_copies(&grid, five - 1), 4);
     assert_int_equal(mist_workbench_n_copies(&grid, 1), 0);
-    /* one more block: weights, gradients, two moments, saved and one boundary */
-    const struct mist_layer_layout *block = mist_grid_layout(&grid, 1, MIST_LAYER_BLOCK);
+    /* one more block: weights, gradients, two moments, saved and one boundary; none of
+     * the variants needs more than the whole */
+    const struct mist_layer_layout *block =
+        mist_grid_layout(&grid, 0, 1, MIST_LAYER_BLOCK);
     assert_int_equal(mist_workbench_bytes(&grid, 6) - five,
-                     16 * mist_grid_padded_elements(&grid, MIST_LAYER_BLOCK, 4) +
+                     16 * mist_grid_parameter_elements(&grid, MIST_LAYER_BLOCK) +
                          block->saved_bytes + block->input_bytes);
     mist_grid_fini(&grid);
 }
@@ -477,6 +638,219 @@ static void mixtures_determine_the_factors(void **state)
                 assert_near(fitted.slowdown[set][c], truth.slowdown[set][c], 1e-3);
 }
 
+/* ---- journal ---- */
+
+static struct mist_journal *open_journal(struct mist_comm *comm, const char *output,
+                                         bool resumes, enum mist_status expected)
+{
+    struct mist_journal *journal = NULL;
+
+    assert_int_equal(mist_journal_open(comm, output, 42, resumes, &journal, NULL),
+                     expected);
+    return journal;
+}
+
+static void assert_takes(struct mist_journal *journal, enum mist_journal_part part,
+                         const char *text)
+{
+    int64_t n = 0;
+    const char *bytes = mist_journal_take(journal, part, &n);
+
+    assert_non_null(bytes);
+    assert_int_equal(n, strlen(text));
+    assert_memory_equal(bytes, text, (size_t)n);
+}
+
+/* Whatever is cut off the end or damaged there, the records before it come back. */
+static void journals_keep_what_is_whole(void **state)
+{
+    struct scratch scratch;
+    struct mist_comm *comm;
+    char output[128], path[160], text[512];
+    int64_t n;
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(output, sizeof output, "%s/set/", scratch.folder);
+    snprintf(path, sizeof path, "%s/set.partial/journal", scratch.folder);
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    struct mist_journal *journal = open_journal(comm, output, true, MIST_OK);
+    assert_true(mist_journal_exists(output));
+    assert_null(mist_journal_take(journal, MIST_JOURNAL_OPS, &n));
+    assert_int_equal(mist_journal_add(journal, MIST_JOURNAL_OPS, "one", 3, NULL),
+                     MIST_OK);
+    assert_int_equal(mist_journal_add(journal, MIST_JOURNAL_OPS, "", 0, NULL), MIST_OK);
+    assert_int_equal(mist_journal_add(journal, MIST_JOURNAL_LINKS, "three", 5, NULL),
+                     MIST_OK);
+    mist_journal_close(journal, false);
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    size_t size = fread(text, 1, sizeof text, stream);
+    fclose(stream);
+    for (size_t cut = size; cut + 30 > size; cut--) {
+        stream = fopen(path, "wb");
+        assert_int_equal(fwrite(text, 1, cut, stream), cut);
+        fclose(stream);
+        journal = open_journal(comm, output, true, MIST_OK);
+        assert_null(mist_journal_take(journal, MIST_JOURNAL_LINKS, &n)); /* not yet */
+        assert_takes(journal, MIST_JOURNAL_OPS, "one");
+        assert_takes(journal, MIST_JOURNAL_OPS, "");
+        assert_null(mist_journal_take(journal, MIST_JOURNAL_OPS, &n));
+        if (cut == size)
+            assert_takes(journal, MIST_JOURNAL_LINKS, "three");
+        assert_null(mist_journal_take(journal, MIST_JOURNAL_LINKS, &n));
+        assert_int_equal(mist_journal_add(journal, MIST_JOURNAL_LINKS, "four", 4, NULL),
+                         MIST_OK);
+        mist_journal_close(journal, false);
+        journal = open_journal(comm, output, true, MIST_OK);
+        assert_takes(journal, MIST_JOURNAL_OPS, "one");
+        assert_takes(journal, MIST_JOURNAL_OPS, "");
+        if (cut == size)
+            assert_takes(journal, MIST_JOURNAL_LINKS, "three");
+        assert_takes(journal, MIST_JOURNAL_LINKS, "four");
+        mist_journal_close(journal, false);
+    }
+    for (size_t flip = size - 1; flip + 30 > size; flip--) { /* the last has 40 */
+        stream = fopen(path, "wb");
+        text[flip] ^= 4;
+        assert_int_equal(fwrite(text, 1, size, stream), size);
+        text[flip] ^= 4;
+        fclose(stream);
+        journal = open_journal(comm, output, true, MIST_OK);
+        assert_takes(journal, MIST_JOURNAL_OPS, "one");
+        assert_takes(journal, MIST_JOURNAL_OPS, "");
+        assert_null(mist_journal_take(journal, MIST_JOURNAL_LINKS, &n));
+        mist_journal_close(journal, false);
+    }
+    assert_int_equal(mist_journal_open(comm, output, 43, true, &journal, NULL),
+                     MIST_ERR_INPUT); /* of something else */
+    mist_journal_close(journal, false);
+    journal = open_journal(comm, output, false, MIST_OK); /* anew */
+    assert_null(mist_journal_take(journal, MIST_JOURNAL_OPS, &n));
+    mist_journal_close(journal, true);
+    assert_false(mist_journal_exists(output));
+    assert_int_equal(scratch_count(&scratch), 0);
+    mist_comm_close(comm);
+    scratch_fini(&scratch);
+}
+
+/* ---- links ---- */
+
+/* One message of a grid alone. */
+static void keep_message(struct mist_grid *grid, enum mist_link_operation operation)
+{
+    for (int32_t i = 0; i < grid->n_messages; i++)
+        if (grid->messages[i].operation == operation)
+            grid->messages[0] = grid->messages[i]; /* the largest comes last */
+    grid->n_messages = 1;
+}
+
+static void copies_move_bytes_between_the_arenas(void **state)
+{
+    static const enum mist_link_operation operations[] = {MIST_LINK_HOST_TO_DEVICE,
+                                                          MIST_LINK_DEVICE_TO_HOST};
+    struct mist_model model = tiny_model();
+    struct mist_comm *comm;
+
+    (void)state;
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    for (int k = 0; k < 2; k++) {
+        struct mist_grid grid;
+        struct mist_workbench bench;
+        struct mist_estimate estimate;
+        make_grid(&model, 16, 1, &grid);
+        assert_int_equal(
+            mist_workbench_open(&grid, 1, comm, &mist_operators_cpu, &bench, NULL),
+            MIST_OK);
+        keep_message(&grid, operations[k]);
+        char *from = k ? bench.message : bench.host, *to = k ? bench.host : bench.message;
+        int64_t n = grid.messages[0].bytes;
+        assert_true(n >= 4 << 20);
+        memset(from, 0x5a, (size_t)bench.host_bytes);
+        assert_int_equal(mist_time_links(&bench, 0, &estimate, NULL), MIST_OK);
+        assert_true(estimate.n > 0 && estimate.mean > 0);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(to[i] == 0x5a);
+        mist_workbench_close(&bench);
+        mist_grid_fini(&grid);
+    }
+    mist_comm_close(comm);
+}
+
+/* ---- operators ---- */
+
+/* A gather gives every rank's part what this rank has; a scatter takes its own part. */
+static void stand_ins_fill_what_others_would_send(void **state)
+{
+    struct mist_workbench bench = {.operators = &mist_operators_cpu};
+    struct mist_concrete_step step = {.op = MIST_OP_TP_ALL_GATHER, .dims = {12}};
+    char whole[13] = "............", shard[5] = "abcd";
+    struct mist_step_args args = {
+        .step = &step, .tp = 3, .i_tp = 1, .operands = {whole, shard}};
+
+    (void)state;
+    mist_workbench_stand_in(&bench, &args);
+    assert_string_equal(whole, "abcdabcdabcd");
+    memcpy(whole, "ABCDEFGHIJKL", 12);
+    step.op = MIST_OP_TP_REDUCE_SCATTER;
+    args.operands[0] = shard;
+    args.operands[1] = whole;
+    mist_workbench_stand_in(&bench, &args);
+    assert_string_equal(shard, "EFGH");
+}
+
+/* All variants of all families, one rank of two: everything is timed, and what is
+ * computed stays finite however often it runs. */
+static void variants_run_on_one_rank(void **state)
+{
+    static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
+                                                MIST_FAMILY_FALCON};
+    struct mist_comm *comm;
+
+    (void)state;
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    for (int f = 0; f < 3; f++) {
+        struct mist_model model = tiny_model();
+        struct mist_grid grid;
+        struct mist_workbench bench;
+        double drift_frac;
+        int32_t n_rounds;
+        model.family = families[f];
+        if (model.family != MIST_FAMILY_GPT) {
+            model.max_seq = 0;
+            model.rope_theta = 1e4;
+            model.n_kv_heads = 1;
+            model.ties_embeddings = true;
+        }
+        make_grid(&model, 16, 2, &grid);
+        struct mist_estimate *steps = calloc((size_t)grid.n_keys, sizeof *steps);
+        assert_non_null(steps);
+        assert_int_equal(
+            mist_workbench_open(&grid, 8, comm, &mist_operators_cpu, &bench, NULL),
+            MIST_OK);
+        assert_int_equal(mist_time_ops(&bench, 0, steps, &n_rounds, &drift_frac, NULL),
+                         MIST_OK);
+        for (int32_t i = 0; i < grid.n_keys; i++)
+            assert_true(steps[i].n >= mist_time_ops_least_rounds() - steps[i].n_outliers);
+        for (int32_t i = 0; i < bench.n_copies + 2; i++) {
+            const struct mist_bench_module *module = &bench.modules[i];
+            int64_t n = mist_grid_parameter_elements(&grid, module->kind);
+            assert_int_equal(mist_operators_cpu.find_nonfinite(
+                                 (const float *)(const void *)module->weights, n, 1),
+                             -1);
+        }
+        for (int32_t i = 0; i <= bench.n_copies; i++)
+            assert_int_equal(
+                mist_operators_cpu.find_nonfinite(
+                    (const float *)(const void *)bench.boundary[i], 4 * 16 * 32, 1),
+                -1);
+        free(steps);
+        mist_workbench_close(&bench);
+        mist_grid_fini(&grid);
+    }
+    mist_comm_close(comm);
+}
+
 /* ---- a session ---- */
 
 /* True for a library whose version is one line of text with a number in it. */
@@ -518,14 +892,14 @@ static void a_session_fills_a_trace_set(void **state)
     scratch_init(&scratch);
     make_grid(&model, 16, 1, &grid);
     assert_int_equal(mist_machine_read(&machine, NULL), MIST_OK);
-    assert_int_equal(mist_profile_plan(&grid, &machine, 1e10, &plan, NULL), MIST_OK);
+    assert_int_equal(mist_profile_plan(&grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     assert_int_equal(plan.n_copies, 4);                  /* more than the model's 3 */
     plan.ops_s = plan.links_s = plan.interference_s = 0; /* the least of everything */
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     mist_trace_set_init(&traces);
-    assert_int_equal(
-        mist_profile_run(&grid, &machine, &plan, comm, NULL, &traces, &report, NULL),
-        MIST_OK);
+    assert_int_equal(mist_profile_run(&grid, &machine, &plan, comm, NULL, NULL, &traces,
+                                      &report, NULL),
+                     MIST_OK);
     mist_comm_close(comm);
     assert_int_equal(traces.n_kernels, grid.n_keys);
     assert_int_equal(traces.n_links, grid.n_messages);
@@ -546,6 +920,78 @@ static void a_session_fills_a_trace_set(void **state)
     scratch_fini(&scratch);
 }
 
+/* A session on one rank that takes as little time as it may. */
+static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
+                        struct mist_journal *journal, struct mist_trace_set *traces)
+{
+    struct mist_machine machine;
+    struct mist_profile_plan plan;
+    struct mist_profile_report report;
+
+    assert_int_equal(mist_machine_read(&machine, NULL), MIST_OK);
+    assert_int_equal(mist_profile_plan(grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
+    plan.ops_s = plan.links_s = plan.interference_s = 0;
+    mist_trace_set_init(traces);
+    assert_int_equal(mist_profile_run(grid, &machine, &plan, comm, journal, NULL, traces,
+                                      &report, NULL),
+                     MIST_OK);
+}
+
+/* What the journal of a whole session has is not measured again: the same bits. Half of
+ * a journal gives the same rows. */
+static void sessions_go_on_from_their_journal(void **state)
+{
+    struct mist_model model = tiny_model();
+    struct mist_grid grid;
+    struct mist_trace_set first, second;
+    struct mist_comm *comm;
+    struct scratch scratch;
+    char output[128], path[160];
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(output, sizeof output, "%s/set", scratch.folder);
+    snprintf(path, sizeof path, "%s.partial/journal", output);
+    make_grid(&model, 16, 1, &grid);
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    struct mist_journal *journal = open_journal(comm, output, false, MIST_OK);
+    run_session(comm, &grid, journal, &first);
+    mist_journal_close(journal, false);
+    journal = open_journal(comm, output, true, MIST_OK);
+    run_session(comm, &grid, journal, &second);
+    mist_journal_close(journal, false);
+    assert_int_equal(first.n_kernels, second.n_kernels);
+    for (size_t i = 0; i < first.n_kernels; i++)
+        assert_true(first.kernels[i].time_us == second.kernels[i].time_us &&
+                    first.kernels[i].repetitions == second.kernels[i].repetitions);
+    for (size_t i = 0; i < first.n_links; i++)
+        assert_true(first.links[i].time_us == second.links[i].time_us);
+    for (size_t i = 0; i < first.n_interferences; i++)
+        assert_true(first.interferences[i].together_us ==
+                    second.interferences[i].together_us);
+    assert_true(first.cluster.drift_frac == second.cluster.drift_frac);
+    mist_trace_set_fini(&second);
+    /* cut inside the operators, the messages and the mixtures */
+    for (int part = 9; part >= 1; part -= 4) {
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(truncate(path, info.st_size * part / 10), 0);
+        journal = open_journal(comm, output, true, MIST_OK);
+        run_session(comm, &grid, journal, &second);
+        mist_journal_close(journal, false);
+        assert_int_equal(first.n_kernels, second.n_kernels);
+        assert_int_equal(first.n_links, second.n_links);
+        assert_int_equal(first.n_interferences, second.n_interferences);
+        mist_trace_set_fini(&second);
+    }
+    journal = open_journal(comm, output, true, MIST_OK);
+    mist_journal_close(journal, true);
+    mist_trace_set_fini(&first);
+    mist_grid_fini(&grid);
+    mist_comm_close(comm);
+    scratch_fini(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,14 +1004,22 @@ int main(void)
         cmocka_unit_test(outputs_are_looked_at_and_not_made),
         cmocka_unit_test(the_library_of_messages_is_known),
         cmocka_unit_test(grid_has_the_shapes_of_the_model),
+        cmocka_unit_test(grid_has_the_shapes_of_tensor_parallelism),
+        cmocka_unit_test(grid_has_the_slabs_of_tied_weights),
         cmocka_unit_test(grid_keys_are_those_of_the_steps),
         cmocka_unit_test(grid_has_the_messages_of_the_model),
+        cmocka_unit_test(groups_are_those_of_plans),
         cmocka_unit_test(grid_refuses_long_sequences),
         cmocka_unit_test(messages_take_turns_inside_the_region),
         cmocka_unit_test(the_stage_fits_the_memory),
         cmocka_unit_test(mixtures_cover_all_sets),
         cmocka_unit_test(mixtures_determine_the_factors),
+        cmocka_unit_test(journals_keep_what_is_whole),
+        cmocka_unit_test(copies_move_bytes_between_the_arenas),
+        cmocka_unit_test(stand_ins_fill_what_others_would_send),
+        cmocka_unit_test(variants_run_on_one_rank),
         cmocka_unit_test(a_session_fills_a_trace_set),
+        cmocka_unit_test(sessions_go_on_from_their_journal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

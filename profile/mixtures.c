@@ -1,0 +1,44 @@
+/* Which channels are run together. See time_interference.h. */
+#include "profile/time_interference.h"
+
+static int n_channels_of(unsigned channels)
+{
+    int n = 0;
+
+    for (int c = 0; c < MIST_N_STREAMS; c++)
+        n += (channels >> c & 1u) != 0;
+    return n;
+}
+
+/* All ratios of one set of channels, appended at n; the new number. */
+static int32_t add_set(struct mist_mixture *out, int32_t n, unsigned channels,
+                       bool exchanges)
+{
+    for (int doubled = -1; doubled < MIST_N_STREAMS; doubled++) {
+        if (doubled >= 0 && !(channels >> doubled & 1u))
+            continue;
+        out[n] = (struct mist_mixture){.channels = channels, .exchanges = exchanges};
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            out[n].ratio[c] = channels >> c & 1u ? 1 + (c == doubled) : 0;
+        n++;
+    }
+    return n;
+}
+
+int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
+                           struct mist_mixture out[MIST_MIXTURES_MAX])
+{
+    const unsigned gpu_gpu = 1u << MIST_STREAM_GPU_GPU;
+    const unsigned compute = 1u << MIST_STREAM_COMPUTE;
+    int32_t n = 0;
+
+    for (int size = 2; size <= MIST_N_STREAMS; size++)
+        for (unsigned set = 0; set < 1u << MIST_N_STREAMS; set++) {
+            if (n_channels_of(set) != size || (n_ranks < 2 && set & gpu_gpu))
+                continue;
+            n = add_set(out, n, set, false);
+            if (set & gpu_gpu && (!is_quick || set == (gpu_gpu | compute)))
+                n = add_set(out, n, set, true);
+        }
+    return n;
+}

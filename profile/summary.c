@@ -1,0 +1,76 @@
+/* What a session found out. See summary.h. */
+#include "profile/summary.h"
+
+#include "sim/interference.h"
+
+#include <stdlib.h>
+
+/* How much compute and gpu_gpu slow each other down, from all mixtures. */
+static enum mist_status emit_slowdowns(struct mist_emit *emit,
+                                       const struct mist_trace_set *traces,
+                                       struct mist_err *err)
+{
+    struct mist_interference fitted;
+    struct mist_interference_fit_report report;
+    size_t n = traces->n_interferences;
+    struct mist_interference_sample *samples = calloc(n + 1, sizeof *samples);
+    unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_GPU_GPU;
+
+    if (!samples)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        for (int c = 0; c < MIST_N_STREAMS; c++)
+            samples[i].isolated_s[c] = traces->interferences[i].alone_us[c] * 1e-6;
+        samples[i].together_s = traces->interferences[i].together_us * 1e-6;
+    }
+    enum mist_status status =
+        mist_interference_fit(&fitted, &report, samples, (int64_t)n, err);
+    free(samples);
+    if (status != MIST_OK)
+        return status;
+    mist_emit_double(emit, "compute_slowdown", "compute beside gpu_gpu",
+                     fitted.slowdown[both][MIST_STREAM_COMPUTE], MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "gpu_gpu_slowdown", "gpu_gpu beside compute",
+                     fitted.slowdown[both][MIST_STREAM_GPU_GPU], MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "mixtures_residual_frac", "mixtures: residual, mean",
+                     report.mean_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "mixtures_worst_residual_frac", "mixtures: residual, worst",
+                     report.worst_frac, MIST_HUMAN_FRAC);
+    return MIST_OK;
+}
+
+enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
+                                           const struct mist_trace_set *traces,
+                                           const struct mist_profile_report *report,
+                                           struct mist_err *err)
+{
+    const struct mist_cluster *cluster = &traces->cluster;
+    enum mist_status status;
+
+    mist_emit_double(emit, "peak_flop_per_s", "best operator",
+                     cluster->peak_flop_per_s[MIST_TRACE_FP32], MIST_HUMAN_FLOP_PER_S);
+    mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
+                     cluster->memory_bytes_per_s, MIST_HUMAN_BYTES_PER_S);
+    mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,
+                     MIST_HUMAN_TIME_US);
+    mist_emit_double(emit, "hand_over_us", "handing over to a stream",
+                     report->host.hand_over_us, MIST_HUMAN_TIME_US);
+    mist_emit_int64(emit, "runtime_memory_bytes", "memory beside the arenas",
+                    report->host.runtime_memory_bytes, MIST_HUMAN_BYTES);
+    status = emit_slowdowns(emit, traces, err);
+    mist_emit_int64(emit, "rounds", "rounds of operators", report->n_rounds_ops,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "mixture_rounds", "rounds of mixtures",
+                    report->n_rounds_interference, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "runs", "runs timed", report->n_runs, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "outliers", "of these left out", report->n_outliers,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "wide_rows", "operators known worse than 1 %", report->n_wide,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
+    return status;
+}
