@@ -72,8 +72,7 @@ static enum mist_status check_memory(const struct session *at, struct mist_err *
 {
     char needed[MIST_FORMAT_BYTES], allowed[MIST_FORMAT_BYTES];
     int64_t limit = at->plan.device_memory_bytes;
-    int64_t (*arenas)[MIST_N_ARENAS] =
-        calloc((size_t)at->plan.n_stages, sizeof *arenas);
+    int64_t(*arenas)[MIST_N_ARENAS] = calloc((size_t)at->plan.n_stages, sizeof *arenas);
     enum mist_status status;
 
     if (!arenas)
@@ -86,9 +85,8 @@ static enum mist_status check_memory(const struct session *at, struct mist_err *
             status = mist_err_set(
                 err, MIST_ERR_NO_PLAN,
                 "stage %d needs %s (%lld bytes) on the device, the plan allows %s (%lld)",
-                (int)i, mist_format_bytes(needed, sizeof needed, bytes),
-                (long long)bytes, mist_format_bytes(allowed, sizeof allowed, limit),
-                (long long)limit);
+                (int)i, mist_format_bytes(needed, sizeof needed, bytes), (long long)bytes,
+                mist_format_bytes(allowed, sizeof allowed, limit), (long long)limit);
     }
     free(arenas);
     return status;

@@ -5,7 +5,7 @@
 # MIST_KILLS: how many times (6); MIST_SEED: of the moments (1).
 . tests/cli/lib.sh
 
-kills=${MIST_KILLS:-6} seed=${MIST_SEED:-1} steps=120
+kills=${MIST_KILLS:-6} seed=${MIST_SEED:-1} steps=400
 say "MIST_KILLS=$kills MIST_SEED=$seed"
 if [ ! -r /proc/self/task/self/children ] && [ ! -r /proc/$$/task/$$/children ]; then
     echo '1..0 # SKIP no /proc/PID/task/PID/children here'

@@ -275,4 +275,13 @@ run $exec -q --resume full --checkpoint full --iterations 6 --json
 expect_exit 0
 expect_stdout '"first_step": 4'
 [ -z "$(ls full | grep partial)" ] || fail "$(ls full)"
+begin 'one of two ranks can not write: it says so, and all end'
+mkdir -p stuck/step-00000002.partial/rank-00001.bin/x
+start=$(date +%s)
+run $mpi2 -q --iterations 9 --checkpoint stuck --save-every 2
+[ $(($(date +%s) - start)) -le 20 ] || fail "took $(($(date +%s) - start)) s"
+expect_exit 5
+expect_once '^mist-exec: stuck/step-00000002\.partial/rank-00001\.bin: '
+expect_once '^mist-exec: '
+expect_stdout_empty
 finish
