@@ -1,0 +1,484 @@
+/*
+ * The pieces of a rank's state, under random plans: over all ranks every element of every
+ * parameter is there exactly once where pieces are owned, at least once where they are
+ * not; and what is written through the pieces lies where the storage of the module, an
+ * obvious cut of the parameters over tensor-parallel ranks and equal shares of the slabs
+ * over data-parallel ranks say, on the arena that the plan says; padding stays 0.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/random.h"
+#include "exec/state.h"
+#include "tests/unit/tiny_models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_PLANS = 60, MAX_LAYERS = 6, N_SAMPLES = 12 };
+
+struct world {
+    struct mist_plan plan;
+    struct mist_catalog *catalog;
+    struct mist_layer_layout whole[MIST_N_LAYER_KINDS]; /* tp = 1 */
+    int32_t *counts[MAX_LAYERS + 2][MIST_MAX_PARAMS];   /* by element; NULL: none */
+    const struct mist_schedule *schedule;               /* of the rank that is walked */
+    const struct mist_device *device;
+    enum mist_state_kind kind;
+};
+
+static uint64_t get_seed(void)
+{
+    const char *text = getenv("MIST_SEED");
+
+    return text ? strtoull(text, NULL, 10) : 20254;
+}
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+static double draw_fraction(struct mist_random *random)
+{
+    int which = pick(random, 0, 3);
+
+    return which == 0 ? 0 : which == 1 ? 1 : mist_random_uniform(random);
+}
+
+/* ---------------------------------------------------------------------------- plans */
+
+static struct mist_model draw_model(struct mist_random *random)
+{
+    static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
+                                                MIST_FAMILY_FALCON};
+    enum mist_family family = families[pick(random, 0, 2)];
+    struct mist_model model = mist_tiny_model(family, pick(random, 3, MAX_LAYERS));
+
+    model.ffn = 40;
+    if (family == MIST_FAMILY_FALCON) {
+        model.n_kv_heads = pick(random, 1, 2);
+        model.max_seq = 0;
+        model.has_bias = pick(random, 0, 1);
+        model.rope_theta = 10000;
+    }
+    model.ties_embeddings = pick(random, 0, 1);
+    return model;
+}
+
+static void draw_stage(struct mist_random *random, const struct mist_model *model,
+                       struct mist_stage_plan *stage)
+{
+    bool is_grouped = model->n_kv_heads == 2;
+    int zero = pick(random, 0, 3);
+
+    stage->dp = pick(random, 1, 4);
+    stage->tp = 1 << pick(random, 0, is_grouped ? 1 : 2);
+    stage->micro_batch = N_SAMPLES / stage->dp;
+    stage->n_nodes = 1;
+    stage->n_devices = stage->dp * stage->tp;
+    stage->shards_optimizer = zero >= 1;
+    stage->shards_gradients = zero >= 2;
+    stage->shards_weights = zero >= 3;
+    stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
+    stage->offload_weights = draw_fraction(random);
+    stage->offload_gradients = draw_fraction(random);
+    stage->offload_optimizer = draw_fraction(random);
+}
+
+static void draw_plan(struct mist_random *random, struct mist_plan *plan)
+{
+    struct mist_err err = {0};
+    int n = pick(random, 1, 3);
+
+    *plan = (struct mist_plan){
+        .model = draw_model(random),
+        .job = {N_SAMPLES, 4, pick(random, 0, 1) ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, 0},
+        .n_micro_batches = 1,
+        .n_stages = n,
+    };
+    int32_t n_left = plan->model.n_layers;
+    for (int i = 0; i < n; i++) {
+        draw_stage(random, &plan->model, &plan->stages[i]);
+        plan->stages[i].n_layers =
+            i == n - 1 ? n_left : pick(random, 1, n_left - n + i + 1);
+        n_left -= plan->stages[i].n_layers;
+    }
+    if (plan->model.ties_embeddings && n > 1) {
+        int32_t n_layers = plan->stages[n - 1].n_layers;
+        plan->stages[n - 1] = plan->stages[0];
+        plan->stages[n - 1].n_layers = n_layers;
+    }
+    if (n == 2 && plan->stages[0].n_layers % 2 == 0 &&
+        plan->stages[1].n_layers % 2 == 0) {
+        plan->pipeline = MIST_PIPELINE_INTERLEAVED;
+        plan->n_chunks = 2;
+        plan->n_micro_batches = 2;
+        plan->job.global_batch = 2 * N_SAMPLES;
+    }
+    if (mist_plan_check(plan, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+}
+
+/* The whole parameters of the model, and room to count their elements. */
+static void open_world(struct world *at)
+{
+    struct mist_layer_shape shape = {.micro_batch = 1, .seq = 4, .tp = 1, .threads = 1};
+    struct mist_err err = {0};
+
+    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, &err), MIST_OK);
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
+        assert_int_equal(mist_layer_layout_make(at->catalog, (enum mist_layer_kind)kind,
+                                                shape, &at->whole[kind], &err),
+                         MIST_OK);
+    for (int32_t layer = 0; layer <= at->plan.model.n_layers + 1; layer++) {
+        const struct mist_layer_layout *layout =
+            &at->whole[mist_schedule_layer_kind(&at->plan.model, layer)];
+        for (int32_t i = 0; i < layout->n_params; i++)
+            if (!layout->param_is_tied[i]) {
+                at->counts[layer][i] = calloc((size_t)layout->param_elements[i],
+                                              sizeof *at->counts[layer][i]);
+                assert_non_null(at->counts[layer][i]);
+            }
+    }
+}
+
+static void close_world(struct world *at)
+{
+    for (int32_t layer = 0; layer < MAX_LAYERS + 2; layer++)
+        for (int32_t i = 0; i < MIST_MAX_PARAMS; i++)
+            free(at->counts[layer][i]);
+    mist_catalog_free(at->catalog);
+}
+
+static const struct mist_layer_layout *whole_of(const struct world *at, int32_t layer)
+{
+    return &at->whole[mist_schedule_layer_kind(&at->plan.model, layer)];
+}
+
+/* --------------------------------------------------------------------------- pieces */
+
+/* What is written for an element: 1 .. 255, which bf16 holds, too. */
+static float value_of(enum mist_state_kind kind, int32_t layer, int32_t i_param,
+                      int64_t element)
+{
+    uint64_t stream = (uint64_t)(layer * MIST_MAX_PARAMS + i_param);
+
+    return (float)(1 + mist_random_at((uint64_t)kind, stream, (uint64_t)element) % 255);
+}
+
+static enum mist_status count_piece(void *context, const struct mist_state_piece *piece,
+                                    struct mist_err *err)
+{
+    struct world *at = context;
+    const struct mist_param_span *span = &piece->span;
+    const struct mist_layer_layout *whole = whole_of(at, piece->layer);
+
+    (void)err;
+    assert_string_equal(piece->param_name, whole->param_name[piece->i_param]);
+    assert_int_equal(piece->kind, at->kind);
+    assert_true(span->length > 0 && span->n_runs > 0);
+    for (int64_t i = 0; i < span->n_runs; i++)
+        for (int64_t k = 0; k < span->length; k++) {
+            int64_t element = span->global_first + i * span->global_stride + k;
+            assert_in_range(element, 0, whole->param_elements[piece->i_param] - 1);
+            at->counts[piece->layer][piece->i_param][element]++;
+        }
+    return MIST_OK;
+}
+
+static enum mist_status write_piece(void *context, const struct mist_state_piece *piece,
+                                    struct mist_err *err)
+{
+    const struct mist_param_span *span = &piece->span;
+
+    (void)context;
+    (void)err;
+    for (int64_t i = 0; i < span->n_runs; i++)
+        for (int64_t k = 0; k < span->length; k++) {
+            float value = value_of(piece->kind, piece->layer, piece->i_param,
+                                   span->global_first + i * span->global_stride + k);
+            mist_state_write(piece, i * span->length + k, &value, 1);
+        }
+    return MIST_OK;
+}
+
+static float read_element(const void *data, int64_t i, bool is_bf16)
+{
+    uint32_t bits;
+    float value;
+
+    if (!is_bf16)
+        return ((const float *)data)[i];
+    bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* What was written through all pieces is read through the owned ones. */
+static enum mist_status read_piece(void *context, const struct mist_state_piece *piece,
+                                   struct mist_err *err)
+{
+    const struct mist_param_span *span = &piece->span;
+    bool is_bf16 = piece->kind == MIST_STATE_COMPUTE_WEIGHT;
+
+    (void)context;
+    (void)err;
+    for (int64_t i = 0; i < span->n_runs; i++)
+        for (int64_t k = 0; k < span->length; k++) {
+            float expected = value_of(piece->kind, piece->layer, piece->i_param,
+                                      span->global_first + i * span->global_stride + k);
+            assert_true(read_element(piece->data, i * span->length + k, is_bf16) ==
+                        expected);
+        }
+    return MIST_OK;
+}
+
+/* -------------------------------------------------------------------------- places */
+
+/* The whole parameter's element at element k of a rank's part; -1: padding. */
+static int64_t whole_element(const struct mist_param_shape *shape, int32_t tp,
+                             int32_t i_tp, int64_t k)
+{
+    int64_t columns = shape->columns, section_row = 0, local_row = 0;
+
+    if (shape->split == MIST_SPLIT_NONE)
+        return k;
+    if (shape->split == MIST_SPLIT_COLUMNS) {
+        int64_t part = columns / tp;
+        return k / part * columns + i_tp * part + k % part;
+    }
+    for (int32_t i = 0; i < shape->n_sections; i++) {
+        int64_t unit = shape->section_unit[i], n_units = shape->section_rows[i] / unit;
+        int64_t n_here = (n_units + tp - 1) / tp, row = k / columns - local_row;
+        if (row < n_here * unit) {
+            bool is_shared = unit > 1 && n_units < tp; /* one head on several ranks */
+            int64_t at = (is_shared ? i_tp * n_units / tp : i_tp * n_here) + row / unit;
+            return at < n_units
+                       ? (section_row + at * unit + row % unit) * columns + k % columns
+                       : -1;
+        }
+        local_row += n_here * unit;
+        section_row += shape->section_rows[i];
+    }
+    fail_msg("element %lld is beyond the parameter", (long long)k);
+    return -1;
+}
+
+/* Where a kind of state of a slab is, and which elements of the slab. */
+struct place {
+    const char *data; /* NULL: not here */
+    int64_t first, n;
+    bool is_bf16;
+};
+
+static struct place find_place(const struct world *at, int32_t layer, int32_t i_slab)
+{
+    bool is_mixed = at->plan.job.dtype == MIST_DTYPE_BF16;
+    bool is_state = at->kind == MIST_STATE_MOMENT1 || at->kind == MIST_STATE_MOMENT2 ||
+                    (at->kind == MIST_STATE_WEIGHT && is_mixed);
+    const struct mist_slab *slab =
+        &mist_schedule_storage(at->schedule, layer)->slabs[i_slab];
+    const struct mist_stage_plan *stage = &at->plan.stages[at->schedule->i_stage];
+    int32_t id = mist_schedule_find_buffer(
+        at->schedule, layer,
+        (enum mist_role)(is_state ? MIST_ROLE_STATE : MIST_ROLE_WEIGHTS + (int)i_slab),
+        i_slab);
+    bool is_shard = is_state ? stage->shards_optimizer : stage->shards_weights;
+    struct place place = {.n = slab->n_elements / (is_shard ? stage->dp : 1)};
+
+    if (id < 0 || (at->kind == MIST_STATE_COMPUTE_WEIGHT && !is_mixed))
+        return (struct place){0};
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    bool is_host = is_state ? slab->offloads_state : slab->offloads_weights;
+    assert_int_equal(buffer->arena, is_host ? MIST_ARENA_HOST : MIST_ARENA_DEVICE);
+    place.data =
+        (const char *)mist_device_arena(at->device, buffer->arena) + buffer->offset_bytes;
+    place.first = is_shard ? place.n * at->schedule->i_dp : 0;
+    place.is_bf16 = !is_state && is_mixed;
+    if (is_state) /* first moments, second moments, master weights */
+        place.data += place.n * (int64_t)sizeof(float) *
+                      (at->kind == MIST_STATE_WEIGHT    ? 2
+                       : at->kind == MIST_STATE_MOMENT2 ? 1
+                                                        : 0);
+    return place;
+}
+
+/* Every element of a module's parameters that lies here has the value of its place in the
+ * whole parameter; padding has kept its 0. Returns how many were looked at. */
+static int64_t check_module(const struct world *at, int32_t layer)
+{
+    const struct mist_layer_layout *layout =
+        &at->schedule->layouts[mist_schedule_layer_kind(&at->plan.model, layer)];
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(at->schedule, layer);
+    int32_t tp = at->plan.stages[at->schedule->i_stage].tp;
+    int64_t n_seen = 0;
+
+    for (int32_t i = 0; i < layout->n_params; i++) {
+        struct place place = find_place(at, layer, storage->param_slab[i]);
+        bool is_tied = layout->param_is_tied[i];
+        for (int64_t k = 0; place.data && k < layout->param_elements[i]; k++) {
+            int64_t in_slab = storage->param_offset[i] + k - place.first;
+            int64_t element =
+                whole_element(&layout->param_shape[i], tp, at->schedule->i_tp, k);
+            if (in_slab < 0 || in_slab >= place.n)
+                continue;
+            float expected = element < 0 ? 0
+                                         : value_of(at->kind, is_tied ? 0 : layer,
+                                                    is_tied ? 0 : i, element);
+            assert_true(read_element(place.data, in_slab, place.is_bf16) == expected);
+            n_seen++;
+        }
+    }
+    return n_seen;
+}
+
+/* --------------------------------------------------------------------------- ranks */
+
+static void must(enum mist_status status, const struct mist_err *err)
+{
+    if (status != MIST_OK)
+        fail_msg("%s", err->message);
+}
+
+/* Walks one rank; returns the elements whose places were looked at. */
+static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
+{
+    struct mist_schedule *schedule = NULL;
+    struct mist_device *device = NULL;
+    struct mist_device_config arenas = {.threads = 1};
+    struct mist_err err = {0};
+    int64_t n_seen = 0;
+
+    must(mist_schedule_build(at->catalog, &at->plan, rank, 1, &schedule, &err), &err);
+    memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
+    must(mist_device_open_cpu(&arenas, &device, &err), &err);
+    at->schedule = schedule;
+    at->device = device;
+    must(mist_state_walk(&at->plan, schedule, device, at->kind, is_owned_only,
+                         count_piece, at, &err),
+         &err);
+    must(mist_state_walk(&at->plan, schedule, device, at->kind, false, write_piece, at,
+                         &err),
+         &err);
+    must(mist_state_walk(&at->plan, schedule, device, at->kind, true, read_piece, at,
+                         &err),
+         &err);
+    for (int32_t m = 0; m < schedule->n_modules; m++)
+        n_seen += check_module(at, schedule->modules[m]);
+    mist_device_close(device);
+    mist_schedule_free(schedule);
+    return n_seen;
+}
+
+/* All elements of all parameters; returns how many. */
+static int64_t check_counts(const struct world *at, bool is_owned_only)
+{
+    int64_t n = 0;
+
+    for (int32_t layer = 0; layer <= at->plan.model.n_layers + 1; layer++)
+        for (int32_t i = 0; i < MIST_MAX_PARAMS; i++)
+            for (int64_t k = 0;
+                 at->counts[layer][i] && k < whole_of(at, layer)->param_elements[i];
+                 k++) {
+                int32_t count = at->counts[layer][i][k];
+                if (is_owned_only ? count != 1 : count < 1)
+                    fail_msg("%s of layer %d, element %lld: %d times",
+                             whole_of(at, layer)->param_name[i], (int)layer, (long long)k,
+                             (int)count);
+                n++;
+            }
+    return n;
+}
+
+static void test_random_plans(void **state)
+{
+    static struct world at;
+    struct mist_random random;
+    uint64_t seed = get_seed();
+    int64_t n_elements = 0, n_places = 0;
+
+    (void)state;
+    printf("# MIST_SEED=%llu\n", (unsigned long long)seed);
+    mist_random_init(&random, seed);
+    for (int i = 0; i < N_PLANS; i++) {
+        bool is_owned_only = i % 2 == 0;
+        memset(&at, 0, sizeof at);
+        draw_plan(&random, &at.plan);
+        at.kind = at.plan.job.dtype == MIST_DTYPE_BF16
+                      ? (enum mist_state_kind)pick(&random, 0, 3)
+                      : (enum mist_state_kind)pick(&random, 0, 2);
+        open_world(&at);
+        for (int32_t rank = 0; rank < mist_plan_n_ranks(&at.plan); rank++)
+            n_places += walk_rank(&at, rank, is_owned_only);
+        n_elements += check_counts(&at, is_owned_only);
+        close_world(&at);
+    }
+    printf("# %d plans, %lld elements, %lld places\n", N_PLANS, (long long)n_elements,
+           (long long)n_places);
+    assert_true(n_places >= n_elements);
+}
+
+/* fp32 has no other weights to compute with. */
+static enum mist_status refuse_piece(void *context, const struct mist_state_piece *piece,
+                                     struct mist_err *err)
+{
+    (void)context;
+    (void)piece;
+    return mist_err_set(err, MIST_ERR_RUN, "stop");
+}
+
+static void test_stops_and_empty(void **state)
+{
+    static struct mist_plan plan;
+    struct mist_catalog *catalog = NULL;
+    struct mist_schedule *schedule = NULL;
+    struct mist_device *device = NULL;
+    struct mist_device_config arenas = {.threads = 1};
+    struct mist_err err = {0};
+
+    (void)state;
+    plan = (struct mist_plan){
+        .model = mist_tiny_model(MIST_FAMILY_GPT, 2),
+        .job = {1, 4, MIST_DTYPE_FP32, 0},
+        .n_micro_batches = 1,
+        .n_stages = 1,
+        .stages = {{.n_layers = 2,
+                    .n_nodes = 1,
+                    .n_devices = 1,
+                    .micro_batch = 1,
+                    .dp = 1,
+                    .tp = 1}},
+    };
+    must(mist_catalog_new(&plan.model, &catalog, &err), &err);
+    must(mist_schedule_build(catalog, &plan, 0, 1, &schedule, &err), &err);
+    memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
+    must(mist_device_open_cpu(&arenas, &device, &err), &err);
+    must(mist_state_walk(&plan, schedule, device, MIST_STATE_COMPUTE_WEIGHT, false,
+                         refuse_piece, NULL, &err),
+         &err);
+    assert_int_equal(mist_state_walk(&plan, schedule, device, MIST_STATE_WEIGHT, false,
+                                     refuse_piece, NULL, &err),
+                     MIST_ERR_RUN);
+    assert_string_equal(err.message, "stop");
+    mist_device_close(device);
+    mist_schedule_free(schedule);
+    mist_catalog_free(catalog);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_plans),
+        cmocka_unit_test(test_stops_and_empty),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
