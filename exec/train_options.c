@@ -136,6 +136,7 @@ const struct mist_tool mist_exec_tool = {
     .positional_help = "plan.json from mist-tune",
     .positional_min = 1,
     .positional_max = 1,
+    .exit_text = "  4  a stage does not fit into the memory that the plan names\n",
 };
 
 static enum mist_status check(const struct mist_exec_options *options,
