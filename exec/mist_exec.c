@@ -201,7 +201,7 @@ static enum mist_status open_start(struct session *at, struct mist_err *err)
 /* Everything that can be refused is refused here, before anything is allocated. */
 static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
-    enum mist_status status = mist_schedule_load_plan(at->plan_path, &at->plan, err);
+    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
     if (status == MIST_OK && at->options.n_threads == 0)
         at->options.n_threads = mist_plan_n_threads(&at->plan);

@@ -457,7 +457,7 @@ static enum mist_status dry_run(const struct session *at, struct mist_err *err)
 
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
-    enum mist_status status = mist_schedule_load_plan(at->plan_path, &at->plan, err);
+    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
     if (status == MIST_OK)
         status = mist_catalog_new(&at->plan.model, &at->catalog, err);

@@ -200,14 +200,6 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  */
 MIST_MUST_CHECK enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
                                                 struct mist_err *err);
-/* load that also asks check (NULL: nothing), which fills fault when it fails. */
-typedef enum mist_status mist_plan_checker(const struct mist_plan *plan,
-                                           struct mist_plan_fault *fault,
-                                           struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_plan_load_checked(const char *path,
-                                                        mist_plan_checker *check,
-                                                        struct mist_plan *out,
-                                                        struct mist_err *err);
 MIST_MUST_CHECK enum mist_status mist_plan_save(const struct mist_plan *plan,
                                                 const char *path, bool overwrites,
                                                 struct mist_err *err);

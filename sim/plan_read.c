@@ -289,12 +289,6 @@ static enum mist_status locate_fault(const struct mist_json *root,
 enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
                                 struct mist_err *err)
 {
-    return mist_plan_load_checked(path, NULL, out, err);
-}
-
-enum mist_status mist_plan_load_checked(const char *path, mist_plan_checker *check,
-                                        struct mist_plan *out, struct mist_err *err)
-{
     struct mist_json_doc doc;
     struct mist_plan_fault fault;
     struct mist_plan *plan = NULL;
@@ -312,8 +306,6 @@ enum mist_status mist_plan_load_checked(const char *path, mist_plan_checker *che
     if (status)
         goto out;
     status = mist_plan_find_fault(plan, &fault, err);
-    if (!status && check)
-        status = check(plan, &fault, err);
     if (status)
         status = locate_fault(&root, &fault, status, err);
     else

@@ -1,6 +1,6 @@
 /*
- * What is common to all schedules: which plans can be expanded, where modules lie, and
- * the bookkeeping of dependencies. The expansion itself is in schedule_build.c. See
+ * What is common to all schedules: where modules lie, and the bookkeeping of
+ * dependencies. The expansion itself is in schedule_build.c. See
  * schedule.h.
  */
 #include "sim/schedule.h"
@@ -93,31 +93,6 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .splits_backward = plan->pipeline == MIST_PIPELINE_ZB_H1,
         .dtype = plan->job.dtype,
     };
-}
-
-/* mist_schedule_supports() that also says where. */
-static enum mist_status find_unsupported(const struct mist_plan *plan,
-                                         struct mist_plan_fault *fault,
-                                         struct mist_err *err)
-{
-    (void)plan;
-    (void)fault;
-    (void)err;
-    return MIST_OK;
-}
-
-enum mist_status mist_schedule_supports(const struct mist_plan *plan,
-                                        struct mist_err *err)
-{
-    struct mist_plan_fault fault;
-
-    return find_unsupported(plan, &fault, err);
-}
-
-enum mist_status mist_schedule_load_plan(const char *path, struct mist_plan *out,
-                                         struct mist_err *err)
-{
-    return mist_plan_load_checked(path, find_unsupported, out, err);
 }
 
 void mist_schedule_free(struct mist_schedule *schedule)

@@ -147,23 +147,13 @@ int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t 
 struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,
                                             int32_t threads);
 
-/* MIST_OK if every knob of the plan can be expanded; otherwise MIST_ERR_INPUT naming
- * stage and knob. */
-MIST_MUST_CHECK enum mist_status mist_schedule_supports(const struct mist_plan *plan,
-                                                        struct mist_err *err);
-
-/* mist_plan_load() of a plan that is also supported; what is not is refused with the line
- * and column of the knob. */
-MIST_MUST_CHECK enum mist_status
-mist_schedule_load_plan(const char *path, struct mist_plan *out, struct mist_err *err);
-
 /*
  * Expands the plan (checked) for one rank and lays out its memory.
  *
  * catalog   of plan->model; borrowed during the call.
  * threads   host threads per device, for kernel workspaces.
  * out       filled on MIST_OK, to be freed with mist_schedule_free; untouched otherwise.
- * Returns MIST_OK, MIST_ERR_INPUT (not supported), MIST_ERR_RANGE, MIST_ERR_MEMORY.
+ * Returns MIST_OK, MIST_ERR_INPUT, MIST_ERR_RANGE or MIST_ERR_MEMORY.
  * O(tasks log tasks).
  */
 MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *catalog,

@@ -344,11 +344,8 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
                                      int32_t threads, struct mist_schedule **out,
                                      struct mist_err *err)
 {
-    enum mist_status status = mist_schedule_supports(plan, err);
-
-    if (status != MIST_OK)
-        return status;
     struct mist_schedule *schedule = calloc(1, sizeof *schedule);
+
     if (!schedule)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     schedule->rank = rank;
@@ -363,7 +360,7 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
         .last_compute = -1,
         .unawaited = -1,
     };
-    status = build(&at, catalog, threads);
+    enum mist_status status = build(&at, catalog, threads);
     free_tables(&at);
     if (status != MIST_OK) {
         mist_schedule_free(schedule);

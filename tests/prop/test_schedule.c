@@ -578,7 +578,6 @@ static int32_t check_plan(struct world *at, double *ratios)
     struct mist_err err = {0};
 
     assert_int_equal(mist_catalog_new(&at->plan.model, &catalog, &err), MIST_OK);
-    assert_int_equal(mist_schedule_supports(&at->plan, &err), MIST_OK);
     at->n_ranks = mist_plan_n_ranks(&at->plan);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         at->ranks[rank] = build(catalog, &at->plan, rank);
