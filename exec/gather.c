@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "sim/memory_planner.h" /* live bytes */
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -113,20 +114,31 @@ static enum mist_status gather_memory(struct mist_comm *comm,
 
 /* ------------------------------------------------------------------------- parameters */
 
+/* The fingerprint so far, and how many threads may work on it. */
+struct fingerprint {
+    uint64_t sum;
+    int n_threads;
+};
+
 /* Adds up what every element says of itself, so that neither order nor place matters. */
 static enum mist_status add_elements(void *context, const struct mist_state_piece *piece,
                                      struct mist_err *err)
 {
-    uint64_t *sum = context;
+    struct fingerprint *at = context;
+    const struct mist_param_span *span = &piece->span;
     uint64_t stream = (uint64_t)piece->layer * MIST_MAX_PARAMS + (uint64_t)piece->i_param;
     const uint32_t *bits = piece->data;
+    uint64_t sum = 0;
 
     (void)err;
-    for (int64_t i = 0; i < piece->span.n_runs; i++)
-        for (int64_t k = 0; k < piece->span.length; k++)
-            *sum += mist_random_at(
-                bits[i * piece->span.length + k], stream,
-                (uint64_t)(piece->span.global_first + i * piece->span.global_stride + k));
+#pragma omp parallel for num_threads(at->n_threads) schedule(static) reduction(+ : sum)
+    for (int64_t i = 0; i < span->n_runs * span->length; i++) {
+        int64_t run = i / span->length;
+        sum += mist_random_at(bits[i], stream,
+                              (uint64_t)(span->global_first + run * span->global_stride +
+                                         i % span->length));
+    }
+    at->sum += sum;
     return MIST_OK;
 }
 
@@ -136,7 +148,8 @@ static enum mist_status gather_parameters(struct mist_comm *comm,
                                           struct mist_train_report *report,
                                           struct mist_err *err)
 {
-    uint64_t mine = 0;
+    int n_threads = omp_get_num_procs() / mist_comm_n_node_ranks(comm);
+    struct fingerprint mine = {.n_threads = n_threads > 1 ? n_threads : 1};
     int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
     char *all = NULL;
 
@@ -145,7 +158,8 @@ static enum mist_status gather_parameters(struct mist_comm *comm,
     enum mist_status status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, true,
                                                       add_elements, &mine, err);
     if (status == MIST_OK)
-        status = mist_comm_gather_bytes(comm, &mine, sizeof mine, &all, sizes, err);
+        status =
+            mist_comm_gather_bytes(comm, &mine.sum, sizeof mine.sum, &all, sizes, err);
     report->parameters_fingerprint = 0;
     for (int32_t i = 0; all && i < report->n_ranks; i++) {
         uint64_t theirs;

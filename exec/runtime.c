@@ -7,6 +7,7 @@
 #include "exec/runtime_internal.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,23 +38,37 @@ void mist_runtime_fill_parameter(const struct mist_model *model, enum mist_init 
     }
 }
 
+enum { FILL_BLOCK = 1024 };
+
+/* Elements first .. first + n - 1 of a run of a piece. */
+static void fill_block(const struct mist_runtime *runtime,
+                       const struct mist_state_piece *piece, int64_t i_run, int64_t first,
+                       int64_t n)
+{
+    float values[FILL_BLOCK];
+
+    mist_runtime_fill_parameter(
+        &runtime->plan->model, piece->init, piece->layer, piece->i_param,
+        runtime->config.seed,
+        piece->span.global_first + i_run * piece->span.global_stride + first, n, values);
+    mist_state_write(piece, i_run * piece->span.length + first, values, n);
+}
+
+/* Nothing else runs yet: all processors of the node are shared among its ranks. */
 static enum mist_status fill_piece(void *context, const struct mist_state_piece *piece,
                                    struct mist_err *err)
 {
-    enum { BLOCK = 1024 };
     const struct mist_runtime *runtime = context;
-    float values[BLOCK];
+    int n_threads = omp_get_num_procs() / mist_comm_n_node_ranks(runtime->comm);
+    int64_t length = piece->span.length;
+    int64_t n_blocks = (length + FILL_BLOCK - 1) / FILL_BLOCK;
 
     (void)err;
-    for (int64_t i = 0; i < piece->span.n_runs; i++) {
-        int64_t global = piece->span.global_first + i * piece->span.global_stride;
-        for (int64_t k = 0; k < piece->span.length; k += BLOCK) {
-            int64_t n = piece->span.length - k < BLOCK ? piece->span.length - k : BLOCK;
-            mist_runtime_fill_parameter(&runtime->plan->model, piece->init, piece->layer,
-                                        piece->i_param, runtime->config.seed, global + k,
-                                        n, values);
-            mist_state_write(piece, i * piece->span.length + k, values, n);
-        }
+#pragma omp parallel for num_threads(n_threads > 1 ? n_threads : 1) schedule(static)
+    for (int64_t i = 0; i < piece->span.n_runs * n_blocks; i++) {
+        int64_t first = i % n_blocks * FILL_BLOCK;
+        fill_block(runtime, piece, i / n_blocks, first,
+                   length - first < FILL_BLOCK ? length - first : FILL_BLOCK);
     }
     return MIST_OK;
 }

@@ -19,8 +19,7 @@
 enum mist_family {
     MIST_FAMILY_GPT,    /* learned positions, LayerNorm, GELU */
     MIST_FAMILY_LLAMA,  /* RoPE, RMSNorm, SwiGLU, grouped-query attention */
-    MIST_FAMILY_FALCON, /* parallel block, RoPE, multi-query; planned and priced, not
-                           executed yet */
+    MIST_FAMILY_FALCON, /* parallel block, LayerNorm, GELU, RoPE, multi-query */
     MIST_N_FAMILIES
 };
 
