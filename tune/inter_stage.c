@@ -105,11 +105,13 @@ double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
 
 /* ------------------------------------------------------------------------- the K best */
 
-/* The time a solution has to beat, INFINITY while there are fewer than K. */
+/* The time a solution has to beat: the K-th, or the caller's while there are fewer. */
 static double find_cutoff(const struct search *search)
 {
+    double cutoff_s = search->config->cutoff_s > 0 ? search->config->cutoff_s : INFINITY;
+
     return search->n_best < search->config->n_best
-               ? INFINITY
+               ? cutoff_s
                : search->best[search->n_best - 1].time_s;
 }
 

@@ -63,6 +63,7 @@ enum mist_inter_stage_distinct {
 struct mist_inter_stage_config {
     size_t n_best; /* K >= 1 solutions wanted */
     enum mist_inter_stage_distinct distinct;
+    double cutoff_s; /* slower solutions are not wanted; 0: all are */
 };
 
 struct mist_inter_stage_solution {
@@ -108,9 +109,9 @@ double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
  * are in the list is not specified, but is always the same for the same input.
  *
  * Returns MIST_OK; MIST_ERR_INPUT (mist_inter_stage_check, n_best 0); MIST_ERR_NO_PLAN
- * (no choice uses up layers and devices exactly); MIST_ERR_RANGE (S L D table over 2^31
- * cells); MIST_ERR_MEMORY. One dynamic programme is O(S L D x lengths x device counts),
- * whatever the number of points per length.
+ * (no choice uses up layers and devices exactly, or none within the cutoff);
+ * MIST_ERR_RANGE (S L D table over 2^31 cells); MIST_ERR_MEMORY. One dynamic programme is
+ * O(S L D x lengths x device counts), whatever the number of points per length.
  */
 enum mist_status mist_inter_stage_solve(const struct mist_inter_stage_problem *problem,
                                         const struct mist_inter_stage_config *config,

@@ -2,22 +2,37 @@
 #include "tune/sample_plans.h"
 
 #include "core/random.h"
-#include "sim/pipeline_order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAWS_PER_PLAN = 100 };
+enum { DRAWS_PER_PLAN = 100, DRAWS_PER_THEME = 25 };
+
+/* What a plan is drawn for; MIST_OFFLOAD_WEIGHTS .. follow OFFLOAD. */
+enum theme {
+    THEME_PLAIN,
+    THEME_CHECKPOINTING,
+    THEME_ZERO_1,
+    THEME_ZERO_2,
+    THEME_ZERO_3,
+    THEME_OFFLOAD,
+    THEME_OFFLOAD_ALL = THEME_OFFLOAD + MIST_N_OFFLOADS,
+    THEME_TENSOR,
+    THEME_SEQUENCE,
+    THEME_ZERO_BUBBLE,
+    THEME_INTERLEAVED,
+    THEME_ANY,
+    N_THEMES
+};
 
 struct sampler {
     const struct mist_validate_config *config;
-    mist_search_price *price;
-    void *price_context;
     struct mist_random random;
+    enum theme theme;
+    bool draws_all;                    /* the knobs that the theme leaves open, too */
     struct mist_search_choice *stages; /* [MIST_MAX_STAGES] of the plan being drawn */
     int32_t i_case;
-    struct mist_search_choice *taken; /* [n_plans][MIST_MAX_STAGES] of all plans */
-    int32_t *taken_case;
+    const struct mist_validated *taken; /* [n_taken] */
     size_t n_taken;
 };
 
@@ -59,160 +74,230 @@ static int32_t pick_case(struct sampler *at, int32_t n_stages)
     return i;
 }
 
-/* Layers and dp of all stages; false: this draw does not use up layers and ranks. */
+/* A shape for a stage, of the first stage's number of devices (is_even) or of any. */
+static struct mist_space_shape draw_shape(struct sampler *at,
+                                          const struct mist_space_case *of,
+                                          int32_t i_stage, bool is_even)
+{
+    int32_t even = at->config->space->n_ranks / of->n_stages, n = 0, i = 0;
+
+    for (int32_t k = 0; k < of->n_shapes; k++)
+        n += mist_space_allows(of, i_stage, k) &&
+             (!is_even || mist_space_n_devices(&of->shapes[k]) == even);
+    if (n == 0)
+        return (struct mist_space_shape){0};
+    int32_t skipped = draw(at, 0, n - 1);
+    for (;; i++)
+        if (mist_space_allows(of, i_stage, i) &&
+            (!is_even || mist_space_n_devices(&of->shapes[i]) == even) && skipped-- == 0)
+            return of->shapes[i];
+}
+
+/* Layers and shapes of all stages; false: this draw does not use up layers and ranks. */
 static bool draw_split(struct sampler *at, const struct mist_space_case *of)
 {
     const struct mist_space *space = at->config->space;
     int32_t layers = space->model.n_layers, ranks = space->n_ranks;
     bool is_even = ranks % of->n_stages == 0 && draw(at, 0, 1) == 0;
+    bool has_even_layers = layers % of->n_stages == 0 && draw(at, 0, 1) == 0;
 
     for (int32_t i = 0; i < of->n_stages; i++) {
         int32_t left = of->n_stages - i - 1;
         int32_t high = layers - left * of->layers_min;
         int32_t even = space->model.n_layers / of->n_stages;
-        int32_t dp = of->dps[draw(at, 0, of->n_dps - 1)];
+        struct mist_space_shape shape = draw_shape(at, of, i, is_even);
         /* up to twice the even share, so that the last stages get something, too */
         high = high > 2 * even ? 2 * even : high;
         high = high > of->layers_max ? of->layers_max : high;
-        if (high < of->layers_min)
+        if (high < of->layers_min || shape.dp == 0)
             return false;
-        for (int32_t k = 0; k < of->n_dps && is_even; k++)
-            if (of->dps[k] * of->n_stages == space->n_ranks)
-                dp = of->dps[k];
-        at->stages[i].n_layers = left == 0 ? layers : draw(at, of->layers_min, high);
-        at->stages[i].dp = dp;
-        at->stages[i].micro_batch = of->samples / dp;
+        at->stages[i] = (struct mist_search_choice){
+            .n_layers = has_even_layers ? even
+                        : left == 0     ? layers
+                                        : draw(at, of->layers_min, high),
+            .shape = shape,
+            .micro_batch = of->samples / shape.dp,
+        };
         layers -= at->stages[i].n_layers;
-        ranks -= dp;
+        ranks -= mist_space_n_devices(&shape);
     }
     int32_t last = at->stages[of->n_stages - 1].n_layers;
     return layers == 0 && ranks == 0 && last >= of->layers_min && last <= of->layers_max;
 }
 
-static void draw_knobs(struct sampler *at, int32_t n_stages)
+/* A ratio that is not 0. */
+static int8_t draw_ratio(struct sampler *at)
+{
+    int32_t step = at->config->space->ratio_step;
+
+    return (int8_t)(step * draw(at, 1, MIST_RATIO_ONE / step));
+}
+
+/* The knobs of one stage, where they are open. */
+static void draw_open(struct sampler *at, struct mist_search_choice *stage, int mode)
 {
     const struct mist_space *space = at->config->space;
-    int32_t mode = draw(at, 0, 2);
+    int32_t most = mist_space_n_checkpointed(space, stage->n_layers) - 1;
+
+    stage->n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
+    stage->zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
+    for (int k = 0; k < MIST_N_OFFLOADS && mist_space_n_ratios(space) > 1; k++)
+        if (draw(at, 0, 3) == 0)
+            stage->offload[k] = draw_ratio(at);
+}
+
+/* What the theme is about; false: no stage can have it. */
+static bool draw_themed(struct sampler *at, int32_t n_stages)
+{
+    const struct mist_space *space = at->config->space;
+    bool has = false;
 
     for (int32_t i = 0; i < n_stages; i++) {
         struct mist_search_choice *stage = &at->stages[i];
-        int32_t most = mist_space_n_checkpointed(space, stage->n_layers) - 1;
-        stage->n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
-        stage->zero = draw(at, 0, mist_space_n_zero(space, stage->dp) - 1);
+        int32_t zero = (int32_t)at->theme - THEME_ZERO_1 + 1;
+        if (at->theme == THEME_CHECKPOINTING)
+            stage->n_checkpointed =
+                draw(at, 1, mist_space_n_checkpointed(space, stage->n_layers) - 1);
+        else if (at->theme <= THEME_ZERO_3 && at->theme >= THEME_ZERO_1 &&
+                 zero < mist_space_n_zero(space, stage->shape.dp))
+            stage->zero = zero;
+        else if (at->theme >= THEME_OFFLOAD && at->theme < THEME_OFFLOAD_ALL)
+            stage->offload[at->theme - THEME_OFFLOAD] = draw_ratio(at);
+        else if (at->theme == THEME_OFFLOAD_ALL)
+            for (int k = 0; k < MIST_N_OFFLOADS; k++)
+                stage->offload[k] = draw_ratio(at);
+        has = has ||
+              (at->theme != THEME_TENSOR && at->theme != THEME_SEQUENCE &&
+               (at->theme < THEME_ZERO_1 || at->theme > THEME_ZERO_3)) ||
+              (at->theme == THEME_TENSOR && stage->shape.tp > 1 &&
+               !stage->shape.is_sequence_parallel) ||
+              (at->theme == THEME_SEQUENCE && stage->shape.is_sequence_parallel) ||
+              (at->theme >= THEME_ZERO_1 && at->theme <= THEME_ZERO_3 &&
+               stage->zero == zero);
     }
+    return has;
 }
 
-static bool is_taken(const struct sampler *at, int32_t n_stages)
+/* Themes of a group of knobs that the space lacks are passed over. */
+static bool has_theme(const struct mist_space *space, enum theme theme)
+{
+    if (theme == THEME_CHECKPOINTING)
+        return mist_space_has(space, MIST_SPACE_CKPT);
+    if (theme >= THEME_ZERO_1 && theme <= THEME_ZERO_3)
+        return mist_space_has(space, MIST_SPACE_ZERO);
+    if (theme >= THEME_OFFLOAD && theme <= THEME_OFFLOAD_ALL)
+        return mist_space_has(space, MIST_SPACE_OFFLOAD);
+    if (theme == THEME_ZERO_BUBBLE || theme == THEME_INTERLEAVED)
+        return mist_space_has(space, MIST_SPACE_SCHEDULE);
+    return theme != THEME_SEQUENCE || mist_space_has(space, MIST_SPACE_SEQUENCE);
+}
+
+/* Another pipeline schedule where theme or chance want one; false: the theme's can't be.
+ */
+static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
+{
+    bool is_open = mist_space_has(at->config->space, MIST_SPACE_SCHEDULE) &&
+                   at->draws_all && plan->n_stages > 1 && draw(at, 0, 1) == 0;
+    bool wants_chunks =
+        at->theme == THEME_INTERLEAVED ||
+        (is_open && at->theme != THEME_ZERO_BUBBLE && draw(at, 0, 1) == 0);
+
+    if (wants_chunks &&
+        mist_validate_set_pipeline(plan, MIST_PIPELINE_INTERLEAVED, draw(at, 2, 4)))
+        return true;
+    if (at->theme == THEME_INTERLEAVED)
+        return false;
+    if (at->theme == THEME_ZERO_BUBBLE || is_open)
+        return mist_validate_set_pipeline(plan, MIST_PIPELINE_ZB_H1, 1) ||
+               at->theme != THEME_ZERO_BUBBLE;
+    return true;
+}
+
+static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
 {
     for (size_t k = 0; k < at->n_taken; k++) {
-        const struct mist_search_choice *other = at->taken + k * MIST_MAX_STAGES;
-        int32_t i = 0;
-        if (at->taken_case[k] != at->i_case)
-            continue;
-        while (i < n_stages && other[i].n_layers == at->stages[i].n_layers &&
-               other[i].dp == at->stages[i].dp &&
-               other[i].n_checkpointed == at->stages[i].n_checkpointed &&
-               other[i].zero == at->stages[i].zero)
-            i++;
-        if (i == n_stages)
+        const struct mist_plan *other = at->taken[k].plan;
+        if (other->n_micro_batches == plan->n_micro_batches &&
+            other->pipeline == plan->pipeline && other->n_chunks == plan->n_chunks &&
+            memcmp(other->stages, plan->stages, sizeof plan->stages) == 0)
             return true;
     }
     return false;
 }
 
-/* t, d and bytes of each stage, one block of one configuration each. */
-static enum mist_status price_stages(struct sampler *at, const struct mist_space_case *of,
-                                     struct mist_err *err)
+/* A plan of the theme; false: not this time. n: draws so far. */
+static bool draw_plan(struct sampler *at, size_t n, struct mist_plan *plan)
 {
-    enum mist_status status = MIST_OK;
+    const struct mist_space *space = at->config->space;
 
-    for (int32_t i = 0; i < of->n_stages && status == MIST_OK; i++) {
-        struct mist_search_choice *stage = &at->stages[i];
-        struct mist_search_kind kind = {
-            .role = mist_search_stage_role(of->n_stages, i),
-            .in_flight = mist_pipeline_in_flight(of->n_stages, i, of->n_micro_batches),
-            .n_micro_batches = of->n_micro_batches,
-            .micro_batch = stage->micro_batch,
-            .dp = stage->dp,
-        };
-        struct mist_search_block block = {
-            .n = 1,
-            .n_layers = &stage->n_layers,
-            .n_checkpointed = &stage->n_checkpointed,
-            .zero = &stage->zero,
-            .t_s = &stage->t_s,
-            .d_s = &stage->d_s,
-            .peak_bytes = &stage->peak_bytes,
-        };
-        status = at->price(at->price_context, &kind, &block, err);
-    }
-    return status;
+    at->i_case = pick_case(at, pick_n_stages(space, n));
+    const struct mist_space_case *of = &space->cases[at->i_case];
+    at->draws_all =
+        at->theme == THEME_ANY || (at->theme != THEME_PLAIN && draw(at, 0, 2) == 0);
+    if (!draw_split(at, of))
+        return false;
+    int mode = draw(at, 0, 2);
+    for (int32_t i = 0; i < of->n_stages && at->draws_all; i++)
+        draw_open(at, &at->stages[i], mode);
+    if (!draw_themed(at, of->n_stages))
+        return false;
+    struct mist_search_candidate candidate = {
+        .i_case = at->i_case, .n_stages = of->n_stages, .stages = at->stages};
+    mist_validate_make_plan(at->config, &candidate, plan);
+    return draw_pipeline(at, plan) && !is_taken(at, plan);
 }
 
 /* Draws once; *out has a plan afterwards if it was taken. */
 static enum mist_status try_once(struct sampler *at, size_t n, struct mist_validated *out,
                                  struct mist_err *err)
 {
-    const struct mist_space *space = at->config->space;
+    struct mist_validated plan = {.plan = malloc(sizeof *plan.plan),
+                                  .i_looked = at->n_taken};
+    enum mist_status status = MIST_OK;
 
-    at->i_case = pick_case(at, pick_n_stages(space, n));
-    const struct mist_space_case *of = &space->cases[at->i_case];
-    if (!draw_split(at, of))
-        return MIST_OK;
-    draw_knobs(at, of->n_stages);
-    if (is_taken(at, of->n_stages))
-        return MIST_OK;
-    enum mist_status status = price_stages(at, of, err);
-    if (status != MIST_OK)
-        return status;
-    struct mist_search_candidate candidate = {
-        .time_s = mist_search_time_s(of->n_micro_batches, of->n_stages, at->stages),
-        .i_case = at->i_case,
-        .n_stages = of->n_stages,
-        .stages = at->stages,
-    };
-    struct mist_validated plan = {.closed_s = candidate.time_s, .i_looked = at->n_taken};
-    plan.plan = malloc(sizeof *plan.plan);
     if (!plan.plan)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    mist_validate_make_plan(at->config, &candidate, plan.plan);
-    status = mist_validate_plan(at->config, NULL, &plan, err);
+    if (draw_plan(at, n, plan.plan))
+        status = mist_validate_plan(at->config, NULL, &plan, err);
     if (status != MIST_OK || !plan.holds) {
         free(plan.plan);
         return status;
     }
-    memcpy(at->taken + at->n_taken * MIST_MAX_STAGES, at->stages,
-           (size_t)of->n_stages * sizeof *at->stages);
-    at->taken_case[at->n_taken++] = at->i_case;
     *out = plan;
+    at->n_taken++;
     return MIST_OK;
 }
 
 enum mist_status mist_sample_plans(const struct mist_validate_config *config,
-                                   mist_search_price *price, void *price_context,
                                    uint64_t seed, size_t n_plans,
                                    struct mist_validated *out, size_t *n_out,
                                    struct mist_err *err)
 {
     struct sampler at = {
         .config = config,
-        .price = price,
-        .price_context = price_context,
         .stages = calloc(MIST_MAX_STAGES, sizeof *at.stages),
-        .taken = calloc(n_plans * MIST_MAX_STAGES + 1, sizeof *at.taken),
-        .taken_case = calloc(n_plans + 1, sizeof *at.taken_case),
+        .taken = out,
     };
     enum mist_status status = MIST_OK;
+    size_t tried = 0; /* with this theme */
 
     *n_out = 0;
     mist_random_init(&at.random, seed);
-    if (!at.stages || !at.taken || !at.taken_case)
+    if (!at.stages)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < DRAWS_PER_PLAN * n_plans && config->space->n_cases > 0 &&
                        at.n_taken < n_plans && status == MIST_OK;
          i++) {
         /* the number of stages moves on with every draw, as some may have no plan */
-        status = try_once(&at, i, &out[at.n_taken], err);
+        size_t n = at.n_taken;
+        if (has_theme(config->space, at.theme))
+            status = try_once(&at, i, &out[at.n_taken], err);
+        else
+            tried = DRAWS_PER_THEME;
+        if (at.n_taken > n || ++tried > DRAWS_PER_THEME) {
+            at.theme = (enum theme)((at.theme + 1) % N_THEMES);
+            tried = 0;
+        }
     }
     *n_out = at.n_taken;
     if (status != MIST_OK) {
@@ -221,7 +306,5 @@ enum mist_status mist_sample_plans(const struct mist_validate_config *config,
         *n_out = 0;
     }
     free(at.stages);
-    free(at.taken);
-    free(at.taken_case);
     return status;
 }

@@ -3,13 +3,15 @@
  *
  * Cases of one G are one batch: their different kinds of stages are priced once, then
  * every case is solved. Both loops run on the thread pool, each index writing to its own
- * place; the results are put together in order afterwards.
+ * place; the results are put together in order afterwards. What a batch may leave out
+ * depends on the batches before it alone, so on no number of threads.
  */
 #include "tune/search.h"
 
 #include "sim/pipeline_order.h" /* mist_pipeline_in_flight */
 #include "tune/search_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,9 @@ struct batch {
     const struct mist_search_config *config;
     const struct mist_space_case *cases; /* [n_cases], of one G */
     int32_t n_cases;
-    struct mist_search_work *works; /* [n_works] different kinds, sorted */
+    struct mist_search_bounds bounds; /* set where there is a slack */
+    double cutoff_s;                  /* INFINITY: none */
+    struct mist_search_work *works;   /* [n_works] different kinds, sorted */
     size_t n_works;
     struct mist_search_solved *solved; /* [n_cases] */
 };
@@ -60,19 +64,20 @@ double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
 /* ------------------------------------------------------------------------------ kinds */
 
 static struct mist_search_work make_work(const struct mist_space_case *of,
-                                         int32_t i_stage, int32_t i_dp)
+                                         int32_t i_stage, int32_t i_shape)
 {
-    int32_t dp = of->dps[i_dp];
+    struct mist_space_shape shape = of->shapes[i_shape];
 
     return (struct mist_search_work){
         .kind = {.role = mist_search_stage_role(of->n_stages, i_stage),
-                 .in_flight =
-                     mist_pipeline_in_flight(of->n_stages, i_stage, of->n_micro_batches),
+                 .in_flight = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, of->n_stages, 1,
+                                                      i_stage, of->n_micro_batches),
                  .n_micro_batches = of->n_micro_batches,
-                 .micro_batch = of->samples / dp,
-                 .dp = dp},
+                 .micro_batch = of->samples / shape.dp,
+                 .shape = shape},
         .layers_min = of->layers_min,
         .layers_max = of->layers_max,
+        .most_t_s = INFINITY,
     };
 }
 
@@ -84,7 +89,9 @@ static int compare_works(const void *a_void, const void *b_void)
         {(int32_t)a->kind.role, (int32_t)b->kind.role},
         {a->kind.in_flight, b->kind.in_flight},
         {a->kind.micro_batch, b->kind.micro_batch},
-        {a->kind.dp, b->kind.dp},
+        {a->kind.shape.dp, b->kind.shape.dp},
+        {a->kind.shape.tp, b->kind.shape.tp},
+        {a->kind.shape.is_sequence_parallel, b->kind.shape.is_sequence_parallel},
         {a->layers_min, b->layers_min},
     };
 
@@ -94,20 +101,40 @@ static int compare_works(const void *a_void, const void *b_void)
     return 0;
 }
 
+/* Whether the case may have a plan within the cutoff. */
+static bool is_hopeful(const struct batch *at, int32_t i_case)
+{
+    return !at->bounds.case_s || at->bounds.case_s[i_case] <= at->cutoff_s;
+}
+
+/* What plans within the cutoff need of a kind. */
+static void set_wanted(const struct batch *at, struct mist_search_work *work)
+{
+    const struct mist_search_least *least =
+        mist_search_find_least(&at->bounds, work->kind.role, &work->kind.shape);
+
+    work->most_t_s = at->cutoff_s / work->kind.n_micro_batches;
+    work->is_wanted = least->is_wanted;
+}
+
 /* Lists the different kinds of the batch, each with the most layers any case needs. */
 static enum mist_status list_works(struct batch *at, struct mist_err *err)
 {
     size_t n = 0;
 
     for (int32_t i = 0; i < at->n_cases; i++)
-        n += (size_t)at->cases[i].n_stages * (size_t)at->cases[i].n_dps;
+        n += (size_t)at->cases[i].n_stages * (size_t)at->cases[i].n_shapes;
     at->works = calloc(n, sizeof *at->works);
     if (!at->works)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    n = 0;
     for (int32_t i = 0; i < at->n_cases; i++)
-        for (int32_t s = 0; s < at->cases[i].n_stages; s++)
-            for (int32_t k = 0; k < at->cases[i].n_dps; k++)
-                at->works[at->n_works++] = make_work(&at->cases[i], s, k);
+        for (int32_t s = 0; is_hopeful(at, i) && s < at->cases[i].n_stages; s++)
+            for (int32_t k = 0; k < at->cases[i].n_shapes; k++)
+                if (mist_space_allows(&at->cases[i], s, k))
+                    at->works[n++] = make_work(&at->cases[i], s, k);
+    if (n == 0)
+        return MIST_OK;
     qsort(at->works, n, sizeof *at->works, compare_works);
     at->n_works = 1;
     for (size_t i = 1; i < n; i++) {
@@ -117,6 +144,9 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
         else if (last->layers_max < at->works[i].layers_max)
             last->layers_max = at->works[i].layers_max;
     }
+    for (size_t i = 0; i < at->n_works && at->bounds.case_s && isfinite(at->cutoff_s);
+         i++)
+        set_wanted(at, &at->works[i]);
     return MIST_OK;
 }
 
@@ -139,6 +169,27 @@ static enum mist_status fill_works(void *context, int64_t begin, int64_t end,
 
 /* ------------------------------------------------------------------------------ cases */
 
+/* The kind of each stage and shape of a case; not allowed there: NULL. */
+static enum mist_status find_works(const struct batch *at,
+                                   const struct mist_space_case *of,
+                                   struct mist_search_solved *out, struct mist_err *err)
+{
+    size_t n = (size_t)of->n_stages * (size_t)of->n_shapes;
+
+    out->works = calloc(n, sizeof *out->works);
+    if (!out->works)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t k = 0; k < n; k++) {
+        int32_t i_stage = (int32_t)(k / (size_t)of->n_shapes);
+        int32_t i_shape = (int32_t)(k % (size_t)of->n_shapes);
+        struct mist_search_work key = make_work(of, i_stage, i_shape);
+        if (mist_space_allows(of, i_stage, i_shape))
+            out->works[k] =
+                bsearch(&key, at->works, at->n_works, sizeof key, compare_works);
+    }
+    return MIST_OK;
+}
+
 static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
                                     int i_thread, struct mist_err *err)
 {
@@ -149,23 +200,19 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
     for (int64_t i = begin; i < end && status == MIST_OK; i++) {
         const struct mist_space_case *of = &at->cases[i];
         struct mist_search_solved *out = &at->solved[i];
-        size_t n = (size_t)of->n_stages * (size_t)of->n_dps;
         if (is_over(at->config))
             return MIST_OK;
-        out->works = calloc(n, sizeof *out->works);
-        if (!out->works)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        for (size_t k = 0; k < n; k++) {
-            struct mist_search_work key = make_work(of, (int32_t)(k / (size_t)of->n_dps),
-                                                    (int32_t)(k % (size_t)of->n_dps));
-            out->works[k] =
-                bsearch(&key, at->works, at->n_works, sizeof key, compare_works);
-        }
-        status =
-            mist_search_find_closest(at->space, of, out->works, &out->closest_bytes, err);
-        if (status == MIST_OK && out->closest_bytes <= at->config->limit_bytes)
-            status = mist_search_solve_case(at->space, at->config, of, out, err);
+        out->closest_bytes = INT64_MAX;
         out->is_done = true;
+        if (!is_hopeful(at, (int32_t)i))
+            continue;
+        status = find_works(at, of, out, err);
+        if (status == MIST_OK)
+            status =
+                mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
+        if (status == MIST_OK && out->n_candidates == 0 && isinf(at->cutoff_s))
+            status = mist_search_find_closest(at->space, of, out->works,
+                                              &out->closest_bytes, err);
     }
     return status;
 }
@@ -226,15 +273,13 @@ gather_work(struct gather *to, const struct mist_search_work *work, struct mist_
     result->n_frontier += (int64_t)work->n_options;
     if (!work->rows)
         return MIST_OK;
-    void *grown =
-        mist_grow(result->rows, &to->rows_capacity,
-                  result->n_rows + (size_t)work->n_priced, sizeof *result->rows);
+    void *grown = mist_grow(result->rows, &to->rows_capacity,
+                            result->n_rows + work->n_rows, sizeof *result->rows);
     if (!grown)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     result->rows = grown;
-    memcpy(result->rows + result->n_rows, work->rows,
-           (size_t)work->n_priced * sizeof *work->rows);
-    result->n_rows += (size_t)work->n_priced;
+    memcpy(result->rows + result->n_rows, work->rows, work->n_rows * sizeof *work->rows);
+    result->n_rows += work->n_rows;
     return MIST_OK;
 }
 
@@ -261,14 +306,19 @@ static void free_batch(struct batch *at)
     }
     free(at->works);
     free(at->solved);
+    at->works = NULL;
+    at->solved = NULL;
+    at->n_works = 0;
 }
 
 static enum mist_status run_batch(struct batch *at, struct gather *to,
                                   struct mist_err *err)
 {
     struct mist_thread_pool *pool = at->config->pool;
-    enum mist_status status = list_works(at, err);
 
+    if (at->bounds.case_s)
+        mist_search_bounds_set(&at->bounds, at->cutoff_s);
+    enum mist_status status = list_works(at, err);
     at->solved = calloc((size_t)at->n_cases, sizeof *at->solved);
     if (status == MIST_OK && !at->solved)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
@@ -285,32 +335,187 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
     return status;
 }
 
+/* ----------------------------------------------------------------------------- bounds */
+
+/* The time of the best candidate so far, as the space ranks them. */
+static double find_best(const struct mist_space *space,
+                        const struct mist_search_result *result)
+{
+    bool by_time = mist_space_has(space, MIST_SPACE_IMBALANCE);
+    double best_s = INFINITY;
+
+    for (size_t i = 0; i < result->n_candidates; i++) {
+        const struct mist_search_candidate *of = &result->candidates[i];
+        best_s = fmin(best_s, by_time ? of->time_s : of->rank_s);
+    }
+    return best_s;
+}
+
+/*
+ * The best plan of a part of the space, groups of it and ratios in halves: a bound for
+ * the rest. *best_s is lowered to its time.
+ */
+static enum mist_status search_part(const struct mist_space *space, unsigned groups,
+                                    const struct mist_search_config *config,
+                                    struct gather *to, double *best_s,
+                                    struct mist_err *err)
+{
+    struct mist_search_config how = *config;
+    struct mist_search_result result;
+    struct mist_space part;
+
+    how.n_best = 1;
+    how.slack_frac = 1e-6;
+    how.first_cutoff_s = 0;
+    how.keeps_rows = false;
+    how.solver = MIST_SOLVER_EXACT;
+    how.progress = NULL;
+    enum mist_status status =
+        mist_space_init(&part, &space->model, &space->job, space->n_ranks,
+                        space->devices_per_node, groups, err);
+    part.ratio_step =
+        space->ratio_step > MIST_RATIO_ONE / 2 ? space->ratio_step : MIST_RATIO_ONE / 2;
+    if (status == MIST_OK)
+        status = mist_search_run(&part, &how, &result, err);
+    mist_space_fini(&part);
+    if (status != MIST_OK)
+        return status;
+    *best_s = fmin(*best_s, find_best(space, &result));
+    to->result.n_priced += result.n_priced;
+    to->result.n_fitting += result.n_fitting;
+    mist_search_result_fini(&result);
+    return MIST_OK;
+}
+
+/* The next smaller part of the space, which looks at a smaller one itself; the smallest
+ * has one shape and equal layers for all stages. */
+static enum mist_status search_parts(const struct mist_space *space,
+                                     const struct mist_search_config *config,
+                                     struct gather *to, double *best_s,
+                                     struct mist_err *err)
+{
+    unsigned group = mist_space_may_differ(space)                  ? MIST_SPACE_MESH
+                     : mist_space_has(space, MIST_SPACE_IMBALANCE) ? MIST_SPACE_IMBALANCE
+                                                                   : MIST_N_SPACE_GROUPS;
+
+    if (group == MIST_N_SPACE_GROUPS)
+        return MIST_OK;
+    return search_part(space, space->groups & ~(1u << group), config, to, best_s, err);
+}
+
+static enum mist_status bound_batches(struct batch *batches, int32_t n, struct gather *to,
+                                      struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        struct mist_search_bounds *bounds = &batches[i].bounds;
+        *bounds = (struct mist_search_bounds){
+            .space = batches[i].space,
+            .config = batches[i].config,
+            .cases = batches[i].cases,
+            .n_cases = batches[i].n_cases,
+        };
+        status = mist_search_bounds_init(bounds, err);
+        for (size_t k = 0; k < bounds->n_leasts; k++)
+            to->result.n_priced += bounds->leasts[k].n_priced;
+    }
+    return status;
+}
+
+/* The most promising batch first, as it is a bound for the others. */
+static int compare_batches(const void *a_void, const void *b_void)
+{
+    const struct batch *a = a_void, *b = b_void;
+
+    if (a->bounds.least_s != b->bounds.least_s)
+        return a->bounds.least_s < b->bounds.least_s ? -1 : 1;
+    return (a->cases > b->cases) - (a->cases < b->cases);
+}
+
+/* ------------------------------------------------------------------------------ whole */
+
+/* Batches of the cases, one per G; NULL: out of memory. */
+static struct batch *make_batches(const struct mist_space *space,
+                                  const struct mist_search_config *config, int32_t *n)
+{
+    struct batch *batches = calloc((size_t)space->n_cases + 1, sizeof *batches);
+
+    *n = 0;
+    for (int32_t i = 0; i < space->n_cases && batches;) {
+        struct batch *batch = &batches[(*n)++];
+        int32_t g = space->cases[i].n_micro_batches;
+        *batch = (struct batch){.space = space,
+                                .config = config,
+                                .cases = &space->cases[i],
+                                .cutoff_s = INFINITY};
+        for (; i < space->n_cases && space->cases[i].n_micro_batches == g; i++)
+            batch->n_cases++;
+    }
+    return batches;
+}
+
+static enum mist_status run_batches(struct batch *batches, int32_t n, double best_s,
+                                    struct gather *to, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    int32_t n_done = 0;
+
+    for (int32_t i = 0; i < n && status == MIST_OK && !is_over(batches[i].config); i++) {
+        const struct mist_search_config *config = batches[i].config;
+        if (config->slack_frac > 0)
+            batches[i].cutoff_s = (1 + config->slack_frac) *
+                                  fmin(best_s, find_best(batches[i].space, &to->result));
+        status = run_batch(&batches[i], to, err);
+        n_done += batches[i].n_cases;
+        if (config->progress)
+            mist_progress_update(config->progress, n_done, batches[i].space->n_cases);
+    }
+    return status;
+}
+
+/* Sorts, and drops what turned out to be slower than the slack allows. */
+static void sort_candidates(struct mist_search_result *result, double slack_frac)
+{
+    if (result->n_candidates == 0)
+        return;
+    result->closest_bytes = INT64_MAX;
+    qsort(result->candidates, result->n_candidates, sizeof *result->candidates,
+          compare_candidates);
+    while (slack_frac > 0 && result->candidates[result->n_candidates - 1].rank_s >
+                                 (1 + slack_frac) * result->candidates[0].rank_s)
+        result->n_candidates--;
+}
+
 enum mist_status mist_search_run(const struct mist_space *space,
                                  const struct mist_search_config *config,
                                  struct mist_search_result *result, struct mist_err *err)
 {
     struct gather to = {.result = {.closest_bytes = INT64_MAX}};
-    enum mist_status status = MIST_OK;
-    int32_t i = 0;
+    bool has_slack = config->slack_frac > 0;
+    double best_s = config->first_cutoff_s > 0 ? config->first_cutoff_s : INFINITY;
+    int32_t n = 0;
+    struct batch *batches = make_batches(space, config, &n);
+    enum mist_status status =
+        batches ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
     mist_arena_init(&to.result.arena);
-    while (i < space->n_cases && status == MIST_OK && !is_over(config)) {
-        struct batch batch = {
-            .space = space, .config = config, .cases = &space->cases[i]};
-        int32_t g = space->cases[i].n_micro_batches;
-        for (; i < space->n_cases && space->cases[i].n_micro_batches == g; i++)
-            batch.n_cases++;
-        status = run_batch(&batch, &to, err);
-        if (config->progress)
-            mist_progress_update(config->progress, i, space->n_cases);
+    if (status == MIST_OK && has_slack && !is_over(config))
+        status = search_parts(space, config, &to, &best_s, err);
+    if (status == MIST_OK && has_slack && !is_over(config)) {
+        status = bound_batches(batches, n, &to, err);
+        qsort(batches, (size_t)n, sizeof *batches, compare_batches);
     }
+    if (status == MIST_OK)
+        status = run_batches(batches, n, best_s, &to, err);
+    for (int32_t i = 0; i < n; i++)
+        mist_search_bounds_fini(&batches[i].bounds);
+    free(batches);
     if (status != MIST_OK) {
         mist_search_result_fini(&to.result);
         return status;
     }
-    if (to.result.n_candidates > 0)
-        qsort(to.result.candidates, to.result.n_candidates, sizeof *to.result.candidates,
-              compare_candidates);
+    sort_candidates(&to.result, config->slack_frac);
     *result = to.result;
     return MIST_OK;
 }

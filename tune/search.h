@@ -1,24 +1,43 @@
 /*
  * The hierarchical search: from prices of single stages to the best plans of the space.
  *
- * For each case of the space (G, number of stages) and each different kind of stage in it
- * (role, micro-batches in flight, b, dp):
- *   1. all (layers, checkpointed layers, ZeRO) are priced in one block;
- *   2. what passes the memory limit goes;
+ * For each case of the space (G, number of stages, shapes) and each different kind of
+ * stage in it (role, micro-batches in flight, b, shape):
+ *   1. all (layers, checkpointed layers, ZeRO) without offloading are priced in one
+ *      block;
+ *   2. what passes a memory limit goes;
  *   3. of the rest the exact Pareto frontier over (t, d) is kept for every number of
- *      layers, thinned out above max_points;
- *   4. the exact solver (inter_stage.h) picks layers, dp and a point for every stage: the
- *      n_best splits of the case.
+ *      layers;
+ *   4. offloading: what was over the limit is priced again with the four ratios on the
+ *      grid {0, 1/2, 1}, unless none of the ratios' 0 and 1 brings it below the limit or
+ *      a point of the frontier is no slower than it would be without offloading; then the
+ *      neighbours of the offloaded points of the frontier in steps of 1/4 and 1/8. What
+ *      fits without offloading is never offloaded: that only costs time. This loses no
+ *      point of the frontier over the coarse grid as long as nothing gets faster when a
+ *      ratio rises, and halves fit only where wholes do;
+ *   5. frontiers are thinned out above max_points;
+ *   6. the exact solver (inter_stage.h) picks layers, shape and a point for every stage:
+ *      the n_best splits of the case.
  * The candidates of all cases are then sorted. As every step is exact (max_points 0 or
- * not reached), candidate 0 is the optimum over all plans of the space by the closed form
+ * not reached; ratios on the coarse grid), candidate 0 is the optimum over all plans of
+ * the space by the closed form
  *
  *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
  * Without the group "imbalance" the solver sees t + d / G and no d; candidates are sorted
  * by what it then believes (rank_s), time_s is always the formula above.
  *
- * The limit is compared with the device arena of a rank, which the memory planner lays
- * out and the executor allocates; the closed form estimates it from above.
+ * Bounds. With slack_frac > 0 candidates slower than (1 + slack_frac) times the best are
+ * not wanted. Equal layers and one shape for all stages are searched first, then any
+ * layers, then the whole space, the most promising G first, so a good plan is known
+ * early; from then on a configuration is left out when G times its t (without offloading)
+ * is above that, a number of layers when the ranks it leaves can't run the layers it
+ * leaves in that time, and a case when its least sum and least maximum of t can't be.
+ * These are lower bounds of the formula, so the candidates within the slack are those of
+ * the search without bounds; they need prices whose t and d do not depend on in_flight.
+ *
+ * The limits are those of the device arena of a rank, which the memory planner lays out
+ * and the executor allocates, and of its host arena; the closed form estimates both.
  *
  * Prices come through a function, so that the search can be tested without a cost model.
  * The result does not depend on the number of threads. With GLPK, its environment is
@@ -57,18 +76,20 @@ struct mist_search_kind {
     int32_t in_flight;       /* P: activations kept at the peak, <= G */
     int32_t n_micro_batches; /* G */
     int32_t micro_batch;     /* b */
-    int32_t dp;
+    struct mist_space_shape shape;
 };
 
-/* Columns of one block; all [n]. */
+/* Columns of one block; all [n]. Whole numbers but the ratios, 0 .. 1. */
 struct mist_search_block {
     size_t n;
-    const int32_t *n_layers, *n_checkpointed, *zero; /* zero: 0 or 1 */
-    double *t_s, *d_s;   /* out; not finite: can't be run, dropped */
-    int64_t *peak_bytes; /* out; of the device arena */
+    const double *n_layers, *n_checkpointed, *zero; /* zero: 0 .. 3 */
+    const double *offload[MIST_N_OFFLOADS];         /* NULL: 0 everywhere */
+    double *t_s, *d_s;               /* out; not finite: can't be run, dropped */
+    double *peak_bytes, *host_bytes; /* out; of the device and the host arena of a rank */
 };
 
-/* Prices a block. Called from many threads at once. */
+/* Prices a block. Called from many threads at once. t and d do not depend on
+ * kind->in_flight, and nothing gets faster when a ratio rises. */
 typedef enum mist_status mist_search_price(void *context,
                                            const struct mist_search_kind *kind,
                                            const struct mist_search_block *block,
@@ -76,9 +97,11 @@ typedef enum mist_status mist_search_price(void *context,
 
 /* One configuration of a stage with its prices. */
 struct mist_search_choice {
-    int32_t n_layers, n_checkpointed, zero, dp, micro_batch;
+    struct mist_space_shape shape;
+    int32_t n_layers, n_checkpointed, zero, micro_batch;
+    int8_t offload[MIST_N_OFFLOADS]; /* in units of 1 / MIST_RATIO_ONE */
     double t_s, d_s;
-    int64_t peak_bytes;
+    int64_t peak_bytes, host_bytes;
 };
 
 /* A plan as the search knows it. */
@@ -94,21 +117,24 @@ enum mist_search_fate {
     MIST_FATE_FRONTIER,
     MIST_FATE_OVER_LIMIT, /* of memory */
     MIST_FATE_DOMINATED,  /* another one has no larger t and d */
+    MIST_FATE_TOO_SLOW,   /* for the slack */
     MIST_FATE_THINNED,    /* on the frontier, but that had too many points */
     MIST_FATE_NO_PRICE,   /* not finite */
 };
 
-/* One priced configuration; for the search log. */
+/* One priced configuration; for the search log. Offloaded ones have a row when they are
+ * on a frontier. */
 struct mist_search_row {
     struct mist_search_kind kind;
     int32_t n_layers, n_checkpointed, zero;
+    int8_t offload[MIST_N_OFFLOADS];
     double t_s, d_s;
-    int64_t peak_bytes;
+    int64_t peak_bytes, host_bytes;
     enum mist_search_fate fate;
     int32_t better_checkpointed, better_zero; /* DOMINATED: by this one of the frontier */
 };
 
-/* Who solves step 4. Both: exactly, and again by GLPK to compare. */
+/* Who solves step 6. Both: exactly, and again by GLPK to compare. */
 enum mist_search_solver {
     MIST_SOLVER_EXACT,
     MIST_SOLVER_GLPK, /* one split per case; those that take too long are left out */
@@ -124,10 +150,13 @@ struct mist_search_glpk {
 };
 
 struct mist_search_config {
-    int64_t limit_bytes; /* of the device arena; INT64_MAX: none */
-    size_t n_best;       /* splits kept per case, >= 1 */
-    size_t max_points;   /* of a frontier; 0: all */
-    bool keeps_rows;     /* fill result->rows */
+    int64_t limit_bytes;      /* of the device arena; INT64_MAX: none */
+    int64_t host_limit_bytes; /* of the host arena of a rank; INT64_MAX: none */
+    double slack_frac;     /* how much slower than the best a candidate may be; 0: any */
+    double first_cutoff_s; /* with a slack: a plan this fast is known; 0: none is */
+    size_t n_best;         /* splits kept per case, >= 1 */
+    size_t max_points;     /* of a frontier; 0: all */
+    bool keeps_rows;       /* fill result->rows */
     enum mist_search_solver solver;
     double glpk_time_limit_s; /* per case; > 0 when GLPK is asked for */
     mist_search_price *price;
@@ -148,8 +177,8 @@ struct mist_search_result {
     int64_t n_fitting;     /* of these within the limit */
     int64_t n_frontier;    /* of these on a frontier */
     int32_t n_cases_done;  /* all, unless stopped */
-    int64_t closest_bytes; /* least over all plans of the largest stage's peak; INT64_MAX:
-                              no plan */
+    int64_t closest_bytes; /* without a candidate: least over all plans of the largest
+                              stage's peak; INT64_MAX: no plan */
     bool has_more;         /* some case may have more than n_best splits */
     struct mist_search_glpk glpk;
     struct mist_arena arena;

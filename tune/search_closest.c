@@ -4,6 +4,20 @@
 
 #include <stdlib.h>
 
+/* least_bytes of a number of layers over all shapes of that many devices. */
+static int64_t find_least(const struct mist_space_case *of,
+                          const struct mist_search_work *const *works, int32_t n_devices,
+                          int32_t n_layers)
+{
+    int64_t least = INT64_MAX;
+
+    for (int32_t k = 0; k < of->n_shapes; k++)
+        if (works[k] && mist_space_n_devices(&of->shapes[k]) == n_devices &&
+            works[k]->least_bytes[n_layers] < least)
+            least = works[k]->least_bytes[n_layers];
+    return least;
+}
+
 /* The next stage: least[d][l] of the stages so far to next[d][l] with one more. */
 static void add_stage(const struct mist_space *space, const struct mist_space_case *of,
                       const struct mist_search_work *const *works, const int64_t *least,
@@ -14,18 +28,20 @@ static void add_stage(const struct mist_space *space, const struct mist_space_ca
 
     for (size_t i = 0; i < n; i++)
         next[i] = INT64_MAX;
-    for (size_t i = 0; i < n; i++) {
-        int32_t d = (int32_t)(i / row), l = (int32_t)(i % row);
-        if (least[i] == INT64_MAX)
+    for (int32_t k = 0, size; k < of->n_shapes; k++) {
+        size = mist_space_n_devices(&of->shapes[k]);
+        if (k > 0 && size == mist_space_n_devices(&of->shapes[k - 1]))
             continue;
-        for (int32_t k = 0; k < of->n_dps && d + of->dps[k] <= n_ranks; k++)
-            for (int32_t x = of->layers_min; x <= of->layers_max && l + x <= n_layers;
-                 x++) {
-                int64_t *to = &next[(size_t)(d + of->dps[k]) * row + (size_t)(l + x)];
-                int64_t bytes = works[k]->least_bytes[x];
-                bytes = bytes > least[i] ? bytes : least[i];
-                *to = bytes < *to ? bytes : *to;
-            }
+        for (int32_t x = of->layers_min; x <= of->layers_max; x++) {
+            int64_t bytes = find_least(of, works, size, x);
+            for (int32_t d = 0; bytes < INT64_MAX && d + size <= n_ranks; d++)
+                for (int32_t l = 0; l + x <= n_layers; l++) {
+                    int64_t from = least[(size_t)d * row + (size_t)l];
+                    int64_t *to = &next[(size_t)(d + size) * row + (size_t)(l + x)];
+                    from = bytes > from ? bytes : from;
+                    *to = from < *to ? from : *to;
+                }
+        }
     }
 }
 
@@ -46,7 +62,7 @@ enum mist_status mist_search_find_closest(const struct mist_space *space,
         least[i] = INT64_MAX;
     least[0] = 0;
     for (int32_t i = 0; i < of->n_stages; i++) {
-        add_stage(space, of, works + (size_t)i * (size_t)of->n_dps, least, next);
+        add_stage(space, of, works + (size_t)i * (size_t)of->n_shapes, least, next);
         int64_t *swapped = least;
         least = next;
         next = swapped;

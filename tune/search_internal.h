@@ -1,5 +1,4 @@
-/* What the files of the search share. Internal to the search_*.c
- * files. */
+/* What the files of the search share. Internal to the search_*.c files. */
 #ifndef MIST_TUNE_SEARCH_INTERNAL_H
 #define MIST_TUNE_SEARCH_INTERNAL_H
 
@@ -10,25 +9,72 @@
 struct mist_search_work {
     struct mist_search_kind kind;
     int32_t layers_min, layers_max;
+    double
+        most_t_s; /* a configuration with a larger t is not wanted; INFINITY: all are */
+    const bool *is_wanted; /* borrowed; by layers; NULL: all from layers_min on are */
     /* owned, [n_options]: frontier points of all numbers of layers */
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
     size_t n_options;
     int64_t *least_bytes; /* owned, [layers_max + 1]; INT64_MAX: can't be */
     int64_t n_priced, n_fitting;
-    struct mist_search_row *rows; /* owned, [n_priced] where asked for, else NULL */
+    struct mist_search_row *rows; /* owned, [n_rows] where asked for, else NULL */
+    size_t n_rows;
 };
 
-/* Prices and filters one kind; work has kind, layers_min and layers_max. */
+/* Prices and filters one kind; work has the fields above choices. */
 MIST_MUST_CHECK enum mist_status
 mist_search_fill_work(const struct mist_space *space,
                       const struct mist_search_config *config,
                       struct mist_search_work *work, struct mist_err *err);
 void mist_search_fini_work(struct mist_search_work *work);
 
+/* What the solver is to see of a configuration as its t, and whether it can be run. */
+double mist_search_seen_t_s(const struct mist_space *space, double t_s, double d_s,
+                            int32_t n_micro_batches);
+bool mist_search_is_price(double t_s, double d_s, double peak_bytes);
+
+/* What a role and shape takes at least, by number of layers, whatever the memory. */
+struct mist_search_least {
+    enum mist_search_role role;
+    struct mist_space_shape shape;
+    int32_t layers_min, layers_max;
+    double *t_s;     /* owned, [n_layers of the model + 1]; INFINITY: can't be */
+    double rank_s;   /* least t times ranks per layer */
+    bool *is_wanted; /* owned, likewise; set by mist_search_bounds_set() */
+    int64_t n_priced;
+};
+
+/* Lower bounds of cases of one G. */
+struct mist_search_bounds {
+    const struct mist_space *space; /* set these four before init; borrowed */
+    const struct mist_search_config *config;
+    const struct mist_space_case *cases; /* [n_cases] */
+    int32_t n_cases;
+    struct mist_search_least *leasts; /* owned, sorted */
+    size_t n_leasts;
+    double *case_s; /* owned, [n_cases]: no plan of the case is faster */
+    double least_s; /* of these */
+};
+
+/* bounds is freed by fini also after a failure. Errors of the price function, and
+ * MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_search_bounds_init(struct mist_search_bounds *bounds, struct mist_err *err);
+void mist_search_bounds_fini(struct mist_search_bounds *bounds);
+
+/* Marks the numbers of layers that a plan of at most cutoff_s may have. */
+void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s);
+
+/* NULL: no case has it. */
+const struct mist_search_least *
+mist_search_find_least(const struct mist_search_bounds *bounds,
+                       enum mist_search_role role, const struct mist_space_shape *shape);
+
 /* One case while its batch is worked on. */
 struct mist_search_solved {
-    const struct mist_search_work **works; /* owned, [n_stages * n_dps], stage by stage */
+    /* owned, [n_stages * n_shapes], stage by stage; NULL: not allowed there */
+    const struct mist_search_work **works;
     struct mist_search_candidate *candidates; /* owned; i_case is not set */
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
@@ -37,16 +83,17 @@ struct mist_search_solved {
     struct mist_search_glpk glpk;
 };
 
-/* Fills candidates, best first (none: no plan), and glpk; works is set. */
+/* Fills candidates, best first (none: no plan of at most cutoff_s), and glpk; works is
+ * set. */
 MIST_MUST_CHECK enum mist_status
 mist_search_solve_case(const struct mist_space *space,
                        const struct mist_search_config *config,
-                       const struct mist_space_case *of, struct mist_search_solved *out,
-                       struct mist_err *err);
+                       const struct mist_space_case *of, double cutoff_s,
+                       struct mist_search_solved *out, struct mist_err *err);
 
 /*
  * Least over all plans of a case of the largest peak of a stage, whatever the limit;
- * INT64_MAX: no plan. works: [n_stages * n_dps], stage by stage. *out set on MIST_OK.
+ * INT64_MAX: no plan. works: [n_stages * n_shapes], stage by stage. *out set on MIST_OK.
  */
 MIST_MUST_CHECK enum mist_status
 mist_search_find_closest(const struct mist_space *space, const struct mist_space_case *of,

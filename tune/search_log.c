@@ -15,9 +15,12 @@ static bool is_of_stage(const struct mist_search_row *row, const struct mist_pla
 
     return row->kind.n_micro_batches == plan->n_micro_batches &&
            row->kind.role == mist_search_stage_role(plan->n_stages, i_stage) &&
-           row->kind.in_flight ==
-               mist_pipeline_in_flight(plan->n_stages, i_stage, plan->n_micro_batches) &&
-           row->kind.dp == stage->dp && row->kind.micro_batch == stage->micro_batch &&
+           row->kind.in_flight == mist_pipeline_in_flight(MIST_PIPELINE_1F1B,
+                                                          plan->n_stages, 1, i_stage,
+                                                          plan->n_micro_batches) &&
+           row->kind.shape.dp == stage->dp && row->kind.shape.tp == stage->tp &&
+           row->kind.shape.is_sequence_parallel == stage->is_sequence_parallel &&
+           row->kind.micro_batch == stage->micro_batch &&
            row->n_layers == stage->n_layers;
 }
 
@@ -25,10 +28,16 @@ static bool runs(const struct mist_search_row *row, const struct mist_plan *plan
                  int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    const double one = MIST_RATIO_ONE;
 
     return is_of_stage(row, plan, i_stage) &&
            row->n_checkpointed == stage->n_checkpointed &&
-           row->zero == (stage->shards_optimizer ? 1 : 0);
+           row->zero == stage->shards_optimizer + stage->shards_gradients +
+                            stage->shards_weights &&
+           row->offload[MIST_OFFLOAD_WEIGHTS] / one == stage->offload_weights &&
+           row->offload[MIST_OFFLOAD_GRADIENTS] / one == stage->offload_gradients &&
+           row->offload[MIST_OFFLOAD_OPTIMIZER] / one == stage->offload_optimizer &&
+           row->offload[MIST_OFFLOAD_ACTIVATIONS] / one == stage->offload_activations;
 }
 
 static bool is_chosen(const struct mist_search_row *row, const struct mist_plan *best)
@@ -46,9 +55,13 @@ static const char *explain(const struct mist_search_row *row, int64_t limit_byte
 
     switch (row->fate) {
     case MIST_FATE_OVER_LIMIT:
+        if (row->peak_bytes <= limit_bytes)
+            return "over the host memory";
         snprintf(text, size, "%s over the memory limit",
                  mist_format_bytes(bytes, sizeof bytes, row->peak_bytes - limit_bytes));
         return text;
+    case MIST_FATE_TOO_SLOW:
+        return "too slow for the best plan";
     case MIST_FATE_DOMINATED:
         snprintf(text, size, "not faster than %d checkpointed with ZeRO-%d",
                  (int)row->better_checkpointed, (int)row->better_zero);
@@ -67,10 +80,27 @@ enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t
                                       int64_t limit_bytes, const struct mist_plan *best,
                                       const char *path, bool force, struct mist_err *err)
 {
-    static const char *const names[] = {
-        "role",       "in_flight",           "micro_batches", "micro_batch", "dp",
-        "layers",     "checkpointed_layers", "zero",          "stable_s",    "extra_s",
-        "peak_bytes", "on_frontier",         "chosen",        "why"};
+    static const char *const names[] = {"role",
+                                        "in_flight",
+                                        "micro_batches",
+                                        "micro_batch",
+                                        "dp",
+                                        "tp",
+                                        "sequence_parallel",
+                                        "layers",
+                                        "checkpointed_layers",
+                                        "zero",
+                                        "offload_weights_frac",
+                                        "offload_gradients_frac",
+                                        "offload_optimizer_frac",
+                                        "offload_activations_frac",
+                                        "stable_s",
+                                        "extra_s",
+                                        "peak_bytes",
+                                        "host_bytes",
+                                        "on_frontier",
+                                        "chosen",
+                                        "why"};
     struct mist_csv_writer writer;
     char text[128];
     enum mist_status status = mist_csv_writer_open(&writer, path, force, names,
@@ -85,13 +115,18 @@ enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t
         mist_csv_add_int64(&writer, row->kind.in_flight);
         mist_csv_add_int64(&writer, row->kind.n_micro_batches);
         mist_csv_add_int64(&writer, row->kind.micro_batch);
-        mist_csv_add_int64(&writer, row->kind.dp);
+        mist_csv_add_int64(&writer, row->kind.shape.dp);
+        mist_csv_add_int64(&writer, row->kind.shape.tp);
+        mist_csv_add_int64(&writer, row->kind.shape.is_sequence_parallel);
         mist_csv_add_int64(&writer, row->n_layers);
         mist_csv_add_int64(&writer, row->n_checkpointed);
         mist_csv_add_int64(&writer, row->zero);
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            mist_csv_add_double(&writer, row->offload[k] / (double)MIST_RATIO_ONE);
         mist_csv_add_double(&writer, row->t_s);
         mist_csv_add_double(&writer, row->d_s);
         mist_csv_add_int64(&writer, row->peak_bytes);
+        mist_csv_add_int64(&writer, row->host_bytes);
         mist_csv_add_int64(&writer, row->fate == MIST_FATE_FRONTIER);
         mist_csv_add_int64(&writer, chosen);
         mist_csv_add_text(&writer,

@@ -6,19 +6,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The options of one stage over all its dps. payload: dp in the upper half, index in its
- * choices in the lower. */
+/* The options of one stage over all its shapes. payload: shape in the upper half, index
+ * in its choices in the lower. */
 static struct mist_stage_option *join_options(const struct mist_space_case *of,
                                               const struct mist_search_work *const *works,
                                               size_t *n)
 {
     *n = 0;
-    for (int32_t k = 0; k < of->n_dps; k++)
-        *n += works[k]->n_options;
+    for (int32_t k = 0; k < of->n_shapes; k++)
+        *n += works[k] ? works[k]->n_options : 0;
     struct mist_stage_option *options = malloc((*n + 1) * sizeof *options);
     size_t at = 0;
-    for (int32_t k = 0; k < of->n_dps && options; k++)
-        for (size_t i = 0; i < works[k]->n_options; i++) {
+    for (int32_t k = 0; k < of->n_shapes && options; k++)
+        for (size_t i = 0; works[k] && i < works[k]->n_options; i++) {
             options[at] = works[k]->options[i];
             options[at++].payload = (int64_t)k << 32 | (int64_t)i;
         }
@@ -36,7 +36,7 @@ static void store_solution(const struct mist_inter_stage_problem *problem,
 
     for (size_t s = 0; s < n_stages; s++) {
         int64_t payload = problem->options[s][i_option[s]].payload;
-        size_t i_work = s * (size_t)of->n_dps + (size_t)(payload >> 32);
+        size_t i_work = s * (size_t)of->n_shapes + (size_t)(payload >> 32);
         stages[s] = out->works[i_work]->choices[payload & 0xffffffff];
     }
     out->candidates[i] = (struct mist_search_candidate){
@@ -61,11 +61,12 @@ static enum mist_status alloc_solutions(const struct mist_space_case *of, size_t
 /* MIST_OK, also without a solution. */
 static enum mist_status solve_exactly(const struct mist_search_config *config,
                                       const struct mist_inter_stage_problem *problem,
-                                      const struct mist_space_case *of,
+                                      const struct mist_space_case *of, double cutoff_s,
                                       struct mist_search_solved *out,
                                       struct mist_err *err)
 {
-    struct mist_inter_stage_config how = {config->n_best, MIST_DISTINCT_SPLIT};
+    struct mist_inter_stage_config how = {config->n_best, MIST_DISTINCT_SPLIT,
+                                          isinf(cutoff_s) ? 0 : cutoff_s};
     struct mist_inter_stage_result result;
     enum mist_status status = mist_inter_stage_solve(problem, &how, &result, err);
 
@@ -136,7 +137,7 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
 
 enum mist_status mist_search_solve_case(const struct mist_space *space,
                                         const struct mist_search_config *config,
-                                        const struct mist_space_case *of,
+                                        const struct mist_space_case *of, double cutoff_s,
                                         struct mist_search_solved *out,
                                         struct mist_err *err)
 {
@@ -148,7 +149,8 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
     if (!options || !n_options)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t s = 0; s < n_stages && status == MIST_OK; s++) {
-        options[s] = join_options(of, out->works + s * (size_t)of->n_dps, &n_options[s]);
+        options[s] =
+            join_options(of, out->works + s * (size_t)of->n_shapes, &n_options[s]);
         if (!options[s])
             status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     }
@@ -156,13 +158,13 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
         struct mist_inter_stage_problem problem = {
             .n_stages = of->n_stages,
             .n_layers = space->model.n_layers,
-            .n_devices = of->n_dps > 1 ? space->n_ranks : MIST_INTER_STAGE_ANY_DEVICES,
+            .n_devices = of->n_shapes > 1 ? space->n_ranks : MIST_INTER_STAGE_ANY_DEVICES,
             .n_micro_batches = of->n_micro_batches,
             .options = (const struct mist_stage_option *const *)options,
             .n_options = n_options,
         };
         if (config->solver != MIST_SOLVER_GLPK)
-            status = solve_exactly(config, &problem, of, out, err);
+            status = solve_exactly(config, &problem, of, cutoff_s, out, err);
         if (status == MIST_OK && config->solver != MIST_SOLVER_EXACT)
             status = solve_by_glpk(config, &problem, of, out, err);
     }

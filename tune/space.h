@@ -1,27 +1,37 @@
 /*
  * The search space: which plans are looked at for a model, a job and a number of ranks.
  *
- * A case fixes what ties the stages of a plan together: G, the number of stages, and the
+ * A case fixes what ties the stages of a plan together: G, the number of stages, the
  * samples of a micro-batch, global_batch / G, which every stage cuts into dp equal parts
- * b. What is left is chosen stage by stage: layers, dp, ZeRO-1, checkpointed layers; all
- * ranks and all layers are used. Cases are independent of one another.
+ * b, and which device shapes a stage may have. What is left is chosen stage by stage:
+ * layers, shape, checkpointed layers, ZeRO, offload ratios; all ranks and all layers are
+ * used. Cases are independent of one another.
  *
  * Knobs come in groups that can be switched off:
  *
- *   3d         G, stages, dp and b; always on. Alone: equal stages, every activation
+ *   3d         G, stages, dp, tp and b; always on. Alone: equal stages, every activation
  *              kept, the whole optimizer state on every rank
- *   zero       ZeRO-1 or not, per stage (where dp > 1)
+ *   zero       ZeRO-0 to ZeRO-3, per stage (where dp > 1)
  *   ckpt       the first 0 .. l layers of each stage are recomputed
+ *   offload    four ratios per stage, 0 .. 1 in steps of 1/8, of what waits in host
+ *              memory: weights, gradients, optimizer state, activations
  *   imbalance  stages may differ in layers, and a stage's extra time d of the first and
  *              last micro-batch is told from its stable time t. Without: S divides the
  *              layers, and a stage is judged by t + d / G alone
- *   mesh       stages may differ in dp. Without: dp = ranks / S everywhere. Looked at up
- *              to MIST_SPACE_MAX_MESH_RANKS ranks
+ *   mesh       stages may differ in dp, tp and sequence parallelism. Without: one shape
+ *              for all of them. Looked at up to MIST_SPACE_MAX_MESH_RANKS ranks
+ *   sequence   sequence parallelism or not, where tp > 1
+ *   schedule   the best plans are replayed with the other pipeline schedules, too (see
+ *              validate.h; nothing of it is in the cases)
  *
- * On several nodes a stage takes whole nodes or an equal part of one (dp is a multiple or
- * a divisor of the devices of a node); on one node any number of devices.
+ * On several nodes a stage takes whole nodes or an equal part of one (dp * tp is a
+ * multiple or a divisor of the devices of a node); on one node any number of devices. tp
+ * is what the model can be cut into; what it costs across nodes is for the prices to say.
  *
- * Left out: tensor parallelism, ZeRO-2 and ZeRO-3, offloading, ranks that stay idle.
+ * A model that ties its embeddings needs one dp and tp for its first and last stage
+ * (mist_plan_check): there is a case for each that they can have (ends).
+ *
+ * Left out: ranks that stay idle.
  */
 #ifndef MIST_TUNE_SPACE_H
 #define MIST_TUNE_SPACE_H
@@ -38,8 +48,11 @@ enum mist_space_group {
     MIST_SPACE_3D,
     MIST_SPACE_ZERO,
     MIST_SPACE_CKPT,
+    MIST_SPACE_OFFLOAD,
     MIST_SPACE_IMBALANCE,
     MIST_SPACE_MESH,
+    MIST_SPACE_SEQUENCE,
+    MIST_SPACE_SCHEDULE,
     MIST_N_SPACE_GROUPS
 };
 
@@ -48,32 +61,48 @@ enum mist_space_group {
 /* From here on the number of ways to cut the ranks is not worth its time. */
 enum { MIST_SPACE_MAX_MESH_RANKS = 64 };
 
+/* What can be offloaded, and the unit of a ratio: MIST_RATIO_ONE is all of it. */
+enum mist_offload {
+    MIST_OFFLOAD_WEIGHTS,
+    MIST_OFFLOAD_GRADIENTS,
+    MIST_OFFLOAD_OPTIMIZER,
+    MIST_OFFLOAD_ACTIVATIONS,
+    MIST_N_OFFLOADS
+};
+enum { MIST_RATIO_ONE = 8 };
+
+/* How a stage uses its dp * tp devices. */
+struct mist_space_shape {
+    int32_t dp, tp;
+    bool is_sequence_parallel; /* needs tp > 1 */
+};
+
 struct mist_space_case {
-    int32_t n_micro_batches;        /* G */
-    int32_t n_stages;               /* S */
-    int32_t samples;                /* of a micro-batch of the whole plan: b * dp */
-    int32_t n_dps;                  /* >= 1; data-parallel sizes a stage may have */
-    const int32_t *dps;             /* rising, each divides samples */
-    int32_t layers_min, layers_max; /* of a stage */
+    int32_t n_micro_batches; /* G */
+    int32_t n_stages;        /* S */
+    int32_t samples;         /* of a micro-batch of the whole plan: b * dp */
+    int32_t n_shapes;        /* >= 1; shapes a stage may have */
+    const struct mist_space_shape *shapes; /* by rising devices, then tp, then sequence */
+    int32_t ends_dp, ends_tp;              /* of the first and the last stage; 0: any */
+    int32_t layers_min, layers_max;        /* of a stage */
 };
 
 struct mist_space {
     struct mist_model model;
     struct mist_job job;
     int32_t n_ranks, devices_per_node;
-    unsigned groups; /* bit mask over enum mist_space_group */
+    unsigned groups;    /* bit mask over enum mist_space_group */
+    int32_t ratio_step; /* of offload ratios: 1, 2, 4 or 8 eighths; init sets 1 */
     int32_t n_cases;
     struct mist_space_case *cases; /* owned; by rising G, then S */
     size_t capacity;
-    struct mist_arena arena; /* of the dps */
+    struct mist_arena arena; /* of the shapes */
 };
 
 const char *mist_space_group_name(enum mist_space_group group); /* "zero" */
 
-/*
- * Adds the group of that name to *groups. MIST_ERR_USAGE: there is none, or nothing of it
- * can be searched yet ("offload", "tp"); the message says which.
- */
+/* Adds the group of that name to *groups. MIST_ERR_USAGE: there is none; the message
+ * lists them. */
 MIST_MUST_CHECK enum mist_status mist_space_add_group(const char *name, unsigned *groups,
                                                       struct mist_err *err);
 
@@ -91,11 +120,24 @@ void mist_space_fini(struct mist_space *space);
 
 bool mist_space_has(const struct mist_space *space, enum mist_space_group group);
 
-/* Number of values of the knob n_checkpointed (0 .. value - 1) and zero (likewise). */
+/* Whether stages may have different shapes: group mesh, and not too many ranks. */
+bool mist_space_may_differ(const struct mist_space *space);
+
+/* Devices of a shape. */
+int32_t mist_space_n_devices(const struct mist_space_shape *shape);
+
+/* Whether a stage of the case may have the shape of that number. */
+bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage,
+                       int32_t i_shape);
+
+/* Number of values of the knobs n_checkpointed and zero (0 .. value - 1), and of each
+ * offload ratio (0, step, 2 step, .. MIST_RATIO_ONE). */
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers);
 int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp);
+int32_t mist_space_n_ratios(const struct mist_space *space);
 
-/* Plans of the space, exactly up to 2^53 and rounded above; NAN when out of memory. */
+/* Plans of the space (each with one pipeline schedule), exactly up to 2^53 and rounded
+ * above; NAN when out of memory. */
 double mist_space_n_plans(const struct mist_space *space);
 
 #endif

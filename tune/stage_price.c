@@ -3,7 +3,6 @@
 
 #include "sim/stage_model.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +15,14 @@ struct mist_stage_price {
     size_t n_values, capacity;
 };
 
-void mist_stage_price_mesh(const struct mist_space *space, int32_t dp, int32_t *n_nodes,
+void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
                            int32_t *n_devices)
 {
     int32_t per_node = space->devices_per_node;
-    bool is_whole_nodes = dp > per_node && dp % per_node == 0;
+    bool is_whole_nodes = n > per_node && n % per_node == 0;
 
-    *n_nodes = is_whole_nodes ? dp / per_node : 1;
-    *n_devices = is_whole_nodes ? per_node : dp;
+    *n_nodes = is_whole_nodes ? n / per_node : 1;
+    *n_devices = is_whole_nodes ? per_node : n;
 }
 
 enum mist_status mist_stage_price_new(const struct mist_catalog *catalog,
@@ -67,7 +66,8 @@ static bool is_same_shape(const struct mist_stage_shape *a,
 {
     return a->is_first == b->is_first && a->is_last == b->is_last &&
            a->micro_batch == b->micro_batch && a->dp == b->dp && a->tp == b->tp &&
-           a->n_nodes == b->n_nodes && a->n_devices == b->n_devices;
+           a->n_nodes == b->n_nodes && a->n_devices == b->n_devices &&
+           a->is_sequence_parallel == b->is_sequence_parallel;
 }
 
 static const struct mist_stage_values *find(const struct mist_stage_price *price,
@@ -112,12 +112,14 @@ static enum mist_status price_shape(struct mist_stage_price *price,
         .is_first = kind->role == MIST_SEARCH_ONLY || kind->role == MIST_SEARCH_FIRST,
         .is_last = kind->role == MIST_SEARCH_ONLY || kind->role == MIST_SEARCH_LAST,
         .micro_batch = kind->micro_batch,
-        .dp = kind->dp,
-        .tp = 1,
+        .dp = kind->shape.dp,
+        .tp = kind->shape.tp,
+        .is_sequence_parallel = kind->shape.is_sequence_parallel,
     };
     enum mist_status status = MIST_OK;
 
-    mist_stage_price_mesh(price->space, kind->dp, &shape.n_nodes, &shape.n_devices);
+    mist_stage_price_mesh(price->space, mist_space_n_devices(&kind->shape),
+                          &shape.n_nodes, &shape.n_devices);
     pthread_mutex_lock(&price->lock);
     *out = find(price, &shape);
     if (!*out)
@@ -126,37 +128,24 @@ static enum mist_status price_shape(struct mist_stage_price *price,
     return status;
 }
 
-/* Whole bytes; what is not a number or too large can't be run. */
-static int64_t round_bytes(double bytes)
-{
-    return bytes >= 0 && bytes < 0x1p62 ? (int64_t)ceil(bytes) : -1;
-}
-
-/* columns: room for 4 n doubles; scratch: as the model wants it. */
+/* scratch: as the model wants it. */
 static void eval(const struct mist_stage_price *price,
                  const struct mist_stage_values *values,
                  const struct mist_search_kind *kind,
-                 const struct mist_search_block *block, double *columns, void *scratch)
+                 const struct mist_search_block *block, void *scratch)
 {
-    size_t n = block->n;
-    double *bytes = columns + 3 * n;
     struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS] = {
-        [MIST_STAGE_LAYERS] = {.column = columns},
-        [MIST_STAGE_CHECKPOINTED] = {.column = columns + n},
-        [MIST_STAGE_SHARDS] = {.column = columns + 2 * n},
+        [MIST_STAGE_LAYERS] = {.column = block->n_layers},
+        [MIST_STAGE_CHECKPOINTED] = {.column = block->n_checkpointed},
+        [MIST_STAGE_ZERO] = {.column = block->zero},
         [MIST_STAGE_IN_FLIGHT] = {.value = kind->in_flight},
         [MIST_STAGE_MICRO_BATCHES] = {.value = kind->n_micro_batches},
     };
 
-    for (size_t i = 0; i < n; i++) {
-        columns[i] = block->n_layers[i];
-        columns[n + i] = block->n_checkpointed[i];
-        columns[2 * n + i] = block->zero[i];
-    }
-    mist_stage_model_eval(price->model, values, inputs, n, block->t_s, block->d_s, bytes,
-                          scratch);
-    for (size_t i = 0; i < n; i++)
-        block->peak_bytes[i] = round_bytes(bytes[i]);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
+    mist_stage_model_eval(price->model, values, inputs, block->n, block->t_s, block->d_s,
+                          block->peak_bytes, block->host_bytes, scratch);
 }
 
 enum mist_status mist_stage_price_block(void *context,
@@ -171,13 +160,11 @@ enum mist_status mist_stage_price_block(void *context,
 
     if (status != MIST_OK)
         return status;
-    double *columns = malloc(4 * block->n * sizeof *columns);
     void *scratch = aligned_alloc(64, size / 64 * 64);
-    if (columns && scratch)
-        eval(price, values, kind, block, columns, scratch);
+    if (scratch)
+        eval(price, values, kind, block, scratch);
     else
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    free(columns);
     free(scratch);
     return status;
 }

@@ -1,8 +1,9 @@
 /*
  * The prices of the search by the closed form of a cluster (sim/stage_model.h).
  *
- * The shape of a stage (role, b, dp) is priced on first use and kept: the same shape
- * comes back for every number of micro-batches and every depth of the pipeline.
+ * The shape of a stage (role, b, dp, tp, sequence) is priced on first use and kept: the
+ * same shape comes back for every number of micro-batches and every depth of the
+ * pipeline.
  */
 #ifndef MIST_TUNE_STAGE_PRICE_H
 #define MIST_TUNE_STAGE_PRICE_H
@@ -30,8 +31,8 @@ MIST_MUST_CHECK enum mist_status
 mist_stage_price_block(void *context, const struct mist_search_kind *kind,
                        const struct mist_search_block *block, struct mist_err *err);
 
-/* The mesh of dp devices: part of a node, or whole nodes. */
-void mist_stage_price_mesh(const struct mist_space *space, int32_t dp, int32_t *n_nodes,
+/* The mesh of n devices: part of a node, or whole nodes. */
+void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
                            int32_t *n_devices);
 
 #endif

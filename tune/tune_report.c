@@ -2,6 +2,7 @@
 #include "tune/tune_report.h"
 
 #include "core/parse.h"
+#include "tune/plan_label.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,6 +42,16 @@ static int32_t get_dp(const struct mist_stage_plan *stage)
     return stage->dp;
 }
 
+static int32_t get_tp(const struct mist_stage_plan *stage)
+{
+    return stage->tp;
+}
+
+static int32_t get_sequence(const struct mist_stage_plan *stage)
+{
+    return stage->is_sequence_parallel;
+}
+
 static int32_t get_micro_batch(const struct mist_stage_plan *stage)
 {
     return stage->micro_batch;
@@ -48,7 +59,7 @@ static int32_t get_micro_batch(const struct mist_stage_plan *stage)
 
 static int32_t get_zero(const struct mist_stage_plan *stage)
 {
-    return stage->shards_optimizer ? 1 : 0;
+    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
 }
 
 static int32_t get_checkpointed(const struct mist_stage_plan *stage)
@@ -56,7 +67,48 @@ static int32_t get_checkpointed(const struct mist_stage_plan *stage)
     return stage->n_checkpointed;
 }
 
-static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan)
+/* "weights 1/2, optimizer 1": what of a stage is offloaded; "" nothing. */
+static const char *list_offloads(const struct mist_stage_plan *stage, char *text)
+{
+    const struct {
+        const char *name;
+        double frac;
+    } each[] = {{"weights", stage->offload_weights},
+                {"gradients", stage->offload_gradients},
+                {"optimizer", stage->offload_optimizer},
+                {"activations", stage->offload_activations}};
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].frac > 0)
+            used +=
+                (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s %.3g %%",
+                                 used > 0 ? ", " : "", each[i].name, 100 * each[i].frac);
+    return text;
+}
+
+static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *stage,
+                          bool as_json)
+{
+    char text[TEXT_BYTES];
+
+    if (!as_json) {
+        mist_emit_text(emit, "offloaded", "offloaded", list_offloads(stage, text));
+        return;
+    }
+    mist_emit_double(emit, "offload_weights_frac", "", stage->offload_weights,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "offload_gradients_frac", "", stage->offload_gradients,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "offload_optimizer_frac", "", stage->offload_optimizer,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "offload_activations_frac", "", stage->offload_activations,
+                     MIST_HUMAN_FRAC);
+}
+
+static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
+                        bool as_json)
 {
     mist_emit_list_begin(emit, "stages", "Stages");
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -65,10 +117,14 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan)
         mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "layers", "layers", stage->n_layers, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "dp", "dp", stage->dp, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "tp", "tp", stage->tp, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "sequence_parallel", "sp", get_sequence(stage),
+                        MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "micro_batch", "b", stage->micro_batch, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "zero", "ZeRO", get_zero(stage), MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "checkpointed_layers", "checkpointed",
                         stage->n_checkpointed, MIST_HUMAN_NUMBER);
+        emit_offloads(emit, stage, as_json);
         mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
                          MIST_HUMAN_TIME_S);
         mist_emit_double(emit, "extra_s", "d", plan->predicted.extra_s[i],
@@ -80,17 +136,65 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan)
     mist_emit_list_end(emit);
 }
 
+/* Why the best plan has its pipeline schedule: "zb_h1 (1f1b is 2.1 % slower; interleaved
+ * does not fit the memory)". */
+static const char *explain_pipeline(const struct mist_validated *of, char *text)
+{
+    enum mist_pipeline_schedule own = of->plan->pipeline;
+    double best_s = of->plan->predicted.iteration_s;
+    size_t used = (size_t)snprintf(text, TEXT_BYTES, "%s", mist_pipeline_name(own));
+    bool is_open = false;
+
+    if (of->plan->n_stages == 1)
+        return "none: one stage";
+    if (own == MIST_PIPELINE_INTERLEAVED)
+        used += (size_t)snprintf(text + used, TEXT_BYTES - used, ", %d chunks",
+                                 (int)of->plan->n_chunks);
+    for (int i = 0; i < MIST_N_PIPELINES; i++) {
+        const struct mist_validated_pipeline *other = &of->pipelines[i];
+        if (i == (int)own || other->tried == MIST_TRIED_NOT)
+            continue;
+        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s ",
+                                 is_open ? "; " : " (",
+                                 mist_pipeline_name((enum mist_pipeline_schedule)i));
+        is_open = true;
+        if (other->tried == MIST_TRIED_REPLAYED)
+            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "is %.2g %% slower",
+                                     100 * (other->time_s / best_s - 1));
+        else
+            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s",
+                                     other->tried == MIST_TRIED_OVER_LIMIT
+                                         ? "does not fit the memory"
+                                         : "can't cut the layers or micro-batches");
+    }
+    snprintf(text + used, TEXT_BYTES - used, "%s", is_open ? ")" : "");
+    return text;
+}
+
+/* The replay that the closed form speaks of. */
+static double get_1f1b_s(const struct mist_validated *of)
+{
+    return of->pipelines[MIST_PIPELINE_1F1B].time_s;
+}
+
 static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report)
 {
     const struct mist_validated *best = &report->result->plans[0];
     const struct mist_plan *plan = best->plan;
     const struct mist_prediction *predicted = &plan->predicted;
     double tokens = (double)plan->job.global_batch * (double)plan->job.seq_len;
+    char text[TEXT_BYTES];
 
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_int64(emit, "ranks", "ranks", mist_plan_n_ranks(plan), MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "n_micro_batches", "micro-batches (G)", plan->n_micro_batches,
                     MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "pipeline", "pipeline schedule",
+                   mist_pipeline_name(plan->pipeline));
+    mist_emit_int64(emit, "chunks", "its chunks", mist_plan_n_chunks(plan),
+                    MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "why_pipeline", "why this schedule",
+                   explain_pipeline(best, text));
     mist_emit_double(emit, "iteration_s", "iteration, by replay", predicted->iteration_s,
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
@@ -99,18 +203,20 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
                      predicted->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay - 1",
-                     best->closed_s / predicted->iteration_s - 1, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",
+                     best->closed_s / get_1f1b_s(best) - 1, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / predicted->iteration_s,
                      MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "peak_bytes", "largest arena", best->planned_bytes,
+                    MIST_HUMAN_BYTES);
+    mist_emit_int64(emit, "host_bytes", "host memory of a node", best->host_bytes,
                     MIST_HUMAN_BYTES);
     if (report->limit_bytes < INT64_MAX)
         mist_emit_int64(emit, "limit_bytes", "its limit", report->limit_bytes,
                         MIST_HUMAN_BYTES);
 }
 
-/* "1.9 % slower (12.1 ms); 3.2 MiB less memory". */
+/* "dp2 z1: 1.9 % slower (12.1 ms); 3.2 MiB less memory". */
 static const char *explain_loss(const struct mist_validated *best,
                                 const struct mist_validated *other, char *text)
 {
@@ -119,14 +225,17 @@ static const char *explain_loss(const struct mist_validated *best,
     int64_t more_bytes = other->planned_bytes - best->planned_bytes;
     char time[MIST_FORMAT_BYTES], bytes[MIST_FORMAT_BYTES];
     double bar_s = best->plan->predicted.error_s + other->plan->predicted.error_s;
+    char label[MIST_PLAN_LABEL_BYTES];
 
     mist_format_time_s(time, sizeof time, more_s);
     mist_format_bytes(bytes, sizeof bytes, more_bytes < 0 ? -more_bytes : more_bytes);
     if (more_s <= 0)
-        snprintf(text, TEXT_BYTES, "as fast; the closed form prefers the first");
+        snprintf(text, TEXT_BYTES, "%s: as fast; the closed form prefers the first",
+                 mist_plan_label(other->plan, label));
     else
-        snprintf(text, TEXT_BYTES, "%.2g %% slower (%s%s); %s%s", 100 * more_s / best_s,
-                 time, more_s < bar_s ? ", within the error bars" : "",
+        snprintf(text, TEXT_BYTES, "%s: %.2g %% slower (%s%s); %s%s",
+                 mist_plan_label(other->plan, label), 100 * more_s / best_s, time,
+                 more_s < bar_s ? ", within the error bars" : "",
                  more_bytes == 0 ? "as much" : bytes,
                  more_bytes < 0   ? " less memory"
                  : more_bytes > 0 ? " more memory"
@@ -150,6 +259,7 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_int64(emit, "n_stages", "S", plan->n_stages, MIST_HUMAN_NUMBER);
         mist_emit_text(emit, "layers", "layers", join_knob(plan, get_layers, text));
         mist_emit_text(emit, "dp", "dp", join_knob(plan, get_dp, text));
+        mist_emit_text(emit, "tp", "tp", join_knob(plan, get_tp, text));
         mist_emit_text(emit, "micro_batch", "b", join_knob(plan, get_micro_batch, text));
         mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, get_zero, text));
         mist_emit_text(emit, "checkpointed_layers", "checkpointed",
@@ -158,9 +268,11 @@ static void emit_plans(struct mist_emit *emit, const char *title,
                          MIST_HUMAN_TIME_S);
         mist_emit_double(emit, "error_s", "+-", plan->predicted.error_s,
                          MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
-                         MIST_HUMAN_TIME_S);
+        if (of->closed_s > 0) /* sampled plans have none */
+            mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
+                             MIST_HUMAN_TIME_S);
         mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+        mist_emit_text(emit, "kind", "kind", mist_plan_label(plan, text));
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -174,8 +286,8 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
     char text[TEXT_BYTES];
 
     for (size_t i = 0; i < result->n_plans; i++) {
-        double error = fabs(
-            result->plans[i].closed_s / result->plans[i].plan->predicted.iteration_s - 1);
+        const struct mist_validated *of = &result->plans[i];
+        double error = fabs(of->closed_s / get_1f1b_s(of) - 1);
         worst = error > worst ? error : worst;
         sum += error / (double)result->n_plans;
     }
@@ -265,7 +377,7 @@ enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
     mist_emit_object_begin(emit, "best", "Best plan");
     emit_best(emit, report);
     mist_emit_object_end(emit);
-    emit_stages(emit, report->result->plans[0].plan);
+    emit_stages(emit, report->result->plans[0].plan, as_json);
     emit_plans(emit, "Best plans", report->result->plans, n_top);
     emit_dropped(emit, report);
     mist_emit_object_begin(emit, "comparison", "Comparison");

@@ -4,6 +4,7 @@
 #include "core/hash.h"
 #include "core/parse.h" /* mist_format_bytes */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,11 @@ static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
         mist_hash_add_int64(&hash, stage->n_layers);
         mist_hash_add_int64(&hash, stage->n_checkpointed);
         mist_hash_add_int64(&hash, stage->zero);
-        mist_hash_add_int64(&hash, stage->dp);
+        mist_hash_add_int64(&hash, stage->shape.dp);
+        mist_hash_add_int64(&hash, stage->shape.tp);
+        mist_hash_add_int64(&hash, stage->shape.is_sequence_parallel);
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            mist_hash_add_int64(&hash, stage->offload[k]);
     }
     return hash.value;
 }
@@ -297,11 +302,30 @@ static enum mist_status run_rounds(struct validation *at, struct mist_err *err)
     return status;
 }
 
+/* Groups of knobs that save memory and are off; "" when all are on. */
+static const char *find_help(const struct mist_space *space, char *text, size_t size)
+{
+    static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
+                                                   MIST_SPACE_OFFLOAD};
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
+        if (!mist_space_has(space, savers[i]) && used < size)
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                 mist_space_group_name(savers[i]));
+    if (used > 0 && used < size)
+        snprintf(text + used, size - used, " in --space, ");
+    return text;
+}
+
 static enum mist_status fail_no_plan(const struct validation *at, struct mist_err *err)
 {
     const struct mist_space *space = at->config->space;
     const struct mist_validate_result *result = &at->result;
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
+    char help[96];
     int64_t closest = result->search.closest_bytes;
 
     if (space->n_cases == 0)
@@ -316,14 +340,20 @@ static enum mist_status fail_no_plan(const struct validation *at, struct mist_er
     for (size_t i = 0; i < result->n_dropped; i++)
         if (i == 0 || result->dropped[i].planned_bytes < closest)
             closest = result->dropped[i].planned_bytes;
+    if (closest <= at->config->limit_bytes)
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN, "no plan fits the host memory of a node, %s",
+            mist_format_bytes(limit, sizeof limit, at->config->host_limit_bytes));
     if (closest == INT64_MAX)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "no plan can be priced");
     return mist_err_set(
         err, MIST_ERR_NO_PLAN,
-        "no plan fits the device memory: the closest needs %s, limit %s (%s too much)",
+        "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "
+        "what could help: %smore devices, shorter sequences",
         mist_format_bytes(needs, sizeof needs, closest),
         mist_format_bytes(limit, sizeof limit, at->config->limit_bytes),
-        mist_format_bytes(more, sizeof more, closest - at->config->limit_bytes));
+        mist_format_bytes(more, sizeof more, closest - at->config->limit_bytes),
+        find_help(space, help, sizeof help));
 }
 
 static int compare_plans(const void *a_void, const void *b_void)
@@ -365,6 +395,32 @@ static void free_configs(struct validation *at)
     free(at->by_thread);
 }
 
+/* The best plans with every pipeline schedule. */
+static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
+                                      int i_thread, struct mist_err *err)
+{
+    struct validation *at = context;
+    enum mist_status status = MIST_OK;
+
+    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at); i++)
+        status =
+            mist_validate_pipelines(&at->by_thread[i_thread], &at->result.plans[i], err);
+    return status;
+}
+
+static enum mist_status finish_plans(struct validation *at, struct mist_err *err)
+{
+    struct mist_validate_result *result = &at->result;
+
+    qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
+    while (result->n_plans > at->config->n_best) /* several rounds may have found more */
+        free(result->plans[--result->n_plans].plan);
+    enum mist_status status = mist_thread_pool_for(
+        at->search->pool, (int64_t)result->n_plans, 1, try_pipelines, at, err);
+    qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
+    return status;
+}
+
 enum mist_status mist_validate_run(const struct mist_validate_config *config,
                                    struct mist_search_config *search,
                                    struct mist_validate_result *result,
@@ -377,15 +433,14 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
         status = run_rounds(&at, err);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = fail_no_plan(&at, err);
+    if (status == MIST_OK)
+        status = finish_plans(&at, err);
     free_configs(&at);
     free(at.seen);
     if (status != MIST_OK) {
         mist_validate_result_fini(&at.result);
         return status;
     }
-    qsort(at.result.plans, at.result.n_plans, sizeof *at.result.plans, compare_plans);
-    while (at.result.n_plans > config->n_best) /* several rounds may have found more */
-        free(at.result.plans[--at.result.n_plans].plan);
     *result = at.result;
     return MIST_OK;
 }

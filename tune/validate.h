@@ -16,6 +16,11 @@
  * everything with an optimism below it is certain to hold. The loop ends when a round
  * drops nothing, or after MIST_VALIDATE_MAX_ROUNDS. What holds in any round counts.
  *
+ * Pipeline schedules. With the group schedule each of the best plans of more than one
+ * stage is also replayed as zb_h1 and, where it can be, interleaved with 2, 3 and 4
+ * chunks; it takes the schedule that is fastest by replay among those whose planned
+ * memory is within the limits, and then the plans are sorted again.
+ *
  * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
  * cluster the arena is the device memory; on other clusters the measured constant of the
  * runtime (runtime_memory_bytes) comes off first.
@@ -38,17 +43,34 @@ struct mist_validate_config {
     uint64_t fingerprint;        /* of the trace set, for the plan */
     int64_t device_memory_bytes; /* for the plan; 0: no limit */
     int64_t limit_bytes;         /* of the device arena; INT64_MAX: none */
+    int64_t host_limit_bytes;    /* of the host arenas of a node; INT64_MAX: none */
     int32_t threads;             /* host threads per device */
     size_t n_best;               /* plans wanted, >= 1 */
+};
+
+/* What one pipeline schedule does for a plan. */
+enum mist_tried {
+    MIST_TRIED_NOT,        /* the space has no such group, or the plan has one stage */
+    MIST_TRIED_IMPOSSIBLE, /* interleaved: layers or micro-batches do not divide */
+    MIST_TRIED_OVER_LIMIT, /* of memory */
+    MIST_TRIED_REPLAYED
+};
+struct mist_validated_pipeline {
+    enum mist_tried tried;
+    int32_t n_chunks; /* the best number of them */
+    double time_s;    /* REPLAYED: iteration */
 };
 
 /* A plan that was looked at. */
 struct mist_validated {
     struct mist_plan *plan; /* owned; predicted is filled when it holds */
-    double closed_s;        /* iteration by the closed form */
+    double closed_s;        /* iteration by the closed form, which knows 1F1B alone */
+    /* by enum mist_pipeline_schedule; of plans that hold */
+    struct mist_validated_pipeline pipelines[MIST_N_PIPELINES];
     bool holds;             /* the planned arenas are within the limit */
     int32_t i_stage;        /* stage with the largest planned arena */
     int64_t planned_bytes;  /* its arena */
+    int64_t host_bytes;     /* of the node with the largest host arenas */
     int64_t closed_bytes;   /* and what the closed form said of it */
     size_t i_looked;        /* 0, 1, ...: the order in which plans were looked at */
     int64_t optimism_bytes; /* largest planned minus closed over stages; signed */
@@ -91,6 +113,11 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out);
 
+/* Gives a plan another pipeline schedule; n_chunks is 1 but for interleaved. False (the
+ * plan is untouched): mist_plan_check() would refuse it. */
+bool mist_validate_set_pipeline(struct mist_plan *plan,
+                                enum mist_pipeline_schedule pipeline, int32_t n_chunks);
+
 /*
  * Plans the memory of one plan and, if it holds, fills plan->predicted by replay (t and d
  * are left as they are). closed_bytes: [n_stages], or NULL: not known.
@@ -98,5 +125,10 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
 MIST_MUST_CHECK enum mist_status
 mist_validate_plan(const struct mist_validate_config *config, const int64_t *closed_bytes,
                    struct mist_validated *plan, struct mist_err *err);
+
+/* Gives a plan that holds its best pipeline schedule, as above, and fills pipelines. */
+MIST_MUST_CHECK enum mist_status
+mist_validate_pipelines(const struct mist_validate_config *config,
+                        struct mist_validated *plan, struct mist_err *err);
 
 #endif

@@ -28,6 +28,32 @@ enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
     return MIST_OK;
 }
 
+static void make_stage(const struct mist_space *space,
+                       const struct mist_search_choice *choice,
+                       struct mist_stage_plan *out)
+{
+    const int8_t *offload = choice->offload;
+    const double one = MIST_RATIO_ONE;
+
+    *out = (struct mist_stage_plan){
+        .n_layers = choice->n_layers,
+        .micro_batch = choice->micro_batch,
+        .dp = choice->shape.dp,
+        .tp = choice->shape.tp,
+        .is_sequence_parallel = choice->shape.is_sequence_parallel,
+        .shards_optimizer = choice->zero >= 1,
+        .shards_gradients = choice->zero >= 2,
+        .shards_weights = choice->zero >= 3,
+        .n_checkpointed = choice->n_checkpointed,
+        .offload_weights = offload[MIST_OFFLOAD_WEIGHTS] / one,
+        .offload_gradients = offload[MIST_OFFLOAD_GRADIENTS] / one,
+        .offload_optimizer = offload[MIST_OFFLOAD_OPTIMIZER] / one,
+        .offload_activations = offload[MIST_OFFLOAD_ACTIVATIONS] / one,
+    };
+    mist_stage_price_mesh(space, mist_space_n_devices(&choice->shape), &out->n_nodes,
+                          &out->n_devices);
+}
+
 void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out)
@@ -49,19 +75,44 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
         memcpy(out->trace_set, trace_set, strlen(trace_set));
     for (int32_t i = 0; i < candidate->n_stages; i++) {
         const struct mist_search_choice *choice = &candidate->stages[i];
-        out->stages[i] = (struct mist_stage_plan){
-            .n_layers = choice->n_layers,
-            .micro_batch = choice->micro_batch,
-            .dp = choice->dp,
-            .tp = 1,
-            .shards_optimizer = choice->zero > 0,
-            .n_checkpointed = choice->n_checkpointed,
-        };
-        mist_stage_price_mesh(space, choice->dp, &out->stages[i].n_nodes,
-                              &out->stages[i].n_devices);
+        make_stage(space, choice, &out->stages[i]);
         out->predicted.stable_s[i] = choice->t_s;
         out->predicted.extra_s[i] = choice->d_s;
     }
+}
+
+bool mist_validate_set_pipeline(struct mist_plan *plan,
+                                enum mist_pipeline_schedule pipeline, int32_t n_chunks)
+{
+    bool can = plan->n_stages > 1 || pipeline == MIST_PIPELINE_1F1B;
+
+    if (pipeline == MIST_PIPELINE_INTERLEAVED) {
+        can = can && n_chunks > 1 && plan->n_micro_batches % plan->n_stages == 0;
+        for (int32_t i = 0; i < plan->n_stages && can; i++)
+            can = plan->stages[i].n_layers % n_chunks == 0;
+    }
+    if (can) {
+        plan->pipeline = pipeline;
+        plan->n_chunks = n_chunks > 1 ? n_chunks : 0;
+    }
+    return can;
+}
+
+/* The largest sum of host arenas over the nodes; ranks fill one node after the other. */
+static int64_t find_host_bytes(const struct mist_validate_config *config,
+                               const struct mist_plan *plan,
+                               const int64_t (*arena_bytes)[MIST_N_ARENAS])
+{
+    int32_t per_node = config->space->devices_per_node, rank = 0;
+    int64_t most = 0, sum = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        for (int32_t k = 0; k < plan->stages[i].dp * plan->stages[i].tp; k++, rank++) {
+            sum = rank % per_node == 0 ? 0 : sum;
+            sum += arena_bytes[i][MIST_ARENA_HOST];
+            most = sum > most ? sum : most;
+        }
+    return most;
 }
 
 static void judge_memory(const struct mist_validate_config *config,
@@ -69,6 +120,7 @@ static void judge_memory(const struct mist_validate_config *config,
                          const int64_t (*arena_bytes)[MIST_N_ARENAS],
                          struct mist_validated *out)
 {
+    out->host_bytes = find_host_bytes(config, out->plan, arena_bytes);
     out->planned_bytes = -1;
     out->optimism_bytes = INT64_MIN;
     for (int32_t i = 0; i < out->plan->n_stages; i++) {
@@ -83,7 +135,8 @@ static void judge_memory(const struct mist_validate_config *config,
             out->optimism_bytes = planned - closed;
         out->plan->predicted.peak_bytes[i] = planned;
     }
-    out->holds = out->planned_bytes <= config->limit_bytes;
+    out->holds = out->planned_bytes <= config->limit_bytes &&
+                 out->host_bytes <= config->host_limit_bytes;
 }
 
 enum mist_status mist_validate_plan(const struct mist_validate_config *config,
@@ -117,5 +170,60 @@ enum mist_status mist_validate_plan(const struct mist_validate_config *config,
     predicted->error_s = replay.error_s;
     predicted->extrapolated_frac = replay.extrapolated_frac;
     mist_replay_result_fini(&replay);
+    plan->pipelines[plan->plan->pipeline] = (struct mist_validated_pipeline){
+        MIST_TRIED_REPLAYED, mist_plan_n_chunks(plan->plan), predicted->iteration_s};
     return MIST_OK;
+}
+
+/* The plan with another schedule; *best becomes that if it is faster. */
+static enum mist_status try_pipeline(const struct mist_validate_config *config,
+                                     enum mist_pipeline_schedule pipeline,
+                                     int32_t n_chunks, struct mist_validated *best,
+                                     struct mist_err *err)
+{
+    struct mist_validated other = *best;
+    struct mist_validated_pipeline *tried = &best->pipelines[pipeline];
+    struct mist_plan *plan = malloc(sizeof *plan);
+
+    if (!plan)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    *plan = *best->plan;
+    other.plan = plan;
+    if (tried->tried == MIST_TRIED_NOT)
+        tried->tried = MIST_TRIED_IMPOSSIBLE;
+    if (!mist_validate_set_pipeline(plan, pipeline, n_chunks)) {
+        free(plan);
+        return MIST_OK;
+    }
+    enum mist_status status = mist_validate_plan(config, NULL, &other, err);
+    if (status == MIST_OK && !other.holds && tried->tried != MIST_TRIED_REPLAYED)
+        tried->tried = MIST_TRIED_OVER_LIMIT;
+    if (status == MIST_OK && other.holds &&
+        (tried->tried != MIST_TRIED_REPLAYED ||
+         plan->predicted.iteration_s < tried->time_s))
+        *tried = (struct mist_validated_pipeline){MIST_TRIED_REPLAYED, n_chunks,
+                                                  plan->predicted.iteration_s};
+    if (status == MIST_OK && other.holds &&
+        plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
+        *best->plan = *plan;
+        best->planned_bytes = other.planned_bytes;
+        best->host_bytes = other.host_bytes;
+        best->i_stage = other.i_stage;
+    }
+    free(plan);
+    return status;
+}
+
+enum mist_status mist_validate_pipelines(const struct mist_validate_config *config,
+                                         struct mist_validated *plan,
+                                         struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if (plan->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
+        return MIST_OK;
+    status = try_pipeline(config, MIST_PIPELINE_ZB_H1, 1, plan, err);
+    for (int32_t n = 2; n <= 4 && status == MIST_OK; n++)
+        status = try_pipeline(config, MIST_PIPELINE_INTERLEAVED, n, plan, err);
+    return status;
 }

@@ -79,7 +79,7 @@ static double time_solve(const struct workload *work, size_t n_best,
                          enum mist_inter_stage_distinct distinct,
                          struct mist_inter_stage_result *result)
 {
-    struct mist_inter_stage_config config = {n_best, distinct};
+    struct mist_inter_stage_config config = {.n_best = n_best, .distinct = distinct};
     struct mist_err err = {0};
     double start_s = mist_clock_now_s();
     if (mist_inter_stage_solve(&work->problem, &config, result, &err) != MIST_OK) {

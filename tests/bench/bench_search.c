@@ -1,7 +1,7 @@
 /*
- * Time of whole searches over the space of today's executor, on a made-up A100-like
- * cluster without measured kernels: GPT 22B on 32 devices, 175B on 1,024, with and
- * without different meshes.
+ * Time of whole searches on a made-up H100-like cluster without measured kernels: GPT 22B
+ * on 32 devices over the space of the original (one shape for all stages, ZeRO,
+ * checkpointing, offloading) and over all of it, 175B on 1,024.
  */
 #include "core/clock.h"
 #include "tune/search.h"
@@ -9,12 +9,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct question {
     const char *model;
     int32_t n_nodes;
     int64_t global_batch;
     unsigned groups;
+    int64_t memory_bytes;
     const char *name;
 };
 
@@ -28,34 +30,51 @@ static void must(enum mist_status status)
     exit(1);
 }
 
+/* Rings: 400 GB/s between the devices of a node, 50 GB/s per device between nodes; 50
+ * GB/s to the host. */
+static double time_us(enum mist_link_operation operation, int nodes, int per_node,
+                      double bytes)
+{
+    double per_us = nodes > 1 ? 5e4 : 4e5, n = (double)nodes * per_node;
+
+    if (operation == MIST_LINK_HOST_TO_DEVICE || operation == MIST_LINK_DEVICE_TO_HOST)
+        return 8 + bytes / 5e4;
+    if (operation == MIST_LINK_SEND_RECV)
+        return 10 + bytes / per_us;
+    return 10 + 2 * n +
+           (operation == MIST_LINK_ALL_REDUCE ? 2 : 1) * bytes * (n - 1) / n / per_us;
+}
+
 static void make_traces(struct mist_trace_set *traces, int32_t n_nodes)
 {
-    static const enum mist_link_operation operations[] = {
-        MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER,     MIST_LINK_REDUCE_SCATTER,
-        MIST_LINK_SEND_RECV,  MIST_LINK_HOST_TO_DEVICE, MIST_LINK_DEVICE_TO_HOST};
-
     mist_trace_set_init(traces);
     snprintf(traces->cluster.name, sizeof traces->cluster.name, "bench");
     traces->cluster.backend = MIST_TRACE_DATASHEET;
     traces->cluster.nodes = n_nodes;
     traces->cluster.devices_per_node = 8;
     traces->cluster.device_memory_bytes = INT64_C(80) << 30;
-    traces->cluster.peak_flop_per_s[MIST_TRACE_FP32] = 1.5e14;
-    traces->cluster.memory_bytes_per_s = 2e12;
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+    traces->cluster.host_memory_bytes_per_node = INT64_C(1) << 40;
+    traces->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 9e14;
+    traces->cluster.peak_flop_per_s[MIST_TRACE_FP32] = 6e13;
+    traces->cluster.memory_bytes_per_s = 3.3e12;
+    for (int operation = 0; operation < MIST_N_LINK_OPERATIONS; operation++)
         for (int nodes = 1; nodes <= n_nodes; nodes *= 2)
-            for (int k = 0; k < 2; k++) {
-                struct mist_link_row row = {
-                    .operation = operations[i],
-                    .nodes = nodes,
-                    .ranks_per_node = 8,
-                    .concurrent_groups = 1,
-                    .bytes = k == 0 ? 1 << 16 : 1 << 30,
-                    .time_us = (k == 0 ? 20 : 6e3) * nodes,
-                    .repetitions = 10,
-                };
-                must(mist_trace_set_add_link(traces, &row, &err));
-            }
+            for (int per_node = 1; per_node <= 8; per_node *= 2)
+                for (int k = 0; k < 3; k++) {
+                    struct mist_link_row row = {
+                        .operation = (enum mist_link_operation)operation,
+                        .nodes = nodes,
+                        .ranks_per_node = per_node,
+                        .concurrent_groups = 1,
+                        .bytes = k == 0   ? 1 << 12
+                                 : k == 1 ? 1 << 20
+                                          : 1 << 30,
+                        .repetitions = 10,
+                    };
+                    row.time_us =
+                        time_us(row.operation, nodes, per_node, (double)row.bytes);
+                    must(mist_trace_set_add_link(traces, &row, &err));
+                }
 }
 
 static void run(const struct question *of, const struct mist_space *space,
@@ -66,19 +85,36 @@ static void run(const struct question *of, const struct mist_space *space,
 
     must(mist_thread_pool_new(0, &pool, &err));
     struct mist_search_config config = {
-        .limit_bytes = INT64_C(80) << 30,
+        .limit_bytes = of->memory_bytes,
+        .host_limit_bytes = INT64_C(1) << 37,
+        .slack_frac = 0.25,
         .n_best = 16,
+        .max_points = 100,
         .price = mist_stage_price_block,
         .price_context = price,
         .pool = pool,
     };
     double time_s = mist_clock_now_s();
+    clock_t processor = clock();
     must(mist_search_run(space, &config, &result, &err));
     time_s = mist_clock_now_s() - time_s;
-    printf("%-30s %4d cases, %8.3g plans, %6.3g M configurations priced: %7.1f ms on %d "
-           "threads\n",
-           of->name, (int)space->n_cases, mist_space_n_plans(space),
-           (double)result.n_priced / 1e6, 1e3 * time_s, mist_thread_pool_size(pool));
+    double busy_s = (double)(clock() - processor) / CLOCKS_PER_SEC;
+    printf("%-34s %5d cases, %6.3g M configurations priced: %8.1f ms on %d threads "
+           "(%.1f ms of processor time), best %.4g s\n",
+           of->name, (int)space->n_cases, (double)result.n_priced / 1e6, 1e3 * time_s,
+           mist_thread_pool_size(pool), 1e3 * busy_s,
+           result.n_candidates > 0 ? result.candidates[0].time_s : 0);
+    for (int32_t i = 0;
+         result.n_candidates > 0 && i < result.candidates[0].n_stages && i < 3; i++) {
+        const struct mist_search_choice *at = &result.candidates[0].stages[i];
+        printf("    stage %d: %d layers, dp %d, tp %d%s, b %d, ZeRO-%d, %d checkpointed, "
+               "offloaded %d %d %d %d / 8, %.1f GiB\n",
+               (int)i, (int)at->n_layers, (int)at->shape.dp, (int)at->shape.tp,
+               at->shape.is_sequence_parallel ? " with sequences" : "",
+               (int)at->micro_batch, (int)at->zero, (int)at->n_checkpointed,
+               at->offload[0], at->offload[1], at->offload[2], at->offload[3],
+               (double)at->peak_bytes / 0x1p30);
+    }
     mist_search_result_fini(&result);
     mist_thread_pool_free(pool);
 }
@@ -86,7 +122,8 @@ static void run(const struct question *of, const struct mist_space *space,
 static void ask(const struct question *of)
 {
     struct mist_model model;
-    struct mist_job job = {.global_batch = of->global_batch, .seq_len = 2048};
+    struct mist_job job = {
+        .global_batch = of->global_batch, .seq_len = 2048, .dtype = MIST_DTYPE_BF16};
     struct mist_trace_set traces;
     struct mist_catalog *catalog;
     struct mist_cost_model *cost_model;
@@ -109,11 +146,16 @@ static void ask(const struct question *of)
 
 int main(void)
 {
-    static const unsigned equal_meshes = MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH);
+    static const unsigned original = MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH) &
+                                     ~(1u << MIST_SPACE_SEQUENCE) &
+                                     ~(1u << MIST_SPACE_SCHEDULE);
     static const struct question questions[] = {
-        {"gpt3-22b", 4, 512, equal_meshes, "22B on 32, equal meshes"},
-        {"gpt3-22b", 4, 512, MIST_SPACE_ALL, "22B on 32"},
-        {"gpt3-175b", 128, 1536, MIST_SPACE_ALL, "175B on 1024, equal meshes"},
+        {"gpt3-22b", 4, 512, original, INT64_C(80) << 30,
+         "22B on 32, the original's space"},
+        {"gpt3-22b", 4, 512, original, INT64_C(24) << 30, "the same with 24 GiB"},
+        {"gpt3-22b", 4, 512, MIST_SPACE_ALL, INT64_C(80) << 30, "22B on 32"},
+        {"gpt3-22b", 4, 512, MIST_SPACE_ALL, INT64_C(24) << 30, "the same with 24 GiB"},
+        {"gpt3-175b", 128, 1536, MIST_SPACE_ALL, INT64_C(80) << 30, "175B on 1024"},
     };
 
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)

@@ -31,6 +31,8 @@ tune 'an unknown unit of memory' 2 "--device-memory: '1YiB': expected a size" --
 tune 'a time as memory' 2 '--device-memory: ' --device-memory 10ms
 tune 'a negative memory' 2 '--device-memory: ' --device-memory=-1MiB
 tune 'an unknown group of knobs' 2 ".*no group '4d'; expected 3d" --space 4d
+tune 'an unknown group after a known one' 2 ".*no group 'tp'; expected 3d, zero, ckpt, offload, " --space 3d,tp
+tune 'an unknown number format' 2 "--dtype: 'fp8' is none of fp32, bf16" --dtype fp8
 tune 'an unknown solver' 2 "--solver: 'cplex' is none of exact, glpk, both" --solver cplex
 tune 'a time limit without a unit' 2 "--glpk-time: '3': expected a time" --solver glpk --glpk-time 3
 tune 'no best plan' 2 '--top: 0 is not within' --top 0
@@ -40,9 +42,11 @@ refuse 'samples without a folder' 2 '^mist-tune: --sample-plans needs a folder' 
 tune 'samples have no best plan' 2 '--sample-plans searches for no best plan' --sample-plans 3 --plans plans
 
 # --------------------------------------------------------------------- valid, but no answer
-tune 'no plan fits: says what is lacking' 4 'no plan fits .*the closest needs .*, limit 40\.0 MiB' --device-memory 40MiB
+tune 'no plan fits: says what is lacking' 4 'no plan fits .*the closest needs .*, limit 4\.00 MiB' --device-memory 4MiB
+tune 'no plan fits: says what could help' 4 'no plan .*limit 40\.0 MiB .*help: zero, ckpt, offload in --space, more devices' \
+    --device-memory 40MiB --space 3d
 tune 'no plan fits a byte' 4 'no plan fits ' --device-memory 1
-tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 8 --devices-per-node 8
+tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 64 --devices-per-node 8 --space 3d,zero
 cp -R traces small
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 1048576/' > small/cluster.json
 tune 'no plan fits what the trace set says' 4 'no plan fits ' --cluster small
@@ -64,8 +68,41 @@ sed 's/"vocab_size": 256,/&\
 tune 'a config.json with a key twice' 3 './bad\.json:3(:[0-9]+)?: duplicate.*vocab_size' --model ./bad.json
 rm -r bad small tiny.json bad.json broken.json
 
+# ------------------------------------------------------------------------------ groups of knobs
+# space GROUPS REGEX: no line of the best plan's json has what belongs to another group.
+space() {
+    begin "--space $1"
+    run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 120MiB \
+        --space "$1" -o best.json --force
+    expect_exit 0
+    if grep -E "$2" best.json > "$scratch/io/grep"; then fail "$(head -n 2 "$scratch/io/grep")"; fi
+    rm -f best.json
+}
+zero='"zero": [1-9]' offload='offload_[a-z]*_frac": (0\.[0-9]*[1-9]|1)' ckpt='"checkpointed_layers": [1-9]'
+sequence='"sequence_parallel": true' schedule='"pipeline": "[zi]'
+space 3d,ckpt "$zero|$offload|$sequence|$schedule"
+space 3d,offload "$zero|$ckpt|$sequence|$schedule"
+space zero,ckpt,imbalance,mesh "$offload|$sequence|$schedule"
+space zero,ckpt,offload,imbalance,mesh,sequence "$schedule"
+begin 'a tight memory makes it offload'
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 30MiB -o best.json
+expect_exit 0
+grep -Eq "$offload" best.json || fail 'nothing is offloaded'
+begin 'what it offloads can be run'
+run mist-sim best.json
+expect_exit 0
+rm best.json
+begin 'without host memory nothing is offloaded, which is said'
+cp -R traces poor
+edit traces/cluster.json '/"host_memory_bytes_per_node"/d' > poor/cluster.json
+run mist-tune --model gpt3-demo --cluster poor --global-batch 4 --seq-len 128 --device-memory 120MiB -o best.json
+expect_exit 0
+expect_stderr '^mist-tune: the trace set says nothing of host memory: nothing is offloaded$'
+if grep -Eq "$offload" best.json; then fail 'something is offloaded'; fi
+rm -r best.json poor
+
 # ------------------------------------------------------------------------- always the same answer
-question='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 150MiB'
+question='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 60MiB'
 begin 'one thread and two write the same plan, log, frontiers and plans'
 for jobs in 1 2; do
     mkdir "j$jobs"

@@ -210,18 +210,38 @@ static void check_list(const struct instance *it,
     }
 }
 
+/* With a cutoff the solutions below it stay what they are. */
+static void check_cutoff(const struct instance *it,
+                         const struct mist_inter_stage_config *config,
+                         const struct mist_inter_stage_result *all)
+{
+    struct mist_inter_stage_result result;
+    struct mist_inter_stage_config how = *config;
+    size_t n = 0;
+
+    how.cutoff_s = 1.1 * all->solutions[0].time_s + 1e-9;
+    while (n < all->n_solutions && all->solutions[n].time_s < how.cutoff_s)
+        n++;
+    assert_int_equal(mist_inter_stage_solve(&it->problem, &how, &result, NULL), MIST_OK);
+    assert_true(result.n_solutions >= n);
+    for (size_t k = 0; k < n; k++)
+        assert_true(result.solutions[k].time_s == all->solutions[k].time_s);
+    mist_inter_stage_result_fini(&result);
+}
+
 static void check_exact(const struct instance *it, const struct choice *choices, size_t n,
                         size_t n_best, bool split)
 {
     struct mist_inter_stage_result result, again;
-    struct mist_inter_stage_config config = {n_best, split ? MIST_DISTINCT_SPLIT
-                                                           : MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config config = {
+        .n_best = n_best, .distinct = split ? MIST_DISTINCT_SPLIT : MIST_DISTINCT_OPTION};
     enum mist_status status =
         mist_inter_stage_solve(&it->problem, &config, &result, NULL);
     assert_int_equal(status, n > 0 ? MIST_OK : MIST_ERR_NO_PLAN);
     if (n == 0)
         return;
     assert_int_equal(result.n_solutions, n < n_best ? n : n_best);
+    check_cutoff(it, &config, &result);
     for (size_t k = 0; k < result.n_solutions; k++)
         assert_close(result.solutions[k].time_s, choices[k].time_s);
     check_list(it, &result, split);

@@ -24,7 +24,8 @@
  * a limit in MB on its memory. */
 void glp_mem_limit(int limit);
 
-static const struct mist_inter_stage_config best_one = {1, MIST_DISTINCT_OPTION};
+static const struct mist_inter_stage_config best_one = {.n_best = 1,
+                                                        .distinct = MIST_DISTINCT_OPTION};
 static const struct mist_inter_stage_glpk_config no_limits = {60, INFINITY, NULL, 0};
 
 /* Two stages, 4 layers: {layers, devices, t, d, payload}. */
@@ -165,7 +166,8 @@ static void test_ties_come_in_order_of_options(void **unused)
     const struct mist_stage_option *stages[] = {options, options, options};
     size_t n[] = {3, 3, 3};
     struct mist_inter_stage_problem problem = {3, 4, ANY, 2, stages, n};
-    struct mist_inter_stage_config config = {10, MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config config = {.n_best = 10,
+                                             .distinct = MIST_DISTINCT_OPTION};
     struct mist_inter_stage_result result;
     const int32_t expected[3][3] = {{0, 0, 1}, {0, 1, 0}, {1, 0, 0}};
     (void)unused;
@@ -188,7 +190,8 @@ static void test_ties_come_in_order_of_options(void **unused)
 static void test_splits_are_diverse(void **unused)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
-    struct mist_inter_stage_config config = {3, MIST_DISTINCT_SPLIT};
+    struct mist_inter_stage_config config = {.n_best = 3,
+                                             .distinct = MIST_DISTINCT_SPLIT};
     struct mist_inter_stage_result result;
     (void)unused;
     /* Best of 2 + 2, 1 + 3, 3 + 1 at 10 max t: 25, 29, 34 (see above); runners-up of 2 +
@@ -222,7 +225,7 @@ static void check_input_error(const struct mist_inter_stage_problem *problem)
 static void test_bad_input_is_named(void **unused)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 4);
-    struct mist_inter_stage_config none = {0, MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config none = {.n_best = 0, .distinct = MIST_DISTINCT_OPTION};
     struct mist_inter_stage_result result;
     struct mist_err err = {0};
     struct mist_stage_option bad[4];

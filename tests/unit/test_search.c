@@ -1,9 +1,10 @@
 /*
  * The search against plain enumeration. Prices are drawn at random on a grid of 1/1024 s,
  * so that every sum is exact and the formula of the iteration time can be compared digit
- * by digit with the recursion that the search uses. The enumeration below shares nothing
- * with the space or the search: it tries every G, every number of stages, every dp, every
- * split and every knob.
+ * by digit with the recursion that the search uses; offloading only ever costs time and
+ * saves memory, as the search may assume. The enumeration below shares nothing with the
+ * space or the search: it tries every G, every number of stages, every shape, every split
+ * and every knob.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -22,10 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STAGES = 4, LAYERS = 4, MAX_PLANS = 400000 };
+enum { MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16 };
 
-static const struct mist_model model = {
-    .name = "four", .n_layers = LAYERS, .hidden = 8, .n_heads = 1, .n_kv_heads = 1};
+static const struct mist_model model = {.name = "four",
+                                        .n_layers = LAYERS,
+                                        .hidden = 8,
+                                        .n_heads = 2,
+                                        .n_kv_heads = 1,
+                                        .ffn = 6};
 
 static uint64_t get_seed(void)
 {
@@ -35,43 +40,61 @@ static uint64_t get_seed(void)
 
 /* ----------------------------------------------------------------------------- prices */
 
-static double draw(uint64_t seed, const struct mist_search_kind *kind, int32_t n_layers,
-                   int32_t n_checkpointed, int32_t zero, uint64_t what)
+struct knobs {
+    int32_t n_layers, n_checkpointed, zero;
+    double offload[MIST_N_OFFLOADS];
+};
+
+/* in_flight: only where it may matter, which is memory. */
+static double draw(uint64_t seed, const struct mist_search_kind *kind,
+                   const struct knobs *knobs, int32_t in_flight, uint64_t what)
 {
     uint64_t index = (uint64_t)kind->role;
 
-    index = index * 16 + (uint64_t)kind->in_flight;
+    index = index * 16 + (uint64_t)in_flight;
     index = index * 64 + (uint64_t)kind->n_micro_batches;
     index = index * 64 + (uint64_t)kind->micro_batch;
-    index = index * 16 + (uint64_t)kind->dp;
-    index = index * 16 + (uint64_t)n_layers;
-    index = index * 16 + (uint64_t)n_checkpointed;
-    index = index * 2 + (uint64_t)zero;
+    index = index * 16 + (uint64_t)kind->shape.dp;
+    index = index * 16 + (uint64_t)kind->shape.tp;
+    index = index * 2 + kind->shape.is_sequence_parallel;
+    index = index * 16 + (uint64_t)knobs->n_layers;
+    index = index * 16 + (uint64_t)knobs->n_checkpointed;
+    index = index * 4 + (uint64_t)knobs->zero;
     return mist_random_uniform_at(seed, what, index);
 }
 
 static void price_one(uint64_t seed, const struct mist_search_kind *kind,
-                      int32_t n_layers, int32_t n_checkpointed, int32_t zero, double *t_s,
-                      double *d_s, int64_t *peak_bytes)
+                      const struct knobs *knobs, double *t_s, double *d_s,
+                      double *peak_bytes, double *host_bytes)
 {
-    double work = n_layers * kind->micro_batch + 1.0;
+    double work = knobs->n_layers * kind->micro_batch + 1.0;
 
-    *t_s =
-        floor(1024 * work * draw(seed, kind, n_layers, n_checkpointed, zero, 1)) / 1024;
-    *d_s =
-        floor(2048 * work * draw(seed, kind, n_layers, n_checkpointed, zero, 2)) / 1024 -
-        work / 4;
-    *peak_bytes = (int64_t)(1000 * draw(seed, kind, n_layers, n_checkpointed, zero, 3));
+    *t_s = floor(1024 * work * draw(seed, kind, knobs, 0, 1)) / 1024;
+    *d_s = floor(2048 * work * draw(seed, kind, knobs, 0, 2)) / 1024 - work / 4;
+    *peak_bytes = floor(1000 * draw(seed, kind, knobs, kind->in_flight, 3));
+    *host_bytes = 0;
+    for (uint64_t k = 0; k < MIST_N_OFFLOADS; k++) {
+        double ratio = knobs->offload[k];
+        *t_s += ratio * floor(128 * draw(seed, kind, knobs, 0, 4 + k)) / 128;
+        *d_s += ratio * floor(128 * draw(seed, kind, knobs, 0, 8 + k)) / 128;
+        *peak_bytes -= ratio * floor(*peak_bytes / 4);
+        *host_bytes += ratio * 100 * (double)(k + 1);
+    }
 }
 
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
                               const struct mist_search_block *block, struct mist_err *err)
 {
     (void)err;
-    for (size_t i = 0; i < block->n; i++)
-        price_one(*(const uint64_t *)context, kind, block->n_layers[i],
-                  block->n_checkpointed[i], block->zero[i], &block->t_s[i],
-                  &block->d_s[i], &block->peak_bytes[i]);
+    for (size_t i = 0; i < block->n; i++) {
+        struct knobs knobs = {.n_layers = (int32_t)block->n_layers[i],
+                              .n_checkpointed = (int32_t)block->n_checkpointed[i],
+                              .zero = (int32_t)block->zero[i]};
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            knobs.offload[k] = block->offload[k] ? block->offload[k][i] : 0;
+        price_one(*(const uint64_t *)context, kind, &knobs, &block->t_s[i],
+                  &block->d_s[i], &block->peak_bytes[i], &block->host_bytes[i]);
+    }
     return MIST_OK;
 }
 
@@ -80,16 +103,18 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
 struct brute {
     uint64_t seed;
     unsigned groups;
-    int32_t n_ranks, global_batch;
-    int64_t limit_bytes;
+    int32_t n_layers, n_ranks, global_batch;
+    bool is_tied;
+    int64_t limit_bytes, host_limit_bytes;
     int32_t g, n_stages;
+    int first_sequence;
     double t_s[MAX_STAGES], d_s[MAX_STAGES], folded_s[MAX_STAGES];
-    int32_t layers[MAX_STAGES], dps[MAX_STAGES];
+    int32_t layers[MAX_STAGES], dps[MAX_STAGES], tps[MAX_STAGES];
     double n_plans;
     double best_s, best_folded_s; /* INFINITY: no plan */
     int64_t closest_bytes;        /* whatever the limit */
-    double split_s[1 << 16];      /* best by (g, stages, layers, dp): hashed exactly */
-    int32_t split_key[1 << 16][2 * MAX_STAGES + 2];
+    double split_s[MAX_SPLITS];   /* best by (g, stages, layers, devices) */
+    int32_t split_key[MAX_SPLITS][2 * MAX_STAGES + 2];
     size_t n_splits;
 };
 
@@ -105,7 +130,7 @@ static void note_split(struct brute *at, double time_s)
 
     for (int32_t s = 0; s < at->n_stages; s++) {
         key[2 + s] = at->layers[s];
-        key[2 + MAX_STAGES + s] = at->dps[s];
+        key[2 + MAX_STAGES + s] = at->dps[s] * at->tps[s];
     }
     while (i < at->n_splits && memcmp(at->split_key[i], key, sizeof key) != 0)
         i++;
@@ -129,16 +154,18 @@ static double formula(int32_t g, int32_t n, const double *t_s, const double *d_s
     return (g - 1) * most + sum + late;
 }
 
-static void finish_plan(struct brute *at, int64_t peak_bytes)
+static void finish_plan(struct brute *at, double peak_bytes, double host_bytes)
 {
     static const double none[MAX_STAGES];
     double time_s = formula(at->g, at->n_stages, at->t_s, at->d_s);
     double folded_s = formula(at->g, at->n_stages, at->folded_s, none);
 
     at->n_plans++;
-    if (peak_bytes < at->closest_bytes)
-        at->closest_bytes = peak_bytes;
-    if (peak_bytes > at->limit_bytes)
+    if (host_bytes > (double)at->host_limit_bytes)
+        return;
+    if (peak_bytes < (double)at->closest_bytes)
+        at->closest_bytes = (int64_t)ceil(peak_bytes);
+    if (peak_bytes > (double)at->limit_bytes)
         return;
     at->best_s = fmin(at->best_s, time_s);
     at->best_folded_s = fmin(at->best_folded_s, folded_s);
@@ -146,45 +173,84 @@ static void finish_plan(struct brute *at, int64_t peak_bytes)
 }
 
 static void try_stage(struct brute *at, int32_t i, int32_t layers, int32_t ranks,
-                      int64_t peak_bytes)
+                      double peak_bytes, double host_bytes);
+
+/* All knobs of stage i with a shape and a number of layers. */
+static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind *kind,
+                      int32_t layers, int32_t ranks, int32_t l, double peak_bytes,
+                      double host_bytes)
+{
+    int32_t dp = kind->shape.dp, n_devices = dp * kind->shape.tp;
+    int n_offloads = has(at, MIST_SPACE_OFFLOAD) ? 1 << MIST_N_OFFLOADS : 1;
+
+    at->layers[i] = l;
+    at->dps[i] = dp;
+    at->tps[i] = kind->shape.tp;
+    for (int32_t c = 0; c <= (has(at, MIST_SPACE_CKPT) ? l : 0); c++)
+        for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1 ? 3 : 0); z++)
+            for (int offloads = 0; offloads < n_offloads; offloads++) {
+                struct knobs knobs = {.n_layers = l, .n_checkpointed = c, .zero = z};
+                double bytes, host;
+                for (int k = 0; k < MIST_N_OFFLOADS; k++)
+                    knobs.offload[k] = offloads >> k & 1;
+                price_one(at->seed, kind, &knobs, &at->t_s[i], &at->d_s[i], &bytes,
+                          &host);
+                at->folded_s[i] = fmax(at->t_s[i] + at->d_s[i] / at->g, 0);
+                try_stage(at, i + 1, layers - l, ranks - n_devices,
+                          fmax(bytes, peak_bytes), fmax(host, host_bytes));
+            }
+}
+
+/* Whether a stage may have the shape, beside the sums. */
+static bool may_have(const struct brute *at, int32_t i, int32_t l, int32_t dp, int32_t tp,
+                     int sequence)
+{
+    int32_t samples = at->global_batch / at->g;
+
+    if (samples % dp != 0 || (sequence && (tp == 1 || samples / dp * 8 % tp != 0)) ||
+        (sequence && !has(at, MIST_SPACE_SEQUENCE)))
+        return false;
+    if (!has(at, MIST_SPACE_IMBALANCE) && l * at->n_stages != at->n_layers)
+        return false;
+    if (!has(at, MIST_SPACE_MESH) && dp * tp * at->n_stages != at->n_ranks)
+        return false;
+    return !at->is_tied || i == 0 || i < at->n_stages - 1 ||
+           (dp == at->dps[0] && tp == at->tps[0]);
+}
+
+static void try_stage(struct brute *at, int32_t i, int32_t layers, int32_t ranks,
+                      double peak_bytes, double host_bytes)
 {
     int32_t samples = at->global_batch / at->g, left = at->n_stages - i - 1;
 
     if (i == at->n_stages) {
         if (layers == 0 && ranks == 0)
-            finish_plan(at, peak_bytes);
+            finish_plan(at, peak_bytes, host_bytes);
         return;
     }
-    for (int32_t l = 1; l <= layers - left; l++)
-        for (int32_t dp = 1; dp <= ranks - left; dp++) {
-            if (samples % dp != 0)
-                continue;
-            if (!has(at, MIST_SPACE_IMBALANCE) && l * at->n_stages != LAYERS)
-                continue;
-            if (!has(at, MIST_SPACE_MESH) && dp * at->n_stages != at->n_ranks)
-                continue;
-            struct mist_search_kind kind = {
-                .role = at->n_stages == 1       ? MIST_SEARCH_ONLY
-                        : i == 0                ? MIST_SEARCH_FIRST
-                        : i == at->n_stages - 1 ? MIST_SEARCH_LAST
-                                                : MIST_SEARCH_MIDDLE,
-                .in_flight = at->n_stages - i < at->g ? at->n_stages - i : at->g,
-                .n_micro_batches = at->g,
-                .micro_batch = samples / dp,
-                .dp = dp,
-            };
-            for (int32_t c = 0; c <= (has(at, MIST_SPACE_CKPT) ? l : 0); c++)
-                for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1 ? 1 : 0);
-                     z++) {
-                    int64_t bytes;
-                    price_one(at->seed, &kind, l, c, z, &at->t_s[i], &at->d_s[i], &bytes);
-                    at->folded_s[i] = fmax(at->t_s[i] + at->d_s[i] / at->g, 0);
-                    at->layers[i] = l;
-                    at->dps[i] = dp;
-                    try_stage(at, i + 1, layers - l, ranks - dp,
-                              bytes > peak_bytes ? bytes : peak_bytes);
+    for (int32_t l = left == 0 ? layers : 1; l <= layers - left; l++)
+        for (int32_t n = left == 0 ? ranks : 1; n <= ranks - left; n++)
+            for (int32_t tp = 1; tp <= 2 && tp <= n; tp++)
+                for (int sequence = 0; sequence < 2 && n % tp == 0; sequence++) {
+                    if (!may_have(at, i, l, n / tp, tp, sequence))
+                        continue;
+                    if (!has(at, MIST_SPACE_MESH) && i > 0 &&
+                        (tp != at->tps[0] || sequence != at->first_sequence))
+                        continue; /* one shape for all */
+                    if (i == 0)
+                        at->first_sequence = sequence;
+                    struct mist_search_kind kind = {
+                        .role = at->n_stages == 1       ? MIST_SEARCH_ONLY
+                                : i == 0                ? MIST_SEARCH_FIRST
+                                : i == at->n_stages - 1 ? MIST_SEARCH_LAST
+                                                        : MIST_SEARCH_MIDDLE,
+                        .in_flight = at->n_stages - i < at->g ? at->n_stages - i : at->g,
+                        .n_micro_batches = at->g,
+                        .micro_batch = samples / (n / tp),
+                        .shape = {n / tp, tp, sequence == 1},
+                    };
+                    try_knobs(at, i, &kind, layers, ranks, l, peak_bytes, host_bytes);
                 }
-        }
 }
 
 static void enumerate(struct brute *at)
@@ -194,25 +260,34 @@ static void enumerate(struct brute *at)
     at->best_s = at->best_folded_s = INFINITY;
     at->closest_bytes = INT64_MAX;
     for (at->g = 1; at->g <= at->global_batch; at->g++)
-        for (at->n_stages = 1; at->n_stages <= MAX_STAGES; at->n_stages++)
+        for (at->n_stages = 1; at->n_stages <= at->n_layers; at->n_stages++)
             if (at->global_batch % at->g == 0)
-                try_stage(at, 0, LAYERS, at->n_ranks, 0);
+                try_stage(at, 0, at->n_layers, at->n_ranks, 0, 0);
 }
 
 /* ---------------------------------------------------------------------------- helpers */
 
-static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global_batch,
-                       unsigned groups)
+static void init_space_of(struct mist_space *space, const struct mist_model *of,
+                          int32_t n_ranks, int32_t global_batch, unsigned groups)
 {
     struct mist_job job = {.global_batch = global_batch, .seq_len = 8};
     struct mist_err err;
 
-    assert_int_equal(mist_space_init(space, &model, &job, n_ranks, 64, groups, &err),
+    assert_int_equal(mist_space_init(space, of, &job, n_ranks, 64, groups, &err),
                      MIST_OK);
+    space->ratio_step = MIST_RATIO_ONE; /* nothing or all */
 }
 
-static void search(const struct mist_space *space, uint64_t seed, int64_t limit_bytes,
-                   size_t n_best, int n_threads, struct mist_search_result *result)
+static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global_batch,
+                       unsigned groups)
+{
+    init_space_of(space, &model, n_ranks, global_batch, groups);
+}
+
+static void search_within(const struct mist_space *space, uint64_t seed,
+                          int64_t limit_bytes, int64_t host_limit_bytes,
+                          double slack_frac, size_t n_best, int n_threads,
+                          struct mist_search_result *result)
 {
     struct mist_thread_pool *pool;
     struct mist_err err;
@@ -220,6 +295,8 @@ static void search(const struct mist_space *space, uint64_t seed, int64_t limit_
     assert_int_equal(mist_thread_pool_new(n_threads, &pool, &err), MIST_OK);
     struct mist_search_config config = {
         .limit_bytes = limit_bytes,
+        .host_limit_bytes = host_limit_bytes,
+        .slack_frac = slack_frac,
         .n_best = n_best,
         .price = price,
         .price_context = &seed,
@@ -230,19 +307,61 @@ static void search(const struct mist_space *space, uint64_t seed, int64_t limit_
     mist_thread_pool_free(pool);
 }
 
+static void search(const struct mist_space *space, uint64_t seed, int64_t limit_bytes,
+                   size_t n_best, int n_threads, struct mist_search_result *result)
+{
+    search_within(space, seed, limit_bytes, INT64_MAX, 0, n_best, n_threads, result);
+}
+
+#define OFFLOAD (1u << MIST_SPACE_OFFLOAD)
+#define ALL     (MIST_SPACE_ALL & ~OFFLOAD)
+
 static const unsigned all_groups[] = {
-    MIST_SPACE_ALL,
+    ALL,
     1u << MIST_SPACE_3D,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_ZERO,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_CKPT,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_IMBALANCE,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_MESH | 1u << MIST_SPACE_ZERO,
-    MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH),
-    MIST_SPACE_ALL & ~(1u << MIST_SPACE_IMBALANCE),
+    ALL & ~(1u << MIST_SPACE_MESH),
+    ALL & ~(1u << MIST_SPACE_IMBALANCE),
+    ALL & ~(1u << MIST_SPACE_SEQUENCE) & ~(1u << MIST_SPACE_ZERO),
 };
 enum { N_GROUPS = sizeof all_groups / sizeof *all_groups };
 
 /* ------------------------------------------------------------------------------ tests */
+
+/* Search and enumeration of one question; true: there is a plan. */
+static bool compare(struct brute *brute)
+{
+    struct mist_model of = model;
+    struct mist_space space;
+    struct mist_search_result result;
+    bool is_feasible;
+
+    of.n_layers = brute->n_layers;
+    of.ties_embeddings = brute->is_tied;
+    enumerate(brute);
+    init_space_of(&space, &of, brute->n_ranks, brute->global_batch, brute->groups);
+    search_within(&space, brute->seed, brute->limit_bytes, brute->host_limit_bytes, 0, 3,
+                  1, &result);
+    is_feasible = !isinf(brute->best_s);
+    assert_true(mist_space_n_plans(&space) == brute->n_plans);
+    if (!is_feasible) {
+        assert_int_equal(result.n_candidates, 0);
+        assert_true(result.closest_bytes == brute->closest_bytes);
+    } else {
+        assert_true(result.n_candidates > 0);
+        if (has(brute, MIST_SPACE_IMBALANCE))
+            assert_true(result.candidates[0].time_s == brute->best_s);
+        else /* t + d / G is no longer on the grid */
+            assert_true(fabs(result.candidates[0].rank_s - brute->best_folded_s) <=
+                        1e-12 * brute->best_folded_s);
+    }
+    mist_search_result_fini(&result);
+    mist_space_fini(&space);
+    return is_feasible;
+}
 
 /* Optimum, number of plans and least memory, over groups, ranks, batches and limits. */
 static void test_optimum(void **state)
@@ -255,33 +374,96 @@ static void test_optimum(void **state)
     (void)state;
     printf("# MIST_SEED=%" PRIu64 "\n", seed);
     for (int i = 0; i < 120; i++) {
-        struct mist_space space;
-        struct mist_search_result result;
         brute.seed = seed + (uint64_t)i;
         brute.groups = all_groups[i % N_GROUPS];
+        brute.n_layers = 3 + i % 2;
         brute.n_ranks = 1 + i % 5;
         brute.global_batch = i % 3 == 0 ? 4 : i % 3 == 1 ? 6 : 3;
+        brute.is_tied = i % 7 == 0;
         brute.limit_bytes = limits[i / N_GROUPS % 6];
-        enumerate(&brute);
-        init_space(&space, brute.n_ranks, brute.global_batch, brute.groups);
-        search(&space, brute.seed, brute.limit_bytes, 3, 1, &result);
-        assert_true(mist_space_n_plans(&space) == brute.n_plans);
-        assert_true(result.closest_bytes == brute.closest_bytes);
-        if (isinf(brute.best_s)) {
-            assert_int_equal(result.n_candidates, 0);
-        } else {
-            n_feasible++;
-            assert_true(result.n_candidates > 0);
-            if (has(&brute, MIST_SPACE_IMBALANCE))
-                assert_true(result.candidates[0].time_s == brute.best_s);
-            else /* t + d / G is no longer on the grid */
-                assert_true(fabs(result.candidates[0].rank_s - brute.best_folded_s) <=
-                            1e-12 * brute.best_folded_s);
-        }
-        mist_search_result_fini(&result);
-        mist_space_fini(&space);
+        brute.host_limit_bytes = INT64_MAX;
+        n_feasible += compare(&brute);
     }
     assert_true(n_feasible > 30);
+}
+
+/* The same with offloading, nothing or all of it: what is skipped is never needed. */
+static void test_offload(void **state)
+{
+    static struct brute brute;
+    static const int64_t limits[] = {INT64_MAX, 700, 400, 250, 150, 60};
+    static const int64_t host_limits[] = {INT64_MAX, 300, 700};
+    uint64_t seed = get_seed();
+    int n_feasible = 0;
+
+    (void)state;
+    for (int i = 0; i < 72; i++) {
+        brute.seed = seed + 500 + (uint64_t)i;
+        brute.groups = (i % 4 == 3 ? all_groups[i % N_GROUPS] : ALL) | OFFLOAD;
+        brute.n_layers = 2;
+        brute.n_ranks = 1 + i % 3;
+        brute.global_batch = i % 2 == 0 ? 2 : 3;
+        brute.is_tied = i % 5 == 0;
+        brute.limit_bytes = limits[i % 6];
+        brute.host_limit_bytes = i % 6 < 4 ? host_limits[i / 6 % 3] : INT64_MAX;
+        n_feasible += compare(&brute);
+    }
+    assert_true(n_feasible > 30);
+}
+
+/* Finer ratios are never worse, and the bounds lose nothing within the slack. */
+static void test_slack(void **state)
+{
+    static const int64_t limits[] = {INT64_MAX, 600, 300};
+    int n_left_out = 0;
+
+    (void)state;
+    for (int i = 0; i < 45; i++) {
+        struct mist_space space;
+        struct mist_search_result all, some;
+        uint64_t seed = get_seed() + 2000 + (uint64_t)i;
+        size_t n = 0;
+        init_space(&space, 2 + i % 3, 4,
+                   all_groups[i % N_GROUPS] | (i % 2 ? OFFLOAD : 0));
+        search_within(&space, seed, limits[i % 3], INT64_MAX, 0, 1000, 2, &all);
+        search_within(&space, seed, limits[i % 3], INT64_MAX, 0.5, 1000, 2, &some);
+        while (n < all.n_candidates &&
+               all.candidates[n].rank_s <= 1.5 * all.candidates[0].rank_s)
+            n++;
+        assert_int_equal(n, some.n_candidates);
+        n_left_out += n < all.n_candidates;
+        for (size_t k = 0; k < n; k++)
+            assert_true(all.candidates[k].rank_s == some.candidates[k].rank_s);
+        mist_search_result_fini(&some);
+        mist_search_result_fini(&all);
+        mist_space_fini(&space);
+    }
+    assert_true(n_left_out > 20);
+}
+
+static void test_refinement(void **state)
+{
+    int n_better = 0;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        double last_s = INFINITY;
+        for (int32_t step = MIST_RATIO_ONE; step >= 1; step /= 2) {
+            struct mist_space space;
+            struct mist_search_result result;
+            init_space(&space, 1 + i % 2, 2, MIST_SPACE_ALL);
+            space.ratio_step = step;
+            search(&space, get_seed() + 3000 + (uint64_t)i, 220, 1, 1, &result);
+            double best_s =
+                result.n_candidates > 0 ? result.candidates[0].time_s : last_s;
+            assert_true(best_s <= last_s);
+            n_better += best_s < last_s && !isinf(last_s);
+            last_s = best_s;
+            mist_search_result_fini(&result);
+            mist_space_fini(&space);
+        }
+    }
+    assert_true(n_better > 10);
 }
 
 /* With room for all splits, the candidates are the best plans of all splits. */
@@ -294,7 +476,9 @@ static void test_splits(void **state)
         struct mist_space space;
         struct mist_search_result result;
         brute.seed = get_seed() + 1000 + i;
-        brute.groups = MIST_SPACE_ALL;
+        brute.groups = ALL;
+        brute.n_layers = LAYERS;
+        brute.host_limit_bytes = INT64_MAX;
         brute.n_ranks = 3 + (int32_t)(i % 2);
         brute.global_batch = 4;
         brute.limit_bytes = i % 2 == 0 ? 700 : INT64_MAX;
@@ -309,7 +493,7 @@ static void test_splits(void **state)
             size_t found = 0;
             for (int32_t s = 0; s < of->n_stages; s++) {
                 key[2 + s] = of->stages[s].n_layers;
-                key[2 + MAX_STAGES + s] = of->stages[s].dp;
+                key[2 + MAX_STAGES + s] = mist_space_n_devices(&of->stages[s].shape);
                 assert_true(of->stages[s].peak_bytes <= brute.limit_bytes);
             }
             while (found < brute.n_splits &&
@@ -348,7 +532,7 @@ static void test_monotony(void **state)
             assert_true(best_s >= last_s);
             last_s = best_s;
         }
-        assert_true(isinf(last_s));
+        assert_true(isinf(find_best(seed, MIST_SPACE_ALL, -1)));
         for (int i = 1; i < N_GROUPS; i++)
             assert_true(find_best(seed, all_groups[i], 700) >=
                         find_best(seed, MIST_SPACE_ALL, 700));
@@ -376,7 +560,8 @@ static void test_threads(void **state)
                 assert_int_equal(a->n_layers, b->n_layers);
                 assert_int_equal(a->n_checkpointed, b->n_checkpointed);
                 assert_int_equal(a->zero, b->zero);
-                assert_int_equal(a->dp, b->dp);
+                assert_memory_equal(&a->shape, &b->shape, sizeof a->shape);
+                assert_memory_equal(a->offload, b->offload, sizeof a->offload);
             }
         }
         for (size_t i = 0; i < one.n_rows; i++)
@@ -396,7 +581,7 @@ static void test_rows(void **state)
     int64_t n_fitting = 0, n_frontier = 0;
 
     (void)state;
-    init_space(&space, 4, 4, MIST_SPACE_ALL);
+    init_space(&space, 4, 4, ALL);
     search(&space, get_seed(), 700, 2, 2, &result);
     assert_int_equal(result.n_rows, result.n_priced);
     for (size_t i = 0; i < result.n_rows; i++) {
@@ -441,6 +626,7 @@ static void test_glpk(void **state)
     assert_int_equal(mist_thread_pool_new(2, &pool, &err), MIST_OK);
     struct mist_search_config config = {
         .limit_bytes = 800,
+        .host_limit_bytes = INT64_MAX,
         .n_best = 1,
         .solver = MIST_SOLVER_BOTH,
         .glpk_time_limit_s = 60,
@@ -477,6 +663,7 @@ static void test_stop(void **state)
     assert_int_equal(mist_thread_pool_new(1, &pool, &err), MIST_OK);
     struct mist_search_config config = {
         .limit_bytes = 800,
+        .host_limit_bytes = INT64_MAX,
         .n_best = 1,
         .price = price,
         .price_context = &seed,
@@ -499,28 +686,39 @@ static void test_groups(void **state)
     (void)state;
     assert_int_equal(mist_space_add_group("ckpt", &groups, &err), MIST_OK);
     assert_int_equal(groups, 1u << MIST_SPACE_CKPT);
-    assert_int_equal(mist_space_add_group("offload", &groups, &err), MIST_ERR_USAGE);
-    assert_non_null(strstr(err.message, "can't be searched yet"));
-    assert_int_equal(mist_space_add_group("tp", &groups, &err), MIST_ERR_USAGE);
     assert_int_equal(mist_space_add_group("4d", &groups, &err), MIST_ERR_USAGE);
     assert_non_null(strstr(err.message, "'4d'"));
     assert_int_equal(groups, 1u << MIST_SPACE_CKPT);
+    for (int i = 0; i < MIST_N_SPACE_GROUPS; i++) {
+        const char *name = mist_space_group_name((enum mist_space_group)i);
+        assert_int_equal(mist_space_add_group(name, &groups, &err), MIST_OK);
+    }
+    assert_int_equal(groups, MIST_SPACE_ALL);
 }
 
-/* Meshes on several nodes: whole nodes or equal parts of one. */
+/* Meshes on several nodes: whole nodes or equal parts of one; tp divides what it cuts. */
 static void test_nodes(void **state)
 {
     struct mist_space space;
     struct mist_job job = {.global_batch = 12, .seq_len = 8};
     struct mist_err err;
+    bool has_tp = false, has_sequence = false;
 
     (void)state;
     assert_int_equal(mist_space_init(&space, &model, &job, 12, 4, MIST_SPACE_ALL, &err),
                      MIST_OK);
     for (int32_t i = 0; i < space.n_cases; i++)
-        for (int32_t k = 0; k < space.cases[i].n_dps; k++)
-            assert_true(space.cases[i].dps[k] != 3 && space.cases[i].dps[k] != 6);
-    assert_true(space.n_cases > 0);
+        for (int32_t k = 0; k < space.cases[i].n_shapes; k++) {
+            const struct mist_space_shape *shape = &space.cases[i].shapes[k];
+            int32_t n = mist_space_n_devices(shape);
+            assert_true(n != 3 && n != 5 && n != 6 && n <= 12);
+            assert_true(shape->tp == 1 || shape->tp == 2); /* two heads */
+            assert_true(space.cases[i].samples % shape->dp == 0);
+            has_tp = has_tp || shape->tp == 2;
+            has_sequence = has_sequence || shape->is_sequence_parallel;
+            assert_true(shape->tp > 1 || !shape->is_sequence_parallel);
+        }
+    assert_true(space.n_cases > 0 && has_tp && has_sequence);
     mist_space_fini(&space);
     assert_int_equal(mist_space_init(&space, &model, &job, 0, 4, MIST_SPACE_ALL, &err),
                      MIST_ERR_USAGE);
@@ -534,7 +732,8 @@ int main(void)
         cmocka_unit_test(test_monotony), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_rows),     cmocka_unit_test(test_glpk),
         cmocka_unit_test(test_stop),     cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_nodes),    cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_slack),    cmocka_unit_test(test_refinement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

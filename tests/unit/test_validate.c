@@ -16,6 +16,7 @@
 #include "sim/stage_model.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
+#include "tune/plan_label.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
 #include "tune/stage_price.h"
@@ -91,10 +92,12 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
         .trace_set = "traces/quad",
         .fingerprint = 7,
         .limit_bytes = INT64_MAX,
+        .host_limit_bytes = INT64_MAX,
         .threads = 1,
         .n_best = 10,
     };
     at->search = (struct mist_search_config){
+        .host_limit_bytes = INT64_MAX,
         .n_best = 10,
         .keeps_rows = true,
         .price = mist_stage_price_block,
@@ -137,6 +140,7 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
         MIST_OK);
     assert_true(replay.iteration_s == predicted->iteration_s);
     assert_true(replay.error_s == predicted->error_s);
+    assert_true(of->host_bytes <= at->config.host_limit_bytes);
     for (int32_t i = 0; i < of->plan->n_stages; i++) {
         int64_t bytes = replay.stages[i].arena_bytes[MIST_ARENA_DEVICE];
         assert_true(bytes == predicted->peak_bytes[i]);
@@ -149,21 +153,30 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
 }
 
 /* t and d of the plan are those that the closed form finds for the whole plan, where all
- * stages have one dp (else it prices transfers between their real sizes). */
+ * stages have one shape (else it prices transfers between their real sizes). */
 static void check_closed_form(const struct bench *at, const struct mist_validated *of)
 {
     struct mist_stage_model *model;
     static struct mist_prediction predicted;
-    const struct mist_plan *plan = of->plan;
+    static struct mist_plan simple; /* what the closed form knows */
+    const struct mist_plan *plan = &simple;
+
+    simple = *of->plan;
+    simple.pipeline = MIST_PIPELINE_1F1B;
+    simple.n_chunks = 0;
 
     for (int32_t i = 1; i < plan->n_stages; i++)
-        if (plan->stages[i].dp != plan->stages[0].dp)
+        if (plan->stages[i].dp != plan->stages[0].dp ||
+            plan->stages[i].tp != plan->stages[0].tp ||
+            plan->stages[i].is_sequence_parallel != plan->stages[0].is_sequence_parallel)
             return;
     assert_int_equal(mist_stage_model_new(at->catalog, at->cost_model, &at->space.job, 1,
                                           &model, &err),
                      MIST_OK);
     assert_int_equal(mist_stage_model_plan(model, plan, &predicted, &err), MIST_OK);
-    assert_true(fabs(predicted.iteration_s - of->closed_s) <= 1e-9 * of->closed_s);
+    /* what all ranks do together is priced with at most two stages by the search */
+    assert_true(fabs(predicted.iteration_s - of->closed_s) <=
+                (plan->n_stages > 2 ? 1e-2 : 1e-9) * of->closed_s);
     for (int32_t i = 0; i < plan->n_stages; i++)
         assert_true(fabs(predicted.stable_s[i] - plan->predicted.stable_s[i]) <=
                     1e-9 * predicted.stable_s[i]);
@@ -260,7 +273,7 @@ static enum mist_status price_too_low(void *context, const struct mist_search_ki
     enum mist_status status = mist_stage_price_block(context, kind, block, error);
 
     for (size_t i = 0; i < block->n; i++)
-        block->peak_bytes[i] -= block->peak_bytes[i] / 4;
+        block->peak_bytes[i] = floor(block->peak_bytes[i] * 3 / 4);
     return status;
 }
 
@@ -324,6 +337,201 @@ static void test_threads(void **state)
     fini(&three);
 }
 
+/* -------------------------------------------------------------- every knob, one stage */
+
+/* The fastest of all configurations of one stage on a grid of ratios, priced one by one;
+ * INFINITY: nothing fits. */
+static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t step)
+{
+    const struct mist_space *space = &at->space;
+    double best_s = INFINITY, row[11];
+    int n = MIST_RATIO_ONE / step + 1;
+
+    for (int32_t i = 0; i < space->n_cases; i++)
+        for (int32_t k = 0; k < space->cases[i].n_shapes; k++) {
+            const struct mist_space_case *of = &space->cases[i];
+            struct mist_search_kind kind = {
+                .role = MIST_SEARCH_ONLY,
+                .in_flight = 1,
+                .n_micro_batches = of->n_micro_batches,
+                .micro_batch = of->samples / of->shapes[k].dp,
+                .shape = of->shapes[k],
+            };
+            struct mist_search_block block = {
+                .n = 1,
+                .n_layers = &row[0],
+                .n_checkpointed = &row[1],
+                .zero = &row[2],
+                .offload = {&row[3], &row[4], &row[5], &row[6]},
+                .t_s = &row[7],
+                .d_s = &row[8],
+                .peak_bytes = &row[9],
+                .host_bytes = &row[10],
+            };
+            row[0] = space->model.n_layers;
+            if (of->n_stages > 1)
+                continue;
+            for (int c = 0; c <= space->model.n_layers; c++)
+                for (int z = 0; z < (kind.shape.dp > 1 ? 4 : 1); z++)
+                    for (int o = 0; o < n * n * n * n; o++) {
+                        row[1] = c;
+                        row[2] = z;
+                        for (int x = 0, rest = o; x < 4; x++, rest /= n)
+                            row[3 + x] = rest % n * step / (double)MIST_RATIO_ONE;
+                        assert_int_equal(
+                            mist_stage_price_block(at->price, &kind, &block, &err),
+                            MIST_OK);
+                        double time_s = (kind.n_micro_batches - 1) * row[7] + row[7] +
+                                        fmax(row[8], 0);
+                        if (ceil(row[9]) <= (double)limit_bytes)
+                            best_s = fmin(best_s, time_s);
+                    }
+        }
+    return best_s;
+}
+
+/* The prices of a cluster keep what the search assumes of them: skipping offloading where
+ * it is not needed, and bounds, lose nothing. */
+static void test_all_knobs(void **state)
+{
+    struct bench bench;
+    int n_offloaded = 0;
+
+    (void)state;
+    init(&bench, 2, 2);
+    bench.search.n_best = 1;
+    bench.search.keeps_rows = false;
+    bench.space.ratio_step = MIST_RATIO_ONE / 2;
+    for (int32_t i = 0; i < bench.space.n_cases; i++)
+        if (bench.space.cases[i].n_stages > 1)
+            bench.space.cases[i--] = bench.space.cases[--bench.space.n_cases];
+    for (int64_t limit = 400000; limit > 20000; limit -= limit / 5) {
+        struct mist_search_result result;
+        double fastest_s = find_fastest(&bench, limit, bench.space.ratio_step);
+        bench.search.limit_bytes = limit;
+        assert_int_equal(mist_search_run(&bench.space, &bench.search, &result, &err),
+                         MIST_OK);
+        if (isinf(fastest_s)) {
+            assert_int_equal(result.n_candidates, 0);
+        } else {
+            assert_true(result.n_candidates > 0);
+            assert_true(fabs(result.candidates[0].time_s - fastest_s) <=
+                        1e-12 * fastest_s);
+            const int8_t *offload = result.candidates[0].stages[0].offload;
+            n_offloaded += offload[0] || offload[1] || offload[2] || offload[3];
+        }
+        mist_search_result_fini(&result);
+    }
+    assert_true(n_offloaded > 2);
+    fini(&bench);
+}
+
+/* --------------------------------------------------------------------- several nodes */
+
+/* The largest tp of the fastest plan of a batch of one sample, on two nodes of two
+ * devices. slow: times are that much longer between the nodes. */
+static int32_t find_tp(double slow)
+{
+    struct mist_job job = {.global_batch = 1, .seq_len = 64};
+    struct bench bench;
+    struct mist_validate_result result;
+    int32_t tp = 0;
+
+    init(&bench, 4, 1);
+    mist_stage_price_free(bench.price);
+    mist_cost_model_free(bench.cost_model);
+    mist_space_fini(&bench.space);
+    mist_catalog_free(bench.catalog);
+    bench.model.ffn = 40; /* can be cut in four */
+    assert_int_equal(mist_catalog_new(&bench.model, &bench.catalog, &err), MIST_OK);
+    bench.traces.cluster.nodes = 2;
+    bench.traces.cluster.devices_per_node = 2;
+    bench.traces.cluster.peak_flop_per_s[MIST_TRACE_FP32] = 5e7; /* worth to be split */
+    for (int operation = 0; operation < MIST_LINK_HOST_TO_DEVICE; operation++)
+        for (int per_node = 1; per_node <= 2; per_node++)
+            for (int k = 0; k < 2; k++) {
+                struct mist_link_row row = {
+                    .operation = (enum mist_link_operation)operation,
+                    .nodes = 2,
+                    .ranks_per_node = per_node,
+                    .concurrent_groups = 1,
+                    .bytes = k == 0 ? 1024 : 1 << 20,
+                    .time_us = slow * (k == 0 ? 3.0 : 900.0),
+                    .repetitions = 10,
+                };
+                assert_int_equal(mist_trace_set_add_link(&bench.traces, &row, &err),
+                                 MIST_OK);
+            }
+    assert_int_equal(mist_cost_model_new(&bench.traces, &bench.cost_model, &err),
+                     MIST_OK);
+    assert_int_equal(
+        mist_space_init(&bench.space, &bench.model, &job, 4, 2, MIST_SPACE_ALL, &err),
+        MIST_OK);
+    assert_int_equal(mist_stage_price_new(bench.catalog, bench.cost_model, &bench.space,
+                                          1, &bench.price, &err),
+                     MIST_OK);
+    bench.config.cost_model = bench.cost_model;
+    bench.config.catalog = bench.catalog;
+    bench.search.price_context = bench.price;
+    validate(&bench, &result);
+    for (int32_t i = 0; i < result.plans[0].plan->n_stages; i++)
+        if (result.plans[0].plan->stages[i].tp > tp)
+            tp = result.plans[0].plan->stages[i].tp;
+    mist_validate_result_fini(&result);
+    fini(&bench);
+    return tp;
+}
+
+/* Nothing forbids tensor parallelism between nodes; a slow link does. */
+static void test_nodes(void **state)
+{
+    (void)state;
+    assert_int_equal(find_tp(1), 4);
+    assert_int_equal(find_tp(1e4), 2);
+}
+
+/* The schedule of a plan is the fastest of those that hold, asked again here. */
+static void test_pipelines(void **state)
+{
+    struct bench bench;
+    struct mist_validate_result result;
+    int n_other = 0, n_tried = 0;
+
+    (void)state;
+    init(&bench, 2, 2);
+    bench.config.n_best = bench.search.n_best = 20;
+    validate(&bench, &result);
+    for (size_t i = 0; i < result.n_plans; i++) {
+        const struct mist_validated *of = &result.plans[i];
+        static struct mist_plan plan;
+        double best_s = of->pipelines[MIST_PIPELINE_1F1B].time_s;
+        if (of->plan->n_stages == 1) {
+            assert_int_equal(of->pipelines[MIST_PIPELINE_ZB_H1].tried, MIST_TRIED_NOT);
+            continue;
+        }
+        for (int32_t n_chunks = 1; n_chunks <= 4; n_chunks++) {
+            struct mist_validated again = {.plan = &plan};
+            plan = *of->plan;
+            plan.pipeline =
+                n_chunks == 1 ? MIST_PIPELINE_ZB_H1 : MIST_PIPELINE_INTERLEAVED;
+            plan.n_chunks = n_chunks > 1 ? n_chunks : 0;
+            if (mist_plan_check(&plan, &err) != MIST_OK)
+                continue;
+            assert_int_equal(mist_validate_plan(&bench.config, NULL, &again, &err),
+                             MIST_OK);
+            n_tried++;
+            if (again.holds)
+                best_s = fmin(best_s, plan.predicted.iteration_s);
+        }
+        assert_true(of->plan->predicted.iteration_s == best_s);
+        n_other += of->plan->pipeline != MIST_PIPELINE_1F1B;
+        check_plan(&bench, of);
+    }
+    assert_true(n_tried > 5 && n_other > 2);
+    mist_validate_result_fini(&result);
+    fini(&bench);
+}
+
 static void test_no_case(void **state)
 {
     struct bench bench;
@@ -373,9 +581,13 @@ static void test_memory_limit(void **state)
 
 static void test_samples(void **state)
 {
-    enum { N = 24 };
+    enum { N = 48 };
     struct bench bench;
     struct mist_validated plans[2][N];
+    static const char *const words[] = {"dp", "tp2",   "sp",         "z1", "z2",
+                                        "z3", "ow",    "og",         "oo", "oa",
+                                        "ck", "zb_h1", "interleaved"};
+    char label[MIST_PLAN_LABEL_BYTES];
     size_t n[2];
     int n_same = 0;
     unsigned seen_stages = 0;
@@ -383,8 +595,7 @@ static void test_samples(void **state)
     (void)state;
     init(&bench, 4, 1);
     for (int k = 0; k < 2; k++)
-        assert_int_equal(mist_sample_plans(&bench.config, mist_stage_price_block,
-                                           bench.price, 5, N, plans[k], &n[k], &err),
+        assert_int_equal(mist_sample_plans(&bench.config, 5, N, plans[k], &n[k], &err),
                          MIST_OK);
     assert_int_equal(n[0], N);
     assert_int_equal(n[1], N);
@@ -396,11 +607,20 @@ static void test_samples(void **state)
         for (size_t k = 0; k < i; k++) {
             const struct mist_plan *a = plans[0][i].plan, *b = plans[0][k].plan;
             n_same += a->n_micro_batches == b->n_micro_batches &&
+                      a->pipeline == b->pipeline && a->n_chunks == b->n_chunks &&
                       memcmp(a->stages, b->stages, sizeof a->stages) == 0;
         }
     }
     assert_int_equal(n_same, 0);
     assert_int_equal(seen_stages, 2 | 4 | 8 | 16); /* 1 to 4 stages */
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        bool has = false;
+        for (size_t i = 0; i < N && !has; i++)
+            has = strstr(mist_plan_label(plans[0][i].plan, label), words[w]);
+        if (!has)
+            print_message("no plan with %s\n", words[w]);
+        assert_true(has);
+    }
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < N; i++)
             free(plans[k][i].plan);
@@ -416,12 +636,19 @@ static void test_log(void **state)
         {"micro_batches", MIST_CSV_REQUIRED},
         {"micro_batch", MIST_CSV_REQUIRED},
         {"dp", MIST_CSV_REQUIRED},
+        {"tp", MIST_CSV_REQUIRED},
+        {"sequence_parallel", MIST_CSV_REQUIRED},
         {"layers", MIST_CSV_REQUIRED},
         {"checkpointed_layers", MIST_CSV_REQUIRED},
         {"zero", MIST_CSV_REQUIRED},
+        {"offload_weights_frac", MIST_CSV_REQUIRED},
+        {"offload_gradients_frac", MIST_CSV_REQUIRED},
+        {"offload_optimizer_frac", MIST_CSV_REQUIRED},
+        {"offload_activations_frac", MIST_CSV_REQUIRED},
         {"stable_s", MIST_CSV_REQUIRED},
         {"extra_s", MIST_CSV_REQUIRED},
         {"peak_bytes", MIST_CSV_REQUIRED},
+        {"host_bytes", MIST_CSV_REQUIRED},
         {"on_frontier", MIST_CSV_REQUIRED},
         {"chosen", MIST_CSV_REQUIRED},
         {"why", MIST_CSV_REQUIRED}};
@@ -445,12 +672,12 @@ static void test_log(void **state)
                                           bench.config.limit_bytes, best, path, false,
                                           &err),
                      MIST_OK);
-    assert_int_equal(mist_csv_load(path, columns, 14, &csv, &err), MIST_OK);
-    assert_int_equal(mist_csv_n_rows(csv), result.search.n_priced);
+    assert_int_equal(mist_csv_load(path, columns, 21, &csv, &err), MIST_OK);
+    assert_int_equal(mist_csv_n_rows(csv), result.search.n_rows);
     for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-        bool chosen = strcmp(mist_csv_text(csv, i, 12), "1") == 0;
+        bool chosen = strcmp(mist_csv_text(csv, i, 19), "1") == 0;
         n_chosen += chosen;
-        assert_int_equal(chosen, mist_csv_text(csv, i, 13)[0] == '\0');
+        assert_int_equal(chosen, mist_csv_text(csv, i, 20)[0] == '\0');
     }
     assert_true(n_chosen > 0 && n_chosen <= best->n_stages);
     mist_csv_free(csv);
@@ -472,11 +699,13 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_variety), cmocka_unit_test(test_optimism),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_no_case),
-        cmocka_unit_test(test_stop),    cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_plans),     cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_variety),   cmocka_unit_test(test_optimism),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_no_case),
+        cmocka_unit_test(test_stop),      cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_samples),   cmocka_unit_test(test_log),
+        cmocka_unit_test(test_all_knobs), cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_pipelines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,81 @@
+/* Labels of plans. See plan_label.h. */
+#include "tune/plan_label.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add(char *text, const char *format, ...) MIST_PRINTF(2, 3);
+
+static void add(char *text, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+
+    if (used > 0 && used + 1 < MIST_PLAN_LABEL_BYTES) {
+        text[used++] = ' ';
+        text[used] = '\0';
+    }
+    va_start(args, format);
+    vsnprintf(text + used, MIST_PLAN_LABEL_BYTES - used, format, args);
+    va_end(args);
+}
+
+static void add_ratio(char *text, const char *name, double frac)
+{
+    char number[24];
+
+    if (!(frac > 0))
+        return;
+    snprintf(number, sizeof number, "%.3g", frac);
+    add(text, "%s%s", name, number[0] == '0' ? number + 1 : number);
+}
+
+static double max(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES])
+{
+    struct mist_stage_plan most = {0};
+    int zero = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        int level =
+            stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+        zero = level > zero ? level : zero;
+        most.dp = stage->dp > most.dp ? stage->dp : most.dp;
+        most.tp = stage->tp > most.tp ? stage->tp : most.tp;
+        most.is_sequence_parallel |= stage->is_sequence_parallel;
+        most.n_checkpointed += stage->n_checkpointed;
+        most.offload_weights = max(most.offload_weights, stage->offload_weights);
+        most.offload_gradients = max(most.offload_gradients, stage->offload_gradients);
+        most.offload_optimizer = max(most.offload_optimizer, stage->offload_optimizer);
+        most.offload_activations =
+            max(most.offload_activations, stage->offload_activations);
+    }
+    text[0] = '\0';
+    if (plan->n_stages > 1)
+        add(text, "S%d", (int)plan->n_stages);
+    if (most.dp > 1)
+        add(text, "dp%d", (int)most.dp);
+    if (most.tp > 1)
+        add(text, "tp%d", (int)most.tp);
+    if (most.is_sequence_parallel)
+        add(text, "sp");
+    if (zero > 0)
+        add(text, "z%d", zero);
+    add_ratio(text, "ow", most.offload_weights);
+    add_ratio(text, "og", most.offload_gradients);
+    add_ratio(text, "oo", most.offload_optimizer);
+    add_ratio(text, "oa", most.offload_activations);
+    if (most.n_checkpointed > 0)
+        add(text, "ck");
+    if (plan->pipeline != MIST_PIPELINE_1F1B)
+        add(text, "%s", mist_pipeline_name(plan->pipeline));
+    if (text[0] == '\0')
+        add(text, "S1");
+    return text;
+}

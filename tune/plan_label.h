@@ -1,0 +1,22 @@
+/* What is special about a plan, in a few words: "S2 tp2 sp z3 ow.5 ck zb_h1". */
+#ifndef MIST_TUNE_PLAN_LABEL_H
+#define MIST_TUNE_PLAN_LABEL_H
+
+#include "sim/plan.h"
+
+enum { MIST_PLAN_LABEL_BYTES = 96 };
+
+/*
+ * The label of a plan (checked); of what differs between stages the most:
+ *
+ *   S2     stages                     dp2  tp2  data- and tensor-parallel size
+ *   sp     sequence parallelism       z1 z2 z3  ZeRO
+ *   ow.5 og1 oo.25 oa1  offloaded: weights, gradients, optimizer state, activations
+ *   ck     some layers are checkpointed
+ *   zb_h1, interleaved   pipeline schedule
+ *
+ * What is 0, 1 or 1f1b is left out; "S1" for a plan without anything. Returns text.
+ */
+char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES]);
+
+#endif

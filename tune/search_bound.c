@@ -1,0 +1,398 @@
+/*
+ * Lower bounds of the cases of one G, whatever the memory. See search.h, "Bounds".
+ *
+ * Every role and shape is priced without offloading once; the least t by number of layers
+ * is what a stage takes at least. From these, by one dynamic programme over (layers,
+ * ranks) for all numbers of stages, the least sum and the least maximum of t that a case
+ * can have. Where all stages have one shape, rank-seconds per layer say the same.
+ */
+#include "tune/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_leasts(const void *a_void, const void *b_void)
+{
+    const struct mist_search_least *a = a_void, *b = b_void;
+    const int32_t keys[][2] = {
+        {(int32_t)a->role, (int32_t)b->role},
+        {a->shape.dp, b->shape.dp},
+        {a->shape.tp, b->shape.tp},
+        {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+/* Roles and shapes of a case, to leasts; returns how many. */
+static size_t list_case(const struct mist_space_case *of,
+                        struct mist_search_least *leasts)
+{
+    size_t n = 0;
+
+    for (int32_t s = 0; s < of->n_stages && s < 3; s++) {
+        int32_t i_stage = s == 2 ? of->n_stages - 1 : s;
+        for (int32_t k = 0; k < of->n_shapes; k++)
+            if (mist_space_allows(of, i_stage, k))
+                leasts[n++] = (struct mist_search_least){
+                    .role = mist_search_stage_role(of->n_stages, i_stage),
+                    .shape = of->shapes[k],
+                    .layers_min = of->layers_min,
+                    .layers_max = of->layers_max,
+                };
+    }
+    return n;
+}
+
+/* Makes one of equal neighbours; returns how many are left. */
+static size_t join_leasts(struct mist_search_least *leasts, size_t n)
+{
+    size_t n_left = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct mist_search_least *last = n_left > 0 ? &leasts[n_left - 1] : NULL;
+        if (!last || compare_leasts(last, &leasts[i]) != 0) {
+            leasts[n_left++] = leasts[i];
+            continue;
+        }
+        if (leasts[i].layers_min < last->layers_min)
+            last->layers_min = leasts[i].layers_min;
+        if (leasts[i].layers_max > last->layers_max)
+            last->layers_max = leasts[i].layers_max;
+    }
+    return n_left;
+}
+
+/* The different roles and shapes of the cases. */
+static enum mist_status list_leasts(struct mist_search_bounds *bounds,
+                                    struct mist_err *err)
+{
+    size_t n = 0, n_layers = (size_t)bounds->space->model.n_layers;
+
+    for (int32_t i = 0; i < bounds->n_cases; i++)
+        n += 3 * (size_t)bounds->cases[i].n_shapes;
+    bounds->leasts = calloc(n + 1, sizeof *bounds->leasts);
+    if (!bounds->leasts)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    n = 0;
+    for (int32_t i = 0; i < bounds->n_cases; i++)
+        n += list_case(&bounds->cases[i], bounds->leasts + n);
+    qsort(bounds->leasts, n, sizeof *bounds->leasts, compare_leasts);
+    bounds->n_leasts = join_leasts(bounds->leasts, n);
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        struct mist_search_least *least = &bounds->leasts[i];
+        least->t_s = malloc((n_layers + 1) * sizeof *least->t_s);
+        least->is_wanted = calloc(n_layers + 1, sizeof *least->is_wanted);
+        if (!least->t_s || !least->is_wanted)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        for (size_t l = 0; l <= n_layers; l++)
+            least->t_s[l] = INFINITY;
+    }
+    return MIST_OK;
+}
+
+/* Everything that a role and shape can be without offloading, to columns (7 of what it
+ * returns, NULL: only counted): layers, checkpointed layers and ZeRO are filled. */
+static size_t list_rows(const struct mist_space *space,
+                        const struct mist_search_least *least, double *columns, size_t n)
+{
+    int32_t n_zero = mist_space_n_zero(space, least->shape.dp);
+    size_t i = 0;
+
+    for (int32_t l = least->layers_min; l <= least->layers_max; l++)
+        for (int32_t c = 0; c < mist_space_n_checkpointed(space, l); c++)
+            for (int32_t z = 0; z < n_zero; z++, i++) {
+                if (!columns)
+                    continue;
+                columns[i] = l;
+                columns[n + i] = c;
+                columns[2 * n + i] = z;
+            }
+    return i;
+}
+
+static void take_prices(const struct mist_space *space, int32_t n_micro_batches,
+                        const struct mist_search_block *block,
+                        struct mist_search_least *least)
+{
+    for (size_t i = 0; i < block->n; i++) {
+        double t_s = block->t_s[i], d_s = block->d_s[i], layers = block->n_layers[i];
+        double *least_s = &least->t_s[(int32_t)layers];
+        if (!mist_search_is_price(t_s, d_s, block->peak_bytes[i]))
+            continue;
+        t_s = mist_search_seen_t_s(space, t_s, d_s, n_micro_batches);
+        *least_s = fmin(*least_s, t_s);
+        least->rank_s =
+            fmin(least->rank_s, t_s * mist_space_n_devices(&least->shape) / layers);
+    }
+}
+
+static enum mist_status price_least(const struct mist_search_bounds *bounds,
+                                    struct mist_search_least *least, struct mist_err *err)
+{
+    const struct mist_search_config *config = bounds->config;
+    struct mist_search_kind kind = {
+        .role = least->role,
+        .in_flight = 1,
+        .n_micro_batches = bounds->cases->n_micro_batches,
+        .micro_batch = bounds->cases->samples / least->shape.dp,
+        .shape = least->shape,
+    };
+    size_t n = list_rows(bounds->space, least, NULL, 0);
+    double *columns = calloc(7 * n + 1, sizeof *columns);
+
+    if (!columns)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    list_rows(bounds->space, least, columns, n);
+    struct mist_search_block block = {
+        .n = n,
+        .n_layers = columns,
+        .n_checkpointed = columns + n,
+        .zero = columns + 2 * n,
+        .t_s = columns + 3 * n,
+        .d_s = columns + 4 * n,
+        .peak_bytes = columns + 5 * n,
+        .host_bytes = columns + 6 * n,
+    };
+    enum mist_status status = config->price(config->price_context, &kind, &block, err);
+    least->n_priced = (int64_t)n;
+    least->rank_s = INFINITY;
+    if (status == MIST_OK)
+        take_prices(bounds->space, kind.n_micro_batches, &block, least);
+    free(columns);
+    return status;
+}
+
+static enum mist_status price_some(void *context, int64_t begin, int64_t end,
+                                   int i_thread, struct mist_err *err)
+{
+    const struct mist_search_bounds *bounds = context;
+    enum mist_status status = MIST_OK;
+
+    (void)i_thread;
+    for (int64_t i = begin; i < end && status == MIST_OK; i++)
+        status = price_least(bounds, &bounds->leasts[i], err);
+    return status;
+}
+
+const struct mist_search_least *
+mist_search_find_least(const struct mist_search_bounds *bounds,
+                       enum mist_search_role role, const struct mist_space_shape *shape)
+{
+    struct mist_search_least key = {.role = role, .shape = *shape};
+
+    return bsearch(&key, bounds->leasts, bounds->n_leasts, sizeof key, compare_leasts);
+}
+
+/* -------------------------------------------------------------------------- the cases */
+
+/* Least sum and least maximum of t over the stages so far, by ranks, then layers. */
+struct sums {
+    double *sum_s, *most_s; /* [n_ranks + 1][n_layers + 1] */
+};
+
+/* One more stage of that role. least_s: [n_ranks + 1][n_layers + 1], over the shapes of
+ * that many ranks. */
+static void add_stage(const struct mist_space *space, const double *least_s,
+                      const struct sums *from, struct sums *to)
+{
+    int32_t n_layers = space->model.n_layers, n_ranks = space->n_ranks;
+    size_t row = (size_t)n_layers + 1, n = row * ((size_t)n_ranks + 1);
+
+    for (size_t i = 0; i < n; i++)
+        to->sum_s[i] = to->most_s[i] = INFINITY;
+    for (int32_t size = 1; size <= n_ranks; size++)
+        for (int32_t x = 1; x <= n_layers; x++) {
+            double t_s = least_s[(size_t)size * row + (size_t)x];
+            for (int32_t d = 0; t_s < INFINITY && d + size <= n_ranks; d++) {
+                const double *sum_s = from->sum_s + (size_t)d * row;
+                const double *most_s = from->most_s + (size_t)d * row;
+                double *sum_to_s = to->sum_s + (size_t)(d + size) * row + x;
+                double *most_to_s = to->most_s + (size_t)(d + size) * row + x;
+                for (int32_t l = 0; l + x <= n_layers; l++) {
+                    double a = sum_s[l] + t_s;
+                    double b = most_s[l] > t_s ? most_s[l] : t_s;
+                    sum_to_s[l] = a < sum_to_s[l] ? a : sum_to_s[l];
+                    most_to_s[l] = b < most_to_s[l] ? b : most_to_s[l];
+                }
+            }
+        }
+}
+
+/* Least t of a role over all shapes, by ranks, then layers. */
+static void fill_role(const struct mist_search_bounds *bounds, enum mist_search_role role,
+                      double *least_s)
+{
+    size_t row = (size_t)bounds->space->model.n_layers + 1;
+    size_t n = row * ((size_t)bounds->space->n_ranks + 1);
+
+    for (size_t i = 0; i < n; i++)
+        least_s[i] = INFINITY;
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        const struct mist_search_least *of = &bounds->leasts[i];
+        double *to = least_s + (size_t)mist_space_n_devices(&of->shape) * row;
+        for (int32_t l = of->layers_min; of->role == role && l <= of->layers_max; l++)
+            to[l] = fmin(to[l], of->t_s[l]);
+    }
+}
+
+/* Least of the stages so far closed by a stage of least_s; layers and ranks used up. */
+static double close_stages(const struct mist_space *space, const double *least_s,
+                           const double *from, bool is_sum)
+{
+    size_t row = (size_t)space->model.n_layers + 1;
+    double least = INFINITY;
+
+    for (int32_t size = 1; size <= space->n_ranks; size++)
+        for (int32_t x = 1; x <= space->model.n_layers; x++) {
+            double t_s = least_s[(size_t)size * row + (size_t)x];
+            double before_s = from[(size_t)(space->n_ranks - size) * row +
+                                   (size_t)(space->model.n_layers - x)];
+            double both_s = is_sum ? t_s + before_s : fmax(t_s, before_s);
+            least = fmin(least, both_s);
+        }
+    return least;
+}
+
+/* Where shapes may differ: by_stages_s[S], S = 1 .. most. */
+static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int32_t most,
+                                    double *by_stages_s, struct mist_err *err)
+{
+    const struct mist_space *space = bounds->space;
+    size_t n = ((size_t)space->model.n_layers + 1) * ((size_t)space->n_ranks + 1);
+    double *all = malloc((MIST_N_SEARCH_ROLES + 4) * n * sizeof *all), *roles = all;
+    int32_t g = bounds->cases->n_micro_batches;
+
+    if (!all)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    double *rest = all + MIST_N_SEARCH_ROLES * n;
+    struct sums from = {rest, rest + n}, to = {rest + 2 * n, rest + 3 * n};
+    for (int role = 0; role < MIST_N_SEARCH_ROLES; role++)
+        fill_role(bounds, (enum mist_search_role)role, roles + (size_t)role * n);
+    for (size_t i = 0; i < n; i++)
+        from.sum_s[i] = from.most_s[i] = i == 0 ? 0 : INFINITY;
+    by_stages_s[1] =
+        g * close_stages(space, roles + MIST_SEARCH_ONLY * n, from.sum_s, true);
+    for (int32_t s = 2; s <= most; s++) {
+        enum mist_search_role role = s == 2 ? MIST_SEARCH_FIRST : MIST_SEARCH_MIDDLE;
+        add_stage(space, roles + (size_t)role * n, &from, &to);
+        struct sums swapped = from;
+        from = to;
+        to = swapped;
+        const double *last_s = roles + MIST_SEARCH_LAST * n;
+        by_stages_s[s] = close_stages(space, last_s, from.sum_s, true) +
+                         (g - 1) * close_stages(space, last_s, from.most_s, false);
+    }
+    free(all);
+    return MIST_OK;
+}
+
+/* One shape: S stages of the ranks, each as good as the best role. */
+static double bound_equal(const struct mist_search_bounds *bounds,
+                          const struct mist_space_case *of)
+{
+    const struct mist_space *space = bounds->space;
+    double rank_s = INFINITY;
+
+    for (int32_t s = 0; s < of->n_stages && s < 3; s++) {
+        int32_t i_stage = s == 2 ? of->n_stages - 1 : s;
+        const struct mist_search_least *least = mist_search_find_least(
+            bounds, mist_search_stage_role(of->n_stages, i_stage), of->shapes);
+        rank_s = least ? fmin(rank_s, least->rank_s) : rank_s;
+    }
+    return (of->n_micro_batches - 1 + of->n_stages) * rank_s * space->model.n_layers /
+           space->n_ranks;
+}
+
+static enum mist_status bound_cases(struct mist_search_bounds *bounds,
+                                    struct mist_err *err)
+{
+    double *by_stages_s = calloc(MIST_MAX_STAGES + 1, sizeof *by_stages_s);
+    enum mist_status status = MIST_OK;
+    int32_t most = 0;
+
+    bounds->case_s = calloc((size_t)bounds->n_cases, sizeof *bounds->case_s);
+    if (!by_stages_s || !bounds->case_s)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < bounds->n_cases; i++)
+        if (bounds->cases[i].n_shapes > 1 && bounds->cases[i].n_stages > most)
+            most = bounds->cases[i].n_stages;
+    if (status == MIST_OK && most > 0)
+        status = bound_mixed(bounds, most, by_stages_s, err);
+    bounds->least_s = INFINITY;
+    for (int32_t i = 0; i < bounds->n_cases && status == MIST_OK; i++) {
+        const struct mist_space_case *of = &bounds->cases[i];
+        /* the same sums in another order: a bit less is still a bound */
+        bounds->case_s[i] = (1 - 1e-9) * (of->n_shapes > 1 ? by_stages_s[of->n_stages]
+                                                           : bound_equal(bounds, of));
+        bounds->least_s = fmin(bounds->least_s, bounds->case_s[i]);
+    }
+    free(by_stages_s);
+    return status;
+}
+
+enum mist_status mist_search_bounds_init(struct mist_search_bounds *bounds,
+                                         struct mist_err *err)
+{
+    enum mist_status status = list_leasts(bounds, err);
+
+    if (status == MIST_OK)
+        status = mist_thread_pool_for(bounds->config->pool, (int64_t)bounds->n_leasts, 1,
+                                      price_some, bounds, err);
+    if (status == MIST_OK)
+        status = bound_cases(bounds, err);
+    return status;
+}
+
+/* Least rank-seconds per layer of what may stand beside a shape: the same shape in any
+ * role, or, where they may differ, anything. */
+static double find_rank_s(const struct mist_search_bounds *bounds,
+                          const struct mist_space_shape *shape, bool is_mixed)
+{
+    double rank_s = INFINITY;
+
+    for (size_t k = 0; k < bounds->n_leasts; k++) {
+        const struct mist_search_least *of = &bounds->leasts[k];
+        if (is_mixed || (of->shape.dp == shape->dp && of->shape.tp == shape->tp &&
+                         of->shape.is_sequence_parallel == shape->is_sequence_parallel))
+            rank_s = fmin(rank_s, of->rank_s);
+    }
+    return rank_s;
+}
+
+void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s)
+{
+    const struct mist_space *space = bounds->space;
+    double g = bounds->cases->n_micro_batches;
+    bool is_mixed = false;
+
+    for (int32_t i = 0; i < bounds->n_cases; i++)
+        is_mixed = is_mixed || bounds->cases[i].n_shapes > 1;
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        struct mist_search_least *of = &bounds->leasts[i];
+        int32_t left = space->n_ranks - mist_space_n_devices(&of->shape);
+        double rank_s = find_rank_s(bounds, &of->shape, is_mixed);
+        for (int32_t l = of->layers_min; l <= of->layers_max; l++) {
+            /* the others share their layers at best */
+            double others_s =
+                rank_s * (space->model.n_layers - l) / (left > 0 ? left : 1);
+            double most_s = fmax(of->t_s[l], others_s);
+            of->is_wanted[l] =
+                (1 - 1e-9) * ((g - 1) * most_s + of->t_s[l] + others_s) <= cutoff_s;
+        }
+    }
+}
+
+void mist_search_bounds_fini(struct mist_search_bounds *bounds)
+{
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        free(bounds->leasts[i].t_s);
+        free(bounds->leasts[i].is_wanted);
+    }
+    free(bounds->leasts);
+    free(bounds->case_s);
+}

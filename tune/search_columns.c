@@ -1,0 +1,75 @@
+/* Configurations as numbers and as columns. See search_columns.h. */
+#include "tune/search_columns.h"
+
+#include <stdlib.h>
+
+int64_t mist_search_pack_knobs(const struct mist_search_knobs *knobs)
+{
+    int64_t number = 0;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        number = number << 4 | knobs->offload[k];
+    return number << 34 | (int64_t)knobs->n_checkpointed << 2 | knobs->zero;
+}
+
+struct mist_search_knobs mist_search_unpack_knobs(int64_t number)
+{
+    struct mist_search_knobs knobs = {.n_checkpointed =
+                                          (int32_t)(number >> 2 & 0xffffffff),
+                                      .zero = (int32_t)(number & 3)};
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        knobs.offload[k] = (int8_t)(number >> (34 + 4 * (MIST_N_OFFLOADS - 1 - k)) & 15);
+    return knobs;
+}
+
+bool mist_search_is_offloaded(const struct mist_search_knobs *knobs)
+{
+    return knobs->offload[0] || knobs->offload[1] || knobs->offload[2] ||
+           knobs->offload[3];
+}
+
+void mist_search_free_columns(struct mist_search_columns *columns)
+{
+    free(columns->n_layers); /* all columns are one piece */
+}
+
+bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity)
+{
+    double *all = calloc(capacity * (7 + MIST_N_OFFLOADS), sizeof *all);
+    double **each[] = {&columns->n_layers,   &columns->n_checkpointed,
+                       &columns->zero,       &columns->offload[0],
+                       &columns->offload[1], &columns->offload[2],
+                       &columns->offload[3], &columns->t_s,
+                       &columns->d_s,        &columns->peak_bytes,
+                       &columns->host_bytes};
+
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        *each[i] = all ? all + i * capacity : NULL;
+    columns->n = 0;
+    columns->capacity = capacity;
+    return all;
+}
+
+void mist_search_add_row(struct mist_search_columns *to, int32_t n_layers,
+                         const struct mist_search_knobs *knobs)
+{
+    size_t i = to->n++;
+
+    to->n_layers[i] = n_layers;
+    to->n_checkpointed[i] = knobs->n_checkpointed;
+    to->zero[i] = knobs->zero;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        to->offload[k][i] = knobs->offload[k] / (double)MIST_RATIO_ONE;
+}
+
+struct mist_search_knobs mist_search_get_row(const struct mist_search_columns *from,
+                                             size_t i)
+{
+    struct mist_search_knobs knobs = {.n_checkpointed = (int32_t)from->n_checkpointed[i],
+                                      .zero = (int32_t)from->zero[i]};
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        knobs.offload[k] = (int8_t)(from->offload[k][i] * MIST_RATIO_ONE);
+    return knobs;
+}
