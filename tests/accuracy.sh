@@ -4,7 +4,9 @@
 #   tests/accuracy.sh PLANS OUT.csv [ITERATIONS]
 #
 # Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what mist-plot compare draws) and prints the
-# table, the median and the worst absolute error, and Kendall's tau of the order of the plans.
+# table, the median and the worst absolute error, Kendall's tau of the order of the plans, and the errors
+# by kind: of all plans with tensor parallelism, with ZeRO-3, and so on. A plan that can't be run is said
+# and left out.
 set -eu
 plans=$1 out=$2 iterations=${3:-8}
 build=${MIST_BUILD:-build}
@@ -12,28 +14,98 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$2" | head -n 1; }
 
+# The words of tune/plan_label.h for plan.json; of what differs between stages the most.
+label() {
+    awk '
+        function text() { v = $2; gsub(/[",]/, "", v); return v }
+        function most(key) { if (text() + 0 > top[key]) top[key] = text() + 0 }
+        $1 == "\"stages\":" { part++ }
+        $1 == "\"pipeline\":" { pipeline = text() }
+        $1 == "\"layers\":" && part == 1 { n_stages++ }
+        $1 == "\"dp\":" { most("dp") }
+        $1 == "\"tp\":" { most("tp") }
+        $1 == "\"zero\":" { most("z") }
+        $1 == "\"sequence_parallel\":" && text() == "true" { sequence = 1 }
+        $1 == "\"checkpointed_layers\":" { most("ck") }
+        $1 == "\"offload_weights_frac\":" { most("ow") }
+        $1 == "\"offload_gradients_frac\":" { most("og") }
+        $1 == "\"offload_optimizer_frac\":" { most("oo") }
+        $1 == "\"offload_activations_frac\":" { most("oa") }
+        END {
+            s = n_stages > 1 ? " S" n_stages : ""
+            if (top["dp"] > 1) s = s " dp" top["dp"]
+            if (top["tp"] > 1) s = s " tp" top["tp"]
+            if (sequence) s = s " sp"
+            if (top["z"] > 0) s = s " z" top["z"]
+            split("ow og oo oa", names, " ")
+            for (i = 1; i <= 4; i++) if (top[names[i]] > 0) {
+                ratio = sprintf("%.3g", top[names[i]]); sub(/^0/, "", ratio); s = s " " names[i] ratio
+            }
+            if (top["ck"] > 0) s = s " ck"
+            if (pipeline != "1f1b") s = s " " pipeline
+            print s == "" ? "S1" : substr(s, 2)
+        }' "$1"
+}
+
 result=$(mktemp)
 trap 'rm -f "$result"' EXIT
 echo plan,predicted_s,measured_s,error_bar_s > "$out"
 for plan in "$plans"/*.json; do
-    name=$(basename "$plan" .json)
+    name="$(basename "$plan" .json) $(label "$plan")"
     ranks=$("$build/mist-exec" --dry-run "$plan" 2>&1 | sed -n 's/.*the plan needs \([0-9]*\) ranks.*/\1/p')
     if [ "${ranks:-1}" -gt 1 ]; then launch="mpirun -n $ranks"; else launch=; fi
     # shellcheck disable=SC2086
-    $launch "$build/mist-exec" "$plan" -q --json --iterations "$iterations" > "$result"
+    if ! $launch "$build/mist-exec" "$plan" -q --json --iterations "$iterations" > "$result"; then
+        echo "$name: mist-exec failed" >&2
+        continue
+    fi
     echo "$name,$(value predicted_iteration_s "$result"),$(value iteration_s "$result"),$(value predicted_error_s "$result")" >> "$out"
 done
 awk -F, '
-    NR == 1 { printf "%-40s %12s %12s %9s\n", "plan", "predicted ms", "measured ms", "error %"; next }
+    function sort(a, n,  i, j, x) {
+        for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
+    }
+    function middle(a, n) { return n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2 }
+    function kind_line(name, what,  k, i, c, list, words, sum) {
+        for (i = 1; i <= n; i++) {
+            words = " " kind[i] " "
+            if (words ~ what) { list[++c] = a[i]; sum += e[i] }
+        }
+        if (c == 0) return
+        sort(list, c)
+        printf "%-28s %5d %9.1f %9.1f %+9.1f\n", name, c, middle(list, c), list[c], sum / c
+    }
+    NR == 1 { printf "%-44s %12s %12s %9s\n", "plan", "predicted ms", "measured ms", "error %"; next }
     {
         n++; p[n] = $2; m[n] = $3; e[n] = 100 * ($2 / $3 - 1); a[n] = e[n] < 0 ? -e[n] : e[n]
-        printf "%-40s %12.1f %12.1f %+9.1f\n", $1, $2 * 1e3, $3 * 1e3, e[n]
+        kind[n] = $1; sub(/^[^ ]* /, "", kind[n])
+        bars += $4 > 0 && ($2 - $3) * ($2 - $3) <= $4 * $4
+        printf "%-44s %12.1f %12.1f %+9.1f\n", $1, $2 * 1e3, $3 * 1e3, e[n]
     }
     END {
+        if (n == 0) { print "no plan was run"; exit 1 }
         for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) {
             s = (p[i] - p[j]) * (m[i] - m[j]); pairs++; tau += s > 0 ? 1 : s < 0 ? -1 : 0
         }
-        for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
-        median = n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
-        printf "%d plans: median error %.1f %%, worst %.1f %%, Kendall tau %.2f\n", n, median, a[n], pairs ? tau / pairs : 1
+        printf "\n%-28s %5s %9s %9s %9s\n", "kind", "plans", "median %", "worst %", "mean %"
+        kind_line("one stage", "^ [^S]| S1 ")
+        kind_line("pipeline", " S([2-9]|1[0-9])")
+        kind_line("pipeline, 1f1b", "^ S([2-9]|1[0-9])[^_]*$")
+        kind_line("pipeline, zb_h1", " zb_h1 ")
+        kind_line("pipeline, interleaved", " interleaved ")
+        kind_line("data parallel", " dp")
+        kind_line("tensor parallel", " tp")
+        kind_line("sequence parallel", " sp ")
+        kind_line("ZeRO-1", " z1 ")
+        kind_line("ZeRO-2", " z2 ")
+        kind_line("ZeRO-3", " z3 ")
+        kind_line("offload weights", " ow")
+        kind_line("offload gradients", " og")
+        kind_line("offload optimizer", " oo")
+        kind_line("offload activations", " oa")
+        kind_line("checkpointing", " ck ")
+        for (i = 1; i <= n; i++) sorted[i] = a[i]
+        sort(sorted, n)
+        printf "\n%d plans: median error %.1f %%, worst %.1f %%, Kendall tau %.2f, %.0f %% within the error bars\n",
+            n, middle(sorted, n), sorted[n], pairs ? tau / pairs : 1, 100 * bars / n
     }' "$out"
