@@ -30,7 +30,7 @@ struct mist_stage_model {
     size_t scratch_bytes; /* of the largest tape */
 };
 
-/* ----------------------------------------------------------------------- construction */
+/* ---------------------------------------------------------------------- construction */
 
 static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
     "L", "C", "Z", "OW", "OG", "OO", "OA", "P", "G"};
@@ -143,7 +143,7 @@ void mist_stage_model_free(struct mist_stage_model *model)
     free(model);
 }
 
-/* ---------------------------------------------------------------------------- pricing */
+/* --------------------------------------------------------------------------- pricing */
 
 enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
                                           const struct mist_stage_shape *shape,
@@ -173,7 +173,7 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
     return status;
 }
 
-/* ------------------------------------------------------------------------- evaluation */
+/* ------------------------------------------------------------------------ evaluation */
 
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
 {
@@ -272,9 +272,9 @@ enum mist_status mist_stage_model_plan(const struct mist_stage_model *model,
     struct mist_prediction *prediction = calloc(1, sizeof *prediction);
     size_t size = (model->scratch_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     void *scratch = aligned_alloc(ALIGNMENT, size);
-    enum mist_status status = mist_schedule_supports(plan, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK && (!copy || !prediction || !scratch))
+    if (!copy || !prediction || !scratch)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
         status = predict_stage(model, plan, copy, i, scratch, prediction, err);

@@ -7,36 +7,43 @@
  * and priced by mist_cost_schedule(), and seconds and bytes by module kind are read off
  * it. The expressions over them mirror what schedule_build.c puts beside what:
  *
- *   t  seconds of a stable micro-batch: its computation, and its transfers, of which one
- *      way of every round trip is waited for (1F1B with the fewest micro-batches in
- *      flight: a stage that sends has nothing left to do until the answer has come) while
- *      the other runs beside computation
- *   d  extra seconds of the first micro-batch (optimizer step and gather of parameters)
- *      and the last (reduction of gradients)
- *   peak  largest sum of live device buffers. This is exact; the planner's arena is
- *      larger by what fragmentation costs (nothing in most plans, 4 % at worst over the
- *      random plans of tests/prop/test_stage_model.c), so whoever must not pass a limit
- *      asks mist_replay_memory() for the few plans that are left
+ *   t  seconds of a stable micro-batch: the passes of its modules, each beside what the
+ *      next one needs (parameters gathered under ZeRO-3 or swapped in, kept activations,
+ *      gradients so far) and what the one before has left (sums over ranks under ZeRO-2,
+ *      gradients for the host); and its transfers, of which one way of every round trip
+ *      is waited for (1F1B with the fewest micro-batches in flight: a stage that sends
+ *      has nothing left to do until the answer has come) while the other runs beside
+ *      computation
+ *   d  extra seconds of the first micro-batch (optimizer step with its swaps, and gather
+ *      of parameters) and the last (reduction of gradients, norms)
+ *   peak  largest sum of live device buffers: exact while nothing is offloaded and ZeRO
+ * is below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by
+ *      what fragmentation costs (nothing in most plans, 6 % at worst over the random
+ *      plans of tests/prop/test_stage_model.c), so whoever must not pass a limit asks
+ *      mist_replay_memory() for the few plans that are left
+ *   host  the same of pinned host memory
  *
- * Overlap of computation c and communication g (both alone, seconds) with slowdowns sc
- * and sg is the bundle of interference.h with two channels,
- *   bundle = c + g + min(c sc, g sg) (1 - 1/sc - 1/sg).
+ * Tensor-parallel communication is in series with the computation of its program, but for
+ * weight gradients beside it; what data-parallel ranks exchange meanwhile goes first.
+ * Overlap is the bundle of interference.h (stage_model_internal.h says how nearly).
  *
  * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
- * Where later knobs go: a column in enum mist_stage_column (ZeRO-2, ZeRO-3, the four
- * offload ratios), its bytes and seconds per module kind in the list of uniform symbols
- * of stage_model_internal.h, its terms in stage_model_exprs.c: the gather of ZeRO-3 and
- * swaps of weights and activations join the bundles of t, those of gradients and
- * optimizer state the bundles of d; bundles then need the channels of both copy
- * directions.
- *
- * Where it errs: with uneven stages and few micro-batches (G - 1) max t + sum t is itself
- * too long, as a busy first stage runs ahead while later ones work; and transfers meet in
- * the order of the logical clock, which uneven stages do not keep.
+ * Where it errs (medians over random plans on three made-up machines: 1 % with ZeRO-0/1,
+ * 2-4 % with ZeRO-3, 1-6 % with everything; the worst of hundreds are off by 20-50 %):
+ * - with uneven stages and few micro-batches (G - 1) max t + sum t is itself too long, as
+ *   a busy first stage runs ahead while later ones work; and transfers meet in the order
+ *   of the logical clock, which uneven stages do not keep.
+ * - a later stage with weights in the host takes its step apart like the first one, and
+ *   can't hide in the wait for its first input what the formula lets it hide.
+ * - ratios act through whole tensors in the schedule (module_storage.h), here through any
+ *   part of a block; embedding and head, which have one or two matrices, are done
+ * exactly. Every slab more than one costs the latency of its copies and collectives, left
+ * out.
  *
  * Left out: what differs between stages of one role (the transfers of a stage priced by
- * mist_stage_model_prepare go to neighbours of its own shape), loading the batch,
+ * mist_stage_model_prepare go to neighbours of its own shape), loading the batch, sums
+ * after each micro-batch where no ZeRO-2 asks for them, other pipelines than 1F1B,
  * imbalance, jitter.
  */
 #ifndef MIST_SIM_STAGE_MODEL_H
@@ -58,7 +65,7 @@ enum mist_stage_column {
     MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
     MIST_STAGE_ZERO,            /* Z: 0 .. 3; shards the optimizer state, then the
                                    gradients, then the weights */
-    MIST_STAGE_OFFLOAD_WEIGHTS, /* ratios, 0 .. 1 */
+    MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
     MIST_STAGE_OFFLOAD_GRADIENTS,
     MIST_STAGE_OFFLOAD_OPTIMIZER,
     MIST_STAGE_OFFLOAD_ACTIVATIONS,
@@ -116,9 +123,11 @@ size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
 /*
  * Evaluates n configurations of one shape.
  *
- * columns  [MIST_STAGE_N_COLUMNS]; whole numbers, each a column of n or one value for
- * all. t_s, d_s, peak_bytes, host_bytes  [n] each; NULL: not wanted. Cannot fail, does
- * not allocate; threads may share the model, not the scratch.
+ * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
+ * value for all. Where the four ratios are one value, 0, the terms of offloading are left
+ * out, which is several times as fast. t_s, d_s, peak_bytes, host_bytes  [n] each; NULL:
+ * not wanted. Cannot fail, does not allocate; threads may share the model, not the
+ * scratch.
  */
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,

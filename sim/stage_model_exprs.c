@@ -14,37 +14,7 @@
 
 typedef struct mist_stage_writer writer;
 
-static mist_expr num(writer *at, double value)
-{
-    return mist_stage_num(at, value);
-}
-
-static mist_expr add(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_add(at, a, b);
-}
-
-static mist_expr sub(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_sub(at, a, b);
-}
-
-static mist_expr mul(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_mul(at, a, b);
-}
-
-static mist_expr max(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_max(at, a, b);
-}
-
-static mist_expr of(writer *at, enum mist_stage_value value, enum mist_layer_kind kind)
-{
-    return mist_stage_of(at, value, kind);
-}
-
-/* ---------------------------------------------------------------------------- bundles */
+/* --------------------------------------------------------------------------- bundles */
 
 /* What runs beside a pass. */
 struct beside {
@@ -81,8 +51,7 @@ static mist_expr pass(writer *at, mist_expr whole, mist_expr start, mist_expr mo
     return bundle(at, add(at, whole, more), beside);
 }
 
-/* ------------------------------------------------------------- what a module needs and
- * leaves */
+/* ---------------------------------------------------- what a module needs and leaves */
 
 static mist_expr scaled(writer *at, enum mist_layer_kind kind, int ratio,
                         mist_expr seconds)
@@ -141,16 +110,53 @@ static mist_expr accumulate(writer *at, enum mist_layer_kind kind)
     return mist_stage_by_zero(at, 2, both, num(at, 0));
 }
 
-/* Per block: kept ones and checkpointed ones, by their numbers. */
-static mist_expr mean_kept(writer *at, enum mist_stage_value kept,
-                           enum mist_stage_value input)
+/* Blocks whose backward comes too soon to swap in between (schedule_leave.c): the last
+ * ones of the stage. */
+static mist_expr n_near(writer *at)
+{
+    if (at->is_last)
+        return num(at, 1);
+    mist_expr modules = add(at, at->n_layers, num(at, at->is_first));
+    mist_expr between = mul(at, sub(at, at->in_flight, num(at, 1)), modules);
+
+    return mist_expr_select_le(
+        at->pool, at->in_flight, num(at, 1), num(at, 2),
+        mist_expr_select_le(at->pool, between, num(at, 1), num(at, 1), num(at, 0)));
+}
+
+/* Blocks that swap what they keep: all of it, only the input. */
+static mist_expr n_kept_swapped(writer *at)
 {
     mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr sum = add(at, mul(at, n_kept, at->value[kept]),
-                        mul(at, at->n_checkpointed, at->value[input]));
+
+    return max(at, num(at, 0), sub(at, n_kept, n_near(at)));
+}
+
+static mist_expr n_inputs_swapped(writer *at)
+{
+    mist_expr n = max(at, num(at, 0), sub(at, at->n_layers, n_near(at)));
+
+    return mist_expr_min(at->pool, at->n_checkpointed, n);
+}
+
+/* Swapping out what a block keeps, in the mean over kept and checkpointed ones. The room
+ * is free for the next block only then, so it waits. */
+static mist_expr kept_out(writer *at)
+{
+    mist_expr sum = add(at, mul(at, n_kept_swapped(at), at->value[MIST_STAGE_KEPT_OUT]),
+                        mul(at, n_inputs_swapped(at), at->value[MIST_STAGE_INPUT_OUT]));
 
     return mul(at, at->ratio[MIST_RATIO_KEPT],
                mist_expr_div(at->pool, sum, at->n_layers));
+}
+
+/* Seconds per block of n that swap n_swapped. */
+static mist_expr mean_in(writer *at, enum mist_stage_value seconds, mist_expr n_swapped,
+                         mist_expr n)
+{
+    mist_expr share = mist_expr_div(at->pool, n_swapped, max(at, num(at, 1), n));
+
+    return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], at->value[seconds]), share);
 }
 
 static struct beside needs(writer *at, enum mist_layer_kind kind)
@@ -158,8 +164,7 @@ static struct beside needs(writer *at, enum mist_layer_kind kind)
     return (struct beside){gather_each(at, kind), weights_in(at, kind), num(at, 0)};
 }
 
-/* ---------------------------------------------------------------------- stable: forward
- */
+/* ------------------------------------------------------------------- stable: forward */
 
 static mist_expr forward(writer *at, enum mist_layer_kind kind, struct beside beside)
 {
@@ -170,10 +175,7 @@ static mist_expr forward(writer *at, enum mist_layer_kind kind, struct beside be
 /* A block in front of another. */
 static mist_expr forward_block(writer *at)
 {
-    struct beside beside = needs(at, BLOCK);
-
-    beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
-    return forward(at, BLOCK, beside);
+    return add(at, forward(at, BLOCK, needs(at, BLOCK)), kept_out(at));
 }
 
 /* The last block: its weights serve its backward, too, or the head comes. */
@@ -183,8 +185,7 @@ static mist_expr forward_top(writer *at)
 
     if (at->is_last)
         beside = needs(at, HEAD);
-    beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
-    return forward(at, BLOCK, beside);
+    return add(at, forward(at, BLOCK, beside), kept_out(at));
 }
 
 static mist_expr forward_all(writer *at)
@@ -192,8 +193,12 @@ static mist_expr forward_all(writer *at)
     mist_expr n = sub(at, at->n_layers, num(at, 1));
     mist_expr sum = add(at, mul(at, n, forward_block(at)), forward_top(at));
 
-    if (at->is_first)
-        sum = add(at, sum, forward(at, EMBEDDING, needs(at, BLOCK)));
+    if (at->is_first) { /* the embedding's backward was the pass before */
+        struct beside beside = needs(at, BLOCK);
+        beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, EMBEDDING));
+        beside.to_host = gradients_out(at, EMBEDDING);
+        sum = add(at, sum, forward(at, EMBEDDING, beside));
+    }
     if (at->is_last) {
         struct beside beside = {num(at, 0), gradients_in(at, HEAD), num(at, 0)};
         sum = add(at, sum, forward(at, HEAD, beside));
@@ -201,11 +206,12 @@ static mist_expr forward_all(writer *at)
     return sum;
 }
 
-/* --------------------------------------------------------------------- stable: backward
- */
+/* ------------------------------------------------------------------ stable: backward */
 
-/* kept_in: swapping in what the block before kept. */
-static mist_expr backward_block(writer *at, bool is_checkpointed, mist_expr kept_in)
+/* A block's backward: sums and swaps out behind the pass before it, what that kept, and
+ * recomputation. */
+static mist_expr backward_block(writer *at, mist_expr reduced, mist_expr out,
+                                mist_expr kept_in, bool is_checkpointed)
 {
     struct beside beside = needs(at, BLOCK);
     mist_expr whole = of(at, MIST_STAGE_BACKWARD, BLOCK);
@@ -215,11 +221,27 @@ static mist_expr backward_block(writer *at, bool is_checkpointed, mist_expr kept
         whole = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, BLOCK));
         start = of(at, MIST_STAGE_RECOMPUTE_START, BLOCK);
     }
-    beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, BLOCK));
+    beside.gpu_gpu = add(at, beside.gpu_gpu, reduced);
     beside.to_device =
         add(at, add(at, beside.to_device, gradients_in(at, BLOCK)), kept_in);
-    beside.to_host = gradients_out(at, BLOCK);
+    beside.to_host = out;
     return pass(at, whole, start, accumulate(at, BLOCK), beside);
+}
+
+/* What the last block's backward has more than others: the head is behind it, or a pass
+ * of another micro-batch. */
+static mist_expr backward_top(writer *at, mist_expr kept_in, bool is_checkpointed)
+{
+    mist_expr other = backward_block(at, reduce_each(at, BLOCK), gradients_out(at, BLOCK),
+                                     kept_in, is_checkpointed);
+    mist_expr top = other;
+
+    if (at->is_last)
+        top = backward_block(at, reduce_each(at, HEAD), gradients_out(at, HEAD), kept_in,
+                             is_checkpointed);
+    else if (at->is_first) /* the embedding has the last block's */
+        top = backward_block(at, num(at, 0), num(at, 0), kept_in, is_checkpointed);
+    return sub(at, top, other);
 }
 
 static mist_expr backward_end(writer *at, enum mist_layer_kind kind, struct beside beside)
@@ -230,14 +252,19 @@ static mist_expr backward_end(writer *at, enum mist_layer_kind kind, struct besi
 
 static mist_expr backward_all(writer *at)
 {
-    mist_expr kept_in =
-        mul(at, at->ratio[MIST_RATIO_KEPT], at->value[MIST_STAGE_KEPT_IN]);
-    mist_expr input_in =
-        mul(at, at->ratio[MIST_RATIO_KEPT], at->value[MIST_STAGE_INPUT_IN]);
     mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr sum = add(at, mul(at, n_kept, backward_block(at, false, kept_in)),
-                        mul(at, at->n_checkpointed, backward_block(at, true, input_in)));
+    mist_expr kept_in = mean_in(at, MIST_STAGE_KEPT_IN, n_kept_swapped(at), n_kept);
+    mist_expr input_in =
+        mean_in(at, MIST_STAGE_INPUT_IN, n_inputs_swapped(at), at->n_checkpointed);
+    mist_expr reduced = reduce_each(at, BLOCK), out = gradients_out(at, BLOCK);
+    mist_expr kept = backward_block(at, reduced, out, kept_in, false);
+    mist_expr again = backward_block(at, reduced, out, input_in, true);
+    mist_expr top = mist_expr_select_le(at->pool, n_kept, num(at, 0),
+                                        backward_top(at, input_in, true),
+                                        backward_top(at, kept_in, false));
+    mist_expr sum = add(at, mul(at, n_kept, kept), mul(at, at->n_checkpointed, again));
 
+    sum = add(at, sum, top);
     if (at->is_first) {
         struct beside beside = needs(at, EMBEDDING);
         beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, BLOCK));
@@ -273,8 +300,7 @@ static mist_expr stable(writer *at)
     return add(at, pair(at, work, way), way);
 }
 
-/* ------------------------------------------------------------------- extra: first
- * forward */
+/* -------------------------------------------------------------- extra: first forward */
 
 /* The optimizer step of a module. */
 static mist_expr update(writer *at, enum mist_layer_kind kind)
@@ -341,8 +367,6 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
     mist_expr more = num(at, 0), chain = num(at, 0);
 
-    if (kind == BLOCK)
-        beside.to_host = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_INPUT_OUT);
     if (then >= 0) {
         enum mist_layer_kind stepping = (enum mist_layer_kind)then;
         more = update(at, stepping);
@@ -353,7 +377,9 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
     mist_expr time = at->is_cut ? pass(at, add(at, whole, more), add(at, start, more),
                                        num(at, 0), beside)
                                 : bundle(at, add(at, whole, more), beside);
-    return at->offloads && then >= 0 ? max(at, time, chain) : time;
+    if (at->offloads && then >= 0)
+        time = max(at, time, chain);
+    return kind == BLOCK ? add(at, time, kept_out(at)) : time;
 }
 
 /* The first step with nothing beside it, from what it swaps in on. */
@@ -367,59 +393,51 @@ static enum mist_layer_kind first_kind(const writer *at)
     return at->is_first ? EMBEDDING : BLOCK;
 }
 
-/* The optimizer step taken apart: with modules 1 .. n, u1 | u2 beside g1 | f1 u3 beside
- * g2 | ... | f(n-1) beside g(n) | f(n). The forwards included. */
+/* The second step, of a module behind first, with no forward to run beside. */
+static mist_expr second_step(writer *at, enum mist_layer_kind first,
+                             enum mist_layer_kind kind)
+{
+    struct beside beside = {
+        gather(at, first),
+        add(at, weights_in(at, kind), step_in(at, kind)),
+        step_out(at, first),
+    };
+
+    return bundle(at, update(at, kind), beside);
+}
+
+/*
+ * The optimizer step taken apart: with modules 1 .. n, u1 | u2 beside g1 | f1 u3 beside
+ * g2 | ... | f(n-1) beside g(n) | f(n), forwards included. Stages of one block have less
+ * in the middle.
+ */
 static mist_expr first_forward(writer *at)
 {
-    enum mist_layer_kind top = at->is_last ? HEAD : BLOCK;
-    mist_expr one = num(at, 1), n = at->n_layers;
-    mist_expr sum = lone_step(at, first_kind(at));
-    mist_expr steady = forward_and_step(at, BLOCK, BLOCK, BLOCK);
-    mist_expr bottom = num(at, 0), single = num(at, 0);
-    mist_expr many = num(at, at->is_last ? 2 : 3); /* blocks with all that is below */
+    mist_expr n = at->n_layers, none = num(at, 0);
+    int head = at->is_last ? (int)HEAD : -1;
+    mist_expr below = lone_step(at, first_kind(at));
+    mist_expr many, one, above; /* the middle of many blocks, of one; the last forwards */
 
-    (void)one;
-    (void)top;
     if (at->is_first) {
-        struct beside beside = {gather(at, EMBEDDING), num(at, 0), num(at, 0)};
-        beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
-        beside.to_host = step_out(at, EMBEDDING);
-        sum = add(at, sum, bundle(at, update(at, BLOCK), beside));
-        bottom = forward_and_step(at, EMBEDDING, BLOCK, BLOCK);
-        single = forward_and_step(at, EMBEDDING, BLOCK, at->is_last ? (int)HEAD : -1);
-        many = num(at, 2);
+        below = add(at, below, second_step(at, EMBEDDING, BLOCK));
+        many = forward_and_step(at, EMBEDDING, BLOCK, BLOCK);
+        one = forward_and_step(at, EMBEDDING, BLOCK, head);
+    } else {
+        many = second_step(at, BLOCK, BLOCK);
+        one = at->is_last ? second_step(at, BLOCK, HEAD)
+                          : pair(at, none, gather(at, BLOCK));
     }
-    (void)many;
-    if (at->is_last) {
-        mist_expr last = add(at, forward_and_step(at, BLOCK, HEAD, -1),
-                             of(at, MIST_STAGE_FORWARD, HEAD));
-        mist_expr before_last = forward_and_step(at, BLOCK, BLOCK, HEAD);
-        if (!at->is_first) {
-            struct beside beside = {gather(at, BLOCK), num(at, 0), num(at, 0)};
-            beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
-            beside.to_host = step_out(at, BLOCK);
-            bottom = bundle(at, update(at, BLOCK), beside);
-            single = bundle(at, update(at, HEAD), beside);
-        }
-        mist_expr more = add(at, add(at, bottom, before_last),
-                             mul(at, sub(at, n, num(at, 2)), steady));
-        return add(
-            at, sum,
-            add(at, mist_expr_select_le(at->pool, n, num(at, 1), single, more), last));
-    }
-    mist_expr last = forward_and_step(at, BLOCK, BLOCK, -1);
-    mist_expr end = of(at, MIST_STAGE_FORWARD, BLOCK);
-    if (!at->is_first) {
-        struct beside beside = {gather(at, BLOCK), num(at, 0), num(at, 0)};
-        beside.to_device = add(at, weights_in(at, BLOCK), step_in(at, BLOCK));
-        beside.to_host = step_out(at, BLOCK);
-        bottom = bundle(at, update(at, BLOCK), beside);
-        single = pair(at, num(at, 0), gather(at, BLOCK));
-    }
-    mist_expr more =
-        add(at, add(at, bottom, last), mul(at, sub(at, n, num(at, 2)), steady));
-    return add(at, sum,
-               add(at, mist_expr_select_le(at->pool, n, num(at, 1), single, more), end));
+    many = add(at, many, forward_and_step(at, BLOCK, BLOCK, head));
+    many =
+        add(at, many,
+            mul(at, sub(at, n, num(at, 2)), forward_and_step(at, BLOCK, BLOCK, BLOCK)));
+    if (at->is_last)
+        above = add(at, forward_and_step(at, BLOCK, HEAD, -1),
+                    of(at, MIST_STAGE_FORWARD, HEAD));
+    else
+        above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), kept_out(at));
+    return add(at, add(at, below, above),
+               mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
 
 /* All steps in front of the first forward: u1 | u2 .. un beside g1 .. g(n-1) | gn. */
@@ -444,8 +462,7 @@ static mist_expr steps_in_front(writer *at)
     return add(at, add(at, step_in(at, first), u1), add(at, time, gn));
 }
 
-/* ------------------------------------------------------------------- extra: last
- * backward */
+/* -------------------------------------------------------------- extra: last backward */
 
 static mist_expr reduce(writer *at, enum mist_layer_kind kind)
 {

@@ -133,8 +133,13 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
 void mist_stage_model_write_memory(struct mist_stage_writer *at,
                                    mist_expr outputs[MIST_STAGE_N_OUTPUTS]);
 
-/* Time of a bundle (interference.h) whose channels take these seconds alone; exact.
- * Channels that are the constant 0 cost nothing. */
+/*
+ * Time of a bundle (interference.h) whose channels take these seconds alone. Two
+ * channels: exact. More: the longest of them, and what computation (or the first there
+ * is) and each of the others lose beside one another, which leaves out how the others
+ * disturb each other and that a third makes two disturb each other more. Channels that
+ * are the constant 0 cost nothing.
+ */
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
                             const mist_expr isolated[MIST_N_STREAMS]);
 
@@ -142,12 +147,6 @@ mist_expr mist_stage_bundle(struct mist_stage_writer *at,
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio);
 
-/* Short forms. */
-mist_expr mist_stage_num(struct mist_stage_writer *at, double value);
-mist_expr mist_stage_add(struct mist_stage_writer *at, mist_expr a, mist_expr b);
-mist_expr mist_stage_sub(struct mist_stage_writer *at, mist_expr a, mist_expr b);
-mist_expr mist_stage_mul(struct mist_stage_writer *at, mist_expr a, mist_expr b);
-mist_expr mist_stage_max(struct mist_stage_writer *at, mist_expr a, mist_expr b);
 /* level <= Z ? yes : no */
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,
                              mist_expr no);
@@ -158,5 +157,38 @@ mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value valu
 typedef mist_expr mist_stage_part(struct mist_stage_writer *at,
                                   enum mist_layer_kind kind);
 mist_expr mist_stage_all(struct mist_stage_writer *at, mist_stage_part *part);
+
+/* Short forms, which make formulas readable. */
+
+static inline mist_expr num(struct mist_stage_writer *at, double value)
+{
+    return mist_expr_const(at->pool, value);
+}
+
+static inline mist_expr add(struct mist_stage_writer *at, mist_expr a, mist_expr b)
+{
+    return mist_expr_add(at->pool, a, b);
+}
+
+static inline mist_expr sub(struct mist_stage_writer *at, mist_expr a, mist_expr b)
+{
+    return mist_expr_sub(at->pool, a, b);
+}
+
+static inline mist_expr mul(struct mist_stage_writer *at, mist_expr a, mist_expr b)
+{
+    return mist_expr_mul(at->pool, a, b);
+}
+
+static inline mist_expr max(struct mist_stage_writer *at, mist_expr a, mist_expr b)
+{
+    return mist_expr_max(at->pool, a, b);
+}
+
+static inline mist_expr of(struct mist_stage_writer *at, enum mist_stage_value value,
+                           enum mist_layer_kind kind)
+{
+    return mist_stage_of(at, value, kind);
+}
 
 #endif

@@ -14,38 +14,7 @@
 
 typedef struct mist_stage_writer writer;
 
-static mist_expr num(writer *at, double value)
-{
-    return mist_stage_num(at, value);
-}
-
-static mist_expr add(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_add(at, a, b);
-}
-
-static mist_expr sub(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_sub(at, a, b);
-}
-
-static mist_expr mul(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_mul(at, a, b);
-}
-
-static mist_expr max(writer *at, mist_expr a, mist_expr b)
-{
-    return mist_stage_max(at, a, b);
-}
-
-static mist_expr of(writer *at, enum mist_stage_value value, enum mist_layer_kind kind)
-{
-    return mist_stage_of(at, value, kind);
-}
-
-/* -------------------------------------------------------------------------- parameters
- */
+/* ------------------------------------------------------------------------ parameters */
 
 static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
                           enum mist_stage_value whole, enum mist_stage_value shard)
@@ -144,156 +113,259 @@ static mist_expr stepping(writer *at, enum mist_layer_kind kind)
     return add(at, s, g);
 }
 
-/* ------------------------------------------------------------------------- activations
- */
+/* ----------------------------------------------------------------------- activations */
 
-/* Kept by each micro-batch in flight, wherever. */
-static mist_expr kept(writer *at)
+static mist_expr n_kept_blocks(writer *at)
 {
-    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-
-    return add(at, mul(at, add(at, at->n_layers, num(at, at->is_last)), u),
-               add(at, mul(at, n_kept, of(at, MIST_STAGE_SAVED, BLOCK)),
-                   of(at, MIST_STAGE_SAVED, HEAD)));
+    return sub(at, at->n_layers, at->n_checkpointed);
 }
 
-/* What a block keeps, the last or the first of the stage. */
-static mist_expr kept_by_one(writer *at, bool is_last)
+/* What blocks of a micro-batch keep: their inputs and saved tensors. */
+static mist_expr kept_by_blocks(writer *at)
 {
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK), none = num(at, 0);
-    mist_expr more =
-        is_last ? mist_expr_select_le(at->pool, n_kept, none, none, saved)
-                : mist_expr_select_le(at->pool, at->n_checkpointed, none, saved, none);
+    mist_expr inputs = mul(at, at->n_layers, at->value[MIST_STAGE_BOUNDARY]);
 
-    return add(at, at->value[MIST_STAGE_BOUNDARY], more);
+    return add(at, inputs, mul(at, n_kept_blocks(at), of(at, MIST_STAGE_SAVED, BLOCK)));
 }
 
-/* Blocks of a micro-batch whose backward is too near to swap in between. */
+static mist_expr kept_by_head(writer *at)
+{
+    return at->is_last
+               ? add(at, at->value[MIST_STAGE_BOUNDARY], of(at, MIST_STAGE_SAVED, HEAD))
+               : num(at, 0);
+}
+
+/* What block i from the end keeps: 0 is the last one. */
+static mist_expr kept_by_one(writer *at, int i)
+{
+    mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK);
+
+    return add(
+        at, at->value[MIST_STAGE_BOUNDARY],
+        mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, i), num(at, 0), saved));
+}
+
+/* Blocks of the first micro-batch whose backward comes too soon to swap in between. */
 static mist_expr n_near(writer *at)
 {
-    return mist_expr_select_le(at->pool, at->in_flight, num(at, 1),
-                               num(at, at->is_last ? 1 : 2), num(at, 0));
-}
-
-/* Of what all micro-batches in flight keep, the part that can be in the host. */
-static mist_expr swappable(writer *at)
-{
-    mist_expr blocks = sub(at, kept(at), num(at, 0));
-
     if (at->is_last)
-        blocks =
-            sub(at, blocks,
-                add(at, at->value[MIST_STAGE_BOUNDARY], of(at, MIST_STAGE_SAVED, HEAD)));
-    mist_expr near = mul(at, n_near(at), kept_by_one(at, true));
-    return max(at, num(at, 0), sub(at, mul(at, at->in_flight, blocks), near));
+        return num(at, 1);
+    mist_expr modules = add(at, at->n_layers, num(at, at->is_first));
+    mist_expr between = mul(at, sub(at, at->in_flight, num(at, 1)), modules);
+
+    return mist_expr_select_le(
+        at->pool, at->in_flight, num(at, 1), num(at, 2),
+        mist_expr_select_le(at->pool, between, num(at, 2), num(at, 1), num(at, 0)));
 }
 
-/* ------------------------------------------------------------------------------ device
- */
+/* What the near blocks keep. */
+static mist_expr kept_near(writer *at)
+{
+    mist_expr n = mist_expr_min(at->pool, n_near(at), at->n_layers);
+    mist_expr n_saved = mist_expr_min(at->pool, n, n_kept_blocks(at));
 
-/* Around a pass of a block, with everything kept on the device. */
-static mist_expr around_pass(writer *at, bool is_backward)
+    return add(at, mul(at, n, at->value[MIST_STAGE_BOUNDARY]),
+               mul(at, n_saved, of(at, MIST_STAGE_SAVED, BLOCK)));
+}
+
+/* Of what all micro-batches in flight keep, the part in the host. */
+static mist_expr kept_away(writer *at)
+{
+    mist_expr blocks = mul(at, at->in_flight, kept_by_blocks(at));
+
+    return mul(at, at->ratio[MIST_RATIO_KEPT], sub(at, blocks, kept_near(at)));
+}
+
+/* Of what a block keeps, the part that stays. */
+static mist_expr staying(writer *at, mist_expr kept)
+{
+    return mul(at, sub(at, num(at, 1), at->ratio[MIST_RATIO_KEPT]), kept);
+}
+
+/* ---------------------------------------------------------------------------- device */
+
+/* The next micro-batch's input, which has come while this one runs back. */
+static mist_expr next_input(writer *at)
+{
+    if (at->is_first)
+        return num(at, 0);
+    return mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight, num(at, 0),
+                               at->value[MIST_STAGE_BOUNDARY]);
+}
+
+/* Two, or one where there is one block and no pass of the next micro-batch is next to
+ * one of this (or the ends' passes are in between: is_apart). */
+static mist_expr up_to_two(writer *at, bool is_apart)
+{
+    mist_expr two = num(at, 2), few = mist_expr_min(at->pool, at->n_layers, two);
+
+    if (is_apart)
+        return few;
+    return mist_expr_select_le(at->pool, at->n_micro_batches, num(at, 1), few, two);
+}
+
+static mist_expr two_brought(writer *at)
+{
+    return mul(at, up_to_two(at, at->is_first), brought(at, BLOCK));
+}
+
+/* Of blocks, around a backward. */
+static mist_expr two_fresh(writer *at)
+{
+    mist_expr few = mist_expr_min(at->pool, at->n_layers, num(at, 2));
+    mist_expr n =
+        mist_stage_by_zero(at, 2, up_to_two(at, at->is_first || at->is_last), few);
+
+    return mul(at, n, fresh(at, BLOCK));
+}
+
+/*
+ * Gradients that are new around the first backwards: of two blocks at the last block (and
+ * the head's, while they wait for their sum), of three when that block's activations are
+ * gone. They wait under ZeRO-2, but in the first micro-batch; otherwise in the last one,
+ * when no other is in flight.
+ */
+static mist_expr fresh_around(writer *at)
+{
+    mist_expr none = num(at, 0), one = num(at, 1);
+    mist_expr third = add(at, fresh(at, BLOCK), sum_so_far(at, BLOCK));
+    mist_expr others = mul(at, sub(at, at->in_flight, one), kept_by_blocks(at));
+    mist_expr is_waiting = mist_stage_by_zero(
+        at, 2, mist_expr_select_le(at->pool, at->n_micro_batches, one, none, one), one);
+    mist_expr gone = mist_stage_by_zero(at, 2, none, staying(at, others));
+    mist_expr later = sub(at, third, staying(at, kept_by_one(at, 0)));
+
+    later = mist_expr_select_le(at->pool, num(at, 3), at->n_layers, later, none);
+    if (at->is_last)
+        later = max(at, later, add(at, fresh(at, HEAD), sum_so_far(at, HEAD)));
+    later = max(at, none, sub(at, later, gone));
+    return add(at, two_fresh(at), mul(at, is_waiting, later));
+}
+
+/* Of a checkpointed block while it runs: its saved tensors. */
+static mist_expr again_if_all(writer *at)
+{
+    return mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, 0),
+                               of(at, MIST_STAGE_SAVED, BLOCK), num(at, 0));
+}
+
+static mist_expr scratch_backward(writer *at)
+{
+    return add(at, mul(at, num(at, 2), at->value[MIST_STAGE_BOUNDARY]),
+               of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+}
+
+/* The last block's backward, with what all micro-batches keep. */
+static mist_expr around_top(writer *at)
+{
+    mist_expr swapped = num(at, 0);
+
+    if (at->is_last) /* the last block has not been swapped, the one before it has */
+        swapped = mist_expr_select_le(at->pool, at->n_layers, num(at, 1), num(at, 0),
+                                      kept_by_one(at, 1));
+    else
+        swapped = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
+                                      add(at, kept_by_one(at, 0), kept_by_one(at, 1)));
+    mist_expr sum = add(at, add(at, again_if_all(at), scratch_backward(at)),
+                        mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
+    /* the head's input and saved tensors are gone when the blocks' turn comes */
+    sum = add(at, sub(at, sum, kept_by_head(at)), next_input(at));
+    return add(at, add(at, sum, two_brought(at)), fresh_around(at));
+}
+
+/* The first block's backward, where that makes new what a checkpointed block saves, or
+ * the embedding's gradients wait. */
+static mist_expr around_bottom(writer *at)
 {
     mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK);
-    /* a checkpointed block's saved tensors while it runs */
-    mist_expr sum = mist_expr_select_le(at->pool, n_kept, num(at, 0), saved, num(at, 0));
+    mist_expr all = of(at, MIST_STAGE_SAVED, BLOCK), none = num(at, 0);
+    mist_expr again = mist_expr_select_le(at->pool, at->n_checkpointed, none, none, all);
+    mist_expr saved = /* where the first block keeps it */
+        mist_expr_select_le(at->pool, at->n_checkpointed, none, all, none);
+    mist_expr gone = sub(at, sub(at, kept_by_blocks(at), u), saved);
+    mist_expr moved = add(at, brought(at, BLOCK), two_fresh(at));
+    mist_expr sum = add(at, add(at, again, scratch_backward(at)), next_input(at));
 
-    if (is_backward)
-        sum = add(
-            at, sum,
-            add(at, mul(at, num(at, 2), u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK)));
-    else
-        sum = add(at, sum, add(at, u, of(at, MIST_STAGE_SCRATCH_FORWARD, BLOCK)));
-    if (at->is_last) /* the head's input and saved tensors are gone when the blocks' turn
-                        comes, or not there yet */
-        sum = sub(at, sum, add(at, u, of(at, MIST_STAGE_SAVED, HEAD)));
-    if (is_backward && !at->is_first) /* the next micro-batch's input has come */
-        sum = add(at, sum,
-                  mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight,
-                                      num(at, 0), u));
-    return sum;
+    moved = add(at, moved, at->is_first ? fresh(at, EMBEDDING) : brought(at, BLOCK));
+    moved = add(at, moved, sum_so_far(at, BLOCK));
+    /* what this one and the last block of the next micro-batch swapped */
+    mist_expr next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
+                                         kept_by_one(at, 0));
+    sum = add(at, sum,
+              mul(at, at->ratio[MIST_RATIO_KEPT], add(at, add(at, u, saved), next)));
+    sum = sub(at, sum, add(at, staying(at, gone), kept_by_head(at)));
+    return add(at, sum, moved);
 }
 
-/* More around a backward: two modules' weights, and gradients. */
-static mist_expr moved_backward(writer *at)
+static mist_expr around_forward(writer *at)
 {
-    mist_expr two = num(at, 2);
-    mist_expr three = mist_stage_by_zero(at, 2, num(at, 3), two);
-    mist_expr n = at->n_layers;
+    mist_expr sum = add(at, at->value[MIST_STAGE_BOUNDARY],
+                        of(at, MIST_STAGE_SCRATCH_FORWARD, BLOCK));
+    mist_expr moved = at->is_last ? add(at, brought(at, BLOCK),
+                                        max(at, brought(at, HEAD), brought(at, BLOCK)))
+                                  : two_brought(at);
+    /* what it will keep is there until it has left, and what comes for the backward */
+    mist_expr swapped =
+        mist_expr_select_le(at->pool, n_near(at), num(at, 0),
+                            mul(at, num(at, 2), kept_by_one(at, 0)), num(at, 0));
 
-    return add(at,
-               add(at, mul(at, mist_expr_min(at->pool, n, two), brought(at, BLOCK)),
-                   mul(at, mist_expr_min(at->pool, n, three), fresh(at, BLOCK))),
-               sum_so_far(at, BLOCK));
+    sum = add(at, sub(at, sum, kept_by_head(at)), again_if_all(at));
+    return add(at, add(at, sum, moved), mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
 }
 
-/* What the head's turn has: its weights and gradients, and those of the block below. */
+/* The head's turn: its weights and gradients, and those of the block below. */
 static mist_expr around_head(writer *at)
 {
-    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr moved = add(at, add(at, brought(at, HEAD), brought(at, BLOCK)),
-                          add(at, fresh(at, HEAD), fresh(at, BLOCK)));
-    mist_expr backward =
-        add(at, moved, add(at, u, of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD)));
-    mist_expr forward = add(at, moved, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD));
+    mist_expr backward = add(at, at->value[MIST_STAGE_BOUNDARY],
+                             of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
+    mist_expr own = add(at, brought(at, HEAD), fresh(at, HEAD));
+    mist_expr below = add(at, brought(at, BLOCK), fresh(at, BLOCK));
 
-    if (!at->is_first)
-        backward = add(at, backward,
-                       mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight,
-                                           num(at, 0), u));
-    return max(at, backward, forward);
+    backward = add(at, add(at, backward, next_input(at)), below);
+    return add(at, own, max(at, backward, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD)));
 }
 
-/* Swapped activations that are on the device around a backward: of the block and of the
- * one before it. */
-static mist_expr swapped_near(writer *at)
+/* The optimizer step: in the first forward, of a module while the one before has not been
+ * computed, or all in front. */
+static mist_expr around_step(writer *at)
 {
-    mist_expr two = mist_expr_min(at->pool, at->n_layers, num(at, 2));
-    mist_expr one = kept_by_one(at, true);
+    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
+    mist_expr below =
+        sub(at, staying(at, kept_by_blocks(at)), staying(at, kept_by_one(at, 0)));
+    mist_expr block = add(at, stepping(at, BLOCK), two_brought(at));
+    mist_expr apart = sub(at, below, staying(at, kept_by_one(at, 1)));
+    mist_expr front = stepping(at, BLOCK);
 
-    return mul(at, at->ratio[MIST_RATIO_KEPT], mul(at, two, one));
+    apart = add(at, max(at, num(at, 0), apart), add(at, u, block));
+    if (at->is_last) {
+        mist_expr last = add(at, add(at, stepping(at, HEAD), brought(at, HEAD)),
+                             add(at, brought(at, BLOCK), u));
+        apart = max(at, apart, add(at, below, last));
+        front = max(at, front, stepping(at, HEAD));
+    }
+    if (at->is_first)
+        return max(at, apart, add(at, stepping(at, EMBEDDING), brought(at, EMBEDDING)));
+    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, front);
 }
 
 static mist_expr device(writer *at)
 {
-    mist_expr all = mul(at, at->in_flight, kept(at));
-    mist_expr away = mul(at, at->ratio[MIST_RATIO_KEPT], swappable(at));
-    mist_expr here = sub(at, all, away);
-    mist_expr two_weights =
-        mul(at, mist_expr_min(at->pool, at->n_layers, num(at, 2)), brought(at, BLOCK));
-    mist_expr backward =
-        add(at, add(at, around_pass(at, true), swapped_near(at)), moved_backward(at));
-    mist_expr forward = add(at, around_pass(at, false), two_weights);
-    mist_expr most = max(at, forward, backward);
-    mist_expr step = add(at, stepping(at, BLOCK), two_weights);
+    mist_expr kept = add(at, kept_by_blocks(at), kept_by_head(at));
+    mist_expr here = sub(at, mul(at, at->in_flight, kept), kept_away(at));
+    mist_expr most = max(at, around_forward(at), around_top(at));
 
     if (at->is_last)
         most = max(at, most, around_head(at));
+    most = max(at, most, around_bottom(at));
     most = add(at, here, most);
-    if (at->offloads) {
-        /* during the first forward one micro-batch is in flight */
-        mist_expr one = mist_expr_div(at->pool, here, at->in_flight);
-        step = add(at, one, add(at, around_pass(at, false), step));
-        if (at->is_last)
-            step = max(at, step,
-                       add(at, one, add(at, stepping(at, HEAD), brought(at, HEAD))));
-        if (at->is_first)
-            step =
-                max(at, step, add(at, stepping(at, EMBEDDING), brought(at, EMBEDDING)));
-        most = max(at, most, step);
-    }
+    if (at->offloads)
+        most = max(at, most, around_step(at));
     return add(at, persistent(at), most);
 }
 
 static mist_expr host(writer *at)
 {
-    mist_expr away = mul(at, at->ratio[MIST_RATIO_KEPT], swappable(at));
-
-    return add(at, mist_stage_all(at, homes_in_host), away);
+    return add(at, mist_stage_all(at, homes_in_host), kept_away(at));
 }
 
 void mist_stage_model_write_memory(struct mist_stage_writer *at,

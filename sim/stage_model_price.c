@@ -23,8 +23,7 @@ struct sample {
     bool offloads;
 };
 
-/* ---------------------------------------------------------------------------- programs
- */
+/* -------------------------------------------------------------------------- programs */
 
 /* Parts of a program on one of its two streams. */
 struct queue {
@@ -148,8 +147,7 @@ static void read_zeroing(const struct sample *at, double *values)
     }
 }
 
-/* ------------------------------------------------------------------------------- tasks
- */
+/* ----------------------------------------------------------------------------- tasks */
 
 /* Which tasks of which sample make a value: kind, micro-batch, ZeRO levels, offloading.
  */
@@ -248,8 +246,7 @@ static void read_once(const struct sample *at, double *values)
     }
 }
 
-/* ------------------------------------------------------------------------------- bytes
- */
+/* ----------------------------------------------------------------------------- bytes */
 
 /* Buffers that outlive the iteration; those of one module of each kind, in values from
  * weights, gradients and state on. */
@@ -317,8 +314,7 @@ static void read_layouts(const struct sample *at, double *values)
     values[MIST_STAGE_IS_DP] = at->plan->stages[at->schedule->i_stage].dp > 1;
 }
 
-/* ----------------------------------------------------------------------------- samples
- */
+/* --------------------------------------------------------------------------- samples */
 
 static void read_sample(const struct sample *at, double *values)
 {

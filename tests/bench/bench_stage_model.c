@@ -1,6 +1,6 @@
 /*
- * Stage configurations priced per second on one core: t, d and peak memory of the closed
- * form, all today's knobs varying, over the trace set of tests/data/cli. The design's
+ * Stage configurations priced per second on one core: t, d and memory of the closed
+ * form, all knobs varying, over the trace set of tests/data/cli. The design's
  * goal is 100 million.
  */
 #include "core/clock.h"
@@ -37,6 +37,7 @@ static void run(const struct mist_stage_model *model, const char *name,
     struct mist_stage_values values;
     struct mist_err err = {0};
     double *t_s = new_column(N), *d_s = new_column(N), *peak = new_column(N);
+    double *host = new_column(N);
     void *scratch =
         aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
     double start_s, now_s;
@@ -45,13 +46,38 @@ static void run(const struct mist_stage_model *model, const char *name,
     must(mist_stage_model_prepare(model, shape, &values, &err), &err);
     start_s = now_s = mist_clock_now_s();
     for (; now_s - start_s < 0.5; now_s = mist_clock_now_s(), n_rounds++)
-        mist_stage_model_eval(model, &values, columns, N, t_s, d_s, peak, scratch);
+        mist_stage_model_eval(model, &values, columns, N, t_s, d_s, peak, host, scratch);
     double per_s = (double)n_rounds * N / (now_s - start_s);
-    printf("%-14s %8.1f %12.2f\n", name, per_s / 1e6, 1e9 / per_s);
+    printf("%-26s %8.1f %12.2f\n", name, per_s / 1e6, 1e9 / per_s);
     free(t_s);
     free(d_s);
     free(peak);
+    free(host);
     free(scratch);
+}
+
+/* The roles of a pipeline, with and without tensor parallelism. */
+static void run_roles(const struct mist_stage_model *model, bool offloads,
+                      const struct mist_tape_input *columns)
+{
+    static const char *const roles[] = {"middle", "first", "last", "only"};
+
+    for (int tp = 1; tp <= 2; tp++)
+        for (int role = 0; role < 4; role++) {
+            struct mist_stage_shape shape = {
+                .is_first = role & 1,
+                .is_last = role & 2,
+                .micro_batch = 2,
+                .dp = 2,
+                .tp = tp,
+                .n_nodes = 1,
+                .n_devices = 2 * tp,
+            };
+            char name[64];
+            snprintf(name, sizeof name, "%s, dp 2, tp %d%s", roles[role], tp,
+                     offloads ? ", offloading" : "");
+            run(model, name, &shape, columns);
+        }
 }
 
 int main(void)
@@ -77,35 +103,27 @@ int main(void)
         data[i] = new_column(N);
         columns[i] = (struct mist_tape_input){data[i], 0};
     }
+    for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
+        for (int k = 0; k < N; k++)
+            data[i][k] = (double)mist_random_below(&random, 9) / 8;
     for (int k = 0; k < N; k++) {
         int64_t layers = 1 + mist_random_below(&random, 12);
         data[MIST_STAGE_LAYERS][k] = (double)layers;
         data[MIST_STAGE_CHECKPOINTED][k] = (double)mist_random_below(&random, layers + 1);
-        data[MIST_STAGE_SHARDS][k] = (double)mist_random_below(&random, 2);
+        data[MIST_STAGE_ZERO][k] = (double)mist_random_below(&random, 4);
         data[MIST_STAGE_IN_FLIGHT][k] = (double)(1 + mist_random_below(&random, 4));
         data[MIST_STAGE_MICRO_BATCHES][k] = (double)(4 + mist_random_below(&random, 13));
     }
-    printf("%-14s %8s %12s\n", "stage", "M/s", "ns each");
-    run(model, "first, dp 2",
-        &(struct mist_stage_shape){.is_first = true,
-                                   .micro_batch = 2,
-                                   .dp = 2,
-                                   .tp = 1,
-                                   .n_nodes = 1,
-                                   .n_devices = 2},
-        columns);
-    run(model, "middle, dp 2",
-        &(struct mist_stage_shape){
-            .micro_batch = 2, .dp = 2, .tp = 1, .n_nodes = 1, .n_devices = 2},
-        columns);
-    run(model, "last, dp 2",
-        &(struct mist_stage_shape){.is_last = true,
-                                   .micro_batch = 2,
-                                   .dp = 2,
-                                   .tp = 1,
-                                   .n_nodes = 1,
-                                   .n_devices = 2},
-        columns);
+    printf("%-26s %8s %12s\n", "stage", "M/s", "ns each");
+    for (int offloads = 0; offloads < 2; offloads++) {
+        struct mist_tape_input used[MIST_STAGE_N_COLUMNS];
+        for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
+            used[i] = columns[i];
+        for (int i = MIST_STAGE_OFFLOAD_WEIGHTS;
+             i <= MIST_STAGE_OFFLOAD_ACTIVATIONS && !offloads; i++)
+            used[i] = (struct mist_tape_input){NULL, 0};
+        run_roles(model, offloads, used);
+    }
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         free(data[i]);
     mist_stage_model_free(model);
