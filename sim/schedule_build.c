@@ -135,7 +135,10 @@ static void expand(struct mist_schedule_builder *at)
         if (i + 1 < at->n_passes && !is_late)
             mist_schedule_fetch_gradients(at, i + 1);
         mist_schedule_compute(at, i);
+        if (i + 1 >= at->n_passes || at->stepped.i_module != at->passes[i + 1].i_module)
+            mist_schedule_swap_out_state(at);
         mist_schedule_settle(at, -1);
+        mist_schedule_swap_out(at);
         mist_schedule_leave(at, i);
         if (is_late)
             mist_schedule_fetch_gradients(at, i + 1);
@@ -359,6 +362,8 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
         .load_task = -1,
         .last_compute = -1,
         .unawaited = -1,
+        .swapping_pass = -1,
+        .stepped = {.i_module = -1, .buffer = -1},
     };
     enum mist_status status = build(&at, catalog, threads);
     free_tables(&at);

@@ -263,9 +263,11 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
     /* a shard's first sum overwrites; what is swapped is zeroed when it is needed */
     if (!slab->offloads_gradients && !shards_gradients)
         at->out->tasks[task].n_zeroed_elements = slab->n_elements;
+    mist_schedule_swap_out_state(
+        at); /* of the step before: its room was not this one's */
     if (slab->offloads_state)
-        swap_out_whole(at, MIST_TASK_SWAP_OUT_OPTIMIZER, i_module, i_slab, moments, 0,
-                       state->home[2], state_bytes, task);
+        at->stepped =
+            (struct mist_schedule_stepped){i_module, i_slab, moments, task, state_bytes};
     state->weights_ready = task;
     int32_t complete = task;
     if (shards_state && !shards_weights) {
@@ -280,12 +282,26 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
             weight_bytes(at, shards_weights ? shard : slab->n_elements), complete);
 }
 
+void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
+{
+    const struct mist_schedule_stepped *stepped = &at->stepped;
+
+    if (stepped->buffer >= 0)
+        swap_out_whole(
+            at, MIST_TASK_SWAP_OUT_OPTIMIZER, stepped->i_module, stepped->i_slab,
+            stepped->buffer, 0,
+            mist_schedule_slab_of(at, stepped->i_module, stepped->i_slab)->home[2],
+            stepped->size_bytes, stepped->after);
+    at->stepped = (struct mist_schedule_stepped){.i_module = -1, .buffer = -1};
+}
+
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 {
     for (int32_t m = 0; m < at->out->n_modules; m++)
         for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++)
             if (!slab_at(at, m, s)->is_alias)
                 add_update(at, m, s);
+    mist_schedule_swap_out_state(at);
 }
 
 /* ------------------------------------------------------------------------------ fetch */

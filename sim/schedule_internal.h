@@ -56,6 +56,12 @@ struct mist_schedule_settling {
     int32_t after[2];        /* tasks; -1 none */
 };
 
+/* Optimizer state on the device behind its step; buffer -1: none. */
+struct mist_schedule_stepped {
+    int32_t i_module, i_slab, buffer, after;
+    int64_t size_bytes;
+};
+
 enum { MIST_SCHEDULE_MAX_SETTLING = 2 * MIST_MAX_SLABS };
 
 struct mist_schedule_builder {
@@ -97,6 +103,9 @@ struct mist_schedule_builder {
     int32_t *made_by;     /* [2][n_chunks][G] computation that makes what is sent */
     struct mist_schedule_settling settling[MIST_SCHEDULE_MAX_SETTLING];
     int32_t n_settling;
+    int32_t swapping_pass; /* whose kept activations are still to be swapped out; -1 */
+    int32_t swapping_after[2];
+    struct mist_schedule_stepped stepped; /* optimizer state still to be swapped out */
 };
 
 /* ------------------------------------------------------------------ schedule_builder.c
@@ -178,6 +187,9 @@ void mist_schedule_add_persistent(struct mist_schedule_builder *at);
 bool mist_schedule_interleaves_update(const struct mist_schedule_builder *at);
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at);
 
+/* Swaps out the optimizer state of the latest step, if that is still to be done. */
+void mist_schedule_swap_out_state(struct mist_schedule_builder *at);
+
 /* Everything a pass needs from elsewhere but the gradients so far ... */
 void mist_schedule_fetch(struct mist_schedule_builder *at, int32_t i_pass);
 /* ... and those. */
@@ -203,6 +215,9 @@ void mist_schedule_compute(struct mist_schedule_builder *at, int32_t i_pass);
 
 /* ---------------------------------------------------------------------- schedule_leave.c
  */
+
+/* Swaps out what an earlier forward keeps, if that is still to be done. */
+void mist_schedule_swap_out(struct mist_schedule_builder *at);
 
 /* Swaps and sums behind a pass; what has to compute on the sums is put off ... */
 void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass);

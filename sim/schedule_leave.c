@@ -27,21 +27,29 @@ static const struct mist_slab *slab_at(const struct mist_schedule_builder *at,
 
 /* ------------------------------------------------------------------------ activations */
 
+/* Waits for the tasks that ended the pass being swapped. */
 static void wait_for_pass(struct mist_schedule_builder *at, int32_t task)
 {
-    mist_schedule_depend(at, task, at->last_compute);
-    mist_schedule_depend(at, task, at->unawaited);
+    mist_schedule_depend(at, task, at->swapping_after[0]);
+    mist_schedule_depend(at, task, at->swapping_after[1]);
 }
 
-static void swap_out_activations(struct mist_schedule_builder *at, int32_t i_pass)
+/*
+ * Swaps out what a forward keeps. It is dispatched when the next pass has been, though it
+ * waits for its own alone: so its room is not given to that next pass, which would then
+ * wait for the copy instead of running beside it.
+ */
+void mist_schedule_swap_out(struct mist_schedule_builder *at)
 {
+    if (at->swapping_pass < 0)
+        return;
+    int32_t i_pass = at->swapping_pass;
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     int32_t k = pass->slot->micro_batch;
     size_t cell = mist_schedule_cell(at, pass->i_module, k);
 
-    if (at->backward_pass[cell] - i_pass <= FEWEST_PASSES_TO_SWAP)
-        return;
+    at->swapping_pass = -1;
     if (storage->swaps_input) {
         int64_t size = mist_schedule_layout_of(at, pass->layer)->input_bytes;
         size_t boundary = mist_schedule_boundary(at, pass->slot->chunk, pass->layer, k);
@@ -390,8 +398,13 @@ void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass)
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
     int32_t k = pass->slot->micro_batch;
 
-    if (pass->slot->kind == MIST_SLOT_FORWARD)
-        swap_out_activations(at, i_pass);
+    if (pass->slot->kind == MIST_SLOT_FORWARD &&
+        at->backward_pass[mist_schedule_cell(at, pass->i_module, k)] - i_pass >
+            FEWEST_PASSES_TO_SWAP) {
+        at->swapping_pass = i_pass;
+        at->swapping_after[0] = at->last_compute;
+        at->swapping_after[1] = at->unawaited;
+    }
     if (!pass->completes_gradients)
         return;
     at->gradient_task[mist_schedule_cell(at, pass->i_module, k)] = at->last_compute;

@@ -139,8 +139,8 @@ static mist_expr n_inputs_swapped(writer *at)
     return mist_expr_min(at->pool, at->n_checkpointed, n);
 }
 
-/* Swapping out what a block keeps, in the mean over kept and checkpointed ones. The room
- * is free for the next block only then, so it waits. */
+/* Swapping out what a block keeps, in the mean over kept and checkpointed ones: beside
+ * the next block. */
 static mist_expr kept_out(writer *at)
 {
     mist_expr sum = add(at, mul(at, n_kept_swapped(at), at->value[MIST_STAGE_KEPT_OUT]),
@@ -175,7 +175,10 @@ static mist_expr forward(writer *at, enum mist_layer_kind kind, struct beside be
 /* A block in front of another. */
 static mist_expr forward_block(writer *at)
 {
-    return add(at, forward(at, BLOCK, needs(at, BLOCK)), kept_out(at));
+    struct beside beside = needs(at, BLOCK);
+
+    beside.to_host = kept_out(at);
+    return forward(at, BLOCK, beside);
 }
 
 /* The last block: its weights serve its backward, too, or the head comes. */
@@ -185,7 +188,8 @@ static mist_expr forward_top(writer *at)
 
     if (at->is_last)
         beside = needs(at, HEAD);
-    return add(at, forward(at, BLOCK, beside), kept_out(at));
+    beside.to_host = kept_out(at);
+    return forward(at, BLOCK, beside);
 }
 
 static mist_expr forward_all(writer *at)
@@ -356,30 +360,26 @@ static mist_expr step_out(writer *at, enum mist_layer_kind kind)
 
 /*
  * A forward of kind beside the gather of the module after it and the step of the module
- * after that (next, then: kinds). The room of its state is free for the next only when it
- * has left, so that in, step and out of a module follow one another.
+ * after that (next, then: kinds).
  */
 static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
                                   enum mist_layer_kind next, int then)
 {
-    struct beside beside = {gather(at, next), num(at, 0), num(at, 0)};
+    struct beside beside = {gather(at, next), num(at, 0),
+                            kind == BLOCK ? kept_out(at) : num(at, 0)};
     mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind);
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
-    mist_expr more = num(at, 0), chain = num(at, 0);
+    mist_expr more = num(at, 0);
 
     if (then >= 0) {
         enum mist_layer_kind stepping = (enum mist_layer_kind)then;
         more = update(at, stepping);
         beside.to_device = add(at, weights_in(at, stepping), step_in(at, stepping));
         beside.to_host = add(at, beside.to_host, step_out(at, stepping));
-        chain = add(at, more, add(at, state_in(at, stepping), state_out(at, stepping)));
     }
-    mist_expr time = at->is_cut ? pass(at, add(at, whole, more), add(at, start, more),
-                                       num(at, 0), beside)
-                                : bundle(at, add(at, whole, more), beside);
-    if (at->offloads && then >= 0)
-        time = max(at, time, chain);
-    return kind == BLOCK ? add(at, time, kept_out(at)) : time;
+    return at->is_cut
+               ? pass(at, add(at, whole, more), add(at, start, more), num(at, 0), beside)
+               : bundle(at, add(at, whole, more), beside);
 }
 
 /* The first step with nothing beside it, from what it swaps in on. */
@@ -453,12 +453,6 @@ static mist_expr steps_in_front(writer *at)
     mist_expr steps = sub(at, mist_stage_all(at, update), u1);
     mist_expr time = bundle(at, steps, beside);
 
-    if (at->offloads) {
-        mist_expr swaps =
-            add(at, sub(at, mist_stage_all(at, state_in), state_in(at, first)),
-                sub(at, mist_stage_all(at, state_out), state_out(at, last)));
-        time = max(at, time, add(at, steps, swaps));
-    }
     return add(at, add(at, step_in(at, first), u1), add(at, time, gn));
 }
 

@@ -113,6 +113,12 @@ static mist_expr stepping(writer *at, enum mist_layer_kind kind)
     return add(at, s, g);
 }
 
+/* Optimizer state behind its step, on its way out while the next one's is there. */
+static mist_expr behind(writer *at, enum mist_layer_kind kind)
+{
+    return mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
+}
+
 /* ----------------------------------------------------------------------- activations */
 
 static mist_expr n_kept_blocks(writer *at)
@@ -304,10 +310,11 @@ static mist_expr around_forward(writer *at)
     mist_expr moved = at->is_last ? add(at, brought(at, BLOCK),
                                         max(at, brought(at, HEAD), brought(at, BLOCK)))
                                   : two_brought(at);
-    /* what it will keep is there until it has left, and what comes for the backward */
+    /* what it will keep and what the block before kept are there until they have left,
+     * and what comes for the backward */
     mist_expr swapped =
         mist_expr_select_le(at->pool, n_near(at), num(at, 0),
-                            mul(at, num(at, 2), kept_by_one(at, 0)), num(at, 0));
+                            mul(at, num(at, 3), kept_by_one(at, 0)), kept_by_one(at, 0));
 
     sum = add(at, sub(at, sum, kept_by_head(at)), again_if_all(at));
     return add(at, add(at, sum, moved), mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
@@ -332,19 +339,25 @@ static mist_expr around_step(writer *at)
     mist_expr u = at->value[MIST_STAGE_BOUNDARY];
     mist_expr below =
         sub(at, staying(at, kept_by_blocks(at)), staying(at, kept_by_one(at, 0)));
-    mist_expr block = add(at, stepping(at, BLOCK), two_brought(at));
+    mist_expr step = add(at, stepping(at, BLOCK), behind(at, BLOCK));
+    mist_expr block = add(at, step, two_brought(at));
     mist_expr apart = sub(at, below, staying(at, kept_by_one(at, 1)));
-    mist_expr front = stepping(at, BLOCK);
+    mist_expr front = step;
 
     apart = add(at, max(at, num(at, 0), apart), add(at, u, block));
     if (at->is_last) {
-        mist_expr last = add(at, add(at, stepping(at, HEAD), brought(at, HEAD)),
-                             add(at, brought(at, BLOCK), u));
+        mist_expr head = add(at, stepping(at, HEAD), behind(at, BLOCK));
+        mist_expr last =
+            add(at, add(at, head, brought(at, HEAD)), add(at, brought(at, BLOCK), u));
         apart = max(at, apart, add(at, below, last));
-        front = max(at, front, stepping(at, HEAD));
+        front = max(at, front, head);
     }
-    if (at->is_first)
-        return max(at, apart, add(at, stepping(at, EMBEDDING), brought(at, EMBEDDING)));
+    if (at->is_first) {
+        mist_expr second = add(at, stepping(at, BLOCK), brought(at, BLOCK));
+        mist_expr embedding =
+            max(at, stepping(at, EMBEDDING), add(at, second, behind(at, EMBEDDING)));
+        return max(at, apart, add(at, embedding, brought(at, EMBEDDING)));
+    }
     return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, front);
 }
 

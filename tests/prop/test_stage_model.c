@@ -337,7 +337,7 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     assert_true(sums->arena_ratio[sums->n_stages - 1] <= kind->most_ratio);
     assert_true(sums->arena_ratio[sums->n_stages / 2] >= 0.98);
     assert_true(sums->arena_ratio[sums->n_stages / 2] <= 1.04);
-    assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.85 : 1));
+    assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.82 : 1));
     if (sums->n_hosts > 0) {
         assert_true(sums->host_ratio[0] >= -0.06);
         assert_true(fabs(sums->host_ratio[sums->n_hosts / 2]) <= 0.02);
