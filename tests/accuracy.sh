@@ -3,10 +3,10 @@
 #
 #   tests/accuracy.sh PLANS OUT.csv [ITERATIONS]
 #
-# Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what mist-plot compare draws) and prints the
-# table, the median and the worst absolute error, Kendall's tau of the order of the plans, and the errors
-# by kind: of all plans with tensor parallelism, with ZeRO-3, and so on. A plan that can't be run is said
-# and left out.
+# Every plan is run twice. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what mist-plot compare
+# draws) and prints the table, the median and the worst absolute error, Kendall's tau of the order of the
+# plans, and the errors by kind: of all plans with tensor parallelism, with ZeRO-3, and so on. A plan that
+# can't be run is said and left out.
 set -eu
 plans=$1 out=$2 iterations=${3:-8}
 build=${MIST_BUILD:-build}
@@ -47,20 +47,27 @@ label() {
         }' "$1"
 }
 
-result=$(mktemp)
-trap 'rm -f "$result"' EXIT
-echo plan,predicted_s,measured_s,error_bar_s > "$out"
-for plan in "$plans"/*.json; do
-    name="$(basename "$plan" .json) $(label "$plan")"
-    ranks=$("$build/mist-exec" --dry-run "$plan" 2>&1 | sed -n 's/.*the plan needs \([0-9]*\) ranks.*/\1/p')
-    if [ "${ranks:-1}" -gt 1 ]; then launch="mpirun -n $ranks"; else launch=; fi
-    # shellcheck disable=SC2086
-    if ! $launch "$build/mist-exec" "$plan" -q --json --iterations "$iterations" > "$result"; then
-        echo "$name: mist-exec failed" >&2
-        continue
-    fi
-    echo "$name,$(value predicted_iteration_s "$result"),$(value iteration_s "$result"),$(value predicted_error_s "$result")" >> "$out"
-done
+result=$(mktemp) both=$(mktemp)
+trap 'rm -f "$result" "$both"' EXIT
+# What else the machine does can only make a run longer: of two rounds over all plans the faster one counts.
+for round in 1 2; do
+    for plan in "$plans"/*.json; do
+        name="$(basename "$plan" .json) $(label "$plan")"
+        ranks=$("$build/mist-exec" --dry-run "$plan" 2>&1 | sed -n 's/.*the plan needs \([0-9]*\) ranks.*/\1/p')
+        if [ "${ranks:-1}" -gt 1 ]; then launch="mpirun -n $ranks"; else launch=; fi
+        # shellcheck disable=SC2086
+        if ! $launch "$build/mist-exec" "$plan" -q --json --iterations "$iterations" > "$result"; then
+            [ "$round" = 1 ] && echo "$name: mist-exec failed" >&2
+            continue
+        fi
+        echo "$name,$(value predicted_iteration_s "$result"),$(value iteration_s "$result"),$(value predicted_error_s "$result")"
+    done
+done > "$both"
+awk -F, -v OFS=, '
+    BEGIN { print "plan", "predicted_s", "measured_s", "error_bar_s" }
+    !($1 in row) { order[++n] = $1 }
+    !($1 in row) || $3 < best[$1] { best[$1] = $3; row[$1] = $0 }
+    END { for (i = 1; i <= n; i++) print row[order[i]] }' "$both" > "$out"
 awk -F, '
     function sort(a, n,  i, j, x) {
         for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }

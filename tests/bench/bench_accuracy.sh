@@ -10,4 +10,4 @@ trap 'rm -rf "$folder"' EXIT
 "$build/mist-tune" --model gpt3-demo --cluster "$folder/traces" --ranks 2 --global-batch 16 --seq-len 128 \
     --device-memory 250MiB --plans "$folder/plans" --sample-plans 48 --seed 3 > "$folder/table.txt"
 cat "$folder/table.txt"
-"$(dirname "$0")/../accuracy.sh" "$folder/plans" "$folder/compare.csv" 10
+"$(dirname "$0")/../accuracy.sh" "$folder/plans" "$folder/compare.csv" 6
