@@ -76,14 +76,6 @@ for table in kernels links interference; do
     expect_same "$scratch/io/resumed" "$scratch/io/whole"
 done
 
-begin 'two ranks have tensor parallelism and their group'
-# shellcheck disable=SC2086
-run $profile --ranks 2 -q -o pair
-expect_exit 0
-grep -q '^cross_entropy_parallel,.*tp=2' pair/kernels.csv || fail 'no loss over two ranks'
-grep -q '^all_reduce,1,2,1,64,' pair/links.csv || fail 'no exchange of all ranks'
-grep -q '"devices_per_node": 2' pair/cluster.json || fail 'cluster.json has not two devices'
-
 begin 'plans are tuned for it, replayed and run'
 run mist-tune --model tiny.json --cluster set --ranks 1 --global-batch 2 --seq-len 32 -o plan1.json
 expect_exit 0
