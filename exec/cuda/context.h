@@ -1,0 +1,72 @@
+/*
+ * The CUDA backend's device, as its other files see it: operators, collectives and the
+ * recorder work on the streams of this struct. Implemented in device.c.
+ *
+ * A struct mist_device * that this backend opened is a struct mist_cuda_device *. One
+ * thread uses it, the dispatcher; mist_device_fail() may come from any thread.
+ */
+#ifndef MIST_EXEC_CUDA_CONTEXT_H
+#define MIST_EXEC_CUDA_CONTEXT_H
+
+#include "exec/device.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of a stream that multiplies matrices: what NVIDIA recommends from sm_90 on. */
+#define MIST_CUDA_WORKSPACE_BYTES ((int64_t)32 << 20)
+
+struct mist_cuda_recorder;  /* exec/cuda/recorder.h */
+struct mist_cuda_call_pool; /* of device.c: functions of the host under way */
+
+struct mist_cuda_device {
+    struct mist_device base;              /* first */
+    int32_t i_device;                     /* of this machine */
+    int32_t n_processors;                 /* streaming multiprocessors */
+    cudaStream_t streams[MIST_N_STREAMS]; /* none waits for the default stream */
+    /* Where the body of the running task launches; outside of bodies the compute stream.
+     */
+    enum mist_stream current;
+    /* [MIST_CUDA_WORKSPACE_BYTES] of device memory for the library calls of a stream,
+     * aligned to 256; NULL for all but the compute stream. */
+    void *workspaces[MIST_N_STREAMS];
+    struct mist_cuda_recorder *recorder; /* NULL: the device does not record */
+
+    /* private to device.c */
+    cudaEvent_t *events;  /* [event_capacity] of which [n_created] exist */
+    uint8_t *is_recorded; /* [event_capacity] in this iteration */
+    int32_t n_events, n_created, event_capacity;
+    struct mist_cuda_call_pool *calls;
+    bool is_host_registered; /* the host arena, with CUDA */
+};
+
+static inline struct mist_cuda_device *mist_cuda_device_of(struct mist_device *device)
+{
+    return (struct mist_cuda_device *)(void *)device;
+}
+
+/* The stream that the running task's work goes into. */
+static inline cudaStream_t mist_cuda_current_stream(const struct mist_cuda_device *device)
+{
+    return device->streams[device->current];
+}
+
+/*
+ * MIST_OK for cudaSuccess; else err (NULL allowed) says what, such as "cudaMemcpyAsync",
+ * and CUDA's own words. MIST_ERR_MEMORY when device memory ran out, else MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status mist_cuda_status(cudaError_t code, const char *what,
+                                                  struct mist_err *err);
+
+/* The same for bodies of tasks: what is not cudaSuccess fails the device. True for
+ * cudaSuccess. After kernels: mist_cuda_check(device, cudaGetLastError(), "gelu"). */
+bool mist_cuda_check(struct mist_cuda_device *device, cudaError_t code, const char *what);
+
+/* Opens the device: see struct mist_backend. MIST_OK, MIST_ERR_RANGE, MIST_ERR_MEMORY
+ * (what is missing, on the device or on the host) or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status
+mist_cuda_device_open(const struct mist_device_config *config, struct mist_device **out,
+                      struct mist_err *err);
+
+#endif
