@@ -154,9 +154,9 @@ enum mist_status mist_collectives_open_mpi(struct mist_comm *comm,
                                            struct mist_collectives **out,
                                            struct mist_err *err)
 {
+    if (device && !device->ops->is_host)
+        return mist_collectives_open_staged(comm, device, out, err);
     struct mpi *at = malloc(sizeof *at);
-
-    (void)device; /* its memory is the host's */
     *out = NULL;
     if (!at)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for collectives");
