@@ -1,0 +1,90 @@
+/*
+ * What the .cu sources share: number formats, vectors of 16 bytes, and the launch.
+ *
+ * The sources compile with nvcc and, for tests, as plain C++17: there
+ * tests/emulation/emulation.h, included first, gives __global__, threadIdx,
+ * __syncthreads(), warp shuffles, atomics and the launch, with a fiber for each thread of
+ * a block. So use only what that header has; write MIST_CUDA_LAUNCH for <<< >>> and
+ * MIST_CUDA_SHARED for dynamic shared memory.
+ */
+#ifndef MIST_EXEC_CUDA_LAUNCH_CUH
+#define MIST_EXEC_CUDA_LAUNCH_CUH
+
+#include "exec/cuda/kernels.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+/* MIST_CUDA_LAUNCH((kernel<T>), blocks, threads, shared_bytes, stream, arguments...) */
+#define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
+    kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+/* Before the first launch of a kernel with more than 48 KiB of dynamic shared memory. */
+#define MIST_CUDA_ALLOW_SHARED(kernel, bytes)                                            \
+    ((void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,     \
+                                (int)(bytes)))
+/* unsigned char name[]: the shared_bytes of the launch, aligned to 16 */
+#define MIST_CUDA_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+
+/* The upper half of an fp32. */
+struct mist_cuda_bf16 {
+    uint16_t bits;
+};
+
+static __device__ __forceinline__ float mist_to_float(float x)
+{
+    return x;
+}
+
+static __device__ __forceinline__ float mist_to_float(mist_cuda_bf16 x)
+{
+    uint32_t bits = (uint32_t)x.bits << 16;
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+template <typename T> __device__ __forceinline__ T mist_from_float(float x);
+
+template <> __device__ __forceinline__ float mist_from_float<float>(float x)
+{
+    return x;
+}
+
+/* To nearest, ties to even; NaN stays NaN. */
+template <>
+__device__ __forceinline__ mist_cuda_bf16 mist_from_float<mist_cuda_bf16>(float x)
+{
+#ifdef __CUDA_ARCH__
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+#else
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+        return {(uint16_t)(bits >> 16 | 0x40)};
+    return {(uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+#endif
+}
+
+/* As many elements as are moved at once. */
+template <typename T> struct alignas(16) mist_pack {
+    static constexpr int n = 16 / (int)sizeof(T);
+    T v[n];
+};
+
+/* Runs call with T = float or mist_cuda_bf16 as dtype says: MIST_CUDA_BY_DTYPE(dtype, T,
+ * launch<T>(stream, (T *)out, n)) */
+#define MIST_CUDA_BY_DTYPE(dtype, T, ...)                                                \
+    do {                                                                                 \
+        if ((dtype) == MIST_DTYPE_BF16) {                                                \
+            using T = mist_cuda_bf16;                                                    \
+            __VA_ARGS__;                                                                 \
+        } else {                                                                         \
+            using T = float;                                                             \
+            __VA_ARGS__;                                                                 \
+        }                                                                                \
+    } while (0)
+
+#endif
