@@ -140,7 +140,7 @@ enum mist_symbol {
     MIST_SYMBOL_MICRO_BATCH, /* b: samples per rank and micro-batch */
     MIST_SYMBOL_SEQ,         /* s */
     MIST_SYMBOL_TP,          /* tensor-parallel size */
-    MIST_SYMBOL_THREADS,     /* host threads of a device (workspace of CPU kernels) */
+    MIST_SYMBOL_THREADS,     /* host threads that compute; 0: a GPU does (workspaces) */
     MIST_SYMBOL_ELEMENT,     /* bytes of an element of weights and activations */
     MIST_N_SYMBOLS
 };
@@ -236,7 +236,8 @@ void mist_catalog_free(struct mist_catalog *catalog);
 
 /* What is fixed for the modules of a stage; used to evaluate a template. */
 struct mist_layer_shape {
-    int32_t micro_batch, seq, tp, threads;
+    int32_t micro_batch, seq, tp;
+    int32_t threads; /* host threads that compute; 0: the device computes itself */
     bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq */
     bool splits_backward;      /* weight gradients are a program of their own */
     enum mist_dtype dtype;
@@ -311,6 +312,19 @@ struct mist_layer_layout {
     int64_t scratch_forward_bytes, scratch_backward_bytes;
     struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
 };
+
+/* Whether a program's steps are those of layout->backward (else ->forward). */
+static inline bool mist_program_is_backward(enum mist_program_kind program)
+{
+    return program >= MIST_PROGRAM_BACKWARD;
+}
+
+static inline const struct mist_concrete_step *
+mist_layer_layout_steps(const struct mist_layer_layout *layout,
+                        enum mist_program_kind program)
+{
+    return mist_program_is_backward(program) ? layout->backward : layout->forward;
+}
 
 /* Evaluates and lays out; scratch is packed first-fit over step lifetimes,
  * every offset 64-aligned. */

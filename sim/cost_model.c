@@ -197,20 +197,3 @@ enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
         mist_cost_add(sum, &cost);
     return status;
 }
-
-enum mist_status mist_cost_optimizer(const struct mist_cost_model *model,
-                                     int64_t shard_elements, int64_t zeroed_elements,
-                                     enum mist_dtype dtype, struct mist_cost *out,
-                                     struct mist_err *err)
-{
-    struct mist_cost sum = {0};
-    enum mist_status status =
-        mist_cost_add_elements(model, MIST_OP_ADAMW, dtype, shard_elements, &sum, err);
-
-    if (status == MIST_OK)
-        status = mist_cost_add_elements(model, MIST_OP_ZERO, dtype, zeroed_elements, &sum,
-                                        err);
-    if (status == MIST_OK)
-        *out = sum;
-    return status;
-}

@@ -87,12 +87,6 @@ MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model 
                                                    struct mist_cost *out,
                                                    struct mist_err *err);
 
-/* An optimizer task: AdamW over shard_elements, zeroing of zeroed_elements. */
-MIST_MUST_CHECK enum mist_status
-mist_cost_optimizer(const struct mist_cost_model *model, int64_t shard_elements,
-                    int64_t zeroed_elements, enum mist_dtype dtype, struct mist_cost *out,
-                    struct mist_err *err);
-
 /*
  * Every task of a schedule: costs[n_costs] by task->cost, launch included. The same
  * function prices the template quantities of the closed form. plan gives the placement of

@@ -173,7 +173,7 @@ static enum mist_status price_part(const struct place *at, const struct mist_tas
         &at->schedule->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
     const struct mist_part *part = &layout->programs[task->program].parts[task->part];
     const struct mist_concrete_step *steps =
-        task->program >= MIST_PROGRAM_BACKWARD ? layout->backward : layout->forward;
+        mist_layer_layout_steps(layout, task->program);
 
     return mist_cost_program(at->model, steps + part->first_step, part->n_steps,
                              at->dtype, out, err);

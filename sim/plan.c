@@ -34,6 +34,8 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
 
 int32_t mist_plan_n_threads(const struct mist_plan *plan)
 {
+    if (plan->job.computes_on_gpu)
+        return 0;
     return plan->job.threads > 0 ? plan->job.threads : 1;
 }
 

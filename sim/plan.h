@@ -36,7 +36,8 @@ struct mist_job {
     int64_t global_batch; /* samples per optimizer step */
     int32_t seq_len;      /* tokens per sample */
     enum mist_dtype dtype;
-    int32_t threads; /* compute threads of a device, 1 .. 1024; 0: not said */
+    int32_t threads;      /* compute threads of a device, 1 .. 1024; 0: not said */
+    bool computes_on_gpu; /* devices compute themselves: no threads of the host */
 };
 
 struct mist_stage_plan {
@@ -91,8 +92,8 @@ struct mist_plan {
 
 /* Derived quantities; the plan must have passed mist_plan_check(). */
 
-/* Compute threads of a rank where nothing else is asked for: what the job says, else 1.
- */
+/* Compute threads of a rank where nothing else is asked for: none on a GPU, else what the
+ * job says, else 1. */
 int32_t mist_plan_n_threads(const struct mist_plan *plan);
 
 int32_t mist_plan_n_ranks(const struct mist_plan *plan);
@@ -171,7 +172,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
  *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
  *              "norm_epsilon", "rope_theta"},
- *    "job": {"global_batch", "seq_len", "dtype", "threads"},
+ *    "job": {"global_batch", "seq_len", "dtype", "threads", "gpu"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved" or "zb_h1",
@@ -186,10 +187,10 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
- * out when 0), "chunks" (left out when 0 or 1), "reduces_each_micro_batch" and
- * "sequence_parallel" (left out when false) and the stages' four offload fractions (0).
- * What was saved loads as the same plan, bit by bit, but that one chunk loads as 0;
- * entries of arrays beyond n_stages load as 0.
+ * out when 0), "chunks" (left out when 0 or 1), "gpu",
+ * "reduces_each_micro_batch" and "sequence_parallel" (left out when false) and the
+ * stages' four offload fractions (0). What was saved loads as the same plan, bit by bit,
+ * but that one chunk loads as 0; entries of arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

@@ -28,21 +28,6 @@ void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
         ++*last;
 }
 
-void mist_schedule_find_layer(const struct mist_plan *plan, int32_t layer,
-                              int32_t *i_stage, int32_t *i_chunk)
-{
-    for (int32_t c = 0; c < mist_plan_n_chunks(plan); c++)
-        for (int32_t i = 0; i < plan->n_stages; i++) {
-            int32_t first, last;
-            mist_schedule_chunk_layers(plan, i, c, &first, &last);
-            if (layer < first || layer > last)
-                continue;
-            *i_stage = i;
-            *i_chunk = c;
-            return;
-        }
-}
-
 const struct mist_module_storage *
 mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer)
 {

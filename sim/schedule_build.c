@@ -17,18 +17,6 @@ enum { NORM_EXCHANGE_BYTES = 64 };
 
 /* ----------------------------------------------------------------------------- passes */
 
-static enum mist_program_kind program_of_slot(enum mist_slot_kind kind)
-{
-    static const enum mist_program_kind programs[] = {
-        [MIST_SLOT_FORWARD] = MIST_PROGRAM_FORWARD,
-        [MIST_SLOT_BACKWARD] = MIST_PROGRAM_BACKWARD,
-        [MIST_SLOT_BACKWARD_INPUT] = MIST_PROGRAM_BACKWARD_INPUT,
-        [MIST_SLOT_BACKWARD_WEIGHT] = MIST_PROGRAM_BACKWARD_WEIGHT,
-    };
-
-    return programs[kind];
-}
-
 static bool has_program(const struct mist_schedule_builder *at, int32_t layer,
                         enum mist_program_kind program)
 {
@@ -44,7 +32,7 @@ static void list_slot(struct mist_schedule_builder *at, const struct mist_slot *
 
     for (int32_t i = 0; i <= last - first; i++) {
         int32_t layer = is_forward ? first + i : last - i;
-        if (!has_program(at, layer, program_of_slot(slot->kind)))
+        if (!has_program(at, layer, mist_schedule_slot_program(slot->kind)))
             continue;
         struct mist_schedule_pass pass = {
             .slot = slot,

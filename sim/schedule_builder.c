@@ -135,6 +135,30 @@ enum mist_layer_kind mist_schedule_kind_of(const struct mist_schedule_builder *a
     return mist_schedule_layer_kind(&at->plan->model, layer);
 }
 
+enum mist_program_kind mist_schedule_slot_program(enum mist_slot_kind kind)
+{
+    static const enum mist_program_kind programs[] = {
+        [MIST_SLOT_FORWARD] = MIST_PROGRAM_FORWARD,
+        [MIST_SLOT_BACKWARD] = MIST_PROGRAM_BACKWARD,
+        [MIST_SLOT_BACKWARD_INPUT] = MIST_PROGRAM_BACKWARD_INPUT,
+        [MIST_SLOT_BACKWARD_WEIGHT] = MIST_PROGRAM_BACKWARD_WEIGHT,
+    };
+
+    return programs[kind];
+}
+
+int64_t mist_schedule_gradient_bytes(const struct mist_schedule_builder *at,
+                                     int64_t elements)
+{
+    return elements * mist_dtype_gradient_bytes(at->plan->job.dtype);
+}
+
+const struct mist_slab *mist_schedule_plan_slab(const struct mist_schedule_builder *at,
+                                                int32_t i_module, int32_t i_slab)
+{
+    return &at->out->storage[i_module].slabs[i_slab];
+}
+
 const struct mist_layer_layout *
 mist_schedule_layout_of(const struct mist_schedule_builder *at, int32_t layer)
 {

@@ -18,17 +18,6 @@ static int64_t weight_bytes(const struct mist_schedule_builder *at, int64_t elem
     return elements * mist_dtype_weight_bytes(dtype_of(at));
 }
 
-static int64_t gradient_bytes(const struct mist_schedule_builder *at, int64_t elements)
-{
-    return elements * mist_dtype_gradient_bytes(dtype_of(at));
-}
-
-static const struct mist_slab *slab_at(const struct mist_schedule_builder *at,
-                                       int32_t i_module, int32_t i_slab)
-{
-    return &at->out->storage[i_module].slabs[i_slab];
-}
-
 /* ------------------------------------------------------------------------- persistent */
 
 static int32_t add_home(struct mist_schedule_builder *at, bool is_offloaded,
@@ -64,10 +53,11 @@ static void add_module_homes(struct mist_schedule_builder *at, int32_t i_module)
                                       (shards_state ? shard : whole) *
                                           mist_dtype_state_bytes(dtype_of(at)));
         }
-        state->home[1] = add_home(
-            at, slab->offloads_gradients, (enum mist_role)(MIST_ROLE_GRADIENTS + s),
-            layer, s,
-            gradient_bytes(at, shards_gradients && !slab->is_alias ? shard : whole));
+        state->home[1] =
+            add_home(at, slab->offloads_gradients,
+                     (enum mist_role)(MIST_ROLE_GRADIENTS + s), layer, s,
+                     mist_schedule_gradient_bytes(
+                         at, shards_gradients && !slab->is_alias ? shard : whole));
         if (!slab->offloads_weights && !shards_weights)
             state->weights = state->home[0];
     }
@@ -133,7 +123,7 @@ static void swap_in_weights(struct mist_schedule_builder *at, int32_t i_module,
                             int32_t i_slab, int32_t micro_batch, bool is_forward,
                             bool feeds_update)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     int32_t layer = at->out->modules[i_module];
     bool is_shard = mist_schedule_shards(at, at->stage->shards_weights);
@@ -156,7 +146,7 @@ static void swap_in_weights(struct mist_schedule_builder *at, int32_t i_module,
 static void gather_weights(struct mist_schedule_builder *at, int32_t i_module,
                            int32_t i_slab, int32_t micro_batch, int32_t after)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     int32_t task = mist_schedule_add_collective(
         at, MIST_TASK_GATHER_PARAMETER, MIST_GROUP_DP, at->out->modules[i_module],
@@ -180,7 +170,8 @@ static void new_working_weights(struct mist_schedule_builder *at, int32_t i_modu
     state->weights = mist_schedule_add_buffer(
         at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab),
         at->out->modules[i_module], micro_batch,
-        weight_bytes(at, slab_at(at, i_module, i_slab)->n_elements), false);
+        weight_bytes(at, mist_schedule_plan_slab(at, i_module, i_slab)->n_elements),
+        false);
 }
 
 /* Swaps in what an optimizer step reads besides weights: kind, home, bytes. Returns the
@@ -221,7 +212,7 @@ static int32_t swap_out_whole(struct mist_schedule_builder *at, enum mist_task_k
  * live in the host are on the device already. */
 static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     bool shards_state = mist_schedule_shards(at, at->stage->shards_optimizer);
     bool shards_gradients = mist_schedule_shards(at, at->stage->shards_gradients);
@@ -234,13 +225,14 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
     int32_t ready[2] = {-1, -1};
 
     if (slab->offloads_gradients)
-        gradients = swap_in_whole(at, MIST_TASK_SWAP_IN_GRADIENT,
-                                  (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab),
-                                  i_module, i_slab, state->home[1],
-                                  shards_state && !shards_gradients
-                                      ? gradient_bytes(at, shard) * at->out->i_dp
-                                      : 0,
-                                  gradient_bytes(at, n), &ready[0]);
+        gradients =
+            swap_in_whole(at, MIST_TASK_SWAP_IN_GRADIENT,
+                          (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), i_module,
+                          i_slab, state->home[1],
+                          shards_state && !shards_gradients
+                              ? mist_schedule_gradient_bytes(at, shard) * at->out->i_dp
+                              : 0,
+                          mist_schedule_gradient_bytes(at, n), &ready[0]);
     if (slab->offloads_state)
         moments =
             swap_in_whole(at, MIST_TASK_SWAP_IN_OPTIMIZER, MIST_ROLE_STATE, i_module,
@@ -299,7 +291,7 @@ void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 {
     for (int32_t m = 0; m < at->out->n_modules; m++)
         for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++)
-            if (!slab_at(at, m, s)->is_alias)
+            if (!mist_schedule_plan_slab(at, m, s)->is_alias)
                 add_update(at, m, s);
     mist_schedule_swap_out_state(at);
 }
@@ -318,7 +310,7 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
                           int32_t i_slab, int32_t micro_batch, bool is_forward,
                           bool updates)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     bool is_gathered = mist_schedule_shards(at, at->stage->shards_weights);
 
@@ -339,7 +331,7 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
 static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
                             int32_t i_slab, int32_t micro_batch)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     int32_t layer = at->out->modules[i_module];
     size_t cell = mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab, micro_batch);
@@ -354,12 +346,13 @@ static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
         return;
     at->fresh[cell] = mist_schedule_add_buffer(
         at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), layer,
-        micro_batch, gradient_bytes(at, slab->n_elements), false);
+        micro_batch, mist_schedule_gradient_bytes(at, slab->n_elements), false);
     if (reduces_each || micro_batch == 0)
         return; /* starts from zero: see mist_schedule_compute() */
     int32_t task = mist_schedule_add_copy(
         at, MIST_TASK_SWAP_IN_GRADIENT, false, layer, micro_batch, state->home[1], 0,
-        at->fresh[cell], 0, gradient_bytes(at, slab->n_elements), state->written[1]);
+        at->fresh[cell], 0, mist_schedule_gradient_bytes(at, slab->n_elements),
+        state->written[1]);
     if (task >= 0)
         at->out->tasks[task].slab = (int8_t)i_slab;
     state->gradients_ready = task;
@@ -408,8 +401,8 @@ static void fetch_slab(struct mist_schedule_builder *at, int32_t i_pass, int32_t
 {
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    bool is_there =
-        is_resident(at, slab_at(at, i_module, i_slab)) || has_weights(at, i_pass, state);
+    bool is_there = is_resident(at, mist_schedule_plan_slab(at, i_module, i_slab)) ||
+                    has_weights(at, i_pass, state);
 
     if (updates || !is_there)
         fetch_weights(at, i_module, i_slab, pass->slot->micro_batch,

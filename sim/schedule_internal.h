@@ -147,6 +147,11 @@ enum mist_layer_kind mist_schedule_kind_of(const struct mist_schedule_builder *a
 const struct mist_layer_layout *
 mist_schedule_layout_of(const struct mist_schedule_builder *at, int32_t layer);
 int32_t mist_schedule_module_of(const struct mist_schedule_builder *at, int32_t layer);
+enum mist_program_kind mist_schedule_slot_program(enum mist_slot_kind kind);
+int64_t mist_schedule_gradient_bytes(const struct mist_schedule_builder *at,
+                                     int64_t elements);
+const struct mist_slab *mist_schedule_plan_slab(const struct mist_schedule_builder *at,
+                                                int32_t i_module, int32_t i_slab);
 struct mist_schedule_slab *mist_schedule_slab_of(const struct mist_schedule_builder *at,
                                                  int32_t i_module, int32_t i_slab);
 

@@ -14,17 +14,6 @@
 
 enum { FEWEST_PASSES_TO_SWAP = 3 }; /* between forward and backward, to be worth a swap */
 
-static int64_t gradient_bytes(const struct mist_schedule_builder *at, int64_t elements)
-{
-    return elements * mist_dtype_gradient_bytes(at->plan->job.dtype);
-}
-
-static const struct mist_slab *slab_at(const struct mist_schedule_builder *at,
-                                       int32_t i_module, int32_t i_slab)
-{
-    return &at->out->storage[i_module].slabs[i_slab];
-}
-
 /* ------------------------------------------------------------------------ activations */
 
 /* Waits for the tasks that ended the pass being swapped. */
@@ -107,12 +96,13 @@ static void swap_out_gradients(struct mist_schedule_builder *at, int32_t i_modul
                                int64_t buffer_first, int64_t first, int64_t n,
                                int32_t after)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     int32_t task = mist_schedule_add_copy(
         at, MIST_TASK_SWAP_OUT_GRADIENT, true, at->out->modules[i_module], micro_batch,
-        buffer, gradient_bytes(at, first - buffer_first), state->home[1],
-        gradient_bytes(at, first - home_first(at, slab)), gradient_bytes(at, n), after);
+        buffer, mist_schedule_gradient_bytes(at, first - buffer_first), state->home[1],
+        mist_schedule_gradient_bytes(at, first - home_first(at, slab)),
+        mist_schedule_gradient_bytes(at, n), after);
 
     if (task >= 0)
         at->out->tasks[task].slab = (int8_t)i_slab;
@@ -124,7 +114,8 @@ static void swap_out_gradients(struct mist_schedule_builder *at, int32_t i_modul
 static int32_t accumulate(struct mist_schedule_builder *at,
                           const struct mist_schedule_settling *entry)
 {
-    const struct mist_slab *slab = slab_at(at, entry->i_module, entry->i_slab);
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, entry->i_module, entry->i_slab);
     int64_t first = range_first(at, slab);
     int32_t task =
         mist_schedule_add_task(at, MIST_TASK_ACCUMULATE_GRADIENT, MIST_STREAM_COMPUTE,
@@ -134,8 +125,9 @@ static int32_t accumulate(struct mist_schedule_builder *at,
         return -1;
     at->out->tasks[task].slab = (int8_t)entry->i_slab;
     at->out->tasks[task].n_elements = range_elements(at, slab);
-    at->out->tasks[task].from_offset_bytes = gradient_bytes(at, first);
-    at->out->tasks[task].to_offset_bytes = gradient_bytes(at, first - entry->sum_first);
+    at->out->tasks[task].from_offset_bytes = mist_schedule_gradient_bytes(at, first);
+    at->out->tasks[task].to_offset_bytes =
+        mist_schedule_gradient_bytes(at, first - entry->sum_first);
     mist_schedule_use(at, task, MIST_ROLE_INPUT, entry->gradients);
     mist_schedule_use(at, task, MIST_ROLE_OUTPUT, entry->sum);
     return task;
@@ -146,7 +138,8 @@ static int32_t add_norm(struct mist_schedule_builder *at,
                         const struct mist_schedule_settling *entry, int32_t buffer,
                         int64_t buffer_first)
 {
-    const struct mist_slab *slab = slab_at(at, entry->i_module, entry->i_slab);
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, entry->i_module, entry->i_slab);
     int64_t shard = mist_schedule_shard_elements(at, slab);
     int32_t task =
         mist_schedule_add_task(at, MIST_TASK_GRADIENT_NORM, MIST_STREAM_COMPUTE,
@@ -157,7 +150,7 @@ static int32_t add_norm(struct mist_schedule_builder *at,
     at->out->tasks[task].slab = (int8_t)entry->i_slab;
     at->out->tasks[task].n_elements = shard;
     at->out->tasks[task].from_offset_bytes =
-        gradient_bytes(at, at->out->i_dp * shard - buffer_first);
+        mist_schedule_gradient_bytes(at, at->out->i_dp * shard - buffer_first);
     mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + entry->i_slab),
                       buffer);
     return task;
@@ -166,7 +159,8 @@ static int32_t add_norm(struct mist_schedule_builder *at,
 static void settle_one(struct mist_schedule_builder *at,
                        const struct mist_schedule_settling *entry)
 {
-    const struct mist_slab *slab = slab_at(at, entry->i_module, entry->i_slab);
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, entry->i_module, entry->i_slab);
     int32_t buffer = entry->gradients;
     int64_t buffer_first = entry->gradients_first;
 
@@ -203,11 +197,11 @@ static int32_t reduce(struct mist_schedule_builder *at, int32_t i_module, int32_
                       int32_t micro_batch, int32_t gradients, const int32_t after[2],
                       bool *moved)
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
 
     int32_t task = mist_schedule_add_collective(
         at, MIST_TASK_REDUCE_GRADIENT, MIST_GROUP_DP, at->out->modules[i_module],
-        micro_batch, gradient_bytes(at, slab->n_elements), after[0]);
+        micro_batch, mist_schedule_gradient_bytes(at, slab->n_elements), after[0]);
     mist_schedule_depend(at, task, after[1]);
     mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab),
                       gradients);
@@ -227,7 +221,8 @@ static int32_t reduce(struct mist_schedule_builder *at, int32_t i_module, int32_
 static void bring_sum(struct mist_schedule_builder *at,
                       struct mist_schedule_settling *entry)
 {
-    const struct mist_slab *slab = slab_at(at, entry->i_module, entry->i_slab);
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, entry->i_module, entry->i_slab);
     struct mist_schedule_slab *state =
         mist_schedule_slab_of(at, entry->i_module, entry->i_slab);
     int32_t layer = at->out->modules[entry->i_module];
@@ -239,12 +234,12 @@ static void bring_sum(struct mist_schedule_builder *at,
         return;
     entry->sum = mist_schedule_add_buffer(
         at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_GRADIENTS + entry->i_slab),
-        layer, entry->micro_batch, gradient_bytes(at, n), false);
+        layer, entry->micro_batch, mist_schedule_gradient_bytes(at, n), false);
     entry->sum_first = first;
     entry->after[1] = mist_schedule_add_copy(
         at, MIST_TASK_SWAP_IN_GRADIENT, false, layer, entry->micro_batch, state->home[1],
-        gradient_bytes(at, first - home_first(at, slab)), entry->sum, 0,
-        gradient_bytes(at, n), state->written[1]);
+        mist_schedule_gradient_bytes(at, first - home_first(at, slab)), entry->sum, 0,
+        mist_schedule_gradient_bytes(at, n), state->written[1]);
     if (entry->after[1] >= 0)
         at->out->tasks[entry->after[1]].slab = (int8_t)entry->i_slab;
 }
@@ -253,7 +248,7 @@ static void bring_sum(struct mist_schedule_builder *at,
 static void leave_slab(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab,
                        int32_t micro_batch, const int32_t after[2])
 {
-    const struct mist_slab *slab = slab_at(at, i_module, i_slab);
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     bool is_last = micro_batch == at->plan->n_micro_batches - 1;
     bool reduces_each = mist_schedule_reduces_each(at), moved = false;
     struct mist_schedule_settling entry = {
@@ -302,7 +297,7 @@ static int32_t reduce_partial(struct mist_schedule_builder *at, int32_t i_module
         return -1;
     int32_t task = mist_schedule_add_collective(
         at, MIST_TASK_TP_REDUCE_GRADIENT, MIST_GROUP_TP, layer, micro_batch,
-        gradient_bytes(at, elements), at->last_compute);
+        mist_schedule_gradient_bytes(at, elements), at->last_compute);
     for (int32_t s = 0; s < storage->n_slabs; s++)
         if (!storage->slabs[s].is_alias)
             mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + s),

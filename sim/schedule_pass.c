@@ -11,17 +11,7 @@
 /* The program of a pass but for recomputation. */
 static enum mist_program_kind program_of(const struct mist_schedule_pass *pass)
 {
-    switch (pass->slot->kind) {
-    case MIST_SLOT_FORWARD:
-        return MIST_PROGRAM_FORWARD;
-    case MIST_SLOT_BACKWARD:
-        return MIST_PROGRAM_BACKWARD;
-    case MIST_SLOT_BACKWARD_INPUT:
-        return MIST_PROGRAM_BACKWARD_INPUT;
-    case MIST_SLOT_BACKWARD_WEIGHT:
-        break;
-    }
-    return MIST_PROGRAM_BACKWARD_WEIGHT;
+    return mist_schedule_slot_program(pass->slot->kind);
 }
 
 static bool recomputes(const struct mist_schedule_builder *at,
@@ -30,17 +20,6 @@ static bool recomputes(const struct mist_schedule_builder *at,
     return (pass->slot->kind == MIST_SLOT_BACKWARD ||
             pass->slot->kind == MIST_SLOT_BACKWARD_INPUT) &&
            mist_schedule_is_checkpointed(at->plan, at->out->i_stage, pass->layer);
-}
-
-static bool is_backward(enum mist_program_kind program)
-{
-    return program >= MIST_PROGRAM_BACKWARD;
-}
-
-static const struct mist_concrete_step *steps_of(const struct mist_layer_layout *layout,
-                                                 enum mist_program_kind program)
-{
-    return is_backward(program) ? layout->backward : layout->forward;
 }
 
 static bool is_norm(enum mist_op op)
@@ -61,7 +40,7 @@ void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t
     for (int32_t p = 0; p < parts->n_parts; p++)
         for (int32_t i = 0; i < parts->parts[p].n_steps; i++) {
             const struct mist_concrete_step *step =
-                &steps_of(layout, program)[parts->parts[p].first_step + i];
+                &mist_layer_layout_steps(layout, program)[parts->parts[p].first_step + i];
             for (int k = 0; k < 2; k++) {
                 if (step->params[k] < 0)
                     continue;
@@ -124,7 +103,7 @@ static void bind_saved(struct mist_schedule_builder *at, struct run *run)
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     int32_t k = pass->slot->micro_batch;
     size_t cell = mist_schedule_cell(at, pass->i_module, k);
-    bool writes = !is_backward(run->program);
+    bool writes = !mist_program_is_backward(run->program);
 
     if (writes) {
         at->saved[cell] = at->swapped[cell] = -1;
@@ -148,8 +127,9 @@ static void bind_scratch(struct mist_schedule_builder *at, struct run *run)
 {
     const struct mist_schedule_pass *pass = run->pass;
     size_t cell = mist_schedule_cell(at, pass->i_module, pass->slot->micro_batch);
-    int64_t size = is_backward(run->program) ? run->layout->scratch_backward_bytes
-                                             : run->layout->scratch_forward_bytes;
+    int64_t size = mist_program_is_backward(run->program)
+                       ? run->layout->scratch_backward_bytes
+                       : run->layout->scratch_forward_bytes;
     int32_t buffer = -1;
 
     if (run->program == MIST_PROGRAM_BACKWARD_WEIGHT)
@@ -221,7 +201,7 @@ static void bind_activations(struct mist_schedule_builder *at, struct run *run)
         await(run, at->load_task);
     if (run->program == MIST_PROGRAM_FORWARD && kind != MIST_LAYER_HEAD)
         run->buffers[MIST_ROLE_OUTPUT] = mist_schedule_activation(at, c, layer + 1, k);
-    if (!is_backward(run->program))
+    if (!mist_program_is_backward(run->program))
         return;
     if (kind != MIST_LAYER_HEAD) {
         run->buffers[MIST_ROLE_GRAD_OUTPUT] =
@@ -251,7 +231,7 @@ static enum mist_task_kind kind_of_part(const struct run *run,
                                         const struct mist_part *part)
 {
     if (part->is_communication) {
-        switch (steps_of(run->layout, run->program)[part->first_step].op) {
+        switch (mist_layer_layout_steps(run->layout, run->program)[part->first_step].op) {
         case MIST_OP_TP_ALL_REDUCE:
             return MIST_TASK_TP_ALL_REDUCE;
         case MIST_OP_TP_REDUCE_SCATTER:
@@ -307,7 +287,7 @@ static void name_buffers(struct mist_schedule_builder *at, const struct run *run
 {
     const struct mist_module_storage *storage = &at->out->storage[run->pass->i_module];
     const struct mist_concrete_step *step =
-        &steps_of(run->layout, run->program)[part->first_step];
+        &mist_layer_layout_steps(run->layout, run->program)[part->first_step];
 
     for (int i = 0; i < MIST_N_ROLES && !part->is_communication; i++)
         mist_schedule_use(at, task, (enum mist_role)i, run->buffers[i]);
@@ -323,7 +303,8 @@ static int32_t add_part(struct mist_schedule_builder *at, const struct run *run,
                         int32_t p)
 {
     const struct mist_part *part = &run->layout->programs[run->program].parts[p];
-    const struct mist_concrete_step *steps = steps_of(run->layout, run->program);
+    const struct mist_concrete_step *steps =
+        mist_layer_layout_steps(run->layout, run->program);
     enum mist_task_kind kind = kind_of_part(run, part);
     int32_t layer = run->pass->layer, k = run->pass->slot->micro_batch;
     int32_t task = part->is_communication

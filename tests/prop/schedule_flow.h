@@ -70,7 +70,7 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
     int32_t m = 0, k = task->micro_batch, layer = task->layer;
     const struct mist_module_storage *storage = flow_storage(at, layer, &m);
     int64_t bytes = layout->tensor_bytes[tensor], from = 0;
-    bool is_backward = task->program >= MIST_PROGRAM_BACKWARD;
+    bool is_backward = mist_program_is_backward(task->program);
     enum mist_role role = MIST_ROLE_INPUT;
     struct value value = {.layer = layer, .micro_batch = k};
 
@@ -237,7 +237,7 @@ static inline void run_part(struct flow *at, const struct mist_task *task)
 {
     const struct mist_layer_layout *layout = flow_layout(at, task->layer);
     const struct mist_concrete_program *program = &layout->programs[task->program];
-    bool is_backward = task->program >= MIST_PROGRAM_BACKWARD;
+    bool is_backward = mist_program_is_backward(task->program);
     const struct mist_concrete_step *steps =
         is_backward ? layout->backward : layout->forward;
     int32_t m = 0;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include "sim/cost_internal.h"
 #include "sim/cost_model.h"
 #include "tests/unit/tiny_models.h"
 
@@ -303,16 +304,22 @@ static void test_optimizer(void **state)
 {
     (void)state;
     struct mist_trace_set set;
-    struct mist_cost cost;
     start(&set);
     struct mist_cost_model *model = model_of(&set);
 
-    assert_int_equal(mist_cost_optimizer(model, 1000, 4000, MIST_DTYPE_FP32, &cost, NULL),
-                     MIST_OK);
+    struct mist_cost cost = {0};
+    assert_int_equal(
+        mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32, 1000, &cost, NULL),
+        MIST_OK);
+    assert_int_equal(
+        mist_cost_add_elements(model, MIST_OP_ZERO, MIST_DTYPE_FP32, 4000, &cost, NULL),
+        MIST_OK);
     near_to(cost.time_s, optimizer_s(1000, 4000));
     near_to(cost.extrapolated_s, cost.time_s);
-    assert_int_equal(mist_cost_optimizer(model, 0, 0, MIST_DTYPE_FP32, &cost, NULL),
-                     MIST_OK);
+    cost = (struct mist_cost){0};
+    assert_int_equal(
+        mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32, 0, &cost, NULL),
+        MIST_OK);
     near_to(cost.time_s, 0);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
