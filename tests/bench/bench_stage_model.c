@@ -89,7 +89,7 @@ int main(void)
     struct mist_stage_model *model;
     struct mist_err err = {0};
     struct mist_random random;
-    struct mist_job job = {16, 128, MIST_DTYPE_FP32, 0};
+    struct mist_job job = {.global_batch = 16, .seq_len = 128};
     double *data[MIST_STAGE_N_COLUMNS];
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
 

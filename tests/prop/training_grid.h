@@ -214,7 +214,8 @@ static inline struct training_run *training_grid_add(struct training_grid *grid,
     struct training_run *run = &grid->runs[grid->n++];
     memset(run, 0, sizeof *run); /* every byte goes to a file */
     run->plan.model = training_model_of(model, n_layers);
-    run->plan.job = (struct mist_job){TRAINING_BATCH, seq_len, dtype, 0};
+    run->plan.job = (struct mist_job){
+        .global_batch = TRAINING_BATCH, .seq_len = seq_len, .dtype = dtype};
     run->i_like = run->i_near = -1;
     return run;
 }

@@ -228,7 +228,7 @@ static void test_range(void **state)
 static void test_fingerprint(void **state)
 {
     struct mist_model m;
-    struct mist_job job = {16, 512, MIST_DTYPE_FP32, 0};
+    struct mist_job job = {.global_batch = 16, .seq_len = 512};
     uint64_t seen[32];
     int n = 0;
 

@@ -35,6 +35,8 @@ static void test_load(void **state)
     assert_int_equal(mist_plan_n_threads(&plan), 4);
     plan.job.threads = 0;
     assert_int_equal(mist_plan_n_threads(&plan), 1);
+    plan.job.computes_on_gpu = true;
+    assert_int_equal(mist_plan_n_threads(&plan), 0);
     assert_string_equal(plan.trace_set, "traces/sets/cpu");
     assert_int_equal(plan.fingerprint, 0x00ff00ff00ff00ff);
     assert_int_equal(plan.device_memory_bytes, 1 << 30);
@@ -318,6 +320,7 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
     plan->job.seq_len = 1 + (int32_t)(next_random(seed) % 1024);
     plan->job.dtype = (enum mist_dtype)(next_random(seed) % MIST_N_DTYPES);
     plan->job.threads = (int32_t)(next_random(seed) % 3);
+    plan->job.computes_on_gpu = next_random(seed) % 2 == 0;
     plan->n_stages = 1 + (int32_t)(next_random(seed) % 12);
     make_random_pipeline(plan, seed);
     plan->job.global_batch = 8 * plan->n_micro_batches;
@@ -373,7 +376,7 @@ static void test_round_trips(void **state)
 static void test_defaults_are_left_out(void **state)
 {
     static const char *const keys[] = {"chunks", "reduces_each_micro_batch",
-                                       "sequence_parallel", "threads"};
+                                       "sequence_parallel", "threads", "gpu"};
     struct mist_plan plan, again;
     struct scratch scratch;
     char text[8192];
@@ -395,6 +398,7 @@ static void test_defaults_are_left_out(void **state)
         assert_int_equal(mist_plan_load(scratch.path, &again, NULL), MIST_OK);
         assert_int_equal(again.n_chunks, is_said ? 7 : 0);
         plan.job.threads = 1;
+        plan.job.computes_on_gpu = true;
         plan.pipeline = MIST_PIPELINE_INTERLEAVED;
         plan.n_chunks = plan.stages[0].n_layers = plan.stages[1].n_layers = 7;
         plan.model.n_layers = 14;

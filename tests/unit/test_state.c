@@ -99,7 +99,9 @@ static void draw_plan(struct mist_random *random, struct mist_plan *plan)
 
     *plan = (struct mist_plan){
         .model = draw_model(random),
-        .job = {N_SAMPLES, 4, pick(random, 0, 1) ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, 0},
+        .job = {.global_batch = N_SAMPLES,
+                .seq_len = 4,
+                .dtype = pick(random, 0, 1) ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32},
         .n_micro_batches = 1,
         .n_stages = n,
     };
@@ -447,7 +449,7 @@ static void test_stops_and_empty(void **state)
     (void)state;
     plan = (struct mist_plan){
         .model = mist_tiny_model(MIST_FAMILY_GPT, 2),
-        .job = {1, 4, MIST_DTYPE_FP32, 0},
+        .job = {.global_batch = 1, .seq_len = 4},
         .n_micro_batches = 1,
         .n_stages = 1,
         .stages = {{.n_layers = 2,
