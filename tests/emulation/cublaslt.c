@@ -1,0 +1,558 @@
+/*
+ * A stand-in for the functions of cuBLASLt that the products of linear layers use: on
+ * memory of the host, one element after the other, sums in double.
+ *
+ * It is stricter than the library where that finds mistakes: shapes, pointers and
+ * alignments that don't fit what the algorithm was chosen for are refused, and the whole
+ * workspace that a product was given is overwritten. The functions are declared by
+ * NVIDIA's header; without it this file is empty. Left out: batches, matrices that are
+ * not in columns or rows, scale types other than fp32.
+ */
+#include "tests/emulation/cublaslt.h"
+
+#if __has_include(<cublasLt.h>)
+
+#include <cublasLt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mist_test_cublaslt mist_test_cublaslt;
+
+struct desc {
+    cublasOperation_t op_a, op_b;
+    uint32_t epilogue;
+    char *vector, *aux;
+    int64_t aux_ld;
+    int32_t n_processors;
+};
+
+struct layout {
+    cudaDataType_t type;
+    int64_t rows, columns, ld;
+    int32_t order;
+};
+
+struct preference {
+    uint64_t workspace_bytes;
+    uint32_t schemes;
+    uint32_t alignments[4]; /* a, b, c, d */
+};
+
+/* What an algorithm may count on; lies in cublasLtMatmulAlgo_t's eight numbers. */
+enum { N_POINTERS = 6 };
+struct algo {
+    uint64_t magic, index, epilogue;
+    uint8_t alignments[8]; /* of a, b, c, d, vector, aux */
+};
+#define MAGIC UINT64_C(0x7FEDCBA987654321)
+
+/* Counts a fallible call; true: it is to fail. */
+static bool fails(void)
+{
+    mist_test_cublaslt.n_calls++;
+    return mist_test_cublaslt.fail_at > 0 && --mist_test_cublaslt.fail_at == 0;
+}
+
+static cublasStatus_t create(void **out, const void *initial, size_t bytes)
+{
+    *out = NULL;
+    if (fails())
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    *out = malloc(bytes);
+    if (!*out)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    memcpy(*out, initial, bytes);
+    mist_test_cublaslt.n_alive++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t destroy(void *object)
+{
+    free(object);
+    mist_test_cublaslt.n_alive--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------- life cycles
+ */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    void *object;
+    cublasStatus_t status = create(&object, &(int){0}, sizeof(int));
+
+    *handle = object;
+    return status;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    return destroy(handle);
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return CUBLAS_VERSION;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "CUBLAS_STATUS_";
+    }
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                        cublasComputeType_t compute,
+                                        cudaDataType_t scale_type)
+{
+    struct desc desc = {
+        CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, 0};
+    void *object;
+    cublasStatus_t status;
+
+    *out = NULL;
+    if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    status = create(&object, &desc, sizeof desc);
+    *out = object;
+    return status;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    return destroy(desc);
+}
+
+static cublasStatus_t set(void *to, size_t to_bytes, const void *from, size_t bytes)
+{
+    if (!from || bytes != to_bytes || fails())
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, from, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void *value, size_t bytes)
+{
+    struct desc *desc = (void *)object;
+
+    switch (name) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&desc->op_a, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&desc->op_b, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&desc->epilogue, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&desc->vector, sizeof desc->vector, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&desc->aux, sizeof desc->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&desc->aux_ld, sizeof desc->aux_ld, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+        return set(&desc->n_processors, 4, value, bytes);
+    default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out,
+                                          cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t ld)
+{
+    struct layout layout = {type, (int64_t)rows, (int64_t)columns, ld,
+                            CUBLASLT_ORDER_COL};
+    void *object;
+    cublasStatus_t status;
+
+    *out = NULL;
+    if (type != CUDA_R_32F && type != CUDA_R_16BF)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    status = create(&object, &layout, sizeof layout);
+    *out = object;
+    return status;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    return destroy(layout);
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void *value, size_t bytes)
+{
+    struct layout *layout = (void *)object;
+
+    return name == CUBLASLT_MATRIX_LAYOUT_ORDER ? set(&layout->order, 4, value, bytes)
+                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    struct preference preference = {
+        0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
+    void *object;
+    cublasStatus_t status = create(&object, &preference, sizeof preference);
+
+    *out = object;
+    return status;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    return destroy(preference);
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,
+                                     cublasLtMatmulPreferenceAttributes_t name,
+                                     const void *value, size_t bytes)
+{
+    struct preference *preference = (void *)object;
+
+    switch (name) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&preference->workspace_bytes, 8, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&preference->schemes, 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        return set(&preference->alignments[0], 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        return set(&preference->alignments[1], 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        return set(&preference->alignments[2], 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&preference->alignments[3], 4, value, bytes);
+    default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+/* ------------------------------------------------------------------------- the product
+ */
+
+struct problem {
+    const struct desc *desc;
+    struct layout a, b, c, d;
+    int64_t m, n, k;
+};
+
+static bool has_vector(uint32_t epilogue)
+{
+    return (epilogue & CUBLASLT_EPILOGUE_BIAS) ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD ||
+           epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+static bool has_aux(uint32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+
+static bool is_known(uint32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_vector(epilogue) ||
+           has_aux(epilogue);
+}
+
+static bool is_whole(const struct layout *layout)
+{
+    int64_t length = layout->order == CUBLASLT_ORDER_COL ? layout->rows : layout->columns;
+
+    return layout->rows > 0 && layout->columns > 0 && layout->ld >= length &&
+           (layout->order == CUBLASLT_ORDER_COL || layout->order == CUBLASLT_ORDER_ROW);
+}
+
+/* Shapes and types that fit one another. */
+static cublasStatus_t pose(struct problem *p, cublasLtMatmulDesc_t desc,
+                           cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                           cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d)
+{
+    int64_t k_b;
+
+    p->desc = (const void *)desc;
+    memcpy(&p->a, a, sizeof p->a);
+    memcpy(&p->b, b, sizeof p->b);
+    memcpy(&p->c, c, sizeof p->c);
+    memcpy(&p->d, d, sizeof p->d);
+    p->m = p->desc->op_a == CUBLAS_OP_N ? p->a.rows : p->a.columns;
+    p->k = p->desc->op_a == CUBLAS_OP_N ? p->a.columns : p->a.rows;
+    p->n = p->desc->op_b == CUBLAS_OP_N ? p->b.columns : p->b.rows;
+    k_b = p->desc->op_b == CUBLAS_OP_N ? p->b.rows : p->b.columns;
+    if (!is_whole(&p->a) || !is_whole(&p->b) || !is_whole(&p->c) || !is_whole(&p->d) ||
+        k_b != p->k || p->d.rows != p->m || p->d.columns != p->n || p->c.rows != p->m ||
+        p->c.columns != p->n)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (p->a.type != p->b.type || p->c.type != p->d.type ||
+        (p->a.type == CUDA_R_32F && p->d.type != CUDA_R_32F) ||
+        !is_known(p->desc->epilogue))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (has_vector(p->desc->epilogue) && !p->desc->vector)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_aux(p->desc->epilogue) &&
+        (!p->desc->aux || p->desc->aux_ld < p->m || p->desc->aux_ld % 8 != 0))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static uint8_t alignment_of(const void *ptr)
+{
+    uintptr_t bits = (uintptr_t)ptr | 128;
+
+    return (uint8_t)(bits & (~bits + 1));
+}
+
+static uint8_t at_most_128(uint32_t alignment)
+{
+    return (uint8_t)(alignment < 128 ? alignment : 128);
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t wanted, int n_wanted,
+                               cublasLtMatmulHeuristicResult_t out[], int *n_out)
+{
+    const struct preference *preference = (const void *)wanted;
+    struct problem p;
+    cublasStatus_t status = pose(&p, desc, a, b, c, d);
+    struct algo algo = {.magic = MAGIC};
+
+    (void)handle;
+    *n_out = 0;
+    mist_test_cublaslt.n_heuristics++;
+    mist_test_cublaslt.last_schemes = preference->schemes;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    if (fails() || p.desc->epilogue == mist_test_cublaslt.refuses ||
+        (mist_test_cublaslt.refuses_fusion &&
+         p.desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+         p.desc->epilogue != CUBLASLT_EPILOGUE_BIAS))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    algo.epilogue = p.desc->epilogue;
+    for (int i = 0; i < 4; i++)
+        algo.alignments[i] = at_most_128(preference->alignments[i]);
+    algo.alignments[4] = alignment_of(p.desc->vector);
+    algo.alignments[5] = alignment_of(p.desc->aux);
+    for (int i = 0; i < n_wanted && i < MIST_TEST_CUBLASLT_N_ALGORITHMS; i++) {
+        algo.index = (uint64_t)i;
+        if (algo.index * 1024 > preference->workspace_bytes)
+            break;
+        memset(&out[i], 0, sizeof out[i]);
+        memcpy(out[i].algo.data, &algo, sizeof algo);
+        out[i].workspaceSize = algo.index * 1024;
+        out[i].state = CUBLAS_STATUS_SUCCESS;
+        ++*n_out;
+    }
+    return *n_out > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static bool algo_fits(const struct problem *p, const struct algo *algo)
+{
+    return algo->magic == MAGIC && algo->index < MIST_TEST_CUBLASLT_N_ALGORITHMS &&
+           algo->epilogue == p->desc->epilogue;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *chosen,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    struct problem p;
+    struct algo algo;
+    cublasStatus_t status = pose(&p, desc, a, b, c, d);
+
+    (void)handle;
+    memcpy(&algo, chosen->data, sizeof algo);
+    if (status != CUBLAS_STATUS_SUCCESS || fails() || !algo_fits(&p, &algo))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = algo.index * 1024;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static double load(const void *from, cudaDataType_t type, int64_t i)
+{
+    uint32_t bits;
+    uint16_t half;
+    float x;
+
+    if (type == CUDA_R_32F) {
+        memcpy(&x, (const char *)from + i * 4, 4);
+        return (double)x;
+    }
+    memcpy(&half, (const char *)from + i * 2, 2);
+    bits = (uint32_t)half << 16;
+    memcpy(&x, &bits, 4);
+    return (double)x;
+}
+
+static void store(void *to, cudaDataType_t type, int64_t i, double value)
+{
+    float x = (float)value;
+    uint32_t bits;
+    uint16_t half;
+
+    if (type == CUDA_R_32F) {
+        memcpy((char *)to + i * 4, &x, 4);
+        return;
+    }
+    memcpy(&bits, &x, 4);
+    half = (uint16_t)(x != x ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    memcpy((char *)to + i * 2, &half, 2);
+}
+
+static int64_t place(const struct layout *layout, int64_t row, int64_t column)
+{
+    return layout->order == CUBLASLT_ORDER_COL ? row + column * layout->ld
+                                               : row * layout->ld + column;
+}
+
+static double at_a(const struct problem *p, const void *a, int64_t i, int64_t l)
+{
+    bool is_plain = p->desc->op_a == CUBLAS_OP_N;
+
+    return load(a, p->a.type, place(&p->a, is_plain ? i : l, is_plain ? l : i));
+}
+
+static double at_b(const struct problem *p, const void *b, int64_t l, int64_t j)
+{
+    bool is_plain = p->desc->op_b == CUBLAS_OP_N;
+
+    return load(b, p->b.type, place(&p->b, is_plain ? l : j, is_plain ? j : l));
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+
+    return 0.5 * (1 + t) +
+           0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* What an epilogue makes of element i, j before it is stored. */
+static double finish(const struct problem *p, double value, int64_t i, int64_t j)
+{
+    const struct desc *desc = p->desc;
+    uint32_t epilogue = desc->epilogue;
+    int64_t i_aux = i + j * desc->aux_ld;
+
+    if (epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB)
+        return value;
+    if (epilogue & CUBLASLT_EPILOGUE_BIAS)
+        value += load(desc->vector, p->d.type, i);
+    if (epilogue & CUBLASLT_EPILOGUE_GELU) {
+        store(desc->aux, p->d.type, i_aux, value);
+        return gelu(value);
+    }
+    if (has_aux(epilogue))
+        return value * gelu_slope(load(desc->aux, p->d.type, i_aux));
+    return value;
+}
+
+/* Column sums that an epilogue leaves in the vector. */
+static void sum_gradients(const struct problem *p, const void *a, const void *b,
+                          const void *d)
+{
+    uint32_t epilogue = p->desc->epilogue;
+    bool of_b = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    bool of_d = epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+
+    if (!of_b && !of_d && epilogue != CUBLASLT_EPILOGUE_BGRADA)
+        return;
+    for (int64_t i = 0; i < (of_b ? p->n : p->m); i++) {
+        double sum = 0;
+
+        for (int64_t l = 0; l < (of_d ? p->n : p->k); l++)
+            sum += of_b   ? at_b(p, b, l, i)
+                   : of_d ? load(d, p->d.type, place(&p->d, i, l))
+                          : at_a(p, a, i, l);
+        store(p->desc->vector, p->d.type, i, sum);
+    }
+}
+
+static bool pointers_fit(const struct problem *p, const struct algo *algo,
+                         const void *const pointers[N_POINTERS])
+{
+    for (int i = 0; i < N_POINTERS; i++) {
+        if (i == 4 && !has_vector(p->desc->epilogue))
+            continue;
+        if (i == 5 && !has_aux(p->desc->epilogue))
+            continue;
+        if (!pointers[i] || alignment_of(pointers[i]) < algo->alignments[i])
+            return false;
+    }
+    return true;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                              const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *chosen, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    struct problem p;
+    struct algo algo;
+    cublasStatus_t status = pose(&p, desc, a_layout, b_layout, c_layout, d_layout);
+    double alpha_value = load(alpha, CUDA_R_32F, 0),
+           beta_value = load(beta, CUDA_R_32F, 0);
+    const void *const pointers[N_POINTERS] = {a, b, c, d, p.desc->vector, p.desc->aux};
+
+    (void)handle;
+    (void)stream;
+    memcpy(&algo, chosen->data, sizeof algo);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    if (!algo_fits(&p, &algo) || !pointers_fit(&p, &algo, pointers) ||
+        workspace_bytes < algo.index * 1024)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (fails())
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    mist_test_cublaslt.n_matmuls++;
+    mist_test_cublaslt.i_last_algorithm = (int64_t)algo.index;
+    mist_test_cublaslt.last_epilogue = p.desc->epilogue;
+    mist_test_cublaslt.last_processors = p.desc->n_processors;
+    for (int64_t j = 0; j < p.n; j++)
+        for (int64_t i = 0; i < p.m; i++) {
+            double sum = 0;
+
+            for (int64_t l = 0; l < p.k; l++)
+                sum += at_a(&p, a, i, l) * at_b(&p, b, l, j);
+            sum *= alpha_value;
+            if (beta_value != 0)
+                sum += beta_value * load(c, p.c.type, place(&p.c, i, j));
+            store(d, p.d.type, place(&p.d, i, j), finish(&p, sum, i, j));
+        }
+    sum_gradients(&p, a, b, d);
+    memset(workspace, 0xFF, workspace_bytes); /* still in use when the last result was */
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+#endif
