@@ -1,0 +1,48 @@
+/*
+ * Collectives between GPUs by NCCL: ranks that have a device each.
+ *
+ * Results of all_gather, send and recv have the same bits as with any other collectives.
+ * Sums go in NCCL's order, which depends on the number of elements, on the algorithm that
+ * NCCL picks and on the topology; and bf16 sums may be rounded on the way, not once at
+ * the end. All members get the same bits, and the same job on the same machine gets them
+ * again; NCCL_ALGO=Ring fixes the order further.
+ *
+ * Used by one thread, the dispatcher, which waits for a peer in two cases: when a pair of
+ * ranks meets for the first time (NCCL then makes the connection), and when very many
+ * operations are under way.
+ */
+#ifndef MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
+#define MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
+
+#include "exec/backend.h"
+
+/*
+ * open_collectives of struct mist_backend: this rank of n_ranks with a device that this
+ * backend opened, which is borrowed as context is. deadline_s (> 0): how long it may take
+ * to make or end a communicator, to start an operation, and for one to run on the device,
+ * which includes its wait for the peers.
+ *
+ * A group makes a communicator of its members; mist_collectives_reserve() one of all
+ * ranks for transfers, unless transfer_bytes is 0, which must be so on all ranks or on
+ * none. Messages have no tags on the way: what two ranks send each other must be received
+ * in the order in which it was sent. After a failure all communicators are aborted, which
+ * ends their work on the device, and every later call gives MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status mist_cuda_collectives_open(
+    struct mist_device *device, int32_t rank, int32_t n_ranks, double deadline_s,
+    enum mist_status (*exchange)(void *context, const int32_t *ranks, int32_t n, void *id,
+                                 struct mist_err *err),
+    void *context, struct mist_collectives **out, struct mist_err *err);
+
+/*
+ * What the device calls while it waits for its streams (poll in context.h), which open
+ * and close see to; also for others who wait, in the dispatcher's thread. An operation
+ * that failed behind the call that started it, one that has been on the device for longer
+ * than the deadline, and a device that has failed end the communication, so that the
+ * streams can get idle. MIST_OK, or MIST_ERR_RUN from then on. at must be of
+ * mist_cuda_collectives_open().
+ */
+MIST_MUST_CHECK enum mist_status mist_cuda_collectives_poll(struct mist_collectives *at,
+                                                            struct mist_err *err);
+
+#endif

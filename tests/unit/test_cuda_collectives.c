@@ -1,0 +1,564 @@
+/*
+ * exec/cuda/collectives_nccl: every operation among ranks that are threads, against
+ * what one computes by itself; and every fault that NCCL or a peer can have, after which
+ * nothing may hang and nothing may stay behind. On a GPU (-DMIST_TEST_ON_GPU) one rank
+ * with the real NCCL.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime_api.h>)
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    print_message("no headers of CUDA and NCCL: their collectives are not tested\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "exec/cuda/collectives_nccl.h"
+#include "exec/cuda/context.h"
+#include "tests/emulation/device_memory.h"
+#ifndef MIST_TEST_ON_GPU
+#include "tests/emulation/nccl.c"
+#endif
+
+#include <pthread.h>
+
+enum { MAX_N = 600 };
+
+/* ------------------------------------------------------------------------- one rank */
+
+struct rank {
+    struct mist_cuda_device device;
+    struct mist_collectives *at;
+    struct mist_err err;
+    int32_t rank, n_ranks;
+};
+
+static enum mist_status no_exchange(void *context, const int32_t *ranks, int32_t n,
+                                    void *id, struct mist_err *err)
+{
+    (void)context, (void)ranks, (void)n, (void)id;
+    return mist_err_set(err, MIST_ERR_RUN, "nobody to exchange with");
+}
+
+/* With a stream where there is a GPU. */
+static void init_device(struct mist_cuda_device *device)
+{
+    static const struct mist_device_ops ops = {.name = "cuda"};
+
+    memset(device, 0, sizeof *device);
+    mist_device_init(&device->base, &ops, &(struct mist_device_config){.threads = 1});
+    device->current = MIST_STREAM_GPU_GPU;
+#ifdef MIST_TEST_ON_GPU
+    mist_test_device_check(cudaStreamCreate(&device->streams[device->current]), "stream");
+#endif
+}
+
+static void open_alone(struct rank *rank, double deadline_s)
+{
+    memset(rank, 0, sizeof *rank);
+    rank->n_ranks = 1;
+    init_device(&rank->device);
+    assert_int_equal(mist_cuda_collectives_open(&rank->device.base, 0, 1, deadline_s,
+                                                no_exchange, NULL, &rank->at, &rank->err),
+                     MIST_OK);
+    assert_string_equal(rank->at->ops->name, "nccl");
+}
+
+static void close_alone(struct rank *rank)
+{
+    assert_ptr_equal(rank->device.poll_context, rank->at);
+    mist_collectives_close(rank->at);
+    assert_null(rank->device.poll);
+#ifdef MIST_TEST_ON_GPU
+    mist_test_device_check(cudaStreamDestroy(rank->device.streams[rank->device.current]),
+                           "stream");
+#endif
+    mist_device_fini(&rank->device.base);
+}
+
+static void test_alone(void **state)
+{
+    static const int32_t self = 0;
+    static const float values[5] = {1, 2, -3, 4, 0.5f};
+    float back[5] = {0};
+    struct mist_collective_group *group;
+    struct rank rank;
+
+    (void)state;
+#ifndef MIST_TEST_ON_GPU
+    mist_test_nccl_reset();
+    mist_test_nccl()->n_polls = 3;
+#endif
+    open_alone(&rank, 60);
+    float *buffer = mist_test_device_alloc(sizeof values);
+    float *other = mist_test_device_alloc(sizeof values);
+    mist_test_device_upload(buffer, values, sizeof values);
+    assert_int_equal(mist_collectives_reserve(rank.at, 100, &rank.err), MIST_OK);
+    assert_int_equal(mist_collectives_group(rank.at, &self, 1, 0, 20, &group, &rank.err),
+                     MIST_OK);
+    assert_int_equal(
+        mist_collective_all_reduce(group, MIST_DTYPE_FP32, buffer, 5, &rank.err),
+        MIST_OK);
+    assert_int_equal(mist_collective_reduce_scatter(group, MIST_DTYPE_BF16, buffer, other,
+                                                    10, &rank.err),
+                     MIST_OK);
+    assert_int_equal(mist_collective_all_gather(group, other, buffer, 20, &rank.err),
+                     MIST_OK);
+    assert_int_equal(mist_collective_all_gather(group, NULL, NULL, 0, &rank.err),
+                     MIST_OK);
+    assert_int_equal(mist_collectives_send(rank.at, 0, 0, buffer, 4, &rank.err),
+                     MIST_ERR_RANGE);
+    assert_int_equal(mist_collectives_recv(rank.at, 1, 0, buffer, 4, &rank.err),
+                     MIST_ERR_RANGE);
+    assert_int_equal(mist_cuda_collectives_poll(rank.at, &rank.err), MIST_OK);
+    mist_test_device_download(back, buffer, sizeof back);
+    assert_memory_equal(back, values, sizeof back);
+    close_alone(&rank);
+    mist_test_device_free(buffer);
+    mist_test_device_free(other);
+#ifndef MIST_TEST_ON_GPU
+    struct mist_test_nccl_counts counts = mist_test_nccl_counts();
+    assert_int_equal(counts.n_made, 1);
+    assert_int_equal(counts.n_destroyed, 1);
+    assert_int_equal(counts.n_aborted + counts.n_misused + counts.n_events, 0);
+#endif
+}
+
+#ifndef MIST_TEST_ON_GPU
+
+/* -------------------------------------------------------------- ranks that are threads
+ */
+
+enum { N_RANKS = 4, N_STEPS = 150, N_TEAMS = 3 };
+
+/* Ids on their way, found by the members' list; each is read by all but the first. */
+struct board {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int n_posts;
+    struct {
+        int32_t ranks[N_RANKS], n, n_left;
+        char id[MIST_COLLECTIVES_ID_BYTES];
+    } posts[64];
+    atomic_int n_failed;
+};
+
+static struct board board = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                             .changed = PTHREAD_COND_INITIALIZER};
+
+static enum mist_status exchange(void *context, const int32_t *ranks, int32_t n, void *id,
+                                 struct mist_err *err)
+{
+    const struct rank *rank = context;
+    size_t bytes = (size_t)n * sizeof *ranks;
+
+    (void)err;
+    pthread_mutex_lock(&board.mutex);
+    if (rank->rank == ranks[0]) {
+        int i = board.n_posts++;
+        memcpy(board.posts[i].ranks, ranks, bytes);
+        memcpy(board.posts[i].id, id, sizeof board.posts[i].id);
+        board.posts[i].n = n;
+        board.posts[i].n_left = n - 1;
+        pthread_cond_broadcast(&board.changed);
+    }
+    for (bool has = rank->rank == ranks[0]; !has;) {
+        for (int i = 0; i < board.n_posts && !has; i++) {
+            has = board.posts[i].n_left > 0 && board.posts[i].n == n &&
+                  memcmp(board.posts[i].ranks, ranks, bytes) == 0;
+            if (has) {
+                memcpy(id, board.posts[i].id, sizeof board.posts[i].id);
+                board.posts[i].n_left--;
+            }
+        }
+        if (!has)
+            pthread_cond_wait(&board.changed, &board.mutex);
+    }
+    pthread_mutex_unlock(&board.mutex);
+    return MIST_OK;
+}
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("MIST_SEED");
+
+    return text ? strtoull(text, NULL, 10) : 1;
+}
+
+static int64_t draw(int32_t step, uint64_t what, int64_t below)
+{
+    return (int64_t)(mist_random_at(seed(), 200 + what, (uint64_t)step) %
+                     (uint64_t)below);
+}
+
+/* Sums of small whole numbers, which bf16 has, are the same in any order. */
+static float value(int32_t rank, int32_t step, int64_t i)
+{
+    return (float)(mist_random_at(seed() + (uint64_t)rank, (uint64_t)step, (uint64_t)i) %
+                   32) -
+           12.0f;
+}
+
+static void put(void *at, enum mist_dtype dtype, int64_t i, float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, 4);
+    if (dtype == MIST_DTYPE_BF16)
+        ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+    else
+        ((float *)at)[i] = x;
+}
+
+#define CHECK(what)                                                                      \
+    do {                                                                                 \
+        if (!(what)) {                                                                   \
+            fprintf(stderr, "rank %d: line %d: not true: %s (%s)\n", rank->rank,         \
+                    __LINE__, #what, rank->err.message);                                 \
+            atomic_fetch_add(&board.n_failed, 1);                                        \
+            return;                                                                      \
+        }                                                                                \
+    } while (0)
+
+struct team {
+    struct mist_collective_group *group;
+    int32_t ranks[N_RANKS], n, index;
+};
+
+static void run_sum(struct rank *rank, const struct team *team, int32_t step, bool is_all)
+{
+    static _Thread_local float buffer[MAX_N + 1], own[MAX_N + 1], expected[MAX_N + 1];
+    enum mist_dtype dtype = draw(step, 2, 2) ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
+    int64_t n = draw(step, 3, MAX_N), bytes = dtype == MIST_DTYPE_BF16 ? 2 : 4;
+    int64_t shard = is_all ? n : n / team->n, first = is_all ? 0 : team->index * shard;
+    bool is_apart = draw(step, 4, 2);
+
+    n = is_all ? n : shard * team->n;
+    memset(own, 0xff, sizeof own);
+    memset(expected, 0xff, sizeof expected);
+    for (int64_t i = 0; i < n; i++)
+        put(buffer, dtype, i, value(rank->rank, step, i));
+    for (int64_t i = 0; i < shard; i++) {
+        float sum = 0;
+        for (int32_t k = 0; k < team->n; k++)
+            sum += value(team->ranks[k], step, first + i);
+        put(expected, dtype, i, sum);
+    }
+    char *at = (char *)buffer + first * bytes;
+    if (is_all)
+        CHECK(mist_collective_all_reduce(team->group, dtype, buffer, n, &rank->err) ==
+              MIST_OK);
+    else
+        CHECK(mist_collective_reduce_scatter(team->group, dtype, buffer,
+                                             is_apart ? (char *)own : at, n,
+                                             &rank->err) == MIST_OK);
+    if (!is_all && is_apart)
+        CHECK(memcmp(own, expected, sizeof own) == 0);
+    else
+        CHECK(memcmp(at, expected, (size_t)(shard * bytes)) == 0);
+}
+
+static void run_gather(struct rank *rank, const struct team *team, int32_t step)
+{
+    static _Thread_local char whole[MAX_N + 1], expected[MAX_N + 1], own[MAX_N];
+    int64_t shard = draw(step, 3, MAX_N / N_RANKS);
+    bool is_apart = draw(step, 4, 2);
+    char *from = is_apart ? own : whole + team->index * shard;
+
+    memset(whole, 0xff, sizeof whole);
+    memset(expected, 0xff, sizeof expected);
+    for (int64_t i = 0; i < shard; i++)
+        from[i] = (char)value(rank->rank, step, i);
+    for (int64_t i = 0; i < shard * team->n; i++)
+        expected[i] = (char)value(team->ranks[i / shard], step, i % shard);
+    CHECK(mist_collective_all_gather(team->group, from, whole, shard, &rank->err) ==
+          MIST_OK);
+    CHECK(memcmp(whole, expected, sizeof whole) == 0);
+}
+
+/* Two messages around the ring of all ranks; a size of 0 among them. */
+static void run_messages(struct rank *rank, int32_t step)
+{
+    int32_t next = (rank->rank + 1) % N_RANKS, last = (rank->rank + 3) % N_RANKS;
+
+    for (int32_t side = 0; side < 2; side++)
+        for (int32_t i = 0; i < 3; i++) {
+            int64_t sent[2] = {rank->rank, i}, got[2] = {-1, -1};
+            int64_t bytes = i == 1 ? 0 : (int64_t)sizeof sent;
+            if ((side == 0) == (rank->rank > 0)) {
+                CHECK(mist_collectives_recv(rank->at, last, step, got, bytes,
+                                            &rank->err) == MIST_OK);
+                CHECK(i == 1 || (got[0] == last && got[1] == i));
+            } else {
+                CHECK(mist_collectives_send(rank->at, next, step, sent, bytes,
+                                            &rank->err) == MIST_OK);
+            }
+        }
+}
+
+static void make_teams(struct rank *rank, struct team *teams)
+{
+    static const int32_t same[N_TEAMS] = {0, 2, 1};
+
+    for (int32_t k = 0; k < N_TEAMS; k++) {
+        struct team *team = &teams[k];
+        for (int32_t i = 0; i < N_RANKS; i++) {
+            int32_t r = k == 0 ? N_RANKS - 1 - i : i;
+            if ((r & same[k]) != (rank->rank & same[k]))
+                continue;
+            if (r == rank->rank)
+                team->index = team->n;
+            team->ranks[team->n++] = r;
+        }
+        CHECK(mist_collectives_group(rank->at, team->ranks, team->n, k, 4 * MAX_N,
+                                     &team->group, &rank->err) == MIST_OK);
+    }
+    CHECK(mist_collectives_reserve(rank->at, 64, &rank->err) == MIST_OK);
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank *rank = arg;
+    struct team teams[N_TEAMS] = {0};
+
+    init_device(&rank->device);
+    if (mist_cuda_collectives_open(&rank->device.base, rank->rank, N_RANKS, 30, exchange,
+                                   rank, &rank->at, &rank->err) != MIST_OK) {
+        atomic_fetch_add(&board.n_failed, 1);
+        return NULL;
+    }
+    make_teams(rank, teams);
+    for (int32_t step = 0; step < N_STEPS && atomic_load(&board.n_failed) == 0; step++) {
+        const struct team *team = &teams[draw(step, 0, N_TEAMS)];
+        int64_t kind = draw(step, 1, 4);
+        if (kind < 2)
+            run_sum(rank, team, step, kind == 0);
+        else if (kind == 2)
+            run_gather(rank, team, step);
+        else
+            run_messages(rank, step);
+        if (mist_cuda_collectives_poll(rank->at, &rank->err) != MIST_OK)
+            atomic_fetch_add(&board.n_failed, 1);
+    }
+    mist_collectives_close(rank->at);
+    mist_device_fini(&rank->device.base);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    static struct rank ranks[N_RANKS];
+    pthread_t threads[N_RANKS];
+
+    (void)state;
+    print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
+    for (int round = 0; round < 2; round++) {
+        mist_test_nccl_reset();
+        mist_test_nccl()->n_polls = 2 * round;
+        memset(ranks, 0, sizeof ranks);
+        for (int32_t i = 0; i < N_RANKS; i++) {
+            ranks[i].rank = i;
+            assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
+        }
+        for (int32_t i = 0; i < N_RANKS; i++)
+            pthread_join(threads[i], NULL);
+        struct mist_test_nccl_counts counts = mist_test_nccl_counts();
+        assert_int_equal(atomic_load(&board.n_failed), 0);
+        assert_int_equal(counts.n_made, N_RANKS * (N_TEAMS + 1));
+        assert_int_equal(counts.n_destroyed, counts.n_made);
+        assert_int_equal(counts.n_aborted + counts.n_misused + counts.n_events, 0);
+    }
+}
+
+/* ------------------------------------------------------------------------------- faults
+ */
+
+/* How far a rank with a fault gets, and what it says. */
+struct fault {
+    const char *name;
+    struct mist_test_nccl faults;
+    enum { AT_GROUP, AT_CALL, AT_POLL, AT_CLOSE } fails_at;
+    const char *message;
+};
+
+static const struct fault faults[] = {
+    {"id", {.id_error = ncclSystemError}, AT_GROUP, "NCCL: system error: the last words"},
+    {"init", {.init_error = ncclInvalidUsage}, AT_GROUP, "NCCL: invalid usage"},
+    {"init later",
+     {.n_polls = 4, .init_result = ncclRemoteError},
+     AT_GROUP,
+     "communicator: rank 0: NCCL: remote error"},
+    {"init never", {.init_never_ends = true}, AT_GROUP, "has waited 0.05 s"},
+    {"call", {.call_error = ncclInternalError}, AT_CALL, "all_reduce: rank 0: NCCL: int"},
+    {"call later",
+     {.n_polls = 3, .call_result = ncclUnhandledCudaError},
+     AT_CALL,
+     "NCCL: unhandled cuda error"},
+    {"call never", {.call_never_ends = true}, AT_CALL, "all_reduce: rank 0: has waited"},
+    {"hang", {.n_before_hang = 0}, AT_POLL, "0.05 s for its group, 12 bytes"},
+    {"asynchronous", {.async_error = ncclRemoteError}, AT_POLL, "NCCL: remote error"},
+    {"event", {.event_error = cudaErrorLaunchFailure}, AT_POLL, "CUDA: an error"},
+    {"end", {.end_never_ends = true}, AT_CLOSE, NULL},
+};
+
+/* After a failure everything is refused. */
+static void check_refused(struct rank *rank, struct mist_collective_group *group)
+{
+    static const int32_t self = 0;
+    struct mist_collective_group *another;
+    float value = 1;
+
+    assert_int_equal(
+        mist_collectives_group(rank->at, &self, 1, 1, 4, &another, &rank->err),
+        MIST_ERR_RUN);
+    assert_int_equal(mist_collectives_reserve(rank->at, 8, &rank->err), MIST_ERR_RUN);
+    for (int64_t n = 0; n < 2 && group; n++) {
+        assert_int_equal(
+            mist_collective_all_reduce(group, MIST_DTYPE_FP32, &value, n, &rank->err),
+            MIST_ERR_RUN);
+        assert_int_equal(mist_collective_all_gather(group, &value, &value, n, &rank->err),
+                         MIST_ERR_RUN);
+    }
+}
+
+static void check_fault(const struct fault *fault)
+{
+    static const int32_t self = 0;
+    float values[3] = {1, 2, 3};
+    struct mist_collective_group *group = NULL;
+    struct rank rank;
+
+    mist_test_nccl_reset();
+    *mist_test_nccl() = fault->faults;
+    if (strcmp(fault->name, "hang") != 0)
+        mist_test_nccl()->n_before_hang = -1;
+    open_alone(&rank, 0.05);
+    enum mist_status status =
+        mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err);
+    assert_int_equal(status == MIST_OK, fault->fails_at > AT_GROUP);
+    if (status == MIST_OK)
+        status = mist_collective_all_reduce(group, MIST_DTYPE_FP32, values, 3, &rank.err);
+    assert_int_equal(status == MIST_OK, fault->fails_at > AT_CALL);
+    double start_s = mist_clock_now_s();
+    while (status == MIST_OK && fault->fails_at == AT_POLL &&
+           mist_clock_now_s() - start_s < 20)
+        status = rank.device.poll(rank.device.poll_context, &rank.err);
+    if (fault->fails_at < AT_CLOSE) {
+        assert_int_equal(status, MIST_ERR_RUN);
+        assert_non_null(strstr(rank.err.message, fault->message));
+        assert_null(strchr(rank.err.message, '\n'));
+        check_refused(&rank, group);
+        assert_int_equal(mist_cuda_collectives_poll(rank.at, &rank.err), MIST_ERR_RUN);
+        assert_non_null(strstr(rank.err.message, fault->message));
+    }
+    close_alone(&rank);
+    struct mist_test_nccl_counts counts = mist_test_nccl_counts();
+    assert_int_equal(counts.n_aborted, counts.n_made);
+    assert_int_equal(counts.n_destroyed + counts.n_misused + counts.n_events, 0);
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        print_message("%s\n", faults[i].name);
+        check_fault(&faults[i]);
+    }
+}
+
+/* What fails elsewhere ends the communication, too: in a wait, and in a poll. */
+static void test_device_failed(void **state)
+{
+    static const int32_t self = 0;
+    struct mist_collective_group *group;
+    float value = 1;
+
+    (void)state;
+    for (int is_polled = 0; is_polled < 2; is_polled++) {
+        struct rank rank;
+        mist_test_nccl_reset();
+        open_alone(&rank, 1000);
+        assert_int_equal(
+            mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
+        mist_test_nccl()->call_never_ends = true;
+        atomic_store(&rank.device.base.has_failed, true);
+        assert_int_equal(is_polled ? mist_cuda_collectives_poll(rank.at, &rank.err)
+                                   : mist_collective_all_reduce(group, MIST_DTYPE_FP32,
+                                                                &value, 1, &rank.err),
+                         MIST_ERR_RUN);
+        assert_non_null(strstr(rank.err.message, "something else failed"));
+        close_alone(&rank);
+        assert_int_equal(mist_test_nccl_counts().n_aborted, 1);
+    }
+}
+
+/* More operations than are watched at once: the dispatcher waits for the oldest, and no
+ * longer than the deadline if that hangs. */
+static void test_many(void **state)
+{
+    static const int32_t self = 0;
+    struct mist_collective_group *group;
+    float value = 1;
+
+    (void)state;
+    for (int hangs = 0; hangs < 2; hangs++) {
+        struct rank rank;
+        enum mist_status status = MIST_OK;
+        int n = 0;
+        mist_test_nccl_reset();
+        mist_test_nccl()->n_late = 5;
+        mist_test_nccl()->n_before_hang = hangs ? 100 : -1;
+        open_alone(&rank, 0.1);
+        assert_int_equal(
+            mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
+        for (; n < 2000 && status == MIST_OK; n++)
+            status =
+                mist_collective_all_reduce(group, MIST_DTYPE_FP32, &value, 1, &rank.err);
+        if (hangs) {
+            assert_int_equal(status, MIST_ERR_RUN);
+            assert_true(n > 101 && n < 2000);
+            assert_non_null(strstr(rank.err.message, "has waited 0.1 s for its group"));
+        } else {
+            assert_int_equal(status, MIST_OK);
+        }
+        close_alone(&rank);
+        assert_int_equal(mist_test_nccl_counts().n_aborted, hangs);
+        assert_int_equal(mist_test_nccl_counts().n_destroyed, !hangs);
+    }
+}
+
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+#ifndef MIST_TEST_ON_GPU
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_device_failed), cmocka_unit_test(test_many),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
