@@ -32,13 +32,18 @@ struct mist_cuda_device {
      * aligned to 256; NULL for all but the compute stream. */
     void *workspaces[MIST_N_STREAMS];
     struct mist_cuda_recorder *recorder; /* NULL: the device does not record */
+    /* Called again and again by the dispatcher while it waits for the streams, for whom
+     * has work in them that might never end by itself: the collectives. What it returns
+     * but MIST_OK fails the device. NULL: nobody; set and taken back while streams are
+     * idle. */
+    enum mist_status (*poll)(void *context, struct mist_err *err);
+    void *poll_context;
 
     /* private to device.c */
-    cudaEvent_t *events;  /* [event_capacity] of which [n_created] exist */
+    cudaEvent_t *events;  /* [event_capacity], of which [n_created] exist */
     uint8_t *is_recorded; /* [event_capacity] in this iteration */
     int32_t n_events, n_created, event_capacity;
-    struct mist_cuda_call_pool *calls;
-    bool is_host_registered; /* the host arena, with CUDA */
+    struct mist_cuda_call_pool *calls; /* as many as were ever under way at once */
 };
 
 static inline struct mist_cuda_device *mist_cuda_device_of(struct mist_device *device)
