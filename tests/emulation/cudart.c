@@ -1,0 +1,463 @@
+/*
+ * A stand-in for the functions of the CUDA runtime that exec/cuda uses, on memory of the
+ * host, with the streams of streams.c.
+ *
+ * Device memory is filled with 0xFF bytes, so that whoever takes it for zeros gets NaN.
+ * The functions are declared by NVIDIA's header; without it this file is empty.
+ */
+#include "tests/emulation/cudart.h"
+
+#if __has_include(<cuda_runtime_api.h>)
+
+#include "tests/emulation/streams.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct mist_emulated_cuda initial = {
+    .n_devices = 1, .memory_bytes = (int64_t)1 << 30, .max_locked_bytes = -1};
+
+struct mist_emulated_cuda mist_emulated_cuda = {
+    .n_devices = 1, .memory_bytes = (int64_t)1 << 30, .max_locked_bytes = -1};
+
+static cudaError_t last; /* what cudaGetLastError() tells */
+static int current_device;
+
+/* Size of an allocation, in front of it; both parts keep the alignment of 256. */
+union header {
+    int64_t bytes;
+    unsigned char padding[256];
+};
+
+void mist_emulated_cuda_reset(void)
+{
+    int64_t used_bytes = mist_emulated_cuda.used_bytes;
+    int64_t locked_bytes = mist_emulated_cuda.locked_bytes;
+
+    mist_emulated_cuda = initial;
+    mist_emulated_cuda.used_bytes = used_bytes;
+    mist_emulated_cuda.locked_bytes = locked_bytes;
+    last = cudaSuccess;
+}
+
+static cudaError_t give(cudaError_t code)
+{
+    if (code != cudaSuccess)
+        last = code;
+    return code;
+}
+
+/* Begins every function: whether this call is to fail. */
+static bool fails(const char *call)
+{
+    struct mist_emulated_cuda *at = &mist_emulated_cuda;
+
+    mist_emulated_stream_enter(call);
+    at->n_calls++;
+    if (!at->fails || strcmp(at->fails, call) != 0 || --at->fails_in != 0)
+        return false;
+    last = (cudaError_t)at->fails_with;
+    at->fails = NULL;
+    return true;
+}
+
+/* -------------------------------------------------------------------------------- errors
+ */
+
+static const struct {
+    cudaError_t code;
+    const char *name, *text;
+} errors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+};
+enum { N_ERRORS = sizeof errors / sizeof *errors };
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    for (int i = 0; i < N_ERRORS; i++)
+        if (errors[i].code == error)
+            return errors[i].text;
+    return "unrecognized error code";
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    for (int i = 0; i < N_ERRORS; i++)
+        if (errors[i].code == error)
+            return errors[i].name;
+    return "unrecognized error code";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = last;
+
+    mist_emulated_stream_enter("cudaGetLastError");
+    last = cudaSuccess;
+    return code;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last;
+}
+
+/* ------------------------------------------------------------------------------- devices
+ */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    if (fails("cudaGetDeviceCount"))
+        return last;
+    if (mist_emulated_cuda.n_devices == 0)
+        return give(cudaErrorNoDevice);
+    *count = mist_emulated_cuda.n_devices;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (fails("cudaSetDevice"))
+        return last;
+    if (device < 0 || device >= mist_emulated_cuda.n_devices)
+        return give(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    if (fails("cudaDeviceGetAttribute"))
+        return last;
+    if (device < 0 || device >= mist_emulated_cuda.n_devices)
+        return give(cudaErrorInvalidDevice);
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+        *value = 132;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = 9;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = 1980000;
+        return cudaSuccess;
+    default:
+        return give(cudaErrorInvalidValue);
+    }
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    if (fails("cudaMemGetInfo"))
+        return last;
+    *total_bytes = (size_t)mist_emulated_cuda.memory_bytes;
+    *free_bytes = *total_bytes - (size_t)mist_emulated_cuda.used_bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (fails("cudaDeviceSynchronize"))
+        return last;
+    mist_emulated_streams_synchronize();
+    return cudaSuccess;
+}
+
+/* -------------------------------------------------------------------------------- memory
+ */
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    struct mist_emulated_cuda *at = &mist_emulated_cuda;
+    void *whole;
+
+    if (fails("cudaMalloc"))
+        return last;
+    *memory = NULL;
+    if (bytes == 0)
+        return cudaSuccess;
+    if ((int64_t)bytes > at->memory_bytes - at->used_bytes - at->hidden_bytes ||
+        posix_memalign(&whole, 256, sizeof(union header) + bytes) != 0)
+        return give(cudaErrorMemoryAllocation);
+    union header *header = whole;
+    header->bytes = (int64_t)bytes;
+    at->used_bytes += (int64_t)bytes;
+    *memory = memset(header + 1, 0xFF, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (fails("cudaFree"))
+        return last;
+    if (!memory)
+        return cudaSuccess;
+    mist_emulated_streams_synchronize(); /* as the real one does */
+    union header *header = (union header *)memory - 1;
+    mist_emulated_cuda.used_bytes -= header->bytes;
+    free(header);
+    return cudaSuccess;
+}
+
+/* Sizes of what is registered are not kept by the caller; a short list does. */
+enum { MAX_REGISTERED = 64 };
+static struct {
+    void *memory;
+    size_t bytes;
+} registered[MAX_REGISTERED];
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    struct mist_emulated_cuda *at = &mist_emulated_cuda;
+    int i = 0;
+
+    (void)flags;
+    if (fails("cudaHostRegister"))
+        return last;
+    while (i < MAX_REGISTERED && registered[i].memory)
+        i++;
+    if (i == MAX_REGISTERED || (at->max_locked_bytes >= 0 &&
+                                at->locked_bytes + (int64_t)bytes > at->max_locked_bytes))
+        return give(cudaErrorMemoryAllocation);
+    registered[i].memory = memory;
+    registered[i].bytes = bytes;
+    at->locked_bytes += (int64_t)bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    if (fails("cudaHostUnregister"))
+        return last;
+    for (int i = 0; i < MAX_REGISTERED; i++)
+        if (memory && registered[i].memory == memory) {
+            mist_emulated_cuda.locked_bytes -= (int64_t)registered[i].bytes;
+            registered[i].memory = NULL;
+            return cudaSuccess;
+        }
+    return give(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (fails("cudaHostAlloc"))
+        return last;
+    if (posix_memalign(memory, 4096, bytes) != 0)
+        return give(cudaErrorMemoryAllocation);
+    memset(*memory, 0xFF, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    return cudaHostAlloc(memory, bytes, 0);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    if (fails("cudaFreeHost"))
+        return last;
+    free(memory);
+    return cudaSuccess;
+}
+
+struct copy {
+    void *to;
+    const void *from; /* NULL: fill with value */
+    size_t bytes;
+    int value;
+};
+
+static void run_copy(void *arg)
+{
+    const struct copy *copy = arg;
+
+    if (copy->from)
+        memmove(copy->to, copy->from, copy->bytes);
+    else
+        memset(copy->to, copy->value, copy->bytes);
+}
+
+static void enqueue_copy(cudaStream_t stream, const struct copy *copy)
+{
+    if (copy->bytes > 0)
+        mist_emulated_stream_run(stream, run_copy, copy, sizeof *copy);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    (void)kind;
+    if (fails("cudaMemcpyAsync"))
+        return last;
+    if (bytes > 0 && (!to || !from))
+        return give(cudaErrorInvalidValue);
+    enqueue_copy(stream, &(struct copy){.to = to, .from = from, .bytes = bytes});
+    return cudaSuccess;
+}
+
+/* As streams that don't wait for the default one see it: nothing of theirs is waited for.
+ */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    if (fails("cudaMemcpy"))
+        return last;
+    return cudaMemcpyAsync(to, from, bytes, kind, NULL);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    if (fails("cudaMemsetAsync"))
+        return last;
+    if (bytes > 0 && !to)
+        return give(cudaErrorInvalidValue);
+    enqueue_copy(stream, &(struct copy){.to = to, .bytes = bytes, .value = value});
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    if (fails("cudaMemset"))
+        return last;
+    return cudaMemsetAsync(to, value, bytes, NULL);
+}
+
+/* ----------------------------------------------------------------------- streams, events
+ */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    (void)flags;
+    if (fails("cudaStreamCreateWithFlags"))
+        return last;
+    *stream = mist_emulated_stream_new();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (fails("cudaStreamDestroy"))
+        return last;
+    mist_emulated_stream_free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (fails("cudaStreamSynchronize"))
+        return last;
+    mist_emulated_stream_synchronize(stream);
+    return cudaSuccess;
+}
+
+/* Work goes on between two looks. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    if (fails("cudaStreamQuery"))
+        return last;
+    if (!stream || mist_emulated_stream_is_idle(stream))
+        return cudaSuccess;
+    mist_emulated_stream_synchronize(stream);
+    return give(cudaErrorNotReady);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    if (fails("cudaStreamWaitEvent"))
+        return last;
+    mist_emulated_event_wait(event, stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    if (fails("cudaLaunchHostFunc"))
+        return last;
+    mist_emulated_cuda.n_launched_host_calls++;
+    mist_emulated_stream_run_host(stream, fn, arg);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    if (fails("cudaEventCreateWithFlags"))
+        return last;
+    *event = mist_emulated_event_new();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    if (fails("cudaEventDestroy"))
+        return last;
+    mist_emulated_event_free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (fails("cudaEventRecord"))
+        return last;
+    mist_emulated_event_record(event, stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (fails("cudaEventQuery"))
+        return last;
+    return mist_emulated_event_is_done(event) ? cudaSuccess : give(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (fails("cudaEventSynchronize"))
+        return last;
+    mist_emulated_event_synchronize(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t start, cudaEvent_t end)
+{
+    if (fails("cudaEventElapsedTime"))
+        return last;
+    *time_ms = (float)(1e3 * (mist_emulated_event_time_s(end) -
+                              mist_emulated_event_time_s(start)));
+    return cudaSuccess;
+}
+
+#endif

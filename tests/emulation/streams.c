@@ -1,0 +1,290 @@
+/* See streams.h. A stream is a list of works; a wait names a stream and how many works of
+ * that one must have been done. */
+#include "tests/emulation/streams.h"
+
+#include "core/clock.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { WORK_RUN, WORK_HOST, WORK_RECORD, WORK_WAIT };
+
+struct work {
+    struct work *next;
+    enum kind kind;
+    void (*fn)(void *);
+    void *arg;                  /* of WORK_HOST; the others have a copy behind this */
+    struct CUevent_st *event;   /* of WORK_RECORD */
+    struct CUstream_st *stream; /* of WORK_WAIT */
+    uint64_t n_works;           /* of WORK_WAIT */
+    max_align_t copy[];
+};
+
+struct CUstream_st {
+    struct CUstream_st *next; /* the one made before */
+    struct work *first, **last;
+    uint64_t n_queued, n_done; /* ever */
+    bool is_running;
+};
+
+struct CUevent_st {
+    struct CUstream_st *stream; /* of the latest record; NULL: none */
+    uint64_t n_works;           /* of that stream, the record being the last */
+    double time_s;
+};
+
+static struct {
+    bool has_order;
+    enum mist_emulated_order order;
+    struct CUstream_st *streams; /* newest first */
+    int n_streams, n_events;
+    bool runs_host; /* a function of the host */
+} all;
+
+static void *allocate(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+
+    if (!memory) {
+        fprintf(stderr, "emulation: out of memory\n");
+        abort();
+    }
+    return memory;
+}
+
+static enum mist_emulated_order order_now(void)
+{
+    const char *text = getenv("MIST_EMULATION_STREAMS");
+
+    if (!all.has_order) {
+        all.has_order = true;
+        if (text && strcmp(text, "lazy") == 0)
+            all.order = MIST_EMULATED_LAZY;
+        else if (text && strcmp(text, "lazy-forward") == 0)
+            all.order = MIST_EMULATED_LAZY_FORWARD;
+    }
+    return all.order;
+}
+
+void mist_emulated_stream_enter(const char *call)
+{
+    if (!all.runs_host)
+        return;
+    fprintf(stderr, "emulation: a function of the host in a stream calls %s\n", call);
+    abort();
+}
+
+/* ------------------------------------------------------------------------------ running
+ */
+
+static void run_until(struct CUstream_st *stream, uint64_t n_works);
+
+static void run_work(struct work *work)
+{
+    switch (work->kind) {
+    case WORK_RUN:
+        work->fn(work->copy);
+        break;
+    case WORK_HOST:
+        all.runs_host = true;
+        work->fn(work->arg);
+        all.runs_host = false;
+        break;
+    case WORK_RECORD:
+        work->event->time_s = mist_clock_now_s();
+        break;
+    case WORK_WAIT:
+        run_until(work->stream, work->n_works);
+        break;
+    }
+}
+
+/* A stream waits only for what was queued before its wait, so this comes to an end. */
+static void run_until(struct CUstream_st *stream, uint64_t n_works)
+{
+    while (stream->n_done < n_works) {
+        struct work *work = stream->first;
+        if (stream->is_running) {
+            fprintf(stderr, "emulation: work in a stream waits for its own stream\n");
+            abort();
+        }
+        stream->is_running = true;
+        run_work(work);
+        stream->is_running = false;
+        stream->first = work->next;
+        if (!stream->first)
+            stream->last = &stream->first;
+        stream->n_done++;
+        free(work);
+    }
+}
+
+static void enqueue(struct CUstream_st *stream, struct work *work)
+{
+    *stream->last = work;
+    stream->last = &work->next;
+    stream->n_queued++;
+    if (order_now() == MIST_EMULATED_AT_ONCE)
+        run_until(stream, stream->n_queued);
+}
+
+void mist_emulated_stream_run(struct CUstream_st *stream, void (*fn)(void *),
+                              const void *arg, size_t arg_bytes)
+{
+    struct work *work = allocate(sizeof *work + arg_bytes);
+
+    mist_emulated_stream_enter("a launch");
+    work->kind = WORK_RUN;
+    work->fn = fn;
+    if (arg_bytes > 0)
+        memcpy(work->copy, arg, arg_bytes);
+    if (stream) {
+        enqueue(stream, work);
+        return;
+    }
+    run_work(work);
+    free(work);
+}
+
+void mist_emulated_stream_run_host(struct CUstream_st *stream, void (*fn)(void *),
+                                   void *arg)
+{
+    struct work *work = allocate(sizeof *work);
+
+    work->kind = WORK_HOST;
+    work->fn = fn;
+    work->arg = arg;
+    enqueue(stream, work);
+}
+
+static void run_others_first(void)
+{
+    if (order_now() == MIST_EMULATED_LAZY)
+        mist_emulated_streams_synchronize();
+}
+
+void mist_emulated_streams_set(enum mist_emulated_order order)
+{
+    mist_emulated_streams_synchronize();
+    all.has_order = true;
+    all.order = order;
+}
+
+/* ------------------------------------------------------------------------------ streams
+ */
+
+struct CUstream_st *mist_emulated_stream_new(void)
+{
+    struct CUstream_st *stream = allocate(sizeof *stream);
+
+    stream->last = &stream->first;
+    stream->next = all.streams;
+    all.streams = stream;
+    all.n_streams++;
+    return stream;
+}
+
+void mist_emulated_stream_free(struct CUstream_st *stream)
+{
+    struct CUstream_st **at = &all.streams;
+
+    /* Others may have to wait for works of this one. */
+    mist_emulated_streams_synchronize();
+    while (*at != stream)
+        at = &(*at)->next;
+    *at = stream->next;
+    all.n_streams--;
+    free(stream);
+}
+
+bool mist_emulated_stream_is_idle(const struct CUstream_st *stream)
+{
+    return stream->n_done == stream->n_queued;
+}
+
+void mist_emulated_stream_synchronize(struct CUstream_st *stream)
+{
+    run_others_first();
+    if (stream)
+        run_until(stream, stream->n_queued);
+}
+
+void mist_emulated_streams_synchronize(void)
+{
+    for (struct CUstream_st *stream = all.streams; stream; stream = stream->next)
+        run_until(stream, stream->n_queued);
+}
+
+int mist_emulated_streams_count(void)
+{
+    return all.n_streams;
+}
+
+/* ------------------------------------------------------------------------------- events
+ */
+
+struct CUevent_st *mist_emulated_event_new(void)
+{
+    all.n_events++;
+    return allocate(sizeof(struct CUevent_st));
+}
+
+void mist_emulated_event_free(struct CUevent_st *event)
+{
+    if (!mist_emulated_event_is_done(event))
+        mist_emulated_streams_synchronize();
+    all.n_events--;
+    free(event);
+}
+
+void mist_emulated_event_record(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    struct work *work;
+
+    if (!stream) { /* nothing is ever queued there */
+        event->stream = NULL;
+        event->time_s = mist_clock_now_s();
+        return;
+    }
+    work = allocate(sizeof *work);
+    work->kind = WORK_RECORD;
+    work->event = event;
+    event->stream = stream;
+    event->n_works = stream->n_queued + 1;
+    enqueue(stream, work);
+}
+
+void mist_emulated_event_wait(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    if (!event->stream || event->stream == stream || !stream)
+        return;
+    struct work *work = allocate(sizeof *work);
+    work->kind = WORK_WAIT;
+    work->stream = event->stream;
+    work->n_works = event->n_works;
+    enqueue(stream, work);
+}
+
+bool mist_emulated_event_is_done(const struct CUevent_st *event)
+{
+    return !event->stream || event->stream->n_done >= event->n_works;
+}
+
+void mist_emulated_event_synchronize(struct CUevent_st *event)
+{
+    run_others_first();
+    if (event->stream)
+        run_until(event->stream, event->n_works);
+}
+
+double mist_emulated_event_time_s(const struct CUevent_st *event)
+{
+    return event->time_s;
+}
+
+int mist_emulated_events_count(void)
+{
+    return all.n_events;
+}

@@ -1,0 +1,71 @@
+/*
+ * Streams and events of the emulator, for cudart.c, the launches of emulation.h and the
+ * stand-ins of libraries. Needs no header of CUDA.
+ *
+ * Work runs at once, at the call, unless the environment has MIST_EMULATION_STREAMS=lazy
+ * (or =lazy-forward), or a test says so: then it is queued until something waits for it
+ * on the host, and that runs all other streams first, the last made before the others
+ * (forward: only what is waited for, and what that waits for). Both are orders that a GPU
+ * may choose, too, and the farthest from the one in which the host called: where an event
+ * is missing, results are wrong.
+ *
+ * For one thread. Functions of the host in a stream may not call CUDA; one that does ends
+ * the program.
+ */
+#ifndef MIST_TESTS_EMULATION_STREAMS_H
+#define MIST_TESTS_EMULATION_STREAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+struct CUevent_st;
+
+enum mist_emulated_order {
+    MIST_EMULATED_AT_ONCE,
+    MIST_EMULATED_LAZY,
+    MIST_EMULATED_LAZY_FORWARD
+};
+
+/* From now on; what is queued is run first. */
+void mist_emulated_streams_set(enum mist_emulated_order order);
+
+/* fn(copy of arg[arg_bytes]) in a stream; on the default stream (NULL) at once. */
+void mist_emulated_stream_run(struct CUstream_st *stream, void (*fn)(void *),
+                              const void *arg, size_t arg_bytes);
+
+/* The same of a function of the host. */
+void mist_emulated_stream_run_host(struct CUstream_st *stream, void (*fn)(void *),
+                                   void *arg);
+
+/* Ends the program if a function of the host is running. */
+void mist_emulated_stream_enter(const char *call);
+
+struct CUstream_st *mist_emulated_stream_new(void);
+void mist_emulated_stream_free(struct CUstream_st *stream); /* runs what is queued */
+bool mist_emulated_stream_is_idle(const struct CUstream_st *stream);
+void mist_emulated_stream_synchronize(struct CUstream_st *stream);
+void mist_emulated_streams_synchronize(void); /* all of them */
+
+struct CUevent_st *mist_emulated_event_new(void);
+void mist_emulated_event_free(struct CUevent_st *event);
+void mist_emulated_event_record(struct CUevent_st *event, struct CUstream_st *stream);
+/* What stream gets from now on waits for the latest record; without one for nothing. */
+void mist_emulated_event_wait(struct CUevent_st *event, struct CUstream_st *stream);
+bool mist_emulated_event_is_done(const struct CUevent_st *event);
+void mist_emulated_event_synchronize(struct CUevent_st *event);
+double mist_emulated_event_time_s(const struct CUevent_st *event);
+
+/* How many of the two there are. */
+int mist_emulated_streams_count(void);
+int mist_emulated_events_count(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
