@@ -91,6 +91,7 @@ struct launch {
     size_t shared_bytes;
     int n_threads;
     int n_begun, n_returned, n_arrived;
+    int i_count, counts[2]; /* of predicates, for the barrier under way and the last */
     int order[MAX_THREADS];
     struct thread threads[MAX_THREADS];
     struct warp warps[MAX_WARPS];
@@ -342,6 +343,7 @@ void begin_block()
     memset(mist_emulation_shared + now.shared_bytes, GUARD_BYTE, GUARD_BYTES);
     fill_order(now.order, now.n_threads);
     now.n_begun = now.n_returned = now.n_arrived = 0;
+    now.counts[now.i_count] = 0;
     for (int i = 0; i < now.n_threads; i++)
         now.threads[i].state = WAITS_TO_BEGIN;
     for (int i = 0; i * LANES < now.n_threads; i++) {
@@ -475,14 +477,20 @@ void mist_emulation_set_order(enum mist_emulation_order new_order, uint64_t seed
 /* ------------------------------------------------------------------------------ barriers
  */
 
-void mist_emulation_sync_block()
+int mist_emulation_sync_block(int predicate)
 {
+    const int *count = &now.counts[now.i_count];
+
+    now.counts[now.i_count] += predicate != 0;
     now.threads[now.current].state = AT_BLOCK_BARRIER;
     if (++now.n_arrived == now.n_threads) {
         now.n_arrived = 0;
+        now.i_count ^= 1;
+        now.counts[now.i_count] = 0;
         free_threads(0, now.n_threads, AT_BLOCK_BARRIER);
     }
     give_way();
+    return *count;
 }
 
 unsigned mist_emulation_lane()

@@ -2,7 +2,7 @@
  * The part of CUDA C++ that the sources of exec/cuda use, for a plain C++17 compiler.
  *
  *     g++ -std=c++17 -fno-exceptions -fno-rtti -I. -include tests/emulation/emulation.h \
- *         -x c++ -c exec/cuda/kernels_x.cu
+ *         -Wno-unknown-pragmas -x c++ -c exec/cuda/kernels_x.cu
  *
  * A launch runs at once, in the caller: blocks one after another, every thread of a block
  * as a fiber that gives way at barriers (emulation.cc). Whole-block barriers and
@@ -25,8 +25,6 @@
 #ifndef __cplusplus
 #error "emulation.h is for the .cu sources; tests include order.h and device_memory.h"
 #endif
-
-#pragma GCC diagnostic ignored "-Wunknown-pragmas" /* #pragma unroll */
 
 #define MIST_EMULATION
 
@@ -125,7 +123,8 @@ template <typename K> void mist_emulation_allow(K *kernel, size_t bytes)
 /* ---------------------------------------------------------------------------- barriers
  */
 
-void mist_emulation_sync_block();
+/* How many threads of the block gave a predicate that is not 0. */
+int mist_emulation_sync_block(int predicate);
 /* Leaves value for the other lanes and returns all 32, valid until the next operation but
  * one of this warp. what must be the same text in all lanes. */
 const uint64_t *mist_emulation_sync_warp(const char *what, unsigned mask, uint64_t value);
@@ -133,7 +132,19 @@ unsigned mist_emulation_lane();
 
 static inline void __syncthreads()
 {
-    mist_emulation_sync_block();
+    mist_emulation_sync_block(0);
+}
+static inline int __syncthreads_count(int predicate)
+{
+    return mist_emulation_sync_block(predicate);
+}
+static inline int __syncthreads_or(int predicate)
+{
+    return mist_emulation_sync_block(predicate) > 0;
+}
+static inline int __syncthreads_and(int predicate)
+{
+    return mist_emulation_sync_block(!predicate) == 0;
 }
 
 static inline void __syncwarp(unsigned mask = 0xFFFFFFFFu)

@@ -110,6 +110,29 @@ static void test_barriers_and_shuffles(void **)
     }
 }
 
+__global__ void vote(int *counts)
+{
+    int t = (int)threadIdx.x, ok = 1;
+    for (int i = 0; i < 50; i++) {
+        int n = __syncthreads_count(t < i);
+        ok = ok && n == (i < 40 ? i : 40);
+        int any = __syncthreads_or(t == i), all = __syncthreads_and(t >= i);
+        ok = ok && any == (i < 40) && all == (i == 0);
+    }
+    counts[t] = ok;
+}
+
+static void test_votes(void **)
+{
+    for (int i = 0; i < 3; i++) {
+        int counts[40];
+        set_order(i);
+        MIST_CUDA_LAUNCH(vote, 2, 40, 0, no_stream, counts);
+        for (int t = 0; t < 40; t++)
+            assert_int_equal(counts[t], 1);
+    }
+}
+
 __global__ void count(unsigned long long *sum, int *largest)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
