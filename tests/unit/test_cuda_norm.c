@@ -1,0 +1,254 @@
+/*
+ * The CUDA norms against the CPU's: rows of one pack, of many, too long to be held, and
+ * of no whole packs; in place where that is allowed.
+ */
+#include "tests/unit/cuda_help.h"
+
+struct shape {
+    enum mist_dtype dtype;
+    int kind;
+    int64_t rows, h;
+    bool has_bias, in_place;
+    double mean;
+};
+
+static const float epsilon = 1e-5f;
+
+static void *host_of(const struct pair *p)
+{
+    return p == NULL ? NULL : p->host;
+}
+
+static void *device_of(const struct pair *p)
+{
+    return p == NULL ? NULL : p->device;
+}
+
+/* Scratch for the CPU's bf16 kernels, one thread. */
+static void *scratch(struct cuda_help *h, const struct shape *s)
+{
+    size_t forward = mist_cpu_bf16_norm_forward_workspace_bytes(s->h, 1);
+    size_t backward = mist_cpu_bf16_norm_backward_workspace_bytes(s->rows, s->h, 1);
+
+    return help_alloc(&h->host, (int64_t)(forward > backward ? forward : backward));
+}
+
+static void check_forward(struct cuda_help *h, const void *context)
+{
+    const struct shape *s = context;
+    struct pair *x = pair_random(h, s->dtype, s->rows * s->h, s->mean, 1.5);
+    struct pair *weight = pair_random(h, s->dtype, s->h, 1.0, 0.5);
+    struct pair *bias = s->has_bias ? pair_random(h, s->dtype, s->h, 0.0, 0.5) : NULL;
+    struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, 2 * s->rows);
+    struct pair *out = s->in_place ? x : pair_empty(h, s->dtype, s->rows * s->h);
+
+    mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, stats->device, x->device,
+                           weight->device, device_of(bias), epsilon, s->rows, s->h);
+    if (s->dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host,
+                                   stats->host, x->host, weight->host, host_of(bias),
+                                   epsilon, s->rows, s->h, scratch(h, s), 1);
+    else
+        mist_cpu_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host, stats->host,
+                              x->host, weight->host, host_of(bias), epsilon, s->rows,
+                              s->h, 1);
+    pair_assert_close(h, out, 0, "norm");
+    pair_assert_close(h, stats, 1e-5, "statistics");
+}
+
+/* in_place: residual over a, out over b. */
+static void check_residual(struct cuda_help *h, const void *context)
+{
+    const struct shape *s = context;
+    int64_t n = s->rows * s->h;
+    struct pair *a = pair_random(h, s->dtype, n, s->mean, 1.0);
+    struct pair *b = pair_random(h, s->dtype, n, 0.0, 1.0);
+    struct pair *weight = pair_random(h, s->dtype, s->h, 1.0, 0.5);
+    struct pair *bias = s->has_bias ? pair_random(h, s->dtype, s->h, 0.0, 0.5) : NULL;
+    struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, 2 * s->rows);
+    struct pair *residual = s->in_place ? a : pair_empty(h, s->dtype, n);
+    struct pair *out = s->in_place ? b : pair_empty(h, s->dtype, n);
+
+    mist_cuda_residual_norm_forward(
+        NULL, s->dtype, s->kind, out->device, residual->device, stats->device, a->device,
+        b->device, weight->device, device_of(bias), epsilon, s->rows, s->h);
+    if (s->dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_residual_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host,
+                                            residual->host, stats->host, a->host, b->host,
+                                            weight->host, host_of(bias), epsilon, s->rows,
+                                            s->h, scratch(h, s), 1);
+    else
+        mist_cpu_residual_norm_forward(
+            (enum mist_cpu_norm_kind)s->kind, out->host, residual->host, stats->host,
+            a->host, b->host, weight->host, host_of(bias), epsilon, s->rows, s->h, 1);
+    pair_assert_same(h, residual);
+    pair_assert_close(h, out, 0, "residual norm");
+    pair_assert_close(h, stats, 1e-5, "statistics"); /* of the rounded residual */
+}
+
+static void run_backward(struct cuda_help *h, const struct shape *s, bool has_residual)
+{
+    int64_t n = s->rows * s->h;
+    int64_t n_blocks =
+        (s->rows + MIST_CATALOG_NORM_BLOCK_ROWS - 1) / MIST_CATALOG_NORM_BLOCK_ROWS;
+    enum mist_cpu_norm_kind kind = (enum mist_cpu_norm_kind)s->kind;
+    struct pair *x = pair_random(h, s->dtype, n, s->mean, 1.0);
+    struct pair *d_out = pair_random(h, s->dtype, n, 0.0, 1.0);
+    struct pair *d_residual = has_residual ? pair_random(h, s->dtype, n, 0.0, 0.5) : NULL;
+    struct pair *weight = pair_random(h, s->dtype, s->h, 1.0, 0.5);
+    struct pair *stats = pair_random(h, MIST_DTYPE_FP32, 2 * s->rows, 1.1, 0.2);
+    struct pair *dweight = pair_random(h, MIST_DTYPE_FP32, s->h, 0.0, 1.0);
+    struct pair *dbias =
+        s->has_bias ? pair_random(h, MIST_DTYPE_FP32, s->h, 0.0, 1.0) : NULL;
+    struct pair *in_place = has_residual ? d_residual : d_out;
+    struct pair *dx = s->in_place ? in_place : pair_empty(h, s->dtype, n);
+    struct pair *workspace = pair_empty(h, MIST_DTYPE_FP32, 2 * n_blocks * s->h);
+
+    mist_cuda_norm_backward(NULL, s->dtype, s->kind, dx->device, dweight->device,
+                            device_of(dbias), d_out->device, device_of(d_residual),
+                            x->device, stats->device, weight->device, s->rows, s->h,
+                            workspace->device);
+    if (s->dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_norm_backward(kind, dx->host, dweight->host, host_of(dbias),
+                                    d_out->host, host_of(d_residual), x->host,
+                                    stats->host, weight->host, s->rows, s->h,
+                                    scratch(h, s), 1);
+    else
+        mist_cpu_norm_backward(kind, dx->host, dweight->host, host_of(dbias), d_out->host,
+                               host_of(d_residual), x->host, stats->host, weight->host,
+                               s->rows, s->h, scratch(h, s), 1);
+    pair_assert_close(h, dx, 0, "dx");
+    pair_assert_close(h, dweight, 1e-5, "dweight");
+    if (dbias != NULL)
+        pair_assert_close(h, dbias, 1e-5, "dbias");
+}
+
+static void check_backward(struct cuda_help *h, const void *context)
+{
+    run_backward(h, context, true);
+}
+
+static void check_backward_alone(struct cuda_help *h, const void *context)
+{
+    run_backward(h, context, false);
+}
+
+/* Rows and columns that meet every kernel and edge; all that varies besides turns with
+ * them. */
+static void for_all_shapes(cuda_case *run)
+{
+    static const int64_t sizes[][2] = {
+        {1, 1},     {3, 7},    {33, 8},    {40, 100}, {65, 128},  {70, 264},  {33, 768},
+        {32, 1032}, {9, 2560}, {35, 4096}, {2, 8200}, {2, 16384}, {2, 20008},
+    };
+    int turn = 0;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            struct shape shape = {
+                (enum mist_dtype)dtype, (turn + dtype) % 2, sizes[i][0],      sizes[i][1],
+                turn % 3 != 0,          turn / 2 % 2 == 1,  0.25 * (turn % 4)};
+            cuda_run(run, &shape);
+            shape.kind = 1 - shape.kind;
+            shape.in_place = !shape.in_place;
+            if (shape.rows * shape.h < 50000)
+                cuda_run(run, &shape);
+            turn++;
+        }
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for_all_shapes(check_forward);
+}
+
+static void test_residual(void **state)
+{
+    (void)state;
+    for_all_shapes(check_residual);
+}
+
+static void test_backward(void **state)
+{
+    (void)state;
+    for_all_shapes(check_backward);
+}
+
+static void test_backward_without_residual(void **state)
+{
+    (void)state;
+    for_all_shapes(check_backward_alone);
+}
+
+/* A variance that a difference of large squares would lose. */
+static void check_large_mean(struct cuda_help *h, const void *context)
+{
+    const struct shape *s = context;
+    struct pair *x = pair_random(h, s->dtype, s->rows * s->h, s->mean, 1.0);
+    struct pair *weight = pair_random(h, s->dtype, s->h, 1.0, 0.0);
+    struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, 2 * s->rows);
+    struct pair *out = pair_empty(h, s->dtype, s->rows * s->h);
+    float *expected = stats->host;
+    const float *at = x->host;
+
+    mist_cuda_norm_forward(NULL, s->dtype, 0, out->device, stats->device, x->device,
+                           weight->device, NULL, epsilon, s->rows, s->h);
+    for (int64_t i = 0; i < s->rows; i++) {
+        double sum = 0.0, squares = 0.0;
+        for (int64_t j = 0; j < s->h; j++)
+            sum += (double)at[i * s->h + j];
+        for (int64_t j = 0; j < s->h; j++)
+            squares += pow((double)at[i * s->h + j] - sum / (double)s->h, 2);
+        expected[2 * i] = (float)(sum / (double)s->h);
+        expected[2 * i + 1] =
+            (float)(1.0 / sqrt(squares / (double)s->h + (double)epsilon));
+        for (int64_t j = 0; j < s->h; j++)
+            ((float *)out->host)[i * s->h + j] =
+                (float)((double)at[i * s->h + j] - sum / (double)s->h) *
+                expected[2 * i + 1];
+    }
+    pair_assert_close(h, stats, 1e-6, "statistics");
+    pair_assert_close(h, out, s->mean * 1e-6, "norm");
+}
+
+static void test_large_mean(void **state)
+{
+    (void)state;
+    cuda_run(check_large_mean,
+             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1024, false, false, 10.0});
+    cuda_run(check_large_mean,
+             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1023, false, false, 1000.0});
+}
+
+/* No rows: nothing is launched or written. */
+static void check_nothing(struct cuda_help *h, const void *context)
+{
+    (void)context;
+    struct pair *dweight = pair_random(h, MIST_DTYPE_FP32, 8, 0.0, 1.0);
+
+    mist_cuda_norm_forward(NULL, MIST_DTYPE_FP32, 0, NULL, NULL, NULL, NULL, NULL,
+                           epsilon, 0, 8);
+    mist_cuda_norm_backward(NULL, MIST_DTYPE_FP32, 0, NULL, dweight->device, NULL, NULL,
+                            NULL, NULL, NULL, NULL, 0, 8, NULL);
+    pair_assert_same(h, dweight);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    cuda_run(check_nothing, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_backward_without_residual),
+        cmocka_unit_test(test_large_mean),
+        cmocka_unit_test(test_nothing),
+    };
+    return cmocka_run_group_tests(tests, cuda_print_seed, NULL);
+}
