@@ -1,0 +1,507 @@
+/* The CUDA backend's operators: each step of the catalogue to its kernels. See
+ * operators.h. */
+#include "exec/cuda/operators.h"
+
+#include "exec/cuda/context.h"
+#include "exec/cuda/gemm.h"
+#include "exec/cuda/kernels.h"
+#if MIST_CUDA_HAS_CUDNN
+#include "exec/cuda/attention_cudnn.h"
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef const struct mist_step_args *step_args;
+
+static struct mist_cuda_operators *context_of(step_args at)
+{
+    return at->backend;
+}
+
+static mist_cuda_stream stream_of(const struct mist_cuda_operators *context)
+{
+    return mist_cuda_current_stream(context->device);
+}
+
+/* -------------------------------------------------------------------------- failures */
+
+/* Fails the device with what happened to a step. */
+static void fail_step(step_args at, enum mist_status status, const char *what)
+{
+    const struct mist_concrete_step *step = at->step;
+    struct mist_err err;
+    char shape[128];
+
+    mist_err_set(&err, status, "%s %s, %s, %s: %s", mist_op_name(step->op),
+                 mist_phase_name(step->phase), mist_dtype_name(at->dtype),
+                 mist_op_shape_text(step->op, step->dims, shape, sizeof shape), what);
+    mist_device_fail(&context_of(at)->device->base, status, &err);
+}
+
+/* Launches say at once what is wrong with them; what their kernels do wrong comes out
+ * later, at whatever waits for them. */
+static void check_launches(step_args at)
+{
+    cudaError_t code = cudaPeekAtLastError();
+    struct mist_err err;
+    enum mist_status status;
+
+    if (code == cudaSuccess)
+        return;
+    (void)cudaGetLastError(); /* so that nobody else reports it */
+    status = mist_cuda_status(code, "launch", &err);
+    fail_step(at, status, err.message);
+}
+
+/* The same outside of steps: what is "adamw". */
+static void check_call(const struct mist_cuda_operators *context, const char *what)
+{
+    cudaError_t code = cudaPeekAtLastError();
+
+    if (code == cudaSuccess)
+        return;
+    (void)cudaGetLastError();
+    (void)mist_cuda_check(context->device, code, what);
+}
+
+/* True if a step's planned workspace is enough; else the device has failed. */
+static bool has_workspace(step_args at, int64_t need_bytes)
+{
+    if (at->step->workspace_bytes >= need_bytes && (at->workspace || need_bytes == 0))
+        return true;
+    fail_step(at, MIST_ERR_RUN, "the plan has too little workspace for the GPU's kernel");
+    return false;
+}
+
+/* ------------------------------------------------------------------------ operators */
+
+static void embedding(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+    mist_cuda_stream stream = stream_of(context_of(at));
+    int64_t first_token = at->i_tp * dims[2];
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cuda_embedding_forward(stream, at->dtype, x[MIST_ARG_OUT],
+                                    x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
+                                    at->params[1], dims[0], at->seq, dims[1], first_token,
+                                    dims[2]);
+    else
+        mist_cuda_embedding_backward(stream, at->dtype, at->param_gradients[0],
+                                     at->param_gradients[1], x[MIST_ARG_DW_X],
+                                     x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1],
+                                     first_token, dims[2]);
+}
+
+static int norm_kind(step_args at)
+{
+    return at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+}
+
+static void norm(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+    mist_cuda_stream stream = stream_of(context_of(at));
+    int64_t n_blocks =
+        (dims[0] + MIST_CATALOG_NORM_BLOCK_ROWS - 1) / MIST_CATALOG_NORM_BLOCK_ROWS;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cuda_norm_forward(stream, at->dtype, norm_kind(at), x[MIST_ARG_OUT],
+                               x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
+                               at->params[1], (float)at->model->norm_epsilon, dims[0],
+                               dims[1]);
+    else if (has_workspace(at, 2 * n_blocks * dims[1] * (int64_t)sizeof(float)))
+        mist_cuda_norm_backward(stream, at->dtype, norm_kind(at), x[MIST_ARG_DX],
+                                at->param_gradients[0], at->param_gradients[1],
+                                x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
+                                x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS],
+                                at->params[0], dims[0], dims[1], at->workspace);
+}
+
+static void residual_norm(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+
+    mist_cuda_residual_norm_forward(stream_of(context_of(at)), at->dtype, norm_kind(at),
+                                    x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
+                                    x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A],
+                                    x[MIST_ARG_RNORM_B], at->params[0], at->params[1],
+                                    (float)at->model->norm_epsilon, dims[0], dims[1]);
+}
+
+static void linear(step_args at)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    const struct mist_cuda_device *device = context->device;
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+    struct mist_err err;
+    enum mist_status status;
+    struct mist_cuda_linear shape = {.stream = stream_of(context),
+                                     .workspace = device->workspaces[device->current],
+                                     .dtype = at->dtype,
+                                     .rows = dims[0],
+                                     .n_in = dims[1],
+                                     .n_out = dims[2]};
+
+    if (!shape.workspace) {
+        fail_step(at, MIST_ERR_RUN, "its stream has no workspace");
+        return;
+    }
+    switch (at->step->phase) {
+    case MIST_PHASE_FORWARD:
+        mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
+                               x[MIST_ARG_LINEAR_X], at->params[0], at->params[1]);
+        break;
+    case MIST_PHASE_BACKWARD_INPUT:
+        mist_cuda_gemm_backward_input(context->gemm, &shape, x[MIST_ARG_DX],
+                                      x[MIST_ARG_DY], at->params[0]);
+        break;
+    default:
+        mist_cuda_gemm_backward_weight(context->gemm, &shape, at->param_gradients[0],
+                                       at->param_gradients[1], x[MIST_ARG_DW_DY],
+                                       x[MIST_ARG_DW_X]);
+    }
+    status = mist_cuda_gemm_status(context->gemm, &err);
+    if (status != MIST_OK)
+        mist_device_fail(&context->device->base, status, &err);
+}
+
+#if MIST_CUDA_HAS_CUDNN
+static struct mist_cuda_sdpa_shape sdpa_shape(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    return (struct mist_cuda_sdpa_shape){dims[0], dims[1], dims[2], dims[3], dims[4]};
+}
+
+static enum mist_cuda_sdpa_form sdpa_form(const struct mist_cuda_operators *context)
+{
+    return context->allows_atomics ? MIST_CUDA_SDPA_FAST : MIST_CUDA_SDPA_DETERMINISTIC;
+}
+
+/* Whether cuDNN has a plan for the step, which is built at the first question. The own
+ * kernels do where it has none or can't build any (no run-time compiler). */
+static bool plan_cudnn(step_args at, bool is_backward)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
+    struct mist_err err;
+    enum mist_status status;
+
+    if (!context->sdpa || context->prefers_own_attention || !at->workspace ||
+        at->dtype != MIST_DTYPE_BF16)
+        return false;
+    status = mist_cuda_sdpa_plan(
+        context->sdpa, &shape,
+        is_backward ? MIST_CUDA_SDPA_BACKWARD : MIST_CUDA_SDPA_FORWARD,
+        sdpa_form(context), at->step->workspace_bytes, NULL, &err);
+    if (status == MIST_ERR_MEMORY)
+        fail_step(at, status, err.message);
+    return status == MIST_OK;
+}
+
+static void run_cudnn(step_args at, bool is_backward)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
+    mist_cuda_stream stream = stream_of(context);
+    void *const *x = at->operands;
+    struct mist_err err;
+    enum mist_status status;
+
+    if (is_backward)
+        status = mist_cuda_sdpa_backward(
+            context->sdpa, stream, x[MIST_ARG_DX], x[MIST_ARG_DY],
+            x[MIST_ARG_DATTENTION_QKV], x[MIST_ARG_DATTENTION_OUT],
+            x[MIST_ARG_DATTENTION_LSE], &shape, sdpa_form(context), at->workspace,
+            at->step->workspace_bytes, &err);
+    else
+        status = mist_cuda_sdpa_forward(context->sdpa, stream, x[MIST_ARG_OUT],
+                                        x[MIST_ARG_ATTENTION_LSE],
+                                        x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
+                                        at->step->workspace_bytes, &err);
+    if (status != MIST_OK)
+        fail_step(at, status, err.message);
+}
+#else
+static bool plan_cudnn(step_args at, bool is_backward)
+{
+    (void)at;
+    (void)is_backward;
+    return false;
+}
+
+static void run_cudnn(step_args at, bool is_backward)
+{
+    (void)is_backward;
+    fail_step(at, MIST_ERR_RUN, "built without cuDNN");
+}
+#endif
+
+/* Asks plan_cudnn() once per shape. */
+static bool goes_to_cudnn(step_args at, bool is_backward)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    struct mist_cuda_attention_choice *choice = context->choices;
+    struct mist_cuda_attention_choice *end = choice + context->n_choices;
+
+    for (; choice < end; choice++)
+        if (choice->is_backward == is_backward &&
+            choice->workspace_bytes == at->step->workspace_bytes &&
+            memcmp(choice->dims, at->step->dims, sizeof choice->dims) == 0)
+            return choice->is_cudnn;
+    if (context->n_choices == MIST_CUDA_MAX_ATTENTION_CHOICES)
+        return false;
+    *choice =
+        (struct mist_cuda_attention_choice){.workspace_bytes = at->step->workspace_bytes,
+                                            .is_backward = is_backward,
+                                            .is_cudnn = plan_cudnn(at, is_backward)};
+    memcpy(choice->dims, at->step->dims, sizeof choice->dims);
+    context->n_choices++;
+    return choice->is_cudnn;
+}
+
+static void attention(step_args at)
+{
+    const int64_t *d = at->step->dims; /* b, s, heads, kv_heads, head_dim */
+    void *const *x = at->operands;
+    mist_cuda_stream stream = stream_of(context_of(at));
+    bool is_backward = at->step->phase != MIST_PHASE_FORWARD;
+
+    if (goes_to_cudnn(at, is_backward))
+        run_cudnn(at, is_backward);
+    else if (!is_backward)
+        mist_cuda_attention_forward(stream, at->dtype, x[MIST_ARG_OUT],
+                                    x[MIST_ARG_ATTENTION_LSE], x[MIST_ARG_ATTENTION_QKV],
+                                    d[0], d[1], d[2], d[3], d[4]);
+    else if (has_workspace(at, d[0] * d[2] * d[1] * (int64_t)sizeof(float)))
+        mist_cuda_attention_backward(
+            stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
+            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], d[0], d[1], d[2],
+            d[3], d[4], at->workspace);
+}
+
+static void rope(step_args at)
+{
+    const int64_t *d = at->step->dims;
+    int is_backward = at->step->phase != MIST_PHASE_FORWARD;
+
+    mist_cuda_rope(stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+                   at->operands[MIST_ARG_ROPE_TABLE], d[0], d[1], d[2], d[3], d[4],
+                   is_backward);
+}
+
+static void activation(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+    mist_cuda_stream stream = stream_of(context_of(at));
+    bool is_forward = at->step->phase == MIST_PHASE_FORWARD;
+
+    if (at->step->op == MIST_OP_GELU && is_forward)
+        mist_cuda_gelu_forward(stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
+                               dims[0]);
+    else if (at->step->op == MIST_OP_GELU)
+        mist_cuda_gelu_backward(stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                x[MIST_ARG_DUNARY_X], dims[0]);
+    else if (is_forward)
+        mist_cuda_swiglu_forward(stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
+                                 dims[0], dims[1]);
+    else
+        mist_cuda_swiglu_backward(stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                  x[MIST_ARG_DUNARY_X], dims[0], dims[1]);
+}
+
+static void residual(step_args at)
+{
+    mist_cuda_add(stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+                  at->operands[MIST_ARG_RESIDUAL_A], at->operands[MIST_ARG_RESIDUAL_B],
+                  at->step->dims[0]);
+}
+
+static void cross_entropy(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    mist_cuda_cross_entropy(
+        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+        at->operands[MIST_ARG_LOSS_LOSSES], at->operands[MIST_ARG_LOSS_TARGETS], dims[0],
+        dims[1], at->model->vocab, at->loss_scale);
+}
+
+/* Columns of this rank's slice of the vocabulary that are not padding. */
+static int64_t n_valid_columns(step_args at)
+{
+    int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
+
+    return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
+}
+
+static void cross_entropy_stats(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    mist_cuda_cross_entropy_stats(
+        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+        at->operands[MIST_ARG_STATS_LOGITS], at->operands[MIST_ARG_STATS_TARGETS],
+        dims[0], dims[1], n_valid_columns(at), at->i_tp * dims[1]);
+}
+
+static void cross_entropy_parallel(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    mist_cuda_cross_entropy_parallel(
+        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+        at->operands[MIST_ARG_LOSS_LOSSES], at->operands[MIST_ARG_LOSS_TARGETS],
+        at->operands[MIST_ARG_LOSS_STATS], dims[0], dims[1], n_valid_columns(at),
+        at->i_tp * dims[1], dims[2], at->loss_scale);
+}
+
+static void run_step(step_args at)
+{
+    static void (*const kernels[MIST_N_OPS])(step_args) = {
+        [MIST_OP_EMBEDDING] = embedding,
+        [MIST_OP_LAYER_NORM] = norm,
+        [MIST_OP_RMS_NORM] = norm,
+        [MIST_OP_RESIDUAL_LAYER_NORM] = residual_norm,
+        [MIST_OP_RESIDUAL_RMS_NORM] = residual_norm,
+        [MIST_OP_LINEAR] = linear,
+        [MIST_OP_LINEAR_BIAS] = linear,
+        [MIST_OP_ATTENTION] = attention,
+        [MIST_OP_ROPE] = rope,
+        [MIST_OP_GELU] = activation,
+        [MIST_OP_SWIGLU] = activation,
+        [MIST_OP_RESIDUAL] = residual,
+        [MIST_OP_CROSS_ENTROPY] = cross_entropy,
+        [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,
+        [MIST_OP_CROSS_ENTROPY_PARALLEL] = cross_entropy_parallel,
+    };
+
+    if (!kernels[at->step->op]) /* no kernel of a program (communication) */
+        return;
+    kernels[at->step->op](at);
+    check_launches(at);
+}
+
+/* ---------------------------------------------------------------- outside of programs */
+
+static void adamw(void *backend, enum mist_dtype dtype,
+                  const struct mist_adamw_span *spans, int32_t n_spans,
+                  const struct mist_adamw_args *args, int32_t n_threads)
+{
+    (void)n_threads;
+    if (n_spans == 0)
+        return;
+    mist_cuda_adamw(stream_of(backend), dtype, spans, n_spans, args);
+    check_call(backend, "adamw");
+}
+
+static void add(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads)
+{
+    (void)n_threads;
+    if (n == 0)
+        return;
+    mist_cuda_add(stream_of(backend), MIST_DTYPE_FP32, sum, sum, x, n);
+    check_call(backend, "adding gradients");
+}
+
+static void zero(void *backend, float *x, int64_t n, int32_t n_threads)
+{
+    const struct mist_cuda_operators *context = backend;
+
+    (void)n_threads;
+    if (n > 0)
+        (void)mist_cuda_check(context->device,
+                              cudaMemsetAsync(x, 0, (size_t)n * sizeof *x,
+                                              mist_cuda_current_stream(context->device)),
+                              "cudaMemsetAsync");
+}
+
+static void sum_squares(void *backend, const float *x, int64_t n, int64_t index_offset,
+                        struct mist_tally *tally, int32_t n_threads)
+{
+    (void)n_threads;
+    if (n == 0)
+        return;
+    mist_cuda_sum_squares(stream_of(backend), x, n, index_offset, tally);
+    check_call(backend, "the gradient norm");
+}
+
+static void find_nonfinite(void *backend, const float *x, int64_t n,
+                           struct mist_tally *tally, int32_t n_threads)
+{
+    (void)n_threads;
+    if (n == 0)
+        return;
+    mist_cuda_find_nonfinite(stream_of(backend), x, n, tally);
+    check_call(backend, "the search for what is not finite");
+}
+
+static void sum_losses(void *backend, const float *losses, int64_t n,
+                       struct mist_tally *tally)
+{
+    if (n == 0)
+        return;
+    mist_cuda_sum_losses(stream_of(backend), losses, n, tally);
+    check_call(backend, "the sum of losses");
+}
+
+static void close_backend(void *backend)
+{
+    struct mist_cuda_operators *context = backend;
+
+    if (!context)
+        return;
+    mist_cuda_gemm_close(context->gemm);
+#if MIST_CUDA_HAS_CUDNN
+    mist_cuda_sdpa_close(context->sdpa);
+#endif
+    free(context);
+}
+
+static enum mist_status open_backend(struct mist_device *device, enum mist_dtype dtype,
+                                     int32_t n_threads, void **out, struct mist_err *err)
+{
+    struct mist_cuda_gemm_config gemm = {.workspace_bytes = MIST_CUDA_WORKSPACE_BYTES};
+    struct mist_cuda_operators *context = calloc(1, sizeof *context);
+    enum mist_status status;
+
+    (void)n_threads;
+    *out = NULL;
+    if (!context)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
+    context->device = mist_cuda_device_of(device);
+    status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
+#if MIST_CUDA_HAS_CUDNN
+    /* Without cuDNN the own kernels do. */
+    if (status == MIST_OK && dtype == MIST_DTYPE_BF16 &&
+        mist_cuda_sdpa_open(NULL, NULL, &context->sdpa, err) == MIST_ERR_MEMORY)
+        status = MIST_ERR_MEMORY;
+#else
+    (void)dtype;
+#endif
+    if (status == MIST_OK)
+        *out = context;
+    else
+        close_backend(context);
+    return status;
+}
+
+const struct mist_operators mist_operators_cuda = {
+    .name = "cuda",
+    .open = open_backend,
+    .close = close_backend,
+    .run_step = run_step,
+    .adamw = adamw,
+    .add = add,
+    .zero = zero,
+    .sum_squares = sum_squares,
+    .find_nonfinite = find_nonfinite,
+    .sum_losses = sum_losses,
+};
