@@ -13,7 +13,8 @@
  *
  * What a function of the host is to do is in a record, which must live until it has run.
  * The records are a ring: the dispatcher takes the next one, the functions finish them in
- * the same order and count. Only when all are taken does the dispatcher wait.
+ * the same order and count. Only when all are taken does the dispatcher wait. (A device
+ * that calls the functions at once never gets there.)
  *
  * A failed call fails the device from inside the function and cancels the communication;
  * the calls behind it then only count.
@@ -22,15 +23,12 @@
  */
 #include "exec/collectives.h"
 
-#include "core/clock.h"
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { N_RECORDS = 4096 };
 enum { STAGING_ALIGNMENT = 4096 };
-static const double full_ring_sleep_s = 50e-6;
 
 struct staged {
     struct mist_collectives base;
@@ -115,15 +113,15 @@ static void run_record(void *arg)
 
 /* ---------------------------------------------------------- in the dispatcher's turn */
 
-/* The next record, once it is free; after a failure nothing frees it. */
+/* The next record. When all are under way, all must be done first: waiting for the whole
+ * device, not for one record, also ends when the device fails. */
 static enum mist_status take_record(struct staged *at, struct staged_record **out,
                                     struct mist_err *err)
 {
-    while (at->n_issued - atomic_load(&at->n_done) >= N_RECORDS) {
-        if (atomic_load(&at->device->has_failed))
-            return mist_err_set(err, MIST_ERR_RUN,
-                                "communication ends, since the device has failed");
-        mist_clock_sleep_s(full_ring_sleep_s);
+    if (at->n_issued - atomic_load(&at->n_done) >= N_RECORDS) {
+        enum mist_status status = mist_device_synchronize(at->device, err);
+        if (status != MIST_OK)
+            return status;
     }
     *out = &at->records[at->n_issued % N_RECORDS];
     at->n_issued++;
@@ -268,11 +266,26 @@ static enum mist_status recv_message(struct mist_collectives *base, int32_t peer
 /* -------------------------------------------------------------------- opening, closing
  */
 
-/* Makes the staging memory larger, touched now. What is under way may still use it. */
+/* Touched now. NULL: out of memory. */
+static char *alloc_staging(int64_t bytes)
+{
+    void *staging = NULL;
+
+    if (posix_memalign(&staging, STAGING_ALIGNMENT, (size_t)bytes) != 0)
+        return NULL;
+    return memset(staging, 0, (size_t)bytes);
+}
+
+static void free_staging(char *staging)
+{
+    free(staging);
+}
+
+/* Makes the staging memory larger. What is under way may still use it. */
 static enum mist_status grow_staging(struct staged *at, int64_t bytes,
                                      struct mist_err *err)
 {
-    void *staging;
+    char *staging;
 
     if (bytes <= at->staging_bytes)
         return MIST_OK;
@@ -281,12 +294,12 @@ static enum mist_status grow_staging(struct staged *at, int64_t bytes,
         if (status != MIST_OK)
             return status;
     }
-    if (posix_memalign(&staging, STAGING_ALIGNMENT, (size_t)bytes) != 0)
+    staging = alloc_staging(bytes);
+    if (!staging)
         return mist_err_set(err, MIST_ERR_MEMORY,
                             "out of memory for %lld bytes between device and host",
                             (long long)bytes);
-    memset(staging, 0, (size_t)bytes);
-    free(at->staging);
+    free_staging(at->staging);
     at->staging = staging;
     at->staging_bytes = bytes;
     return MIST_OK;
@@ -340,7 +353,7 @@ static void close_staged(struct mist_collectives *base)
         free(group);
     }
     mist_collectives_close(at->host);
-    free(at->staging);
+    free_staging(at->staging);
     free(at->records);
     free(at);
 }
