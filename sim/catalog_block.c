@@ -150,6 +150,22 @@ static mist_expr attention_elements(struct mist_declaration *at)
     return mul3(at, at->rows, at->heads, num(at, at->model->head_dim));
 }
 
+/*
+ * What attention needs on a GPU: cuDNN's plans and the own kernels keep within it
+ * (exec/cuda/attention_cudnn.h). In the backward the sums of d_out * out by row and dq in
+ * fp32; with grouped queries also dk and dv of every query head.
+ */
+static mist_expr gpu_attention_bytes(struct mist_declaration *at, bool is_backward)
+{
+    mist_expr is_grouped = mist_expr_min(at->pool, num(at, 1),
+                                         add(at, at->heads, times(at, -1, at->kv_heads)));
+    mist_expr width = times(at, at->model->head_dim, add(at, num(at, 1), is_grouped));
+    mist_expr rows = mul3(at, at->rows, at->heads, add(at, num(at, 1), width));
+
+    return mist_declare_if_gpu(
+        at, add(at, num(at, 256), times(at, is_backward ? 4 : 0, rows)));
+}
+
 /* n_matmuls products of [s, s] x [s, head_dim] per head, causal: half of each. */
 static void attention_cost(struct mist_declaration *at, struct mist_step *new,
                            double n_matmuls, double n_passes)
@@ -161,9 +177,12 @@ static void attention_cost(struct mist_declaration *at, struct mist_step *new,
         bytes_of(at, n_passes, add(at, qkv_elements(at), attention_elements(at)));
     /* in bf16 each thread has a head's tensors in fp32, too */
     mist_expr head = mul3(at, at->threads, at->s, num(at, at->model->head_dim));
-    new->workspace_bytes = add(
-        at, times(at, 4 * n_passes, mul(at, at->threads, mul(at, block, at->s))),
-        mist_declare_if_bf16(at, times(at, n_passes == 1 ? 4.0 * 4 : 4.0 * 10, head)));
+    mist_expr blocks =
+        times(at, 4 * n_passes, mul(at, at->threads, mul(at, block, at->s)));
+    mist_expr heads_fp32 =
+        mist_declare_if_bf16(at, times(at, n_passes == 1 ? 4.0 * 4 : 4.0 * 10, head));
+    new->workspace_bytes = add(at, add(at, blocks, heads_fp32),
+                               gpu_attention_bytes(at, new->phase != MIST_PHASE_FORWARD));
 }
 
 static void rope(struct mist_declaration *at, struct mist_program *program,

@@ -171,6 +171,9 @@ void mist_layout_cut_programs(struct mist_layer_layout *layout);
 int32_t mist_program_communication_end(const struct mist_concrete_program *program,
                                        int32_t i_part, int32_t n_steps);
 
+/* bytes where no thread of the host computes, else 0. */
+mist_expr mist_declare_if_gpu(struct mist_declaration *at, mist_expr bytes);
+
 /* bytes where the run's number format is bf16, else 0. */
 mist_expr mist_declare_if_bf16(struct mist_declaration *at, mist_expr bytes);
 

@@ -4,8 +4,7 @@
  *
  * Bytes of a step are those it must move at least: every operand and a linear layer's
  * weight once, twice where it is read and written; statistics are left out as small.
- * Workspaces are those of the CPU's fp32 kernels: none but for the norms' backward and
- * attention.
+ * Workspaces are those of the CPU's kernels by threads, and with none those of a GPU's.
  */
 #include "sim/catalog_internal.h"
 
@@ -197,6 +196,14 @@ mist_expr mist_declare_if_bf16(struct mist_declaration *at, mist_expr bytes)
     mist_expr is_bf16 = add(at, num(at, 2), times(at, -0.5, at->element));
 
     return mul(at, is_bf16, bytes);
+}
+
+mist_expr mist_declare_if_gpu(struct mist_declaration *at, mist_expr bytes)
+{
+    mist_expr is_gpu = mist_expr_max(at->pool, num(at, 0),
+                                     add(at, num(at, 1), times(at, -1, at->threads)));
+
+    return mul(at, is_gpu, bytes);
 }
 
 /* Rows of the hidden size that bf16 kernels hold in fp32: once, and per thread. */

@@ -13,6 +13,7 @@
 /* clang-format on */
 
 #include "exec/cpu_kernels.h" /* workspace sizes */
+#include "exec/cuda/attention_cudnn.h"
 #include "sim/catalog.h"
 #include "tests/unit/catalog_cases.h"
 
@@ -413,13 +414,48 @@ static void test_workspace(void **state)
     for_all(check_workspace);
 }
 
+/* On a GPU attention has what its kernels may use, and the norms their sums of blocks. */
+static void test_gpu_workspace(void **state)
+{
+    static struct mist_layer_layout layout;
+    struct mist_err err = {0};
+
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct mist_model model = case_model(i);
+        struct mist_layer_shape shape = {
+            .micro_batch = 3, .seq = 16, .tp = 1 + i % 2, .dtype = MIST_DTYPE_BF16};
+        struct mist_catalog *catalog;
+        assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
+        assert_int_equal(
+            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &layout, &err),
+            MIST_OK);
+        for (int k = 0; k < layout.n_forward + layout.n_backward; k++) {
+            const struct mist_concrete_step *step =
+                k < layout.n_forward ? &layout.forward[k]
+                                     : &layout.backward[k - layout.n_forward];
+            const int64_t *d = step->dims;
+            if (step->op == MIST_OP_ATTENTION)
+                assert_int_equal(
+                    step->workspace_bytes,
+                    mist_cuda_attention_workspace_bytes(
+                        d[0], d[1], d[2], d[3], d[4], step->phase != MIST_PHASE_FORWARD));
+            else if (step->op == MIST_OP_LAYER_NORM &&
+                     step->phase == MIST_PHASE_BACKWARD_INPUT)
+                assert_true(step->workspace_bytes >=
+                            (int64_t)mist_cpu_norm_backward_workspace_bytes(d[0], d[1]));
+        }
+        mist_catalog_free(catalog);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),  cmocka_unit_test(test_split_order),
         cmocka_unit_test(test_parts),     cmocka_unit_test(test_beside),
         cmocka_unit_test(test_data),      cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_workspace), cmocka_unit_test(test_gpu_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
