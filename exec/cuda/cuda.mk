@@ -12,8 +12,8 @@ CUDA_CFLAGS  := $(addprefix -isystem ,$(wildcard $(CUDA_INCLUDE)))
 
 # All or nothing: a toolkit without cuDNN or NCCL builds no plugin, and says what it lacks.
 CUDA_NEEDS   := cuda_runtime_api.h cublasLt.h cudnn.h nccl.h cupti.h
-CUDA_LACKS   := $(foreach h,$(CUDA_NEEDS),$(if $(wildcard $(addsuffix /$(h),$(CUDA_INCLUDE) \
-                /usr/local/include /usr/include)),,$(h)))
+CUDA_LACKS   := $(strip $(foreach h,$(CUDA_NEEDS),$(if $(wildcard $(addsuffix /$(h),$(CUDA_INCLUDE) \
+                /usr/local/include /usr/include)),,$(h))))
 CUDA_HEADERS := $(if $(CUDA_LACKS),,yes)
 
 CUDA_KERNELS := $(wildcard exec/cuda/*.cu)
@@ -28,6 +28,7 @@ endif
 # -------------------------------------------------------------------------------- plugin
 CUDA_ARCHS ?= $(patsubst sm_%,%,$(filter sm_80 sm_90 sm_100,$(shell $(NVCC) --list-gpu-code)))
 NVCC_FLAGS = -I. -O3 -g -std=c++17 $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+             -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
              -Xptxas -v $(if $(CI),-Werror all-warnings) \
              -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 
@@ -82,10 +83,10 @@ uninstall-cuda:
 # where CUDA's headers are; the recorder needs a profiler, which is not emulated.
 CXX := $(if $(filter default,$(origin CXX)),g++,$(CXX))
 CUDA_EMULATED := $(BUILD)/libmist_cuda_emulated.a
-EMULATED_CXXFLAGS = -std=c++17 -Wall -Wextra $(CFLAGS) -ffp-contract=off -fno-exceptions -fno-rtti \
+EMULATED_CXXFLAGS = -std=c++17 -Wall -Wextra -Wno-unknown-pragmas $(CFLAGS) -ffp-contract=off -fno-exceptions -fno-rtti \
                     -fno-threadsafe-statics -I. -MMD -MP -pthread
 EMULATED_HOST := $(if $(CUDA_HEADERS),$(filter-out exec/cuda/plugin.c exec/cuda/recorder%.c,$(CUDA_HOST)))
-EMULATED_C    := $(wildcard tests/emulation/*.c)
+EMULATED_C    := $(filter-out tests/emulation/lib%,$(wildcard tests/emulation/*.c))
 EMULATED_CC   := $(filter-out tests/emulation/test_%.cc,$(wildcard tests/emulation/*.cc))
 emulated = $(patsubst %.$(1),$(BUILD)/emulated/%.o,$(2))
 

@@ -1,0 +1,162 @@
+/*
+ * The plugin's one symbol: CUDA as a backend, and what it says of this machine.
+ *
+ * The probe asks the driver alone: it starts nothing on a GPU, since the recorder has to
+ * be there before that. So the memory it tells is the GPU's whole; what CUDA takes of it
+ * for itself is seen when a device is opened.
+ */
+#include "exec/backend.h"
+#include "exec/cuda/collectives_nccl.h"
+#include "exec/cuda/context.h"
+#include "exec/cuda/operators.h"
+
+#include <cublasLt.h>
+#include <cupti.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The kernels are built for these and everything newer. */
+enum { MIN_CAPABILITY_MAJOR = 8 };
+
+/* ----------------------------------------------------------------------------- versions
+ */
+
+static void append(char *text, size_t text_bytes, const char *format, ...)
+    MIST_PRINTF(3, 4);
+
+static void append(char *text, size_t text_bytes, const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text + n, text_bytes - n, format, args);
+    va_end(args);
+}
+
+/* "580.65.06" out of the driver's own line, the first word that begins with a digit and
+ * has a dot: "" where there is none. */
+static void find_driver_version(char *version, size_t version_bytes)
+{
+    FILE *stream = fopen("/proc/driver/nvidia/version", "r");
+    char line[256] = "";
+
+    *version = '\0';
+    if (!stream)
+        return;
+    if (!fgets(line, sizeof line, stream))
+        line[0] = '\0';
+    fclose(stream);
+    for (char *at = line + strcspn(line, " \t"); *at; at += strcspn(at, " \t\n")) {
+        at += strspn(at, " \t\n");
+        size_t length = strcspn(at, " \t\n");
+        if (*at >= '0' && *at <= '9' && memchr(at, '.', length)) {
+            snprintf(version, version_bytes, "%.*s", (int)length, at);
+            return;
+        }
+    }
+}
+
+/* 0 where there is none: only attention uses it, and can do without. */
+static size_t find_cudnn_version(void)
+{
+    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
+    size_t version = 0;
+
+    if (!library)
+        return 0;
+    void *symbol = dlsym(library, "cudnnGetVersion");
+    size_t (*get_version)(void);
+    memcpy(&get_version, &symbol, sizeof get_version);
+    if (get_version)
+        version = get_version();
+    dlclose(library);
+    return version;
+}
+
+static void describe_versions(char *text, size_t text_bytes)
+{
+    char driver[64];
+    int runtime = 0, of_driver = 0, nccl = 0;
+    uint32_t cupti = 0;
+    unsigned cublas = (unsigned)cublasLtGetVersion();
+    unsigned cudnn = (unsigned)find_cudnn_version();
+
+    find_driver_version(driver, sizeof driver);
+    (void)cudaRuntimeGetVersion(&runtime); /* 0 is an answer, too */
+    (void)cudaDriverGetVersion(&of_driver);
+    (void)ncclGetVersion(&nccl);
+    (void)cuptiGetVersion(&cupti);
+    *text = '\0';
+    append(text, text_bytes, "driver %s (CUDA %d.%d), CUDA %d.%d, cuBLASLt %u.%u",
+           *driver ? driver : "unknown", of_driver / 1000, of_driver % 1000 / 10,
+           runtime / 1000, runtime % 1000 / 10, cublas / 10000, cublas / 100 % 100);
+    if (cudnn)
+        append(text, text_bytes, ", cuDNN %u.%u.%u", cudnn / 10000, cudnn / 100 % 100,
+               cudnn % 100);
+    else
+        append(text, text_bytes, ", no cuDNN");
+    append(text, text_bytes, ", NCCL %d.%d.%d, CUPTI %u.%u", nccl / 10000,
+           nccl / 100 % 100, nccl % 100, (unsigned)cupti / 10000,
+           (unsigned)cupti / 100 % 100);
+}
+
+/* -------------------------------------------------------------------------------- probe
+ */
+
+static int attribute(enum cudaDeviceAttr which)
+{
+    int value = 0;
+
+    if (cudaDeviceGetAttribute(&value, which, 0) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return value;
+}
+
+/* The first device speaks for all. */
+static enum mist_status probe(struct mist_backend_info *out, struct mist_err *err)
+{
+    struct cudaDeviceProp properties;
+    int n_devices = 0;
+    enum mist_status status =
+        mist_cuda_status(cudaGetDeviceCount(&n_devices), "looking for GPUs", err);
+
+    if (status == MIST_OK && n_devices == 0)
+        status = mist_cuda_status(cudaErrorNoDevice, "looking for GPUs", err);
+    if (status == MIST_OK)
+        status = mist_cuda_status(cudaGetDeviceProperties(&properties, 0),
+                                  "asking the GPU for its properties", err);
+    if (status != MIST_OK)
+        return status;
+    if (properties.major < MIN_CAPABILITY_MAJOR)
+        return mist_err_set(
+            err, MIST_ERR_RUN, "%s has compute capability %d.%d; %d.0 or newer is needed",
+            properties.name, properties.major, properties.minor, MIN_CAPABILITY_MAJOR);
+    *out = (struct mist_backend_info){
+        .n_devices = n_devices,
+        .memory_bytes = (int64_t)properties.totalGlobalMem - MIST_CUDA_WORKSPACE_BYTES,
+        .clock_hz = 1e3 * attribute(cudaDevAttrClockRate),
+        .memory_bytes_per_s = 2e3 * attribute(cudaDevAttrMemoryClockRate) *
+                              attribute(cudaDevAttrGlobalMemoryBusWidth) / 8,
+        .n_processors = properties.multiProcessorCount,
+    };
+    snprintf(out->device_name, sizeof out->device_name, "%.120s", properties.name);
+    describe_versions(out->versions, sizeof out->versions);
+    return MIST_OK;
+}
+
+extern const struct mist_backend mist_backend_cuda;
+
+__attribute__((visibility("default"))) const struct mist_backend mist_backend_cuda = {
+    .version = MIST_BACKEND_VERSION,
+    .name = "cuda",
+    .operators = &mist_operators_cuda,
+    .probe = probe,
+    .open_device = mist_cuda_device_open,
+    .open_collectives = mist_cuda_collectives_open,
+};
