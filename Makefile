@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
-PACKAGES := gcc make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
+PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl
 # Only for `make lint` and `make format`.
 LINT_PACKAGES := clang-14 libomp-14-dev clang-format-14 cppcheck
@@ -44,11 +44,9 @@ TOOLS   := $(foreach f,$(FOLDERS),$(patsubst $(f)/mist_%.c,$(BUILD)/mist-%,$(wil
 UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/prop/test_*.c))
 BENCHES     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
-# CUDA, where its compiler is: every .cu is compiled for the architectures we support.
 NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-CUDA_OBJECTS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard exec/*.cu profile/*.cu)))
 
-all: $(TOOLS) $(CUDA_OBJECTS) ## build every tool
+all: $(TOOLS) ## build every tool, and the CUDA plugin where CUDA is
 	@:
 
 $(BUILD)/exec/%.o $(BUILD)/profile/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
@@ -84,17 +82,14 @@ $(BUILD)/mist-$(2): $(BUILD)/$(1)/mist_$(2).o $(call libs_of,$(1))
 endef
 $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mist_*.c)),$(eval $(call tool_rule,$(f),$(t)))))
 
-$(BUILD)/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
-	$(Q)$(NVCC) -I. -O3 --std=c++17 -MMD -MP -gencode arch=compute_80,code=sm_80 \
-	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
+include exec/cuda/cuda.mk
 
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
 
 # ---------------------------------------------------------------------------------- tests
 # A unit test may look at every library; WRAP lists libc calls that fault loops make fail.
-TEST_LIBS := $(foreach f,profile exec tune plots sim traces core,$(if $(call lib_sources,$(f)),$(call library,$(f))))
+TEST_LIBS := $(foreach f,profile exec tune plots sim traces core,$(if $(call lib_sources,$(f)),$(call library,$(f)))) \
+             $(CUDA_EMULATED)
 $(BUILD)/tests/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(BUILD)/tests/unit/% $(BUILD)/tests/prop/%: $(BUILD)/tests/unit/%.o $(TEST_LIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)

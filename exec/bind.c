@@ -74,19 +74,14 @@ static float *gradient(const struct mist_binding *at, int8_t id)
     return base ? (float *)(void *)base + offset_of(at->layout, at->storage, id) : NULL;
 }
 
-bool mist_binding_is_backward(enum mist_program_kind program)
-{
-    return program >= MIST_PROGRAM_BACKWARD;
-}
-
 void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out)
 {
-    bool is_backward = mist_binding_is_backward(program);
+    bool is_backward = mist_program_is_backward(program);
     const struct mist_layer_layout *layout = binding->layout;
     const struct mist_concrete_step *step =
-        is_backward ? &layout->backward[i_step] : &layout->forward[i_step];
+        &mist_layer_layout_steps(layout, program)[i_step];
 
     *out = (struct mist_step_args){
         .step = step,
@@ -139,6 +134,8 @@ void mist_binding_run_adamw(const struct mist_binding_update *update,
     const struct mist_layer_layout *layout = update->layout;
     enum mist_dtype dtype = layout->shape.dtype;
     int64_t last = update->first + update->n;
+    struct mist_adamw_span spans[MIST_MAX_PARAMS];
+    int32_t n_spans = 0;
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         if (slab_of(update->storage, i) != update->i_slab)
@@ -149,14 +146,18 @@ void mist_binding_run_adamw(const struct mist_binding_update *update,
         end = end < last ? end : last;
         if (start >= end)
             continue;
-        struct mist_adamw_args mine = *args;
         float *state = update->state + (start - update->first);
-        mine.weight_decay = layout->param_decays[i] ? args->weight_decay : 0;
-        operators->adamw(dtype,
-                         (char *)update->weights + (start - update->weights_first) *
-                                                       mist_dtype_weight_bytes(dtype),
-                         state, state + update->n, state + 2 * update->n,
-                         update->gradients + (start - update->gradients_first),
-                         end - start, &mine, update->n_threads);
+        spans[n_spans++] = (struct mist_adamw_span){
+            .p = (char *)update->weights +
+                 (start - update->weights_first) * mist_dtype_weight_bytes(dtype),
+            .m = state,
+            .v = state + update->n,
+            .master = dtype == MIST_DTYPE_BF16 ? state + 2 * update->n : NULL,
+            .g = update->gradients + (start - update->gradients_first),
+            .n = end - start,
+            .decays = layout->param_decays[i],
+        };
     }
+    if (n_spans > 0)
+        operators->adamw(update->backend, dtype, spans, n_spans, args, update->n_threads);
 }

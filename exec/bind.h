@@ -24,9 +24,6 @@ struct mist_binding {
     void *backend; /* operators->open() */
 };
 
-/* Whether a program's steps are those of layout->backward (else ->forward). */
-bool mist_binding_is_backward(enum mist_program_kind program);
-
 /* Addresses of step i_step of layout->forward or ->backward. */
 void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
@@ -49,7 +46,8 @@ struct mist_binding_update {
     void *weights; /* fp32 or bf16, as the layout's shape says */
     float *gradients;
     int64_t weights_first, gradients_first; /* the element that each begins with */
-    float *state; /* [2 or, with bf16, 3][n]: first and second moments, master weights */
+    float *state;  /* [2 or, with bf16, 3][n]: first and second moments, master weights */
+    void *backend; /* operators->open() */
     int32_t n_threads;
 };
 

@@ -4,8 +4,9 @@
  * This is the one interface behind which the backends stand. The runtime's dispatcher
  * (one thread) enqueues the tasks of a schedule; every stream works on its own queue in
  * order; events order tasks of different streams. On the CPU a stream is a worker thread
- * and the body of a task does the work. A backend of a device with streams of its own
- * calls the body at once, in the dispatcher's thread, and the body launches kernels.
+ * and the body of a task does the work. A device with streams of its own calls the body
+ * at once, in the dispatcher's thread, and the body launches kernels and copies into the
+ * stream that the task was submitted to.
  *
  * Nothing here allocates memory between mist_device_reset_events() and
  * mist_device_synchronize(). Left out: priorities, more than one dispatcher thread,
@@ -18,18 +19,73 @@
 #include "sim/schedule.h"    /* enum mist_buffer_arena */
 #include "traces/timeline.h" /* enum mist_stream */
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mist_device;
-
 struct mist_device_config {
     int64_t arena_bytes[MIST_N_ARENAS]; /* exact sizes, >= 0 */
-    int32_t threads; /* OpenMP threads of the compute stream's kernels, >= 1 */
+    int64_t result_bytes; /* of memory that tasks leave results in for the host */
+    int32_t threads;  /* OpenMP threads of the compute stream's kernels, >= 1; a device
+                         with a processor of its own ignores them */
+    int32_t i_device; /* of this machine; a CPU is always 0 */
+    bool records;     /* tasks will be timed by the device (mist_device_begin_span) */
 };
 
-/* The body of a task. Errors go to mist_device_fail(). */
+/* The body of a task, or a function of the host. Errors go to mist_device_fail(). */
 typedef void (*mist_stream_fn)(void *arg);
+
+/* From when to when a span's work ran, on the clock of mist_clock_now_s(). */
+typedef void mist_span_fn(void *context, int64_t id, double start_s, double end_s);
+
+struct mist_device;
+
+/* What a backend gives; the functions below say what each has to do. */
+struct mist_device_ops {
+    const char *name; /* "cpu", "cuda" */
+    bool is_host;     /* bodies compute in the worker's thread, in memory of the host */
+    void (*close)(struct mist_device *device);
+    bool (*is_computing)(const struct mist_device *device);
+    void (*reset_events)(struct mist_device *device, int32_t n_events);
+    void (*submit)(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
+                   void *arg);
+    void (*record)(struct mist_device *device, enum mist_stream stream, int32_t event);
+    void (*wait)(struct mist_device *device, enum mist_stream stream, int32_t event);
+    void (*wake)(struct mist_device *device); /* has_failed was set: nobody may wait on */
+    void (*drain)(struct mist_device *device); /* waits until all streams are idle */
+    void (*copy)(struct mist_device *device, void *to, const void *from, int64_t bytes);
+    void (*call_host)(struct mist_device *device, mist_stream_fn fn, void *arg);
+    void (*fetch_results)(struct mist_device *device);
+    enum mist_status (*clear)(struct mist_device *device, void *to, int64_t bytes,
+                              struct mist_err *err);
+    enum mist_status (*write)(struct mist_device *device, void *to, const void *from,
+                              int64_t bytes, struct mist_err *err);
+    enum mist_status (*read)(struct mist_device *device, void *to, const void *from,
+                             int64_t bytes, struct mist_err *err);
+    void (*begin_span)(struct mist_device *device, int64_t id); /* NULL: never records */
+    void (*end_span)(struct mist_device *device);
+    enum mist_status (*collect_spans)(struct mist_device *device, mist_span_fn *fn,
+                                      void *context, struct mist_err *err);
+};
+
+/* What all devices share; a backend's own struct begins with it. */
+struct mist_device {
+    const struct mist_device_ops *ops;
+    int64_t arena_bytes[MIST_N_ARENAS];
+    void *arenas[MIST_N_ARENAS];
+    int64_t result_bytes;
+    void *results, *host_results; /* the same memory where ops->is_host */
+    atomic_bool has_failed;
+    pthread_mutex_t failure_mutex; /* guards the next two */
+    enum mist_status failure;
+    struct mist_err failure_err;
+};
+
+/* For backends: the shared part from a config, and its end. */
+void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
+                      const struct mist_device_config *config);
+void mist_device_fini(struct mist_device *device);
 
 /*
  * Opens the CPU backend: allocates both arenas (4096-byte aligned, zeroed, every page
@@ -51,6 +107,10 @@ void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena
 int64_t mist_device_arena_bytes(const struct mist_device *device,
                                 enum mist_buffer_arena arena);
 
+/* Whether the host may read and write an arena itself, while streams are idle. */
+bool mist_device_is_addressable(const struct mist_device *device,
+                                enum mist_buffer_arena arena);
+
 /*
  * True while the compute stream of a struct mist_device has something to run, false while
  * it waits. From any thread; fits mist_comm_set_busy_probe().
@@ -58,9 +118,10 @@ int64_t mist_device_arena_bytes(const struct mist_device *device,
 bool mist_device_is_computing(const void *device);
 
 /*
- * Starts an iteration with events 0 .. n_events-1, none of them recorded. All streams
- * must be idle. Allocates only when n_events is larger than ever before; running out of
- * memory counts as mist_device_fail(), which the next synchronize returns.
+ * Starts an iteration with events 0 .. n_events-1, none of them recorded, and all results
+ * zero. All streams must be idle. Allocates only when n_events is larger than ever
+ * before; running out of memory counts as mist_device_fail(), which the next synchronize
+ * returns.
  */
 void mist_device_reset_events(struct mist_device *device, int32_t n_events);
 
@@ -68,9 +129,8 @@ void mist_device_reset_events(struct mist_device *device, int32_t n_events);
  * The three things a stream can do, enqueued behind what it has already: run fn(arg);
  * mark an event as recorded (once all that was enqueued before on this stream is done);
  * wait until an event is recorded. arg must live until the stream is idle. An event is
- * recorded at most once per iteration. A call blocks while the stream's queue (4096
- * entries) is full; so that it can't block forever, enqueue the record of an event
- * before the waits for it.
+ * recorded at most once per iteration. A call blocks while the stream's queue is full;
+ * so that it can't block forever, enqueue the record of an event before the waits for it.
  */
 void mist_device_submit(struct mist_device *device, enum mist_stream stream,
                         mist_stream_fn fn, void *arg);
@@ -79,9 +139,9 @@ void mist_device_record(struct mist_device *device, enum mist_stream stream,
 void mist_device_wait(struct mist_device *device, enum mist_stream stream, int32_t event);
 
 /*
- * Reports that something went wrong; for bodies of tasks and for the dispatcher. The
- * first report stays. From then on tasks are skipped and waits don't wait, so nobody
- * hangs; the device stays failed until it is closed. err may be NULL.
+ * Reports that something went wrong; from any thread. The first report stays. From then
+ * on tasks are skipped and waits don't wait, so nobody hangs; the device stays failed
+ * until it is closed. err may be NULL.
  */
 void mist_device_fail(struct mist_device *device, enum mist_status status,
                       const struct mist_err *err);
@@ -89,5 +149,51 @@ void mist_device_fail(struct mist_device *device, enum mist_status status,
 /* Waits until all streams are idle. MIST_OK or what mist_device_fail() got first. */
 MIST_MUST_CHECK enum mist_status mist_device_synchronize(struct mist_device *device,
                                                          struct mist_err *err);
+
+/* ------------------------------------------------- inside the body of a task, in order
+ */
+
+/* Copies between the arenas, or from memory of the host that stays until the stream is
+ * idle. */
+void mist_device_copy(struct mist_device *device, void *to, const void *from,
+                      int64_t bytes);
+
+/* Runs a function of the host once all that the stream was given before is done; what it
+ * is given later waits for it. It may not touch the device but for mist_device_fail(). */
+void mist_device_call_host(struct mist_device *device, mist_stream_fn fn, void *arg);
+
+/* Brings results to where the host reads them (mist_device_host_results). */
+void mist_device_fetch_results(struct mist_device *device);
+
+/* The device's memory of results, for tasks; and the host's copy after a fetch. */
+void *mist_device_results(const struct mist_device *device);
+const void *mist_device_host_results(const struct mist_device *device);
+
+/*
+ * Work launched between the two belongs to span id (>= 0). Spans of one body; not nested.
+ * Only where mist_device_records(); elsewhere the caller looks at the clock.
+ */
+bool mist_device_records(const struct mist_device *device);
+void mist_device_begin_span(struct mist_device *device, int64_t id);
+void mist_device_end_span(struct mist_device *device);
+
+/* ------------------------------------------------------- from the host, streams idle */
+
+/* Calls fn for every span since the last time, each once: from the start of its first
+ * work to the end of its last. Spans without work are left out. */
+MIST_MUST_CHECK enum mist_status mist_device_collect_spans(struct mist_device *device,
+                                                           mist_span_fn *fn,
+                                                           void *context,
+                                                           struct mist_err *err);
+
+/* Memory of the device or the host arena: zeros, from, or to memory of the host. */
+MIST_MUST_CHECK enum mist_status mist_device_clear(struct mist_device *device, void *to,
+                                                   int64_t bytes, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_device_write(struct mist_device *device, void *to,
+                                                   const void *from, int64_t bytes,
+                                                   struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_device_read(struct mist_device *device, void *to,
+                                                  const void *from, int64_t bytes,
+                                                  struct mist_err *err);
 
 #endif

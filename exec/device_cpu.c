@@ -47,7 +47,7 @@ struct gate {
 };
 
 struct stream {
-    struct mist_device *device;
+    struct cpu_device *device;
     pthread_t thread;
     struct gate gate; /* where the worker sleeps */
 
@@ -58,20 +58,20 @@ struct stream {
     struct entry ring[RING_ENTRIES];
 };
 
-struct mist_device {
+struct cpu_device {
+    struct mist_device base; /* first */
     int32_t threads;
-    int64_t arena_bytes[MIST_N_ARENAS];
-    void *arenas[MIST_N_ARENAS];
     _Atomic uint8_t *is_recorded; /* of every event */
     int32_t n_events, event_capacity;
     struct gate gate; /* where the dispatcher sleeps */
-    atomic_bool has_failed;
-    pthread_mutex_t failure_mutex; /* guards the next two */
-    enum mist_status failure;
-    struct mist_err failure_err;
-    int n_started; /* streams with a thread */
+    int n_started;    /* streams with a thread */
     struct stream streams[MIST_N_STREAMS];
 };
+
+static struct cpu_device *cpu(struct mist_device *device)
+{
+    return (struct cpu_device *)(void *)device;
+}
 
 /* ---------------------------------------------------------------------------- gates */
 
@@ -117,15 +117,15 @@ static bool has_done(struct stream *stream, uint64_t target)
 
 static bool has_event(struct stream *stream, uint64_t event)
 {
-    struct mist_device *device = stream->device;
+    struct cpu_device *device = stream->device;
 
     return atomic_load(&device->is_recorded[event]) != 0 ||
-           atomic_load(&device->has_failed);
+           atomic_load(&device->base.has_failed);
 }
 
 /* ---------------------------------------------------------------------------- worker */
 
-static void record_event(struct mist_device *device, int32_t event)
+static void record_event(struct cpu_device *device, int32_t event)
 {
     atomic_store(&device->is_recorded[event], 1);
     for (int i = 0; i < MIST_N_STREAMS; i++)
@@ -137,7 +137,7 @@ static void run_entry(struct stream *stream, const struct entry *entry)
 {
     switch (entry->kind) {
     case ENTRY_RUN:
-        if (!atomic_load(&stream->device->has_failed))
+        if (!atomic_load(&stream->device->base.has_failed))
             entry->fn(entry->arg);
         break;
     case ENTRY_RECORD:
@@ -179,7 +179,7 @@ static void wait_until_done(struct stream *stream, uint64_t target)
     gate_wait(&stream->device->gate, has_done, stream, target);
 }
 
-static void enqueue(struct mist_device *device, enum mist_stream i_stream,
+static void enqueue(struct cpu_device *device, enum mist_stream i_stream,
                     struct entry entry)
 {
     struct stream *stream = &device->streams[i_stream];
@@ -193,35 +193,37 @@ static void enqueue(struct mist_device *device, enum mist_stream i_stream,
     gate_open(&stream->gate);
 }
 
-void mist_device_submit(struct mist_device *device, enum mist_stream stream,
-                        mist_stream_fn fn, void *arg)
+static void submit(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
+                   void *arg)
 {
-    enqueue(device, stream, (struct entry){.kind = ENTRY_RUN, .fn = fn, .arg = arg});
+    enqueue(cpu(device), stream, (struct entry){.kind = ENTRY_RUN, .fn = fn, .arg = arg});
 }
 
-void mist_device_record(struct mist_device *device, enum mist_stream stream,
-                        int32_t event)
+static void record(struct mist_device *device, enum mist_stream stream, int32_t event)
 {
-    if (event < device->n_events) /* not so after reset_events ran out of memory */
-        enqueue(device, stream, (struct entry){.kind = ENTRY_RECORD, .event = event});
+    if (event < cpu(device)->n_events) /* not so after reset_events ran out of memory */
+        enqueue(cpu(device), stream,
+                (struct entry){.kind = ENTRY_RECORD, .event = event});
 }
 
-void mist_device_wait(struct mist_device *device, enum mist_stream stream, int32_t event)
+static void wait_for(struct mist_device *device, enum mist_stream stream, int32_t event)
 {
-    if (event < device->n_events)
-        enqueue(device, stream, (struct entry){.kind = ENTRY_WAIT, .event = event});
+    if (event < cpu(device)->n_events)
+        enqueue(cpu(device), stream, (struct entry){.kind = ENTRY_WAIT, .event = event});
 }
 
-void mist_device_reset_events(struct mist_device *device, int32_t n_events)
+static void reset_events(struct mist_device *base, int32_t n_events)
 {
+    struct cpu_device *device = cpu(base);
+
     device->n_events = 0;
     if (n_events > device->event_capacity) {
-        free(device->is_recorded);
+        free((void *)device->is_recorded);
         device->is_recorded = malloc((size_t)n_events * sizeof *device->is_recorded);
         device->event_capacity = device->is_recorded ? n_events : 0;
         if (!device->is_recorded) {
             struct mist_err err;
-            mist_device_fail(device,
+            mist_device_fail(base,
                              mist_err_set(&err, MIST_ERR_MEMORY,
                                           "out of memory for %ld events", (long)n_events),
                              &err);
@@ -233,73 +235,80 @@ void mist_device_reset_events(struct mist_device *device, int32_t n_events)
     device->n_events = n_events;
 }
 
-void mist_device_fail(struct mist_device *device, enum mist_status status,
-                      const struct mist_err *err)
+static void wake(struct mist_device *device)
 {
-    pthread_mutex_lock(&device->failure_mutex);
-    if (device->failure == MIST_OK) {
-        device->failure = status;
-        if (err)
-            device->failure_err = *err;
-        else
-            mist_err_set(&device->failure_err, status, "a task failed");
-    }
-    pthread_mutex_unlock(&device->failure_mutex);
-    atomic_store(&device->has_failed, true);
     for (int i = 0; i < MIST_N_STREAMS; i++)
-        gate_open(&device->streams[i].gate);
+        gate_open(&cpu(device)->streams[i].gate);
 }
 
-enum mist_status mist_device_synchronize(struct mist_device *device, struct mist_err *err)
+static void drain(struct mist_device *device)
 {
-    enum mist_status status;
+    for (int i = 0; i < MIST_N_STREAMS; i++) {
+        struct stream *stream = &cpu(device)->streams[i];
+        wait_until_done(stream, atomic_load(&stream->n_submitted));
+    }
+}
 
-    for (int i = 0; i < MIST_N_STREAMS; i++)
-        wait_until_done(&device->streams[i],
-                        atomic_load(&device->streams[i].n_submitted));
-    pthread_mutex_lock(&device->failure_mutex);
-    status = device->failure;
-    if (status != MIST_OK && err)
-        *err = device->failure_err;
-    pthread_mutex_unlock(&device->failure_mutex);
-    return status;
+static bool is_computing(const struct mist_device *base)
+{
+    const struct cpu_device *device = (const struct cpu_device *)(const void *)base;
+
+    return !atomic_load(&device->streams[MIST_STREAM_COMPUTE].gate.has_sleeper);
+}
+
+/* --------------------------------------------------- memory: all of it is the host's */
+
+static void copy(struct mist_device *device, void *to, const void *from, int64_t bytes)
+{
+    (void)device;
+    memcpy(to, from, (size_t)bytes);
+}
+
+static void call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
+{
+    (void)device;
+    fn(arg);
+}
+
+static void fetch_results(struct mist_device *device)
+{
+    (void)device;
+}
+
+static enum mist_status clear(struct mist_device *device, void *to, int64_t bytes,
+                              struct mist_err *err)
+{
+    (void)device, (void)err;
+    memset(to, 0, (size_t)bytes);
+    return MIST_OK;
+}
+
+static enum mist_status transfer(struct mist_device *device, void *to, const void *from,
+                                 int64_t bytes, struct mist_err *err)
+{
+    (void)device, (void)err;
+    memcpy(to, from, (size_t)bytes);
+    return MIST_OK;
 }
 
 /* ------------------------------------------------------------------- opening, closing */
-
-void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena arena)
-{
-    return device->arenas[arena];
-}
-
-int64_t mist_device_arena_bytes(const struct mist_device *device,
-                                enum mist_buffer_arena arena)
-{
-    return device->arenas[arena] ? device->arena_bytes[arena] : 0;
-}
-
-bool mist_device_is_computing(const void *device)
-{
-    const struct mist_device *at = device;
-
-    return !atomic_load(&at->streams[MIST_STREAM_COMPUTE].gate.has_sleeper);
-}
 
 /* A task of the compute stream: touches the arenas with the thread team that will use
  * them, which also starts that team. Every thread takes one contiguous part. */
 static void touch_arenas(void *arg)
 {
-    struct mist_device *device = arg;
+    struct cpu_device *device = arg;
+    const struct mist_device *base = &device->base;
     int64_t n = device->threads;
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
-        char *bytes = device->arenas[i];
-        int64_t n_pages = (device->arena_bytes[i] + PAGE_BYTES - 1) / PAGE_BYTES;
+        char *bytes = base->arenas[i];
+        int64_t n_pages = (base->arena_bytes[i] + PAGE_BYTES - 1) / PAGE_BYTES;
         int64_t part_bytes = (n_pages + n - 1) / n * PAGE_BYTES;
 
 #pragma omp parallel for num_threads(device->threads) schedule(static, 1)
         for (int64_t k = 0; k < n; k++) {
-            int64_t left_bytes = device->arena_bytes[i] - k * part_bytes;
+            int64_t left_bytes = base->arena_bytes[i] - k * part_bytes;
             if (left_bytes > 0)
                 memset(bytes + k * part_bytes, 0,
                        (size_t)(left_bytes < part_bytes ? left_bytes : part_bytes));
@@ -307,7 +316,7 @@ static void touch_arenas(void *arg)
     }
 }
 
-static enum mist_status allocate_arenas(struct mist_device *device, struct mist_err *err)
+static enum mist_status allocate(struct mist_device *device, struct mist_err *err)
 {
     static const char *const names[MIST_N_ARENAS] = {"device", "host"};
 
@@ -324,6 +333,10 @@ static enum mist_status allocate_arenas(struct mist_device *device, struct mist_
                                 (long long)size_bytes);
         }
     }
+    device->results = calloc(1, (size_t)device->result_bytes + 1);
+    device->host_results = device->results;
+    if (!device->results)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for results");
     return MIST_OK;
 }
 
@@ -340,7 +353,7 @@ static void gate_fini(struct gate *gate)
     pthread_mutex_destroy(&gate->mutex);
 }
 
-static enum mist_status start_streams(struct mist_device *device, struct mist_err *err)
+static enum mist_status start_streams(struct cpu_device *device, struct mist_err *err)
 {
     for (int i = 0; i < MIST_N_STREAMS; i++) {
         struct stream *stream = &device->streams[i];
@@ -353,10 +366,48 @@ static enum mist_status start_streams(struct mist_device *device, struct mist_er
     return MIST_OK;
 }
 
+static void close_device(struct mist_device *base)
+{
+    struct cpu_device *device = cpu(base);
+
+    for (int i = 0; i < device->n_started; i++)
+        enqueue(device, (enum mist_stream)i, (struct entry){.kind = ENTRY_STOP});
+    for (int i = 0; i < device->n_started; i++)
+        pthread_join(device->streams[i].thread, NULL);
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        gate_fini(&device->streams[i].gate);
+    gate_fini(&device->gate);
+    mist_device_fini(base);
+    for (int i = 0; i < MIST_N_ARENAS; i++)
+        free(base->arenas[i]);
+    free(base->results);
+    free((void *)device->is_recorded);
+    free(device);
+}
+
+static const struct mist_device_ops cpu_ops = {
+    .name = "cpu",
+    .is_host = true,
+    .close = close_device,
+    .is_computing = is_computing,
+    .reset_events = reset_events,
+    .submit = submit,
+    .record = record,
+    .wait = wait_for,
+    .wake = wake,
+    .drain = drain,
+    .copy = copy,
+    .call_host = call_host,
+    .fetch_results = fetch_results,
+    .clear = clear,
+    .write = transfer,
+    .read = transfer,
+};
+
 enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
                                       struct mist_device **out, struct mist_err *err)
 {
-    struct mist_device *device;
+    struct cpu_device *device;
     void *memory;
 
     *out = NULL;
@@ -366,44 +417,25 @@ enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
     if (posix_memalign(&memory, LINE_BYTES, sizeof *device) != 0)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a device");
     device = memset(memory, 0, sizeof *device);
+    mist_device_init(&device->base, &cpu_ops, config);
     device->threads = config->threads;
-    memcpy(device->arena_bytes, config->arena_bytes, sizeof device->arena_bytes);
-    pthread_mutex_init(&device->failure_mutex, NULL);
     gate_init(&device->gate);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
         device->streams[i].device = device;
         atomic_init(&device->streams[i].awaited_event, -1);
         gate_init(&device->streams[i].gate);
     }
-    enum mist_status status = allocate_arenas(device, err);
+    enum mist_status status = allocate(&device->base, err);
     if (status == MIST_OK)
         status = start_streams(device, err);
     if (status == MIST_OK) {
-        mist_device_submit(device, MIST_STREAM_COMPUTE, touch_arenas, device);
-        status = mist_device_synchronize(device, err);
+        submit(&device->base, MIST_STREAM_COMPUTE, touch_arenas, device);
+        status = mist_device_synchronize(&device->base, err);
     }
     if (status != MIST_OK) {
-        mist_device_close(device);
+        close_device(&device->base);
         return status;
     }
-    *out = device;
+    *out = &device->base;
     return MIST_OK;
-}
-
-void mist_device_close(struct mist_device *device)
-{
-    if (!device)
-        return;
-    for (int i = 0; i < device->n_started; i++)
-        enqueue(device, (enum mist_stream)i, (struct entry){.kind = ENTRY_STOP});
-    for (int i = 0; i < device->n_started; i++)
-        pthread_join(device->streams[i].thread, NULL);
-    for (int i = 0; i < MIST_N_STREAMS; i++)
-        gate_fini(&device->streams[i].gate);
-    gate_fini(&device->gate);
-    pthread_mutex_destroy(&device->failure_mutex);
-    for (int i = 0; i < MIST_N_ARENAS; i++)
-        free(device->arenas[i]);
-    free((void *)device->is_recorded);
-    free(device);
 }

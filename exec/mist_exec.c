@@ -54,6 +54,28 @@ static FILE *notes_of(const struct session *at)
 
 /* ----------------------------------------------------------------------------- inputs */
 
+/* Where to compute, and with how many threads of the host: none beside a GPU. */
+static enum mist_status find_backend(struct session *at, struct mist_err *err)
+{
+    struct mist_train_job *job = &at->job;
+    struct mist_backend_info info;
+    char note[256];
+    enum mist_status status =
+        mist_backend_find((enum mist_backend_choice)at->options.backend, &job->backend,
+                          &info, note, sizeof note, err);
+
+    if (status != MIST_OK)
+        return status;
+    if (note[0] && notes_of(at))
+        fprintf(stderr, "mist-exec: %s\n", note);
+    job->i_device = mist_backend_pick_device(&info, at->comm, &job->has_own_device);
+    if (job->backend->operators != &mist_operators_cpu)
+        at->options.n_threads = 0;
+    else if (at->options.n_threads == 0)
+        at->options.n_threads = at->plan.job.threads > 0 ? at->plan.job.threads : 1;
+    return MIST_OK;
+}
+
 static enum mist_status check_ranks(const struct session *at, struct mist_err *err)
 {
     int32_t needed = mist_plan_n_ranks(&at->plan), n = mist_comm_n_ranks(at->comm);
@@ -203,8 +225,8 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
-    if (status == MIST_OK && at->options.n_threads == 0)
-        at->options.n_threads = mist_plan_n_threads(&at->plan);
+    if (status == MIST_OK)
+        status = find_backend(at, err);
     if (status == MIST_OK)
         status = mist_catalog_new(&at->plan.model, &at->catalog, err);
     if (status == MIST_OK)
@@ -349,6 +371,7 @@ static void fill_job(struct session *at)
     job->n_timed_iterations =
         !options->timeline ? 0 : (int32_t)(options->n_timed < n ? options->n_timed : n);
     job->n_threads = (int32_t)options->n_threads;
+    job->deadline_s = options->deadline_s;
     job->is_serial = options->is_serial;
     job->delay_seed = (uint64_t)options->delay_seed;
     job->skips_nonfinite = options->on_nan == 1;

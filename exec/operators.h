@@ -2,15 +2,19 @@
  * The operators of a backend: what the runtime calls inside the body of a task.
  *
  * The runtime resolves a step of the catalogue to addresses; a backend turns it into
- * kernels. On the CPU a call computes and returns; a CUDA backend launches into the
- * stream that the task was submitted to.
+ * kernels. On the CPU a call computes and returns; the CUDA backend launches into the
+ * stream that the task was submitted to, and results that the host needs (losses, sums)
+ * go to tallies, which the runtime reads when the iteration's work is done.
  */
 #ifndef MIST_EXEC_OPERATORS_H
 #define MIST_EXEC_OPERATORS_H
 
+#include "core/status.h"
 #include "sim/catalog.h"
 
 #include <stdint.h>
+
+struct mist_device;
 
 /* One step with its addresses; everything borrowed. */
 struct mist_step_args {
@@ -36,38 +40,71 @@ struct mist_adamw_args {
     int32_t t;
 };
 
-/* A sum of squares that does not depend on the order of adding: whole numbers of a fixed
- * grid (exec/cpu_kernels.h). */
-struct mist_square_sum {
-    int64_t coarse, fine;    /* units of 2^-24 and 2^-60 */
-    int64_t n_nonfinite;     /* elements that are not finite or too large */
-    int64_t first_nonfinite; /* index of the first of them; -1 none */
+/* n elements to update: params p (fp32 or bf16), moments m and v, gradients g; bf16
+ * params are written from their fp32 master, which fp32 ones do not have. */
+struct mist_adamw_span {
+    void *p;
+    float *m, *v, *master;
+    const float *g;
+    int64_t n;
+    bool decays; /* args->weight_decay applies */
 };
 
+/*
+ * What is found out about a task's numbers: memory of the device (struct mist_device
+ * hands it out), all zero when an iteration begins. The sum of squares does not depend on
+ * the order of adding: whole numbers of a fixed grid (struct mist_cpu_sum); fine may
+ * exceed its range.
+ */
+struct mist_tally {
+    int64_t coarse, fine;   /* units of 2^-24 and 2^-60 */
+    int64_t n_nonfinite;    /* elements that are not finite or too large */
+    int64_t nonfinite_mark; /* 0: none; else MIST_TALLY_MARK less the first one's index */
+    double loss_sum;
+};
+#define MIST_TALLY_MARK INT64_MAX
+
+static inline int64_t mist_tally_first_nonfinite(const struct mist_tally *tally)
+{
+    return tally->nonfinite_mark == 0 ? -1 : MIST_TALLY_MARK - tally->nonfinite_mark;
+}
+
+/* Inline for kernels' sake, too: index is not finite. */
+static inline void mist_tally_note_nonfinite(struct mist_tally *tally, int64_t index)
+{
+    int64_t mark = MIST_TALLY_MARK - index;
+
+    if (mark > tally->nonfinite_mark)
+        tally->nonfinite_mark = mark;
+}
+
 struct mist_operators {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     /* What the kernels of one rank need besides addresses; *out may stay NULL. For one
-     * thread at a time, n_threads of the compute stream. MIST_OK, MIST_ERR_RUN (not on
-     * this machine) or MIST_ERR_MEMORY. */
-    enum mist_status (*open)(enum mist_dtype dtype, int32_t n_threads, void **out,
-                             struct mist_err *err);
+     * thread at a time, n_threads of the compute stream (0: a device of its own). device:
+     * where they run, borrowed. MIST_OK, MIST_ERR_RUN (not on this machine) or
+     * MIST_ERR_MEMORY. */
+    enum mist_status (*open)(struct mist_device *device, enum mist_dtype dtype,
+                             int32_t n_threads, void **out, struct mist_err *err);
     void (*close)(void *backend); /* NULL allowed */
     void (*run_step)(const struct mist_step_args *args);
-    /* AdamW on n elements: params p, moments m and v, gradients g; bf16 params are
-     * written from their fp32 master, which fp32 ones do not have */
-    void (*adamw)(enum mist_dtype dtype, void *p, float *m, float *v, float *master,
-                  const float *g, int64_t n, const struct mist_adamw_args *args,
-                  int32_t n_threads);
-    void (*add)(float *sum, const float *x, int64_t n, int32_t n_threads); /* sum += x */
-    void (*sum_squares)(const float *x, int64_t n, struct mist_square_sum *out,
-                        int32_t n_threads);
-    double (*square_sum_value)(int64_t coarse, int64_t fine);
-    /* index of the first element that is NaN or infinite; -1 none */
-    int64_t (*find_nonfinite)(const float *x, int64_t n, int32_t n_threads);
-    void (*zero)(float *x, int64_t n, int32_t n_threads);
-    void (*copy)(void *to, const void *from, int64_t size_bytes);
-    /* fills the RoPE table [seq, head_dim] */
-    void (*fill_rope)(float *table, int32_t seq, int32_t head_dim, double theta);
+    /* AdamW on all spans, at most MIST_MAX_PARAMS */
+    void (*adamw)(void *backend, enum mist_dtype dtype,
+                  const struct mist_adamw_span *spans, int32_t n_spans,
+                  const struct mist_adamw_args *args, int32_t n_threads);
+    /* sum += x */
+    void (*add)(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads);
+    void (*zero)(void *backend, float *x, int64_t n, int32_t n_threads);
+    /* += into coarse, fine and the nonfinite fields, as if x began at element
+     * index_offset */
+    void (*sum_squares)(void *backend, const float *x, int64_t n, int64_t index_offset,
+                        struct mist_tally *tally, int32_t n_threads);
+    /* notes the first element that is NaN or infinite; n_nonfinite becomes > 0 then */
+    void (*find_nonfinite)(void *backend, const float *x, int64_t n,
+                           struct mist_tally *tally, int32_t n_threads);
+    /* loss_sum += the sum of losses[n] */
+    void (*sum_losses)(void *backend, const float *losses, int64_t n,
+                       struct mist_tally *tally);
 };
 
 /* The CPU's operators: cpu_kernels.h behind this table. */

@@ -3,7 +3,8 @@
 #include "exec/runtime.h"
 
 #include "core/clock.h"
-#include "core/random.h" /* initial parameters */
+#include "core/random.h"      /* initial parameters */
+#include "exec/cpu_kernels.h" /* the rotary table, values of sums */
 #include "exec/runtime_internal.h"
 
 #include <math.h>
@@ -73,24 +74,41 @@ static enum mist_status fill_piece(void *context, const struct mist_state_piece 
     return MIST_OK;
 }
 
+/* The rotary table. */
+static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
+                                      int64_t size_bytes, struct mist_err *err)
+{
+    const struct mist_model *model = &runtime->plan->model;
+    float *table = malloc((size_t)size_bytes);
+
+    if (!table)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model->head_dim,
+                       model->rope_theta);
+    enum mist_status status =
+        mist_device_write(runtime->device, at, table, size_bytes, err);
+    free(table);
+    return status;
+}
+
 static enum mist_status fill_persistent(struct mist_runtime *runtime,
                                         struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    const struct mist_model *model = &runtime->plan->model;
+    enum mist_status status = MIST_OK;
 
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+    for (int32_t i = 0; i < schedule->n_buffers && status == MIST_OK; i++) {
         const struct mist_buffer *buffer = &schedule->buffers[i];
         char *at = mist_runtime_address(runtime, i);
         if (!buffer->is_persistent)
             continue;
-        memset(at, 0, (size_t)buffer->size_bytes);
-        if (buffer->role == MIST_ROLE_CONSTANT)
-            runtime->operators->fill_rope((float *)(void *)at, runtime->plan->job.seq_len,
-                                          model->head_dim, model->rope_theta);
+        status = buffer->role == MIST_ROLE_CONSTANT
+                     ? fill_constant(runtime, at, buffer->size_bytes, err)
+                     : mist_device_clear(runtime->device, at, buffer->size_bytes, err);
     }
-    enum mist_status status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, false,
-                                                      fill_piece, runtime, err);
+    if (status == MIST_OK)
+        status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, false, fill_piece,
+                                         runtime, err);
     if (status == MIST_OK)
         status = mist_runtime_walk_state(runtime, MIST_STATE_COMPUTE_WEIGHT, false,
                                          fill_piece, runtime, err);
@@ -108,14 +126,43 @@ enum mist_status mist_runtime_walk_state(const struct mist_runtime *runtime,
 
 /* ------------------------------------------------------------------------- life cycle */
 
+/* Tag spaces of the groups of a rank. */
+enum { TAGS_DP, TAGS_TP, TAGS_TIE };
+
+/* The largest message of the tasks of a group. */
+static int64_t largest_message(const struct mist_schedule *schedule,
+                               enum mist_group group)
+{
+    int64_t largest = 0;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (schedule->tasks[i].group == group && schedule->tasks[i].bytes > largest)
+            largest = schedule->tasks[i].bytes;
+    return largest;
+}
+
+static bool is_transfer(enum mist_task_kind kind)
+{
+    return kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_RECV_ACTIVATION ||
+           kind == MIST_TASK_SEND_GRADIENT || kind == MIST_TASK_RECV_GRADIENT;
+}
+
+static int64_t largest_transfer(const struct mist_schedule *schedule)
+{
+    int64_t largest = 0;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (is_transfer(schedule->tasks[i].kind) && schedule->tasks[i].bytes > largest)
+            largest = schedule->tasks[i].bytes;
+    return largest;
+}
+
 /* A group of this rank's stage: n ranks from first on, step apart. */
 static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group kind,
                                    int32_t first, int32_t step, int32_t n,
-                                   struct mist_comm_group **out, struct mist_err *err)
+                                   struct mist_collective_group **out,
+                                   struct mist_err *err)
 {
-    const struct mist_schedule *schedule = runtime->schedule;
-    int64_t largest = 0;
-
     if (n == 1)
         return MIST_OK;
     int32_t *ranks = malloc((size_t)n * sizeof *ranks);
@@ -123,15 +170,30 @@ static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < n; i++)
         ranks[i] = first + i * step;
-    enum mist_status status =
-        mist_comm_group(runtime->comm, ranks, n, kind == MIST_GROUP_TP, out, err);
+    enum mist_status status = mist_collectives_group(
+        runtime->collectives, ranks, n, kind == MIST_GROUP_TP ? TAGS_TP : TAGS_DP,
+        largest_message(runtime->schedule, kind), out, err);
     free(ranks);
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (schedule->tasks[i].group == kind && schedule->tasks[i].bytes > largest)
-            largest = schedule->tasks[i].bytes;
-    if (status == MIST_OK)
-        status = mist_comm_reserve(runtime->comm, largest, n, err);
     return status;
+}
+
+/* The two ranks that hold the ends of a tied weight, the embedding's first. */
+static enum mist_status make_tie_group(struct mist_runtime *runtime, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->kind != MIST_TASK_TIE_GRADIENT || task->group != MIST_GROUP_PEER)
+            continue;
+        bool is_first = schedule->rank < task->peer;
+        int32_t ranks[2] = {is_first ? schedule->rank : task->peer,
+                            is_first ? task->peer : schedule->rank};
+        return mist_collectives_group(runtime->collectives, ranks, 2, TAGS_TIE,
+                                      task->n_elements * (int64_t)sizeof(float),
+                                      &runtime->tie_group, err);
+    }
+    return MIST_OK;
 }
 
 static enum mist_status make_groups(struct mist_runtime *runtime, struct mist_err *err)
@@ -145,11 +207,11 @@ static enum mist_status make_groups(struct mist_runtime *runtime, struct mist_er
     if (status == MIST_OK)
         status = make_group(runtime, MIST_GROUP_TP, first + schedule->i_dp * stage->tp, 1,
                             stage->tp, &runtime->groups[1], err);
-    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
-        if (schedule->tasks[i].kind == MIST_TASK_TIE_GRADIENT &&
-            schedule->tasks[i].group == MIST_GROUP_PEER)
-            status =
-                mist_comm_reserve(runtime->comm, 2 * schedule->tasks[i].bytes, 2, err);
+    if (status == MIST_OK)
+        status = make_tie_group(runtime, err);
+    if (status == MIST_OK)
+        status = mist_collectives_reserve(runtime->collectives,
+                                          largest_transfer(schedule), err);
     return status;
 }
 
@@ -164,10 +226,14 @@ static void prepare_bodies(struct mist_runtime *runtime)
         runtime->bodies[i] = (struct mist_task_body){runtime, i};
 }
 
+int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule)
+{
+    return schedule->n_tasks * (int64_t)sizeof(struct mist_tally);
+}
+
 enum mist_status mist_runtime_new(const struct mist_plan *plan,
                                   const struct mist_schedule *schedule,
-                                  struct mist_device *device, struct mist_comm *comm,
-                                  const struct mist_operators *operators,
+                                  const struct mist_runtime_parts *parts,
                                   const struct mist_train_config *config,
                                   int32_t n_iterations, struct mist_runtime **out,
                                   struct mist_err *err)
@@ -180,28 +246,26 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     runtime->plan = plan;
     runtime->schedule = schedule;
-    runtime->device = device;
-    runtime->comm = comm;
-    runtime->operators = operators;
+    runtime->device = parts->device;
+    runtime->comm = parts->comm;
+    runtime->collectives = parts->collectives;
+    runtime->operators = parts->operators;
     runtime->config = *config;
     runtime->n_iterations = n_iterations;
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
     runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
-    runtime->loss_sums =
-        calloc((size_t)plan->n_micro_batches, sizeof *runtime->loss_sums);
     runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
     runtime->times = calloc(n * (n_kept + 1), sizeof *runtime->times);
     enum mist_status status = MIST_ERR_MEMORY;
-    if (!runtime->bodies || !runtime->is_awaited || !runtime->loss_sums ||
-        !runtime->spans || !runtime->times)
+    if (!runtime->bodies || !runtime->is_awaited || !runtime->spans || !runtime->times)
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     else
         status = make_groups(runtime, err);
     if (status == MIST_OK)
-        status =
-            operators->open(plan->job.dtype, config->n_threads, &runtime->backend, err);
+        status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
+                                        &runtime->backend, err);
     if (status == MIST_OK) {
         prepare_bodies(runtime);
         status = fill_persistent(runtime, err);
@@ -210,7 +274,7 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
         mist_runtime_free(runtime);
         return status;
     }
-    mist_device_reset_events(device, schedule->n_tasks);
+    mist_device_reset_events(parts->device, schedule->n_tasks);
     *out = runtime;
     return MIST_OK;
 }
@@ -222,7 +286,6 @@ void mist_runtime_free(struct mist_runtime *runtime)
     runtime->operators->close(runtime->backend);
     free(runtime->bodies);
     free(runtime->is_awaited);
-    free(runtime->loss_sums);
     free(runtime->spans);
     free(runtime->times);
     free(runtime);
@@ -263,6 +326,15 @@ static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
                                      : MIST_OK;
 }
 
+bool mist_runtime_is_recorded(const struct mist_runtime *runtime)
+{
+    size_t n_kept = (size_t)runtime->config.n_timed_iterations;
+
+    return mist_device_records(runtime->device) &&
+           runtime->current_times <
+               runtime->times + n_kept * (size_t)runtime->schedule->n_tasks;
+}
+
 /* Where the task times of the running iteration go. */
 static struct mist_task_time *times_of(struct mist_runtime *runtime, int32_t i_iteration)
 {
@@ -276,6 +348,14 @@ static struct mist_task_time *times_of(struct mist_runtime *runtime, int32_t i_i
     return runtime->times + row * n;
 }
 
+/* A span is a place in times. */
+static void keep_span(void *context, int64_t id, double start_s, double end_s)
+{
+    struct mist_runtime *runtime = context;
+
+    runtime->times[id] = (struct mist_task_time){start_s, end_s};
+}
+
 /* Dispatches the tasks of one walk and waits for them. */
 static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
                              struct mist_err *err)
@@ -286,16 +366,25 @@ static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
     runtime->walk = kind;
     runtime->current_times = times_of(
         runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations);
-    runtime->squares = (struct mist_square_sum){0};
     runtime->where[0] = '\0';
     atomic_store(&runtime->n_faults, 0);
-    for (int32_t i = 0; i < runtime->plan->n_micro_batches; i++)
-        runtime->loss_sums[i] = 0;
     mist_device_reset_events(runtime->device, schedule->n_tasks);
     for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
         status = dispatch(runtime, i, err);
     enum mist_status end = mist_device_synchronize(runtime->device, err);
-    return status == MIST_OK ? end : status;
+    status = status == MIST_OK ? end : status;
+    if (status == MIST_OK && mist_runtime_is_recorded(runtime))
+        status = mist_device_collect_spans(runtime->device, keep_span, runtime, err);
+    return status;
+}
+
+/* What the walk left for the host, all streams idle. */
+static enum mist_status fetch_and_exchange(struct mist_runtime *runtime,
+                                           struct mist_err *err)
+{
+    mist_device_fetch_results(runtime->device);
+    enum mist_status status = mist_device_synchronize(runtime->device, err);
+    return status == MIST_OK ? mist_runtime_exchange(runtime, err) : status;
 }
 
 void mist_runtime_set_update(struct mist_runtime *runtime,
@@ -308,7 +397,7 @@ void mist_runtime_set_update(struct mist_runtime *runtime,
 /* A plan of one rank has no exchange among its tasks. */
 static enum mist_status exchange_alone(struct mist_runtime *runtime, struct mist_err *err)
 {
-    return mist_comm_n_ranks(runtime->comm) == 1 ? mist_runtime_exchange(runtime, err)
+    return mist_comm_n_ranks(runtime->comm) == 1 ? fetch_and_exchange(runtime, err)
                                                  : MIST_OK;
 }
 
@@ -331,8 +420,8 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
     runtime->has_update = true;
     *result = (struct mist_step_result){
         .loss_sum = runtime->loss_sum,
-        .gradient_norm = sqrt(runtime->operators->square_sum_value(
-            runtime->exchanged[0], runtime->exchanged[1])),
+        .gradient_norm =
+            sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
         .is_finite = runtime->exchanged[2] == 0,
     };
     memcpy(result->where, runtime->where, sizeof result->where);
@@ -355,7 +444,7 @@ enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
     runtime->targets = targets;
     enum mist_status status = walk(runtime, MIST_WALK_EVALUATION, err);
     if (status == MIST_OK)
-        status = mist_runtime_exchange(runtime, err);
+        status = fetch_and_exchange(runtime, err);
     *loss_sum = runtime->loss_sum;
     return status;
 }

@@ -11,6 +11,7 @@
 #define MIST_EXEC_RUNTIME_H
 
 #include "core/status.h"
+#include "exec/collectives.h"
 #include "exec/comm.h"
 #include "exec/device.h"
 #include "exec/operators.h"
@@ -24,7 +25,7 @@
 struct mist_train_config {
     uint64_t seed;              /* of the initial parameters */
     int64_t n_steps_before;     /* of the run, done by others: counts in messages */
-    int32_t n_threads;          /* of the compute stream */
+    int32_t n_threads;          /* of the compute stream; 0: a device of its own */
     int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
     bool is_serial;             /* one task at a time, to tell races from mistakes */
     uint64_t delay_seed;  /* 0: none; else tasks start after random delays, which must not
@@ -41,17 +42,27 @@ struct mist_step_result {
     char where[200];      /* what was not finite on this rank; "" nothing */
 };
 
+/* What a runtime works with; all borrowed for its life. */
+struct mist_runtime_parts {
+    struct mist_device *device; /* arenas of at least schedule->arena_bytes, results of
+                                   mist_runtime_result_bytes() */
+    struct mist_comm *comm;
+    struct mist_collectives *collectives; /* of this device */
+    const struct mist_operators *operators;
+};
+
+/* What tasks leave for the host in an iteration. */
+int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule);
+
 struct mist_runtime;
 
 /*
- * plan, schedule, device, comm and operators are borrowed for the runtime's life; the
- * device's arenas have at least schedule->arena_bytes. Fills the initial parameters.
+ * plan and schedule are borrowed for the runtime's life. Fills the initial parameters.
  * n_iterations is the length of the run.
  */
 MIST_MUST_CHECK enum mist_status
 mist_runtime_new(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                 struct mist_device *device, struct mist_comm *comm,
-                 const struct mist_operators *operators,
+                 const struct mist_runtime_parts *parts,
                  const struct mist_train_config *config, int32_t n_iterations,
                  struct mist_runtime **out, struct mist_err *err);
 void mist_runtime_free(struct mist_runtime *runtime);

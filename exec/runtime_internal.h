@@ -23,25 +23,25 @@ struct mist_runtime {
     const struct mist_schedule *schedule;
     struct mist_device *device;
     struct mist_comm *comm;
+    struct mist_collectives *collectives;
     const struct mist_operators *operators;
     struct mist_train_config config;
-    void *backend;                     /* of the operators */
-    struct mist_comm_group *groups[2]; /* data-parallel, tensor-parallel; NULL for one */
-    float loss_scale;                  /* 1 / tokens of a step */
+    void *backend; /* of the operators */
+    /* data-parallel, tensor-parallel; the two ends of a tied weight; NULL for one */
+    struct mist_collective_group *groups[2], *tie_group;
+    float loss_scale; /* 1 / tokens of a step */
     int32_t n_iterations, n_done;
     struct mist_adamw_args update; /* of the gradients of the latest iteration */
     bool skips_update, has_update;
     enum mist_walk walk;
     struct mist_task_body *bodies; /* [n_tasks] */
     bool *is_awaited;              /* [n_tasks] somebody on another stream waits for it */
-    double *loss_sums;             /* [n_micro_batches] of the running iteration */
-    struct mist_square_sum squares;       /* of this rank's gradients; compute stream */
-    double loss_sum;                      /* of all ranks, after the exchange */
-    int64_t exchanged[3];                 /* squares and faults of all ranks, after it */
-    atomic_int n_faults;                  /* things not finite on this rank */
-    char where[200];                      /* the first of them */
-    struct mist_task_time *spans;         /* [n_iterations] */
-    struct mist_task_time *times;         /* [n_timed_iterations + 1][n_tasks] */
+    double loss_sum;               /* of all ranks, after the exchange */
+    int64_t exchanged[3];          /* squares and faults of all ranks, after it */
+    atomic_int n_faults;           /* things not finite on this rank */
+    char where[200];               /* the first of them */
+    struct mist_task_time *spans;  /* [n_iterations] */
+    struct mist_task_time *times;  /* [n_timed_iterations + 1][n_tasks] */
     struct mist_task_time *current_times; /* row of the running iteration */
     const int32_t *tokens, *targets;      /* of the running iteration; borrowed */
 };
@@ -49,11 +49,18 @@ struct mist_runtime {
 /* Address of a buffer in its arena. */
 char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);
 
+/* Whether the device times the tasks of the running walk. */
+bool mist_runtime_is_recorded(const struct mist_runtime *runtime);
+
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);
 
-/* Losses, squares and faults of this rank become those of all; the last task of an
- * iteration, or called when a plan of one rank has none. */
+/* Something went wrong on this rank, in whatever thread: nobody waits for it. */
+void mist_runtime_fail(struct mist_runtime *runtime, enum mist_status status,
+                       const struct mist_err *err);
+
+/* Losses, squares and faults of this rank, whose results have been fetched, become those
+ * of all; the last task of an iteration, or called when a walk has none. */
 MIST_MUST_CHECK enum mist_status mist_runtime_exchange(struct mist_runtime *runtime,
                                                        struct mist_err *err);
 

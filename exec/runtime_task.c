@@ -79,24 +79,38 @@ static const char *name_of_element(const struct mist_runtime *runtime,
     return "";
 }
 
-/* ----------------------------------------------------------------------- computation */
-
-/* Sum of the losses that the head wrote, in token order. */
-static enum mist_status sum_losses(struct mist_runtime *runtime,
-                                   const struct mist_task *task,
-                                   const struct mist_binding *binding, int32_t i_step,
-                                   struct mist_err *err)
+static struct mist_tally *tally_of(const struct mist_runtime *runtime,
+                                   const struct mist_task *task)
 {
-    struct mist_step_args args;
-
-    mist_binding_resolve(binding, MIST_PROGRAM_FORWARD, i_step, &args);
-    const float *losses = args.operands[MIST_ARG_LOSS_LOSSES];
-    double sum = 0;
-    for (int64_t k = 0; k < args.step->dims[0]; k++)
-        sum += (double)losses[k];
-    runtime->loss_sums[task->micro_batch] = sum;
-    return isfinite(sum) ? MIST_OK : note_fault(runtime, task, "the loss", "", err);
+    return (struct mist_tally *)mist_device_results(runtime->device) +
+           (task - runtime->schedule->tasks);
 }
+
+/* Whether what a task left for the host is finite. */
+static enum mist_status check_tally(struct mist_runtime *runtime,
+                                    const struct mist_task *task, struct mist_err *err)
+{
+    const struct mist_tally *tally =
+        (const struct mist_tally *)mist_device_host_results(runtime->device) +
+        (task - runtime->schedule->tasks);
+
+    if (!isfinite(tally->loss_sum))
+        return note_fault(runtime, task, "the loss", "", err);
+    if (tally->n_nonfinite > 0)
+        return note_fault(
+            runtime, task, "the gradient",
+            name_of_element(runtime, task, mist_tally_first_nonfinite(tally)), err);
+    return MIST_OK;
+}
+
+/* On the host the result is there at once, and what is not finite spreads no further. */
+static enum mist_status check_at_once(struct mist_runtime *runtime,
+                                      const struct mist_task *task, struct mist_err *err)
+{
+    return runtime->device->ops->is_host ? check_tally(runtime, task, err) : MIST_OK;
+}
+
+/* ----------------------------------------------------------------------- computation */
 
 static void make_binding(const struct mist_runtime *runtime, const struct mist_task *task,
                          struct mist_binding *out)
@@ -121,7 +135,7 @@ static void zero_gradients(struct mist_runtime *runtime, const struct mist_task 
         enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + s);
         if (task->zeroes >> s & 1)
             runtime->operators->zero(
-                floats(role_address(runtime, task, role)),
+                runtime->backend, floats(role_address(runtime, task, role)),
                 buffer_elements(runtime, task, role, (int32_t)sizeof(float)),
                 runtime->config.n_threads);
     }
@@ -148,8 +162,12 @@ static enum mist_status run_part(struct mist_runtime *runtime,
         mist_binding_resolve(&binding, task->program, i, &args);
         runtime->operators->run_step(&args);
         if (args.step->op == MIST_OP_CROSS_ENTROPY ||
-            args.step->op == MIST_OP_CROSS_ENTROPY_PARALLEL)
-            status = sum_losses(runtime, task, &binding, i, err);
+            args.step->op == MIST_OP_CROSS_ENTROPY_PARALLEL) {
+            runtime->operators->sum_losses(runtime->backend,
+                                           args.operands[MIST_ARG_LOSS_LOSSES],
+                                           args.step->dims[0], tally_of(runtime, task));
+            status = check_at_once(runtime, task, err);
+        }
     }
     return status;
 }
@@ -175,6 +193,7 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
         .weights = role_address(runtime, task, weights),
         .gradients = floats(role_address(runtime, task, gradients)),
         .state = floats(role_address(runtime, task, MIST_ROLE_STATE)),
+        .backend = runtime->backend,
         .n_threads = runtime->config.n_threads,
     };
 
@@ -186,8 +205,8 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     if (!runtime->skips_update)
         mist_binding_run_adamw(&update, &runtime->update, runtime->operators);
     if (task->n_zeroed_elements > 0)
-        runtime->operators->zero(update.gradients, task->n_zeroed_elements,
-                                 runtime->config.n_threads);
+        runtime->operators->zero(runtime->backend, update.gradients,
+                                 task->n_zeroed_elements, runtime->config.n_threads);
 }
 
 static void run_accumulate(struct mist_runtime *runtime, const struct mist_task *task)
@@ -195,7 +214,7 @@ static void run_accumulate(struct mist_runtime *runtime, const struct mist_task 
     const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
     char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
 
-    runtime->operators->add(floats(to + task->to_offset_bytes),
+    runtime->operators->add(runtime->backend, floats(to + task->to_offset_bytes),
                             (const float *)(const void *)(from + task->from_offset_bytes),
                             task->n_elements, runtime->config.n_threads);
 }
@@ -206,7 +225,8 @@ static void run_tie(struct mist_runtime *runtime, const struct mist_task *task)
     float *from = floats(role_address(runtime, task, MIST_ROLE_INPUT));
 
     run_accumulate(runtime, task);
-    runtime->operators->zero(from, task->n_zeroed_elements, runtime->config.n_threads);
+    runtime->operators->zero(runtime->backend, from, task->n_zeroed_elements,
+                             runtime->config.n_threads);
 }
 
 /*
@@ -223,12 +243,10 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     const float *at = floats(role_address(runtime, task, role) + task->from_offset_bytes);
     int64_t first = task->n_elements * schedule->i_dp, end = first + task->n_elements;
-    enum mist_status status = MIST_OK;
 
-    for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++) {
+    for (int32_t i = 0; i < layout->n_params; i++) {
         int64_t start = storage->param_offset[i];
         int64_t stop = start + layout->param_elements[i];
-        struct mist_square_sum sum;
         if (storage->param_slab[i] != task->slab || layout->param_is_tied[i])
             continue;
         if (schedule->i_tp > 0 && layout->param_shape[i].split == MIST_SPLIT_NONE)
@@ -239,15 +257,11 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
         stop = stop < end ? stop : end;
         if (start >= stop)
             continue;
-        runtime->operators->sum_squares(at + (start - first), stop - start, &sum,
+        runtime->operators->sum_squares(runtime->backend, at + (start - first),
+                                        stop - start, start, tally_of(runtime, task),
                                         runtime->config.n_threads);
-        runtime->squares.coarse += sum.coarse;
-        runtime->squares.fine += sum.fine;
-        if (sum.n_nonfinite > 0)
-            status =
-                note_fault(runtime, task, "the gradient", layout->param_name[i], err);
     }
-    return status;
+    return check_at_once(runtime, task, err);
 }
 
 /* ---------------------------------------------------------------------- communication */
@@ -261,8 +275,8 @@ static void run_load(struct mist_runtime *runtime, const struct mist_task *task)
     for (int i = 0; i < 2; i++) {
         int32_t buffer = task->buffers[roles[i]];
         if (buffer >= 0 && sources[i])
-            runtime->operators->copy(mist_runtime_address(runtime, buffer), sources[i],
-                                     runtime->schedule->buffers[buffer].size_bytes);
+            mist_device_copy(runtime->device, mist_runtime_address(runtime, buffer),
+                             sources[i], runtime->schedule->buffers[buffer].size_bytes);
     }
 }
 
@@ -271,22 +285,22 @@ static void run_copy(struct mist_runtime *runtime, const struct mist_task *task)
     const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
     char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
 
-    runtime->operators->copy(to + task->to_offset_bytes, from + task->from_offset_bytes,
-                             task->bytes);
+    mist_device_copy(runtime->device, to + task->to_offset_bytes,
+                     from + task->from_offset_bytes, task->bytes);
 }
 
 static enum mist_status run_transfer(struct mist_runtime *runtime,
                                      const struct mist_task *task, struct mist_err *err)
 {
     if (task->kind == MIST_TASK_SEND_ACTIVATION || task->kind == MIST_TASK_SEND_GRADIENT)
-        return mist_comm_send(runtime->comm, task->peer, task->tag,
-                              role_address(runtime, task, MIST_ROLE_INPUT) +
-                                  task->from_offset_bytes,
-                              task->bytes, err);
-    return mist_comm_recv(runtime->comm, task->peer, task->tag,
-                          role_address(runtime, task, MIST_ROLE_OUTPUT) +
-                              task->to_offset_bytes,
-                          task->bytes, err);
+        return mist_collectives_send(runtime->collectives, task->peer, task->tag,
+                                     role_address(runtime, task, MIST_ROLE_INPUT) +
+                                         task->from_offset_bytes,
+                                     task->bytes, err);
+    return mist_collectives_recv(runtime->collectives, task->peer, task->tag,
+                                 role_address(runtime, task, MIST_ROLE_OUTPUT) +
+                                     task->to_offset_bytes,
+                                 task->bytes, err);
 }
 
 /* Sums a slab's gradients over the data-parallel ranks: everywhere, or this rank's shard,
@@ -300,19 +314,17 @@ static enum mist_status run_reduce(struct mist_runtime *runtime,
     float *whole = floats(role_address(runtime, task, role));
     float *home = floats(role_address(runtime, task, MIST_ROLE_OUTPUT));
     int64_t n = task->bytes / (int64_t)sizeof(float), shard = n / stage->dp;
-    int64_t fault = runtime->operators->find_nonfinite(whole, n, 1);
 
-    if (fault >= 0) {
-        enum mist_status status = note_fault(runtime, task, "the gradient",
-                                             name_of_element(runtime, task, fault), err);
-        if (status != MIST_OK)
-            return status;
-    }
+    runtime->operators->find_nonfinite(runtime->backend, whole, n,
+                                       tally_of(runtime, task), 1);
+    enum mist_status status = check_at_once(runtime, task, err);
+    if (status != MIST_OK)
+        return status;
     if (stage->shards_optimizer)
-        return mist_comm_reduce_scatter_from_f32(
-            runtime->groups[0], whole, home ? home : whole + shard * schedule->i_dp, n,
-            err);
-    return mist_comm_all_reduce_sum_f32(runtime->groups[0], whole, n, err);
+        return mist_collective_reduce_scatter(
+            runtime->groups[0], MIST_DTYPE_FP32, whole,
+            home ? home : whole + shard * schedule->i_dp, n, err);
+    return mist_collective_all_reduce(runtime->groups[0], MIST_DTYPE_FP32, whole, n, err);
 }
 
 static enum mist_status run_gather(struct mist_runtime *runtime,
@@ -324,9 +336,9 @@ static enum mist_status run_gather(struct mist_runtime *runtime,
         role_address(runtime, task, (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab));
     const char *home = role_address(runtime, task, MIST_ROLE_INPUT);
 
-    return mist_comm_all_gather_to(runtime->groups[0],
-                                   home ? home : whole + shard_bytes * schedule->i_dp,
-                                   whole, shard_bytes, err);
+    return mist_collective_all_gather(runtime->groups[0],
+                                      home ? home : whole + shard_bytes * schedule->i_dp,
+                                      whole, shard_bytes, err);
 }
 
 /* Parts of gradients that tensor-parallel ranks add up. */
@@ -342,8 +354,8 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
         enum mist_role role =
             (enum mist_role)(MIST_ROLE_GRADIENTS + storage->param_slab[i]);
         if (layout->param_partial_elements[i] > 0)
-            status = mist_comm_all_reduce_sum_f32(
-                runtime->groups[1],
+            status = mist_collective_all_reduce(
+                runtime->groups[1], MIST_DTYPE_FP32,
                 floats(role_address(runtime, task, role)) + storage->param_offset[i] +
                     layout->param_partial_first[i],
                 layout->param_partial_elements[i], err);
@@ -355,8 +367,8 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
 static enum mist_status run_tp_part(struct mist_runtime *runtime,
                                     const struct mist_task *task, struct mist_err *err)
 {
-    struct mist_comm_group *group = runtime->groups[1];
-    bool is_bf16 = runtime->plan->job.dtype == MIST_DTYPE_BF16;
+    struct mist_collective_group *group = runtime->groups[1];
+    enum mist_dtype dtype = runtime->plan->job.dtype;
     struct mist_binding binding;
     struct mist_step_args args;
 
@@ -365,25 +377,36 @@ static enum mist_status run_tp_part(struct mist_runtime *runtime,
         &binding, task->program,
         binding.layout->programs[task->program].parts[task->part].first_step, &args);
     void *to = args.operands[MIST_ARG_OUT], *from = args.operands[MIST_ARG_TP_FROM];
-    int64_t n = task->bytes / mist_dtype_weight_bytes(runtime->plan->job.dtype);
+    int64_t n = task->bytes / mist_dtype_weight_bytes(dtype);
     if (task->kind == MIST_TASK_TP_ALL_GATHER)
-        return mist_comm_all_gather_to(group, from, to, task->bytes / args.tp, err);
+        return mist_collective_all_gather(group, from, to, task->bytes / args.tp, err);
     if (task->kind == MIST_TASK_TP_REDUCE_SCATTER)
-        return is_bf16 ? mist_comm_reduce_scatter_from_bf16(group, from, to, n, err)
-                       : mist_comm_reduce_scatter_from_f32(group, from, to, n, err);
-    return is_bf16 ? mist_comm_all_reduce_sum_bf16(group, to, n, err)
-                   : mist_comm_all_reduce_sum_f32(group, to, n, err);
+        return mist_collective_reduce_scatter(group, dtype, from, to, n, err);
+    return mist_collective_all_reduce(group, dtype, to, n, err);
 }
+
+/* Units of the fine grid in one of the coarse: 2^36 (exec/cpu_kernels.h). */
+enum { FINE_BITS = 36 };
 
 enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist_err *err)
 {
+    const struct mist_tally *tallies = mist_device_host_results(runtime->device);
+    const struct mist_schedule *schedule = runtime->schedule;
     double loss_sum = 0;
-    int64_t values[3] = {runtime->squares.coarse, runtime->squares.fine,
-                         atomic_load(&runtime->n_faults)};
+    int64_t values[3] = {0};
 
-    /* tensor-parallel ranks compute the same losses */
-    for (int32_t i = 0; i < runtime->plan->n_micro_batches; i++)
-        loss_sum += runtime->schedule->i_tp == 0 ? runtime->loss_sums[i] : 0;
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        enum mist_status status = MIST_OK;
+        if (!runtime->device->ops->is_host)
+            status = check_tally(runtime, &schedule->tasks[i], err);
+        if (status != MIST_OK)
+            return status;
+        /* tensor-parallel ranks compute the same losses */
+        loss_sum += schedule->i_tp == 0 ? tallies[i].loss_sum : 0;
+        values[0] += tallies[i].coarse + (tallies[i].fine >> FINE_BITS);
+        values[1] += tallies[i].fine & (((int64_t)1 << FINE_BITS) - 1);
+    }
+    values[2] = atomic_load(&runtime->n_faults);
     enum mist_status status =
         mist_comm_all_reduce_f64(runtime->comm, MIST_COMM_SUM, &loss_sum, 1, err);
     if (status == MIST_OK)
@@ -391,6 +414,17 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
     runtime->loss_sum = loss_sum;
     memcpy(runtime->exchanged, values, sizeof values);
     return status;
+}
+
+/* The exchange as a function of the host, behind the results. */
+static void exchange_on_host(void *arg)
+{
+    struct mist_runtime *runtime = arg;
+    struct mist_err err = {0};
+    enum mist_status status = mist_runtime_exchange(runtime, &err);
+
+    if (status != MIST_OK)
+        mist_runtime_fail(runtime, status, &err);
 }
 
 /* ----------------------------------------------------------------------------- switch */
@@ -443,14 +477,15 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
         return run_tp_reduce(runtime, task, err);
     case MIST_TASK_TIE_GRADIENT:
         if (task->stream == MIST_STREAM_GPU_GPU)
-            return mist_comm_sum_pair_f32(
-                runtime->comm, task->peer, task->tag,
-                floats(role_address(runtime, task, MIST_ROLE_OUTPUT)), task->n_elements,
-                runtime->schedule->i_stage == 0, err);
+            return mist_collective_all_reduce(
+                runtime->tie_group, MIST_DTYPE_FP32,
+                role_address(runtime, task, MIST_ROLE_OUTPUT), task->n_elements, err);
         run_tie(runtime, task);
         return MIST_OK;
     case MIST_TASK_REDUCE_NORM:
-        return mist_runtime_exchange(runtime, err);
+        mist_device_fetch_results(runtime->device);
+        mist_device_call_host(runtime->device, exchange_on_host, runtime);
+        return MIST_OK;
     case MIST_N_TASK_KINDS:
         break;
     }
@@ -458,10 +493,12 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
                         mist_task_kind_name(task->kind));
 }
 
-/* A random pause of up to a millisecond in front of a task. */
-static void delay(const struct mist_runtime *runtime, int32_t i_task)
+/* A random pause of up to a millisecond. */
+static void pause_at_random(void *arg)
 {
-    uint64_t stream = (uint64_t)runtime->schedule->rank << 32 | (uint32_t)i_task;
+    const struct mist_task_body *body = arg;
+    const struct mist_runtime *runtime = body->runtime;
+    uint64_t stream = (uint64_t)runtime->schedule->rank << 32 | (uint32_t)body->i_task;
     uint64_t bits =
         mist_random_at(runtime->config.delay_seed, stream, (uint64_t)runtime->n_done);
     struct timespec pause = {.tv_nsec = (long)(bits % 1000000)};
@@ -470,20 +507,32 @@ static void delay(const struct mist_runtime *runtime, int32_t i_task)
         nanosleep(&pause, NULL);
 }
 
+void mist_runtime_fail(struct mist_runtime *runtime, enum mist_status status,
+                       const struct mist_err *err)
+{
+    mist_device_fail(runtime->device, status, err);
+    mist_comm_cancel(runtime->comm); /* what never comes is not waited for */
+}
+
 void mist_runtime_run_task(void *arg)
 {
-    const struct mist_task_body *body = arg;
+    struct mist_task_body *body = arg;
     struct mist_runtime *runtime = body->runtime;
     struct mist_task_time *time = &runtime->current_times[body->i_task];
+    bool is_recorded = mist_runtime_is_recorded(runtime);
     struct mist_err err = {0};
 
     if (runtime->config.delay_seed != 0)
-        delay(runtime, body->i_task);
-    time->start_s = mist_clock_now_s();
+        mist_device_call_host(runtime->device, pause_at_random, body);
+    if (is_recorded)
+        mist_device_begin_span(runtime->device, time - runtime->times);
+    else
+        time->start_s = mist_clock_now_s();
     enum mist_status status = run(runtime, &runtime->schedule->tasks[body->i_task], &err);
-    time->end_s = mist_clock_now_s();
-    if (status != MIST_OK) {
-        mist_device_fail(runtime->device, status, &err);
-        mist_comm_cancel(runtime->comm); /* what never comes is not waited for */
-    }
+    if (is_recorded)
+        mist_device_end_span(runtime->device);
+    else
+        time->end_s = mist_clock_now_s();
+    if (status != MIST_OK)
+        mist_runtime_fail(runtime, status, &err);
 }

@@ -3,25 +3,15 @@
 
 #include "exec/cpu_bf16.h" /* rounding */
 
+#include <stdlib.h>
 #include <string.h>
-
-const char *mist_state_kind_name(enum mist_state_kind kind)
-{
-    static const char *const names[MIST_N_STATE_KINDS] = {
-        [MIST_STATE_WEIGHT] = "weight",
-        [MIST_STATE_MOMENT1] = "moment1",
-        [MIST_STATE_MOMENT2] = "moment2",
-        [MIST_STATE_COMPUTE_WEIGHT] = "compute_weight",
-    };
-
-    return names[kind];
-}
 
 /* One array of a slab: elements first .. first + n - 1 of it. */
 struct array {
     char *data;
     int32_t element_bytes;
     int64_t first, n;
+    bool is_remote; /* not for the host to touch */
 };
 
 struct walk {
@@ -131,7 +121,8 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
         int i = at->kind == MIST_STATE_WEIGHT ? 2 : at->kind == MIST_STATE_MOMENT2;
         data += i * n * element_bytes;
     }
-    return (struct array){data, element_bytes, first, n};
+    return (struct array){data, element_bytes, first, n,
+                          !mist_device_is_addressable(device, buffer->arena)};
 }
 
 /* This rank's share of an array that other data-parallel ranks hold, too. */
@@ -150,11 +141,32 @@ static struct array own_share(const struct walk *at, const struct mist_plan *pla
     return array;
 }
 
+/* A slab in memory of the device: through a copy. */
+static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
+                                     struct array array, bool is_owned_only,
+                                     struct mist_device *device)
+{
+    int64_t bytes = array.n * array.element_bytes;
+    char *remote = array.data;
+    struct mist_err *err = at->err;
+
+    array.data = malloc((size_t)bytes);
+    if (!array.data)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_device_read(device, array.data, remote, bytes, err);
+    if (status == MIST_OK)
+        status = visit_slab(at, i_slab, &array, is_owned_only);
+    if (status == MIST_OK)
+        status = mist_device_write(device, remote, array.data, bytes, err);
+    free(array.data);
+    return status;
+}
+
 enum mist_status mist_state_walk(const struct mist_plan *plan,
                                  const struct mist_schedule *schedule,
-                                 const struct mist_device *device,
-                                 enum mist_state_kind kind, bool is_owned_only,
-                                 mist_state_fn *fn, void *context, struct mist_err *err)
+                                 struct mist_device *device, enum mist_state_kind kind,
+                                 bool is_owned_only, mist_state_fn *fn, void *context,
+                                 struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
@@ -175,7 +187,9 @@ enum mist_status mist_state_walk(const struct mist_plan *plan,
             struct array array = find_array(&at, plan, device, s);
             if (array.n > 0 && is_owned_only)
                 array = own_share(&at, plan, s, array);
-            if (array.n > 0)
+            if (array.n > 0 && array.is_remote)
+                status = visit_remote(&at, s, array, is_owned_only, device);
+            else if (array.n > 0)
                 status = visit_slab(&at, s, &array, is_owned_only);
         }
     }

@@ -25,8 +25,6 @@ enum mist_state_kind {
     MIST_N_STATE_KINDS
 };
 
-const char *mist_state_kind_name(enum mist_state_kind kind); /* "weight", "moment1" */
-
 /* A head's weight that is the embedding's appears as that, "wte" of module 0. */
 struct mist_state_piece {
     int32_t layer, i_param;
@@ -44,18 +42,17 @@ typedef enum mist_status
 mist_state_fn(void *context, const struct mist_state_piece *piece, struct mist_err *err);
 
 /*
- * Walks the pieces of one kind on this rank; streams idle, nothing left to update.
+ * Walks the pieces of one kind on this rank; streams idle, nothing left to update. Memory
+ * that the host can't use is brought to it and back, slab by slab.
  *
  * is_owned_only   each element of the job exactly once: of what several ranks hold, the
  *                 share of this one. Otherwise everything that lies here.
  * Stops at the first status that is not MIST_OK and returns it.
  */
-MIST_MUST_CHECK enum mist_status mist_state_walk(const struct mist_plan *plan,
-                                                 const struct mist_schedule *schedule,
-                                                 const struct mist_device *device,
-                                                 enum mist_state_kind kind,
-                                                 bool is_owned_only, mist_state_fn *fn,
-                                                 void *context, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_state_walk(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                struct mist_device *device, enum mist_state_kind kind, bool is_owned_only,
+                mist_state_fn *fn, void *context, struct mist_err *err);
 
 /* Writes n values at element first of a piece's data, rounded to its number format. */
 void mist_state_write(const struct mist_state_piece *piece, int64_t first,

@@ -18,6 +18,7 @@ struct run {
     const struct mist_train_log *log;
     struct mist_schedule *schedule;
     struct mist_device *device;
+    struct mist_collectives *collectives;
     struct mist_runtime *runtime;
     int32_t *tokens, *targets; /* [G, b, s] of this rank */
     bool has_embedding, has_head;
@@ -39,13 +40,20 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
     struct mist_device_config device = {
         .arena_bytes = {run->schedule->arena_bytes[MIST_ARENA_DEVICE],
                         run->schedule->arena_bytes[MIST_ARENA_HOST]},
+        .result_bytes = mist_runtime_result_bytes(run->schedule),
         .threads = run->job->n_threads,
+        .i_device = run->job->i_device,
+        .records = run->job->n_timed_iterations > 0,
     };
-    enum mist_status status = mist_device_open_cpu(&device, &run->device, err);
+    const struct mist_backend *backend = run->job->backend;
+    enum mist_status status = backend->open_device(&device, &run->device, err);
 
-    if (status == MIST_OK)
-        mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
+    return mist_backend_open_collectives(backend, run->comm, run->device,
+                                         run->job->has_own_device, run->job->deadline_s,
+                                         &run->collectives, err);
 }
 
 static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
@@ -61,9 +69,10 @@ static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
         .delay_seed = job->delay_seed,
         .skips_nonfinite = job->skips_nonfinite,
     };
-    enum mist_status status =
-        mist_runtime_new(run->plan, run->schedule, run->device, run->comm,
-                         &mist_operators_cpu, &config, n_iterations, &run->runtime, err);
+    struct mist_runtime_parts parts = {run->device, run->comm, run->collectives,
+                                       job->backend->operators};
+    enum mist_status status = mist_runtime_new(run->plan, run->schedule, &parts, &config,
+                                               n_iterations, &run->runtime, err);
 
     if (status == MIST_OK && job->import)
         status = mist_train_import(run->runtime, job->import, err);
@@ -100,6 +109,7 @@ static void close_rank(struct run *run)
 {
     mist_comm_set_busy_probe(run->comm, NULL, NULL);
     mist_runtime_free(run->runtime);
+    mist_collectives_close(run->collectives);
     mist_device_close(run->device);
     mist_schedule_free(run->schedule);
     free(run->tokens);

@@ -14,6 +14,7 @@
 #define MIST_EXEC_TRAIN_H
 
 #include "core/status.h"
+#include "exec/backend.h"
 #include "exec/comm.h"
 #include "exec/data.h"
 #include "exec/train_settings.h"
@@ -25,6 +26,9 @@
 #include <stdint.h>
 
 struct mist_train_job {
+    const struct mist_backend *backend;  /* whose devices the ranks compute on */
+    int32_t i_device;                    /* of this rank on its machine */
+    bool has_own_device;                 /* no other rank computes there */
     const struct mist_plan *plan;        /* checked, supported by the schedule */
     const struct mist_catalog *catalog;  /* of plan->model */
     const struct mist_data *data;        /* checked against model and sequence length */
@@ -40,7 +44,8 @@ struct mist_train_job {
     enum mist_dtype export_dtype;
     bool force;                 /* of the export */
     int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */
-    int32_t n_threads;          /* of each rank's compute stream */
+    int32_t n_threads;          /* of each rank's compute stream; 0: not a CPU */
+    double deadline_s;          /* of a wait for other ranks */
     bool is_serial;             /* one task at a time */
     uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
     bool skips_nonfinite;       /* see struct mist_train_config */

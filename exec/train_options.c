@@ -1,6 +1,8 @@
 /* The command line of mist-exec. See train_options.h. */
 #include "exec/train_options.h"
 
+#include "exec/backend.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,9 +90,17 @@ static const struct mist_option option_table[] = {
      .default_text = "fp32",
      .choices = dtype_choices,
      .offset = offsetof(struct mist_exec_options, export_dtype)},
+    {.name = "backend",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Execution",
+     .value_name = "WHERE",
+     .help = "cpu, cuda, or auto: cuda where there is a GPU",
+     .default_text = "auto",
+     .choices = mist_backend_words,
+     .offset = offsetof(struct mist_exec_options, backend)},
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
-        "compute threads of each rank; 0: what the plan says, else 1", "0", 0, 1024,
-        n_threads),
+        "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
+        1024, n_threads),
     ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
         "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
         is_serial),

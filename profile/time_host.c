@@ -66,7 +66,8 @@ static void copy_half(void *arg)
     struct mist_workbench *bench = arg;
     int64_t half_bytes = bench->message_bytes / 2;
 
-    bench->operators->copy(bench->message + half_bytes, bench->message, half_bytes);
+    mist_device_copy(bench->device, bench->message + half_bytes, bench->message,
+                     half_bytes);
 }
 
 static enum mist_status time_copy(struct mist_workbench *bench, double *out_bytes_per_s,

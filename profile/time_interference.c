@@ -120,10 +120,10 @@ static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_e
         near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
         return exchange(bench, near, bytes, err);
     case WORK_LOAD:
-        bench->operators->copy(near, host, bytes);
+        mist_device_copy(bench->device, near, host, bytes);
         return MIST_OK;
     default:
-        bench->operators->copy(host, near, bytes);
+        mist_device_copy(bench->device, host, near, bytes);
         return MIST_OK;
     }
 }

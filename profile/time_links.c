@@ -111,10 +111,10 @@ static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_
     case MIST_LINK_SEND_RECV:
         return transfer(batch, at, turn, ends_here, err);
     case MIST_LINK_HOST_TO_DEVICE:
-        bench->operators->copy(at, host, bytes);
+        mist_device_copy(bench->device, at, host, bytes);
         return MIST_OK;
     case MIST_LINK_DEVICE_TO_HOST:
-        bench->operators->copy(host, at, bytes);
+        mist_device_copy(bench->device, host, at, bytes);
         return MIST_OK;
     case MIST_N_LINK_OPERATIONS:
         break;

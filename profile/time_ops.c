@@ -24,6 +24,7 @@ struct ops_timer {
     struct mist_drift drift;
     int32_t i_variant, i_micro_batch;
     int32_t i_round;
+    int32_t i_next_look; /* round at which the precision is looked at again */
     bool is_warm_up; /* nothing is kept */
 };
 
@@ -51,7 +52,7 @@ static void keep(struct ops_timer *at, int32_t key, double time_s)
 static void time_program(struct ops_timer *at, int32_t i_module,
                          enum mist_program_kind program)
 {
-    bool is_backward = mist_binding_is_backward(program);
+    bool is_backward = mist_program_is_backward(program);
     struct mist_binding binding;
 
     mist_workbench_bind(at->bench, at->i_variant, at->i_micro_batch, i_module, &binding);
@@ -108,6 +109,7 @@ static void run_adamw(const struct ops_timer *at, const struct mist_bench_module
         .weights_first = 0,
         .gradients_first = 0,
         .state = (float *)(void *)module->state,
+        .backend = bench->backend,
         .n_threads = bench->grid->config.n_threads,
     };
     struct mist_adamw_args args = {.lr = 1e-4f,
@@ -138,7 +140,8 @@ static void time_shard(struct ops_timer *at, const struct mist_bench_module *mod
     int64_t first = shard->slab_first + shard->n * (bench->rank % shard->n_shards);
     float *gradients = (float *)(void *)module->gradients;
     float *sum = (float *)(void *)bench->message;
-    struct mist_square_sum squares;
+    struct mist_tally *tally = mist_device_results(bench->device);
+    void *backend = bench->backend;
     double start_s = mist_clock_now_s();
 
     run_adamw(at, module, shard, first);
@@ -146,12 +149,12 @@ static void time_shard(struct ops_timer *at, const struct mist_bench_module *mod
     for (int k = 0; k < (shard->n < shard->n_whole ? 2 : 1); k++) {
         int64_t n = k ? shard->n_whole : shard->n;
         const float *from = gradients + (k ? shard->slab_first : first);
-        operators->sum_squares(from, n, &squares, n_threads);
+        operators->sum_squares(backend, from, n, 0, tally, n_threads);
         start_s = keep_since(at, shard->norm_key[k], start_s);
-        operators->add(sum, from, n, n_threads);
+        operators->add(backend, sum, from, n, n_threads);
         start_s = keep_since(at, shard->add_key[k], start_s);
     }
-    operators->zero(gradients + shard->slab_first, shard->n_whole, n_threads);
+    operators->zero(backend, gradients + shard->slab_first, shard->n_whole, n_threads);
     keep_since(at, shard->zero_key, start_s);
 }
 
@@ -277,7 +280,10 @@ static bool is_precise(const struct ops_timer *at, const struct mist_estimate *e
     return true;
 }
 
-/* Whether another round is to be made: the same answer on all ranks. */
+/*
+ * Whether another round is to be made: the same answer on all ranks. Estimates take time
+ * in proportion to all rounds so far, so they are made when there are an eighth more.
+ */
 static enum mist_status ask_whether_to_go_on(struct ops_timer *at, double spent_s,
                                              double budget_s,
                                              struct mist_estimate *estimates,
@@ -285,9 +291,12 @@ static enum mist_status ask_whether_to_go_on(struct ops_timer *at, double spent_
 {
     double round_s = at->i_round > 0 ? spent_s / at->i_round : 0;
 
-    make_estimates(at, estimates);
-    *goes_on = at->i_round < LEAST_ROUNDS ||
-               (spent_s + round_s < budget_s && !is_precise(at, estimates));
+    *goes_on = at->i_round < LEAST_ROUNDS || spent_s + round_s < budget_s;
+    if (at->i_round >= LEAST_ROUNDS && at->i_round >= at->i_next_look) {
+        make_estimates(at, estimates);
+        *goes_on = *goes_on && !is_precise(at, estimates);
+        at->i_next_look = at->i_round + at->i_round / 8 + 1;
+    }
     return mist_workbench_any(at->bench, goes_on, err);
 }
 
@@ -305,17 +314,20 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
     }
     if (at->i_round > 0)
         status = ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
+    double begin_s = mist_clock_now_s();
     while (goes_on && status == MIST_OK) {
         size_t n_before = at->drift.n_runs;
-        double begin_s = mist_clock_now_s();
         at->is_warm_up = !is_warm;
         status = run_round(at, err);
         at->is_warm_up = false;
         if (!is_warm) {
             is_warm = true;
+            begin_s = mist_clock_now_s();
             continue;
         }
+        /* with what was done since the round before */
         time_s = mist_clock_now_s() - begin_s;
+        begin_s += time_s;
         if (status == MIST_OK)
             status = note_round(at, n_before, time_s, err);
         at->i_round++;
@@ -324,6 +336,7 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
             status =
                 ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
     }
+    make_estimates(at, estimates);
     memset(at->bench->message, 0, (size_t)at->bench->message_bytes);
     return status;
 }

@@ -4,7 +4,8 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "core/random.h"
-#include "exec/runtime.h" /* mist_runtime_fill_parameter */
+#include "exec/cpu_kernels.h" /* the rotary table */
+#include "exec/runtime.h"     /* mist_runtime_fill_parameter */
 
 #include <math.h>
 #include <stdlib.h>
@@ -185,8 +186,8 @@ static void fill_stage(struct mist_workbench *bench)
             fill_module(bench, i);
     }
     if (block->constant_bytes > 0)
-        bench->operators->fill_rope((float *)(void *)bench->constant, block->shape.seq,
-                                    model->head_dim, model->rope_theta);
+        mist_cpu_rope_fill((float *)(void *)bench->constant, block->shape.seq,
+                           model->head_dim, model->rope_theta);
     mist_random_init(&random, 1 + (uint64_t)bench->rank);
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < n_tokens; i++)
@@ -199,7 +200,8 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
                                      struct mist_workbench *out, struct mist_err *err)
 {
     struct carver carver = {0};
-    struct mist_device_config config = {.threads = grid->config.n_threads};
+    struct mist_device_config config = {.result_bytes = sizeof(struct mist_tally),
+                                        .threads = grid->config.n_threads};
 
     *out = (struct mist_workbench){.grid = grid,
                                    .operators = operators,
@@ -220,6 +222,8 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     if (status != MIST_OK)
         return status;
     mist_comm_set_busy_probe(comm, mist_device_is_computing, out->device);
+    status = operators->open(out->device, MIST_DTYPE_FP32, grid->config.n_threads,
+                             &out->backend, err);
     carver = (struct carver){.base = mist_device_arena(out->device, MIST_ARENA_DEVICE)};
     lay_out(grid, n_copies, &carver, out);
     out->host = mist_device_arena(out->device, MIST_ARENA_HOST);
@@ -233,6 +237,8 @@ void mist_workbench_close(struct mist_workbench *bench)
 {
     if (bench->comm)
         mist_comm_set_busy_probe(bench->comm, NULL, NULL);
+    if (bench->operators)
+        bench->operators->close(bench->backend);
     mist_device_close(bench->device);
     free(bench->modules);
     free(bench->boundary);
@@ -254,6 +260,7 @@ void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_variant,
         .i_tp = bench->rank % layout->shape.tp,
         .n_threads = bench->grid->config.n_threads,
         .loss_scale = 1.0f / (float)(layout->shape.micro_batch * layout->shape.seq),
+        .backend = bench->backend,
     };
     out->base[MIST_ROLE_SAVED] = module->saved;
     out->base[MIST_ROLE_SCRATCH] = bench->scratch;
@@ -281,9 +288,9 @@ void mist_workbench_stand_in(const struct mist_workbench *bench,
 
     if (args->step->op == MIST_OP_TP_ALL_GATHER)
         for (int32_t i = 0; i < args->tp; i++)
-            bench->operators->copy(to + i * shard_bytes, from, shard_bytes);
+            mist_device_copy(bench->device, to + i * shard_bytes, from, shard_bytes);
     else if (args->step->op == MIST_OP_TP_REDUCE_SCATTER)
-        bench->operators->copy(to, from + args->i_tp * shard_bytes, shard_bytes);
+        mist_device_copy(bench->device, to, from + args->i_tp * shard_bytes, shard_bytes);
 }
 
 void mist_workbench_clear(struct mist_workbench *bench)

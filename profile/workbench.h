@@ -33,6 +33,7 @@ struct mist_workbench {
     const struct mist_operators *operators; /* borrowed */
     struct mist_comm *comm;                 /* borrowed */
     struct mist_device *device;             /* owned */
+    void *backend;                          /* owned; of the operators */
     int32_t rank, n_ranks, node;
     int32_t n_copies;                  /* blocks; modules 1 .. n_copies */
     struct mist_bench_module *modules; /* owned; [n_copies + 2], embedding first */

@@ -213,10 +213,12 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
             "--ranks is %lld; the cluster has %d x %d devices (see --nodes and "
             "--devices-per-node)",
             (long long)options->n_ranks, cluster->nodes, cluster->devices_per_node);
-    at->job.threads = options->n_threads > 0           ? (int32_t)options->n_threads
-                      : cluster->device_threads > 1024 ? 1024
-                      : cluster->device_threads > 0    ? (int32_t)cluster->device_threads
-                                                       : 1;
+    at->job.computes_on_gpu = cluster->backend != MIST_TRACE_CPU;
+    if (!at->job.computes_on_gpu)
+        at->job.threads = options->n_threads > 0           ? (int32_t)options->n_threads
+                          : cluster->device_threads > 1024 ? 1024
+                          : cluster->device_threads > 0 ? (int32_t)cluster->device_threads
+                                                        : 1;
     at->config.device_memory_bytes = options->device_memory_bytes > 0
                                          ? options->device_memory_bytes
                                          : cluster->device_memory_bytes;

@@ -190,7 +190,7 @@ static void stage_init(struct stage *at, const struct mist_catalog *catalog, int
 
     *at = (struct stage){
         .operators = &mist_operators_cpu, .n_threads = n_threads, .seq = seq};
-    must(at->operators->open(MIST_DTYPE_FP32, n_threads, &at->backend, &err), &err);
+    must(at->operators->open(NULL, MIST_DTYPE_FP32, n_threads, &at->backend, &err), &err);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
         must(mist_layer_layout_make(catalog, (enum mist_layer_kind)kind, shape,
                                     &at->layouts[kind], &err),
@@ -337,18 +337,19 @@ static void time_optimizer(const struct stage *at, int32_t i_module, struct tabl
                                          .gradients =
                                              (float *)(void *)at->gradients[i_module],
                                          .state = (float *)(void *)at->state[i_module],
+                                         .backend = at->backend,
                                          .n_threads = at->n_threads};
-    struct mist_square_sum sum;
+    struct mist_tally sum = {0};
     char name[64];
     const char *module = layout->kind == MIST_LAYER_BLOCK ? "block" : "embedding";
     int32_t n_calls = layout->kind == MIST_LAYER_BLOCK ? N_LAYERS : 1;
     double times_s[4] = {mist_clock_now_s()};
 
-    operators->sum_squares(update.gradients, n, &sum, at->n_threads);
+    operators->sum_squares(at->backend, update.gradients, n, 0, &sum, at->n_threads);
     times_s[1] = mist_clock_now_s();
     mist_binding_run_adamw(&update, &adamw, operators);
     times_s[2] = mist_clock_now_s();
-    operators->zero(update.gradients, n, at->n_threads);
+    operators->zero(at->backend, update.gradients, n, at->n_threads);
     times_s[3] = mist_clock_now_s();
     const struct {
         const char *name;
@@ -369,7 +370,7 @@ static void time_tie(const struct stage *at, struct table *table)
     int64_t n = model.vocab * (int64_t)model.hidden;
     double start_s = mist_clock_now_s();
 
-    at->operators->add((float *)(void *)at->gradients[0],
+    at->operators->add(at->backend, (float *)(void *)at->gradients[0],
                        (const float *)(const void *)at->gradients[N_MODULES - 1], n,
                        at->n_threads);
     add_sample(table, "embedding tie gradient", 1, (double)n, 12.0 * (double)n,

@@ -191,13 +191,14 @@ static inline void catalogue_open(const struct reference *reference,
         .n_micro_batches = variant->uses_micro_batches ? batch : 1,
     };
     assert_true(out->n_modules <= CATALOGUE_MAX_MODULES);
-    reference_must(mist_operators_cpu.open(dtype, n_threads, &out->backend, &err), &err);
+    reference_must(mist_operators_cpu.open(NULL, dtype, n_threads, &out->backend, &err),
+                   &err);
     catalogue_open_layouts(out);
     catalogue_open_modules(out);
     out->constant = catalogue_allocate(out->layouts[MIST_LAYER_BLOCK].constant_bytes);
     if (model->rope_theta > 0)
-        mist_operators_cpu.fill_rope((float *)(void *)out->constant, seq, model->head_dim,
-                                     model->rope_theta);
+        mist_cpu_rope_fill((float *)(void *)out->constant, seq, model->head_dim,
+                           model->rope_theta);
     out->tokens = catalogue_allocate(4 * (int64_t)batch * seq);
     out->targets = catalogue_allocate(4 * (int64_t)batch * seq);
     reference_batch(reference, out->tokens, out->targets);

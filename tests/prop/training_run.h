@@ -53,6 +53,7 @@ struct training_child {
     struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
+    struct mist_collectives *collectives;
     struct mist_runtime *runtime;
     int32_t *tokens, *targets; /* [G, b, s] of this rank */
     struct training_outcome outcome;
@@ -96,12 +97,17 @@ static inline enum mist_status training_open_run(struct training_child *child,
     if (status != MIST_OK)
         return status;
     memcpy(arenas.arena_bytes, child->schedule->arena_bytes, sizeof arenas.arena_bytes);
+    arenas.result_bytes = mist_runtime_result_bytes(child->schedule);
     status = mist_device_open_cpu(&arenas, &child->device, err);
+    if (status == MIST_OK)
+        status = mist_collectives_open_mpi(child->comm, child->device,
+                                           &child->collectives, err);
     if (status != MIST_OK)
         return status;
     mist_comm_set_busy_probe(child->comm, mist_device_is_computing, child->device);
-    return mist_runtime_new(plan, child->schedule, child->device, child->comm,
-                            &mist_operators_cpu, &config, child->run->n_steps,
+    struct mist_runtime_parts parts = {child->device, child->comm, child->collectives,
+                                       &mist_operators_cpu};
+    return mist_runtime_new(plan, child->schedule, &parts, &config, child->run->n_steps,
                             &child->runtime, err);
 }
 
@@ -109,12 +115,14 @@ static inline void training_close_run(struct training_child *child)
 {
     mist_comm_set_busy_probe(child->comm, NULL, NULL);
     mist_runtime_free(child->runtime);
+    mist_collectives_close(child->collectives);
     mist_device_close(child->device);
     mist_schedule_free(child->schedule);
     mist_catalog_free(child->catalog);
     free(child->tokens);
     free(child->targets);
     child->runtime = NULL;
+    child->collectives = NULL;
     child->device = NULL;
     child->schedule = NULL;
     child->catalog = NULL;

@@ -9,6 +9,7 @@
 
 #include "core/random.h"
 #include "exec/comm.h"
+#include "exec/cpu_kernels.h"
 #include "profile/drift.h"
 #include "profile/output.h"
 #include "profile/profile.h"
@@ -782,6 +783,7 @@ static void copies_move_bytes_between_the_arenas(void **state)
 /* A gather gives every rank's part what this rank has; a scatter takes its own part. */
 static void stand_ins_fill_what_others_would_send(void **state)
 {
+    struct mist_device_config config = {.threads = 1};
     struct mist_workbench bench = {.operators = &mist_operators_cpu};
     struct mist_concrete_step step = {.op = MIST_OP_TP_ALL_GATHER, .dims = {12}};
     char whole[13] = "............", shard[5] = "abcd";
@@ -789,6 +791,7 @@ static void stand_ins_fill_what_others_would_send(void **state)
         .step = &step, .tp = 3, .i_tp = 1, .operands = {whole, shard}};
 
     (void)state;
+    assert_int_equal(mist_device_open_cpu(&config, &bench.device, NULL), MIST_OK);
     mist_workbench_stand_in(&bench, &args);
     assert_string_equal(whole, "abcdabcdabcd");
     memcpy(whole, "ABCDEFGHIJKL", 12);
@@ -797,6 +800,7 @@ static void stand_ins_fill_what_others_would_send(void **state)
     args.operands[1] = whole;
     mist_workbench_stand_in(&bench, &args);
     assert_string_equal(shard, "EFGH");
+    mist_device_close(bench.device);
 }
 
 /* All variants of all families, one rank of two: everything is timed, and what is
@@ -835,14 +839,14 @@ static void variants_run_on_one_rank(void **state)
         for (int32_t i = 0; i < bench.n_copies + 2; i++) {
             const struct mist_bench_module *module = &bench.modules[i];
             int64_t n = mist_grid_parameter_elements(&grid, module->kind);
-            assert_int_equal(mist_operators_cpu.find_nonfinite(
+            assert_int_equal(mist_cpu_find_nonfinite(
                                  (const float *)(const void *)module->weights, n, 1),
                              -1);
         }
         for (int32_t i = 0; i <= bench.n_copies; i++)
             assert_int_equal(
-                mist_operators_cpu.find_nonfinite(
-                    (const float *)(const void *)bench.boundary[i], 4 * 16 * 32, 1),
+                mist_cpu_find_nonfinite((const float *)(const void *)bench.boundary[i],
+                                        4 * 16 * 32, 1),
                 -1);
         free(steps);
         mist_workbench_close(&bench);

@@ -185,6 +185,7 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
     struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
+    struct mist_collectives *collectives;
     struct mist_runtime *runtime;
     struct mist_train_config config = {
         .seed = 1, .n_threads = 1, .n_timed_iterations = 1};
@@ -196,12 +197,16 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
     must(mist_schedule_build(catalog, &plan, mist_comm_rank(comm), 1, &schedule, &err),
          &err);
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
+    arenas.result_bytes = mist_runtime_result_bytes(schedule);
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
-    must(mist_runtime_new(&plan, schedule, device, comm, &mist_operators_cpu, &config,
-                          N_WARM + N_COUNTED, &runtime, &err),
+    must(mist_collectives_open_mpi(comm, device, &collectives, &err), &err);
+    struct mist_runtime_parts parts = {device, comm, collectives, &mist_operators_cpu};
+    must(mist_runtime_new(&plan, schedule, &parts, &config, N_WARM + N_COUNTED, &runtime,
+                          &err),
          &err);
     long n = count_calls(runtime);
     mist_runtime_free(runtime);
+    mist_collectives_close(collectives);
     mist_device_close(device);
     mist_schedule_free(schedule);
     mist_catalog_free(catalog);

@@ -1,0 +1,144 @@
+/*
+ * The CUDA backend's own kernels, as functions that launch them into a stream.
+ *
+ * Each is the twin of a CPU kernel: shapes, aliasing, "+=" and formulas are those of
+ * exec/cpu_kernels.h (fp32) and exec/cpu_bf16.h (bf16), which say more. Here dtype
+ * chooses between the two: tensors of activations and weights are void *, fp32 or bf16
+ * (the upper half of an fp32, rounded to nearest, ties to even, once per stored result);
+ * gradients of parameters, statistics, losses, tables and optimizer state are fp32
+ * always; computation is in fp32.
+ *
+ * All pointers are device memory, aligned to 16 bytes where they begin a tensor; rows are
+ * dense. Nothing is allocated and nothing waits. Sums have one order: the same launch
+ * gives the same bits every time. A launch that fails is seen by the caller through
+ * cudaGetLastError().
+ *
+ * The header is C and needs no CUDA header. Sources are .cu files that also compile as
+ * plain C++ for the emulator of tests/emulation (see launch.cuh).
+ */
+#ifndef MIST_EXEC_CUDA_KERNELS_H
+#define MIST_EXEC_CUDA_KERNELS_H
+
+#include "exec/operators.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *mist_cuda_stream; /* a cudaStream_t; NULL: the default one */
+
+/* ------------------------------------------------- embedding: kernels_embedding.cu */
+
+void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                 void *out, const int32_t *tokens, const void *wte,
+                                 const void *wpe, int64_t rows, int64_t s, int64_t h,
+                                 int64_t first_token, int64_t n_local);
+/* += in token order. */
+void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  float *dwte, float *dwpe, const int32_t *tokens,
+                                  const void *d_out, int64_t rows, int64_t s, int64_t h,
+                                  int64_t first_token, int64_t n_local);
+
+/* ----------------------------------------------------------- norm: kernels_norm.cu */
+
+/* kind as in the CPU's: 0 layer norm, 1 RMS norm. */
+void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
+                            void *out, float *stats, const void *x, const void *weight,
+                            const void *bias, float eps, int64_t rows, int64_t h);
+void mist_cuda_residual_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                     int kind, void *out, void *residual, float *stats,
+                                     const void *a, const void *b, const void *weight,
+                                     const void *bias, float eps, int64_t rows,
+                                     int64_t h);
+/* workspace: [2, ceil(rows / MIST_CATALOG_NORM_BLOCK_ROWS), h] floats, what the catalogue
+ * plans: sums over blocks of rows, then over the blocks in their order. */
+void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
+                             void *dx, float *dweight, float *dbias, const void *d_out,
+                             const void *d_residual, const void *x, const float *stats,
+                             const void *weight, int64_t rows, int64_t h,
+                             void *workspace);
+
+/* ---------------------------------------------- elementwise: kernels_elementwise.cu */
+
+void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                            const void *x, int64_t n);
+void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
+                             const void *d_out, const void *x, int64_t n);
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                              const void *gate_up, int64_t rows, int64_t f);
+void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                               void *d_gate_up, const void *d_out, const void *gate_up,
+                               int64_t rows, int64_t f);
+/* out = a + b */
+void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                   const void *a, const void *b, int64_t n);
+/* Packed heads as in struct mist_cpu_attention; table fp32; is_backward turns back. */
+void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
+                    const float *table, int64_t b, int64_t s, int64_t heads,
+                    int64_t kv_heads, int64_t head_dim, int is_backward);
+/* out[n_columns] += column sums of x[rows, n_columns]: the gradient of a bias. */
+void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype, float *out,
+                          const void *x, int64_t rows, int64_t n_columns);
+/* to[n] = from[n] in the other number format; bf16 is rounded to. */
+void mist_cuda_bf16_from_float(mist_cuda_stream stream, void *to, const float *from,
+                               int64_t n);
+void mist_cuda_bf16_to_float(mist_cuda_stream stream, float *to, const void *from,
+                             int64_t n);
+
+/* ----------------------------------------------------------- loss: kernels_loss.cu */
+
+void mist_cuda_cross_entropy(mist_cuda_stream stream, enum mist_dtype dtype, void *logits,
+                             float *losses, const int32_t *targets, int64_t rows,
+                             int64_t vocab, int64_t n_valid_vocab, float scale);
+void mist_cuda_cross_entropy_stats(mist_cuda_stream stream, enum mist_dtype dtype,
+                                   float *stats, const void *logits,
+                                   const int32_t *targets, int64_t rows, int64_t n_local,
+                                   int64_t n_valid_local, int64_t first_token);
+void mist_cuda_cross_entropy_parallel(mist_cuda_stream stream, enum mist_dtype dtype,
+                                      void *logits, float *losses, const int32_t *targets,
+                                      const float *all_stats, int64_t rows,
+                                      int64_t n_local, int64_t n_valid_local,
+                                      int64_t first_token, int64_t tp, float scale);
+
+/* -------------------------------------------------- optimizer: kernels_optimizer.cu */
+
+/* AdamW on all spans in one launch; n_spans <= MIST_MAX_PARAMS. */
+void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
+                     const struct mist_adamw_span *spans, int32_t n_spans,
+                     const struct mist_adamw_args *args);
+
+/* What goes into a tally, as the functions of struct mist_operators; the tally is device
+ * memory. The square sums are those of the CPU, bit by bit. */
+void mist_cuda_sum_squares(mist_cuda_stream stream, const float *x, int64_t n,
+                           int64_t index_offset, struct mist_tally *tally);
+void mist_cuda_find_nonfinite(mist_cuda_stream stream, const float *x, int64_t n,
+                              struct mist_tally *tally);
+/* In double, in a fixed order. */
+void mist_cuda_sum_losses(mist_cuda_stream stream, const float *losses, int64_t n,
+                          struct mist_tally *tally);
+
+/* ------------------------------------------------- attention: kernels_attention.cu */
+
+/*
+ * Causal attention over packed projections (struct mist_cpu_attention), tiled, with
+ * online softmax; in the backward every sum has one order. The fallback where cuDNN does
+ * not go, and what it is compared with.
+ * workspace of backward: [b, heads, s] floats.
+ */
+void mist_cuda_attention_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                 void *out, float *lse, const void *qkv, int64_t b,
+                                 int64_t s, int64_t heads, int64_t kv_heads,
+                                 int64_t head_dim);
+void mist_cuda_attention_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  void *dqkv, const void *d_out, const void *qkv,
+                                  const void *out, const float *lse, int64_t b, int64_t s,
+                                  int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                  void *workspace);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,173 @@
+/* What all devices share; the rest is handed to the backend. See device.h. */
+#include "exec/device.h"
+
+#include <string.h>
+
+void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
+                      const struct mist_device_config *config)
+{
+    device->ops = ops;
+    memcpy(device->arena_bytes, config->arena_bytes, sizeof device->arena_bytes);
+    device->result_bytes = config->result_bytes;
+    atomic_init(&device->has_failed, false);
+    pthread_mutex_init(&device->failure_mutex, NULL); /* can't fail on Linux */
+}
+
+void mist_device_fini(struct mist_device *device)
+{
+    pthread_mutex_destroy(&device->failure_mutex);
+}
+
+void mist_device_close(struct mist_device *device)
+{
+    if (device)
+        device->ops->close(device);
+}
+
+void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena arena)
+{
+    return device->arenas[arena];
+}
+
+int64_t mist_device_arena_bytes(const struct mist_device *device,
+                                enum mist_buffer_arena arena)
+{
+    return device->arenas[arena] ? device->arena_bytes[arena] : 0;
+}
+
+bool mist_device_is_addressable(const struct mist_device *device,
+                                enum mist_buffer_arena arena)
+{
+    return device->ops->is_host || arena == MIST_ARENA_HOST;
+}
+
+bool mist_device_is_computing(const void *device)
+{
+    const struct mist_device *at = device;
+
+    return at->ops->is_computing(at);
+}
+
+void mist_device_reset_events(struct mist_device *device, int32_t n_events)
+{
+    struct mist_err err;
+
+    device->ops->reset_events(device, n_events);
+    if (device->result_bytes > 0) {
+        enum mist_status status =
+            device->ops->clear(device, device->results, device->result_bytes, &err);
+        if (status != MIST_OK)
+            mist_device_fail(device, status, &err);
+    }
+}
+
+void mist_device_submit(struct mist_device *device, enum mist_stream stream,
+                        mist_stream_fn fn, void *arg)
+{
+    device->ops->submit(device, stream, fn, arg);
+}
+
+void mist_device_record(struct mist_device *device, enum mist_stream stream,
+                        int32_t event)
+{
+    device->ops->record(device, stream, event);
+}
+
+void mist_device_wait(struct mist_device *device, enum mist_stream stream, int32_t event)
+{
+    device->ops->wait(device, stream, event);
+}
+
+void mist_device_fail(struct mist_device *device, enum mist_status status,
+                      const struct mist_err *err)
+{
+    pthread_mutex_lock(&device->failure_mutex);
+    if (device->failure == MIST_OK) {
+        device->failure = status;
+        if (err)
+            device->failure_err = *err;
+        else
+            mist_err_set(&device->failure_err, status, "a task failed");
+    }
+    pthread_mutex_unlock(&device->failure_mutex);
+    atomic_store(&device->has_failed, true);
+    device->ops->wake(device);
+}
+
+enum mist_status mist_device_synchronize(struct mist_device *device, struct mist_err *err)
+{
+    enum mist_status status;
+
+    device->ops->drain(device);
+    pthread_mutex_lock(&device->failure_mutex);
+    status = device->failure;
+    if (status != MIST_OK && err)
+        *err = device->failure_err;
+    pthread_mutex_unlock(&device->failure_mutex);
+    return status;
+}
+
+void mist_device_copy(struct mist_device *device, void *to, const void *from,
+                      int64_t bytes)
+{
+    device->ops->copy(device, to, from, bytes);
+}
+
+void mist_device_call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
+{
+    device->ops->call_host(device, fn, arg);
+}
+
+void mist_device_fetch_results(struct mist_device *device)
+{
+    device->ops->fetch_results(device);
+}
+
+void *mist_device_results(const struct mist_device *device)
+{
+    return device->results;
+}
+
+const void *mist_device_host_results(const struct mist_device *device)
+{
+    return device->host_results;
+}
+
+bool mist_device_records(const struct mist_device *device)
+{
+    return device->ops->begin_span != NULL;
+}
+
+void mist_device_begin_span(struct mist_device *device, int64_t id)
+{
+    device->ops->begin_span(device, id);
+}
+
+void mist_device_end_span(struct mist_device *device)
+{
+    device->ops->end_span(device);
+}
+
+enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn,
+                                           void *context, struct mist_err *err)
+{
+    return device->ops->collect_spans(device, fn, context, err);
+}
+
+enum mist_status mist_device_clear(struct mist_device *device, void *to, int64_t bytes,
+                                   struct mist_err *err)
+{
+    return device->ops->clear(device, to, bytes, err);
+}
+
+enum mist_status mist_device_write(struct mist_device *device, void *to, const void *from,
+                                   int64_t bytes, struct mist_err *err)
+{
+    return device->ops->write(device, to, from, bytes, err);
+}
+
+enum mist_status mist_device_read(struct mist_device *device, void *to, const void *from,
+                                  int64_t bytes, struct mist_err *err)
+{
+    return device->ops->read(device, to, from, bytes, err);
+}
