@@ -263,8 +263,7 @@ static enum mist_status recv_message(struct mist_collectives *base, int32_t peer
         &(struct staged_copies){.to = ptr, .to_bytes = bytes}, err);
 }
 
-/* -------------------------------------------------------------------- opening, closing
- */
+/* ------------------------------------------------------------------- opening, closing */
 
 /* Touched now. NULL: out of memory. */
 static char *alloc_staging(int64_t bytes)

@@ -108,8 +108,7 @@ static ncclResult_t start(struct ncclComm *comm, ncclResult_t result, bool never
     return comm->state;
 }
 
-/* ----------------------------------------------------------------------- communicators
- */
+/* ---------------------------------------------------------------------- communicators */
 
 const char *ncclGetErrorString(ncclResult_t code)
 {

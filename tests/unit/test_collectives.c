@@ -34,8 +34,7 @@ static int64_t draw(int32_t step, uint64_t what, int64_t below)
                      (uint64_t)below);
 }
 
-/* --------------------------------------------------------- a device with its own thread
- */
+/* ------------------------------------------------------- a device with its own thread */
 
 /* What its one stream has to do: call fn, or copy. */
 struct job {

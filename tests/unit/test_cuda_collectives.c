@@ -145,8 +145,7 @@ static void test_alone(void **state)
 
 #ifndef MIST_TEST_ON_GPU
 
-/* -------------------------------------------------------------- ranks that are threads
- */
+/* ------------------------------------------------------------- ranks that are threads */
 
 enum { N_RANKS = 4, N_STEPS = 150, N_TEAMS = 3 };
 
@@ -389,8 +388,7 @@ static void test_threads(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------- faults
- */
+/* ----------------------------------------------------------------------------- faults */
 
 /* How far a rank with a fault gets, and what it says. */
 struct fault {
@@ -485,6 +483,38 @@ static void test_faults(void **state)
     }
 }
 
+/* As if the first of the ranks could not make an id. */
+static enum mist_status bring_nothing(void *context, const int32_t *ranks, int32_t n,
+                                      void *id, struct mist_err *err)
+{
+    (void)context, (void)ranks, (void)n, (void)err;
+    memset(id, 0, MIST_COLLECTIVES_ID_BYTES);
+    return MIST_OK;
+}
+
+static void test_no_id(void **state)
+{
+    struct rank rank = {0};
+
+    (void)state;
+    for (int is_lost = 0; is_lost < 2; is_lost++) {
+        mist_test_nccl_reset();
+        init_device(&rank.device);
+        assert_int_equal(mist_cuda_collectives_open(&rank.device.base, 1, 2, 60,
+                                                    is_lost ? no_exchange : bring_nothing,
+                                                    NULL, &rank.at, &rank.err),
+                         MIST_OK);
+        assert_int_equal(mist_collectives_reserve(rank.at, 0, &rank.err), MIST_OK);
+        assert_int_equal(mist_collectives_reserve(rank.at, 8, &rank.err), MIST_ERR_RUN);
+        assert_non_null(
+            strstr(rank.err.message, is_lost ? "nobody to exchange with" : "has no id"));
+        assert_int_equal(mist_collectives_send(rank.at, 0, 0, &rank, 8, &rank.err),
+                         is_lost ? MIST_ERR_RANGE : MIST_ERR_RUN);
+        close_alone(&rank);
+        assert_int_equal(mist_test_nccl_counts().n_made, 0);
+    }
+}
+
 /* What fails elsewhere ends the communication, too: in a wait, and in a poll. */
 static void test_device_failed(void **state)
 {
@@ -554,7 +584,8 @@ int main(void)
         cmocka_unit_test(test_alone),
 #ifndef MIST_TEST_ON_GPU
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_device_failed), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_device_failed), cmocka_unit_test(test_no_id),
+        cmocka_unit_test(test_many),
 #endif
     };
 
