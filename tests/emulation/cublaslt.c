@@ -1,6 +1,7 @@
 /*
  * A stand-in for the functions of cuBLASLt that the products of linear layers use: on
- * memory of the host, one element after the other, sums in double.
+ * memory of the host, one element after the other, sums in double, in the order of the
+ * emulated stream.
  *
  * It is stricter than the library where that finds mistakes: shapes, pointers and
  * alignments that don't fit what the algorithm was chosen for are refused, and the whole
@@ -9,6 +10,8 @@
  * not in columns or rows, scale types other than fp32.
  */
 #include "tests/emulation/cublaslt.h"
+
+#include "tests/emulation/streams.h"
 
 #if __has_include(<cublasLt.h>)
 
@@ -509,6 +512,38 @@ static bool pointers_fit(const struct problem *p, const struct algo *algo,
     return true;
 }
 
+/* A product that was launched: all that the caller may change or free afterwards. */
+struct launch {
+    struct problem p;
+    struct desc desc;
+    double alpha, beta;
+    const void *a, *b, *c;
+    void *d, *workspace;
+    size_t workspace_bytes;
+};
+
+static void multiply(void *arg)
+{
+    struct launch *at = arg;
+    struct problem *p = &at->p;
+
+    p->desc = &at->desc;
+    for (int64_t j = 0; j < p->n; j++)
+        for (int64_t i = 0; i < p->m; i++) {
+            double sum = 0;
+
+            for (int64_t l = 0; l < p->k; l++)
+                sum += at_a(p, at->a, i, l) * at_b(p, at->b, l, j);
+            sum *= at->alpha;
+            if (at->beta != 0)
+                sum += at->beta * load(at->c, p->c.type, place(&p->c, i, j));
+            store(at->d, p->d.type, place(&p->d, i, j), finish(p, sum, i, j));
+        }
+    sum_gradients(p, at->a, at->b, at->d);
+    /* it may have been in use until the last result */
+    memset(at->workspace, 0xFF, at->workspace_bytes);
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                               const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b,
@@ -518,40 +553,33 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t *chosen, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    struct problem p;
+    struct launch at = {.alpha = load(alpha, CUDA_R_32F, 0),
+                        .beta = load(beta, CUDA_R_32F, 0),
+                        .a = a,
+                        .b = b,
+                        .c = c,
+                        .d = d,
+                        .workspace = workspace,
+                        .workspace_bytes = workspace_bytes};
     struct algo algo;
-    cublasStatus_t status = pose(&p, desc, a_layout, b_layout, c_layout, d_layout);
-    double alpha_value = load(alpha, CUDA_R_32F, 0),
-           beta_value = load(beta, CUDA_R_32F, 0);
-    const void *const pointers[N_POINTERS] = {a, b, c, d, p.desc->vector, p.desc->aux};
+    cublasStatus_t status = pose(&at.p, desc, a_layout, b_layout, c_layout, d_layout);
 
     (void)handle;
-    (void)stream;
     memcpy(&algo, chosen->data, sizeof algo);
+    memcpy(&at.desc, desc, sizeof at.desc);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    if (!algo_fits(&p, &algo) || !pointers_fit(&p, &algo, pointers) ||
+    const void *const pointers[N_POINTERS] = {a, b, c, d, at.desc.vector, at.desc.aux};
+    if (!algo_fits(&at.p, &algo) || !pointers_fit(&at.p, &algo, pointers) ||
         workspace_bytes < algo.index * 1024)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (fails())
         return CUBLAS_STATUS_EXECUTION_FAILED;
     mist_test_cublaslt.n_matmuls++;
     mist_test_cublaslt.i_last_algorithm = (int64_t)algo.index;
-    mist_test_cublaslt.last_epilogue = p.desc->epilogue;
-    mist_test_cublaslt.last_processors = p.desc->n_processors;
-    for (int64_t j = 0; j < p.n; j++)
-        for (int64_t i = 0; i < p.m; i++) {
-            double sum = 0;
-
-            for (int64_t l = 0; l < p.k; l++)
-                sum += at_a(&p, a, i, l) * at_b(&p, b, l, j);
-            sum *= alpha_value;
-            if (beta_value != 0)
-                sum += beta_value * load(c, p.c.type, place(&p.c, i, j));
-            store(d, p.d.type, place(&p.d, i, j), finish(&p, sum, i, j));
-        }
-    sum_gradients(&p, a, b, d);
-    memset(workspace, 0xFF, workspace_bytes); /* still in use when the last result was */
+    mist_test_cublaslt.last_epilogue = at.desc.epilogue;
+    mist_test_cublaslt.last_processors = at.desc.n_processors;
+    mist_emulated_stream_run(stream, multiply, &at, sizeof at);
     return CUBLAS_STATUS_SUCCESS;
 }
 
