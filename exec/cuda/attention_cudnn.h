@@ -1,0 +1,145 @@
+/*
+ * Causal attention by cuDNN: the fast path in bf16.
+ *
+ * cuDNN has no call for attention in its C interface; it compiles a kernel for a graph of
+ * simple operations (products, reductions, pointwise) that it recognises as attention
+ * (attention_graph.h). That takes half a second, so a plan is built once per shape,
+ * before training, and executed often. Whether cuDNN can do a shape is only known once it
+ * has built the plan; where it can't, or where mist_cuda_sdpa_is_trusted() says no, the
+ * own kernels of kernels.h do.
+ *
+ * Tensors are those of the own kernels: qkv [b, s, (heads + 2 kv_heads) * head_dim],
+ * query heads first, then keys, then values; out [b, s, heads * head_dim]; lse [b, heads,
+ * s] in fp32, the natural logarithm of the sum of exp of the scaled scores. Forward and
+ * backward may be mixed with the own kernels: both leave the same lse.
+ *
+ * cuDNN is loaded when a context is opened, not linked, so its absence costs no more than
+ * the speed. Left out: dropout, masks other than the causal one, windows, fp32.
+ */
+#ifndef MIST_EXEC_CUDA_ATTENTION_CUDNN_H
+#define MIST_EXEC_CUDA_ATTENTION_CUDNN_H
+
+#include "core/status.h"
+#include "exec/cuda/kernels.h" /* mist_cuda_stream */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mist_cuda_sdpa_shape {
+    int64_t b, s, heads, kv_heads, head_dim; /* as in struct mist_cpu_attention */
+};
+
+enum mist_cuda_sdpa_direction { MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_BACKWARD };
+
+/*
+ * Of the backward; the forward is the same in both and always gives the same bits.
+ *
+ * FAST           dQ is summed in an fp32 buffer by atomic additions, whose order, and
+ * with it the last bits, may change from run to run. DETERMINISTIC  every sum has one
+ * order. cuDNN then keeps dS of the whole graph, 2 s^2 bytes a head, so the graph covers
+ * only as many heads and samples as fit a limit and is executed for one such chunk after
+ * another.
+ */
+enum mist_cuda_sdpa_form { MIST_CUDA_SDPA_FAST, MIST_CUDA_SDPA_DETERMINISTIC };
+
+/* What a plan needs and what it is made of. */
+struct mist_cuda_sdpa_plan {
+    int64_t workspace_bytes; /* all of it: cuDNN's and our own buffers */
+    int64_t chunk_b;         /* samples and heads of one execution of the graph; */
+    int64_t chunk_heads;     /* the shape's own when there is one chunk */
+    int64_t chunk_kv_heads;  /* divides kv_heads */
+    int64_t engine;          /* cuDNN's number of the kernel family */
+    int64_t engine_bytes;    /* cuDNN's part of workspace_bytes */
+};
+
+struct mist_cuda_sdpa; /* cuDNN, its handle, and the plans that were built */
+
+/*
+ * Bytes of workspace that a plan may use (mist_cuda_sdpa_plan's limit), and that the own
+ * kernels need at most: in the backward the row sums of dO * O [b, heads, s] and the fp32
+ * dQ [b, heads, s, head_dim]; with grouped queries also dK and dV of every query head,
+ * before they are summed over their group, in bf16; and 256 bytes that cuDNN asks for.
+ * All s that cuDNN is used for make every part a multiple of 256.
+ */
+static inline int64_t mist_cuda_attention_workspace_bytes(int64_t b, int64_t s,
+                                                          int64_t heads, int64_t kv_heads,
+                                                          int64_t head_dim,
+                                                          bool is_backward)
+{
+    int64_t is_grouped = heads - kv_heads < 1 ? heads - kv_heads : 1;
+
+    return 256 + is_backward * 4 * b * heads * s * (1 + head_dim * (1 + is_grouped));
+}
+
+/*
+ * Whether cuDNN may be used for a shape, from what is known to have gone wrong:
+ *
+ * - s is a multiple of 128: up to 9.15 the last, partial tile of keys was not masked
+ *   (NVIDIA's own frontend adds a padding mask for it), and NaN in the backward was
+ *   reported for s % 128 == 64; s = 1 is not supported at all.
+ * - head_dim is 64, 80, 96 or 128, the widths of published models: others have plans
+ *   (multiples of 8), but wider backwards are those that others switch off on Hopper.
+ * - b is below 128: NaN was reported at a batch of 128.
+ * - the packed tensor has less than 2^31 elements: offsets then fit 32 bits wherever a
+ *   kernel counts in those.
+ * - kv_heads divides heads, as the graph needs.
+ */
+bool mist_cuda_sdpa_is_trusted(const struct mist_cuda_sdpa_shape *shape);
+
+/*
+ * Opens cuDNN for the current device.
+ *
+ * library      path or name of the shared library; NULL: "libcudnn.so.9".
+ * device_json  NULL: for execution. Else the description of a device in cuDNN's own keys
+ *              (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION): plans are built for that
+ *              device, with none in this machine, and can't be executed. Borrowed.
+ *
+ * *out is owned by the caller (mist_cuda_sdpa_close). For one thread at a time. MIST_OK,
+ * MIST_ERR_MEMORY or MIST_ERR_RUN: no cuDNN, no device, or a version before 9.10.2, whose
+ * backward is known to be wrong or which does not take true infinities as a mask.
+ */
+MIST_MUST_CHECK enum mist_status mist_cuda_sdpa_open(const char *library,
+                                                     const char *device_json,
+                                                     struct mist_cuda_sdpa **out,
+                                                     struct mist_err *err);
+
+/* The device must be idle. NULL allowed. */
+void mist_cuda_sdpa_close(struct mist_cuda_sdpa *sdpa);
+
+/* As cuDNN counts: 91900 is 9.19.0. */
+int64_t mist_cuda_sdpa_version(const struct mist_cuda_sdpa *sdpa);
+
+/*
+ * Finds or builds the plan of a shape; the only call that allocates memory or compiles.
+ *
+ * limit_bytes  of workspace, usually mist_cuda_attention_workspace_bytes().
+ * out          filled on MIST_OK, untouched otherwise; may be NULL.
+ *
+ * MIST_OK; MIST_ERR_NO_PLAN: the shape is not trusted, or cuDNN has no plan for it within
+ * the limit (err says which); MIST_ERR_MEMORY; MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa, const struct mist_cuda_sdpa_shape *shape,
+                    enum mist_cuda_sdpa_direction direction,
+                    enum mist_cuda_sdpa_form form, int64_t limit_bytes,
+                    struct mist_cuda_sdpa_plan *out, struct mist_err *err);
+
+/*
+ * Launch into a stream what was planned before with at most workspace_bytes. All tensors
+ * are memory of the device, begin at multiples of 16 bytes, workspace at one of 64;
+ * nothing needs to be cleared; dqkv is overwritten. A pointer may not alias another.
+ * MIST_OK or MIST_ERR_RUN: no plan, or cuDNN's error.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cuda_sdpa_forward(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *out,
+                       float *lse, const void *qkv,
+                       const struct mist_cuda_sdpa_shape *shape, void *workspace,
+                       int64_t workspace_bytes, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_cuda_sdpa_backward(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *dqkv,
+                        const void *d_out, const void *qkv, const void *out,
+                        const float *lse, const struct mist_cuda_sdpa_shape *shape,
+                        enum mist_cuda_sdpa_form form, void *workspace,
+                        int64_t workspace_bytes, struct mist_err *err);
+
+#endif

@@ -1,0 +1,290 @@
+/*
+ * Builds attention plans with cuDNN for a described H200, on a machine without a GPU: a
+ * stand-in for the driver (tests/emulation/libcuda_stand_in.c) takes the kernels that
+ * cuDNN compiles. Every plan's workspace has to stay within the closed form that memory
+ * is planned with.
+ *
+ * A plan takes about half a second, so the default is a few shapes; MIST_ALL_PLANS=1
+ * builds those of every preset, some minutes. Skips without the CUDA toolkit, or where
+ * libcudnn.so.9 can't be loaded.
+ */
+#include "exec/cuda/attention_cudnn.h"
+#include "sim/model.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h> /* readlink */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+/* From the sizes in NVIDIA's documentation of plans, measured with cuDNN 9.19: 4 x 32/8 x
+ * 4096 x 128 takes 268,435,712 bytes besides our own buffers. */
+static void test_closed_form(void **state)
+{
+    int64_t dq = 4LL * 32 * 4096 * 128 * 4, delta = 4LL * 32 * 4096 * 4;
+
+    (void)state;
+    assert_int_equal(mist_cuda_attention_workspace_bytes(4, 4096, 32, 8, 128, true),
+                     268435712 + dq + delta);
+    assert_int_equal(mist_cuda_attention_workspace_bytes(4, 4096, 32, 32, 128, true),
+                     256 + dq + delta);
+    assert_int_equal(mist_cuda_attention_workspace_bytes(4, 4096, 32, 8, 128, false),
+                     256);
+}
+
+#if defined(__has_include)
+#if __has_include(<cudnn.h>)
+#define HAS_CUDNN 1
+#endif
+#endif
+
+#ifndef HAS_CUDNN
+static void test_skipped(void **state)
+{
+    (void)state;
+    print_message("# no cudnn.h: the plans are not tested\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed_form),
+                                       cmocka_unit_test(test_skipped)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+
+/* What NVIDIA publishes about the H200 (compute capability 9.0), in cuDNN's keys. */
+static const char h200[] =
+    "{\"deviceName\": \"NVIDIA H200\", \"deviceVer\": 900, \"driverVer\": 13000,"
+    " \"cudaDeviceId\": 0, \"pciDeviceId\": 0, \"isTccDriver\": 0,"
+    " \"multiProcessorCount\": 132, \"warpSize\": 32, \"supportCoopLaunch\": 1,"
+    " \"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64],"
+    " \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"maxCtasPerSM\": 32,"
+    " \"regsPerBlock\": 65536, \"maxRegistersPerSM\": 65536,"
+    " \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": 232448,"
+    " \"reservedSharedMemoryPerBlock\": 1024, \"l2CacheSize\": 62914560,"
+    " \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 3201000,"
+    " \"totalGlobalMem\": 150754820096}";
+
+/* ../emulation/libcuda.so.1 from this program: cuDNN finds a library of that name loaded
+ * and looks for no other. */
+static bool load_driver(void)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+
+    if (n <= 0)
+        return false;
+    path[n] = '\0';
+    strcpy(strrchr(path, '/'), "/../emulation/libcuda.so.1");
+    return dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL;
+}
+
+static int open_context(void **state)
+{
+    struct mist_cuda_sdpa *sdpa = NULL;
+    struct mist_err err = {.message = "the stand-in for libcuda.so.1 can't be loaded"};
+
+    if (!load_driver() || mist_cuda_sdpa_open(NULL, h200, &sdpa, &err) != MIST_OK)
+        print_message("# the plans are not tested: %s\n", err.message);
+    else
+        print_message("# cuDNN %lld\n", (long long)mist_cuda_sdpa_version(sdpa));
+    *state = sdpa;
+    return 0;
+}
+
+static int close_context(void **state)
+{
+    mist_cuda_sdpa_close(*state);
+    return 0;
+}
+
+static void print_plan(const struct mist_cuda_sdpa_shape *shape, const char *name,
+                       const struct mist_cuda_sdpa_plan *plan, int64_t limit_bytes)
+{
+    print_message("# b %lld, s %4lld, heads %3lld/%3lld x %3lld, %-13s engine %lld,"
+                  " %11lld bytes of %11lld, cuDNN's %11lld, chunk %lld x %lld\n",
+                  (long long)shape->b, (long long)shape->s, (long long)shape->heads,
+                  (long long)shape->kv_heads, (long long)shape->head_dim, name,
+                  (long long)plan->engine, (long long)plan->workspace_bytes,
+                  (long long)limit_bytes, (long long)plan->engine_bytes,
+                  (long long)plan->chunk_b, (long long)plan->chunk_heads);
+}
+
+/* Deterministic plans exist when dS of one group of heads fits. */
+static void check_deterministic(struct mist_cuda_sdpa *sdpa,
+                                const struct mist_cuda_sdpa_shape *shape, int64_t limit)
+{
+    struct mist_cuda_sdpa_plan plan;
+    struct mist_err err;
+    int64_t group = shape->heads / shape->kv_heads, s = shape->s;
+    int64_t least = group * s * (2 * s + 4) + 256;
+    enum mist_status status =
+        mist_cuda_sdpa_plan(sdpa, shape, MIST_CUDA_SDPA_BACKWARD,
+                            MIST_CUDA_SDPA_DETERMINISTIC, limit, &plan, &err);
+
+    if (group > 1)
+        least += 4 * group * s * shape->head_dim;
+    if (least > limit) {
+        assert_int_equal(status, MIST_ERR_NO_PLAN);
+        print_message("# deterministic: %s\n", err.message);
+        return;
+    }
+    if (status != MIST_OK)
+        fail_msg("deterministic: %s", err.message);
+    print_plan(shape, "deterministic", &plan, limit);
+    assert_true(plan.workspace_bytes <= limit);
+    assert_int_equal(shape->b % plan.chunk_b, 0);
+    assert_int_equal(shape->kv_heads % plan.chunk_kv_heads, 0);
+    assert_int_equal(plan.chunk_heads, plan.chunk_kv_heads * group);
+}
+
+static void check_shape(struct mist_cuda_sdpa *sdpa,
+                        const struct mist_cuda_sdpa_shape *shape)
+{
+    static const char *const names[] = {"forward", "backward"};
+    struct mist_cuda_sdpa_plan plan, again;
+    struct mist_err err;
+    int64_t limit = 0;
+
+    assert_true(mist_cuda_sdpa_is_trusted(shape));
+    for (int i = 0; i < 2; i++) {
+        limit = mist_cuda_attention_workspace_bytes(
+            shape->b, shape->s, shape->heads, shape->kv_heads, shape->head_dim, i == 1);
+        if (mist_cuda_sdpa_plan(sdpa, shape, (enum mist_cuda_sdpa_direction)i,
+                                MIST_CUDA_SDPA_FAST, limit, &plan, &err) != MIST_OK)
+            fail_msg("%s: %s", names[i], err.message);
+        print_plan(shape, names[i], &plan, limit);
+        assert_true(plan.workspace_bytes <= limit);
+        assert_in_range(plan.engine_bytes, 0, plan.workspace_bytes);
+        assert_int_equal(plan.chunk_b, shape->b);
+        assert_int_equal(plan.chunk_heads, shape->heads);
+        assert_int_equal(mist_cuda_sdpa_plan(sdpa, shape,
+                                             (enum mist_cuda_sdpa_direction)i,
+                                             MIST_CUDA_SDPA_FAST, limit, &again, NULL),
+                         MIST_OK);
+        assert_memory_equal(&again, &plan, sizeof plan);
+    }
+    check_deterministic(sdpa, shape, limit);
+}
+
+/* The widths of head, grouped queries, and shards of tensor parallelism. */
+static void test_some_plans(void **state)
+{
+    static const struct mist_cuda_sdpa_shape shapes[] = {
+        {4, 2048, 12, 12, 64},  /* gpt3-125m */
+        {1, 2048, 16, 16, 96},  /* gpt3-760m */
+        {2, 4096, 32, 32, 80},  /* gpt3-2.7b */
+        {1, 4096, 32, 32, 128}, /* llama-7b */
+        {2, 4096, 64, 8, 128},  /* llama2-70b */
+        {1, 2048, 16, 1, 128},  /* llama3-405b over 8 ranks */
+    };
+
+    if (!*state)
+        skip();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(*state, &shapes[i]);
+}
+
+static bool is_listed(const char *name)
+{
+    return strncmp(name, "gpt3-", 5) == 0 || strncmp(name, "llama", 5) == 0;
+}
+
+static void test_all_plans(void **state)
+{
+    const char *wish = getenv("MIST_ALL_PLANS");
+    int64_t seen[64], n_seen = 0;
+
+    if (!*state || !wish || strcmp(wish, "1") != 0)
+        skip();
+    for (int32_t i = 0; i < mist_model_n_presets(); i++) {
+        const char *name = mist_model_preset_name(i);
+        struct mist_model model;
+        assert_int_equal(mist_model_load_preset(name, &model, NULL), MIST_OK);
+        int64_t key =
+            (int64_t)model.n_heads * 1000000 + model.n_kv_heads * 1000 + model.head_dim;
+        bool is_new = is_listed(name) && n_seen < 64;
+        for (int64_t j = 0; j < n_seen; j++)
+            is_new = is_new && seen[j] != key;
+        if (!is_new)
+            continue;
+        seen[n_seen++] = key;
+        print_message("# %s\n", name);
+        for (int64_t s = 2048; s <= 4096; s *= 2)
+            for (int64_t b = 1; b <= 4; b *= 2)
+                check_shape(*state, &(struct mist_cuda_sdpa_shape){b, s, model.n_heads,
+                                                                   model.n_kv_heads,
+                                                                   model.head_dim});
+    }
+}
+
+static void test_refusals(void **state)
+{
+    static const struct mist_cuda_sdpa_shape untrusted[] = {
+        {1, 2000, 16, 16, 64},   {1, 1, 16, 16, 64},   {1, 2048, 16, 16, 72},
+        {1, 2048, 16, 16, 256},  {128, 128, 4, 4, 64}, {1, 2048, 16, 3, 64},
+        {64, 8192, 64, 64, 128}, {0, 128, 1, 1, 64},   {1, 128, 0, 0, 64},
+    };
+    const struct mist_cuda_sdpa_shape shape = {1, 1024, 4, 4, 64};
+    int64_t need = mist_cuda_attention_workspace_bytes(1, 1024, 4, 4, 64, true);
+    struct mist_err err;
+
+    if (!*state)
+        skip();
+    for (size_t i = 0; i < sizeof untrusted / sizeof *untrusted; i++)
+        assert_int_equal(mist_cuda_sdpa_plan(*state, &untrusted[i],
+                                             MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_FAST,
+                                             INT64_MAX, NULL, NULL),
+                         MIST_ERR_NO_PLAN);
+    /* 256 bytes less than it needs */
+    assert_int_equal(mist_cuda_sdpa_plan(*state, &shape, MIST_CUDA_SDPA_BACKWARD,
+                                         MIST_CUDA_SDPA_FAST, need - 256, NULL, &err),
+                     MIST_ERR_NO_PLAN);
+    print_message("# %s\n", err.message);
+    /* not to be executed: there is no device */
+    assert_int_equal(mist_cuda_sdpa_plan(*state, &shape, MIST_CUDA_SDPA_FORWARD,
+                                         MIST_CUDA_SDPA_FAST, need, NULL, NULL),
+                     MIST_OK);
+    assert_int_equal(
+        mist_cuda_sdpa_forward(*state, NULL, NULL, NULL, NULL, &shape, NULL, need, &err),
+        MIST_ERR_RUN);
+}
+
+/* A device that cuDNN can't make sense of, and a library that is not there. */
+static void test_failing_to_open(void **state)
+{
+    struct mist_cuda_sdpa *sdpa = NULL;
+    struct mist_err err;
+
+    assert_int_equal(mist_cuda_sdpa_open("/nowhere/libcudnn.so.9", h200, &sdpa, &err),
+                     MIST_ERR_RUN);
+    print_message("# %s\n", err.message);
+    if (!*state)
+        skip();
+    assert_int_equal(mist_cuda_sdpa_open(NULL, "{\"deviceVer\": ", &sdpa, &err),
+                     MIST_ERR_RUN);
+    print_message("# %s\n", err.message);
+    assert_int_equal(mist_cuda_sdpa_open(NULL, NULL, &sdpa, &err), MIST_ERR_RUN);
+    print_message("# %s\n", err.message);
+    assert_null(sdpa);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_closed_form),     cmocka_unit_test(test_some_plans),
+        cmocka_unit_test(test_all_plans),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_failing_to_open),
+    };
+    return cmocka_run_group_tests(tests, open_context, close_context);
+}
+#endif
