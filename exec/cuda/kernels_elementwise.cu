@@ -1,0 +1,488 @@
+/*
+ * Activations, sums, rotary embedding, bias gradients and conversions on the GPU.
+ *
+ * All are bound by memory: a thread moves 16 bytes at a time, and its block has read all
+ * it needs before it computes. Tensors whose rows or addresses don't allow that go
+ * element by element through the same kernels (units of one element). GELU and SwiGLU use
+ * the sigmoid as the CPU's do, with the hardware's exp and reciprocal: within 1e-6 where
+ * the result is not negligible.
+ */
+#include "exec/cuda/vector.cuh"
+
+namespace
+{
+
+constexpr int N_THREADS = 256, N_REPEATS = 2;
+
+/* sigmoid(x) and 1 - sigmoid(x), as cpu_elementwise.c has them. */
+__device__ __forceinline__ void sigmoid(float x, float *value, float *complement)
+{
+    float e = __expf(x < -80.0f ? 80.0f : -x), inverse = __fdividef(1.0f, 1.0f + e);
+    *value = x < -80.0f ? 0.0f : inverse;
+    *complement = e * inverse;
+}
+
+/* ---------------------------------------------- element by element, one or two inputs */
+
+struct gelu {
+    static constexpr float SLOPE = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
+    static constexpr float CUBIC = 0.044715f;
+};
+
+struct gelu_forward : gelu {
+    static __device__ __forceinline__ float apply(float x, float)
+    {
+        float value, complement;
+        sigmoid(SLOPE * (x + CUBIC * (x * x * x)), &value, &complement);
+        return x * value;
+    }
+};
+
+struct gelu_backward : gelu {
+    static __device__ __forceinline__ float apply(float x, float d_out)
+    {
+        float value, complement;
+        sigmoid(SLOPE * (x + CUBIC * (x * x * x)), &value, &complement);
+        float slope = SLOPE * (1.0f + 3.0f * CUBIC * (x * x));
+        return d_out * (value + x * (value * complement) * slope);
+    }
+};
+
+struct sum {
+    static __device__ __forceinline__ float apply(float a, float b)
+    {
+        return a + b;
+    }
+};
+
+struct copy {
+    static __device__ __forceinline__ float apply(float a, float)
+    {
+        return a;
+    }
+};
+
+/* out may be a or b: units are read before they are written, by the same thread. */
+template <typename F, typename To, typename From, bool has_b, int unit>
+__global__ void __launch_bounds__(N_THREADS)
+    map(To *out, const From *a, const From *b, int64_t n)
+{
+    int64_t n_units = n / unit;
+    int64_t first = (int64_t)blockIdx.x * (N_THREADS * N_REPEATS) + threadIdx.x;
+    mist_unit<From, unit> x[N_REPEATS], y[N_REPEATS];
+
+#pragma unroll
+    for (int r = 0; r < N_REPEATS; r++) {
+        int64_t i = first + r * N_THREADS;
+        if (i < n_units) {
+            x[r].load(a + i * unit);
+            if (has_b)
+                y[r].load(b + i * unit);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < N_REPEATS; r++) {
+        int64_t i = first + r * N_THREADS;
+        if (i < n_units) {
+            mist_unit<To, unit> z;
+#pragma unroll
+            for (int j = 0; j < unit; j++)
+                z.set(j, F::apply(x[r].get(j), has_b ? y[r].get(j) : 0.0f));
+            z.store(out + i * unit);
+        }
+    }
+    int64_t i = n_units * unit + threadIdx.x; /* what is left of less than a unit */
+    if (blockIdx.x == 0 && i < n)
+        out[i] = mist_from_float<To>(
+            F::apply(mist_to_float(a[i]), has_b ? mist_to_float(b[i]) : 0.0f));
+}
+
+template <typename F, bool has_b, int unit, typename To, typename From>
+void launch_map_of(mist_cuda_stream stream, To *out, const From *a, const From *b,
+                   int64_t n)
+{
+    int64_t n_blocks = mist_ceil_div(n < unit ? 1 : n / unit, N_THREADS * N_REPEATS);
+
+    MIST_CUDA_LAUNCH((map<F, To, From, has_b, unit>), (unsigned)n_blocks, N_THREADS, 0,
+                     stream, out, a, b, n);
+}
+
+template <typename F, bool has_b, typename To, typename From>
+void launch_map(mist_cuda_stream stream, To *out, const From *a, const From *b, int64_t n)
+{
+    constexpr int unit =
+        16 / (int)(sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
+
+    if (n == 0)
+        return;
+    if (mist_is_aligned(out) && mist_is_aligned(a) && mist_is_aligned(b))
+        launch_map_of<F, has_b, unit>(stream, out, a, b, n);
+    else
+        launch_map_of<F, has_b, 1>(stream, out, a, b, n);
+}
+
+} // namespace
+
+void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                            const void *x, int64_t n)
+{
+    MIST_CUDA_BY_DTYPE(dtype, T,
+                       launch_map<gelu_forward, false>(stream, (T *)out, (const T *)x,
+                                                       (const T *)nullptr, n));
+}
+
+void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
+                             const void *d_out, const void *x, int64_t n)
+{
+    MIST_CUDA_BY_DTYPE(dtype, T,
+                       launch_map<gelu_backward, true>(stream, (T *)dx, (const T *)x,
+                                                       (const T *)d_out, n));
+}
+
+void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                   const void *a, const void *b, int64_t n)
+{
+    MIST_CUDA_BY_DTYPE(
+        dtype, T, launch_map<sum, true>(stream, (T *)out, (const T *)a, (const T *)b, n));
+}
+
+void mist_cuda_bf16_from_float(mist_cuda_stream stream, void *to, const float *from,
+                               int64_t n)
+{
+    launch_map<copy, false>(stream, (mist_cuda_bf16 *)to, from, (const float *)nullptr,
+                            n);
+}
+
+void mist_cuda_bf16_to_float(mist_cuda_stream stream, float *to, const void *from,
+                             int64_t n)
+{
+    launch_map<copy, false>(stream, to, (const mist_cuda_bf16 *)from,
+                            (const mist_cuda_bf16 *)nullptr, n);
+}
+
+namespace
+{
+
+/* ----------------------------------------------------------------------------- swiglu */
+
+/*
+ * Blocks and threads: x goes over a row's units, y over rows.
+ */
+struct row_launch {
+    dim3 grid, block;
+};
+
+row_launch lay_out_rows(int64_t rows, int64_t n_units)
+{
+    unsigned x = 1;
+    while (x < 32 && x < n_units)
+        x *= 2;
+    unsigned y = N_THREADS / x;
+    return {dim3((unsigned)mist_ceil_div(n_units, x),
+                 mist_grid_extent(mist_ceil_div(rows, y))),
+            dim3(x, y)};
+}
+
+template <typename T, int unit>
+__global__ void __launch_bounds__(N_THREADS)
+    run_swiglu_forward(T *out, const T *gate_up, int64_t rows, int64_t f)
+{
+    int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
+    int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+
+    if (column >= f)
+        return;
+#pragma unroll 1
+    for (; i < rows; i += (int64_t)gridDim.y * blockDim.y) {
+        mist_unit<T, unit> gate, up;
+        gate.load(gate_up + i * 2 * f + column);
+        up.load(gate_up + i * 2 * f + f + column);
+#pragma unroll
+        for (int j = 0; j < unit; j++) {
+            float value, complement, g = gate.get(j);
+            sigmoid(g, &value, &complement);
+            gate.set(j, g * value * up.get(j));
+        }
+        gate.store(out + i * f + column);
+    }
+}
+
+template <typename T, int unit>
+__global__ void __launch_bounds__(N_THREADS)
+    run_swiglu_backward(T *d_gate_up, const T *d_out, const T *gate_up, int64_t rows,
+                        int64_t f)
+{
+    int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
+    int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+
+    if (column >= f)
+        return;
+#pragma unroll 1
+    for (; i < rows; i += (int64_t)gridDim.y * blockDim.y) {
+        mist_unit<T, unit> gate, up, d;
+        gate.load(gate_up + i * 2 * f + column);
+        up.load(gate_up + i * 2 * f + f + column);
+        d.load(d_out + i * f + column);
+#pragma unroll
+        for (int j = 0; j < unit; j++) {
+            float value, complement, g = gate.get(j), u = up.get(j);
+            sigmoid(g, &value, &complement);
+            gate.set(j, d.get(j) * u * (value * (1.0f + g * complement)));
+            up.set(j, d.get(j) * (g * value));
+        }
+        gate.store(d_gate_up + i * 2 * f + column);
+        up.store(d_gate_up + i * 2 * f + f + column);
+    }
+}
+
+template <typename T, int unit>
+void launch_swiglu_forward(mist_cuda_stream stream, T *out, const T *gate_up,
+                           int64_t rows, int64_t f)
+{
+    row_launch at = lay_out_rows(rows, f / unit);
+
+    MIST_CUDA_LAUNCH((run_swiglu_forward<T, unit>), at.grid, at.block, 0, stream, out,
+                     gate_up, rows, f);
+}
+
+template <typename T, int unit>
+void launch_swiglu_backward(mist_cuda_stream stream, T *d_gate_up, const T *d_out,
+                            const T *gate_up, int64_t rows, int64_t f)
+{
+    row_launch at = lay_out_rows(rows, f / unit);
+
+    MIST_CUDA_LAUNCH((run_swiglu_backward<T, unit>), at.grid, at.block, 0, stream,
+                     d_gate_up, d_out, gate_up, rows, f);
+}
+
+} // namespace
+
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                              const void *gate_up, int64_t rows, int64_t f)
+{
+    if (rows == 0 || f == 0)
+        return;
+    bool aligned = mist_is_aligned(out) && mist_is_aligned(gate_up);
+    MIST_CUDA_BY_DTYPE(dtype, T, {
+        constexpr int n = mist_pack<T>::n;
+        if (aligned && f % n == 0)
+            launch_swiglu_forward<T, n>(stream, (T *)out, (const T *)gate_up, rows, f);
+        else
+            launch_swiglu_forward<T, 1>(stream, (T *)out, (const T *)gate_up, rows, f);
+    });
+}
+
+void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                               void *d_gate_up, const void *d_out, const void *gate_up,
+                               int64_t rows, int64_t f)
+{
+    if (rows == 0 || f == 0)
+        return;
+    bool aligned =
+        mist_is_aligned(d_gate_up) && mist_is_aligned(d_out) && mist_is_aligned(gate_up);
+    MIST_CUDA_BY_DTYPE(dtype, T, {
+        constexpr int n = mist_pack<T>::n;
+        if (aligned && f % n == 0)
+            launch_swiglu_backward<T, n>(stream, (T *)d_gate_up, (const T *)d_out,
+                                         (const T *)gate_up, rows, f);
+        else
+            launch_swiglu_backward<T, 1>(stream, (T *)d_gate_up, (const T *)d_out,
+                                         (const T *)gate_up, rows, f);
+    });
+}
+
+namespace
+{
+
+/* ------------------------------------------------------------------------------- rope */
+
+struct rope_shape {
+    int64_t b, s, row;      /* elements of a token's row of qkv */
+    int64_t n_turned, half; /* q and k heads; half of a head */
+    float direction;
+};
+
+/* Blocks: head groups, positions, samples. Threads: units of half a head, heads. */
+template <typename T, int unit>
+__global__ void __launch_bounds__(N_THREADS)
+    turn_heads(T *qkv, const float *table, rope_shape shape)
+{
+    int64_t head = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, half = shape.half;
+
+    if (head >= shape.n_turned)
+        return;
+    for (int64_t i = blockIdx.z; i < shape.b; i += gridDim.z)
+        for (int64_t p = blockIdx.y; p < shape.s; p += gridDim.y)
+            for (int64_t j = (int64_t)threadIdx.x * unit; j < half;
+                 j += (int64_t)blockDim.x * unit) {
+                T *at = qkv + (i * shape.s + p) * shape.row + head * 2 * half + j;
+                mist_unit<T, unit> lo, hi;
+                mist_unit<float, unit> cosine, sine;
+                lo.load(at);
+                hi.load(at + half);
+                cosine.load(table + p * 2 * half + j);
+                sine.load(table + p * 2 * half + half + j);
+#pragma unroll
+                for (int k = 0; k < unit; k++) {
+                    float x = lo.get(k), y = hi.get(k), c = cosine.get(k),
+                          d = shape.direction * sine.get(k);
+                    lo.set(k, x * c - y * d);
+                    hi.set(k, y * c + x * d);
+                }
+                lo.store(at);
+                hi.store(at + half);
+            }
+}
+
+template <typename T, int unit>
+void launch_rope(mist_cuda_stream stream, T *qkv, const float *table,
+                 const rope_shape &shape)
+{
+    int64_t n_units = shape.half / unit;
+    unsigned x = (unsigned)(n_units < N_THREADS ? n_units : N_THREADS);
+    unsigned y = N_THREADS / x;
+    if (y > shape.n_turned)
+        y = (unsigned)shape.n_turned;
+    dim3 grid((unsigned)mist_ceil_div(shape.n_turned, y), mist_grid_extent(shape.s),
+              mist_grid_extent(shape.b));
+
+    MIST_CUDA_LAUNCH((turn_heads<T, unit>), grid, dim3(x, y), 0, stream, qkv, table,
+                     shape);
+}
+
+} // namespace
+
+void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
+                    const float *table, int64_t b, int64_t s, int64_t heads,
+                    int64_t kv_heads, int64_t head_dim, int is_backward)
+{
+    if (b == 0)
+        return;
+    bool aligned = mist_is_aligned(qkv) && mist_is_aligned(table);
+    rope_shape shape = {b,
+                        s,
+                        (heads + 2 * kv_heads) * head_dim,
+                        heads + kv_heads,
+                        head_dim / 2,
+                        is_backward ? -1.0f : 1.0f};
+    MIST_CUDA_BY_DTYPE(dtype, T, {
+        constexpr int n = mist_pack<T>::n;
+        if (aligned && shape.half % n == 0)
+            launch_rope<T, n>(stream, (T *)qkv, table, shape);
+        else
+            launch_rope<T, 1>(stream, (T *)qkv, table, shape);
+    });
+}
+
+namespace
+{
+
+/* ------------------------------------------------------------------------ column sums */
+
+constexpr int N_SUM_THREADS = 512, N_SUM_ROWS = 8; /* rows a thread reads at once */
+
+/* sum[unit] += n rows, stride elements apart, in order. The next rows are on their way
+ * while these are added. */
+template <typename T, int unit>
+__device__ __forceinline__ void add_rows(float *sum, const T *x, int64_t n,
+                                         int64_t stride)
+{
+    mist_unit<T, unit> next[N_SUM_ROWS], v;
+    int64_t n_batches = n / N_SUM_ROWS, n_rest = n % N_SUM_ROWS;
+
+#pragma unroll
+    for (int r = 0; r < N_SUM_ROWS && n_batches > 0; r++, x += stride)
+        next[r].load(x);
+#pragma unroll 1
+    for (int64_t i = 1; i <= n_batches; i++) {
+#pragma unroll
+        for (int r = 0; r < N_SUM_ROWS; r++) {
+            v = next[r];
+            if (i < n_batches)
+                next[r].load(x + r * stride);
+#pragma unroll
+            for (int j = 0; j < unit; j++)
+                sum[j] += v.get(j);
+        }
+        if (i < n_batches)
+            x += N_SUM_ROWS * stride;
+    }
+#pragma unroll 1
+    for (; n_rest > 0; n_rest--, x += stride) {
+        v.load(x);
+#pragma unroll
+        for (int j = 0; j < unit; j++)
+            sum[j] += v.get(j);
+    }
+}
+
+/*
+ * A block sums the columns of n_across units over all rows: n_down threads take every
+ * n_down-th row each, in fp32 and in order, and a tree adds up theirs.
+ */
+template <typename T, int unit, int n_across>
+__global__ void __launch_bounds__(N_SUM_THREADS)
+    sum_columns(float *out, const T *x, int64_t rows, int64_t n_columns)
+{
+    constexpr int n_down = N_SUM_THREADS / n_across, width = n_across * unit;
+    __shared__ float sums[n_down * width];
+    int t = (int)threadIdx.x, across = t % n_across, down = t / n_across;
+    int64_t first_column = (int64_t)blockIdx.x * width;
+    int64_t column = first_column + across * unit;
+    float sum[unit] = {0.0f};
+
+    if (column < n_columns)
+        add_rows<T, unit>(sum, x + down * n_columns + column,
+                          down < rows ? (rows - down - 1) / n_down + 1 : 0,
+                          n_down * n_columns);
+#pragma unroll
+    for (int j = 0; j < unit; j++)
+        sums[down * width + across * unit + j] = sum[j];
+    for (int n = n_down / 2 * width; n >= width; n /= 2) {
+        __syncthreads();
+        for (int k = t; k < n; k += N_SUM_THREADS)
+            sums[k] += sums[k + n];
+    }
+    __syncthreads();
+    if (t < width && first_column + t < n_columns)
+        out[first_column + t] += sums[t];
+}
+
+template <typename T, int unit, int n_across>
+void launch_column_sum_of(mist_cuda_stream stream, float *out, const T *x, int64_t rows,
+                          int64_t n_columns)
+{
+    MIST_CUDA_LAUNCH((sum_columns<T, unit, n_across>),
+                     (unsigned)mist_ceil_div(n_columns, unit * n_across), N_SUM_THREADS,
+                     0, stream, out, x, rows, n_columns);
+}
+
+/* As wide as can be (128 bytes at most) while there are blocks for most processors of a
+ * large GPU; never less than the 32 bytes that memory moves at once. */
+template <typename T>
+void launch_column_sum(mist_cuda_stream stream, float *out, const T *x, int64_t rows,
+                       int64_t n_columns)
+{
+    constexpr int n = mist_pack<T>::n;
+    constexpr int64_t enough_blocks = 128;
+
+    if (!mist_is_aligned(x) || n_columns % n != 0)
+        launch_column_sum_of<T, 1, 32>(stream, out, x, rows, n_columns);
+    else if (n_columns >= enough_blocks * 8 * n)
+        launch_column_sum_of<T, n, 8>(stream, out, x, rows, n_columns);
+    else if (n_columns >= enough_blocks * 4 * n)
+        launch_column_sum_of<T, n, 4>(stream, out, x, rows, n_columns);
+    else
+        launch_column_sum_of<T, n, 2>(stream, out, x, rows, n_columns);
+}
+
+} // namespace
+
+void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype, float *out,
+                          const void *x, int64_t rows, int64_t n_columns)
+{
+    if (rows == 0 || n_columns == 0)
+        return;
+    MIST_CUDA_BY_DTYPE(dtype, T,
+                       launch_column_sum(stream, out, (const T *)x, rows, n_columns));
+}

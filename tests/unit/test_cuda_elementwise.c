@@ -1,0 +1,605 @@
+/*
+ * The CUDA kernels of exec/cuda/kernels_elementwise.cu and kernels_embedding.cu against
+ * the CPU's: equal bits where the arithmetic is the same, else close in the 2-norm. Each
+ * launch is made twice, in two orders of the emulator, and must give the same bits; what
+ * lies before and behind a tensor and inputs must stay as they are.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "exec/cpu_bf16.h"
+#include "exec/cpu_kernels.h"
+#include "exec/cuda/kernels.h"
+#include "tests/emulation/device_memory.h"
+#include "tests/emulation/order.h"
+#include "tests/unit/cpu_bf16_help.h"
+#include "tests/unit/cpu_kernels_help.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { N_ORDERS = 2 };
+
+/* ---------------------------------------------------------------------------- running */
+
+static size_t size_of(enum mist_dtype dtype)
+{
+    return dtype == MIST_DTYPE_BF16 ? 2 : 4;
+}
+
+/* One of a launch. Those that begin with nothing are poisoned. */
+struct tensor {
+    size_t bytes;
+    const void *input;          /* host; NULL: none */
+    bool is_output;             /* may change */
+    const struct tensor *alias; /* the same memory as an earlier one; NULL: its own */
+    size_t offset;              /* bytes by which it misses alignment */
+    unsigned char *base;        /* what was allocated; NULL with an alias */
+    void *device;
+    void *results[N_ORDERS]; /* host */
+};
+
+typedef void launch_fn(struct tensor *t, enum mist_dtype dtype, const int64_t *dims);
+
+static void place_tensor(struct tensor *t)
+{
+    if (t->alias != NULL) {
+        t->device = t->alias->device;
+        t->base = NULL;
+        return;
+    }
+    t->base = mist_test_device_alloc(t->offset + t->bytes);
+    t->device = t->base + t->offset;
+    if (t->input != NULL)
+        mist_test_device_upload(t->device, t->input, t->bytes);
+}
+
+static void check_tensor(struct help *h, struct tensor *t, int i_order)
+{
+    unsigned char before[16];
+
+    t->results[i_order] = help_alloc(h, (int64_t)t->bytes);
+    mist_test_device_download(t->results[i_order], t->device, t->bytes);
+    if (i_order > 0)
+        assert_memory_equal(t->results[i_order], t->results[0], t->bytes);
+    if (t->base == NULL)
+        return;
+    if (!t->is_output)
+        assert_memory_equal(t->results[i_order], t->input, t->bytes);
+    assert_true(mist_test_device_guard_is_intact(t->base, t->offset + t->bytes));
+    mist_test_device_download(before, t->base, t->offset);
+    for (size_t i = 0; i < t->offset; i++)
+        assert_int_equal(before[i], 0xFF);
+}
+
+/* Launches in each order, on fresh memory. */
+static void run(struct help *h, launch_fn *launch, struct tensor *tensors, int n,
+                enum mist_dtype dtype, const int64_t *dims)
+{
+    for (int i = 0; i < N_ORDERS; i++) {
+        mist_emulation_set_order(
+            i == 0 ? MIST_EMULATION_FORWARD : MIST_EMULATION_SHUFFLED, h->seed);
+        for (int j = 0; j < n; j++)
+            place_tensor(&tensors[j]);
+        launch(tensors, dtype, dims);
+        mist_test_device_synchronize();
+        for (int j = 0; j < n; j++)
+            check_tensor(h, &tensors[j], i);
+        for (int j = 0; j < n; j++)
+            if (tensors[j].base != NULL)
+                mist_test_device_free(tensors[j].base);
+    }
+}
+
+/* -------------------------------------------------------------------- data, comparing */
+
+/* n random numbers of dtype in [-size, size]. */
+static void *random_values(struct help *h, enum mist_dtype dtype, int64_t n, double size)
+{
+    return dtype == MIST_DTYPE_BF16 ? (void *)help_bf16_random(h, NULL, n, size)
+                                    : (void *)help_random(h, n, size);
+}
+
+static void *blank(struct help *h, enum mist_dtype dtype, int64_t n)
+{
+    return help_alloc(h, n * (int64_t)size_of(dtype));
+}
+
+static const float *floats_of(struct help *h, enum mist_dtype dtype, const void *x,
+                              int64_t n)
+{
+    return dtype == MIST_DTYPE_BF16 ? help_floats_of(h, x, n) : x;
+}
+
+static void assert_close(struct help *h, enum mist_dtype dtype, const void *got,
+                         const void *expected, int64_t n, const char *what)
+{
+    help_assert_within(floats_of(h, dtype, got, n),
+                       help_doubles(h, floats_of(h, dtype, expected, n), n), n,
+                       dtype == MIST_DTYPE_BF16 ? 1e-2 : 1e-5, what);
+}
+
+static void assert_equal_bits(enum mist_dtype dtype, const void *got,
+                              const void *expected, int64_t n)
+{
+    assert_memory_equal(got, expected, (size_t)n * size_of(dtype));
+}
+
+static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
+#define N_DTYPES ((int)(sizeof dtypes / sizeof dtypes[0]))
+
+static const int64_t lengths[] = {0, 1, 3, 8, 9, 255, 4096, 4103, 20001};
+#define N_LENGTHS ((int)(sizeof lengths / sizeof lengths[0]))
+
+/* ------------------------------------------------------------- gelu, add, conversions */
+
+static void launch_gelu_forward(struct tensor *t, enum mist_dtype dtype,
+                                const int64_t *dims)
+{
+    mist_cuda_gelu_forward(NULL, dtype, t[1].device, t[0].device, dims[0]);
+}
+
+static void launch_gelu_backward(struct tensor *t, enum mist_dtype dtype,
+                                 const int64_t *dims)
+{
+    mist_cuda_gelu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0]);
+}
+
+static void launch_add(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+{
+    mist_cuda_add(NULL, dtype, t[2].device, t[0].device, t[1].device, dims[0]);
+}
+
+/* out over n elements of one or two inputs: apart, in place of each, and misaligned. */
+static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
+                      const void *a, const void *b, const void *expected, int64_t n,
+                      bool is_exact, const char *what)
+{
+    size_t bytes = (size_t)n * size_of(dtype);
+    int i_out = b == NULL ? 1 : 2;
+
+    for (int variant = -1; variant < i_out + 1; variant++) {
+        struct tensor t[] = {
+            {.bytes = bytes, .input = a}, {.bytes = bytes, .input = b}, {0}};
+        t[i_out] = (struct tensor){.bytes = bytes, .is_output = true};
+        if (variant == i_out)
+            t[0].offset = t[i_out].offset = size_of(dtype);
+        else if (variant >= 0) {
+            t[i_out].alias = &t[variant];
+            t[variant].is_output = true;
+        }
+        run(h, launch, t, i_out + 1, dtype, &n);
+        if (is_exact)
+            assert_equal_bits(dtype, t[i_out].results[0], expected, n);
+        else
+            assert_close(h, dtype, t[i_out].results[0], expected, n, what);
+    }
+}
+
+static void test_gelu(void **state)
+{
+    struct help *h = *state;
+
+    for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
+        enum mist_dtype dtype = dtypes[i % N_DTYPES];
+        int64_t n = lengths[i / N_DTYPES];
+        void *x = random_values(h, dtype, n, 6.0), *d = random_values(h, dtype, n, 1.0);
+        void *out = blank(h, dtype, n), *dx = blank(h, dtype, n);
+        if (dtype == MIST_DTYPE_BF16) {
+            mist_cpu_bf16_gelu_forward(out, x, n, 1);
+            mist_cpu_bf16_gelu_backward(dx, d, x, n, 1);
+        } else {
+            mist_cpu_gelu_forward(out, x, n, 1);
+            mist_cpu_gelu_backward(dx, d, x, n, 1);
+        }
+        check_map(h, launch_gelu_forward, dtype, x, NULL, out, n, false, "gelu");
+        check_map(h, launch_gelu_backward, dtype, x, d, dx, n, false, "gelu backward");
+    }
+}
+
+static void test_add(void **state)
+{
+    struct help *h = *state;
+
+    for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
+        enum mist_dtype dtype = dtypes[i % N_DTYPES];
+        int64_t n = lengths[i / N_DTYPES];
+        void *a = random_values(h, dtype, n, 1.0), *b = random_values(h, dtype, n, 1.0);
+        void *out = blank(h, dtype, n);
+        if (dtype == MIST_DTYPE_BF16)
+            mist_cpu_bf16_add_forward(out, a, b, n, 1);
+        else
+            mist_cpu_add_forward(out, a, b, n, 1);
+        check_map(h, launch_add, dtype, a, b, out, n, true, "add");
+    }
+}
+
+/* Where sigmoid ends: as on the CPU, infinity and NaN included. */
+static void test_gelu_of_extremes(void **state)
+{
+    const float x[] = {0.0f,  -0.0f, -4.0f,  -6.0f,  -12.0f, -100.0f,  12.0f,
+                       100.f, 1e30f, -1e30f, 1e-38f, NAN,    INFINITY, -INFINITY};
+    enum { N = sizeof x / sizeof x[0] };
+    struct help *h = *state;
+    const int64_t n = N;
+    float out[N], dx[N], ones[N];
+
+    for (int i = 0; i < N; i++)
+        ones[i] = 1.0f;
+    mist_cpu_gelu_forward(out, x, N, 1);
+    mist_cpu_gelu_backward(dx, ones, x, N, 1);
+    for (int backward = 0; backward < 2; backward++) {
+        struct tensor t[3] = {{.bytes = sizeof x, .input = x},
+                              {.bytes = sizeof x, .input = ones},
+                              {.bytes = sizeof x, .is_output = true}};
+        if (!backward)
+            t[1] = t[2];
+        run(h, backward ? launch_gelu_backward : launch_gelu_forward, t, 2 + backward,
+            MIST_DTYPE_FP32, &n);
+        const float *got = t[1 + backward].results[0], *expected = backward ? dx : out;
+        for (int i = 0; i < N; i++) {
+            float bound = 1e-6f + 1e-6f * fabsf(expected[i]);
+            assert_true(isnan(expected[i]) ? isnan(got[i])
+                                           : got[i] == expected[i] ||
+                                                 fabsf(got[i] - expected[i]) <= bound);
+        }
+    }
+}
+
+static void launch_from_float(struct tensor *t, enum mist_dtype dtype,
+                              const int64_t *dims)
+{
+    (void)dtype;
+    mist_cuda_bf16_from_float(NULL, t[1].device, t[0].device, dims[0]);
+}
+
+static void launch_to_float(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+{
+    (void)dtype;
+    mist_cuda_bf16_to_float(NULL, t[1].device, t[0].device, dims[0]);
+}
+
+static void check_conversion(struct help *h, const float *x, int64_t n, size_t is_odd)
+{
+    size_t bytes = (size_t)n * sizeof *x;
+    mist_bf16 *rounded = help_bf16_of(h, x, n);
+    float *widened = help_floats_of(h, rounded, n);
+    struct tensor down[] = {
+        {.bytes = bytes, .input = x, .offset = is_odd * 4},
+        {.bytes = bytes / 2, .is_output = true, .offset = is_odd * 2}};
+    struct tensor up[] = {{.bytes = bytes / 2, .input = rounded, .offset = is_odd * 2},
+                          {.bytes = bytes, .is_output = true}};
+
+    run(h, launch_from_float, down, 2, MIST_DTYPE_BF16, &n);
+    assert_memory_equal(down[1].results[0], rounded, bytes / 2);
+    run(h, launch_to_float, up, 2, MIST_DTYPE_BF16, &n);
+    assert_memory_equal(up[1].results[0], widened, bytes);
+}
+
+static void test_conversions(void **state)
+{
+    struct help *h = *state;
+
+    for (int i = 0; i < N_LENGTHS; i++)
+        for (size_t is_odd = 0; is_odd < 2; is_odd++)
+            check_conversion(h, help_random(h, lengths[i], 1e3), lengths[i], is_odd);
+    /* ties go to even, the largest become infinite, denormals stay */
+    const float x[] = {1.00390625f, 1.01171875f, 3.4e38f,   -3.4e38f, 1e-40f,
+                       -0.0f,       INFINITY,    -INFINITY, 0.1f};
+    check_conversion(h, x, sizeof x / sizeof x[0], 0);
+
+    const float nan_value = NAN;
+    const int64_t one = 1;
+    struct tensor t[] = {{.bytes = 4, .input = &nan_value},
+                         {.bytes = 2, .is_output = true}};
+    run(h, launch_from_float, t, 2, MIST_DTYPE_BF16, &one);
+    assert_true(isnan(*help_floats_of(h, t[1].results[0], 1)));
+}
+
+/* ----------------------------------------------------------------------------- swiglu */
+
+static void launch_swiglu_forward(struct tensor *t, enum mist_dtype dtype,
+                                  const int64_t *dims)
+{
+    mist_cuda_swiglu_forward(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+}
+
+static void launch_swiglu_backward(struct tensor *t, enum mist_dtype dtype,
+                                   const int64_t *dims)
+{
+    mist_cuda_swiglu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0],
+                              dims[1]);
+}
+
+static void check_swiglu(struct help *h, enum mist_dtype dtype, const int64_t *dims,
+                         size_t offset)
+{
+    int64_t n = dims[0] * dims[1];
+    size_t bytes = (size_t)n * size_of(dtype);
+    void *x = random_values(h, dtype, 2 * n, 6.0), *d = random_values(h, dtype, n, 1.0);
+    void *out = blank(h, dtype, n), *dx = blank(h, dtype, 2 * n);
+
+    if (dtype == MIST_DTYPE_BF16) {
+        mist_cpu_bf16_swiglu_forward(out, x, dims[0], dims[1], 1);
+        mist_cpu_bf16_swiglu_backward(dx, d, x, dims[0], dims[1], 1);
+    } else {
+        mist_cpu_swiglu_forward(out, x, dims[0], dims[1], 1);
+        mist_cpu_swiglu_backward(dx, d, x, dims[0], dims[1], 1);
+    }
+    struct tensor forward[] = {{.bytes = 2 * bytes, .input = x, .offset = offset},
+                               {.bytes = bytes, .is_output = true}};
+    run(h, launch_swiglu_forward, forward, 2, dtype, dims);
+    assert_close(h, dtype, forward[1].results[0], out, n, "swiglu");
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct tensor backward[] = {
+            {.bytes = 2 * bytes, .input = x, .is_output = in_place, .offset = offset},
+            {.bytes = bytes, .input = d},
+            {.bytes = 2 * bytes, .is_output = true}};
+        backward[2].alias = in_place ? &backward[0] : NULL;
+        run(h, launch_swiglu_backward, backward, 3, dtype, dims);
+        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, "swiglu backward");
+    }
+}
+
+static void test_swiglu(void **state)
+{
+    static const int64_t dims[][2] = {{1, 1},   {0, 8},    {3, 5},    {7, 8},   {300, 12},
+                                      {5, 344}, {2, 1000}, {70, 264}, {9, 1023}};
+
+    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
+        for (size_t is_odd = 0; is_odd < 2; is_odd++)
+            check_swiglu(*state, dtypes[i % N_DTYPES], dims[i / N_DTYPES],
+                         is_odd * size_of(dtypes[i % N_DTYPES]));
+}
+
+/* ------------------------------------------------------------------------------- rope */
+
+struct rope_case {
+    int64_t b, s, heads, kv_heads, head_dim;
+};
+
+static void launch_rope(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+{
+    mist_cuda_rope(NULL, dtype, t[0].device, t[1].device, dims[0], dims[1], dims[2],
+                   dims[3], dims[4], (int)dims[5]);
+}
+
+static void turn_on_cpu(enum mist_dtype dtype, void *qkv, const float *table,
+                        const struct mist_cpu_attention *shape, int64_t is_backward)
+{
+    if (dtype == MIST_DTYPE_BF16)
+        (is_backward ? mist_cpu_bf16_rope_backward
+                     : mist_cpu_bf16_rope_forward)(qkv, table, shape, 1);
+    else
+        (is_backward ? mist_cpu_rope_backward : mist_cpu_rope_forward)(qkv, table, shape,
+                                                                       1);
+}
+
+static void check_rope(struct help *h, enum mist_dtype dtype, const struct rope_case *c,
+                       int64_t is_backward, size_t offset)
+{
+    const struct mist_cpu_attention shape = {c->b, c->s, c->heads, c->kv_heads,
+                                             c->head_dim};
+    const int64_t dims[] = {c->b, c->s, c->heads, c->kv_heads, c->head_dim, is_backward};
+    int64_t n = c->b * c->s * (c->heads + 2 * c->kv_heads) * c->head_dim;
+    void *x = random_values(h, dtype, n, 1.0), *expected = blank(h, dtype, n);
+    float *table = help_alloc(h, c->s * c->head_dim * (int64_t)sizeof *table);
+
+    mist_cpu_rope_fill(table, c->s, c->head_dim, 10000.0);
+    memcpy(expected, x, (size_t)n * size_of(dtype));
+    turn_on_cpu(dtype, expected, table, &shape, is_backward);
+    struct tensor t[] = {{.bytes = (size_t)n * size_of(dtype),
+                          .input = x,
+                          .is_output = true,
+                          .offset = offset},
+                         {.bytes = (size_t)(c->s * c->head_dim) * 4, .input = table}};
+    run(h, launch_rope, t, 2, dtype, dims);
+    assert_close(h, dtype, t[0].results[0], expected, n, "rope");
+}
+
+static void test_rope(void **state)
+{
+    static const struct rope_case cases[] = {
+        {1, 1, 1, 1, 2},   {0, 4, 2, 1, 8},     {2, 5, 3, 1, 16},    {3, 7, 4, 2, 64},
+        {2, 3, 5, 5, 80},  {1, 4, 40, 8, 96},   {2, 9, 32, 8, 128},  {1, 2, 2, 1, 6},
+        {1, 3, 1, 1, 600}, {70000, 1, 1, 1, 2}, {1, 70000, 1, 1, 2},
+    };
+
+    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]) * N_DTYPES; i++)
+        for (size_t k = 0; k < 3; k++)
+            check_rope(*state, dtypes[i % N_DTYPES], &cases[i / N_DTYPES], (int64_t)k % 2,
+                       k / 2 * size_of(dtypes[i % N_DTYPES]));
+}
+
+/* ------------------------------------------------------------------------- column sum */
+
+static void launch_column_sum(struct tensor *t, enum mist_dtype dtype,
+                              const int64_t *dims)
+{
+    mist_cuda_column_sum(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+}
+
+static void check_column_sum(struct help *h, enum mist_dtype dtype, const int64_t *dims,
+                             size_t offset)
+{
+    int64_t rows = dims[0], n = dims[1];
+    void *x = random_values(h, dtype, rows * n, 1.0);
+    const float *values = floats_of(h, dtype, x, rows * n),
+                *begin = help_random(h, n, 1.0);
+    double *expected = help_doubles(h, begin, n);
+
+    for (int64_t i = 0; i < rows * n; i++)
+        expected[i % n] += (double)values[i];
+    struct tensor t[] = {
+        {.bytes = (size_t)(rows * n) * size_of(dtype), .input = x, .offset = offset},
+        {.bytes = (size_t)n * 4, .input = begin, .is_output = true}};
+    run(h, launch_column_sum, t, 2, dtype, dims);
+    help_assert_within(t[1].results[0], expected, n, 1e-5, "column sum");
+}
+
+static void test_column_sum(void **state)
+{
+    /* the widths that blocks have, ends of rows and of columns within a block */
+    static const int64_t dims[][2] = {{1, 1},      {0, 16},    {64, 96},   {5, 8},
+                                      {1000, 3},   {5000, 24}, {33, 1000}, {257, 2048},
+                                      {130, 4136}, {600, 8200}};
+
+    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
+        for (size_t is_odd = 0; is_odd < 2; is_odd++)
+            check_column_sum(*state, dtypes[i % N_DTYPES], dims[i / N_DTYPES],
+                             is_odd * size_of(dtypes[i % N_DTYPES]));
+}
+
+/* -------------------------------------------------------------------------- embedding */
+
+struct embedding_case {
+    int64_t rows, s, h, vocab;
+    int64_t first_token, n_local;
+};
+
+/* A whole vocabulary, slices of it, one with no token; rows that end within a sample;
+ * more tokens than a block looks at at once; few and many different tokens. */
+static const struct embedding_case embedding_cases[] = {
+    {1, 1, 1, 1, 0, 1},      {0, 4, 8, 5, 0, 5},          {6, 3, 8, 5, 0, 5},
+    {40, 8, 24, 50, 10, 15}, {40, 8, 24, 50, 40, 10},     {35, 8, 7, 11, 0, 11},
+    {33, 16, 1032, 9, 3, 4}, {20, 5, 2100, 7, 0, 7},      {64, 16, 16, 100, 50, 0},
+    {2100, 525, 8, 3, 0, 3}, {4500, 100, 4, 700, 0, 700}, {130, 13, 515, 40, 20, 20},
+};
+#define N_EMBEDDING_CASES ((int)(sizeof embedding_cases / sizeof embedding_cases[0]))
+
+static void launch_embedding_forward(struct tensor *t, enum mist_dtype dtype,
+                                     const int64_t *dims)
+{
+    mist_cuda_embedding_forward(NULL, dtype, t[3].device, t[0].device, t[1].device,
+                                dims[5] ? t[2].device : NULL, dims[0], dims[1], dims[2],
+                                dims[3], dims[4]);
+}
+
+static void launch_embedding_backward(struct tensor *t, enum mist_dtype dtype,
+                                      const int64_t *dims)
+{
+    mist_cuda_embedding_backward(NULL, dtype, t[2].device, dims[5] ? t[3].device : NULL,
+                                 t[0].device, t[1].device, dims[0], dims[1], dims[2],
+                                 dims[3], dims[4]);
+}
+
+static int32_t *random_tokens(struct help *h, const struct embedding_case *c)
+{
+    int32_t *tokens = help_alloc(h, c->rows * (int64_t)sizeof *tokens);
+
+    for (int64_t i = 0; i < c->rows; i++)
+        tokens[i] = (int32_t)((help_uniform(h) + 1.0) / 2.0 * (double)c->vocab);
+    return tokens;
+}
+
+static void check_embedding_forward(struct help *h, enum mist_dtype dtype,
+                                    const struct embedding_case *c, bool has_wpe,
+                                    size_t offset)
+{
+    const int64_t dims[] = {c->rows, c->s, c->h, c->first_token, c->n_local, has_wpe};
+    int64_t n = c->rows * c->h;
+    const int32_t *tokens = random_tokens(h, c);
+    void *wte = random_values(h, dtype, c->n_local * c->h, 1.0);
+    void *wpe = random_values(h, dtype, c->s * c->h, 1.0), *out = blank(h, dtype, n);
+    void *given = has_wpe ? wpe : NULL;
+
+    if (dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_embedding_slice_forward(out, tokens, wte, given, c->rows, c->s,
+                                              c->h, c->first_token, c->n_local, 1);
+    else
+        mist_cpu_embedding_slice_forward(out, tokens, wte, given, c->rows, c->s, c->h,
+                                         c->first_token, c->n_local, 1);
+    struct tensor t[] = {
+        {.bytes = (size_t)c->rows * 4, .input = tokens},
+        {.bytes = (size_t)(c->n_local * c->h) * size_of(dtype), .input = wte},
+        {.bytes = (size_t)(c->s * c->h) * size_of(dtype), .input = wpe},
+        {.bytes = (size_t)n * size_of(dtype), .is_output = true, .offset = offset}};
+    run(h, launch_embedding_forward, t, 4, dtype, dims);
+    assert_equal_bits(dtype, t[3].results[0], out, n);
+}
+
+static void test_embedding_forward(void **state)
+{
+    static const struct embedding_case many = {70000, 1, 1, 10, 2, 6};
+
+    for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
+        for (size_t k = 0; k < 3; k++)
+            check_embedding_forward(*state, dtypes[i % N_DTYPES],
+                                    &embedding_cases[i / N_DTYPES], k % 2 == 0,
+                                    k / 2 * size_of(dtypes[i % N_DTYPES]));
+    check_embedding_forward(*state, MIST_DTYPE_BF16, &many, true, 0);
+}
+
+static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
+                                     const struct embedding_case *c, bool has_wpe,
+                                     size_t offset)
+{
+    const int64_t dims[] = {c->rows, c->s, c->h, c->first_token, c->n_local, has_wpe};
+    size_t wte_bytes = (size_t)(c->n_local * c->h) * 4,
+           wpe_bytes = (size_t)(c->s * c->h) * 4;
+    const int32_t *tokens = random_tokens(h, c);
+    void *d_out = random_values(h, dtype, c->rows * c->h, 1.0);
+    float *dwte = help_random(h, c->n_local * c->h, 1.0),
+          *dwpe = help_random(h, c->s * c->h, 1.0);
+    struct tensor t[] = {{.bytes = (size_t)c->rows * 4, .input = tokens},
+                         {.bytes = (size_t)(c->rows * c->h) * size_of(dtype),
+                          .input = d_out,
+                          .offset = offset},
+                         {.bytes = wte_bytes, .input = dwte, .is_output = true},
+                         {.bytes = wpe_bytes, .input = dwpe, .is_output = has_wpe}};
+
+    run(h, launch_embedding_backward, t, 4, dtype, dims);
+    if (dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens, d_out,
+                                               c->rows, c->s, c->h, c->first_token,
+                                               c->n_local, 1);
+    else
+        mist_cpu_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens, d_out,
+                                          c->rows, c->s, c->h, c->first_token, c->n_local,
+                                          1);
+    assert_memory_equal(t[2].results[0], dwte, wte_bytes);
+    assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
+}
+
+static void test_embedding_backward(void **state)
+{
+    for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
+        for (size_t k = 0; k < 3; k++)
+            check_embedding_backward(*state, dtypes[i % N_DTYPES],
+                                     &embedding_cases[i / N_DTYPES], k % 2 == 0,
+                                     k / 2 * size_of(dtypes[i % N_DTYPES]));
+}
+
+/* ------------------------------------------------------------------------------- main */
+
+static int set_up(void **state)
+{
+    const char *seed = getenv("MIST_SEED");
+    int status = help_setup(state);
+
+    if (seed != NULL)
+        ((struct help *)*state)->seed = strtoull(seed, NULL, 10);
+    print_message("seed %llu\n", (unsigned long long)((struct help *)*state)->seed);
+    return status;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gelu, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_gelu_of_extremes, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_add, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_conversions, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_swiglu, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_rope, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_column_sum, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_embedding_forward, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_embedding_backward, set_up, help_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
