@@ -180,8 +180,9 @@ static __device__ __forceinline__ mist_pack<T> gradients_of(const mist_pack<T> &
 }
 
 /*
- * row[0 .. n_valid) = its gradient, the padding up to n = 0. Every thread of the block
- * has s.target_logit already; whoever writes the target's neighbours writes it again.
+ * row[0 .. n_valid) = its gradient, the padding up to n = 0. The thread that overwrites
+ * the target's logit takes off scale there, from s.target_logit, which it has read
+ * before; what others have in it may be overwritten already, and they don't look.
  */
 template <typename T>
 static __device__ __forceinline__ void finish_row(T *row, int64_t n, int64_t n_valid,
@@ -217,7 +218,7 @@ static __device__ __forceinline__ void finish_row(T *row, int64_t n, int64_t n_v
     }
     if (has_target)
         row[s.target] =
-            mist_from_float<T>(exp_of(s.target_logit - s.max) * s.factor - s.scale);
+            mist_from_float<T>(fmaf(exp_of(s.target_logit - s.max), s.factor, -s.scale));
     for (int64_t j = n_valid + threadIdx.x; j < n; j += n_threads)
         row[j] = mist_from_float<T>(0.0f);
 }
@@ -305,7 +306,6 @@ static __global__ void __launch_bounds__(MAX_THREADS)
 
     if (threadIdx.x == 0)
         at.losses[blockIdx.x] = loss_of(all.max, all.sum, target_logit);
-    __syncthreads(); /* everyone has the target's logit */
     finish_row(row, at.n, at.n_valid,
                {all.max, at.scale / all.sum, at.scale, own_logit, target});
 }

@@ -449,7 +449,7 @@ static __global__ void __launch_bounds__(n_packs *(int)sizeof(T) <= 8 ? AHEAD_TH
                  shares[1] / (float)at.h);
         parity ^= 1;
     }
-    __syncthreads();
+    /* row_sums() of the last row has waited for all that was added */
     store_sums<T, n_packs>((const float *)(const void *)memory, sum_stride, at);
 }
 
