@@ -203,7 +203,8 @@ static void add_query_gradient(const struct sdpa *a, descriptor ds, descriptor k
     combine(a, CUDNN_POINTWISE_IDENTITY, dq_sum, NULL, dq);
 }
 
-/* delta = rowsum(dO * out); times 1, as cuDNN knows the graph (there dropout scales). */
+/* delta = rowsum(dO * out), described as cuDNN knows it from NVIDIA's frontend: times 1,
+ * where dropout would scale, and with these strides, though nothing is stored. */
 static descriptor add_delta(const struct sdpa *a, descriptor d_out)
 {
     struct mist_cudnn_tensor terms = {

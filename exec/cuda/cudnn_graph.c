@@ -23,7 +23,9 @@ enum mist_status mist_cudnn_load(const char *path, struct mist_cudnn_api *api,
                                  struct mist_err *err)
 {
     *api = (struct mist_cudnn_api){.library = NULL};
-    void *library = dlopen(path ? path : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    /* never unloaded: it has threads and exit handlers of its own */
+    void *library =
+        dlopen(path ? path : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)
         return mist_err_set(err, MIST_ERR_RUN, "cuDNN can't be loaded: %s", dlerror());
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
