@@ -132,8 +132,7 @@ uint64_t order_seed;
         }                                                                                \
     } while (0)
 
-/* ----------------------------------------------------------------------------- switches
- */
+/* --------------------------------------------------------------------------- switches */
 
 #if !USES_UCONTEXT
 /* Saves what a call must keep on the stack, and goes on where the other stack was left.
@@ -199,8 +198,7 @@ void switch_fiber(struct fiber *from, struct fiber *to)
     announce_arrival(from);
 }
 
-/* ------------------------------------------------------------------------------- fibers
- */
+/* ----------------------------------------------------------------------------- fibers */
 
 void run_threads(struct fiber *self)
 {
@@ -263,8 +261,7 @@ struct fiber *take_fiber()
     return idle[--n_idle];
 }
 
-/* --------------------------------------------------------------------------- scheduling
- */
+/* ------------------------------------------------------------------------- scheduling */
 
 uint64_t next_random()
 {
@@ -378,8 +375,7 @@ void free_threads(int begin, int end, enum state from)
             now.threads[i].state = CAN_RUN;
 }
 
-/* ----------------------------------------------------------------------------- launches
- */
+/* --------------------------------------------------------------------------- launches */
 
 size_t allowed_bytes(const void *kernel)
 {
@@ -474,8 +470,7 @@ void mist_emulation_set_order(enum mist_emulation_order new_order, uint64_t seed
     pthread_mutex_unlock(&mutex);
 }
 
-/* ------------------------------------------------------------------------------ barriers
- */
+/* --------------------------------------------------------------------------- barriers */
 
 int mist_emulation_sync_block(int predicate)
 {
@@ -505,7 +500,7 @@ const uint64_t *mist_emulation_sync_warp(const char *what, unsigned mask, uint64
 
     REQUIRE(mask == 0xFFFFFFFFu, "%s with the mask 0x%08x", what, mask);
     REQUIRE(warp->n_lanes >= LANES, "%s in a warp of %d lanes", what, warp->n_lanes);
-    REQUIRE(warp->n_arrived == 0 || strcmp(warp->what, what) == 0,
+    REQUIRE(warp->n_arrived == 0 || warp->what == what || strcmp(warp->what, what) == 0,
             "%s and %s at once in a warp", what, warp->what);
     warp->what = what;
     uint64_t *values = warp->values[warp->i_row];

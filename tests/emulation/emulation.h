@@ -89,8 +89,7 @@ static inline int4 make_int4(int x, int y, int z, int w)
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 static constexpr int warpSize = 32;
 
-/* ---------------------------------------------------------------------------- launches
- */
+/* --------------------------------------------------------------------------- launches */
 
 extern unsigned char *mist_emulation_shared;
 
@@ -120,8 +119,7 @@ template <typename K> void mist_emulation_allow(K *kernel, size_t bytes)
     mist_emulation_allow(kernel, (size_t)(bytes))
 #define MIST_CUDA_SHARED(name) unsigned char *const name = mist_emulation_shared
 
-/* ---------------------------------------------------------------------------- barriers
- */
+/* --------------------------------------------------------------------------- barriers */
 
 /* How many threads of the block gave a predicate that is not 0. */
 int mist_emulation_sync_block(int predicate);
@@ -221,8 +219,7 @@ static inline void __threadfence_block()
 {
 }
 
-/* ----------------------------------------------------------------------------- atomics
- */
+/* ---------------------------------------------------------------------------- atomics */
 
 /* All return the old value. */
 #define MIST_EMULATION_ATOMIC(name, type, expression)                                    \

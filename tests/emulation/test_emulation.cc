@@ -28,8 +28,7 @@ static void set_order(int i)
     mist_emulation_set_order(orders[i], 42);
 }
 
-/* ------------------------------------------------------------------------------ results
- */
+/* ---------------------------------------------------------------------------- results */
 
 __global__ void store_index(unsigned *out)
 {
@@ -150,8 +149,7 @@ static void test_atomics(void **)
     assert_int_equal(largest, 1008);
 }
 
-/* ------------------------------------------------------------------------------- faults
- */
+/* ----------------------------------------------------------------------------- faults */
 
 /* Each thread reads its neighbour's element with no barrier between. */
 __global__ void race_threads(int *out, int has_barrier)
@@ -274,9 +272,13 @@ static void test_shared_memory(void **)
 int main()
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_indices),      cmocka_unit_test(test_barriers_and_shuffles),
-        cmocka_unit_test(test_atomics),      cmocka_unit_test(test_orders_show_races),
-        cmocka_unit_test(test_faults_abort), cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_indices),
+        cmocka_unit_test(test_barriers_and_shuffles),
+        cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_orders_show_races),
+        cmocka_unit_test(test_faults_abort),
+        cmocka_unit_test(test_shared_memory),
     };
 
     return cmocka_run_group_tests(tests, nullptr, nullptr);
