@@ -56,7 +56,7 @@ enum mist_replay_folding {
 struct mist_replay_options {
     int32_t n_iterations; /* 0: 2 */
     enum mist_replay_folding folding;
-    int32_t threads;               /* host threads per device; 0: 1 */
+    int32_t threads;               /* host threads per device; 0: a GPU computes */
     const double *rank_factor;     /* [ranks of the plan] stragglers; NULL: all 1 */
     const double *forward_factor;  /* [n_micro_batches][n_lanes] of forward and
                                      recomputation, in every stage; NULL: all 1 */

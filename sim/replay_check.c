@@ -28,8 +28,8 @@ enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t r = 0; r < out->n_ranks && status == MIST_OK; r++) {
         int32_t rank = is_folded ? mist_plan_first_rank(plan, r) : r;
-        status = mist_schedule_build(catalog, plan, rank, threads > 0 ? threads : 1,
-                                     &out->schedules[r], err);
+        status =
+            mist_schedule_build(catalog, plan, rank, threads, &out->schedules[r], err);
     }
     return status;
 }
@@ -73,9 +73,8 @@ enum mist_status mist_replay_memory(const struct mist_catalog *catalog,
 {
     for (int32_t i = 0; i < plan->n_stages; i++) {
         struct mist_schedule *schedule;
-        enum mist_status status =
-            mist_schedule_build(catalog, plan, mist_plan_first_rank(plan, i),
-                                threads > 0 ? threads : 1, &schedule, err);
+        enum mist_status status = mist_schedule_build(
+            catalog, plan, mist_plan_first_rank(plan, i), threads, &schedule, err);
         if (status != MIST_OK)
             return status;
         memcpy(arena_bytes[i], schedule->arena_bytes, sizeof arena_bytes[i]);

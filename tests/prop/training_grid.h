@@ -10,11 +10,11 @@
  *
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
- * Plan: G micro-batches; each: gradients are summed after each of them; zb: zb_h1; il2:
- * interleaved, 2 chunks; serial; delay3: random delays, seed 3. Stage: l layers (left
- * out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and fractions in
- * the host of weights ow, gradients og, optimizer oo, activations oa. The micro-batch
- * follows from the global batch.
+ * Plan: G micro-batches; cuda: on the emulated CUDA backend; each: gradients are summed
+ * after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial; delay3: random
+ * delays, seed 3. Stage: l layers (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck
+ * checkpointed blocks, and fractions in the host of weights ow, gradients og, optimizer
+ * oo, activations oa. The micro-batch follows from the global batch.
  *
  * Include after cmocka.h, in one file of a program.
  */
@@ -90,6 +90,8 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->n_micro_batches = number;
     else if (strcmp(word, "each") == 0)
         plan->reduces_each_micro_batch = true;
+    else if (strcmp(word, "cuda") == 0)
+        plan->job.computes_on_gpu = true;
     else if (strcmp(word, "zb") == 0)
         plan->pipeline = MIST_PIPELINE_ZB_H1;
     else if (sscanf(word, "il%d", &number) == 1) {
@@ -236,7 +238,8 @@ static inline void training_check_memory(const struct training_run *run,
     struct mist_err err = {0};
 
     if (mist_catalog_new(&run->plan.model, &catalog, &err) != MIST_OK ||
-        mist_replay_memory(catalog, &run->plan, 1, arenas, &err) != MIST_OK)
+        mist_replay_memory(catalog, &run->plan, mist_plan_n_threads(&run->plan), arenas,
+                           &err) != MIST_OK)
         fail_msg("%s: %s", run->text, err.message);
     mist_catalog_free(catalog);
     for (int32_t rank = 0; rank < mist_plan_n_ranks(&run->plan); rank++) {
@@ -246,9 +249,9 @@ static inline void training_check_memory(const struct training_run *run,
             int64_t bytes = arenas[i_stage][arena];
             int64_t allocated = outcome->ranks[rank].arena_bytes[arena];
             if (bytes != allocated || (arena == MIST_ARENA_DEVICE && bytes == 0))
-                fail_msg("%s, rank %d, arena %d: %lld bytes planned, %lld allocated",
-                         run->text, (int)rank, arena, (long long)bytes,
-                         (long long)allocated);
+                fail_msg("%s%s, rank %d, arena %d: %lld bytes planned, %lld allocated",
+                         run->text, run->plan.job.computes_on_gpu ? "" : " (CPU)",
+                         (int)rank, arena, (long long)bytes, (long long)allocated);
         }
     }
 }

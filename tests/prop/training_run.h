@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "exec/data.h"
 #include "exec/runtime.h"
+#include "tests/emulation/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,7 @@ static inline enum mist_status training_open_run(struct training_child *child,
 {
     const struct mist_plan *plan = &child->run->plan;
     struct mist_train_config config = {.seed = TRAINING_SEED,
-                                       .n_threads = 1,
+                                       .n_threads = mist_plan_n_threads(plan),
                                        .is_serial = child->run->is_serial,
                                        .delay_seed = child->run->delay_seed};
     struct mist_device_config arenas = {.threads = 1};
@@ -92,21 +93,24 @@ static inline enum mist_status training_open_run(struct training_child *child,
     if (!child->tokens || !child->targets)
         return MIST_ERR_MEMORY;
     if (status == MIST_OK)
-        status = mist_schedule_build(child->catalog, plan, mist_comm_rank(child->comm), 1,
-                                     &child->schedule, err);
+        status = mist_schedule_build(child->catalog, plan, mist_comm_rank(child->comm),
+                                     mist_plan_n_threads(plan), &child->schedule, err);
     if (status != MIST_OK)
         return status;
     memcpy(arenas.arena_bytes, child->schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(child->schedule);
-    status = mist_device_open_cpu(&arenas, &child->device, err);
+    bool is_gpu = plan->job.computes_on_gpu;
+    status = is_gpu ? mist_emulated_backend()->open_device(&arenas, &child->device, err)
+                    : mist_device_open_cpu(&arenas, &child->device, err);
     if (status == MIST_OK)
-        status = mist_collectives_open_mpi(child->comm, child->device,
-                                           &child->collectives, err);
+        status = (is_gpu ? mist_collectives_open_staged : mist_collectives_open_mpi)(
+            child->comm, child->device, &child->collectives, err);
     if (status != MIST_OK)
         return status;
     mist_comm_set_busy_probe(child->comm, mist_device_is_computing, child->device);
     struct mist_runtime_parts parts = {child->device, child->comm, child->collectives,
-                                       &mist_operators_cpu};
+                                       is_gpu ? mist_emulated_backend()->operators
+                                              : &mist_operators_cpu};
     return mist_runtime_new(plan, child->schedule, &parts, &config, child->run->n_steps,
                             &child->runtime, err);
 }

@@ -1,0 +1,118 @@
+/*
+ * The CUDA backend trains as the CPU's does: its real host code and kernels, on the
+ * emulator. Losses and gradient norms of plans of every sort are near the CPU's of the
+ * same plan (fp32: 1e-5 relative over the steps; bf16: loss 2e-3), and where only data
+ * moves or work is re-timed (checkpointing, offloading, ZeRO, serial) they are the same, bit for bit.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "exec/cpu_bf16.h"
+#include "tests/prop/training_grid.h"
+
+enum { N_STEPS = 2, N_LAYERS = 2, SEQ = 20 };
+
+/* The first of a list is what the others have the same bits as. */
+static const char *const same[] = {
+    "G2 cuda: ",
+    "G2 cuda: ck1",
+    "G2 cuda serial: ",
+    "G2 cuda delay3: ck2",
+    "G2 cuda: ow.5 og1 oo.5 oa1",
+    "G2 cuda: ow1 og.5 oo1 oa.5 ck1",
+    "G2 cuda: / ow.5 oa.5",
+    "G2 cuda zb: ck1 / oo1",
+    NULL,
+};
+static const char *const same_sharded[] = {
+    "G1 cuda: dp2", "G1 cuda: dp2 z1", "G1 cuda: dp2 z2 og.5", "G1 cuda: dp2 z3 ow.5",
+    NULL,
+};
+static const char *const same_split[] = {
+    "G2 cuda: tp2",
+    "G2 cuda serial: tp2 ck1",
+    "G2 cuda: tp2 oo1 oa.5",
+    NULL,
+};
+static const char *const split_rows[] = {"G2 cuda: tp2 sp", NULL};
+
+/* One list, and the same plan on the CPU as its first. */
+static void add_list(struct training_grid *grid, enum training_model model,
+                     enum mist_dtype dtype, const char *const *texts)
+{
+    int32_t i_first = grid->n;
+
+    for (int32_t i = -1; i < 0 || texts[i]; i++) {
+        struct training_run *run = training_grid_add(grid, model, N_LAYERS, SEQ, dtype);
+        snprintf(run->text, sizeof run->text, "%s", texts[i < 0 ? 0 : i]);
+        run->n_steps = N_STEPS;
+        training_read_plan(run);
+        if (i < 0)
+            run->plan.job.computes_on_gpu = false;
+        else
+            run->i_near = i_first;
+        if (i > 0)
+            run->i_like = i_first + 1;
+    }
+}
+
+static void check_near(const struct training_grid *grid)
+{
+    double worst_s[2] = {0};
+
+    for (int32_t i = 0; i < grid->n; i++) {
+        const struct training_run *run = &grid->runs[i];
+        if (run->i_near < 0)
+            continue;
+        const struct training_outcome *a = &grid->outcomes[i];
+        const struct training_outcome *b = &grid->outcomes[run->i_near];
+        bool is_bf16 = run->plan.job.dtype == MIST_DTYPE_BF16;
+        double losses = training_difference(a->losses, b->losses, N_STEPS);
+        double norms = training_difference(a->norms, b->norms, N_STEPS);
+        if (!(losses <= (is_bf16 ? 2e-3 : 1e-5) && norms <= (is_bf16 ? 5e-2 : 1e-4)))
+            fail_msg("%s, \"%s\": losses off by %.1e, norms by %.1e",
+                     run->plan.model.name, run->text, losses, norms);
+        worst_s[is_bf16] = fmax(worst_s[is_bf16], losses);
+    }
+    printf("# losses off by at most %.1e (fp32), %.1e (bf16) from the CPU's\n",
+           worst_s[0], worst_s[1]);
+}
+
+static void test_training(void **state)
+{
+    struct training_grid grid = {0};
+
+    (void)state;
+    if (!mist_emulated_backend()) {
+        print_message("# skipped: CUDA's headers are not installed\n");
+        skip();
+    }
+    for (int m = 0; m < TRAINING_N_MODELS; m++) {
+        add_list(&grid, (enum training_model)m, MIST_DTYPE_FP32,
+                 m == TRAINING_GPT_TIED ? same : split_rows);
+    }
+    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_sharded);
+    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_split);
+    if (mist_cpu_has_bf16())
+        add_list(&grid, TRAINING_GPT, MIST_DTYPE_BF16, same);
+    training_grid_execute(&grid);
+    check_near(&grid);
+    assert_int_equal(training_grid_check_same(&grid), 0);
+    training_grid_fini(&grid);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training),
+    };
+
+    if (argc == 3 && strcmp(argv[1], "child") == 0)
+        return training_child_main(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
