@@ -382,6 +382,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     if (fails("cudaStreamQuery"))
         return last;
+    if (mist_emulated_cuda.n_busy_queries > 0) {
+        mist_emulated_cuda.n_busy_queries--;
+        return give(cudaErrorNotReady);
+    }
     if (!stream || mist_emulated_stream_is_idle(stream))
         return cudaSuccess;
     mist_emulated_stream_synchronize(stream);

@@ -1,0 +1,687 @@
+/*
+ * exec/cuda/device.c on the emulated runtime: order in streams and between them whatever
+ * order the streams choose, failures of every call, what is said when memory is short.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#if __has_include(<cuda_runtime_api.h>)
+
+#include "core/random.h"
+#include "exec/cuda/context.h"
+#include "tests/emulation/cudart.h"
+#include "tests/emulation/streams.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_TASKS = 400, MAX_DEPS = 4, MIB = 1 << 20 };
+
+static const enum mist_emulated_order orders[] = {
+    MIST_EMULATED_AT_ONCE, MIST_EMULATED_LAZY, MIST_EMULATED_LAZY_FORWARD};
+enum { N_ORDERS = sizeof orders / sizeof *orders };
+
+static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes)
+{
+    struct mist_device *device;
+    struct mist_err err;
+    struct mist_device_config config = {
+        .arena_bytes = {device_bytes, host_bytes}, .result_bytes = 64, .threads = 1};
+
+    if (mist_cuda_device_open(&config, &device, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+    return device;
+}
+
+static void check_nothing_is_left(void)
+{
+    assert_int_equal(mist_emulated_cuda.used_bytes, 0);
+    assert_int_equal(mist_emulated_cuda.locked_bytes, 0);
+    assert_int_equal(mist_emulated_streams_count(), 0);
+    assert_int_equal(mist_emulated_events_count(), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    mist_emulated_cuda_reset();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mist_emulated_streams_set(MIST_EMULATED_AT_ONCE);
+    check_nothing_is_left();
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------- order */
+
+struct task {
+    struct mist_device *device;
+    enum mist_stream stream;
+    int n_deps;
+    int deps[MAX_DEPS]; /* earlier tasks, any stream */
+    long *ticks;        /* one counter for all: a logical clock */
+    long at;            /* when its work ran; 0: has not */
+};
+
+static void tick(void *arg)
+{
+    struct task *task = *(struct task **)arg;
+
+    task->at = ++*task->ticks;
+}
+
+/* A body: launches its "kernel" into the stream it was submitted to. */
+static void launch_tick(void *arg)
+{
+    struct task *task = arg;
+    struct mist_cuda_device *device = mist_cuda_device_of(task->device);
+
+    assert_int_equal(device->current, task->stream);
+    mist_emulated_stream_run(mist_cuda_current_stream(device), tick, &task, sizeof task);
+}
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("MIST_SEED");
+    uint64_t value = text ? strtoull(text, NULL, 10) : 1;
+
+    print_message("MIST_SEED=%llu\n", (unsigned long long)value);
+    return value;
+}
+
+static void make_tasks(struct mist_device *device, struct task *tasks, long *ticks,
+                       struct mist_random *random)
+{
+    for (int i = 0; i < N_TASKS; i++) {
+        tasks[i] = (struct task){.device = device,
+                                 .stream = (enum mist_stream)mist_random_below(random, 4),
+                                 .ticks = ticks};
+        while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
+            int reach = i < 20 ? i : 20;
+            tasks[i].deps[tasks[i].n_deps++] =
+                i - 1 - (int)mist_random_below(random, reach);
+        }
+    }
+}
+
+static void dispatch(struct mist_device *device, struct task *tasks)
+{
+    mist_device_reset_events(device, N_TASKS);
+    for (int i = 0; i < N_TASKS; i++) {
+        for (int k = 0; k < tasks[i].n_deps; k++)
+            mist_device_wait(device, tasks[i].stream, tasks[i].deps[k]);
+        mist_device_submit(device, tasks[i].stream, launch_tick, &tasks[i]);
+        mist_device_record(device, tasks[i].stream, i);
+    }
+    assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+}
+
+static int count_mistakes(const struct task *tasks)
+{
+    long last[MIST_N_STREAMS] = {0};
+    int n_mistakes = 0;
+
+    for (int i = 0; i < N_TASKS; i++) {
+        n_mistakes += tasks[i].at <= last[tasks[i].stream];
+        last[tasks[i].stream] = tasks[i].at;
+        for (int k = 0; k < tasks[i].n_deps; k++)
+            n_mistakes += tasks[i].at <= tasks[tasks[i].deps[k]].at;
+    }
+    return n_mistakes;
+}
+
+static void test_random_graphs(void **state)
+{
+    static struct task tasks[N_TASKS];
+    struct mist_device *device = open_device(0, 0);
+    struct mist_random random;
+
+    (void)state;
+    mist_random_init(&random, seed());
+    for (int round = 0; round < 12; round++) {
+        long ticks = 0;
+        mist_emulated_streams_set(orders[round % N_ORDERS]);
+        make_tasks(device, tasks, &ticks, &random);
+        dispatch(device, tasks);
+        assert_int_equal(ticks, N_TASKS);
+        assert_int_equal(count_mistakes(tasks), 0);
+        assert_int_equal(mist_emulated_events_count(), N_TASKS); /* used again */
+    }
+    mist_device_close(device);
+}
+
+/* What the lazy orders are for: a wait that is missing is seen, though the host's order
+ * was right. */
+static void test_missing_wait_is_seen(void **state)
+{
+    struct mist_device *device = open_device(0, 0);
+
+    (void)state;
+    for (int i = 0; i < N_ORDERS; i++) {
+        long ticks = 0;
+        /* lazy runs the later streams first, lazy-forward the one that is waited for */
+        bool is_forward = orders[i] == MIST_EMULATED_LAZY_FORWARD;
+        enum mist_stream first =
+            is_forward ? MIST_STREAM_HOST_TO_DEVICE : MIST_STREAM_COMPUTE;
+        enum mist_stream then =
+            is_forward ? MIST_STREAM_COMPUTE : MIST_STREAM_DEVICE_TO_HOST;
+        struct task a = {.device = device, .stream = first, .ticks = &ticks};
+        struct task b = {.device = device, .stream = then, .ticks = &ticks};
+        for (int waits = 0; waits < 2; waits++) {
+            mist_emulated_streams_set(orders[i]);
+            mist_device_reset_events(device, 1);
+            mist_device_submit(device, first, launch_tick, &a);
+            mist_device_record(device, first, 0);
+            if (waits)
+                mist_device_wait(device, then, 0);
+            mist_device_submit(device, then, launch_tick, &b);
+            assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+            assert_int_equal(a.at < b.at, waits || orders[i] == MIST_EMULATED_AT_ONCE);
+        }
+    }
+    mist_device_close(device);
+}
+
+static void test_wait_before_record(void **state)
+{
+    struct mist_device *device = open_device(0, 0);
+    struct mist_err err;
+
+    (void)state;
+    mist_device_reset_events(device, 4);
+    mist_device_record(device, MIST_STREAM_COMPUTE, 3);
+    mist_device_wait(device, MIST_STREAM_DEVICE_TO_HOST, 3);
+    assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+    mist_device_reset_events(device, 4); /* the record was of the iteration before */
+    mist_device_wait(device, MIST_STREAM_DEVICE_TO_HOST, 3);
+    assert_int_equal(mist_device_synchronize(device, &err), MIST_ERR_RUN);
+    assert_non_null(strstr(err.message, "event 3"));
+    assert_non_null(strstr(err.message, mist_stream_name(MIST_STREAM_DEVICE_TO_HOST)));
+    mist_device_close(device);
+}
+
+/* ------------------------------------------------------------------ bodies of tasks */
+
+struct trip {
+    struct mist_device *device;
+    enum mist_stream stream;
+    char *to;
+    const char *from;
+    int64_t bytes;
+};
+
+static void run_trip(void *arg)
+{
+    struct trip *trip = arg;
+
+    mist_device_copy(trip->device, trip->to, trip->from, trip->bytes);
+}
+
+static void fetch(void *device)
+{
+    mist_device_fetch_results(device);
+}
+
+/* Host memory to the device, there to the results, to the host's copy of them. */
+static void test_copies(void **state)
+{
+    char source[64];
+
+    (void)state;
+    for (int i = 0; i < N_ORDERS; i++) {
+        mist_emulated_streams_set(orders[i]);
+        struct mist_device *device = open_device(4096, 4096);
+        char *on_device = mist_device_arena(device, MIST_ARENA_DEVICE);
+        struct trip in = {.device = device, .to = on_device, .from = source, .bytes = 64};
+        struct trip on = {.device = device,
+                          .to = mist_device_results(device),
+                          .from = on_device,
+                          .bytes = 64};
+        for (int k = 0; k < 64; k++)
+            source[k] = (char)(k + i);
+        mist_device_reset_events(device, 2);
+        mist_device_submit(device, MIST_STREAM_HOST_TO_DEVICE, run_trip, &in);
+        mist_device_record(device, MIST_STREAM_HOST_TO_DEVICE, 0);
+        mist_device_wait(device, MIST_STREAM_COMPUTE, 0);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, run_trip, &on);
+        mist_device_record(device, MIST_STREAM_COMPUTE, 1);
+        mist_device_wait(device, MIST_STREAM_GPU_GPU, 1);
+        mist_device_submit(device, MIST_STREAM_GPU_GPU, fetch, device);
+        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+        assert_memory_equal(mist_device_host_results(device), source, 64);
+        mist_device_reset_events(device, 2); /* also zeroes the results */
+        mist_device_submit(device, MIST_STREAM_COMPUTE, fetch, device);
+        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+        for (int k = 0; k < 64; k++)
+            assert_int_equal(((const char *)mist_device_host_results(device))[k], 0);
+        mist_device_close(device);
+    }
+}
+
+enum { N_CALLS = 1000 };
+
+struct call {
+    struct mist_device *device;
+    int *n_seen;
+    int index, seen_at;
+};
+
+static void note_call(void *arg)
+{
+    struct call *call = arg;
+
+    call->seen_at = ++*call->n_seen;
+}
+
+static void launch_calls(void *arg)
+{
+    struct call *calls = arg;
+
+    for (int i = 0; i < N_CALLS; i++)
+        mist_device_call_host(calls[i].device, note_call, &calls[i]);
+}
+
+static void test_host_calls(void **state)
+{
+    static struct call calls[N_CALLS];
+
+    (void)state;
+    for (int i = 0; i < N_ORDERS; i++) {
+        mist_emulated_streams_set(orders[i]);
+        struct mist_device *device = open_device(0, 0);
+        for (int round = 0; round < 3; round++) {
+            int n_seen = 0;
+            for (int k = 0; k < N_CALLS; k++)
+                calls[k] = (struct call){.device = device, .n_seen = &n_seen};
+            mist_device_reset_events(device, 0);
+            mist_device_submit(device, MIST_STREAM_GPU_GPU, launch_calls, calls);
+            if (orders[i] != MIST_EMULATED_AT_ONCE)
+                assert_int_equal(n_seen, 0);
+            assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
+            for (int k = 0; k < N_CALLS; k++)
+                assert_int_equal(calls[k].seen_at, k + 1);
+        }
+        mist_device_close(device);
+    }
+}
+
+/* From the host: both arenas. */
+static void test_memory(void **state)
+{
+    struct mist_device *device = open_device(10001, 5 * MIB + 1);
+    static char bytes[4096];
+    struct mist_err err;
+
+    (void)state;
+    assert_string_equal(device->ops->name, "cuda");
+    assert_false(mist_device_is_addressable(device, MIST_ARENA_DEVICE));
+    assert_true(mist_device_is_addressable(device, MIST_ARENA_HOST));
+    assert_int_equal(mist_emulated_cuda.used_bytes,
+                     10001 + 64 + MIST_CUDA_WORKSPACE_BYTES);
+    assert_int_equal(mist_emulated_cuda.locked_bytes, 5 * MIB + 1 + 64);
+    for (int i = 0; i < MIST_N_ARENAS; i++) {
+        char *arena = mist_device_arena(device, (enum mist_buffer_arena)i);
+        assert_int_equal(mist_device_arena_bytes(device, (enum mist_buffer_arena)i),
+                         i == 0 ? 10001 : 5 * MIB + 1);
+        for (int64_t k = 0; k < (i == 0 ? 10001 : 5 * MIB + 1); k++)
+            if (arena[k] != 0)
+                fail_msg("byte %lld of arena %d is not zero", (long long)k, i);
+        memset(bytes, 'x', sizeof bytes);
+        assert_int_equal(mist_device_write(device, arena + 100, bytes, 300, &err),
+                         MIST_OK);
+        assert_int_equal(mist_device_clear(device, arena + 200, 100, &err), MIST_OK);
+        memset(bytes, 1, sizeof bytes);
+        assert_int_equal(mist_device_read(device, bytes, arena, 500, &err), MIST_OK);
+        for (int k = 0; k < 500; k++)
+            assert_int_equal(bytes[k],
+                             k < 100 || k >= 400 || (k >= 200 && k < 300) ? 0 : 'x');
+        assert_int_equal(bytes[500], 1);
+        assert_int_equal(mist_device_clear(device, arena, 0, &err), MIST_OK);
+    }
+    mist_device_close(device);
+    device = open_device(0, 0);
+    assert_null(mist_device_arena(device, MIST_ARENA_DEVICE));
+    assert_null(mist_device_arena(device, MIST_ARENA_HOST));
+    mist_device_close(device);
+}
+
+/* Large enough for several threads; every byte is touched by exactly one of them. */
+static void test_large_host_arena(void **state)
+{
+    int64_t bytes = (int64_t)130 * MIB + 12345;
+    struct mist_device *device = open_device(0, bytes);
+    const char *arena = mist_device_arena(device, MIST_ARENA_HOST);
+    int64_t n_not_zero = 0;
+
+    (void)state;
+    for (int64_t k = 0; k < bytes; k++)
+        n_not_zero += arena[k] != 0;
+    assert_int_equal(n_not_zero, 0);
+    mist_device_close(device);
+}
+
+/* ------------------------------------------------------------------------- failures */
+
+struct failing {
+    struct mist_device *device;
+    const char *message;
+};
+
+static void fail_task(void *arg)
+{
+    struct failing *failing = arg;
+    struct mist_err err;
+    enum mist_status status = mist_err_set(&err, MIST_ERR_VERIFY, "%s", failing->message);
+
+    mist_device_fail(failing->device, status, &err);
+}
+
+static void count(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void call_fail_task(void *arg)
+{
+    mist_device_call_host(((struct failing *)arg)->device, fail_task, arg);
+}
+
+static void call_count(void *arg)
+{
+    struct call *call = arg;
+
+    mist_device_call_host(call->device, count, call->n_seen);
+}
+
+static void test_failure(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_ORDERS; i++) {
+        mist_emulated_streams_set(orders[i]);
+        struct mist_device *device = open_device(4096, 0);
+        struct failing first = {device, "first"}, second = {device, "second"};
+        int n_before = 0, n_after = 0;
+        struct call after = {.device = device, .n_seen = &n_after};
+        struct mist_err err;
+        mist_device_reset_events(device, 3);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, count, &n_before);
+        /* From a function of the host, and what the streams have behind it. */
+        mist_device_submit(device, MIST_STREAM_COMPUTE, call_fail_task, &first);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, call_count, &after);
+        for (int k = 0; k < 2; k++) { /* it stays failed */
+            assert_int_equal(mist_device_synchronize(device, &err), MIST_ERR_VERIFY);
+            assert_string_equal(err.message, "first");
+            mist_device_submit(device, MIST_STREAM_COMPUTE, fail_task, &second);
+            mist_device_submit(device, MIST_STREAM_COMPUTE, count, &n_after);
+            mist_device_submit(device, MIST_STREAM_GPU_GPU, call_count, &after);
+            mist_device_wait(device, MIST_STREAM_GPU_GPU, 2); /* never recorded */
+            mist_device_record(device, MIST_STREAM_GPU_GPU, 1);
+        }
+        assert_int_equal(n_before, 1);
+        assert_int_equal(n_after, 0);
+        mist_device_close(device);
+    }
+}
+
+static void launch_badly(void *arg)
+{
+    /* What a kernel's launch does: nobody looks at it. */
+    (void)cudaMemsetAsync(NULL, 0, 1, mist_cuda_current_stream(arg));
+}
+
+static void test_errors_of_cuda(void **state)
+{
+    static const struct {
+        const char *call;
+        int code;
+        const char *says[2];
+    } cases[] = {
+        {"cudaStreamSynchronize", cudaErrorIllegalAddress, {"compute", "sanitizer"}},
+        {"cudaEventRecord", cudaErrorLaunchFailure, {"cudaEventRecord", "unspecified"}},
+        {"cudaStreamWaitEvent",
+         cudaErrorInvalidValue,
+         {"cudaStreamWaitEvent", "invalid"}},
+        {"cudaMemcpyAsync", cudaErrorInvalidValue, {"cudaMemcpyAsync", "invalid"}},
+        {"cudaLaunchHostFunc", cudaErrorInvalidValue, {"cudaLaunchHostFunc", "invalid"}},
+        {"cudaEventCreateWithFlags", cudaErrorMemoryAllocation, {"cudaEvent", "out of"}},
+        {"cudaMemsetAsync", cudaErrorInvalidValue, {"clearing", "invalid"}},
+        {"", 0, {"a launch", "invalid"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_device *device = open_device(4096, 4096);
+        int n_calls = 0;
+        struct call call = {.device = device, .n_seen = &n_calls};
+        struct trip trip = {.device = device,
+                            .to = mist_device_arena(device, MIST_ARENA_DEVICE),
+                            .from = mist_device_arena(device, MIST_ARENA_HOST),
+                            .bytes = 4096};
+        struct mist_err err;
+        mist_emulated_cuda.fails = cases[i].call;
+        mist_emulated_cuda.fails_in = 1;
+        mist_emulated_cuda.fails_with = cases[i].code;
+        if (strcmp(cases[i].call, "cudaStreamSynchronize") == 0)
+            mist_emulated_cuda.fails_in = 2; /* the first is the zeroing of results */
+        mist_device_reset_events(device, 1);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, run_trip, &trip);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, call_count, &call);
+        if (*cases[i].call == '\0')
+            mist_device_submit(device, MIST_STREAM_COMPUTE, launch_badly, device);
+        mist_device_record(device, MIST_STREAM_COMPUTE, 0);
+        mist_device_wait(device, MIST_STREAM_GPU_GPU, 0);
+        assert_int_equal(mist_device_synchronize(device, &err),
+                         cases[i].code == cudaErrorMemoryAllocation ? MIST_ERR_MEMORY
+                                                                    : MIST_ERR_RUN);
+        for (int k = 0; k < 2; k++)
+            if (!strstr(err.message, cases[i].says[k]))
+                fail_msg("case %zu: %s", i, err.message);
+        mist_device_close(device);
+        mist_emulated_cuda_reset();
+    }
+}
+
+/* Every call that opening makes fails once; nothing may be left. */
+static void test_opening_fails(void **state)
+{
+    static const char *const calls[] = {
+        "cudaGetDeviceCount", "cudaSetDevice",    "cudaDeviceGetAttribute",
+        "cudaMemGetInfo",     "cudaMalloc",       "cudaStreamCreateWithFlags",
+        "cudaMemsetAsync",    "cudaHostRegister", "cudaStreamSynchronize"};
+    struct mist_device_config config = {
+        .arena_bytes = {4096, 4096}, .result_bytes = 64, .threads = 1};
+    int n_failures = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (int n = 1;; n++) {
+            struct mist_device *device;
+            struct mist_err err;
+            mist_emulated_cuda.fails = calls[i];
+            mist_emulated_cuda.fails_in = n;
+            mist_emulated_cuda.fails_with = cudaErrorLaunchFailure;
+            enum mist_status status = mist_cuda_device_open(&config, &device, &err);
+            bool has_failed = mist_emulated_cuda.fails == NULL;
+            mist_emulated_cuda_reset();
+            mist_device_close(device);
+            check_nothing_is_left();
+            if (!has_failed)
+                break;
+            n_failures++;
+            assert_int_equal(status, MIST_ERR_RUN);
+            assert_non_null(strstr(err.message, "unspecified launch failure"));
+            assert_null(device);
+        }
+    }
+    assert_true(n_failures >= 14);
+}
+
+static void refuse(const struct mist_device_config *config, enum mist_status status,
+                   const char *says, const char *says_too)
+{
+    struct mist_device *device;
+    struct mist_err err = {.message = ""};
+
+    assert_int_equal(mist_cuda_device_open(config, &device, &err), status);
+    if (!strstr(err.message, says) || !strstr(err.message, says_too))
+        fail_msg("%s", err.message);
+    assert_null(device);
+    check_nothing_is_left();
+}
+
+static void test_refusals(void **state)
+{
+    struct mist_device_config config = {.arena_bytes = {0, -1}};
+
+    (void)state;
+    refuse(&config, MIST_ERR_RANGE, "host arena", "-1");
+    config = (struct mist_device_config){.arena_bytes = {-7, 0}};
+    refuse(&config, MIST_ERR_RANGE, "device arena", "-7");
+    config = (struct mist_device_config){.result_bytes = -3};
+    refuse(&config, MIST_ERR_RANGE, "results", "-3");
+    config = (struct mist_device_config){.arena_bytes = {INT64_MAX, 0}};
+    refuse(&config, MIST_ERR_RANGE, "device arena", "9223372036854775807");
+    config = (struct mist_device_config){.i_device = 1};
+    refuse(&config, MIST_ERR_RANGE, "no GPU 1", "sees 1");
+    /* 1 GiB there is; a half of it and the workspace are missing */
+    config = (struct mist_device_config){.arena_bytes = {(int64_t)3 << 29, 0}};
+    refuse(&config, MIST_ERR_MEMORY, "needs 1.50 GiB", "0.53 GiB are missing");
+    config = (struct mist_device_config){.arena_bytes = {(int64_t)1 << 29, 0}};
+    mist_emulated_cuda.hidden_bytes = (int64_t)3 << 28;
+    refuse(&config, MIST_ERR_MEMORY, "0.50 GiB of GPU 0 for the plan", "out of memory");
+    mist_emulated_cuda.hidden_bytes = 0;
+    config = (struct mist_device_config){.arena_bytes = {0, 5 * MIB}};
+    mist_emulated_cuda.max_locked_bytes = 4 * MIB;
+    refuse(&config, MIST_ERR_MEMORY, "can't be locked", "ulimit -l");
+    mist_emulated_cuda.n_devices = 0;
+    refuse(&config, MIST_ERR_RUN, "looking for GPUs", "CUDA_VISIBLE_DEVICES");
+}
+
+/* --------------------------------------------------------------------- poll, spans */
+
+struct poll {
+    int n_calls, ends_at;
+    bool fails;
+};
+
+static enum mist_status look(void *context, struct mist_err *err)
+{
+    struct poll *poll = context;
+
+    if (++poll->n_calls < poll->ends_at)
+        return MIST_OK;
+    mist_emulated_cuda.n_busy_queries = 0;
+    return poll->fails ? mist_err_set(err, MIST_ERR_RUN, "the peer is gone") : MIST_OK;
+}
+
+static void test_poll(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct mist_device *device = open_device(0, 0);
+        struct poll poll = {.ends_at = 3, .fails = fails};
+        struct mist_err err;
+        mist_cuda_device_of(device)->poll = look;
+        mist_cuda_device_of(device)->poll_context = &poll;
+        mist_emulated_cuda.n_busy_queries = INT64_MAX;
+        mist_device_reset_events(device, 0);
+        assert_int_equal(mist_device_synchronize(device, &err),
+                         fails ? MIST_ERR_RUN : MIST_OK);
+        if (fails)
+            assert_string_equal(err.message, "the peer is gone");
+        assert_int_equal(poll.n_calls, 3);
+        mist_cuda_device_of(device)->poll = NULL;
+        mist_device_close(device);
+    }
+}
+
+static void run_span(void *arg)
+{
+    struct task *task = arg;
+
+    mist_device_begin_span(task->device, task->n_deps);
+    launch_tick(task);
+    mist_device_end_span(task->device);
+}
+
+static void note_span(void *context, int64_t id, double start_s, double end_s)
+{
+    int *n = context;
+
+    assert_int_equal(id, ++*n);
+    assert_true(end_s >= start_s);
+}
+
+static void test_spans(void **state)
+{
+    struct mist_device *device = open_device(0, 0), *recording;
+    struct mist_device_config config = {.records = true};
+    long ticks = 0;
+    int n_spans = 0;
+
+    (void)state;
+    assert_false(mist_device_records(device));
+    mist_device_close(device);
+    assert_int_equal(mist_cuda_device_open(&config, &recording, NULL), MIST_OK);
+    assert_true(mist_device_records(recording));
+    struct task a = {.device = recording, .n_deps = 2, .ticks = &ticks}, b = a;
+    b.n_deps = 1;
+    mist_device_reset_events(recording, 0);
+    mist_device_submit(recording, MIST_STREAM_COMPUTE, run_span, &a);
+    mist_device_submit(recording, MIST_STREAM_COMPUTE, run_span, &b);
+    assert_int_equal(mist_device_synchronize(recording, NULL), MIST_OK);
+    for (int i = 0; i < 2; i++) { /* each once */
+        assert_int_equal(mist_device_collect_spans(recording, note_span, &n_spans, NULL),
+                         MIST_OK);
+        assert_int_equal(n_spans, 2);
+    }
+    mist_device_close(recording);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_graphs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_missing_wait_is_seen, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wait_before_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copies, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_host_calls, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_host_arena, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_failure, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors_of_cuda, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_opening_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_poll, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+static void test_without_headers(void **state)
+{
+    (void)state;
+    print_message("CUDA's headers are not installed\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_headers)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
