@@ -10,14 +10,12 @@
  * that would be a race, it is refused here: the record has to be enqueued before the
  * wait, as exec/device.h says.
  *
- * The memory of both arenas is there from the beginning, and what the plan needs is
- * compared with what is free before it is asked for: a plan that does not fit says so
- * in one line, and by how much.
+ * device_start.c starts CUDA and allocates.
  */
 #include "exec/cuda/context.h"
 
 #include "core/clock.h"
-#include "core/memory.h"
+#include "exec/cuda/device_start.h"
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/recorder.h"
 
@@ -58,8 +56,7 @@ static bool use_device(struct mist_cuda_device *device)
     return mist_cuda_check(device, cudaSetDevice(device->i_device), "cudaSetDevice");
 }
 
-/* --------------------------------------------------------------------- streams, events
- */
+/* ------------------------------------------------------------------ streams, events */
 
 static enum mist_status grow_events(struct mist_cuda_device *device, int32_t n_events,
                                     struct mist_err *err)
@@ -209,8 +206,7 @@ static bool is_computing(const struct mist_device *device)
     return false;
 }
 
-/* ------------------------------------------------------------ inside the body of a task
- */
+/* -------------------------------------------------------- inside the body of a task */
 
 static void copy(struct mist_device *base, void *to, const void *from, int64_t bytes)
 {
@@ -281,14 +277,25 @@ static void end_span(struct mist_device *device)
     mist_cuda_recorder_end(mist_cuda_device_of(device)->recorder);
 }
 
-/* --------------------------------------------------------- from the host, streams idle
- */
+/* ------------------------------------------------------ from the host, streams idle */
 
 static enum mist_status collect_spans(struct mist_device *device, mist_span_fn *fn,
                                       void *context, struct mist_err *err)
 {
     return mist_cuda_recorder_collect(mist_cuda_device_of(device)->recorder, fn, context,
                                       err);
+}
+
+static int64_t used_bytes(struct mist_device *base)
+{
+    struct mist_cuda_device *device = mist_cuda_device_of(base);
+    size_t free_bytes, total_bytes;
+
+    if (!use_device(device) ||
+        !mist_cuda_check(device, cudaMemGetInfo(&free_bytes, &total_bytes),
+                         "cudaMemGetInfo"))
+        return -1;
+    return (int64_t)(total_bytes - free_bytes);
 }
 
 static bool is_in_host_arena(const struct mist_device *device, const void *address)
@@ -359,7 +366,7 @@ static enum mist_status read_memory(struct mist_device *device, void *to,
     return transfer(device, to, from, bytes, from, "reading device memory", err);
 }
 
-/* ------------------------------------------------------------------- opening, closing */
+/* -------------------------------------------------------------------------- closing */
 
 static void close_device(struct mist_device *base)
 {
@@ -411,6 +418,7 @@ static const struct mist_device_ops plain_ops = {
     .clear = clear,
     .write = write_memory,
     .read = read_memory,
+    .used_bytes = used_bytes,
 };
 
 static const struct mist_device_ops recording_ops = {
@@ -429,126 +437,13 @@ static const struct mist_device_ops recording_ops = {
     .clear = clear,
     .write = write_memory,
     .read = read_memory,
+    .used_bytes = used_bytes,
     .begin_span = begin_span,
     .end_span = end_span,
     .collect_spans = collect_spans,
 };
 
-/* ------------------------------------------------------------------------------ opening
- */
-
-static const double gib = 0x1p30;
-
-static enum mist_status check_config(const struct mist_device_config *config,
-                                     struct mist_err *err)
-{
-    static const char *const names[MIST_N_ARENAS] = {"device", "host"};
-
-    for (int i = 0; i < MIST_N_ARENAS; i++)
-        if (config->arena_bytes[i] < 0)
-            return mist_err_set(err, MIST_ERR_RANGE, "a %s arena of %lld bytes", names[i],
-                                (long long)config->arena_bytes[i]);
-    if (config->result_bytes < 0)
-        return mist_err_set(err, MIST_ERR_RANGE, "%lld bytes of results",
-                            (long long)config->result_bytes);
-    return MIST_OK;
-}
-
-/* Starts CUDA on the device; the recorder has to be there before. */
-static enum mist_status start(struct mist_cuda_device *device, bool records,
-                              struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-    int n_devices = 0;
-
-    if (records)
-        status = mist_cuda_recorder_open(&device->recorder, err);
-    if (status == MIST_OK)
-        status =
-            mist_cuda_status(cudaGetDeviceCount(&n_devices), "looking for GPUs", err);
-    if (status == MIST_OK && (device->i_device < 0 || device->i_device >= n_devices))
-        status = mist_err_set(err, MIST_ERR_RANGE,
-                              "there is no GPU %ld: this process sees %d of them",
-                              (long)device->i_device, n_devices);
-    if (status == MIST_OK)
-        status =
-            mist_cuda_status(cudaSetDevice(device->i_device), "starting the GPU", err);
-    if (status == MIST_OK)
-        status = mist_cuda_status(cudaDeviceGetAttribute(&device->n_processors,
-                                                         cudaDevAttrMultiProcessorCount,
-                                                         device->i_device),
-                                  "cudaDeviceGetAttribute", err);
-    return status;
-}
-
-/* The sum of what will be asked for; a plan that does not fit is told by how much. */
-static enum mist_status check_memory(const struct mist_cuda_device *device,
-                                     struct mist_err *err)
-{
-    int64_t arena_bytes = device->base.arena_bytes[MIST_ARENA_DEVICE];
-    int64_t others_bytes, needed_bytes;
-    size_t free_bytes, total_bytes;
-
-    if (!mist_size_add(MIST_CUDA_WORKSPACE_BYTES, device->base.result_bytes,
-                       &others_bytes) ||
-        !mist_size_add(arena_bytes, others_bytes, &needed_bytes))
-        return mist_err_set(err, MIST_ERR_RANGE, "a device arena of %lld bytes",
-                            (long long)arena_bytes);
-    enum mist_status status = mist_cuda_status(cudaMemGetInfo(&free_bytes, &total_bytes),
-                                               "cudaMemGetInfo", err);
-    if (status != MIST_OK || needed_bytes <= (int64_t)free_bytes)
-        return status;
-    return mist_err_set(
-        err, MIST_ERR_MEMORY,
-        "GPU %ld has %.2f GiB free of %.2f GiB, and the plan needs %.2f GiB (and %.2f "
-        "GiB "
-        "for workspaces): %.2f GiB are missing; plan with a smaller memory limit, or end "
-        "what else uses the GPU",
-        (long)device->i_device, (double)free_bytes / gib, (double)total_bytes / gib,
-        (double)arena_bytes / gib, (double)others_bytes / gib,
-        (double)(needed_bytes - (int64_t)free_bytes) / gib);
-}
-
-/* Device memory that nothing was said of before may run out all the same. */
-static enum mist_status allocate(struct mist_cuda_device *device, int64_t bytes,
-                                 const char *what, void **out, struct mist_err *err)
-{
-    struct mist_err cause;
-
-    *out = NULL;
-    if (bytes == 0)
-        return MIST_OK;
-    enum mist_status status =
-        mist_cuda_status(cudaMalloc(out, (size_t)bytes), "cudaMalloc", &cause);
-    if (status == MIST_OK)
-        return MIST_OK;
-    *out = NULL;
-    (void)cudaGetLastError();
-    return mist_err_set(err, status, "%.2f GiB of GPU %ld for %s: %.300s",
-                        (double)bytes / gib, (long)device->i_device, what, cause.message);
-}
-
-static enum mist_status allocate_all(struct mist_cuda_device *device,
-                                     struct mist_err *err)
-{
-    struct mist_device *base = &device->base;
-    int64_t host_bytes = base->arena_bytes[MIST_ARENA_HOST];
-    enum mist_status status = check_memory(device, err);
-
-    if (status == MIST_OK)
-        status = allocate(device, base->arena_bytes[MIST_ARENA_DEVICE], "the plan",
-                          &base->arenas[MIST_ARENA_DEVICE], err);
-    if (status == MIST_OK)
-        status = allocate(device, MIST_CUDA_WORKSPACE_BYTES, "products of matrices",
-                          &device->workspaces[MIST_STREAM_COMPUTE], err);
-    if (status == MIST_OK)
-        status = allocate(device, base->result_bytes, "results", &base->results, err);
-    if (status == MIST_OK && base->result_bytes > 0)
-        status = mist_cuda_host_alloc(base->result_bytes, &base->host_results, err);
-    if (status == MIST_OK && host_bytes > 0)
-        status = mist_cuda_host_alloc(host_bytes, &base->arenas[MIST_ARENA_HOST], err);
-    return status;
-}
+/* -------------------------------------------------------------------------- opening */
 
 static enum mist_status make_streams(struct mist_cuda_device *device,
                                      struct mist_err *err)
@@ -571,7 +466,7 @@ static enum mist_status make_streams(struct mist_cuda_device *device,
 enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
                                        struct mist_device **out, struct mist_err *err)
 {
-    enum mist_status status = check_config(config, err);
+    enum mist_status status = mist_cuda_device_check(config, err);
 
     *out = NULL;
     if (status != MIST_OK)
@@ -591,9 +486,7 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     device->calls = calls;
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
-    status = start(device, config->records, err);
-    if (status == MIST_OK)
-        status = allocate_all(device, err);
+    status = mist_cuda_device_start(device, config->records, err);
     if (status == MIST_OK)
         status = make_streams(device, err);
     if (status != MIST_OK) {

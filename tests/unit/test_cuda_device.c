@@ -327,6 +327,7 @@ static void test_memory(void **state)
     assert_true(mist_device_is_addressable(device, MIST_ARENA_HOST));
     assert_int_equal(mist_emulated_cuda.used_bytes,
                      10001 + 64 + MIST_CUDA_WORKSPACE_BYTES);
+    assert_int_equal(mist_device_used_bytes(device), mist_emulated_cuda.used_bytes);
     assert_int_equal(mist_emulated_cuda.locked_bytes, 5 * MIB + 1 + 64);
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         char *arena = mist_device_arena(device, (enum mist_buffer_arena)i);
