@@ -18,8 +18,7 @@ const char *const mist_backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char plugin_name[] = "libmist_cuda.so";
 static const char plugin_variable[] = "MIST_CUDA_PLUGIN";
 
-/* ---------------------------------------------------------------------------------- cpu
- */
+/* ------------------------------------------------------------------------------ cpu */
 
 static enum mist_status probe_cpu(struct mist_backend_info *out, struct mist_err *err)
 {
@@ -42,8 +41,7 @@ static const struct mist_backend backend_cpu = {
     .open_device = mist_device_open_cpu,
 };
 
-/* ------------------------------------------------------------------------------- plugin
- */
+/* --------------------------------------------------------------------------- plugin */
 
 /* Whether a driver of NVIDIA seems to be there, of whatever version and in whatever
  * state. */
@@ -131,8 +129,7 @@ static enum mist_status find_cuda(const struct mist_backend **out,
     return status;
 }
 
-/* ------------------------------------------------------------------------------- choice
- */
+/* --------------------------------------------------------------------------- choice */
 
 enum mist_status mist_backend_find(enum mist_backend_choice choice,
                                    const struct mist_backend **out,
@@ -171,8 +168,7 @@ int32_t mist_backend_pick_device(const struct mist_backend_info *info,
     return mist_comm_node_rank(comm) % info->n_devices;
 }
 
-/* ------------------------------------------------------------------------ communication
- */
+/* -------------------------------------------------------------------- communication */
 
 /* Over the host; context is the communicator. */
 static enum mist_status bring_id(void *context, const int32_t *ranks, int32_t n, void *id,

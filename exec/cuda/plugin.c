@@ -21,8 +21,7 @@
 /* The kernels are built for these and everything newer. */
 enum { MIN_CAPABILITY_MAJOR = 8 };
 
-/* ----------------------------------------------------------------------------- versions
- */
+/* ------------------------------------------------------------------------- versions */
 
 static void append(char *text, size_t text_bytes, const char *format, ...)
     MIST_PRINTF(3, 4);
@@ -104,8 +103,7 @@ static void describe_versions(char *text, size_t text_bytes)
            (unsigned)cupti / 100 % 100);
 }
 
-/* -------------------------------------------------------------------------------- probe
- */
+/* ---------------------------------------------------------------------------- probe */
 
 static int attribute(enum cudaDeviceAttr which)
 {

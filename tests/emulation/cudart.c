@@ -63,8 +63,7 @@ static bool fails(const char *call)
     return true;
 }
 
-/* -------------------------------------------------------------------------------- errors
- */
+/* --------------------------------------------------------------------------- errors */
 
 static const struct {
     cudaError_t code;
@@ -114,8 +113,7 @@ cudaError_t cudaPeekAtLastError(void)
     return last;
 }
 
-/* ------------------------------------------------------------------------------- devices
- */
+/* -------------------------------------------------------------------------- devices */
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
@@ -184,8 +182,7 @@ cudaError_t cudaDeviceSynchronize(void)
     return cudaSuccess;
 }
 
-/* -------------------------------------------------------------------------------- memory
- */
+/* --------------------------------------------------------------------------- memory */
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
@@ -344,8 +341,7 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
     return cudaMemsetAsync(to, value, bytes, NULL);
 }
 
-/* ----------------------------------------------------------------------- streams, events
- */
+/* ------------------------------------------------------------------ streams, events */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {

@@ -76,8 +76,7 @@ void mist_emulated_stream_enter(const char *call)
     abort();
 }
 
-/* ------------------------------------------------------------------------------ running
- */
+/* -------------------------------------------------------------------------- running */
 
 static void run_until(struct CUstream_st *stream, uint64_t n_works);
 
@@ -172,8 +171,7 @@ void mist_emulated_streams_set(enum mist_emulated_order order)
     all.order = order;
 }
 
-/* ------------------------------------------------------------------------------ streams
- */
+/* -------------------------------------------------------------------------- streams */
 
 struct CUstream_st *mist_emulated_stream_new(void)
 {
@@ -222,8 +220,7 @@ int mist_emulated_streams_count(void)
     return all.n_streams;
 }
 
-/* ------------------------------------------------------------------------------- events
- */
+/* --------------------------------------------------------------------------- events */
 
 struct CUevent_st *mist_emulated_event_new(void)
 {
