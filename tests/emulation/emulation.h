@@ -17,6 +17,8 @@
 #ifndef MIST_TESTS_EMULATION_EMULATION_H
 #define MIST_TESTS_EMULATION_EMULATION_H
 
+#include "tests/emulation/streams.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -112,9 +114,18 @@ template <typename K> void mist_emulation_allow(K *kernel, size_t bytes)
     mist_emulation_allow_shared((const void *)kernel, bytes);
 }
 
+/* Into an emulated stream, which runs it at once or as late as may be (streams.h). */
+template <typename F> void mist_emulation_enqueue(struct CUstream_st *stream, F launch)
+{
+    mist_emulated_stream_run(
+        stream, [](void *arg) { (*static_cast<F *>(arg))(); }, &launch, sizeof launch);
+}
+
 #define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
-    ((void)(stream), mist_emulation_launch(#kernel, kernel, (grid), (block),             \
-                                           (size_t)(shared_bytes), __VA_ARGS__))
+    mist_emulation_enqueue((stream), [=]() {                                             \
+        mist_emulation_launch(#kernel, kernel, (grid), (block), (size_t)(shared_bytes),  \
+                              __VA_ARGS__);                                              \
+    })
 #define MIST_CUDA_ALLOW_SHARED(kernel, bytes)                                            \
     mist_emulation_allow(kernel, (size_t)(bytes))
 #define MIST_CUDA_SHARED(name) unsigned char *const name = mist_emulation_shared

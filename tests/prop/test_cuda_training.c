@@ -2,7 +2,8 @@
  * The CUDA backend trains as the CPU's does: its real host code and kernels, on the
  * emulator. Losses and gradient norms of plans of every sort are near the CPU's of the
  * same plan (fp32: 1e-5 relative over the steps; bf16: loss 2e-3), and where only data
- * moves or work is re-timed (checkpointing, offloading, ZeRO, serial) they are the same, bit for bit.
+ * moves or work is re-timed (checkpointing, offloading, ZeRO, serial,
+ * streams that run as late as may be) they are the same, bit for bit.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -103,6 +104,16 @@ static void test_training(void **state)
     training_grid_execute(&grid);
     check_near(&grid);
     assert_int_equal(training_grid_check_same(&grid), 0);
+    /* once more with streams that run their work as late as may be */
+    struct training_outcome *eager = grid.outcomes;
+    setenv("MIST_EMULATION_STREAMS", "lazy", 1);
+    training_grid_execute(&grid);
+    unsetenv("MIST_EMULATION_STREAMS");
+    for (int32_t i = 0; i < grid.n; i++)
+        if (!training_is_same(&eager[i], &grid.outcomes[i]))
+            fail_msg("%s, \"%s\": late streams give other numbers",
+                     grid.runs[i].plan.model.name, grid.runs[i].text);
+    free(eager);
     training_grid_fini(&grid);
 }
 
