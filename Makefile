@@ -95,17 +95,17 @@ $(BUILD)/tests/unit/% $(BUILD)/tests/prop/%: $(BUILD)/tests/unit/%.o $(TEST_LIBS
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $< $(WRAP) -o $@ -Wl,--start-group $(TEST_LIBS) -Wl,--end-group \
-	    -lcmocka $(LIBS_TUNE) $(LIBS_EXEC) $(LIBS_CORE)
+	    -lcmocka $(LIBS_TUNE) $(LIBS_EXEC) $(LIBS_CORE) -ldl
 
-TESTS := $(UNIT_TESTS) $(wildcard tests/cli/*.t)
+TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
 # One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.
 run_tests = MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec tests/tap.sh $(1)
 
 .PHONY: tests-build tests-check tests-all benches
-tests-build: $(UNIT_TESTS) $(BENCHES)
-tests-check: $(TOOLS) $(UNIT_TESTS)
+tests-build: $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
+tests-check: $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS)
 	$(Q)$(call run_tests,$(filter-out $(wildcard tests/cli/slow_*.t),$(TESTS)))
-tests-all: all $(UNIT_TESTS) $(BENCHES)
+tests-all: all $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
 	$(Q)$(call run_tests,$(TESTS))
 benches: $(TOOLS) $(BENCHES)
 	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done

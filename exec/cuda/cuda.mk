@@ -44,7 +44,7 @@ all: $(CUDA_PLUGIN)
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) $(CUDA_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(CUDA_CFLAGS) -DMIST_CUDA_HAS_CUDNN=1 -fPIC -fvisibility=hidden -c $< -o $@
 
 # What ptxas says is kept beside the object; registers that went to memory are shown.
 $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
@@ -106,4 +106,30 @@ $(CUDA_EMULATED): $(call emulated,cu,$(CUDA_KERNELS)) $(call emulated,cc,$(EMULA
                   $(call emulated,c,$(EMULATED_HOST) $(EMULATED_C))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
-$(BUILD)/tests/%.o: ALL_CFLAGS += $(CUDA_CFLAGS)
+# Tests of host code are built whole where all of CUDA's headers are, else they skip.
+$(BUILD)/tests/%.o: ALL_CFLAGS += $(if $(CUDA_HEADERS),$(CUDA_CFLAGS))
+
+# The emulator's own test.
+CUDA_TESTS := $(BUILD)/tests/emulation/test_emulation
+$(CUDA_TESTS): $(BUILD)/emulated/tests/emulation/test_emulation.o $(CUDA_EMULATED) $(call library,core)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CFLAGS) -pthread $^ -lcmocka -lm -o $@
+
+# cuDNN makes plans here with a stand-in for the driver, which knows every function that
+# NVIDIA's stub of it has, and an interpreter of cuDNN's graphs computes what they say.
+DRIVER_STUB := $(firstword $(wildcard $(addsuffix /stubs/libcuda.so,$(CUDA_LIBDIR))))
+ifneq ($(and $(CUDA_HEADERS),$(DRIVER_STUB)),)
+STAND_INS := $(BUILD)/tests/emulation/libcuda.so.1 $(BUILD)/tests/emulation/libcudnn_interpreter.so
+$(BUILD)/tests/emulation/libcuda_functions.h: $(DRIVER_STUB)
+	@mkdir -p $(@D)
+	$(Q)nm -D --defined-only $< | sed -n 's/.* T \(cu[A-Za-z0-9_]*\)$$/MIST_DRIVER_FUNCTION(\1)/p' > $@
+$(BUILD)/tests/emulation/libcuda.so.1: tests/emulation/libcuda_stand_in.c $(BUILD)/tests/emulation/libcuda_functions.h
+	$(call say,CC,$<)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CUDA_CFLAGS) -I$(BUILD)/tests/emulation -shared -fPIC -Wl,-soname,libcuda.so.1 $< -o $@
+$(BUILD)/tests/emulation/libcudnn_interpreter.so: tests/emulation/cudnn_interpreter.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CUDA_CFLAGS) -shared -fPIC $< -lm -o $@
+$(BUILD)/tests/unit/test_cuda_attention_plans $(BUILD)/tests/unit/test_cuda_attention_graph: | $(STAND_INS)
+endif

@@ -115,17 +115,21 @@ template <typename K> void mist_emulation_allow(K *kernel, size_t bytes)
 }
 
 /* Into an emulated stream, which runs it at once or as late as may be (streams.h). */
-template <typename F> void mist_emulation_enqueue(struct CUstream_st *stream, F launch)
+template <typename K, typename... A>
+void mist_emulation_enqueue(struct CUstream_st *stream, const char *name, K *kernel,
+                            dim3 grid, dim3 block, size_t shared_bytes, A... arguments)
 {
+    auto launch = [=] {
+        mist_emulation_launch(name, kernel, grid, block, shared_bytes, arguments...);
+    };
     mist_emulated_stream_run(
-        stream, [](void *arg) { (*static_cast<F *>(arg))(); }, &launch, sizeof launch);
+        stream, [](void *context) { (*(decltype(launch) *)context)(); }, &launch,
+        sizeof launch);
 }
 
 #define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
-    mist_emulation_enqueue((stream), [=]() {                                             \
-        mist_emulation_launch(#kernel, kernel, (grid), (block), (size_t)(shared_bytes),  \
-                              __VA_ARGS__);                                              \
-    })
+    mist_emulation_enqueue((stream), #kernel, kernel, (grid), (block),                   \
+                           (size_t)(shared_bytes), __VA_ARGS__)
 #define MIST_CUDA_ALLOW_SHARED(kernel, bytes)                                            \
     mist_emulation_allow(kernel, (size_t)(bytes))
 #define MIST_CUDA_SHARED(name) unsigned char *const name = mist_emulation_shared

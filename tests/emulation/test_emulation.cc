@@ -18,7 +18,7 @@ extern "C" {
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void *const no_stream = nullptr; /* the emulator takes any */
+static struct CUstream_st *const no_stream = nullptr; /* the emulator takes any */
 
 static void set_order(int i)
 {
