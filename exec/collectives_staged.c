@@ -28,7 +28,6 @@
 #include <string.h>
 
 enum { N_RECORDS = 4096 };
-enum { STAGING_ALIGNMENT = 4096 };
 
 struct staged {
     struct mist_collectives base;
@@ -265,40 +264,23 @@ static enum mist_status recv_message(struct mist_collectives *base, int32_t peer
 
 /* ------------------------------------------------------------------- opening, closing */
 
-/* Touched now. NULL: out of memory. */
-static char *alloc_staging(int64_t bytes)
-{
-    void *staging = NULL;
-
-    if (posix_memalign(&staging, STAGING_ALIGNMENT, (size_t)bytes) != 0)
-        return NULL;
-    return memset(staging, 0, (size_t)bytes);
-}
-
-static void free_staging(char *staging)
-{
-    free(staging);
-}
-
 /* Makes the staging memory larger. What is under way may still use it. */
 static enum mist_status grow_staging(struct staged *at, int64_t bytes,
                                      struct mist_err *err)
 {
-    char *staging;
+    void *staging;
 
     if (bytes <= at->staging_bytes)
         return MIST_OK;
     if (at->n_issued > 0) {
-        enum mist_status status = mist_device_synchronize(at->device, err);
-        if (status != MIST_OK)
-            return status;
+        enum mist_status end = mist_device_synchronize(at->device, err);
+        if (end != MIST_OK)
+            return end;
     }
-    staging = alloc_staging(bytes);
-    if (!staging)
-        return mist_err_set(err, MIST_ERR_MEMORY,
-                            "out of memory for %lld bytes between device and host",
-                            (long long)bytes);
-    free_staging(at->staging);
+    enum mist_status status = mist_device_alloc_host(at->device, bytes, &staging, err);
+    if (status != MIST_OK)
+        return status;
+    mist_device_free_host(at->device, at->staging);
     at->staging = staging;
     at->staging_bytes = bytes;
     return MIST_OK;
@@ -352,7 +334,7 @@ static void close_staged(struct mist_collectives *base)
         free(group);
     }
     mist_collectives_close(at->host);
-    free_staging(at->staging);
+    mist_device_free_host(at->device, at->staging);
     free(at->records);
     free(at);
 }

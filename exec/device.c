@@ -1,7 +1,10 @@
 /* What all devices share; the rest is handed to the backend. See device.h. */
 #include "exec/device.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+enum { HOST_ALIGNMENT = 4096 };
 
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config)
@@ -152,6 +155,34 @@ enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span
                                            void *context, struct mist_err *err)
 {
     return device->ops->collect_spans(device, fn, context, err);
+}
+
+enum mist_status mist_device_alloc_host(struct mist_device *device, int64_t bytes,
+                                        void **out, struct mist_err *err)
+{
+    if (device->ops->alloc_host)
+        return device->ops->alloc_host(bytes, out, err);
+    if (posix_memalign(out, HOST_ALIGNMENT, (size_t)bytes) != 0) {
+        *out = NULL;
+        return mist_err_set(err, MIST_ERR_MEMORY,
+                            "out of memory for %lld bytes beside the device",
+                            (long long)bytes);
+    }
+    memset(*out, 0, (size_t)bytes);
+    return MIST_OK;
+}
+
+void mist_device_free_host(struct mist_device *device, void *memory)
+{
+    if (device->ops->free_host)
+        device->ops->free_host(memory);
+    else
+        free(memory);
+}
+
+int64_t mist_device_used_bytes(struct mist_device *device)
+{
+    return device->ops->used_bytes ? device->ops->used_bytes(device) : -1;
 }
 
 enum mist_status mist_device_clear(struct mist_device *device, void *to, int64_t bytes,

@@ -67,6 +67,10 @@ struct mist_device_ops {
     void (*end_span)(struct mist_device *device);
     enum mist_status (*collect_spans)(struct mist_device *device, mist_span_fn *fn,
                                       void *context, struct mist_err *err);
+    int64_t (*used_bytes)(struct mist_device *device); /* NULL: unknown */
+    /* NULL: ordinary memory will do */
+    enum mist_status (*alloc_host)(int64_t bytes, void **out, struct mist_err *err);
+    void (*free_host)(void *memory);
 };
 
 /* What all devices share; a backend's own struct begins with it. */
@@ -185,6 +189,17 @@ MIST_MUST_CHECK enum mist_status mist_device_collect_spans(struct mist_device *d
                                                            mist_span_fn *fn,
                                                            void *context,
                                                            struct mist_err *err);
+
+/* bytes (> 0) of zeros in memory of the host that the device copies to and from at full
+ * speed, without making anyone wait; for mist_device_free_host(). MIST_OK,
+ * MIST_ERR_MEMORY or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_device_alloc_host(struct mist_device *device,
+                                                        int64_t bytes, void **out,
+                                                        struct mist_err *err);
+void mist_device_free_host(struct mist_device *device, void *memory); /* NULL allowed */
+
+/* Memory of the device that is in use, by anyone and for anything; -1: unknown. */
+int64_t mist_device_used_bytes(struct mist_device *device);
 
 /* Memory of the device or the host arena: zeros, from, or to memory of the host. */
 MIST_MUST_CHECK enum mist_status mist_device_clear(struct mist_device *device, void *to,

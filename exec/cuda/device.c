@@ -419,6 +419,8 @@ static const struct mist_device_ops plain_ops = {
     .write = write_memory,
     .read = read_memory,
     .used_bytes = used_bytes,
+    .alloc_host = mist_cuda_host_alloc,
+    .free_host = mist_cuda_host_free,
 };
 
 static const struct mist_device_ops recording_ops = {
@@ -438,6 +440,8 @@ static const struct mist_device_ops recording_ops = {
     .write = write_memory,
     .read = read_memory,
     .used_bytes = used_bytes,
+    .alloc_host = mist_cuda_host_alloc,
+    .free_host = mist_cuda_host_free,
     .begin_span = begin_span,
     .end_span = end_span,
     .collect_spans = collect_spans,
