@@ -111,7 +111,7 @@ static enum mist_status make_layouts(const struct mist_catalog *catalog,
                     .is_sequence_parallel =
                         grid->variants[v].is_sequence_parallel && !is_whole,
                     .splits_backward = false,
-                    .dtype = MIST_DTYPE_FP32,
+                    .dtype = config->dtype,
                 };
                 struct mist_layer_layout *out = &grid->layouts[cell_of(grid, v, i, kind)];
                 enum mist_status status =
@@ -195,6 +195,7 @@ void mist_grid_store(const struct mist_grid *grid, int32_t i_variant,
                                                   : model->n_layers + 1;
 
     *plan = (struct mist_plan){.model = *model, .n_micro_batches = 1, .n_stages = 1};
+    plan->job.dtype = grid->config.dtype;
     plan->stages[0] = (struct mist_stage_plan){
         .n_layers = model->n_layers,
         .n_nodes = 1,
@@ -364,6 +365,7 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
     mist_hash_add_int64(&hash, grid->config.n_nodes);
     mist_hash_add_int64(&hash, grid->config.n_ranks);
     mist_hash_add_int64(&hash, grid->config.n_threads);
+    mist_hash_add_int64(&hash, grid->config.dtype);
     mist_hash_add_int64(&hash, grid->config.is_quick);
     mist_hash_add_int64(&hash, grid->config.model.n_layers);
     for (int32_t i = 0; i < grid->n_keys; i++) {

@@ -43,9 +43,10 @@ struct mist_grid_config {
     int32_t n_micro_batches;
     int32_t micro_batches[MIST_GRID_MAX_MICRO_BATCHES]; /* ascending, none twice */
     int32_t n_nodes;
-    int32_t n_ranks;   /* of all nodes, which have equally many */
-    int32_t n_threads; /* of one rank's compute stream */
-    bool is_quick;     /* message sizes in steps of 4 instead of 2, fewer group sizes */
+    int32_t n_ranks;       /* of all nodes, which have equally many */
+    int32_t n_threads;     /* of one rank's compute stream; 0: a device of its own */
+    enum mist_dtype dtype; /* of weights and activations */
+    bool is_quick; /* message sizes in steps of 4 instead of 2, fewer group sizes */
 };
 
 /* How the modules are cut: variant 0 is not at all. */
@@ -82,9 +83,10 @@ struct mist_grid_shape {
 /* One message: one row of links.csv. */
 struct mist_grid_message {
     enum mist_link_operation operation;
-    int32_t i_shape;  /* the first shape is that of copies: one rank */
-    int64_t bytes;    /* the full message; of collectives a multiple of 4 n_ranks */
-    bool is_exchange; /* what all ranks tell each other at the end of an iteration */
+    int32_t i_shape;       /* the first shape is that of copies: one rank */
+    int64_t bytes;         /* the full message; of collectives a multiple of 4 n_ranks */
+    enum mist_dtype dtype; /* of sums: activations' or, as of gradients, fp32 */
+    bool is_exchange;      /* what all ranks tell each other at the end of an iteration */
 };
 
 enum { MIST_GRID_EXCHANGE_BYTES = 64 }; /* as the schedule's task has it */

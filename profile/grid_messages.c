@@ -7,8 +7,9 @@ static const int64_t smallest_message_bytes = 4096;
 static const int64_t smallest_copy_bytes = 1024; /* token ids of a small batch */
 /* The series of sizes reaches the model's largest message, but within these. */
 static const int64_t least_largest_bytes = 4 << 20, most_largest_bytes = 32 << 20;
+static const int64_t most_copy_bytes = 1 << 30; /* both arenas must have room for it */
 
-enum { STATE_BYTES = 8, SMALL_GROUPS = 8, SMALL_GROUPS_QUICK = 4 };
+enum { SMALL_GROUPS = 8, SMALL_GROUPS_QUICK = 4 };
 
 /* ----------------------------------------------------------------------------- groups */
 
@@ -58,14 +59,13 @@ static int32_t add_shape(struct mist_grid *grid, int32_t nodes, int32_t ranks_pe
 
 /* --------------------------------------------------------------------------- messages */
 
-static bool add_message(struct mist_grid *grid, enum mist_link_operation operation,
-                        int32_t i_shape, int64_t bytes, bool is_exchange)
+static bool add_message(struct mist_grid *grid, struct mist_grid_message message)
 {
-    struct mist_grid_message message = {operation, i_shape, bytes, is_exchange};
 
     for (int32_t i = 0; i < grid->n_messages; i++)
-        if (grid->messages[i].operation == operation &&
-            grid->messages[i].i_shape == i_shape && grid->messages[i].bytes == bytes)
+        if (grid->messages[i].operation == message.operation &&
+            grid->messages[i].i_shape == message.i_shape &&
+            grid->messages[i].bytes == message.bytes)
             return true;
     struct mist_grid_message *messages =
         mist_grow(grid->messages, &grid->messages_capacity, (size_t)grid->n_messages + 1,
@@ -79,29 +79,35 @@ static bool add_message(struct mist_grid *grid, enum mist_link_operation operati
 
 /* Of a group: rounded up to whole floats of every rank. */
 static bool add_collective(struct mist_grid *grid, enum mist_link_operation operation,
-                           int32_t i_shape, int64_t bytes)
+                           int32_t i_shape, enum mist_dtype dtype, int64_t bytes)
 {
     int64_t unit = 4 * (int64_t)mist_grid_shape_ranks(&grid->shapes[i_shape]);
 
-    return add_message(grid, operation, i_shape, (bytes + unit - 1) / unit * unit, false);
+    return add_message(
+        grid, (struct mist_grid_message){.operation = operation,
+                                         .i_shape = i_shape,
+                                         .bytes = (bytes + unit - 1) / unit * unit,
+                                         .dtype = dtype});
 }
 
 /* What the tensor-parallel ranks of a variant say to one another in its programs. */
 static bool add_activations(struct mist_grid *grid, int32_t i_shape,
                             const struct mist_concrete_step *steps, int32_t n)
 {
-    bool fits = true;
+    static const struct {
+        enum mist_op op;
+        enum mist_link_operation operation;
+    } words[] = {{MIST_OP_TP_ALL_REDUCE, MIST_LINK_ALL_REDUCE},
+                 {MIST_OP_TP_REDUCE_SCATTER, MIST_LINK_REDUCE_SCATTER},
+                 {MIST_OP_TP_ALL_GATHER, MIST_LINK_ALL_GATHER}};
 
-    for (int32_t i = 0; i < n && fits; i++) {
-        if (steps[i].op == MIST_OP_TP_ALL_REDUCE)
-            fits = add_collective(grid, MIST_LINK_ALL_REDUCE, i_shape, steps[i].dims[0]);
-        if (steps[i].op == MIST_OP_TP_REDUCE_SCATTER)
-            fits =
-                add_collective(grid, MIST_LINK_REDUCE_SCATTER, i_shape, steps[i].dims[0]);
-        if (steps[i].op == MIST_OP_TP_ALL_GATHER)
-            fits = add_collective(grid, MIST_LINK_ALL_GATHER, i_shape, steps[i].dims[0]);
-    }
-    return fits;
+    for (int32_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (steps[i].op == words[k].op &&
+                !add_collective(grid, words[k].operation, i_shape, grid->config.dtype,
+                                steps[i].dims[0]))
+                return false;
+    return true;
 }
 
 static bool add_tensor_parallel(struct mist_grid *grid, int32_t i_shape)
@@ -121,8 +127,8 @@ static bool add_tensor_parallel(struct mist_grid *grid, int32_t i_shape)
                 if (!add_activations(grid, i_shape, layout->forward, layout->n_forward) ||
                     !add_activations(grid, i_shape, layout->backward,
                                      layout->n_backward) ||
-                    (n_partial > 0 &&
-                     !add_collective(grid, MIST_LINK_ALL_REDUCE, i_shape, 4 * n_partial)))
+                    (n_partial > 0 && !add_collective(grid, MIST_LINK_ALL_REDUCE, i_shape,
+                                                      MIST_DTYPE_FP32, 4 * n_partial)))
                     return false;
             }
     return true;
@@ -138,6 +144,7 @@ static bool add_data_parallel(struct mist_grid *grid, int32_t i_shape,
                               struct mist_plan *plan)
 {
     int32_t dp = mist_grid_shape_ranks(&grid->shapes[i_shape]);
+    enum mist_dtype dtype = grid->config.dtype;
 
     for (int32_t v = 0; v < grid->n_variants; v++)
         for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
@@ -145,10 +152,16 @@ static bool add_data_parallel(struct mist_grid *grid, int32_t i_shape,
             if (grid->variants[v].tp * dp > grid->config.n_ranks)
                 continue;
             mist_grid_store(grid, v, (enum mist_layer_kind)k, dp, plan, &storage);
-            for (int i = 0; i < storage.n_slabs * N_COLLECTIVES; i++)
-                if (!add_collective(grid, collectives[i % N_COLLECTIVES], i_shape,
-                                    4 * storage.slabs[i / N_COLLECTIVES].n_elements))
+            for (int i = 0; i < storage.n_slabs * N_COLLECTIVES; i++) {
+                enum mist_link_operation operation = collectives[i % N_COLLECTIVES];
+                int32_t element_bytes = operation == MIST_LINK_ALL_GATHER
+                                            ? mist_dtype_weight_bytes(dtype)
+                                            : mist_dtype_gradient_bytes(dtype);
+                if (!add_collective(grid, operation, i_shape, MIST_DTYPE_FP32,
+                                    element_bytes *
+                                        storage.slabs[i / N_COLLECTIVES].n_elements))
                     return false;
+            }
         }
     return true;
 }
@@ -159,9 +172,9 @@ static bool add_series(struct mist_grid *grid, enum mist_link_operation operatio
     int64_t bytes = first_bytes;
 
     for (; bytes < last_bytes; bytes *= grid->config.is_quick ? 4 : 2)
-        if (!add_collective(grid, operation, i_shape, bytes))
+        if (!add_collective(grid, operation, i_shape, MIST_DTYPE_FP32, bytes))
             return false;
-    return add_collective(grid, operation, i_shape, last_bytes);
+    return add_collective(grid, operation, i_shape, MIST_DTYPE_FP32, last_bytes);
 }
 
 /* -------------------------------------------------------------------- what is measured
@@ -198,9 +211,13 @@ static bool add_group(struct mist_grid *grid, int32_t nodes, int32_t ranks_per_n
         (concurrent_groups > 1 && nodes == 1))
         return fits;
     for (int32_t i = 0; i < grid->config.n_micro_batches && fits; i++)
-        fits = add_message(grid, MIST_LINK_SEND_RECV, i_shape,
-                           mist_grid_layout(grid, 0, i, MIST_LAYER_BLOCK)->input_bytes,
-                           false);
+        fits = add_message(
+            grid,
+            (struct mist_grid_message){
+                .operation = MIST_LINK_SEND_RECV,
+                .i_shape = i_shape,
+                .bytes = mist_grid_layout(grid, 0, i, MIST_LAYER_BLOCK)->input_bytes,
+                .dtype = grid->config.dtype});
     return fits && add_series(grid, MIST_LINK_SEND_RECV, i_shape, smallest_message_bytes,
                               last_bytes);
 }
@@ -242,14 +259,17 @@ static int64_t within(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* Copies: token ids to the largest slab's optimizer state, which are swapped whole. */
+/* Copies: token ids to the largest slab's optimizer state, which is swapped whole. */
 static bool add_copies(struct mist_grid *grid, int32_t i_shape)
 {
     int64_t last = least_largest_bytes;
+    int32_t state_bytes = mist_dtype_state_bytes(grid->config.dtype);
 
     for (int32_t i = 0; i < grid->n_shards; i++)
-        if (STATE_BYTES * grid->shards[i].n_whole > last)
-            last = STATE_BYTES * grid->shards[i].n_whole;
+        if (state_bytes * grid->shards[i].n_whole > last)
+            last = state_bytes * grid->shards[i].n_whole;
+    if (last > most_copy_bytes)
+        last = most_copy_bytes;
     return add_series(grid, MIST_LINK_HOST_TO_DEVICE, i_shape, smallest_copy_bytes,
                       last) &&
            add_series(grid, MIST_LINK_DEVICE_TO_HOST, i_shape, smallest_copy_bytes, last);
@@ -271,8 +291,11 @@ bool mist_grid_add_messages(struct mist_grid *grid, struct mist_plan *plan)
     if (config->n_ranks > 1) {
         int32_t all =
             add_shape(grid, config->n_nodes, config->n_ranks / config->n_nodes, 1);
-        if (all < 0 ||
-            !add_message(grid, MIST_LINK_ALL_REDUCE, all, MIST_GRID_EXCHANGE_BYTES, true))
+        if (all < 0 || !add_message(grid, (struct mist_grid_message){
+                                              .operation = MIST_LINK_ALL_REDUCE,
+                                              .i_shape = all,
+                                              .bytes = MIST_GRID_EXCHANGE_BYTES,
+                                              .is_exchange = true}))
             return false;
     }
     return add_copies(grid, one);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEVICE_PERCENT = 80, HOST_PERCENT = 10 };
+enum { DEVICE_PERCENT = 80, HOST_PERCENT = 10, HOST_PERCENT_BESIDE_GPUS = 70 };
 
 /* The text behind "key :" in a file of such lines; "" when there is none. */
 static void read_value(const char *path, const char *key, char *out, size_t size)
@@ -32,7 +32,9 @@ static void read_value(const char *path, const char *key, char *out, size_t size
         fclose(stream);
 }
 
-enum mist_status mist_machine_read(struct mist_machine *out, struct mist_err *err)
+enum mist_status mist_machine_read(enum mist_backend_choice choice,
+                                   struct mist_machine *out, char *note,
+                                   size_t note_bytes, struct mist_err *err)
 {
     char text[64];
     long long total_kib = 0;
@@ -47,17 +49,38 @@ enum mist_status mist_machine_read(struct mist_machine *out, struct mist_err *er
                             "/proc/meminfo can't be read, so the memory of this machine "
                             "is not known");
     out->memory_bytes = (int64_t)total_kib * 1024;
-    return MIST_OK;
+    return mist_backend_find(choice, &out->backend, &out->devices, note, note_bytes, err);
+}
+
+bool mist_machine_has_gpus(const struct mist_machine *machine)
+{
+    return machine->backend->operators != &mist_operators_cpu;
+}
+
+int32_t mist_machine_n_sharing(const struct mist_machine *machine, int32_t n_ranks)
+{
+    int32_t n_devices = machine->devices.n_devices > 0 ? machine->devices.n_devices : 1;
+
+    return (n_ranks + n_devices - 1) / n_devices;
 }
 
 int64_t mist_machine_device_bytes(const struct mist_machine *machine, int32_t n_ranks)
 {
+    if (mist_machine_has_gpus(machine))
+        return machine->devices.memory_bytes / mist_machine_n_sharing(machine, n_ranks);
     return machine->memory_bytes / 100 * DEVICE_PERCENT / n_ranks;
 }
 
 int64_t mist_machine_host_bytes(const struct mist_machine *machine)
 {
-    return machine->memory_bytes / 100 * HOST_PERCENT;
+    return machine->memory_bytes / 100 *
+           (mist_machine_has_gpus(machine) ? HOST_PERCENT_BESIDE_GPUS : HOST_PERCENT);
+}
+
+const char *mist_machine_device_name(const struct mist_machine *machine)
+{
+    return mist_machine_has_gpus(machine) ? machine->devices.device_name
+                                          : machine->processor;
 }
 
 static void add_library(struct mist_cluster *cluster, const char *name,
@@ -84,6 +107,26 @@ static void add_kernels(struct mist_cluster *cluster)
     add_library(cluster, text, blank + 1);
 }
 
+/* "driver 580.65, CUDA 13.0": names and versions. */
+static void add_versions(struct mist_cluster *cluster, const char *versions)
+{
+    char text[256];
+    char *at = text;
+
+    snprintf(text, sizeof text, "%s", versions);
+    while (*at) {
+        char *end = at + strcspn(at, ","), *next = end + (*end != '\0');
+        *end = '\0';
+        at += strspn(at, " ");
+        char *blank = strchr(at, ' ');
+        if (blank) {
+            *blank = '\0';
+            add_library(cluster, at, blank + 1);
+        }
+        at = next;
+    }
+}
+
 void mist_machine_describe(const struct mist_machine *machine, int32_t n_nodes,
                            int32_t n_node_ranks, struct mist_cluster *out)
 {
@@ -92,14 +135,21 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_nodes,
     time_t now = time(NULL);
     struct tm utc;
 
-    memcpy(out->name, machine->processor, sizeof out->name);
+    snprintf(out->name, sizeof out->name, "%.*s", MIST_TRACE_NAME_MAX - 1,
+             mist_machine_device_name(machine));
+    out->backend = mist_machine_has_gpus(machine) ? MIST_TRACE_CUDA : MIST_TRACE_CPU;
     if (gmtime_r(&now, &utc))
         strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     out->nodes = n_nodes;
     out->devices_per_node = n_node_ranks;
     out->device_memory_bytes = mist_machine_device_bytes(machine, n_node_ranks);
     out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
-    add_kernels(out);
+    if (mist_machine_has_gpus(machine)) {
+        add_library(out, "processor", machine->processor);
+        add_versions(out, machine->devices.versions);
+    } else {
+        add_kernels(out);
+    }
     mist_comm_describe(mpi, sizeof mpi);
     if (mpi[0])
         add_library(out, "mpi", mpi);

@@ -2,8 +2,8 @@
  * mist-profile: measures what this machine does, as a trace set.
  *
  *     $ mist-profile --quick -o traces/here
- *     mist-profile: gpt3-demo, sequences of 128, micro-batches 1,2,4,8 on 2 ranks of 1
- *     thread: 60 operator shapes, 71 messages, 42 mixtures; about 53.0 s
+ *     mist-profile: gpt3-demo, sequences of 128, micro-batches 1,2,4,8, fp32 on 2 ranks
+ *     of 1 thread: 60 operator shapes, 71 messages, 42 mixtures; about 53.0 s
  *     machine            AMD EPYC
  *     ranks              2
  *     GEMM               103 GFLOP/s
@@ -32,14 +32,16 @@ enum { DEFAULT_RANKS = 2, MAX_RANKS = 1024 };
 struct options {
     struct mist_common_options common;
     const char *model;
-    int backend;
+    int backend, dtype;
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
     bool is_quick;
     bool resumes;
 };
 
-static const char *const backends[] = {"cpu", NULL};
+/* In the order of enum dtype_choice. */
+static const char *const dtype_words[] = {"auto", "fp32", "bf16", NULL};
+enum dtype_choice { DTYPE_AUTO, DTYPE_FP32, DTYPE_BF16 };
 
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
 
@@ -50,6 +52,15 @@ static const struct mist_option option_table[] = {
         seq_len),
     ROW("micro-batches", MIST_OPTION_LIST, "What", "LIST",
         "samples per micro-batch that plans may use", "1,2,4,8", 0, 0, micro_batches),
+    {.name = "dtype",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "What",
+     .value_name = "FORMAT",
+     .help = "number format of weights and activations: fp32, bf16, or auto: bf16 on a "
+             "GPU, else fp32",
+     .default_text = "auto",
+     .choices = dtype_words,
+     .offset = offsetof(struct options, dtype)},
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
         "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
     ROW("resume", MIST_OPTION_FLAG, "What", NULL,
@@ -58,17 +69,17 @@ static const struct mist_option option_table[] = {
     {.name = "backend",
      .kind = MIST_OPTION_CHOICE,
      .group = "Where",
-     .value_name = "NAME",
-     .help = "kind of device",
-     .default_text = "cpu",
-     .choices = backends,
+     .value_name = "WHERE",
+     .help = "cpu, cuda, or auto: cuda where there is a GPU",
+     .default_text = "auto",
+     .choices = mist_backend_words,
      .offset = offsetof(struct options, backend)},
     ROW("ranks", MIST_OPTION_INT64, "Where", "N",
-        "processes that run at once, started with mpirun; default: 2, or 1 on one "
-        "processor",
+        "processes that run at once, started with mpirun; default: one for each GPU, "
+        "else 2, or 1 on one processor",
         NULL, 1, MAX_RANKS, n_ranks),
-    ROW("threads", MIST_OPTION_INT64, "Where", "N", "compute threads of each rank", "1",
-        1, 1024, n_threads),
+    ROW("threads", MIST_OPTION_INT64, "Where", "N",
+        "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
     {.name = "output",
      .letter = 'o',
      .kind = MIST_OPTION_STRING,
@@ -101,6 +112,7 @@ static const struct mist_tool tool = {
 struct setup {
     struct options options;
     struct mist_machine machine;
+    char note[256]; /* about the backend; "" none */
     struct mist_grid_config config;
     struct mist_catalog *catalog;
     struct mist_grid grid;
@@ -170,15 +182,28 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
     config->seq_len = (int32_t)options->seq_len;
     config->n_nodes = n_nodes;
     config->n_ranks = n_ranks;
-    config->n_threads = (int32_t)options->n_threads;
+    bool has_gpus = mist_machine_has_gpus(&setup->machine);
+    config->n_threads = has_gpus ? 0 : (int32_t)options->n_threads;
+    config->dtype =
+        options->dtype == DTYPE_BF16 || (options->dtype == DTYPE_AUTO && has_gpus)
+            ? MIST_DTYPE_BF16
+            : MIST_DTYPE_FP32;
     config->is_quick = options->is_quick;
     status = mist_catalog_new(&config->model, &setup->catalog, err);
     if (status == MIST_OK)
         status = mist_grid_make(setup->catalog, config, &setup->grid, err);
     if (status == MIST_OK)
         status = check_output(&options->common, options->resumes, err);
-    setup->flop_per_s = mist_time_host_flop_per_s(&mist_operators_cpu, config->n_threads);
     return status;
+}
+
+/* What a rank reaches, for the estimate. */
+static enum mist_status try_device(struct setup *setup, int32_t i_device,
+                                   struct mist_err *err)
+{
+    return mist_time_host_flop_per_s(setup->machine.backend, i_device,
+                                     setup->config.dtype, setup->config.n_threads,
+                                     &setup->flop_per_s, err);
 }
 
 static enum mist_status make_plan(struct setup *setup, struct mist_err *err)
@@ -205,15 +230,22 @@ static char *micro_batches_text(const struct mist_grid_config *config, char *out
 static void announce(const struct setup *setup)
 {
     const struct mist_grid_config *config = &setup->config;
-    char time[MIST_FORMAT_BYTES], sizes[256];
+    char time[MIST_FORMAT_BYTES], sizes[256], where[160];
 
+    if (setup->note[0])
+        fprintf(stderr, "mist-profile: %s\n", setup->note);
+    if (config->n_threads > 0)
+        snprintf(where, sizeof where, "%d thread%s", (int)config->n_threads,
+                 config->n_threads == 1 ? "" : "s");
+    else
+        snprintf(where, sizeof where, "%s", mist_machine_device_name(&setup->machine));
     fprintf(stderr,
-            "mist-profile: %s, sequences of %d, micro-batches %s on %d rank%s of %d "
-            "thread%s: %d operator shapes, %d messages, %d mixtures; about %s\n",
+            "mist-profile: %s, sequences of %d, micro-batches %s, %s on %d rank%s of %s: "
+            "%d operator shapes, %d messages, %d mixtures; about %s\n",
             config->model.name, (int)config->seq_len,
-            micro_batches_text(config, sizes, sizeof sizes), (int)config->n_ranks,
-            config->n_ranks == 1 ? "" : "s", (int)config->n_threads,
-            config->n_threads == 1 ? "" : "s", (int)setup->grid.n_keys,
+            micro_batches_text(config, sizes, sizeof sizes),
+            mist_dtype_name(config->dtype), (int)config->n_ranks,
+            config->n_ranks == 1 ? "" : "s", where, (int)setup->grid.n_keys,
             (int)setup->grid.n_messages, (int)setup->plan.n_mixtures,
             mist_format_time_s(time, sizeof time, setup->plan.expected_s));
 }
@@ -223,7 +255,9 @@ static void emit_job(struct mist_emit *emit, const struct setup *setup)
     const struct mist_grid_config *config = &setup->config;
     char sizes[256];
 
-    mist_emit_text(emit, "machine", NULL, setup->machine.processor);
+    mist_emit_text(emit, "machine", NULL, mist_machine_device_name(&setup->machine));
+    mist_emit_text(emit, "backend", NULL, setup->machine.backend->name);
+    mist_emit_text(emit, "dtype", "number format", mist_dtype_name(config->dtype));
     mist_emit_text(emit, "model", NULL, config->model.name);
     mist_emit_int64(emit, "seq_len", "tokens per sample", config->seq_len,
                     MIST_HUMAN_NUMBER);
@@ -234,8 +268,9 @@ static void emit_job(struct mist_emit *emit, const struct setup *setup)
     mist_emit_int64(emit, "tensor_parallel", "tensor parallelism up to",
                     setup->grid.variants[setup->grid.n_variants - 1].tp,
                     MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "threads", "threads per rank", config->n_threads,
-                    MIST_HUMAN_NUMBER);
+    if (config->n_threads > 0)
+        mist_emit_int64(emit, "threads", "threads per rank", config->n_threads,
+                        MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "operator_shapes", "operator shapes", setup->grid.n_keys,
                     MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "messages", "messages and copies", setup->grid.n_messages,
@@ -396,6 +431,24 @@ static enum mist_status check_nodes(struct mist_comm *comm, int32_t *n_nodes,
     return status;
 }
 
+/* All ranks compute on the same kind of device. */
+static enum mist_status check_backends(const struct setup *setup, struct mist_comm *comm,
+                                       struct mist_err *err)
+{
+    double has_gpus = mist_machine_has_gpus(&setup->machine);
+    double least = has_gpus, most = has_gpus;
+    enum mist_status status =
+        mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, &least, 1, err);
+
+    if (status == MIST_OK)
+        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &most, 1, err);
+    if (status == MIST_OK && least < most)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "some ranks have a GPU and some have none; --backend cpu or "
+                            "cuda says what is meant, and cuda what some lack");
+    return status;
+}
+
 /* The part of a rank: everything, with the communicator open. */
 static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
                                  struct mist_err *err)
@@ -406,9 +459,15 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--ranks %d, but mpirun started %d; leave --ranks out",
                             (int)setup->options.n_ranks, (int)n_ranks);
+    bool is_alone;
+    int32_t i_device = mist_backend_pick_device(&setup->machine.devices, comm, &is_alone);
     enum mist_status status = check_nodes(comm, &n_nodes, err);
     if (status == MIST_OK)
+        status = check_backends(setup, comm, err);
+    if (status == MIST_OK)
         status = agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
+    if (status == MIST_OK)
+        status = agree(comm, try_device(setup, i_device, err), err);
     if (status == MIST_OK)
         status = mist_time_links_try(comm, &setup->link_bytes_per_s, err);
     if (status == MIST_OK)
@@ -454,6 +513,10 @@ static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_e
     const char *const extra[] = {shows ? "--progress=always" : "--progress=never"};
     enum mist_status status = set_up(setup, 1, n_ranks, err);
 
+    if (status == MIST_OK && common->is_dry_run)
+        status = try_device(setup, 0, err);
+    else
+        setup->flop_per_s = 1e12; /* only whether all fits is looked at */
     if (status == MIST_OK)
         status = make_plan(setup, err);
     if (status == MIST_OK && common->is_dry_run)
@@ -462,6 +525,13 @@ static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_e
         status = mist_launch_ranks(n_ranks, setup->machine.n_processors, argc, argv,
                                    extra, 1, err);
     return finish(err, status);
+}
+
+static int32_t default_ranks(const struct mist_machine *machine)
+{
+    if (mist_machine_has_gpus(machine))
+        return machine->devices.n_devices;
+    return machine->n_processors < DEFAULT_RANKS ? machine->n_processors : DEFAULT_RANKS;
 }
 
 int main(int argc, char **argv)
@@ -476,14 +546,13 @@ int main(int argc, char **argv)
                                                  &positionals, stdout, &is_done, &err);
     if (status != MIST_OK || is_done)
         return finish(&err, status);
-    status = mist_machine_read(&setup.machine, &err);
+    status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
+                               &setup.machine, setup.note, sizeof setup.note, &err);
     if (status != MIST_OK)
         return finish(&err, status);
     bool is_launched = mist_launch_is_launched();
     if (!is_launched && setup.options.n_ranks == 0)
-        setup.options.n_ranks = setup.machine.n_processors < DEFAULT_RANKS
-                                    ? setup.machine.n_processors
-                                    : DEFAULT_RANKS;
+        setup.options.n_ranks = default_ranks(&setup.machine);
     if (is_launched || setup.options.n_ranks == 1)
         code = run_here(&setup, &err);
     else

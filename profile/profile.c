@@ -15,10 +15,15 @@
 static const double ops_budget_s[2] = {150, 28};
 static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
-static const double set_up_s = 4; /* MPI, first parameters, launch cost */
+static const double set_up_s = 4;      /* MPI, first parameters, launch cost */
+static const double gpu_set_up_s = 15; /* and CUDA's libraries, plans of every shape */
 
 /* An optimizer step moves about so much memory; for the estimate only. */
 static const double guessed_bytes_per_s = 5e9, bytes_per_parameter = 32;
+
+/* Of a GPU's memory, what arenas may take: the rest is for its libraries and the
+ * communicators of all groups that are measured. */
+static const double gpu_arena_frac = 0.8;
 
 /* Rows that are known worse than this are counted in the report. */
 static const double wide_frac = 0.01;
@@ -26,9 +31,12 @@ static const double wide_frac = 0.01;
 /* ------------------------------------------------------------------------------- plan */
 
 /* Seconds of one round of mist_time_ops. */
-static double guess_round_s(const struct mist_grid *grid, int32_t n_copies,
+static double guess_round_s(const struct mist_grid *grid,
+                            const struct mist_machine *machine, int32_t n_copies,
                             double flop_per_s)
 {
+    double bytes_per_s =
+        fmax(guessed_bytes_per_s, machine->devices.memory_bytes_per_s / 2);
     double time_s = 0;
 
     for (int32_t v = 0; v < grid->n_variants; v++)
@@ -37,7 +45,7 @@ static double guess_round_s(const struct mist_grid *grid, int32_t n_copies,
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         double n = (double)mist_grid_padded_elements(grid, (enum mist_layer_kind)kind, 1);
         time_s += n * (kind == MIST_LAYER_BLOCK ? n_copies : 1) * bytes_per_parameter /
-                  guessed_bytes_per_s;
+                  bytes_per_s;
     }
     return time_s;
 }
@@ -55,10 +63,13 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     const struct mist_grid_config *config = &grid->config;
     bool is_quick = config->is_quick;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
+    bool has_gpus = mist_machine_has_gpus(machine);
     int64_t limit_bytes = mist_machine_device_bytes(machine, n_node_ranks(config));
     char need[MIST_FORMAT_BYTES], have[MIST_FORMAT_BYTES];
 
     *out = (struct mist_profile_plan){0};
+    if (has_gpus)
+        limit_bytes = (int64_t)(gpu_arena_frac * (double)limit_bytes);
     out->n_copies = mist_workbench_n_copies(grid, limit_bytes);
     if (out->n_copies == 0)
         return mist_err_set(
@@ -70,17 +81,23 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
             (int)n_node_ranks(config), mist_format_bytes(have, sizeof have, limit_bytes));
     out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
     out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
-    double round_s = guess_round_s(grid, out->n_copies, flop_per_s);
+    double round_s = guess_round_s(grid, machine, out->n_copies, flop_per_s);
     out->ops_s = fmax(ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
     out->links_s =
         fmax(links_budget_s[is_quick], mist_time_links_least_s(grid, link_bytes_per_s));
     out->interference_s = interference_budget_s[is_quick];
-    out->expected_s =
-        set_up_s + round_s + out->ops_s + out->links_s + out->interference_s;
+    out->expected_s = (has_gpus ? gpu_set_up_s : set_up_s) + round_s + out->ops_s +
+                      out->links_s + out->interference_s;
     return MIST_OK;
 }
 
 /* ------------------------------------------------------------------------------- rows */
+
+/* The word for the number format, as cost_model.c looks rows up. */
+static enum mist_trace_dtype trace_dtype(const struct mist_grid *grid)
+{
+    return grid->config.dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16 : MIST_TRACE_FP32;
+}
 
 static enum mist_status add_kernels(const struct mist_grid *grid,
                                     const struct mist_estimate *steps,
@@ -90,7 +107,7 @@ static enum mist_status add_kernels(const struct mist_grid *grid,
 
     for (int32_t i = 0; i < grid->n_keys && status == MIST_OK; i++) {
         const struct mist_grid_key *key = &grid->keys[i];
-        struct mist_kernel_row row = {.dtype = MIST_TRACE_FP32,
+        struct mist_kernel_row row = {.dtype = trace_dtype(grid),
                                       .time_us = steps[i].mean,
                                       .deviation_us = steps[i].deviation,
                                       .repetitions = steps[i].n,
@@ -153,6 +170,32 @@ static enum mist_status add_mixtures(const struct mist_grid_config *config,
     return status;
 }
 
+static void describe_session(const struct mist_grid *grid,
+                             const struct mist_machine *machine,
+                             const struct mist_profile_report *report, char *out,
+                             size_t size)
+{
+    const struct mist_grid_config *config = &grid->config;
+    char each[128] = "", sheet[128] = "";
+
+    if (config->n_threads > 0)
+        snprintf(each, sizeof each, " of %d threads", (int)config->n_threads);
+    if (machine->devices.memory_bytes_per_s > 0)
+        snprintf(sheet, sizeof sheet,
+                 "; the device says of itself: %d processors at %.2f GHz, memory %.2f "
+                 "TB/s",
+                 (int)machine->devices.n_processors, machine->devices.clock_hz * 1e-9,
+                 machine->devices.memory_bytes_per_s * 1e-12);
+    snprintf(out, size,
+             "mist-profile %s: %s, sequences of %d, %s, %d ranks%s at once, tensor "
+             "parallelism up to %d, operators in passes of a stage, mean without far "
+             "outliers; handing over between streams takes %.1f us%s",
+             config->is_quick ? "--quick" : "in full", config->model.name,
+             (int)config->seq_len, mist_dtype_name(config->dtype), (int)config->n_ranks,
+             each, (int)grid->variants[grid->n_variants - 1].tp,
+             report->host.hand_over_us, sheet);
+}
+
 static void fill_cluster(const struct mist_grid *grid, const struct mist_machine *machine,
                          const struct mist_estimate *steps,
                          const struct mist_profile_report *report,
@@ -165,21 +208,13 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
             best = fmax(best, grid->keys[i].flop / (steps[i].mean * 1e-6));
     mist_machine_describe(machine, grid->config.n_nodes, n_node_ranks(&grid->config),
                           out);
-    out->backend = MIST_TRACE_CPU;
     out->device_threads = grid->config.n_threads;
-    out->peak_flop_per_s[MIST_TRACE_FP32] = best;
+    out->peak_flop_per_s[trace_dtype(grid)] = best;
     out->memory_bytes_per_s = report->host.memory_bytes_per_s;
     out->launch_us = report->host.launch_us;
     out->runtime_memory_bytes = report->host.runtime_memory_bytes;
     out->drift_frac = report->drift_frac;
-    snprintf(out->how_measured, sizeof out->how_measured,
-             "mist-profile %s: %s, sequences of %d, %d ranks of %d threads at once, "
-             "tensor parallelism up to %d, operators in passes of a stage, mean without "
-             "far outliers; handing over between streams takes %.1f us",
-             grid->config.is_quick ? "--quick" : "in full", grid->config.model.name,
-             (int)grid->config.seq_len, (int)grid->config.n_ranks,
-             (int)grid->config.n_threads, (int)grid->variants[grid->n_variants - 1].tp,
-             report->host.hand_over_us);
+    describe_session(grid, machine, report, out->how_measured, sizeof out->how_measured);
 }
 
 /* ---------------------------------------------------------------------------- session */
@@ -187,28 +222,10 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
 /* Results of a session before they become rows. */
 struct session {
     struct mist_workbench bench;
-    struct mist_comm_group *all; /* NULL: one rank */
     struct mist_estimate *steps, *links;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
     int32_t n_mixtures;
 };
-
-static enum mist_status make_group(struct session *session, struct mist_comm *comm,
-                                   struct mist_err *err)
-{
-    int32_t n_ranks = mist_comm_n_ranks(comm);
-    int32_t *ranks = malloc((size_t)n_ranks * sizeof *ranks);
-    enum mist_status status = MIST_OK;
-
-    if (!ranks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t i = 0; i < n_ranks; i++)
-        ranks[i] = i;
-    if (n_ranks > 1)
-        status = mist_comm_group(comm, ranks, n_ranks, 0, &session->all, err);
-    free(ranks);
-    return status;
-}
 
 static enum mist_status run_parts(struct session *session,
                                   const struct mist_profile_plan *plan,
@@ -223,9 +240,9 @@ static enum mist_status run_parts(struct session *session,
     if (status == MIST_OK)
         status = mist_time_links(bench, plan->links_s, session->links, err);
     if (status == MIST_OK)
-        status = mist_time_interference(
-            bench, session->steps, session->all, plan->interference_s, session->mixtures,
-            session->n_mixtures, &report->n_rounds_interference, err);
+        status = mist_time_interference(bench, session->steps, plan->interference_s,
+                                        session->mixtures, session->n_mixtures,
+                                        &report->n_rounds_interference, err);
     return status == MIST_OK ? mist_time_host(bench, &report->host, err) : status;
 }
 
@@ -285,16 +302,18 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    status = mist_workbench_open(grid, plan->n_copies, comm, &mist_operators_cpu,
-                                 &session->bench, err);
+    struct mist_bench_place place = {
+        .backend = machine->backend,
+        .n_sharing = mist_machine_n_sharing(machine, mist_comm_n_node_ranks(comm))};
+    place.i_device = mist_backend_pick_device(&machine->devices, comm, &place.is_alone);
+    status =
+        mist_workbench_open(grid, plan->n_copies, comm, &place, &session->bench, err);
     session->bench.journal = journal;
     session->bench.progress = progress;
     session->bench.time_start_s = start_s;
     session->bench.expected_s = plan->expected_s;
     session->n_mixtures = mist_mixtures_make(grid->config.n_ranks, grid->config.is_quick,
                                              session->mixtures);
-    if (status == MIST_OK)
-        status = make_group(session, comm, err);
     if (status == MIST_OK)
         status = run_parts(session, plan, report, err);
     count_runs(grid, session, report);

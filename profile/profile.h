@@ -1,8 +1,6 @@
 /*
  * A profiling session: everything of a grid is timed on all ranks and becomes a trace
  * set. What has been measured goes to a journal, from which a stopped session goes on.
- *
- * Left out: devices other than the CPU.
  */
 #ifndef MIST_PROFILE_PROFILE_H
 #define MIST_PROFILE_PROFILE_H

@@ -46,9 +46,12 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
 {
     const struct mist_cluster *cluster = &traces->cluster;
     enum mist_status status;
+    double best = 0; /* of the format that was measured, the only one */
 
-    mist_emit_double(emit, "peak_flop_per_s", "best operator",
-                     cluster->peak_flop_per_s[MIST_TRACE_FP32], MIST_HUMAN_FLOP_PER_S);
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        best = cluster->peak_flop_per_s[i] > best ? cluster->peak_flop_per_s[i] : best;
+    mist_emit_double(emit, "peak_flop_per_s", "best operator", best,
+                     MIST_HUMAN_FLOP_PER_S);
     mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
                      cluster->memory_bytes_per_s, MIST_HUMAN_BYTES_PER_S);
     mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,

@@ -3,62 +3,95 @@
 
 #include "core/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { N_TASKS = 1000, N_ROUNDS = 15, N_COPIES = 12 };
-
-/* A task as the runtime makes one, with nothing in it. */
-struct empty_task {
-    double start_s, end_s;
+enum {
+    N_TASKS = 1000,
+    N_GPU_TASKS = MIST_HELD_LAUNCHES / 2, /* a kernel and an event each */
+    N_ROUNDS = 15,
+    N_COPIES = 12,
+    N_TOUCHED = 1024, /* elements that the kernel of a task writes */
 };
 
-static void run_empty(void *arg)
-{
-    struct empty_task *task = arg;
+/* A task as the runtime makes one: with nothing in it on the host, with a small kernel on
+ * a GPU, where one without any takes no time. */
+struct small_task {
+    struct mist_workbench *bench;
+    int32_t id;
+};
 
-    task->start_s = mist_clock_now_s();
-    task->end_s = mist_clock_now_s();
+static void run_small(void *arg)
+{
+    struct small_task *task = arg;
+    struct mist_workbench *bench = task->bench;
+
+    if (task->id == 0)
+        mist_workbench_hold(bench);
+    mist_stopwatch_begin(&bench->watch, task->id, false);
+    if (!mist_workbench_is_on_host(bench))
+        bench->operators->zero(bench->backend, (float *)(void *)bench->message, N_TOUCHED,
+                               bench->grid->config.n_threads);
+    mist_stopwatch_end(&bench->watch, task->id);
 }
 
-/* N_TASKS one behind the other on a stream; us per task. */
-static enum mist_status time_launch(struct mist_workbench *bench,
-                                    struct empty_task *tasks, double *out_us,
-                                    struct mist_err *err)
+/* Mean time between the end of a task's work and the begin of the next one's. */
+static double mean_gap_us(const struct mist_stopwatch *watch)
+{
+    double sum_s = 0;
+
+    for (int64_t i = 1; i < watch->n; i++)
+        sum_s += watch->spans[i].start_s - watch->spans[i - 1].end_s;
+    return sum_s / (double)(watch->n - 1) * 1e6;
+}
+
+/* Tasks that take turns on two streams, each waiting for the one before, or all on one
+ * stream; us per task: of everything on the host, between their work on a GPU. */
+static enum mist_status time_tasks(struct mist_workbench *bench,
+                                   const enum mist_stream streams[2],
+                                   struct small_task *tasks, double *out_us,
+                                   struct mist_err *err)
 {
     struct mist_device *device = bench->device;
+    bool is_on_host = mist_workbench_is_on_host(bench);
+    int32_t n = is_on_host ? N_TASKS : N_GPU_TASKS;
+    enum mist_status status = mist_workbench_begin_held(bench, n, n, err);
 
-    mist_device_reset_events(device, N_TASKS);
+    if (status != MIST_OK)
+        return status;
     double start_s = mist_clock_now_s();
-    for (int32_t i = 0; i < N_TASKS; i++) {
-        mist_device_submit(device, MIST_STREAM_COMPUTE, run_empty, &tasks[i]);
-        mist_device_record(device, MIST_STREAM_COMPUTE, i);
+    for (int32_t i = 0; i < n; i++) {
+        enum mist_stream stream = streams[i % 2];
+        tasks[i] = (struct small_task){bench, i};
+        if (i > 0 && streams[0] != streams[1])
+            mist_device_wait(device, stream, i - 1);
+        mist_device_submit(device, stream, run_small, &tasks[i]);
+        mist_device_record(device, stream, i);
     }
-    enum mist_status status = mist_device_synchronize(device, err);
-    *out_us = (mist_clock_now_s() - start_s) / N_TASKS * 1e6;
+    status = mist_workbench_end_held(bench, err);
+    *out_us = is_on_host ? (mist_clock_now_s() - start_s) / n * 1e6
+                         : fmax(0, mean_gap_us(&bench->watch));
     return status;
 }
 
-/* Two streams take turns, each waiting for the other; us per change. */
+static enum mist_status time_launch(struct mist_workbench *bench,
+                                    struct small_task *tasks, double *out_us,
+                                    struct mist_err *err)
+{
+    static const enum mist_stream streams[2] = {MIST_STREAM_COMPUTE, MIST_STREAM_COMPUTE};
+
+    return time_tasks(bench, streams, tasks, out_us, err);
+}
+
 static enum mist_status time_hand_over(struct mist_workbench *bench,
-                                       struct empty_task *tasks, double *out_us,
+                                       struct small_task *tasks, double *out_us,
                                        struct mist_err *err)
 {
     static const enum mist_stream streams[2] = {MIST_STREAM_COMPUTE, MIST_STREAM_GPU_GPU};
-    struct mist_device *device = bench->device;
 
-    mist_device_reset_events(device, N_TASKS);
-    double start_s = mist_clock_now_s();
-    for (int32_t i = 0; i < N_TASKS; i++) {
-        if (i > 0)
-            mist_device_wait(device, streams[i % 2], i - 1);
-        mist_device_submit(device, streams[i % 2], run_empty, &tasks[i]);
-        mist_device_record(device, streams[i % 2], i);
-    }
-    enum mist_status status = mist_device_synchronize(device, err);
-    *out_us = (mist_clock_now_s() - start_s) / N_TASKS * 1e6;
-    return status;
+    return time_tasks(bench, streams, tasks, out_us, err);
 }
 
 static void copy_half(void *arg)
@@ -66,8 +99,10 @@ static void copy_half(void *arg)
     struct mist_workbench *bench = arg;
     int64_t half_bytes = bench->message_bytes / 2;
 
+    mist_stopwatch_begin(&bench->watch, 0, false);
     mist_device_copy(bench->device, bench->message + half_bytes, bench->message,
                      half_bytes);
+    mist_stopwatch_end(&bench->watch, 0);
 }
 
 static enum mist_status time_copy(struct mist_workbench *bench, double *out_bytes_per_s,
@@ -76,23 +111,20 @@ static enum mist_status time_copy(struct mist_workbench *bench, double *out_byte
     double times_s[N_COPIES];
 
     for (int i = -1; i < N_COPIES; i++) { /* the first does not count */
-        double start_s = mist_clock_now_s();
-        enum mist_status status = mist_comm_barrier(bench->comm, err);
-        if (status != MIST_OK)
-            return status;
-        start_s = mist_clock_now_s();
-        mist_device_submit(bench->device, MIST_STREAM_COMPUTE, copy_half, bench);
-        status = mist_device_synchronize(bench->device, err);
+        enum mist_status status =
+            mist_workbench_run(bench, MIST_STREAM_COMPUTE, copy_half, bench, 1, err);
         if (status != MIST_OK)
             return status;
         if (i >= 0)
-            times_s[i] = mist_clock_now_s() - start_s;
+            times_s[i] = mist_stopwatch_time_s(&bench->watch, 0);
     }
     struct mist_estimate estimate = mist_estimate_make(times_s, N_COPIES);
     enum mist_status status = mist_workbench_pool(bench, &estimate, 1, err);
     *out_bytes_per_s = (double)(bench->message_bytes / 2 * 2) / estimate.mean;
     return status;
 }
+
+/* ----------------------------------------------------------------------------- memory */
 
 /* Resident memory of this process. */
 static enum mist_status read_resident(int64_t *out_bytes, struct mist_err *err)
@@ -111,14 +143,14 @@ static enum mist_status read_resident(int64_t *out_bytes, struct mist_err *err)
     return MIST_OK;
 }
 
-typedef enum mist_status timing_fn(struct mist_workbench *bench, struct empty_task *tasks,
+typedef enum mist_status timing_fn(struct mist_workbench *bench, struct small_task *tasks,
                                    double *out_us, struct mist_err *err);
 
 static enum mist_status repeat(struct mist_workbench *bench, timing_fn *timing,
                                double *out_us, struct mist_err *err)
 {
     double times_us[N_ROUNDS];
-    struct empty_task *tasks = calloc(N_TASKS, sizeof *tasks);
+    struct small_task *tasks = calloc(N_TASKS, sizeof *tasks);
     enum mist_status status = MIST_OK;
 
     if (!tasks)
@@ -137,10 +169,30 @@ static enum mist_status repeat(struct mist_workbench *bench, timing_fn *timing,
     return status;
 }
 
+/* Memory of this rank beside its arenas. */
+static enum mist_status find_memory_beside(struct mist_workbench *bench,
+                                           int64_t *out_bytes, struct mist_err *err)
+{
+    const int64_t *arena_bytes = bench->arena_bytes;
+    int64_t n_sharing = bench->place.n_sharing, used_bytes;
+
+    if (mist_workbench_is_on_host(bench)) {
+        enum mist_status status = read_resident(out_bytes, err);
+        *out_bytes -= arena_bytes[MIST_ARENA_DEVICE] + arena_bytes[MIST_ARENA_HOST];
+        return status;
+    }
+    used_bytes = mist_device_used_bytes(bench->device);
+    *out_bytes =
+        used_bytes < 0
+            ? 0
+            : (used_bytes - n_sharing * arena_bytes[MIST_ARENA_DEVICE]) / n_sharing;
+    return MIST_OK;
+}
+
 enum mist_status mist_time_host(struct mist_workbench *bench, struct mist_host_costs *out,
                                 struct mist_err *err)
 {
-    int64_t resident_bytes = 0;
+    int64_t beside_bytes = 0;
     enum mist_status status = repeat(bench, time_launch, &out->launch_us, err);
 
     if (status == MIST_OK)
@@ -148,38 +200,92 @@ enum mist_status mist_time_host(struct mist_workbench *bench, struct mist_host_c
     if (status == MIST_OK)
         status = time_copy(bench, &out->memory_bytes_per_s, err);
     if (status == MIST_OK)
-        status = read_resident(&resident_bytes, err);
+        status = find_memory_beside(bench, &beside_bytes, err);
     if (status != MIST_OK)
         return status;
-    double beside_bytes = (double)(resident_bytes - bench->arena_bytes);
-    status = mist_workbench_max(bench, &beside_bytes, err);
-    out->runtime_memory_bytes = beside_bytes > 0 ? (int64_t)beside_bytes : 0;
+    double most_bytes = (double)beside_bytes;
+    status = mist_workbench_max(bench, &most_bytes, err);
+    out->runtime_memory_bytes = most_bytes > 0 ? (int64_t)most_bytes : 0;
     return status;
 }
 
-double mist_time_host_flop_per_s(const struct mist_operators *operators,
-                                 int32_t n_threads)
+/* ------------------------------------------------------------------------------ trial */
+
+/* Products of square matrices, several in a span. */
+struct trial {
+    const struct mist_operators *operators;
+    struct mist_stopwatch watch;
+    struct mist_step_args args;
+    int32_t n_products;
+};
+
+static void run_trial(void *arg)
 {
-    enum { N = 256, N_TRIALS = 8 };
-    float *x = calloc((size_t)3 * N * N, sizeof *x);
+    struct trial *trial = arg;
+
+    mist_stopwatch_begin(&trial->watch, 0, false);
+    for (int32_t i = 0; i < trial->n_products; i++)
+        trial->operators->run_step(&trial->args);
+    mist_stopwatch_end(&trial->watch, 0);
+}
+
+/* The shortest of a few runs, on a device that is open. */
+static enum mist_status repeat_trial(struct mist_device *device, struct trial *trial,
+                                     double *best_s, struct mist_err *err)
+{
+    enum { N_TRIALS = 8 };
+    enum mist_status status = MIST_OK;
+
+    *best_s = INFINITY;
+    for (int i = 0; i < N_TRIALS && status == MIST_OK; i++) {
+        status = mist_stopwatch_reset(&trial->watch, 1, err);
+        mist_device_reset_events(device, 0);
+        mist_device_submit(device, MIST_STREAM_COMPUTE, run_trial, trial);
+        if (status == MIST_OK)
+            status = mist_device_synchronize(device, err);
+        *best_s = fmin(*best_s, mist_stopwatch_time_s(&trial->watch, 0));
+    }
+    return status;
+}
+
+enum mist_status mist_time_host_flop_per_s(const struct mist_backend *backend,
+                                           int32_t i_device, enum mist_dtype dtype,
+                                           int32_t n_threads, double *flop_per_s,
+                                           struct mist_err *err)
+{
+    int64_t n = n_threads > 0 ? 256 : 4096;
+    int64_t matrix_bytes = n * n * mist_dtype_weight_bytes(dtype);
     struct mist_concrete_step step = {.op = MIST_OP_LINEAR,
                                       .phase = MIST_PHASE_FORWARD,
                                       .n_dims = 3,
-                                      .dims = {N, N, N}};
-    struct mist_step_args args = {.step = &step, .n_threads = n_threads};
-    double best_s = 1;
+                                      .dims = {n, n, n}};
+    struct mist_device_config config = {
+        .arena_bytes = {[MIST_ARENA_DEVICE] = 3 * matrix_bytes},
+        .threads = n_threads,
+        .i_device = i_device};
+    struct trial trial = {.operators = backend->operators,
+                          .n_products = n_threads > 0 ? 1 : 4};
+    struct mist_device *device = NULL;
+    double best_s = 0;
 
-    if (!x)
-        return 1e9;
-    args.operands[MIST_ARG_OUT] = x;
-    args.operands[MIST_ARG_LINEAR_X] = x + N * N;
-    args.params[0] = x + 2 * N * N;
-    for (int i = 0; i < N_TRIALS; i++) {
-        double start_s = mist_clock_now_s();
-        operators->run_step(&args);
-        double time_s = mist_clock_now_s() - start_s;
-        best_s = time_s < best_s ? time_s : best_s;
-    }
-    free(x);
-    return 2.0 * N * N * N / best_s;
+    *flop_per_s = 0;
+    enum mist_status status = backend->open_device(&config, &device, err);
+    if (status != MIST_OK)
+        return status;
+    char *x = mist_device_arena(device, MIST_ARENA_DEVICE);
+    mist_stopwatch_init(&trial.watch, device);
+    trial.args = (struct mist_step_args){.step = &step,
+                                         .operands = {x, x + matrix_bytes},
+                                         .params = {x + 2 * matrix_bytes},
+                                         .dtype = dtype,
+                                         .n_threads = n_threads};
+    status = backend->operators->open(device, dtype, n_threads, &trial.args.backend, err);
+    if (status == MIST_OK)
+        status = repeat_trial(device, &trial, &best_s, err);
+    if (status == MIST_OK)
+        *flop_per_s = 2.0 * (double)(n * n * n) * trial.n_products / best_s;
+    mist_stopwatch_fini(&trial.watch);
+    backend->operators->close(trial.args.backend);
+    mist_device_close(device);
+    return status;
 }

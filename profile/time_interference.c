@@ -21,6 +21,11 @@ enum {
 static const double least_base_us = 4000, most_base_us = 8000;
 static const int64_t most_piece_bytes = 4 << 20;
 
+/* The same on a GPU, where no threads take turns; and how many launches a batch may have,
+ * since all of it waits in the streams before it begins (MIST_HELD_LAUNCHES). */
+static const double least_gpu_base_us = 1000, most_gpu_base_us = 4000;
+enum { MOST_GPU_STEPS = 60, MOST_GPU_PIECES = 100 }; /* at ratio 1 */
+
 /* What a channel can do. */
 enum work { WORK_COMPUTE, WORK_REDUCE, WORK_EXCHANGE, WORK_LOAD, WORK_STORE, N_WORKS };
 
@@ -30,18 +35,17 @@ static const enum mist_stream stream_of[N_WORKS] = {
 
 struct bench_state;
 
-/* Some work, and when it was done. Only its stream's thread touches it while it runs. */
+/* Some work: a span of its channel's number. Only its stream's thread touches it while it
+ * runs. */
 struct job {
     struct bench_state *state;
     enum work work;
     int64_t amount; /* steps of blocks; bytes */
     int64_t turn;   /* where it goes on next time */
-    double end_s;
 };
 
 struct bench_state {
     struct mist_workbench *bench;
-    struct mist_comm_group *all;
     int64_t piece_bytes;
     struct job jobs[N_WORKS][N_RATIOS];
     struct mist_samples alone[N_WORKS][N_RATIOS]; /* us */
@@ -91,9 +95,11 @@ static enum mist_status exchange(struct mist_workbench *bench, char *at, int64_t
         return MIST_OK;
     for (int way = 0; way < 2 && status == MIST_OK; way++) {
         if ((bench->rank + way) % 2 == 0)
-            status = mist_comm_send(bench->comm, peer, 0, at, bytes / 2, err);
+            status =
+                mist_collectives_send(bench->collectives, peer, 0, at, bytes / 2, err);
         else
-            status = mist_comm_recv(bench->comm, peer, 0, at, bytes / 2, err);
+            status =
+                mist_collectives_recv(bench->collectives, peer, 0, at, bytes / 2, err);
     }
     return status;
 }
@@ -114,8 +120,8 @@ static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_e
     switch (job->work) {
     case WORK_REDUCE:
         near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
-        return mist_comm_all_reduce_sum_f32(job->state->all, (float *)(void *)near,
-                                            bytes / 4, err);
+        return mist_collective_all_reduce(bench->all, MIST_DTYPE_FP32, near, bytes / 4,
+                                          err);
     case WORK_EXCHANGE:
         near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
         return exchange(bench, near, bytes, err);
@@ -128,41 +134,74 @@ static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_e
     }
 }
 
+static enum mist_status move(struct job *job, struct mist_err *err)
+{
+    int64_t unit = 8 * (int64_t)job->state->bench->n_ranks; /* shards of whole floats */
+    int64_t left = job->amount, bytes = job->state->piece_bytes;
+    enum mist_status status = MIST_OK;
+
+    for (; left >= unit && status == MIST_OK; left -= bytes) {
+        bytes = (left < bytes ? left : bytes) / unit * unit;
+        status = move_piece(job, bytes, err);
+    }
+    return status;
+}
+
 /* The body of a job's task. */
 static void run_job(void *arg)
 {
     struct job *job = arg;
+    struct mist_workbench *bench = job->state->bench;
     struct mist_err err = {0};
     enum mist_status status = MIST_OK;
-    int64_t unit = 8 * (int64_t)job->state->bench->n_ranks; /* shards of whole floats */
+    enum mist_stream stream = stream_of[job->work];
+    bool is_of_host = stream == MIST_STREAM_GPU_GPU && bench->is_staged;
 
+    mist_stopwatch_begin(&bench->watch, stream, is_of_host);
     if (job->work == WORK_COMPUTE)
         compute(job);
     else
-        for (int64_t left = job->amount; left >= unit && status == MIST_OK;) {
-            int64_t bytes =
-                left < job->state->piece_bytes ? left : job->state->piece_bytes;
-            bytes = bytes / unit * unit;
-            status = move_piece(job, bytes, &err);
-            left -= bytes;
-        }
-    job->end_s = mist_clock_now_s();
+        status = move(job, &err);
+    mist_stopwatch_end(&bench->watch, stream);
     if (status != MIST_OK)
-        mist_device_fail(job->state->bench->device, status, &err);
+        mist_device_fail(bench->device, status, &err);
 }
 
 /* ----------------------------------------------------------------------------- timing */
 
-/* Meets all ranks and looks at the clock, on the gpu_gpu stream. */
+static void note_release(void *arg)
+{
+    struct bench_state *state = arg;
+
+    state->release_s = mist_clock_now_s();
+}
+
+/* Meets all ranks once they have submitted all, and looks at the clock, on the gpu_gpu
+ * stream. */
 static void meet(void *arg)
 {
     struct bench_state *state = arg;
-    struct mist_err err = {0};
-    enum mist_status status = mist_comm_barrier(state->bench->comm, &err);
 
-    state->release_s = mist_clock_now_s();
-    if (status != MIST_OK)
-        mist_device_fail(state->bench->device, status, &err);
+    mist_workbench_hold(state->bench);
+    mist_workbench_meet(state->bench);
+    mist_device_call_host(state->bench->device, note_release, state);
+}
+
+/* us from the begin, on the host the release, until the last job ended here. */
+static double time_together_us(const struct bench_state *state,
+                               struct job *const jobs[MIST_N_STREAMS])
+{
+    const struct mist_span *spans = state->bench->watch.spans;
+    double start_s = INFINITY, end_s = 0;
+
+    for (int c = 0; c < MIST_N_STREAMS; c++)
+        if (jobs[c] && spans[c].end_s > 0) {
+            start_s = fmin(start_s, spans[c].start_s);
+            end_s = fmax(end_s, spans[c].end_s);
+        }
+    if (mist_workbench_is_on_host(state->bench))
+        start_s = state->release_s;
+    return end_s > 0 ? (end_s - start_s) * 1e6 : 0;
 }
 
 /* Starts the jobs (NULL: channel idle) at once; us until the last one ended here. */
@@ -170,10 +209,12 @@ static enum mist_status run_together(struct bench_state *state,
                                      struct job *const jobs[MIST_N_STREAMS],
                                      double *out_us, struct mist_err *err)
 {
-    struct mist_device *device = state->bench->device;
-    double end_s = 0;
+    struct mist_workbench *bench = state->bench;
+    struct mist_device *device = bench->device;
+    enum mist_status status = mist_workbench_begin_held(bench, 1, MIST_N_STREAMS, err);
 
-    mist_device_reset_events(device, 1);
+    if (status != MIST_OK)
+        return status;
     mist_device_submit(device, MIST_STREAM_GPU_GPU, meet, state);
     mist_device_record(device, MIST_STREAM_GPU_GPU, RELEASE);
     for (int c = 0; c < MIST_N_STREAMS; c++) {
@@ -183,11 +224,8 @@ static enum mist_status run_together(struct bench_state *state,
             mist_device_wait(device, (enum mist_stream)c, RELEASE);
         mist_device_submit(device, (enum mist_stream)c, run_job, jobs[c]);
     }
-    enum mist_status status = mist_device_synchronize(device, err);
-    for (int c = 0; c < MIST_N_STREAMS; c++)
-        if (jobs[c])
-            end_s = fmax(end_s, jobs[c]->end_s);
-    *out_us = (end_s - state->release_s) * 1e6;
+    status = mist_workbench_end_held(bench, err);
+    *out_us = time_together_us(state, jobs);
     return status;
 }
 
@@ -238,24 +276,28 @@ static enum work work_of(const struct mist_mixture *mixture, int channel)
 
 /* ------------------------------------------------------------------------ calibration */
 
-/* Steps that take about time_us, and what they take, from the means of the steps. */
+/* Steps that take about *time_us, from the means of the steps; on a GPU it may become
+ * less. */
 static int64_t count_steps(const struct mist_workbench *bench,
-                           const struct mist_estimate *steps, double time_us)
+                           const struct mist_estimate *steps, double *time_us)
 {
     const struct mist_layer_layout *layout =
         mist_grid_layout(bench->grid, 0, 0, MIST_LAYER_BLOCK);
     const struct mist_grid_step_keys *keys =
         mist_grid_keys(bench->grid, 0, 0, MIST_LAYER_BLOCK);
     int32_t n = layout->n_forward + layout->n_backward;
+    int64_t most = mist_workbench_is_on_host(bench) ? 1000000 : MOST_GPU_STEPS;
     double sum_us = 0;
     int64_t n_steps = 0;
 
-    while (sum_us < time_us && n_steps < 1000000) {
+    while (sum_us < *time_us * 0.999 && n_steps < most) {
         int32_t i = (int32_t)(n_steps++ % n);
         bool is_backward = i >= layout->n_forward;
         sum_us +=
             steps[keys->of[is_backward][is_backward ? i - layout->n_forward : i]].mean;
     }
+    if (n_steps == most)
+        *time_us = fmin(*time_us, sum_us);
     return n_steps;
 }
 
@@ -274,23 +316,38 @@ static double block_us(const struct mist_workbench *bench,
     return sum_us;
 }
 
-/* Gives a job that moves bytes the amount that takes base_us alone. */
-static enum mist_status calibrate(struct bench_state *state, int work, double base_us,
+/* What a job alone takes on the slowest rank, the least of some tries. */
+static enum mist_status try_alone(struct bench_state *state, int work, double *best_us,
                                   struct mist_err *err)
 {
-    struct job *job = &state->jobs[work][0];
-    double best_us = INFINITY, time_us;
-
-    job->amount = 2 * state->piece_bytes;
+    *best_us = INFINITY;
     for (int i = 0; i < N_TRIALS; i++) {
+        double time_us;
         enum mist_status status = run_alone(state, work, 0, &time_us, err);
         if (status == MIST_OK) /* all ranks must agree on the amount */
             status = mist_workbench_max(state->bench, &time_us, err);
         if (status != MIST_OK)
             return status;
-        best_us = fmin(best_us, time_us);
+        *best_us = fmin(*best_us, time_us);
     }
-    job->amount = (int64_t)((double)job->amount * base_us / best_us);
+    return MIST_OK;
+}
+
+/* Gives a job that moves bytes the amount that takes base_us alone. */
+static enum mist_status calibrate(struct bench_state *state, int work, double base_us,
+                                  struct mist_err *err)
+{
+    struct job *job = &state->jobs[work][0];
+    double most = MOST_GPU_PIECES * (double)state->piece_bytes, best_us;
+
+    job->amount = 2 * state->piece_bytes;
+    enum mist_status status = try_alone(state, work, &best_us, err);
+    if (status != MIST_OK)
+        return status;
+    double amount = (double)job->amount * base_us / best_us;
+    if (!mist_workbench_is_on_host(state->bench))
+        amount = fmin(amount, most);
+    job->amount = (int64_t)amount;
     return MIST_OK;
 }
 
@@ -306,13 +363,39 @@ static void set_piece(struct bench_state *state)
     state->piece_bytes = (state->piece_bytes + unit - 1) / unit * unit;
 }
 
+/* The first messages connect the ranks, during which no stream may be held. */
+static enum mist_status connect_ranks(struct bench_state *state, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int work = WORK_REDUCE; work <= WORK_EXCHANGE && status == MIST_OK; work++) {
+        struct job job = {.state = state, .work = (enum work)work};
+        job.amount = 2 * state->piece_bytes;
+        if (has_work(state, work) && !mist_workbench_is_on_host(state->bench))
+            status = mist_workbench_run(state->bench, stream_of[work], run_job, &job,
+                                        MIST_N_STREAMS, err);
+    }
+    return status;
+}
+
+/* Time of a channel's work at ratio 1. */
+static double choose_base_us(const struct mist_workbench *bench,
+                             const struct mist_estimate *steps)
+{
+    double us = block_us(bench, steps);
+
+    return mist_workbench_is_on_host(bench)
+               ? fmin(fmax(us, least_base_us), most_base_us)
+               : fmin(fmax(us, least_gpu_base_us), most_gpu_base_us);
+}
+
 /* Amounts at ratio 1, as in an earlier session if there was one. */
 static enum mist_status calibrate_all(struct bench_state *state,
                                       const struct mist_estimate *steps,
                                       struct mist_err *err)
 {
     struct mist_workbench *bench = state->bench;
-    double base_us = fmin(fmax(block_us(bench, steps), least_base_us), most_base_us);
+    double base_us = choose_base_us(bench, steps);
     int64_t amounts[N_WORKS] = {0}, n_bytes;
     const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_AMOUNTS, &n_bytes);
     bool is_known = bytes && n_bytes == (int64_t)sizeof amounts;
@@ -321,6 +404,7 @@ static enum mist_status calibrate_all(struct bench_state *state,
     if (is_known)
         memcpy(amounts, bytes, sizeof amounts);
     set_piece(state);
+    status = connect_ranks(state, err);
     for (int work = 0; work < N_WORKS && status == MIST_OK; work++) {
         for (int ratio = 0; ratio < N_RATIOS; ratio++)
             state->jobs[work][ratio] =
@@ -328,7 +412,7 @@ static enum mist_status calibrate_all(struct bench_state *state,
         if (is_known)
             state->jobs[work][0].amount = amounts[work];
         else if (work == WORK_COMPUTE)
-            state->jobs[work][0].amount = count_steps(bench, steps, base_us * 0.999);
+            state->jobs[work][0].amount = count_steps(bench, steps, &base_us);
         else if (has_work(state, work))
             status = calibrate(state, work, base_us, err);
         state->jobs[work][1].amount = 2 * state->jobs[work][0].amount;
@@ -454,11 +538,11 @@ static enum mist_status fill_results(struct bench_state *state,
 
 enum mist_status mist_time_interference(struct mist_workbench *bench,
                                         const struct mist_estimate *steps,
-                                        struct mist_comm_group *all, double budget_s,
-                                        struct mist_mixture *mixtures, int32_t n,
-                                        int32_t *n_rounds, struct mist_err *err)
+                                        double budget_s, struct mist_mixture *mixtures,
+                                        int32_t n, int32_t *n_rounds,
+                                        struct mist_err *err)
 {
-    struct bench_state state = {.bench = bench, .all = all};
+    struct bench_state state = {.bench = bench};
     enum mist_status status;
 
     state.together = calloc((size_t)n, sizeof *state.together);

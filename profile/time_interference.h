@@ -10,6 +10,9 @@
  *
  * Rounds go through every channel alone and every mixture, so that slow changes of the
  * machine cancel in the quotient of the two.
+ *
+ * On a GPU the channels' work is in their streams before an event lets all of them go,
+ * and a mixture reaches from the first channel's begin to the last one's end.
  */
 #ifndef MIST_PROFILE_TIME_INTERFERENCE_H
 #define MIST_PROFILE_TIME_INTERFERENCE_H
@@ -36,15 +39,13 @@ int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
                            struct mist_mixture out[MIST_MIXTURES_MAX]);
 
 /*
- * step_us: mean time of every key of the grid (mist_time_ops). all: the group of all
- * ranks; NULL with one rank. Fills alone_us and together of mixtures[n], the same on all
- * ranks; n_rounds says how many were made. All ranks must call it. MIST_OK,
- * MIST_ERR_MEMORY or an error of device or communicator.
+ * steps: what every key of the grid takes (mist_time_ops). Fills alone_us and together of
+ * mixtures[n], the same on all ranks; n_rounds says how many were made. All ranks must
+ * call it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator.
  */
 MIST_MUST_CHECK enum mist_status
 mist_time_interference(struct mist_workbench *bench, const struct mist_estimate *steps,
-                       struct mist_comm_group *all, double budget_s,
-                       struct mist_mixture *mixtures, int32_t n, int32_t *n_rounds,
-                       struct mist_err *err);
+                       double budget_s, struct mist_mixture *mixtures, int32_t n,
+                       int32_t *n_rounds, struct mist_err *err);
 
 #endif

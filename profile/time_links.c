@@ -14,7 +14,7 @@ enum {
                      over several nodes */
     LEAST_REPETITIONS = 4, /* in a round */
     MOST_REPETITIONS = 200,
-    FIRST_TAG_SPACE = 1, /* of the groups; 0 is that of all ranks, in profile.c */
+    FIRST_TAG_SPACE = 1, /* of the groups; 0 is that of all ranks, in workbench.c */
 };
 
 static const double slow_s = 0.02, very_slow_s = 0.1; /* messages repeated less */
@@ -23,16 +23,18 @@ static const int64_t trial_bytes = 256 << 10;
 /* One batch of repetitions of one message. */
 struct batch {
     struct mist_workbench *bench;
-    struct mist_comm_group **groups; /* [n_shapes]; NULL: this rank is in none */
-    int32_t *members;                /* [n_ranks] of the message's group */
-    int32_t n_members;               /* 0: this rank takes no part */
+    struct mist_collective_group **groups; /* [n_shapes]; NULL: this rank is in none */
+    struct mist_comm_group **hosts; /* [n_shapes] the same ranks; NULL also over nodes */
+    int32_t *members;               /* [n_ranks] of the message's group */
+    int32_t n_members;              /* 0: this rank takes no part */
+    int32_t i_member;               /* which one this rank is */
     const struct mist_grid_message *message;
     const struct mist_grid_shape *shape;
     int32_t n_repetitions;
     int64_t turn; /* counts on over batches */
     double begin_s[MOST_REPETITIONS];
-    double end_s[MOST_REPETITIONS]; /* 0 where it does not end here */
-    double *begins_s;               /* [n_ranks][MOST_REPETITIONS] of the group */
+    bool ends_here[MOST_REPETITIONS];
+    double *begins_s; /* [n_ranks][MOST_REPETITIONS] of the group */
 };
 
 static bool is_copy(const struct batch *batch)
@@ -48,6 +50,10 @@ static void choose_message(struct batch *batch, int32_t i_message)
     batch->shape = &grid->shapes[batch->message->i_shape];
     batch->n_members = mist_grid_members(&grid->config, batch->shape, batch->bench->rank,
                                          batch->members);
+    batch->i_member = 0;
+    for (int32_t i = 0; i < batch->n_members; i++)
+        if (batch->members[i] == batch->bench->rank)
+            batch->i_member = i;
 }
 
 /* ----------------------------------------------------------------------------- bodies */
@@ -57,7 +63,7 @@ static void choose_message(struct batch *batch, int32_t i_message)
 static enum mist_status transfer(struct batch *batch, char *at, int64_t turn,
                                  bool *ends_here, struct mist_err *err)
 {
-    struct mist_comm *comm = batch->bench->comm;
+    struct mist_collectives *collectives = batch->bench->collectives;
     int64_t bytes = batch->message->bytes;
     bool begins = batch->members[turn % 2] == batch->bench->rank;
     bool returns = batch->shape->nodes > 1;
@@ -66,48 +72,81 @@ static enum mist_status transfer(struct batch *batch, char *at, int64_t turn,
 
     *ends_here = begins == returns;
     if (begins)
-        status = mist_comm_send(comm, peer, 0, at, bytes, err);
+        status = mist_collectives_send(collectives, peer, 0, at, bytes, err);
     if (status == MIST_OK && (!begins || returns))
-        status = mist_comm_recv(comm, peer, 0, at, bytes, err);
+        status = mist_collectives_recv(collectives, peer, 0, at, bytes, err);
     if (status == MIST_OK && !begins && returns)
-        status = mist_comm_send(comm, peer, 0, at, bytes, err);
+        status = mist_collectives_send(collectives, peer, 0, at, bytes, err);
     return status;
 }
 
 /* What the runtime does at the end of an iteration. */
-static enum mist_status exchange(struct batch *batch, struct mist_err *err)
+static void exchange_on_host(void *arg)
 {
+    struct batch *batch = arg;
     double loss = 0;
     int64_t sums[3] = {0};
+    struct mist_err err = {0};
     enum mist_status status =
-        mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_SUM, &loss, 1, err);
+        mist_comm_all_reduce_f64(batch->bench->comm, MIST_COMM_SUM, &loss, 1, &err);
 
     if (status == MIST_OK)
         status =
-            mist_comm_all_reduce_i64(batch->bench->comm, MIST_COMM_SUM, sums, 3, err);
-    return status;
+            mist_comm_all_reduce_i64(batch->bench->comm, MIST_COMM_SUM, sums, 3, &err);
+    if (status != MIST_OK)
+        mist_device_fail(batch->bench->device, status, &err);
+}
+
+static enum mist_status exchange(struct batch *batch)
+{
+    mist_device_fetch_results(batch->bench->device);
+    mist_device_call_host(batch->bench->device, exchange_on_host, batch);
+    return MIST_OK;
+}
+
+static enum mist_status reduce_scatter(const struct batch *batch, char *at,
+                                       struct mist_err *err)
+{
+    const struct mist_grid_message *message = batch->message;
+    int64_t shard_bytes = message->bytes / batch->n_members;
+
+    return mist_collective_reduce_scatter(
+        batch->groups[message->i_shape], message->dtype, at,
+        at + shard_bytes * batch->i_member,
+        message->bytes / mist_dtype_weight_bytes(message->dtype), err);
+}
+
+static enum mist_status all_gather(const struct batch *batch, char *at,
+                                   struct mist_err *err)
+{
+    int64_t shard_bytes = batch->message->bytes / batch->n_members;
+
+    return mist_collective_all_gather(batch->groups[batch->message->i_shape],
+                                      at + shard_bytes * batch->i_member, at, shard_bytes,
+                                      err);
 }
 
 static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_here,
                                   struct mist_err *err)
 {
     const struct mist_workbench *bench = batch->bench;
-    int64_t bytes = batch->message->bytes;
+    const struct mist_grid_message *message = batch->message;
+    int64_t bytes = message->bytes;
     char *at = mist_workbench_turn(bench->message, bench->message_bytes, bytes, turn);
     char *host = mist_workbench_turn(bench->host, bench->host_bytes, bytes, turn);
-    struct mist_comm_group *group = batch->groups[batch->message->i_shape];
 
     *ends_here = true;
-    if (batch->message->is_exchange)
-        return exchange(batch, err);
-    switch (batch->message->operation) {
+    if (message->is_exchange)
+        return exchange(batch);
+    switch (message->operation) {
     case MIST_LINK_ALL_REDUCE:
-        return mist_comm_all_reduce_sum_f32(group, (float *)(void *)at, bytes / 4, err);
+        return mist_collective_all_reduce(
+            batch->groups[message->i_shape], message->dtype, at,
+            bytes / mist_dtype_weight_bytes(message->dtype), err);
     case MIST_LINK_REDUCE_SCATTER:
-        return mist_comm_reduce_scatter_sum_f32(group, (float *)(void *)at, bytes / 4,
-                                                err);
+        return reduce_scatter(batch, at, err);
     case MIST_LINK_ALL_GATHER:
-        return mist_comm_all_gather(group, at, bytes / batch->n_members, err);
+        return all_gather(batch, at, err);
     case MIST_LINK_SEND_RECV:
         return transfer(batch, at, turn, ends_here, err);
     case MIST_LINK_HOST_TO_DEVICE:
@@ -122,25 +161,32 @@ static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_
     return MIST_OK;
 }
 
+/* Functions of the host take part in what goes through its memory. */
+static bool is_of_host(const struct batch *batch)
+{
+    return batch->message->is_exchange || (batch->bench->is_staged && !is_copy(batch));
+}
+
+/* A repetition is a span. */
 static void run_batch(void *arg)
 {
     struct batch *batch = arg;
+    struct mist_workbench *bench = batch->bench;
     struct mist_err err = {0};
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < batch->n_repetitions && status == MIST_OK; i++) {
-        bool ends_here = true;
-        batch->begin_s[i] = batch->end_s[i] = 0;
-        status = mist_comm_barrier(batch->bench->comm, &err);
-        if (status != MIST_OK || batch->n_members == 0)
+        batch->ends_here[i] = false;
+        mist_workbench_meet(bench);
+        if (batch->n_members == 0 || atomic_load(&bench->device->has_failed))
             continue;
-        batch->begin_s[i] = mist_clock_now_s();
-        status = move_once(batch, batch->turn + i, &ends_here, &err);
-        batch->end_s[i] = ends_here ? mist_clock_now_s() : 0;
+        mist_stopwatch_begin(&bench->watch, i, is_of_host(batch));
+        status = move_once(batch, batch->turn + i, &batch->ends_here[i], &err);
+        mist_stopwatch_end(&bench->watch, i);
     }
     batch->turn += batch->n_repetitions;
     if (status != MIST_OK)
-        mist_device_fail(batch->bench->device, status, &err);
+        mist_device_fail(bench->device, status, &err);
 }
 
 /* ----------------------------------------------------------------------- repetitions */
@@ -157,13 +203,15 @@ static enum mist_stream stream_of(const struct mist_grid_message *message)
     }
 }
 
-/* Replaces begin_s by when the last member of the group began: on one node. */
-static enum mist_status find_last_begin(struct batch *batch, struct mist_err *err)
+/* When each repetition began: on one node when the last member of the group began. */
+static enum mist_status find_begins(struct batch *batch, struct mist_err *err)
 {
     int32_t n = batch->n_repetitions;
-    struct mist_comm_group *group = batch->groups[batch->message->i_shape];
+    struct mist_comm_group *group = batch->hosts[batch->message->i_shape];
 
-    if (is_copy(batch) || batch->shape->nodes > 1 || !group)
+    for (int32_t i = 0; i < n; i++)
+        batch->begin_s[i] = batch->bench->watch.spans[i].start_s;
+    if (is_copy(batch) || !group)
         return MIST_OK;
     memcpy(batch->begins_s + mist_comm_group_index(group) * n, batch->begin_s,
            (size_t)n * sizeof *batch->begin_s);
@@ -178,16 +226,18 @@ static enum mist_status find_last_begin(struct batch *batch, struct mist_err *er
 static enum mist_status time_batch(struct batch *batch, double *times_us,
                                    struct mist_err *err)
 {
-    enum mist_status status = mist_workbench_run(batch->bench, stream_of(batch->message),
-                                                 run_batch, batch, err);
+    enum mist_status status =
+        mist_workbench_run(batch->bench, stream_of(batch->message), run_batch, batch,
+                           batch->n_repetitions, err);
     bool is_double =
         batch->message->operation == MIST_LINK_SEND_RECV && batch->shape->nodes > 1;
 
     if (status == MIST_OK)
-        status = find_last_begin(batch, err);
+        status = find_begins(batch, err);
+    const struct mist_span *spans = batch->bench->watch.spans;
     for (int32_t i = 0; i < batch->n_repetitions && status == MIST_OK; i++) {
-        double time_us = (batch->end_s[i] - batch->begin_s[i]) * 1e6;
-        times_us[i] = batch->end_s[i] > 0 ? time_us / (is_double ? 2 : 1) : 0;
+        double time_us = (spans[i].end_s - batch->begin_s[i]) * 1e6;
+        times_us[i] = batch->ends_here[i] ? time_us / (is_double ? 2 : 1) : 0;
     }
     return status;
 }
@@ -291,6 +341,22 @@ static enum mist_status run_rounds(struct batch *batch, double budget_s,
 
 /* ----------------------------------------------------------------------------- public */
 
+/* Of a shape, beside what the host uses to compare begins. */
+static enum mist_status make_group(struct batch *batch, int32_t i_shape, int32_t n,
+                                   struct mist_err *err)
+{
+    const struct mist_grid *grid = batch->bench->grid;
+    enum mist_status status = mist_collectives_group(
+        batch->bench->collectives, batch->members, n, FIRST_TAG_SPACE + i_shape,
+        mist_grid_largest_bytes(grid, false), &batch->groups[i_shape], err);
+
+    if (status == MIST_OK && grid->shapes[i_shape].nodes == 1)
+        status = mist_comm_group(batch->bench->comm, batch->members, n,
+                                 FIRST_TAG_SPACE + grid->n_shapes + i_shape,
+                                 &batch->hosts[i_shape], err);
+    return status;
+}
+
 static enum mist_status make_groups(struct batch *batch, struct mist_err *err)
 {
     const struct mist_grid *grid = batch->bench->grid;
@@ -300,8 +366,7 @@ static enum mist_status make_groups(struct batch *batch, struct mist_err *err)
         int32_t n = mist_grid_members(&grid->config, &grid->shapes[i], batch->bench->rank,
                                       batch->members);
         if (n > 1)
-            status = mist_comm_group(batch->bench->comm, batch->members, n,
-                                     FIRST_TAG_SPACE + i, &batch->groups[i], err);
+            status = make_group(batch, i, n, err);
     }
     return status;
 }
@@ -313,18 +378,23 @@ enum mist_status mist_time_links(struct mist_workbench *bench, double budget_s,
     struct batch *batch = calloc(1, sizeof *batch);
     struct mist_samples *samples = calloc(n, sizeof *samples);
     double *trial_s = calloc(n, sizeof *trial_s);
-    struct mist_comm_group **groups =
+    struct mist_collective_group **groups =
+        calloc((size_t)bench->grid->n_shapes, sizeof(struct mist_collective_group *));
+    struct mist_comm_group **hosts =
         calloc((size_t)bench->grid->n_shapes, sizeof(struct mist_comm_group *));
     int32_t *members = calloc(n_ranks, sizeof *members);
     double *begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *begins_s);
     enum mist_status status = MIST_ERR_MEMORY;
 
-    if (!batch || !samples || !trial_s || !groups || !members || !begins_s) {
+    if (!batch || !samples || !trial_s || !groups || !hosts || !members || !begins_s) {
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    *batch = (struct batch){
-        .bench = bench, .groups = groups, .members = members, .begins_s = begins_s};
+    *batch = (struct batch){.bench = bench,
+                            .groups = groups,
+                            .hosts = hosts,
+                            .members = members,
+                            .begins_s = begins_s};
     status = make_groups(batch, err);
     if (status == MIST_OK)
         status = try_all(batch, trial_s, err);
@@ -341,6 +411,7 @@ out:
     free(samples);
     free(trial_s);
     free(groups);
+    free(hosts);
     free(members);
     free(begins_s);
     return status;

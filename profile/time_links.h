@@ -7,9 +7,11 @@
  * member of the group began to the moment a member was done (of a transfer: until the
  * receiver has it). Over several nodes, whose clocks differ, every member takes its own
  * time from when it began; a transfer goes there and back, and counts half. Either way
- * the row is the mean over members. Copies run on all ranks at once. Consecutive messages
- * use different memory. Messages take turns in several rounds, so that slow changes of
- * the machine meet all alike; those that take very long are repeated less.
+ * the row is the mean over members. On a GPU the ranks meet in its stream, and begin and
+ * end are those of the kernels and copies of the message. Copies run on all ranks at
+ * once. Consecutive messages use different memory. Messages take turns in several rounds,
+ * so that slow changes of the machine meet all alike; those that take very long are
+ * repeated less.
  */
 #ifndef MIST_PROFILE_TIME_LINKS_H
 #define MIST_PROFILE_TIME_LINKS_H

@@ -2,6 +2,7 @@
 #include "profile/time_ops.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 #include "profile/drift.h"
 
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 
 enum {
     LEAST_ROUNDS = 4,
+    SPANS_PER_RUN = 1024, /* of passes at once on a device with streams of its own */
+    SPANS_PER_SHARD = 6,
     RECOMPUTE_EVERY = 4, /* of the blocks, one in so many is recomputed in a pass: each
                             block's backward mostly follows what it does without */
 };
@@ -18,14 +21,27 @@ static const double half_width_goal_frac = 0.01;
 /* Rows below this part of a block's time do not keep the rounds going. */
 static const double least_share_frac = 0.002;
 
+/* On a GPU, rounds take at least this part of the budget. */
+static const double least_spent_frac = 0.2;
+
+/* What a span of the stopwatch is of. */
+struct noted {
+    int32_t key;   /* -1: nothing that is kept */
+    int32_t first; /* span with which the steps begin that go over into one another */
+};
+
 struct ops_timer {
     struct mist_workbench *bench;
     struct mist_samples *samples; /* [n_keys], us */
     struct mist_drift drift;
+    struct noted *noted; /* [n_noted] of the run under way */
+    size_t noted_capacity;
+    int32_t n_noted;
     int32_t i_variant, i_micro_batch;
+    int32_t n_repeats; /* passes of a run */
     int32_t i_round;
     int32_t i_next_look; /* round at which the precision is looked at again */
-    bool is_warm_up; /* nothing is kept */
+    bool is_warm_up;     /* nothing is kept */
 };
 
 int32_t mist_time_ops_least_rounds(void)
@@ -33,18 +49,45 @@ int32_t mist_time_ops_least_rounds(void)
     return LEAST_ROUNDS;
 }
 
-static void keep(struct ops_timer *at, int32_t key, double time_s)
+static enum mist_status keep(struct ops_timer *at, int32_t key, double time_us,
+                             struct mist_err *err)
 {
-    struct mist_err err;
+    if (mist_drift_add(&at->drift, key, time_us) &&
+        mist_samples_add(&at->samples[key], time_us))
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+}
 
-    if (at->is_warm_up || key < 0)
-        return;
-    if (mist_drift_add(&at->drift, key, time_s * 1e6) &&
-        mist_samples_add(&at->samples[key], time_s * 1e6))
-        return;
-    mist_device_fail(at->bench->device,
-                     mist_err_set(&err, MIST_ERR_MEMORY, "out of memory for timings"),
-                     &err);
+/* Begins the next span, of steps that go over into one another from span first on. */
+static int32_t begin_span(struct ops_timer *at, int32_t key, int32_t first)
+{
+    int32_t id = at->n_noted++;
+
+    at->noted[id] = (struct noted){key, first};
+    mist_stopwatch_begin(&at->bench->watch, id, false);
+    return id;
+}
+
+/* Runs a body of at most n_spans spans and keeps their times. */
+static enum mist_status run_and_keep(struct ops_timer *at, mist_stream_fn fn,
+                                     int64_t n_spans, struct mist_err *err)
+{
+    const struct mist_stopwatch *watch = &at->bench->watch;
+    struct noted *noted =
+        mist_grow(at->noted, &at->noted_capacity, (size_t)n_spans, sizeof *noted);
+
+    if (!noted)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    at->noted = noted;
+    at->n_noted = 0;
+    enum mist_status status =
+        mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, fn, at, n_spans, err);
+    for (int32_t i = 0; i < at->n_noted && status == MIST_OK && !at->is_warm_up; i++) {
+        double time_s = mist_stopwatch_time_since_s(watch, noted[i].first, i);
+        if (noted[i].key >= 0 && time_s > 0)
+            status = keep(at, noted[i].key, time_s * 1e6, err);
+    }
+    return status;
 }
 
 /* ----------------------------------------------------------------------------- passes */
@@ -59,35 +102,54 @@ static void time_program(struct ops_timer *at, int32_t i_module,
     const int32_t *keys = mist_grid_keys(at->bench->grid, at->i_variant,
                                          at->i_micro_batch, binding.layout->kind)
                               ->of[is_backward];
-    int32_t n = binding.layout->programs[program].n_steps;
-    double start_s = mist_clock_now_s();
+    int32_t n = binding.layout->programs[program].n_steps, first = at->n_noted;
     for (int32_t i = 0; i < n; i++) {
         struct mist_step_args args;
+        int32_t id = begin_span(at, keys[i], first);
         mist_binding_resolve(&binding, program, i, &args);
-        if (keys[i] < 0) {
+        if (keys[i] < 0)
             mist_workbench_stand_in(at->bench, &args);
-        } else {
+        else
             at->bench->operators->run_step(&args);
-            double end_s = mist_clock_now_s();
-            keep(at, keys[i], end_s - start_s);
-        }
-        start_s = mist_clock_now_s();
+        mist_stopwatch_end(&at->bench->watch, id);
     }
 }
 
 /* One micro-batch through the whole stage. */
-static void run_pass(void *arg)
+static void run_pass(struct ops_timer *at, int32_t i_pass)
 {
-    struct ops_timer *at = arg;
     int32_t n = at->bench->n_copies;
 
     for (int32_t i = 0; i <= n + 1; i++)
         time_program(at, i, MIST_PROGRAM_FORWARD);
     for (int32_t i = n + 1; i >= 0; i--) {
-        if (i >= 1 && i <= n && (i + at->i_round) % RECOMPUTE_EVERY == 0)
+        if (i >= 1 && i <= n && (i + i_pass) % RECOMPUTE_EVERY == 0)
             time_program(at, i, MIST_PROGRAM_RECOMPUTE);
         time_program(at, i, MIST_PROGRAM_BACKWARD);
     }
+}
+
+static void run_passes(void *arg)
+{
+    struct ops_timer *at = arg;
+
+    for (int32_t i = 0; i < at->n_repeats; i++)
+        run_pass(at, at->i_round * at->n_repeats + i);
+}
+
+/* Spans of a pass, at most: every block's forward may come twice. */
+static int32_t n_spans_of_pass(const struct ops_timer *at)
+{
+    int32_t n = 0;
+
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
+        const struct mist_layer_layout *layout =
+            mist_grid_layout(at->bench->grid, at->i_variant, at->i_micro_batch,
+                             (enum mist_layer_kind)kind);
+        n += (kind == MIST_LAYER_BLOCK ? at->bench->n_copies : 1) *
+             (2 * layout->n_forward + layout->n_backward);
+    }
+    return n;
 }
 
 /* ------------------------------------------------------------------------- optimizer */
@@ -98,15 +160,16 @@ static void run_adamw(const struct ops_timer *at, const struct mist_bench_module
                       const struct mist_grid_shard *shard, int64_t first)
 {
     const struct mist_workbench *bench = at->bench;
+    bool is_bf16 = bench->grid->config.dtype == MIST_DTYPE_BF16;
     struct mist_binding_update update = {
         .layout = mist_grid_layout(bench->grid, shard->i_variant, 0, module->kind),
         .storage = NULL,
         .i_slab = 0,
         .first = first,
         .n = shard->n,
-        .weights = module->weights,
+        .weights = is_bf16 ? bench->updated : module->weights,
         .gradients = (float *)(void *)module->gradients,
-        .weights_first = 0,
+        .weights_first = is_bf16 ? first : 0,
         .gradients_first = 0,
         .state = (float *)(void *)module->state,
         .backend = bench->backend,
@@ -123,39 +186,37 @@ static void run_adamw(const struct ops_timer *at, const struct mist_bench_module
     mist_binding_run_adamw(&update, &args, bench->operators);
 }
 
-static double keep_since(struct ops_timer *at, int32_t key, double start_s)
-{
-    keep(at, key, mist_clock_now_s() - start_s);
-    return mist_clock_now_s();
-}
-
 /* All that is done to a slab's gradients once per step or micro-batch. Sums go to the
  * message region. */
 static void time_shard(struct ops_timer *at, const struct mist_bench_module *module,
                        const struct mist_grid_shard *shard)
 {
-    const struct mist_workbench *bench = at->bench;
+    struct mist_workbench *bench = at->bench;
     const struct mist_operators *operators = bench->operators;
+    struct mist_stopwatch *watch = &bench->watch;
     int32_t n_threads = bench->grid->config.n_threads;
     int64_t first = shard->slab_first + shard->n * (bench->rank % shard->n_shards);
     float *gradients = (float *)(void *)module->gradients;
     float *sum = (float *)(void *)bench->message;
     struct mist_tally *tally = mist_device_results(bench->device);
     void *backend = bench->backend;
-    double start_s = mist_clock_now_s();
 
+    int32_t id = begin_span(at, shard->adamw_key, at->n_noted);
     run_adamw(at, module, shard, first);
-    start_s = keep_since(at, shard->adamw_key, start_s);
+    mist_stopwatch_end(watch, id);
     for (int k = 0; k < (shard->n < shard->n_whole ? 2 : 1); k++) {
         int64_t n = k ? shard->n_whole : shard->n;
         const float *from = gradients + (k ? shard->slab_first : first);
+        id = begin_span(at, shard->norm_key[k], at->n_noted);
         operators->sum_squares(backend, from, n, 0, tally, n_threads);
-        start_s = keep_since(at, shard->norm_key[k], start_s);
+        mist_stopwatch_end(watch, id);
+        id = begin_span(at, shard->add_key[k], at->n_noted);
         operators->add(backend, sum, from, n, n_threads);
-        start_s = keep_since(at, shard->add_key[k], start_s);
+        mist_stopwatch_end(watch, id);
     }
+    id = begin_span(at, shard->zero_key, at->n_noted);
     operators->zero(backend, gradients + shard->slab_first, shard->n_whole, n_threads);
-    keep_since(at, shard->zero_key, start_s);
+    mist_stopwatch_end(watch, id);
 }
 
 /* All shards of one kind, in turn on its modules. */
@@ -176,7 +237,7 @@ static void run_shards(struct ops_timer *at, enum mist_layer_kind kind, int32_t 
         for (int32_t k = 0; k < n_each; k++) {
             struct mist_bench_module *module = &bench->modules[i_first + i];
             if (k > 0)
-                memset(module->state, 0, (size_t)module->state_bytes);
+                mist_workbench_clear_state(bench, i_first + i);
             time_shard(
                 at, module,
                 &grid->shards[begin + ((at->i_round * n_modules + i) * n_each + k) % n]);
@@ -196,6 +257,17 @@ static void run_optimizer(void *arg)
 
 /* ----------------------------------------------------------------------------- rounds */
 
+/* Passes of the variant and micro-batch at hand. */
+static enum mist_status run_passes_of_cell(struct ops_timer *at, struct mist_err *err)
+{
+    int32_t n_spans = n_spans_of_pass(at);
+
+    at->n_repeats = 1;
+    if (!mist_workbench_is_on_host(at->bench) && n_spans < SPANS_PER_RUN)
+        at->n_repeats = SPANS_PER_RUN / n_spans;
+    return run_and_keep(at, run_passes, (int64_t)at->n_repeats * n_spans, err);
+}
+
 static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
 {
     const struct mist_grid *grid = at->bench->grid;
@@ -206,34 +278,37 @@ static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
         at->i_variant = i / grid->config.n_micro_batches;
         at->i_micro_batch = i % grid->config.n_micro_batches;
         if (status == MIST_OK && mist_grid_has(grid, at->i_variant, at->i_micro_batch))
-            status =
-                mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_pass, at, err);
+            status = run_passes_of_cell(at, err);
         mist_workbench_show_progress(at->bench);
     }
     if (status == MIST_OK)
-        status =
-            mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, run_optimizer, at, err);
+        status = run_and_keep(
+            at, run_optimizer,
+            SPANS_PER_SHARD * (int64_t)(grid->n_shards + at->bench->n_copies + 2), err);
     return status;
 }
 
-/* The next round of an earlier session; false: there is none. */
-static bool take_round(struct ops_timer *at, double *time_s)
+/* The next round of an earlier session; *is_there false: there is none. */
+static enum mist_status take_round(struct ops_timer *at, double *time_s, bool *is_there,
+                                   struct mist_err *err)
 {
     int64_t n_bytes;
     const char *bytes = mist_journal_take(at->bench->journal, MIST_JOURNAL_OPS, &n_bytes);
     struct mist_drift_run run;
+    enum mist_status status = MIST_OK;
 
+    *is_there = bytes != NULL;
     if (!bytes)
-        return false;
+        return MIST_OK;
     at->drift.n_rounds++;
     memcpy(time_s, bytes, sizeof *time_s);
     for (int64_t i = (int64_t)sizeof *time_s; i + (int64_t)sizeof run <= n_bytes;
          i += (int64_t)sizeof run) {
         memcpy(&run, bytes + i, sizeof run);
-        if (run.key >= 0 && run.key < at->bench->grid->n_keys)
-            keep(at, run.key, run.time_us * 1e-6);
+        if (status == MIST_OK && run.key >= 0 && run.key < at->bench->grid->n_keys)
+            status = keep(at, run.key, run.time_us, err);
     }
-    return true;
+    return status;
 }
 
 /* Puts the runs from number first on into the journal. */
@@ -294,7 +369,9 @@ static enum mist_status ask_whether_to_go_on(struct ops_timer *at, double spent_
     *goes_on = at->i_round < LEAST_ROUNDS || spent_s + round_s < budget_s;
     if (at->i_round >= LEAST_ROUNDS && at->i_round >= at->i_next_look) {
         make_estimates(at, estimates);
-        *goes_on = *goes_on && !is_precise(at, estimates);
+        bool is_young = !mist_workbench_is_on_host(at->bench) &&
+                        spent_s < least_spent_frac * budget_s;
+        *goes_on = *goes_on && (is_young || !is_precise(at, estimates));
         at->i_next_look = at->i_round + at->i_round / 8 + 1;
     }
     return mist_workbench_any(at->bench, goes_on, err);
@@ -308,11 +385,12 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
     bool goes_on = true, is_warm = false;
     enum mist_status status = MIST_OK;
 
-    while (take_round(at, &time_s)) {
-        at->i_round++;
-        spent_s += time_s;
+    for (bool is_there = true; is_there && status == MIST_OK;) {
+        status = take_round(at, &time_s, &is_there, err);
+        at->i_round += is_there;
+        spent_s += is_there ? time_s : 0;
     }
-    if (at->i_round > 0)
+    if (at->i_round > 0 && status == MIST_OK)
         status = ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
     double begin_s = mist_clock_now_s();
     while (goes_on && status == MIST_OK) {
@@ -337,8 +415,10 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
                 ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
     }
     make_estimates(at, estimates);
-    memset(at->bench->message, 0, (size_t)at->bench->message_bytes);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    return mist_device_clear(at->bench->device, at->bench->message,
+                             at->bench->message_bytes, err);
 }
 
 /* The drift over all ranks, which made equally many rounds; the same everywhere. */
@@ -385,6 +465,7 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     for (int32_t i = 0; i < n; i++)
         mist_samples_fini(&at.samples[i]);
     free(at.samples);
+    free(at.noted);
     if (status == MIST_OK)
         status = mist_workbench_pool(bench, estimates, n, err);
     if (status == MIST_OK)

@@ -9,6 +9,9 @@
  * (95 % interval), or the time is over. Slow changes of the machine so meet all rows
  * alike. A step's time reaches from the end of the step before to its own end, so the
  * steps of a program add up to the program. Every round goes to the journal.
+ *
+ * On a GPU several passes go out in one piece, so that launching runs ahead as in a run,
+ * and rounds go on for a part of the time even when all is known: its clock settles.
  */
 #ifndef MIST_PROFILE_TIME_OPS_H
 #define MIST_PROFILE_TIME_OPS_H

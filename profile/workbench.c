@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "core/random.h"
+#include "exec/cpu_bf16.h"    /* rounding */
 #include "exec/cpu_kernels.h" /* the rotary table */
 #include "exec/runtime.h"     /* mist_runtime_fill_parameter */
 
@@ -11,9 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, N_COPIES_LEAST = 4, STATES_PER_PARAMETER = 2 };
+enum { ALIGNMENT = 64, N_COPIES_LEAST = 4, N_FILLED = 1 << 16 };
 
-static const int64_t least_region_bytes = 64 << 20; /* beyond the last cache */
+/* Beyond the last cache: of a processor, of a GPU. */
+static const int64_t least_region_bytes = 64 << 20, least_gpu_region_bytes = 256 << 20;
+
+static const double deadline_s = 120; /* of waits for other ranks: as comm.h's */
+static const double most_hold_s = 60; /* then the device takes no more work */
+static const double hold_sleep_s = 20e-6;
 
 /* ------------------------------------------------------------------------------ sizes */
 
@@ -77,7 +83,8 @@ static int64_t region_bytes(const struct mist_grid *grid, bool is_copy)
 {
     int64_t largest = mist_align_up(mist_grid_largest_bytes(grid, is_copy), ALIGNMENT);
 
-    return larger(largest, least_region_bytes);
+    return larger(largest, grid->config.n_threads > 0 ? least_region_bytes
+                                                      : least_gpu_region_bytes);
 }
 
 static enum mist_layer_kind kind_of(int32_t i_module, int32_t n_copies)
@@ -85,6 +92,33 @@ static enum mist_layer_kind kind_of(int32_t i_module, int32_t n_copies)
     if (i_module == 0)
         return MIST_LAYER_EMBEDDING;
     return i_module <= n_copies ? MIST_LAYER_BLOCK : MIST_LAYER_HEAD;
+}
+
+static struct mist_bench_module carve_module(const struct mist_grid *grid,
+                                             enum mist_layer_kind kind,
+                                             struct carver *carver)
+{
+    enum mist_dtype dtype = grid->config.dtype;
+    int64_t n = mist_grid_parameter_elements(grid, kind);
+    struct mist_bench_module module = {.kind = kind, .n_elements = n};
+
+    module.weights = carve(carver, n * mist_dtype_weight_bytes(dtype));
+    module.gradients = carve(carver, n * mist_dtype_gradient_bytes(dtype));
+    module.state = carve(carver, n * mist_dtype_state_bytes(dtype));
+    module.saved = carve(carver, needs_of(grid, kind).saved);
+    return module;
+}
+
+/* Bytes of the weights that AdamW writes beside the modules': of the largest shard. */
+static int64_t updated_bytes(const struct mist_grid *grid)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < grid->n_shards; i++)
+        most = larger(most, grid->shards[i].n);
+    return grid->config.dtype == MIST_DTYPE_BF16
+               ? most * mist_dtype_weight_bytes(MIST_DTYPE_BF16)
+               : 0;
 }
 
 /* Lays the device arena out; out->modules and out->boundary may be NULL when counting. */
@@ -95,14 +129,8 @@ static void lay_out(const struct mist_grid *grid, int32_t n_copies, struct carve
     struct needs needs = needs_of(grid, MIST_LAYER_BLOCK);
 
     for (int32_t i = 0; i < n_copies + 2; i++) {
-        enum mist_layer_kind kind = kind_of(i, n_copies);
-        int64_t size = 4 * mist_grid_parameter_elements(grid, kind);
-        struct mist_bench_module module = {.kind = kind};
-        module.weights = carve(carver, size);
-        module.gradients = carve(carver, size);
-        module.state_bytes = STATES_PER_PARAMETER * size;
-        module.state = carve(carver, module.state_bytes);
-        module.saved = carve(carver, needs_of(grid, kind).saved);
+        struct mist_bench_module module =
+            carve_module(grid, kind_of(i, n_copies), carver);
         if (out->modules)
             out->modules[i] = module;
     }
@@ -118,6 +146,7 @@ static void lay_out(const struct mist_grid *grid, int32_t n_copies, struct carve
     out->tokens = carve(carver, 4 * n_tokens);
     out->targets = carve(carver, 4 * n_tokens);
     out->constant = carve(carver, needs.constant);
+    out->updated = carve(carver, updated_bytes(grid));
     out->message_bytes = larger(region_bytes(grid, false), region_bytes(grid, true));
     out->message = carve(carver, out->message_bytes);
     out->host_bytes = region_bytes(grid, true);
@@ -154,57 +183,186 @@ static int32_t draw_token(struct mist_random *random, int32_t vocab)
     return token < vocab ? token : vocab - 1;
 }
 
-/* A run's first parameters. */
-static void fill_module(const struct mist_workbench *bench, int32_t i_module)
+/* A piece of a parameter, as drawn and as stored. */
+struct piece {
+    float values[N_FILLED];
+    mist_bf16 rounded[N_FILLED];
+};
+
+/* A run's first parameters, drawn piece by piece. */
+static enum mist_status fill_parameter(const struct mist_workbench *bench,
+                                       int32_t i_module, int32_t i_param,
+                                       struct piece *piece, struct mist_err *err)
 {
+    bool is_bf16 = bench->grid->config.dtype == MIST_DTYPE_BF16;
     const struct mist_bench_module *module = &bench->modules[i_module];
     const struct mist_layer_layout *layout = largest_layout(bench->grid, module->kind);
+    int32_t element_bytes = mist_dtype_weight_bytes(bench->grid->config.dtype);
+    char *at = module->weights + layout->param_offset[i_param] * element_bytes;
+    enum mist_status status = MIST_OK;
 
-    for (int32_t i = 0; i < layout->n_params; i++)
-        mist_runtime_fill_parameter(&bench->grid->config.model, layout->param_init[i],
-                                    i_module, i, 1, 0, layout->param_elements[i],
-                                    (float *)(void *)module->weights +
-                                        layout->param_offset[i]);
+    for (int64_t first = 0, left = layout->param_elements[i_param];
+         left > 0 && status == MIST_OK; first += N_FILLED, left -= N_FILLED) {
+        int64_t n = left < N_FILLED ? left : N_FILLED;
+        mist_runtime_fill_parameter(&bench->grid->config.model,
+                                    layout->param_init[i_param], i_module, i_param, 1,
+                                    first, n, piece->values);
+        mist_cpu_bf16_from_float(piece->rounded, piece->values, n, 1);
+        status = mist_device_write(bench->device, at + first * element_bytes,
+                                   is_bf16 ? (const void *)piece->rounded
+                                           : (const void *)piece->values,
+                                   n * element_bytes, err);
+    }
+    return status;
+}
+
+static enum mist_status fill_module(const struct mist_workbench *bench, int32_t i_module,
+                                    struct piece *piece, struct mist_err *err)
+{
+    const struct mist_layer_layout *layout =
+        largest_layout(bench->grid, bench->modules[i_module].kind);
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++)
+        status = fill_parameter(bench, i_module, i, piece, err);
+    return status;
 }
 
 /* Filling is slow for large models: one block is drawn, the others copy it. */
-static void fill_stage(struct mist_workbench *bench)
+static void copy_blocks(void *arg)
+{
+    struct mist_workbench *bench = arg;
+    const struct mist_bench_module *first = &bench->modules[1];
+    int64_t size_bytes =
+        first->n_elements * mist_dtype_weight_bytes(bench->grid->config.dtype);
+
+    for (int32_t i = 2; i <= bench->n_copies; i++)
+        mist_device_copy(bench->device, bench->modules[i].weights, first->weights,
+                         size_bytes);
+}
+
+/* The rotary table. */
+static enum mist_status fill_constant(const struct mist_workbench *bench,
+                                      struct mist_err *err)
 {
     const struct mist_model *model = &bench->grid->config.model;
     const struct mist_layer_layout *block = largest_layout(bench->grid, MIST_LAYER_BLOCK);
-    int64_t n_tokens = block->shape.micro_batch * (int64_t)block->shape.seq;
-    int32_t *ids[2] = {(int32_t *)(void *)bench->tokens,
-                       (int32_t *)(void *)bench->targets};
+    float *table;
+
+    if (block->constant_bytes == 0)
+        return MIST_OK;
+    table = malloc((size_t)block->constant_bytes);
+    if (!table)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    mist_cpu_rope_fill(table, block->shape.seq, model->head_dim, model->rope_theta);
+    enum mist_status status = mist_device_write(bench->device, bench->constant, table,
+                                                block->constant_bytes, err);
+    free(table);
+    return status;
+}
+
+static enum mist_status fill_tokens(const struct mist_workbench *bench,
+                                    struct mist_err *err)
+{
+    const struct mist_layer_layout *block = largest_layout(bench->grid, MIST_LAYER_BLOCK);
+    int64_t n = block->shape.micro_batch * (int64_t)block->shape.seq;
+    char *places[2] = {bench->tokens, bench->targets};
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    enum mist_status status = MIST_OK;
     struct mist_random random;
 
-    for (int32_t i = 0; i < bench->n_copies + 2; i++) {
-        struct mist_bench_module *module = &bench->modules[i];
-        if (i > 1 && module->kind == MIST_LAYER_BLOCK)
-            memcpy(module->weights, bench->modules[1].weights,
-                   (size_t)(4 * block->n_parameters));
-        else
-            fill_module(bench, i);
-    }
-    if (block->constant_bytes > 0)
-        mist_cpu_rope_fill((float *)(void *)bench->constant, block->shape.seq,
-                           model->head_dim, model->rope_theta);
+    if (!ids)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     mist_random_init(&random, 1 + (uint64_t)bench->rank);
-    for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; i < n_tokens; i++)
-            ids[k][i] = draw_token(&random, model->vocab);
+    for (int k = 0; k < 2 && status == MIST_OK; k++) {
+        for (int64_t i = 0; i < n; i++)
+            ids[i] = draw_token(&random, bench->grid->config.model.vocab);
+        status = mist_device_write(bench->device, places[k], ids,
+                                   n * (int64_t)sizeof *ids, err);
+    }
+    free(ids);
+    return status;
+}
+
+static enum mist_status fill_stage(struct mist_workbench *bench, struct mist_err *err)
+{
+    static const int32_t drawn[2] = {0, 1}; /* embedding, a block; then the head */
+    struct piece *piece = malloc(sizeof *piece);
+    enum mist_status status = MIST_OK;
+
+    if (!piece)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < 2 && status == MIST_OK; i++)
+        status = fill_module(bench, drawn[i], piece, err);
+    if (status == MIST_OK)
+        status = fill_module(bench, bench->n_copies + 1, piece, err);
+    free(piece);
+    if (status == MIST_OK) {
+        mist_device_submit(bench->device, MIST_STREAM_COMPUTE, copy_blocks, bench);
+        status = mist_device_synchronize(bench->device, err);
+    }
+    if (status == MIST_OK)
+        status = fill_constant(bench, err);
+    return status == MIST_OK ? fill_tokens(bench, err) : status;
+}
+
+/* ---------------------------------------------------------------------------- opening */
+
+/* The group of all ranks, and room for transfers. */
+static enum mist_status open_collectives(struct mist_workbench *bench,
+                                         struct mist_err *err)
+{
+    int64_t most_bytes = larger(mist_grid_largest_bytes(bench->grid, false),
+                                mist_grid_largest_bytes(bench->grid, true));
+    int32_t *ranks = malloc((size_t)bench->n_ranks * sizeof *ranks);
+
+    if (!ranks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < bench->n_ranks; i++)
+        ranks[i] = i;
+    enum mist_status status = mist_backend_open_collectives(
+        bench->place.backend, bench->comm, bench->device, bench->place.is_alone,
+        deadline_s, &bench->collectives, err);
+    if (status == MIST_OK && bench->n_ranks > 1)
+        status = mist_collectives_group(bench->collectives, ranks, bench->n_ranks, 0,
+                                        most_bytes, &bench->all, err);
+    if (status == MIST_OK && bench->n_ranks > 1)
+        status = mist_collectives_reserve(bench->collectives, most_bytes, err);
+    if (status == MIST_OK)
+        bench->is_staged = strcmp(bench->collectives->ops->name, "staged") == 0;
+    free(ranks);
+    return status;
+}
+
+static enum mist_status open_device(struct mist_workbench *bench, struct mist_err *err)
+{
+    const struct mist_grid_config *at = &bench->grid->config;
+    struct mist_device_config config = {.result_bytes = sizeof(struct mist_tally),
+                                        .threads = at->n_threads,
+                                        .i_device = bench->place.i_device,
+                                        .records = at->n_threads == 0};
+
+    memcpy(config.arena_bytes, bench->arena_bytes, sizeof config.arena_bytes);
+    enum mist_status status =
+        bench->place.backend->open_device(&config, &bench->device, err);
+    if (status != MIST_OK)
+        return status;
+    mist_stopwatch_init(&bench->watch, bench->device);
+    mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
+    return bench->operators->open(bench->device, at->dtype, at->n_threads,
+                                  &bench->backend, err);
 }
 
 enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
                                      struct mist_comm *comm,
-                                     const struct mist_operators *operators,
+                                     const struct mist_bench_place *place,
                                      struct mist_workbench *out, struct mist_err *err)
 {
     struct carver carver = {0};
-    struct mist_device_config config = {.result_bytes = sizeof(struct mist_tally),
-                                        .threads = grid->config.n_threads};
 
     *out = (struct mist_workbench){.grid = grid,
-                                   .operators = operators,
+                                   .operators = place->backend->operators,
+                                   .place = *place,
                                    .comm = comm,
                                    .rank = mist_comm_rank(comm),
                                    .n_ranks = mist_comm_n_ranks(comm),
@@ -215,31 +373,32 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     out->boundary = calloc((size_t)n_copies + 1, sizeof *out->boundary);
     if (!out->modules || !out->boundary)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    config.arena_bytes[MIST_ARENA_DEVICE] = carver.used_bytes;
-    config.arena_bytes[MIST_ARENA_HOST] = out->host_bytes;
-    out->arena_bytes = carver.used_bytes + out->host_bytes;
-    enum mist_status status = mist_device_open_cpu(&config, &out->device, err);
+    out->arena_bytes[MIST_ARENA_DEVICE] = carver.used_bytes;
+    out->arena_bytes[MIST_ARENA_HOST] = out->host_bytes;
+    enum mist_status status = open_device(out, err);
     if (status != MIST_OK)
         return status;
-    mist_comm_set_busy_probe(comm, mist_device_is_computing, out->device);
-    status = operators->open(out->device, MIST_DTYPE_FP32, grid->config.n_threads,
-                             &out->backend, err);
     carver = (struct carver){.base = mist_device_arena(out->device, MIST_ARENA_DEVICE)};
     lay_out(grid, n_copies, &carver, out);
     out->host = mist_device_arena(out->device, MIST_ARENA_HOST);
-    fill_stage(out);
-    for (int32_t n = 2; n <= out->n_ranks && status == MIST_OK; n++)
-        status = mist_comm_reserve(comm, mist_grid_largest_bytes(grid, false), n, err);
-    return status;
+    status = fill_stage(out, err);
+    return status == MIST_OK ? open_collectives(out, err) : status;
+}
+
+bool mist_workbench_is_on_host(const struct mist_workbench *bench)
+{
+    return bench->device->ops->is_host;
 }
 
 void mist_workbench_close(struct mist_workbench *bench)
 {
     if (bench->comm)
         mist_comm_set_busy_probe(bench->comm, NULL, NULL);
+    mist_collectives_close(bench->collectives);
     if (bench->operators)
         bench->operators->close(bench->backend);
     mist_device_close(bench->device);
+    mist_stopwatch_fini(&bench->watch);
     free(bench->modules);
     free(bench->boundary);
     *bench = (struct mist_workbench){0};
@@ -293,13 +452,27 @@ void mist_workbench_stand_in(const struct mist_workbench *bench,
         mist_device_copy(bench->device, to, from + args->i_tp * shard_bytes, shard_bytes);
 }
 
+static void zero(struct mist_workbench *bench, char *at, int64_t size_bytes)
+{
+    bench->operators->zero(bench->backend, (float *)(void *)at,
+                           size_bytes / (int64_t)sizeof(float),
+                           bench->grid->config.n_threads);
+}
+
+void mist_workbench_clear_state(struct mist_workbench *bench, int32_t i_module)
+{
+    struct mist_bench_module *module = &bench->modules[i_module];
+
+    zero(bench, module->state,
+         module->n_elements * mist_dtype_state_bytes(bench->grid->config.dtype));
+}
+
 void mist_workbench_clear(struct mist_workbench *bench)
 {
     for (int32_t i = 0; i < bench->n_copies + 2; i++) {
         struct mist_bench_module *module = &bench->modules[i];
-        memset(module->state, 0, (size_t)module->state_bytes);
-        memset(module->gradients, 0,
-               (size_t)(module->state_bytes / STATES_PER_PARAMETER));
+        mist_workbench_clear_state(bench, i);
+        zero(bench, module->gradients, module->n_elements * (int64_t)sizeof(float));
     }
 }
 
@@ -314,14 +487,74 @@ char *mist_workbench_turn(char *region, int64_t region_bytes, int64_t bytes, int
 }
 
 enum mist_status mist_workbench_run(struct mist_workbench *bench, enum mist_stream stream,
-                                    mist_stream_fn fn, void *arg, struct mist_err *err)
+                                    mist_stream_fn fn, void *arg, int64_t n_spans,
+                                    struct mist_err *err)
 {
-    enum mist_status status = mist_comm_barrier(bench->comm, err);
+    enum mist_status status = mist_stopwatch_reset(&bench->watch, n_spans, err);
 
+    if (status == MIST_OK)
+        status = mist_comm_barrier(bench->comm, err);
     if (status != MIST_OK)
         return status;
+    mist_device_reset_events(bench->device, 0);
     mist_device_submit(bench->device, stream, fn, arg);
-    return mist_device_synchronize(bench->device, err);
+    status = mist_device_synchronize(bench->device, err);
+    return status == MIST_OK ? mist_stopwatch_collect(&bench->watch, err) : status;
+}
+
+static void meet_on_host(void *arg)
+{
+    struct mist_workbench *bench = arg;
+    struct mist_err err = {0};
+    enum mist_status status = mist_comm_barrier(bench->comm, &err);
+
+    if (status != MIST_OK)
+        mist_device_fail(bench->device, status, &err);
+}
+
+void mist_workbench_meet(struct mist_workbench *bench)
+{
+    mist_device_call_host(bench->device, meet_on_host, bench);
+}
+
+enum mist_status mist_workbench_begin_held(struct mist_workbench *bench, int32_t n_events,
+                                           int64_t n_spans, struct mist_err *err)
+{
+    enum mist_status status = mist_stopwatch_reset(&bench->watch, n_spans, err);
+
+    mist_device_reset_events(bench->device, n_events);
+    atomic_store(&bench->is_held, true);
+    return status;
+}
+
+static void hold_on_host(void *arg)
+{
+    struct mist_workbench *bench = arg;
+    struct mist_err err;
+    double end_s = mist_clock_now_s() + most_hold_s;
+
+    while (atomic_load(&bench->is_held) && mist_clock_now_s() < end_s)
+        mist_clock_sleep_s(hold_sleep_s);
+    if (atomic_load(&bench->is_held))
+        mist_device_fail(bench->device,
+                         mist_err_set(&err, MIST_ERR_RUN,
+                                      "the device takes no more work while a stream "
+                                      "waits"),
+                         &err);
+}
+
+void mist_workbench_hold(struct mist_workbench *bench)
+{
+    if (!mist_workbench_is_on_host(bench))
+        mist_device_call_host(bench->device, hold_on_host, bench);
+}
+
+enum mist_status mist_workbench_end_held(struct mist_workbench *bench,
+                                         struct mist_err *err)
+{
+    atomic_store(&bench->is_held, false);
+    enum mist_status status = mist_device_synchronize(bench->device, err);
+    return status == MIST_OK ? mist_stopwatch_collect(&bench->watch, err) : status;
 }
 
 /* Estimates of all ranks, one behind the other, into one. */

@@ -9,63 +9,86 @@
  * memory or the last cache, activations just written from a near one. The same buffers
  * serve all tensor-parallel variants, which need no more than the whole modules do.
  * Beside them lies a message region in both arenas, for links.
+ *
+ * Arenas are filled through the device, which may have a memory of its own. What is timed
+ * goes into spans of the stopwatch in bodies of tasks and is read once the streams are
+ * idle.
  */
 #ifndef MIST_PROFILE_WORKBENCH_H
 #define MIST_PROFILE_WORKBENCH_H
 
 #include "core/progress.h"
+#include "exec/backend.h"
 #include "exec/bind.h"
 #include "exec/comm.h"
-#include "exec/device.h"
-#include "exec/operators.h"
 #include "profile/grid.h"
 #include "profile/journal.h"
 #include "profile/statistics.h"
+#include "profile/stopwatch.h"
+
+/* Where a rank computes. */
+struct mist_bench_place {
+    const struct mist_backend *backend; /* borrowed */
+    int32_t i_device;                   /* of the machine */
+    bool is_alone;                      /* no other rank uses that device */
+    int32_t n_sharing;                  /* ranks that use it, >= 1 */
+};
 
 struct mist_bench_module {
     enum mist_layer_kind kind;
     char *weights, *gradients, *state, *saved;
-    int64_t state_bytes;
+    int64_t n_elements; /* of weights, gradients and each part of the state */
 };
 
 struct mist_workbench {
     const struct mist_grid *grid;           /* borrowed */
     const struct mist_operators *operators; /* borrowed */
     struct mist_comm *comm;                 /* borrowed */
-    struct mist_device *device;             /* owned */
-    void *backend;                          /* owned; of the operators */
+    struct mist_bench_place place;
+    struct mist_device *device;           /* owned */
+    struct mist_collectives *collectives; /* owned */
+    struct mist_collective_group *all;    /* of all ranks; NULL: there is one */
+    bool is_staged; /* the collectives go through memory of the host */
+    void *backend;  /* owned; of the operators */
+    struct mist_stopwatch watch;
+    atomic_bool is_held; /* what waits in mist_workbench_hold() does so */
     int32_t rank, n_ranks, node;
     int32_t n_copies;                  /* blocks; modules 1 .. n_copies */
     struct mist_bench_module *modules; /* owned; [n_copies + 2], embedding first */
     char **boundary;                   /* owned; [n_copies + 1] activations between */
     char *boundary_gradient[2];        /* used in turn */
     char *scratch, *tokens, *targets, *constant;
-    char *message;         /* device arena: zeroed whenever links are timed */
+    char *updated; /* bf16: where AdamW's weights go, which come from masters of zero */
+    char *message; /* device arena: zeroed whenever links are timed */
     int64_t message_bytes; /* at least the largest message, and beyond the last cache */
     char *host;            /* host arena: zeroed */
     int64_t host_bytes;
-    int64_t arena_bytes;             /* of both arenas */
+    int64_t arena_bytes[MIST_N_ARENAS];
     struct mist_journal *journal;    /* borrowed; NULL: none */
     struct mist_progress *progress;  /* borrowed; NULL on all ranks but one */
     double time_start_s, expected_s; /* for the progress line */
 };
+
+/* Whether bodies compute themselves, in memory of the host. */
+bool mist_workbench_is_on_host(const struct mist_workbench *bench);
 
 /* How many blocks the stage gets: what a rank has when all ranks form one pipeline, 4 at
  * least (so that weights are not found in a near cache), fewer if limit_bytes of device
  * memory ask for it. 0: not even one block fits. */
 int32_t mist_workbench_n_copies(const struct mist_grid *grid, int64_t limit_bytes);
 
-/* Bytes of both arenas with n_copies blocks. */
+/* Bytes of both arenas with n_copies blocks. (On a CPU both are memory of the device.) */
 int64_t mist_workbench_bytes(const struct mist_grid *grid, int32_t n_copies);
 
 /*
  * Opens the device and fills the stage: weights as a run's first parameters, random
- * tokens (frequent and rare ones, as in a text). MIST_OK or an error of the device; out
- * is to be freed by mist_workbench_close whatever the result.
+ * tokens (frequent and rare ones, as in a text). All ranks must call it. MIST_OK or an
+ * error of the device, the operators or the collectives; out is to be freed by
+ * mist_workbench_close whatever the result.
  */
 MIST_MUST_CHECK enum mist_status
 mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
-                    struct mist_comm *comm, const struct mist_operators *operators,
+                    struct mist_comm *comm, const struct mist_bench_place *place,
                     struct mist_workbench *out, struct mist_err *err);
 void mist_workbench_close(struct mist_workbench *bench);
 
@@ -84,8 +107,11 @@ void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_variant,
 void mist_workbench_stand_in(const struct mist_workbench *bench,
                              const struct mist_step_args *args);
 
-/* Sets gradients and optimizer state of all modules to zero: shards of other sizes have
- * moments at other places, and a second moment must not be negative. */
+/* In the body of a task. Sets the optimizer state of a module to zero: shards of other
+ * sizes have moments at other places, and a second moment must not be negative. */
+void mist_workbench_clear_state(struct mist_workbench *bench, int32_t i_module);
+
+/* In the body of a task: the same for all modules, and their gradients. */
 void mist_workbench_clear(struct mist_workbench *bench);
 
 /* Address of a message of up to bytes in a region; consecutive turns give different
@@ -93,11 +119,32 @@ void mist_workbench_clear(struct mist_workbench *bench);
 char *mist_workbench_turn(char *region, int64_t region_bytes, int64_t bytes,
                           int64_t turn);
 
-/* Meets all ranks, runs fn(arg) on a stream and waits for it. All ranks must call it. */
-MIST_MUST_CHECK enum mist_status mist_workbench_run(struct mist_workbench *bench,
-                                                    enum mist_stream stream,
-                                                    mist_stream_fn fn, void *arg,
-                                                    struct mist_err *err);
+/*
+ * Meets all ranks, runs fn(arg) on a stream, waits for it and makes the times of spans 0
+ * .. n_spans - 1 known, in which fn put what it timed. All ranks must call it.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_workbench_run(struct mist_workbench *bench, enum mist_stream stream,
+                   mist_stream_fn fn, void *arg, int64_t n_spans, struct mist_err *err);
+
+/* In the body of a task: its stream waits here for all other ranks' streams. */
+void mist_workbench_meet(struct mist_workbench *bench);
+
+/*
+ * So that a device with streams of its own is not slower for waiting for its work: what
+ * is submitted between begin and end of a held batch is there before any of it begins.
+ * begin forgets spans and events (n_events of them) and readies n_spans; the first task
+ * of the batch calls hold; end lets it go, waits for all streams and collects. On the
+ * host nothing is held. A batch may have MIST_HELD_LAUNCHES launches at most.
+ */
+enum { MIST_HELD_LAUNCHES = 500 };
+MIST_MUST_CHECK enum mist_status mist_workbench_begin_held(struct mist_workbench *bench,
+                                                           int32_t n_events,
+                                                           int64_t n_spans,
+                                                           struct mist_err *err);
+void mist_workbench_hold(struct mist_workbench *bench);
+MIST_MUST_CHECK enum mist_status mist_workbench_end_held(struct mist_workbench *bench,
+                                                         struct mist_err *err);
 
 /* Replaces estimates[n] by what mist_estimate_pool makes of all ranks', everywhere. */
 MIST_MUST_CHECK enum mist_status mist_workbench_pool(struct mist_workbench *bench,

@@ -271,7 +271,9 @@ static void grid_has_the_shapes_of_the_model(void **state)
     (void)state;
     make_grid(&model, 16, 2, &grid);
     assert_true(has_key(&grid, "linear_bias", "forward", "rows=16;n_in=32;n_out=96"));
-    assert_true(has_key(&grid, "linear_bias", "forward", "rows=64;n_in=32;n_out=128"));
+    assert_true(has_key(&grid, "linear_gelu", "forward", "rows=64;n_in=32;n_out=128"));
+    assert_true(
+        has_key(&grid, "linear_gelu", "backward_input", "rows=64;n_in=128;n_out=32"));
     assert_true(
         has_key(&grid, "linear_bias", "backward_weight", "rows=64;n_in=128;n_out=32"));
     assert_true(has_key(&grid, "linear", "backward_input", "rows=16;n_in=32;n_out=50"));
@@ -279,7 +281,6 @@ static void grid_has_the_shapes_of_the_model(void **state)
                         "batch=4;seq=16;heads=2;kv_heads=2;head_dim=16"));
     assert_true(
         has_key(&grid, "embedding", "backward_weight", "rows=16;hidden=32;vocab=50"));
-    assert_true(has_key(&grid, "gelu", "forward", "elements=2048"));
     assert_true(has_key(&grid, "cross_entropy", "forward", "rows=64;vocab=50"));
     /* embedding: (50 + 16) * 32 = 2112 elements; shards are padded to multiples of 32 */
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=2112"));
@@ -737,6 +738,16 @@ static void journals_keep_what_is_whole(void **state)
 
 /* ---- links ---- */
 
+static struct mist_bench_place cpu_place(void)
+{
+    struct mist_bench_place place = {.is_alone = true, .n_sharing = 1};
+
+    assert_int_equal(
+        mist_backend_find(MIST_BACKEND_CPU, &place.backend, NULL, NULL, 0, NULL),
+        MIST_OK);
+    return place;
+}
+
 /* One message of a grid alone. */
 static void keep_message(struct mist_grid *grid, enum mist_link_operation operation)
 {
@@ -760,9 +771,9 @@ static void copies_move_bytes_between_the_arenas(void **state)
         struct mist_workbench bench;
         struct mist_estimate estimate;
         make_grid(&model, 16, 1, &grid);
-        assert_int_equal(
-            mist_workbench_open(&grid, 1, comm, &mist_operators_cpu, &bench, NULL),
-            MIST_OK);
+        struct mist_bench_place place = cpu_place();
+        assert_int_equal(mist_workbench_open(&grid, 1, comm, &place, &bench, NULL),
+                         MIST_OK);
         keep_message(&grid, operations[k]);
         char *from = k ? bench.message : bench.host, *to = k ? bench.host : bench.message;
         int64_t n = grid.messages[0].bytes;
@@ -829,9 +840,9 @@ static void variants_run_on_one_rank(void **state)
         make_grid(&model, 16, 2, &grid);
         struct mist_estimate *steps = calloc((size_t)grid.n_keys, sizeof *steps);
         assert_non_null(steps);
-        assert_int_equal(
-            mist_workbench_open(&grid, 8, comm, &mist_operators_cpu, &bench, NULL),
-            MIST_OK);
+        struct mist_bench_place place = cpu_place();
+        assert_int_equal(mist_workbench_open(&grid, 8, comm, &place, &bench, NULL),
+                         MIST_OK);
         assert_int_equal(mist_time_ops(&bench, 0, steps, &n_rounds, &drift_frac, NULL),
                          MIST_OK);
         for (int32_t i = 0; i < grid.n_keys; i++)
@@ -895,7 +906,8 @@ static void a_session_fills_a_trace_set(void **state)
     (void)state;
     scratch_init(&scratch);
     make_grid(&model, 16, 1, &grid);
-    assert_int_equal(mist_machine_read(&machine, NULL), MIST_OK);
+    assert_int_equal(mist_machine_read(MIST_BACKEND_CPU, &machine, NULL, 0, NULL),
+                     MIST_OK);
     assert_int_equal(mist_profile_plan(&grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     assert_int_equal(plan.n_copies, 4);                  /* more than the model's 3 */
     plan.ops_s = plan.links_s = plan.interference_s = 0; /* the least of everything */
@@ -932,7 +944,8 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
     struct mist_profile_plan plan;
     struct mist_profile_report report;
 
-    assert_int_equal(mist_machine_read(&machine, NULL), MIST_OK);
+    assert_int_equal(mist_machine_read(MIST_BACKEND_CPU, &machine, NULL, 0, NULL),
+                     MIST_OK);
     assert_int_equal(mist_profile_plan(grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     plan.ops_s = plan.links_s = plan.interference_s = 0;
     mist_trace_set_init(traces);

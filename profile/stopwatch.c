@@ -1,0 +1,101 @@
+/* From when to when work ran. See stopwatch.h. */
+#include "profile/stopwatch.h"
+
+#include "core/clock.h"
+
+#include <stdlib.h>
+
+void mist_stopwatch_init(struct mist_stopwatch *watch, struct mist_device *device)
+{
+    *watch = (struct mist_stopwatch){.device = device};
+}
+
+void mist_stopwatch_fini(struct mist_stopwatch *watch)
+{
+    free(watch->spans);
+    *watch = (struct mist_stopwatch){0};
+}
+
+enum mist_status mist_stopwatch_reset(struct mist_stopwatch *watch, int64_t n,
+                                      struct mist_err *err)
+{
+    if (n > watch->capacity) {
+        free(watch->spans);
+        watch->spans = malloc((size_t)n * sizeof *watch->spans);
+        watch->capacity = watch->spans ? n : 0;
+        watch->n = 0;
+        if (!watch->spans)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %lld timings",
+                                (long long)n);
+    }
+    watch->n = n;
+    for (int64_t i = 0; i < n; i++)
+        watch->spans[i] = (struct mist_span){0};
+    return MIST_OK;
+}
+
+static void look_at_clock(void *arg)
+{
+    double *time_s = arg;
+
+    *time_s = mist_clock_now_s();
+}
+
+void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id, bool is_of_host)
+{
+    struct mist_span *span = &watch->spans[id];
+
+    span->is_recorded = !is_of_host && mist_device_records(watch->device);
+    if (span->is_recorded)
+        mist_device_begin_span(watch->device, id);
+    else
+        mist_device_call_host(watch->device, look_at_clock, &span->start_s);
+}
+
+void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id)
+{
+    struct mist_span *span = &watch->spans[id];
+
+    if (span->is_recorded)
+        mist_device_end_span(watch->device);
+    else
+        mist_device_call_host(watch->device, look_at_clock, &span->end_s);
+}
+
+static void keep(void *context, int64_t id, double start_s, double end_s)
+{
+    struct mist_stopwatch *watch = context;
+
+    if (id < 0 || id >= watch->n)
+        return;
+    watch->spans[id].start_s = start_s;
+    watch->spans[id].end_s = end_s;
+}
+
+enum mist_status mist_stopwatch_collect(struct mist_stopwatch *watch,
+                                        struct mist_err *err)
+{
+    if (!mist_device_records(watch->device))
+        return MIST_OK;
+    return mist_device_collect_spans(watch->device, keep, watch, err);
+}
+
+double mist_stopwatch_time_s(const struct mist_stopwatch *watch, int64_t id)
+{
+    const struct mist_span *span = &watch->spans[id];
+
+    return span->end_s > 0 ? span->end_s - span->start_s : 0;
+}
+
+double mist_stopwatch_time_since_s(const struct mist_stopwatch *watch, int64_t first,
+                                   int64_t id)
+{
+    const struct mist_span *span = &watch->spans[id];
+    int64_t before = id - 1;
+
+    while (before >= first && watch->spans[before].end_s <= 0)
+        before--;
+    if (!span->is_recorded || span->end_s <= 0 || before < first)
+        return mist_stopwatch_time_s(watch, id);
+    return span->end_s - watch->spans[before].end_s;
+}
