@@ -218,13 +218,16 @@ void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf
 
 /* -------------------------------------------------------------------------- optimizer */
 
+/* Pieces so small that the master weights are still in the first cache to be rounded. */
+enum { ADAMW_PIECE = 512 };
+
 void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
                               const float *g, int64_t n,
                               const struct mist_cpu_adamw *config, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t length = piece_length(i, n);
+    for (int64_t i = 0; i < n; i += ADAMW_PIECE) {
+        int64_t length = n - i < ADAMW_PIECE ? n - i : ADAMW_PIECE;
         mist_cpu_adamw_chunk(master + i, m + i, v + i, g + i, length, config);
         mist_cpu_bf16_store(weights + i, master + i, length);
     }

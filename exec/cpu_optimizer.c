@@ -1,30 +1,71 @@
 /*
  * AdamW over flat arrays: each element on its own, so that neither threads nor shards
  * change a bit of the result.
+ *
+ * Ordinary stores: everything that is written has been read, so non-temporal ones save no
+ * traffic, and they were slower by a third where it was measured (Zen 4).
  */
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
 
 #include <math.h> /* sqrtf */
-#if defined(__SSE2__)
-#include <emmintrin.h> /* _mm_sqrt_ps */
+#if defined(__x86_64__)
+#include <immintrin.h> /* square roots of vectors */
 #endif
 
 enum { CHUNK = 8192, PIECE = 512 };
 
 /*
- * Correctly rounded square roots (a GPU's AdamW must agree). Intrinsics, because sqrtf()
- * may set errno and so keeps a loop scalar; four at a time already hide behind the memory
- * traffic.
+ * Correctly rounded square roots of whole vectors from x on; return how many. Intrinsics,
+ * because sqrtf() may set errno and so keeps a loop scalar; as wide as the processor has
+ * them, because four at a time take longer than the memory traffic.
  */
-MIST_CPU_INLINE void take_roots(float *x, int64_t n)
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static int64_t take_roots_avx512(float *x, int64_t n)
 {
     int64_t i = 0;
-#if defined(__SSE2__)
+
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(x + i, _mm512_sqrt_ps(_mm512_loadu_ps(x + i)));
+    return i;
+}
+
+__attribute__((target("avx"))) static int64_t take_roots_avx(float *x, int64_t n)
+{
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(x + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
+    return i;
+}
+
+static int64_t take_roots_sse(float *x, int64_t n)
+{
+    int64_t i = 0;
+
     for (; i + 4 <= n; i += 4)
         _mm_storeu_ps(x + i, _mm_sqrt_ps(_mm_loadu_ps(x + i)));
+    return i;
+}
+
+static int64_t take_vector_roots(float *x, int64_t n)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        return take_roots_avx512(x, n);
+    return __builtin_cpu_supports("avx") ? take_roots_avx(x, n) : take_roots_sse(x, n);
+}
+#else
+static int64_t take_vector_roots(float *x, int64_t n)
+{
+    (void)x;
+    (void)n;
+    return 0;
+}
 #endif
-    for (; i < n; i++)
+
+static void take_roots(float *x, int64_t n)
+{
+    for (int64_t i = take_vector_roots(x, n); i < n; i++)
         x[i] = sqrtf(x[i]);
 }
 
