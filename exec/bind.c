@@ -127,6 +127,32 @@ void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind
         mist_binding_run_part(binding, program, p, operators);
 }
 
+enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
+                                      const struct mist_model *model,
+                                      const struct mist_operators *operators,
+                                      void *backend, bool tunes, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && operators->prepare; i++) {
+        const struct mist_layer_layout *layout = &layouts[i];
+        for (int32_t k = 0; k < layout->n_forward + layout->n_backward; k++) {
+            struct mist_step_args args = {
+                .step = k < layout->n_forward ? &layout->forward[k]
+                                              : &layout->backward[k - layout->n_forward],
+                .model = model,
+                .backend = backend,
+                .dtype = layout->shape.dtype,
+                .seq = layout->shape.seq,
+                .tp = layout->shape.tp,
+                .loss_scale = 1,
+            };
+            status = status == MIST_OK ? operators->prepare(&args, tunes, err) : status;
+        }
+    }
+    return status;
+}
+
 void mist_binding_run_adamw(const struct mist_binding_update *update,
                             const struct mist_adamw_args *args,
                             const struct mist_operators *operators)

@@ -12,6 +12,7 @@ void mist_device_init(struct mist_device *device, const struct mist_device_ops *
     device->ops = ops;
     memcpy(device->arena_bytes, config->arena_bytes, sizeof device->arena_bytes);
     device->result_bytes = config->result_bytes;
+    device->allows_atomics = config->allows_atomics;
     atomic_init(&device->has_failed, false);
     pthread_mutex_init(&device->failure_mutex, NULL); /* can't fail on Linux */
 }

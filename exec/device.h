@@ -27,10 +27,12 @@
 struct mist_device_config {
     int64_t arena_bytes[MIST_N_ARENAS]; /* exact sizes, >= 0 */
     int64_t result_bytes; /* of memory that tasks leave results in for the host */
-    int32_t threads;  /* OpenMP threads of the compute stream's kernels, >= 1; a device
-                         with a processor of its own ignores them */
-    int32_t i_device; /* of this machine; a CPU is always 0 */
-    bool records;     /* tasks will be timed by the device (mist_device_begin_span) */
+    int32_t threads;     /* OpenMP threads of the compute stream's kernels, >= 1; a device
+                            with a processor of its own ignores them */
+    int32_t i_device;    /* of this machine; a CPU is always 0 */
+    bool records;        /* tasks will be timed by the device (mist_device_begin_span) */
+    bool allows_atomics; /* kernels may add in any order where that is faster: the last
+                            bits change from run to run */
 };
 
 /* The body of a task, or a function of the host. Errors go to mist_device_fail(). */
@@ -79,6 +81,7 @@ struct mist_device {
     int64_t arena_bytes[MIST_N_ARENAS];
     void *arenas[MIST_N_ARENAS];
     int64_t result_bytes;
+    bool allows_atomics;
     void *results, *host_results; /* the same memory where ops->is_host */
     atomic_bool has_failed;
     pthread_mutex_t failure_mutex; /* guards the next two */

@@ -25,7 +25,7 @@ struct measured {
 };
 
 struct rank_summary {
-    int64_t planned_bytes, allocated_bytes, resident_bytes;
+    int64_t planned_bytes, allocated_bytes, resident_bytes, used_bytes;
 };
 
 /* ------------------------------------------------------------------------- iterations */
@@ -82,7 +82,7 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
 
 static enum mist_status gather_memory(struct mist_comm *comm,
                                       const struct mist_schedule *schedule,
-                                      int64_t allocated_bytes,
+                                      struct mist_device *device,
                                       struct mist_train_report *report,
                                       struct mist_err *err)
 {
@@ -95,8 +95,9 @@ static enum mist_status gather_memory(struct mist_comm *comm,
     getrusage(RUSAGE_SELF, &usage);
     struct rank_summary mine = {
         .planned_bytes = schedule->arena_bytes[MIST_ARENA_DEVICE],
-        .allocated_bytes = allocated_bytes,
+        .allocated_bytes = mist_device_arena_bytes(device, MIST_ARENA_DEVICE),
         .resident_bytes = (int64_t)usage.ru_maxrss * 1024,
+        .used_bytes = mist_device_used_bytes(device),
     };
     enum mist_status status =
         mist_comm_gather_bytes(comm, &mine, sizeof mine, &all, sizes, err);
@@ -106,6 +107,7 @@ static enum mist_status gather_memory(struct mist_comm *comm,
         report->planned_bytes[i] = theirs.planned_bytes;
         report->allocated_bytes[i] = theirs.allocated_bytes;
         report->resident_bytes[i] = theirs.resident_bytes;
+        report->used_bytes[i] = theirs.used_bytes;
     }
     free(all);
     free(sizes);
@@ -325,14 +327,14 @@ enum mist_status mist_gather_report(struct mist_comm *comm,
                                     const struct mist_train_job *job,
                                     const struct mist_schedule *schedule,
                                     const struct mist_runtime *runtime,
-                                    const double *begin_s, int64_t allocated_bytes,
+                                    const double *begin_s, struct mist_device *device,
                                     struct mist_train_report *report,
                                     struct mist_err *err)
 {
     enum mist_status status = gather_iterations(comm, runtime, begin_s, report, err);
 
     if (status == MIST_OK)
-        status = gather_memory(comm, schedule, allocated_bytes, report, err);
+        status = gather_memory(comm, schedule, device, report, err);
     if (status == MIST_OK)
         status = gather_parameters(comm, runtime, report, err);
     if (status == MIST_OK)

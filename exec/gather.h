@@ -17,7 +17,7 @@ MIST_MUST_CHECK enum mist_status
 mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,
                    const struct mist_schedule *schedule,
                    const struct mist_runtime *runtime, const double *begin_s,
-                   int64_t allocated_bytes, struct mist_train_report *report,
+                   struct mist_device *device, struct mist_train_report *report,
                    struct mist_err *err);
 
 #endif

@@ -375,6 +375,7 @@ static void fill_job(struct session *at)
     job->is_serial = options->is_serial;
     job->delay_seed = (uint64_t)options->delay_seed;
     job->skips_nonfinite = options->on_nan == 1;
+    job->allows_atomics = options->allows_atomics;
 }
 
 /* Rank 0's log; the other ranks have none. */

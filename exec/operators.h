@@ -87,6 +87,12 @@ struct mist_operators {
     enum mist_status (*open)(struct mist_device *device, enum mist_dtype dtype,
                              int32_t n_threads, void **out, struct mist_err *err);
     void (*close)(void *backend); /* NULL allowed */
+    /* Makes what a step of this kind will need (plans, algorithms), so that running it
+     * allocates and compiles nothing; with tunes the fastest algorithms are looked for
+     * and kept for later processes. Streams idle; args has a step, dtype, model and
+     * backend, but no addresses. NULL: nothing to make. */
+    enum mist_status (*prepare)(const struct mist_step_args *args, bool tunes,
+                                struct mist_err *err);
     void (*run_step)(const struct mist_step_args *args);
     /* AdamW on all spans, at most MIST_MAX_PARAMS */
     void (*adamw)(void *backend, enum mist_dtype dtype,

@@ -3,7 +3,8 @@
 #include "exec/runtime.h"
 
 #include "core/clock.h"
-#include "core/random.h"      /* initial parameters */
+#include "core/random.h" /* initial parameters */
+#include "exec/bind.h"
 #include "exec/cpu_kernels.h" /* the rotary table, values of sums */
 #include "exec/runtime_internal.h"
 
@@ -266,6 +267,9 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     if (status == MIST_OK)
         status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
                                         &runtime->backend, err);
+    if (status == MIST_OK)
+        status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS, &plan->model,
+                                      parts->operators, runtime->backend, false, err);
     if (status == MIST_OK) {
         prepare_bodies(runtime);
         status = fill_persistent(runtime, err);

@@ -44,6 +44,7 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
         .threads = run->job->n_threads,
         .i_device = run->job->i_device,
         .records = run->job->n_timed_iterations > 0,
+        .allows_atomics = run->job->allows_atomics,
     };
     const struct mist_backend *backend = run->job->backend;
     enum mist_status status = backend->open_device(&device, &run->device, err);
@@ -287,10 +288,11 @@ static enum mist_status init_report(struct mist_train_report *report,
         .planned_bytes = calloc(ranks, sizeof *report->planned_bytes),
         .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
         .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
+        .used_bytes = calloc(ranks, sizeof *report->used_bytes),
     };
     mist_timeline_init(&report->timeline);
     if (!report->steps || !report->iteration_s || !report->planned_bytes ||
-        !report->allocated_bytes || !report->resident_bytes)
+        !report->allocated_bytes || !report->resident_bytes || !report->used_bytes)
         return out_of_memory(err);
     for (int64_t i = 0; i < n; i++)
         report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
@@ -305,6 +307,7 @@ void mist_train_report_fini(struct mist_train_report *report)
     free(report->planned_bytes);
     free(report->allocated_bytes);
     free(report->resident_bytes);
+    free(report->used_bytes);
     mist_timeline_fini(&report->timeline);
     *report = (struct mist_train_report){0};
 }
@@ -319,10 +322,11 @@ static enum mist_status begin(struct run *run, struct mist_err *err)
         run->schedule->arena_bytes[MIST_ARENA_DEVICE],
         mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE),
         (int64_t)usage.ru_maxrss * 1024,
+        mist_device_used_bytes(run->device),
     };
     enum mist_status status =
-        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 3, err);
-    struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2]};
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 4, err);
+    struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2], sizes[3]};
     if (status == MIST_OK && run->log->begin && mist_comm_rank(run->comm) == 0)
         status = run->log->begin(run->log->context, &memory, err);
     return status;
@@ -336,9 +340,8 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
 
     report->n_skipped = run->progress.n_skipped;
     if (status == MIST_OK)
-        status = mist_gather_report(
-            run->comm, job, run->schedule, run->runtime, run->begin_s,
-            mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE), report, err);
+        status = mist_gather_report(run->comm, job, run->schedule, run->runtime,
+                                    run->begin_s, run->device, report, err);
     if (status == MIST_OK && job->export_folder)
         status =
             mist_train_export(run->runtime, run->comm, &run->plan->model,

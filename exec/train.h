@@ -49,12 +49,14 @@ struct mist_train_job {
     bool is_serial;             /* one task at a time */
     uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
     bool skips_nonfinite;       /* see struct mist_train_config */
+    bool allows_atomics;        /* see struct mist_device_config */
 };
 
 /* Memory of the ranks before the first step, each number of the rank that has most. */
 struct mist_train_memory {
     int64_t planned_bytes, allocated_bytes; /* device arena */
     int64_t resident_bytes;                 /* of the process */
+    int64_t used_bytes;                     /* of the device, by anyone; -1: not known */
 };
 
 /* What every rank knows after each step. */
@@ -87,6 +89,7 @@ struct mist_train_report { /* complete on rank 0 only */
     int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
     int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
     int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */
+    int64_t *used_bytes; /* owned; [n_ranks] of the device, by anyone; -1: not known */
     uint64_t parameters_fingerprint; /* of all parameters after the run, in module order
                                       */
     struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept

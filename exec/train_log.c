@@ -271,7 +271,7 @@ enum mist_status mist_train_log_begin(void *context,
 {
     struct mist_train_logger *logger = context;
     char planned[MIST_FORMAT_BYTES], allocated[MIST_FORMAT_BYTES],
-        resident[MIST_FORMAT_BYTES];
+        resident[MIST_FORMAT_BYTES], used[MIST_FORMAT_BYTES];
 
     (void)err;
     if (!logger->stream)
@@ -279,10 +279,14 @@ enum mist_status mist_train_log_begin(void *context,
     say_flop(logger);
     fprintf(logger->stream,
             "memory      largest rank: device arena %s planned, %s allocated, process "
-            "%s\n",
+            "%s",
             mist_format_bytes(planned, sizeof planned, memory->planned_bytes),
             mist_format_bytes(allocated, sizeof allocated, memory->allocated_bytes),
             mist_format_bytes(resident, sizeof resident, memory->resident_bytes));
+    if (memory->used_bytes >= 0)
+        fprintf(logger->stream, ", %s in use on the device",
+                mist_format_bytes(used, sizeof used, memory->used_bytes));
+    fputc('\n', logger->stream);
     say_training(logger);
     fprintf(logger->stream,
             "    step       loss  grad norm         lr   tokens/s    ms/step%s\n",

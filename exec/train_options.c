@@ -101,6 +101,10 @@ static const struct mist_option option_table[] = {
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
         "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
         1024, n_threads),
+    ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
+        "let GPU kernels add in any order where that is faster (attention's backward); "
+        "losses then differ in their last digits from run to run",
+        NULL, 0, 0, allows_atomics),
     ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
         "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
         is_serial),

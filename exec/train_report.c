@@ -86,6 +86,9 @@ static void emit_ranks(struct mist_emit *emit, const struct mist_train_report *r
                         report->allocated_bytes[i], MIST_HUMAN_BYTES);
         mist_emit_int64(emit, "resident_bytes", "process", report->resident_bytes[i],
                         MIST_HUMAN_BYTES);
+        if (report->used_bytes[i] >= 0)
+            mist_emit_int64(emit, "device_used_bytes", "device in use",
+                            report->used_bytes[i], MIST_HUMAN_BYTES);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
