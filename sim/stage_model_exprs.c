@@ -110,8 +110,13 @@ static mist_expr accumulate(writer *at, enum mist_layer_kind kind)
     return mist_stage_by_zero(at, 2, both, num(at, 0));
 }
 
-/* Blocks whose backward comes too soon to swap in between (schedule_leave.c): the last
- * ones of the stage. */
+/*
+ * Blocks of a stable micro-batch whose backward comes too soon to swap in between (less
+ * than 3 passes, schedule_leave.c): the last ones of the stage. Behind the last block's
+ * forward come a forward and a backward of every module for each other micro-batch in
+ * flight, 2 between, and 2 more passes for each block further down. The first micro-batch
+ * has half of that behind it: stage_model_memory.c counts its blocks.
+ */
 static mist_expr n_near(writer *at)
 {
     if (at->is_last)

@@ -151,7 +151,11 @@ static mist_expr kept_by_one(writer *at, int i)
         mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, i), num(at, 0), saved));
 }
 
-/* Blocks of the first micro-batch whose backward comes too soon to swap in between. */
+/*
+ * Blocks of the first micro-batch, with which memory is fullest, whose backward comes too
+ * soon to swap in between (less than 3 passes). Forwards alone come in between: one where
+ * a stable micro-batch has two passes (stage_model_exprs.c), hence another bound here.
+ */
 static mist_expr n_near(writer *at)
 {
     if (at->is_last)
