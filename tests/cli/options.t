@@ -95,7 +95,7 @@ wrong 'ranks from the end to the begin' '.*3-1' mist-plot timeline timeline.csv 
 wrong 'an end before the begin' '--to 0\.1 is not after --from 0\.2' mist-plot timeline timeline.csv --from 0.2 --to 0.1
 wrong 'a nonsense unit' '--limit: .*80GIB' mist-plot memory timeline.csv --limit 80GIB
 wrong 'a negative size' '--limit: .*-1' mist-plot memory timeline.csv --limit=-1MiB
-wrong 'an unknown backend' '--backend: .tpu. is none of cpu' mist-profile --backend tpu -o out
+wrong 'an unknown backend' '--backend: .tpu. is none of auto, cpu, cuda' mist-profile --backend tpu -o out
 wrong 'no ranks' '--ranks: 0 is not within' mist-profile --ranks 0 -o out
 wrong 'micro-batches that are no numbers' '--micro-batches: .two. is no number' mist-profile --micro-batches 1,two -o out
 wrong 'a micro-batch twice' '--micro-batches: 2 comes twice' mist-profile --micro-batches 2,1,2 -o out
