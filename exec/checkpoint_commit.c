@@ -8,6 +8,7 @@
  */
 #include "exec/checkpoint.h"
 
+#include "core/path.h"
 #include "exec/checkpoint_internal.h"
 
 #include <errno.h>
@@ -79,7 +80,7 @@ static enum mist_status swap_in(const char *partial, const char *final, const ch
 static enum mist_status flush_names(const char *dir, struct mist_err *err)
 {
     enum mist_status status = checkpoint_flush_folder(dir, err);
-    char *above = checkpoint_join(dir, "..");
+    char *above = mist_path_join(dir, "..");
 
     if (!above)
         status = status ? status : out_of_memory(dir, err);
@@ -122,7 +123,7 @@ enum state { STATE_COMPLETE, STATE_DAMAGED, STATE_NO_MANIFEST };
 static enum mist_status look_at(const char *path, enum state *out, struct mist_err *err)
 {
     struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    char *manifest = checkpoint_join(path, "manifest.json");
+    char *manifest = mist_path_join(path, "manifest.json");
     enum mist_status status = MIST_OK;
 
     if (checkpoint)

@@ -6,6 +6,8 @@
  */
 #include "exec/checkpoint_internal.h"
 
+#include "core/path.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,22 +32,12 @@ static enum mist_status out_of_memory(struct mist_err *err, const char *path)
 
 /* ------------------------------------------------------------------------------ names */
 
-char *checkpoint_join(const char *dir, const char *name)
-{
-    size_t n = strlen(dir) + strlen(name) + 2;
-    char *path = malloc(n);
-
-    if (path)
-        snprintf(path, n, "%s/%s", dir, name);
-    return path;
-}
-
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
 {
     char name[64];
 
     snprintf(name, sizeof name, "step-%08" PRId64 "%s", step, suffix);
-    return checkpoint_join(dir, name);
+    return mist_path_join(dir, name);
 }
 
 char *checkpoint_rank_path(const char *folder, int32_t rank)
@@ -53,7 +45,7 @@ char *checkpoint_rank_path(const char *folder, int32_t rank)
     char name[32];
 
     snprintf(name, sizeof name, "rank-%05" PRId32 ".bin", rank);
-    return checkpoint_join(folder, name);
+    return mist_path_join(folder, name);
 }
 
 /* prefix, a number of at least n_digits without needless zeros, suffix; -1: is not that.
@@ -118,7 +110,7 @@ static enum mist_status remove_file(const char *folder, const char *name,
                                     struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
-    char *path = checkpoint_join(folder, name);
+    char *path = mist_path_join(folder, name);
 
     if (!path)
         return out_of_memory(err, folder);
@@ -198,7 +190,7 @@ enum mist_status checkpoint_list(const char *dir, struct checkpoint_entry **out,
         struct checkpoint_entry *grown = mist_grow(*out, &capacity, *n + 1, sizeof **out);
         if (grown)
             *out = grown;
-        entry.path = checkpoint_join(dir, file->d_name);
+        entry.path = mist_path_join(dir, file->d_name);
         if (grown && entry.path) {
             (*out)[(*n)++] = entry;
         } else {

@@ -53,9 +53,8 @@ bool checkpoint_name_is_valid(const char *name, size_t n);
 
 /* --------------------------------------------------------------- checkpoint_folder.c */
 
-/* "<dir>/<name>" and the names of a checkpoint's folder and files, malloc'd; NULL: out of
- * memory. suffix is "", ".partial" or ".old". */
-char *checkpoint_join(const char *dir, const char *name);
+/* The names of a checkpoint's folder and files, malloc'd; NULL: out of memory. suffix is
+ * "", ".partial" or ".old". */
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix);
 char *checkpoint_rank_path(const char *folder, int32_t rank);
 

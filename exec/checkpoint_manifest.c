@@ -11,6 +11,7 @@
 #include "exec/checkpoint_sum.h"
 
 #include "core/atomic_file.h" /* mist_file_read_all */
+#include "core/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static enum mist_status out_of_memory(const struct mist_checkpoint *checkpoint,
 
 static char *manifest_path(const struct mist_checkpoint *checkpoint)
 {
-    return checkpoint_join(checkpoint->path, "manifest.json");
+    return mist_path_join(checkpoint->path, "manifest.json");
 }
 
 static void format_sum(char out[CHECKPOINT_SUM_DIGITS + 1], uint64_t sum)

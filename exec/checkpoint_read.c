@@ -1,6 +1,7 @@
 /* Opening a checkpoint, finding the newest, and reading tensors. See checkpoint.h. */
 #include "exec/checkpoint.h"
 
+#include "core/path.h"
 #include "exec/checkpoint_internal.h"
 
 #include <stdlib.h>
@@ -85,7 +86,7 @@ int64_t mist_checkpoint_n_elements(const struct mist_checkpoint *checkpoint,
 static enum mist_status look_for_manifest(const char *folder, bool *has,
                                           struct mist_err *err)
 {
-    char *path = checkpoint_join(folder, "manifest.json");
+    char *path = mist_path_join(folder, "manifest.json");
 
     if (!path)
         return mist_err_at(err, MIST_ERR_MEMORY, folder, 0, 0, "out of memory");

@@ -2,6 +2,7 @@
 #include "exec/data.h"
 
 #include "core/memory.h"
+#include "core/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,19 +18,6 @@ static int compare_paths(const void *a, const void *b)
 }
 
 /* folder/name, malloc'd; NULL when out of memory. */
-static char *join_path(const char *folder, const char *name)
-{
-    size_t n_folder = strlen(folder), n_name = strlen(name);
-    char *path = malloc(n_folder + n_name + 2);
-
-    if (!path)
-        return NULL;
-    memcpy(path, folder, n_folder);
-    path[n_folder] = '/';
-    memcpy(path + n_folder + 1, name, n_name + 1);
-    return path;
-}
-
 void mist_data_free_paths(char **paths, int32_t n)
 {
     for (int32_t i = 0; paths && i < n; i++)
@@ -45,7 +33,7 @@ static enum mist_status add_files(DIR *folder, char ***paths, int32_t *n,
 
     for (struct dirent *entry; (entry = readdir(folder));) {
         struct stat info;
-        char *path = join_path(DEFAULT_FOLDER, entry->d_name);
+        char *path = mist_path_join(DEFAULT_FOLDER, entry->d_name);
         if (path && (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))) {
             free(path);
             continue;

@@ -2,6 +2,7 @@
 #include "exec/safetensors.h"
 
 #include "core/json.h"
+#include "core/path.h"
 #include "exec/safetensors_internal.h"
 
 #include <stdlib.h>
@@ -40,28 +41,6 @@ static enum mist_status sort_names(struct mist_safetensors *set, const char *pat
 }
 
 /* folder/name in the arena; NULL: out of memory. */
-static char *join(struct mist_arena *arena, const char *folder, size_t n_folder,
-                  const char *name)
-{
-    size_t n_name = strlen(name);
-    char *path = mist_arena_alloc(arena, n_folder + n_name + 2);
-
-    if (!path)
-        return NULL;
-    memcpy(path, folder, n_folder);
-    path[n_folder] = '/';
-    memcpy(path + n_folder + 1, name, n_name + 1);
-    return path;
-}
-
-static char *beside(struct mist_arena *arena, const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? join(arena, path, (size_t)(slash - path), name)
-                 : mist_arena_strdup(arena, name);
-}
-
 static const struct safetensors_file *find_file(const struct mist_safetensors *set,
                                                 const char *path)
 {
@@ -92,7 +71,7 @@ static enum mist_status add_indexed_files(struct mist_safetensors *set, const ch
                                       "\"%.100s\" is not the name of a file beside the "
                                       "index",
                                       name);
-        char *file = beside(&set->arena, path, name);
+        char *file = mist_path_beside_in(&set->arena, path, name);
         if (!file)
             return out_of_memory(path, err);
         if (!find_file(set, file) && (status = safetensors_add_file(set, file, err)))
@@ -152,8 +131,8 @@ static enum mist_status choose_path(struct mist_safetensors *set, const char *pa
                                     const char **out, struct mist_err *err)
 {
     struct stat info;
-    char *file = join(&set->arena, path, strlen(path), "model.safetensors");
-    char *index = join(&set->arena, path, strlen(path), "model.safetensors.index.json");
+    char *file = mist_path_join_in(&set->arena, path, "model.safetensors");
+    char *index = mist_path_join_in(&set->arena, path, "model.safetensors.index.json");
 
     *out = path;
     if (!file || !index)

@@ -2,6 +2,7 @@
 #include "tune/plans_folder.h"
 
 #include "core/atomic_file.h"
+#include "core/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -38,17 +39,6 @@ static size_t number_of(const char *name)
     return number < SIZE_MAX && strcmp(name, name_plan((size_t)number, again)) == 0
                ? (size_t)number
                : 0;
-}
-
-/* folder/name, malloc'd; NULL: out of memory. */
-static char *join(const char *folder, const char *name)
-{
-    size_t size = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(size);
-
-    if (path)
-        snprintf(path, size, "%s/%s", folder, name);
-    return path;
 }
 
 /* Cuts the last part of a path off; "" when there is no other. */
@@ -99,7 +89,7 @@ static enum mist_status refuse_plans(const char *folder, struct mist_err *err)
 
     if (status != MIST_OK || number == 0)
         return status;
-    char *path = join(folder, name_plan(number, name));
+    char *path = mist_path_join(folder, name_plan(number, name));
     if (!path)
         return out_of_memory(err);
     status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
@@ -116,7 +106,7 @@ static enum mist_status remove_plans(const char *folder, size_t last,
     enum mist_status status = find_plan(folder, last, &last, err);
 
     while (status == MIST_OK && last > 0) {
-        char *path = join(folder, name_plan(last, name));
+        char *path = mist_path_join(folder, name_plan(last, name));
         if (!path)
             return out_of_memory(err);
         if (unlink(path) != 0)
@@ -133,7 +123,7 @@ static enum mist_status remove_plans(const char *folder, size_t last,
 static enum mist_status try_first(const char *folder, struct mist_err *err)
 {
     char name[NAME_BYTES];
-    char *path = join(folder, name_plan(1, name));
+    char *path = mist_path_join(folder, name_plan(1, name));
     struct mist_atomic_file file;
 
     if (!path)
@@ -151,7 +141,7 @@ enum mist_status mist_plans_folder_check(const char *folder, bool force,
                                          struct mist_err *err)
 {
     enum mist_status status = force ? MIST_OK : refuse_plans(folder, err);
-    char *made = join(folder, "");
+    char *made = mist_path_join(folder, "");
 
     if (!made || status != MIST_OK) {
         free(made);
@@ -178,7 +168,7 @@ enum mist_status mist_plans_folder_save(const char *folder, bool force,
     char name[NAME_BYTES];
 
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        char *path = join(folder, name_plan(i + 1, name));
+        char *path = mist_path_join(folder, name_plan(i + 1, name));
         status =
             path ? mist_plan_save(plans[i].plan, path, force, err) : out_of_memory(err);
         free(path);

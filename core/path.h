@@ -1,0 +1,18 @@
+/*
+ * Names of files. Left out: anything that looks at a disk.
+ */
+#ifndef MIST_CORE_PATH_H
+#define MIST_CORE_PATH_H
+
+#include "core/memory.h"
+
+/* "folder/name", malloc'd and owned by the caller, or owned by the arena; NULL: out of
+ * memory. */
+char *mist_path_join(const char *folder, const char *name);
+char *mist_path_join_in(struct mist_arena *arena, const char *folder, const char *name);
+
+/* The path of name in the folder where the file path is; owned by the arena. NULL: out of
+ * memory. */
+char *mist_path_beside_in(struct mist_arena *arena, const char *path, const char *name);
+
+#endif

@@ -1,0 +1,68 @@
+/* core/path: joined names, also when memory runs out. */
+#include "tests/unit/fault.h"
+
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/path.h"
+
+#include <stdlib.h>
+
+static void check_join(struct mist_arena *arena, const char *folder, const char *name,
+                       const char *expected)
+{
+    char *path = mist_path_join(folder, name);
+
+    assert_string_equal(path, expected);
+    free(path);
+    assert_string_equal(mist_path_join_in(arena, folder, name), expected);
+}
+
+static void test_names(void **state)
+{
+    struct mist_arena arena;
+
+    (void)state;
+    mist_arena_init(&arena);
+    check_join(&arena, "runs", "plan.json", "runs/plan.json");
+    check_join(&arena, "/a/b", "..", "/a/b/..");
+    check_join(&arena, "runs", "", "runs/");
+    check_join(&arena, "", "tmp", "/tmp");
+    assert_string_equal(mist_path_beside_in(&arena, "x/y/index.json", "z"), "x/y/z");
+    assert_string_equal(mist_path_beside_in(&arena, "/index.json", "z.bin"), "/z.bin");
+    assert_string_equal(mist_path_beside_in(&arena, "index.json", "z.bin"), "z.bin");
+    mist_arena_fini(&arena);
+}
+
+static void test_no_memory(void **state)
+{
+    struct mist_arena arena;
+
+    (void)state;
+    fault_arm(FAULT_MALLOC, 1);
+    assert_null(mist_path_join("a", "b"));
+    assert_true(fault_disarm());
+    mist_arena_init(&arena);
+    fault_arm(FAULT_MALLOC, 1);
+    assert_null(mist_path_join_in(&arena, "a", "b"));
+    assert_true(fault_disarm());
+    fault_arm(FAULT_MALLOC, 1);
+    assert_null(mist_path_beside_in(&arena, "a/b", "c"));
+    assert_true(fault_disarm());
+    mist_arena_fini(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
