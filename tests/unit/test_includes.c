@@ -28,6 +28,7 @@ static const struct {
     {"exec", " exec sim traces core "},
     {"profile", " profile exec sim traces core "},
     {"plots", " plots traces core "},
+    {"exec/cuda", " exec sim traces core "}, /* and nobody uses it: it is a plugin */
 };
 
 /* Headers of libraries and the folder whose business they are. */
@@ -35,10 +36,17 @@ static const struct {
     const char *header;
     const char *folder;
 } owners[] = {
-    {"glpk.h", "tune"},     {"mpi.h", "exec"},      {"dnnl.h", "exec"},
-    {"omp.h", "exec"},      {"csv.h", "core"},      {"cuda_runtime.h", "exec"},
-    {"nccl.h", "exec"},     {"cublasLt.h", "exec"}, {"cudnn.h", "exec"},
-    {"cupti.h", "profile"},
+    {"glpk.h", "tune"},
+    {"mpi.h", "exec"},
+    {"dnnl.h", "exec"},
+    {"omp.h", "exec"},
+    {"csv.h", "core"},
+    {"cuda_runtime_api.h", "exec/cuda"},
+    {"nccl.h", "exec/cuda"},
+    {"cublasLt.h", "exec/cuda"},
+    {"cudnn.h", "exec/cuda"},
+    {"cupti.h", "exec/cuda"},
+    {"cuda_bf16.h", "exec/cuda"},
 };
 
 static int n_bad, n_files, n_includes;
@@ -54,6 +62,11 @@ static void check_own(const char *path, size_t i_arrow, const char *target)
         return;
     }
     snprintf(name, sizeof name, " %.*s ", (int)(slash - target), target);
+    if (strncmp(target, "exec/cuda/", 10) == 0 &&
+        strcmp(arrows[i_arrow].folder, "exec/cuda") != 0) {
+        printf("# %s includes \"%s\": only the plugin may\n", path, target);
+        n_bad++;
+    }
     if (!strstr(arrows[i_arrow].may_use, name)) {
         printf("# %s includes \"%s\": %s may only use%s\n", path, target,
                arrows[i_arrow].folder, arrows[i_arrow].may_use);
@@ -94,7 +107,8 @@ static bool is_source(const char *name)
 {
     const char *dot = strrchr(name, '.');
 
-    return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".cu"));
+    return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".cu") ||
+                   !strcmp(dot, ".cuh"));
 }
 
 static void test_arrows(void **state)
