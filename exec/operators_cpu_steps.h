@@ -78,6 +78,27 @@ static void linear(step_args at)
     }
 }
 
+static void linear_gelu(step_args at)
+{
+    int64_t rows = at->step->dims[0], n_in = at->step->dims[1], n_out = at->step->dims[2];
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD) {
+        KERNEL(linear_forward)
+        (BACKEND x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X], at->params[0],
+         at->params[1], rows, n_in, n_out, 0, at->n_threads);
+        KERNEL(gelu_forward)
+        (x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out, at->n_threads);
+    } else {
+        KERNEL(linear_backward_input)
+        (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0], rows, n_in, n_out, 0,
+         at->n_threads);
+        KERNEL(gelu_backward)
+        (x[MIST_ARG_DX], x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X], rows * n_in,
+         at->n_threads);
+    }
+}
+
 static void attention(step_args at)
 {
     struct mist_cpu_attention shape = mist_step_attention(at);
@@ -105,19 +126,14 @@ static void rope(step_args at)
                                at->n_threads);
 }
 
-static void activation(step_args at)
+static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
-    bool is_forward = at->step->phase == MIST_PHASE_FORWARD;
 
-    if (at->step->op == MIST_OP_GELU && is_forward)
-        KERNEL(gelu_forward)
-    (x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], at->n_threads);
-    else if (at->step->op == MIST_OP_GELU) KERNEL(gelu_backward)(
-        x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X], dims[0], at->n_threads);
-    else if (is_forward) KERNEL(swiglu_forward)(x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
-                                                dims[0], dims[1], at->n_threads);
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        KERNEL(swiglu_forward)
+    (x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1], at->n_threads);
     else KERNEL(swiglu_backward)(x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X],
                                  dims[0], dims[1], at->n_threads);
 }
@@ -170,10 +186,10 @@ static void run_kernel(step_args at)
         [MIST_OP_RESIDUAL_RMS_NORM] = residual_norm,
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
+        [MIST_OP_LINEAR_GELU] = linear_gelu,
         [MIST_OP_ATTENTION] = attention,
         [MIST_OP_ROPE] = rope,
-        [MIST_OP_GELU] = activation,
-        [MIST_OP_SWIGLU] = activation,
+        [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
         [MIST_OP_CROSS_ENTROPY] = cross_entropy,
         [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,

@@ -49,9 +49,11 @@ enum mist_op {
     MIST_OP_RESIDUAL_RMS_NORM,
     MIST_OP_LINEAR,
     MIST_OP_LINEAR_BIAS,
+    MIST_OP_LINEAR_GELU, /* forward: then gelu; backward_input: then back through the gelu
+                            whose output was its input */
     MIST_OP_ATTENTION,
     MIST_OP_ROPE,
-    MIST_OP_GELU,
+    MIST_OP_GELU, /* of no program: a word that linear_gelu can be priced by */
     MIST_OP_SWIGLU,
     MIST_OP_RESIDUAL,
     MIST_OP_CROSS_ENTROPY,
@@ -101,11 +103,13 @@ enum {
     MIST_ARG_RNORM_STATS = 2,
     MIST_ARG_RNORM_A = 3,
     MIST_ARG_RNORM_B = 4,
-    MIST_ARG_LINEAR_X = 1,      /* forward */
+    MIST_ARG_LINEAR_X = 1,           /* forward */
+    MIST_ARG_LINEAR_GELU_BEFORE = 1, /* forward: what gelu is taken of, written, too */
+    MIST_ARG_LINEAR_GELU_X = 2,
     MIST_ARG_ATTENTION_LSE = 1, /* forward */
     MIST_ARG_ATTENTION_QKV = 2,
     MIST_ARG_ROPE_TABLE = 1, /* forward and backward, in place on operand 0 */
-    MIST_ARG_UNARY_X = 1,    /* gelu, swiglu forward */
+    MIST_ARG_UNARY_X = 1,    /* swiglu forward */
     MIST_ARG_RESIDUAL_A = 1,
     MIST_ARG_RESIDUAL_B = 2,
     MIST_ARG_LOSS_LOSSES = 1, /* cross_entropy: operand 0 is the logits, in place */
@@ -125,15 +129,34 @@ enum {
     MIST_ARG_DATTENTION_QKV = 2,
     MIST_ARG_DATTENTION_OUT = 3,
     MIST_ARG_DATTENTION_LSE = 4,
-    MIST_ARG_DUNARY_X = 2, /* gelu, swiglu backward_input */
-    MIST_ARG_DW_DY = 0,    /* backward_weight of linear and embedding */
-    MIST_ARG_DW_X = 1,     /* linear: its input; embedding: the tokens */
+    MIST_ARG_DUNARY_X =
+        2,              /* swiglu, linear_gelu backward_input: the activation's input */
+    MIST_ARG_DW_DY = 0, /* backward_weight of linear and embedding */
+    MIST_ARG_DW_X = 1,  /* linear: its input; embedding: the tokens */
 };
 
 /*
  * Names of the dimensions of an operator, in the order of the cost key; NULL-terminated.
  */
 const char *const *mist_op_dims(enum mist_op op);
+
+/* One of the operators that do the same as another, one after the other. */
+struct mist_op_part {
+    enum mist_op op;
+    enum mist_phase phase;
+    int64_t dims[MIST_MAX_DIMS]; /* 0 beyond those of op */
+    double flop, bytes;
+};
+enum { MIST_MAX_OP_PARTS = 4 };
+
+/*
+ * What an operator is made of: linear_gelu is linear_bias and gelu, linear_bias is linear
+ * (the bias costs nothing beside it). A cluster whose kernels.csv has the parts alone is
+ * priced by them. Returns how many there are, 0 if it is one piece. dims: all >= 1.
+ */
+int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
+                      const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
+                      struct mist_op_part parts[MIST_MAX_OP_PARTS]);
 
 /* The symbols every declaration is written in. */
 enum mist_symbol {

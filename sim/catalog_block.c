@@ -231,34 +231,35 @@ static void attention_backward(struct mist_declaration *at, const struct block *
     mist_declare_linear_input(at, program, &block->to_qkv, block->d_n1_w, block->d_qkv);
 }
 
-/* The activation of the feed-forward layer:
- * gelu over elements or swiglu over rows x width. */
-static struct mist_step *activation_step(struct mist_declaration *at,
-                                         struct mist_program *program,
-                                         enum mist_phase phase)
+static struct mist_step *swiglu_step(struct mist_declaration *at,
+                                     struct mist_program *program, enum mist_phase phase)
 {
-    bool is_swiglu = has_swiglu(at), is_forward = phase == MIST_PHASE_FORWARD;
-    double n_passes = is_swiglu ? (is_forward ? 3 : 5) : (is_forward ? 2 : 3);
+    bool is_forward = phase == MIST_PHASE_FORWARD;
     mist_expr elements = mul(at, at->rows, at->ffn);
     struct mist_step *new =
-        mist_declare_step(at, program, is_swiglu ? "swiglu" : "gelu",
-                          is_swiglu ? MIST_OP_SWIGLU : MIST_OP_GELU, phase);
+        mist_declare_step(at, program, "swiglu", MIST_OP_SWIGLU, phase);
 
-    new->dims[0] = is_swiglu ? at->rows : elements;
-    if (is_swiglu)
-        new->dims[1] = at->ffn;
+    new->dims[0] = at->rows;
+    new->dims[1] = at->ffn;
     new->flop = times(at, is_forward ? 12 : 18, elements);
-    new->bytes = bytes_of(at, n_passes, elements);
+    new->bytes = bytes_of(at, is_forward ? 3 : 5, elements);
     return new;
 }
 
-static void activation_forward(struct mist_declaration *at, const struct block *block)
+/* The feed-forward layer up to its activation. */
+static void ffn_forward(struct mist_declaration *at, const struct block *block)
 {
-    struct mist_step *activation =
-        activation_step(at, &at->layer->forward, MIST_PHASE_FORWARD);
+    struct mist_program *program = &at->layer->forward;
 
-    activation->operands[MIST_ARG_OUT] = block->act;
-    activation->operands[MIST_ARG_UNARY_X] = block->f1;
+    if (!has_swiglu(at)) {
+        mist_declare_linear_gelu_forward(at, program, &block->up, block->act, block->f1,
+                                         block->n2_w);
+        return;
+    }
+    mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w);
+    struct mist_step *swiglu = swiglu_step(at, program, MIST_PHASE_FORWARD);
+    swiglu->operands[MIST_ARG_OUT] = block->act;
+    swiglu->operands[MIST_ARG_UNARY_X] = block->f1;
 }
 
 /* From the gradient of the block's output to that of the feed-forward's input. */
@@ -266,13 +267,19 @@ static void ffn_backward(struct mist_declaration *at, const struct block *block)
 {
     struct mist_program *program = &at->layer->backward;
 
-    mist_declare_linear_input(at, program, &block->down, block->d_act, block->d_out_w);
+    if (has_swiglu(at))
+        mist_declare_linear_input(at, program, &block->down, block->d_act,
+                                  block->d_out_w);
+    else
+        mist_declare_linear_gelu_input(at, program, &block->down, block->d_f1,
+                                       block->d_out_w, block->f1);
     mist_declare_linear_weight(at, program, &block->down, block->d_out_w, block->act);
-    struct mist_step *activation =
-        activation_step(at, program, MIST_PHASE_BACKWARD_INPUT);
-    activation->operands[MIST_ARG_DX] = block->d_f1;
-    activation->operands[MIST_ARG_DY] = block->d_act;
-    activation->operands[MIST_ARG_DUNARY_X] = block->f1;
+    if (has_swiglu(at)) {
+        struct mist_step *swiglu = swiglu_step(at, program, MIST_PHASE_BACKWARD_INPUT);
+        swiglu->operands[MIST_ARG_DX] = block->d_f1;
+        swiglu->operands[MIST_ARG_DY] = block->d_act;
+        swiglu->operands[MIST_ARG_DUNARY_X] = block->f1;
+    }
     mist_declare_linear_input(at, program, &block->up, block->d_n2_w, block->d_f1);
 }
 
@@ -326,12 +333,13 @@ static void backward_tensors(struct mist_declaration *at, struct block *block,
 
     block->d_out = mist_declare_tensor(at, "d_out", MIST_TENSOR_GRAD_OUTPUT, u);
     block->d_x = mist_declare_tensor(at, "d_x", MIST_TENSOR_GRAD_INPUT, u);
-    block->d_act = mist_declare_tensor(at, "d_act", MIST_TENSOR_SCRATCH, act);
-    /* gelu's gradient overwrites that of its output; swiglu's is twice as wide */
-    block->d_f1 = block->d_act;
+    /* gelu's backward is part of the product before it; swiglu's is a step of its own,
+     * and twice as wide */
+    block->d_act = -1;
     if (has_swiglu(at))
-        block->d_f1 =
-            mist_declare_tensor(at, "d_f1", MIST_TENSOR_SCRATCH, times(at, 2, act));
+        block->d_act = mist_declare_tensor(at, "d_act", MIST_TENSOR_SCRATCH, act);
+    block->d_f1 = mist_declare_tensor(at, "d_f1", MIST_TENSOR_SCRATCH,
+                                      has_swiglu(at) ? times(at, 2, act) : act);
     block->d_n2 = mist_declare_tensor(at, "d_n2", MIST_TENSOR_SCRATCH,
                                       is_summed ? mul(at, at->rows, at->hidden) : u);
     if (!is_summed)
@@ -382,8 +390,7 @@ static void sequential_forward(struct mist_declaration *at, const struct block *
     mist_declare_residual_norm_forward(at, program, "norm2", &block->norm2, block->x,
                                        block->y);
     mist_declare_gather(at, program, block->n2_w, block->norm2.out);
-    mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w);
-    activation_forward(at, block);
+    ffn_forward(at, block);
     mist_declare_linear_forward(at, program, &block->down, block->z_w, block->act);
     mist_declare_reduce(at, program, block->z, block->z_w);
     mist_declare_residual(at, program, at->shard_rows, block->out, block->norm2.x,
@@ -426,8 +433,7 @@ static void parallel_forward(struct mist_declaration *at, const struct block *bl
         mist_declare_gather(at, program, block->n2_w, block->norm2.out);
     }
     attention_forward(at, block);
-    mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w);
-    activation_forward(at, block);
+    ffn_forward(at, block);
     mist_declare_linear_forward(at, program, &block->proj, block->y_w, block->att);
     mist_declare_linear_forward(at, program, &block->down, block->z_w, block->act);
     mist_declare_residual(at, program, at->rows, block->y_w, block->y_w, block->z_w);

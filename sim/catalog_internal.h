@@ -12,6 +12,12 @@
 
 #include "sim/catalog.h"
 
+/* FLOP per element of what is no product. */
+enum {
+    MIST_FLOP_GELU = 12,
+    MIST_FLOP_GELU_BACKWARD = 18,
+};
+
 /* The module being declared, and common expressions. */
 struct mist_declaration {
     struct mist_expr_pool *pool;
@@ -143,6 +149,17 @@ void mist_declare_linear_input(struct mist_declaration *at, struct mist_program 
                                const struct mist_linear *linear, int8_t dx, int8_t dy);
 void mist_declare_linear_weight(struct mist_declaration *at, struct mist_program *program,
                                 const struct mist_linear *linear, int8_t dy, int8_t x);
+
+/* y = gelu(before), before = x W^T + bias; dx = (dy W) gelu'(before), where the layer's
+ * input was gelu(before). The weight gradient is that of any linear layer. */
+void mist_declare_linear_gelu_forward(struct mist_declaration *at,
+                                      struct mist_program *program,
+                                      const struct mist_linear *linear, int8_t y,
+                                      int8_t before, int8_t x);
+void mist_declare_linear_gelu_input(struct mist_declaration *at,
+                                    struct mist_program *program,
+                                    const struct mist_linear *linear, int8_t dx,
+                                    int8_t dy, int8_t before);
 
 /* ----------------------------------------------------------------------------- modules
  */

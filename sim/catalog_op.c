@@ -1,5 +1,8 @@
-/* The operator table: names, phases and dimensions. See catalog.h. */
+/* The operator table: names, phases, dimensions, and what operators are made of. See
+ * catalog.h. */
 #include "sim/catalog.h"
+
+#include "sim/catalog_internal.h" /* FLOP per element */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +20,7 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_RESIDUAL_RMS_NORM] = {"residual_rms_norm", {"rows", "hidden"}},
     [MIST_OP_LINEAR] = {"linear", {"rows", "n_in", "n_out"}},
     [MIST_OP_LINEAR_BIAS] = {"linear_bias", {"rows", "n_in", "n_out"}},
+    [MIST_OP_LINEAR_GELU] = {"linear_gelu", {"rows", "n_in", "n_out"}},
     [MIST_OP_ATTENTION] = {"attention",
                            {"batch", "seq", "heads", "kv_heads", "head_dim"}},
     [MIST_OP_ROPE] = {"rope", {"batch", "seq", "heads", "kv_heads", "head_dim"}},
@@ -55,6 +59,58 @@ const char *mist_phase_name(enum mist_phase phase)
 const char *const *mist_op_dims(enum mist_op op)
 {
     return op_table[op].dims;
+}
+
+/* ------------------------------------------------------------------------------- parts
+ */
+
+/* Work as the declarations of catalog_step.c and catalog.c have it. */
+static struct mist_op_part linear_part(enum mist_op op, enum mist_phase phase,
+                                       const int64_t dims[MIST_MAX_DIMS], int32_t element)
+{
+    double rows = (double)dims[0], n_in = (double)dims[1], n_out = (double)dims[2];
+
+    return (struct mist_op_part){
+        .op = op,
+        .phase = phase,
+        .dims = {dims[0], dims[1], dims[2]},
+        .flop = 2 * rows * n_in * n_out,
+        .bytes = element * (rows * n_in + rows * n_out + n_in * n_out),
+    };
+}
+
+static struct mist_op_part gelu_part(enum mist_phase phase,
+                                     const int64_t dims[MIST_MAX_DIMS], int32_t element)
+{
+    bool is_forward = phase == MIST_PHASE_FORWARD;
+    int64_t n = dims[0] * dims[is_forward ? 2 : 1];
+
+    return (struct mist_op_part){
+        .op = MIST_OP_GELU,
+        .phase = phase,
+        .dims = {n},
+        .flop = (is_forward ? MIST_FLOP_GELU : MIST_FLOP_GELU_BACKWARD) * (double)n,
+        .bytes = element * (is_forward ? 2.0 : 3.0) * (double)n,
+    };
+}
+
+int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
+                      const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
+                      struct mist_op_part parts[MIST_MAX_OP_PARTS])
+{
+    int32_t element = mist_dtype_weight_bytes(dtype);
+
+    switch (op) {
+    case MIST_OP_LINEAR_BIAS:
+        parts[0] = linear_part(MIST_OP_LINEAR, phase, dims, element);
+        return 1;
+    case MIST_OP_LINEAR_GELU:
+        parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
+        parts[1] = gelu_part(phase, dims, element);
+        return 2;
+    default:
+        return 0;
+    }
 }
 
 char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,

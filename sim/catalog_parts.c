@@ -104,6 +104,8 @@ static int n_written(const struct mist_concrete_step *step)
     case MIST_OP_CROSS_ENTROPY:
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
         return 2;
+    case MIST_OP_LINEAR_GELU:
+        return step->phase == MIST_PHASE_FORWARD ? 2 : 1;
     default:
         return step->phase == MIST_PHASE_BACKWARD_WEIGHT ? 0 : 1;
     }

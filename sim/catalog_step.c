@@ -347,3 +347,40 @@ void mist_declare_linear_weight(struct mist_declaration *at, struct mist_program
     new->operands[MIST_ARG_DW_DY] = dy;
     new->operands[MIST_ARG_DW_X] = x;
 }
+
+/* Makes a linear step one that also runs the elements of its output through gelu, or back
+ * through it: of what the two would read and write, the product's result is written once
+ * and not read again. */
+static void fuse_gelu(struct mist_declaration *at, struct mist_step *step,
+                      mist_expr elements, double flop_per_element)
+{
+    step->op = MIST_OP_LINEAR_GELU;
+    step->flop = add(at, step->flop, times(at, flop_per_element, elements));
+    step->bytes = add(at, step->bytes, bytes_of(at, 1, elements));
+}
+
+void mist_declare_linear_gelu_forward(struct mist_declaration *at,
+                                      struct mist_program *program,
+                                      const struct mist_linear *linear, int8_t y,
+                                      int8_t before, int8_t x)
+{
+    struct mist_step *new = linear_step(at, program, linear, MIST_PHASE_FORWARD);
+
+    fuse_gelu(at, new, mul(at, at->rows, linear->n_out), MIST_FLOP_GELU);
+    new->operands[MIST_ARG_OUT] = y;
+    new->operands[MIST_ARG_LINEAR_GELU_BEFORE] = before;
+    new->operands[MIST_ARG_LINEAR_GELU_X] = x;
+}
+
+void mist_declare_linear_gelu_input(struct mist_declaration *at,
+                                    struct mist_program *program,
+                                    const struct mist_linear *linear, int8_t dx,
+                                    int8_t dy, int8_t before)
+{
+    struct mist_step *new = linear_step(at, program, linear, MIST_PHASE_BACKWARD_INPUT);
+
+    fuse_gelu(at, new, mul(at, at->rows, linear->n_in), MIST_FLOP_GELU_BACKWARD);
+    new->operands[MIST_ARG_DX] = dx;
+    new->operands[MIST_ARG_DY] = dy;
+    new->operands[MIST_ARG_DUNARY_X] = before;
+}

@@ -306,6 +306,50 @@ static enum mist_status price_roofline(const struct mist_cost_model *model,
     return MIST_OK;
 }
 
+static const struct mist_kernel_group *group_of(const struct mist_cost_model *model,
+                                                enum mist_op op, enum mist_phase phase,
+                                                enum mist_dtype dtype)
+{
+    return &model->groups[key_of(op, mist_cost_trace_dtype(dtype), trace_phase(phase))];
+}
+
+/* Whether something of the operator was measured: it, or what it is made of. */
+static bool is_measured(const struct mist_cost_model *model, enum mist_op op,
+                        enum mist_phase phase, enum mist_dtype dtype,
+                        const int64_t dims[MIST_MAX_DIMS])
+{
+    struct mist_op_part parts[MIST_MAX_OP_PARTS];
+
+    if (group_of(model, op, phase, dtype)->n > 0)
+        return true;
+    for (int32_t i = mist_op_parts(op, phase, dims, dtype, parts) - 1; i >= 0; i--)
+        if (is_measured(model, parts[i].op, parts[i].phase, dtype, parts[i].dims))
+            return true;
+    return false;
+}
+
+/* The sum of what an operator is made of. */
+static enum mist_status price_parts(const struct mist_cost_model *model, enum mist_op op,
+                                    enum mist_phase phase, enum mist_dtype dtype,
+                                    const int64_t dims[MIST_MAX_DIMS],
+                                    struct mist_cost *out, struct mist_err *err)
+{
+    struct mist_op_part parts[MIST_MAX_OP_PARTS];
+    int32_t n = mist_op_parts(op, phase, dims, dtype, parts);
+    struct mist_cost sum = {0}, cost;
+
+    for (int32_t i = 0; i < n; i++) {
+        enum mist_status status =
+            mist_cost_op(model, parts[i].op, parts[i].phase, dtype, parts[i].dims,
+                         parts[i].flop, parts[i].bytes, &cost, err);
+        if (status != MIST_OK)
+            return status;
+        mist_cost_add(&sum, &cost);
+    }
+    *out = sum;
+    return MIST_OK;
+}
+
 /* dims with 1 beyond those of the operator, so that all of them can be compared. */
 static enum mist_status take_dims(enum mist_op op, const int64_t dims[MIST_MAX_DIMS],
                                   int64_t out[MIST_MAX_DIMS], struct mist_err *err)
@@ -330,14 +374,15 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
                               double bytes, struct mist_cost *out, struct mist_err *err)
 {
     enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
-    const struct mist_kernel_group *group =
-        &model->groups[key_of(op, word, trace_phase(phase))];
+    const struct mist_kernel_group *group = group_of(model, op, phase, dtype);
     const struct mist_kernel_point *points = model->kernels + group->first;
     int64_t at[MIST_MAX_DIMS];
     enum mist_status status = take_dims(op, dims, at, err);
 
     if (status != MIST_OK)
         return status;
+    if (group->n == 0 && is_measured(model, op, phase, dtype, dims))
+        return price_parts(model, op, phase, dtype, dims, out, err);
     size_t i = group->n > 0 ? lower_bound(points, group->n, at) : 0;
     if (i < group->n && is_same_line(points[i].dims, at)) {
         if (points[i].dims[0] == at[0]) {

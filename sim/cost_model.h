@@ -6,7 +6,8 @@
  * first dimension alone, time straight in it; otherwise the efficiency (roofline time
  * over measured time) of the nearest rows; outside the measured range the efficiency of
  * the nearest row, flagged as extrapolated (cost_kernel.c says how well each does). An
- * operator without rows costs its roofline time, all of it extrapolated. Links: a table
+ * operator without rows costs the sum of what it is made of where the trace set has rows
+ * of that (mist_op_parts), else its roofline time, all of it extrapolated. Links: a table
  * per operation, group shape and concurrency, time straight in bytes between two sizes;
  * beyond the ends the line through the two outer points, flagged.
  */

@@ -133,25 +133,43 @@ static void residual_norm(step_args at)
                                     (float)at->model->norm_epsilon, dims[0], dims[1]);
 }
 
-static void linear(step_args at)
+/* Where and what a step's products are; false: the device has failed. */
+static bool linear_shape(step_args at, struct mist_cuda_linear *out)
 {
     struct mist_cuda_operators *context = context_of(at);
     const struct mist_cuda_device *device = context->device;
     const int64_t *dims = at->step->dims;
-    void *const *x = at->operands;
-    struct mist_err err;
-    enum mist_status status;
-    struct mist_cuda_linear shape = {.stream = stream_of(context),
+
+    *out = (struct mist_cuda_linear){.stream = stream_of(context),
                                      .workspace = device->workspaces[device->current],
                                      .dtype = at->dtype,
                                      .rows = dims[0],
                                      .n_in = dims[1],
                                      .n_out = dims[2]};
-
-    if (!shape.workspace) {
+    if (!out->workspace)
         fail_step(at, MIST_ERR_RUN, "its stream has no workspace");
+    return out->workspace;
+}
+
+/* Fails the device with what went wrong in a product. */
+static void check_products(step_args at)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    struct mist_err err;
+    enum mist_status status = mist_cuda_gemm_status(context->gemm, &err);
+
+    if (status != MIST_OK)
+        mist_device_fail(&context->device->base, status, &err);
+}
+
+static void linear(step_args at)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    void *const *x = at->operands;
+    struct mist_cuda_linear shape;
+
+    if (!linear_shape(at, &shape))
         return;
-    }
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
@@ -166,9 +184,26 @@ static void linear(step_args at)
                                        at->param_gradients[1], x[MIST_ARG_DW_DY],
                                        x[MIST_ARG_DW_X]);
     }
-    status = mist_cuda_gemm_status(context->gemm, &err);
-    if (status != MIST_OK)
-        mist_device_fail(&context->device->base, status, &err);
+    check_products(at);
+}
+
+static void linear_gelu(step_args at)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    void *const *x = at->operands;
+    struct mist_cuda_linear shape;
+
+    if (!linear_shape(at, &shape))
+        return;
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cuda_gemm_forward_gelu(
+            context->gemm, &shape, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE],
+            x[MIST_ARG_LINEAR_GELU_X], at->params[0], at->params[1]);
+    else /* the bias gradient of the layer before goes with its weight's */
+        mist_cuda_gemm_backward_input_gelu(context->gemm, &shape, x[MIST_ARG_DX], NULL,
+                                           x[MIST_ARG_DY], at->params[0],
+                                           x[MIST_ARG_DUNARY_X]);
+    check_products(at);
 }
 
 #if MIST_CUDA_HAS_CUDNN
@@ -296,20 +331,13 @@ static void rope(step_args at)
                    is_backward);
 }
 
-static void activation(step_args at)
+static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
-    bool is_forward = at->step->phase == MIST_PHASE_FORWARD;
 
-    if (at->step->op == MIST_OP_GELU && is_forward)
-        mist_cuda_gelu_forward(stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
-                               dims[0]);
-    else if (at->step->op == MIST_OP_GELU)
-        mist_cuda_gelu_backward(stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY],
-                                x[MIST_ARG_DUNARY_X], dims[0]);
-    else if (is_forward)
+    if (at->step->phase == MIST_PHASE_FORWARD)
         mist_cuda_swiglu_forward(stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
                                  dims[0], dims[1]);
     else
@@ -373,10 +401,10 @@ static void run_step(step_args at)
         [MIST_OP_RESIDUAL_RMS_NORM] = residual_norm,
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
+        [MIST_OP_LINEAR_GELU] = linear_gelu,
         [MIST_OP_ATTENTION] = attention,
         [MIST_OP_ROPE] = rope,
-        [MIST_OP_GELU] = activation,
-        [MIST_OP_SWIGLU] = activation,
+        [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
         [MIST_OP_CROSS_ENTROPY] = cross_entropy,
         [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,

@@ -50,6 +50,7 @@ static inline int operand_use(const struct mist_concrete_step *step, int k)
     case MIST_OP_LAYER_NORM:
     case MIST_OP_RMS_NORM:
     case MIST_OP_ATTENTION:
+    case MIST_OP_LINEAR_GELU:
         return k <= 1 ? WRITES : READS;
     default:
         return k == 0 ? WRITES : READS;

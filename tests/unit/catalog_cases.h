@@ -105,7 +105,7 @@ static inline void for_all(void (*visit)(const struct mist_catalog *,
 
 static inline bool is_linear(enum mist_op op)
 {
-    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS;
+    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS || op == MIST_OP_LINEAR_GELU;
 }
 
 static inline bool is_communication(enum mist_op op)
@@ -121,6 +121,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
 {
     bool is_forward = phase == MIST_PHASE_FORWARD;
 
+    if (phase == MIST_PHASE_BACKWARD_WEIGHT && op == MIST_OP_LINEAR_GELU)
+        return NULL; /* gelu has no weight */
     if (phase == MIST_PHASE_BACKWARD_WEIGHT)
         return op == MIST_OP_EMBEDDING || is_linear(op) ? "rr" : NULL;
     switch (op) {
@@ -139,7 +141,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         return is_forward ? "wwr" : "wrrrr";
     case MIST_OP_ROPE:
         return "ur";
-    case MIST_OP_GELU:
+    case MIST_OP_LINEAR_GELU:
+        return is_forward ? "wwr" : "wrr";
     case MIST_OP_SWIGLU:
         return is_forward ? "wr" : "wrr";
     case MIST_OP_RESIDUAL:

@@ -152,13 +152,24 @@ static void test_whole_model(void **state)
 
 /* ------------------------------------------------------------------------------- FLOP */
 
+/* Of what goes with a product. */
+static double gelu_flop(const struct mist_concrete_step *step)
+{
+    const int64_t *d = step->dims;
+
+    if (step->op != MIST_OP_LINEAR_GELU)
+        return 0;
+    return step->phase == MIST_PHASE_FORWARD ? 12.0 * (double)(d[0] * d[2])
+                                             : 18.0 * (double)(d[0] * d[1]);
+}
+
 static double sum_flop(const struct mist_concrete_step *steps, int32_t n, bool attention)
 {
     double flop = 0;
 
     for (int32_t i = 0; i < n; i++)
         if (attention ? steps[i].op == MIST_OP_ATTENTION : is_linear(steps[i].op))
-            flop += steps[i].flop;
+            flop += steps[i].flop - gelu_flop(&steps[i]);
     return flop;
 }
 
@@ -289,6 +300,10 @@ static int64_t operand_elements(const struct mist_concrete_step *step, int k)
             step->phase == MIST_PHASE_BACKWARD_WEIGHT)
             return d[0] * d[k == 0 ? 2 : 1];
         return d[0] * d[k == 0 ? 1 : 2];
+    case MIST_OP_LINEAR_GELU:
+        if (is_forward) /* out, before; x */
+            return d[0] * d[k <= MIST_ARG_LINEAR_GELU_BEFORE ? 2 : 1];
+        return d[0] * d[k == MIST_ARG_DY ? 2 : 1];
     case MIST_OP_ATTENTION: /* batch, seq, heads, kv_heads, head_dim */
         if (k == (is_forward ? MIST_ARG_ATTENTION_LSE : MIST_ARG_DATTENTION_LSE))
             return d[0] * d[1] * d[2];
@@ -297,8 +312,7 @@ static int64_t operand_elements(const struct mist_concrete_step *step, int k)
         return d[0] * d[1] * d[2] * d[4];
     case MIST_OP_ROPE:
         return k == 0 ? d[0] * d[1] * (d[2] + 2 * d[3]) * d[4] : d[1] * d[4];
-    case MIST_OP_GELU: /* elements */
-    case MIST_OP_RESIDUAL:
+    case MIST_OP_RESIDUAL: /* elements */
         return d[0];
     case MIST_OP_SWIGLU: /* rows, width */
         if (is_forward)
@@ -374,6 +388,8 @@ static int64_t param_elements(const struct mist_concrete_step *step,
         return k == 0 ? d[1] * d[2] : 0;
     case MIST_OP_LINEAR_BIAS:
         return k == 0 ? d[1] * d[2] : d[2];
+    case MIST_OP_LINEAR_GELU:
+        return k == 0 ? d[1] * d[2] : m->has_bias ? d[2] : 0;
     default:
         return 0;
     }
@@ -444,9 +460,7 @@ static void check_params_of(const struct mist_catalog *catalog,
  * (cpu_kernels.h: "may alias"). */
 static bool may_alias(const struct mist_concrete_step *step, int j, int k)
 {
-    return j == 0 && k == 1 &&
-           (step->op == MIST_OP_RESIDUAL || /* sum in place */
-            (step->op == MIST_OP_GELU && step->phase == MIST_PHASE_BACKWARD_INPUT));
+    return j == 0 && k == 1 && step->op == MIST_OP_RESIDUAL; /* sum in place */
 }
 
 static void check_operands(const struct mist_catalog *catalog,
@@ -755,6 +769,70 @@ static void test_bias_once(void **state)
     for_all(check_bias_once);
 }
 
+/* ------------------------------------------------------------------------------- parts
+ */
+
+/* Elements that the parts of a step move, but the step itself does not. */
+static double saved_elements(const struct mist_concrete_step *step)
+{
+    const int64_t *d = step->dims;
+
+    if (step->op != MIST_OP_LINEAR_GELU)
+        return 0;
+    /* what goes through gelu is not read; back through it, neither written nor read */
+    return step->phase == MIST_PHASE_FORWARD ? (double)(d[0] * d[2])
+                                             : 2.0 * (double)(d[0] * d[1]);
+}
+
+/* Parts do the work of the whole, which is one of them in the end. */
+static void check_parts_of(const struct mist_layer_layout *layout,
+                           const struct mist_concrete_step *step)
+{
+    struct mist_op_part parts[MIST_MAX_OP_PARTS], none[MIST_MAX_OP_PARTS];
+    int32_t n =
+        mist_op_parts(step->op, step->phase, step->dims, layout->shape.dtype, parts);
+    double flop = 0, bytes = 0;
+
+    assert_int_equal(n > 0,
+                     step->op == MIST_OP_LINEAR_BIAS || step->op == MIST_OP_LINEAR_GELU);
+    for (int32_t i = 0; i < n; i++) {
+        const char *const *names = mist_op_dims(parts[i].op);
+        int n_dims = 0;
+        assert_true(parts[i].op != step->op);
+        while (names[n_dims])
+            assert_true(parts[i].dims[n_dims++] > 0);
+        for (; n_dims < MIST_MAX_DIMS; n_dims++)
+            assert_int_equal(parts[i].dims[n_dims], 0);
+        if (parts[i].op == MIST_OP_LINEAR)
+            assert_int_equal(mist_op_parts(parts[i].op, parts[i].phase, parts[i].dims,
+                                           layout->shape.dtype, none),
+                             0);
+        flop += parts[i].flop;
+        bytes += parts[i].bytes;
+    }
+    if (n == 0)
+        return;
+    assert_true(flop == step->flop);
+    assert_true(bytes - (double)element_bytes(layout->shape) * saved_elements(step) ==
+                step->bytes);
+}
+
+static void check_parts(const struct mist_catalog *catalog,
+                        const struct mist_layer_layout *layout)
+{
+    (void)catalog;
+    for (int i = 0; i < layout->n_forward; i++)
+        check_parts_of(layout, &layout->forward[i]);
+    for (int i = 0; i < layout->n_backward; i++)
+        check_parts_of(layout, &layout->backward[i]);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    for_all(check_parts);
+}
+
 /* ---------------------------------------------------------------------- names, errors */
 
 static void test_names(void **state)
@@ -811,6 +889,7 @@ int main(void)
         cmocka_unit_test(test_operands),      cmocka_unit_test(test_order),
         cmocka_unit_test(test_communication), cmocka_unit_test(test_bias_once),
         cmocka_unit_test(test_names),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,69 @@ static void test_roofline(void **state)
     mist_trace_set_fini(&set);
 }
 
+static void add_row(struct mist_trace_set *set, const char *op,
+                    enum mist_trace_phase phase, const char *shape, double time_us)
+{
+    struct mist_kernel_row row = {.dtype = MIST_TRACE_FP32,
+                                  .phase = phase,
+                                  .time_us = time_us,
+                                  .deviation_us = 8,
+                                  .repetitions = 16};
+
+    snprintf(row.op, sizeof row.op, "%s", op);
+    assert_int_equal(mist_shape_parse(shape, &row.shape, NULL), MIST_OK);
+    assert_int_equal(mist_trace_set_add_kernel(set, &row, NULL), MIST_OK);
+}
+
+static struct mist_cost gelu_cost(const struct mist_trace_set *set, enum mist_phase phase)
+{
+    const int64_t dims[MIST_MAX_DIMS] = {64, 16, 32};
+    struct mist_cost_model *model = model_of(set);
+    struct mist_cost cost = {-1, -1, -1};
+    struct mist_err err = {0};
+
+    if (mist_cost_op(model, MIST_OP_LINEAR_GELU, phase, MIST_DTYPE_FP32, dims, 1e6, 1e6,
+                     &cost, &err) != MIST_OK)
+        fail_msg("%s", err.message);
+    mist_cost_model_free(model);
+    return cost;
+}
+
+/* An operator without rows costs what its parts cost, and of them those that have no rows
+ * their parts or the roofline; its own rows come first. */
+static void test_operator_of_parts(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    const double gelu_s = fmax(18 * 64 * 16 / PEAK, 4 * 3 * 64 * 16 / BANDWIDTH);
+    struct mist_cost cost;
+
+    start(&set);
+    cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT); /* nothing is known */
+    near_to(cost.time_s, fmax(1e6 / PEAK, 1e6 / BANDWIDTH));
+    near_to(cost.extrapolated_s, cost.time_s);
+    add_row(&set, "linear", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32", 40);
+    cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
+    near_to(cost.time_s, 40e-6 + gelu_s);
+    near_to(cost.extrapolated_s, gelu_s);
+    add_row(&set, "gelu", MIST_TRACE_BACKWARD_INPUT, "elements=1024",
+            7); /* rows x n_in */
+    add_row(&set, "gelu", MIST_TRACE_FORWARD, "elements=2048", 5);
+    cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
+    near_to(cost.time_s, 47e-6);
+    near_to(cost.deviation_s, sqrt(8) * 1e-6); /* 2 us each */
+    near_to(cost.extrapolated_s, 0);
+    add_row(&set, "linear_bias", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32",
+            30);
+    add_row(&set, "linear_bias", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 20);
+    near_to(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
+    near_to(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 25e-6);
+    add_row(&set, "linear_gelu", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 21);
+    near_to(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 21e-6);
+    near_to(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
+    mist_trace_set_fini(&set);
+}
+
 static void test_wrong_shape(void **state)
 {
     (void)state;
@@ -955,6 +1018,7 @@ int main(void)
         cmocka_unit_test(test_near),
         cmocka_unit_test(test_near_is_bounded),
         cmocka_unit_test(test_roofline),
+        cmocka_unit_test(test_operator_of_parts),
         cmocka_unit_test(test_wrong_shape),
         cmocka_unit_test(test_program),
         cmocka_unit_test(test_optimizer),
