@@ -54,8 +54,12 @@ static enum mist_status visit_span(const struct walk *at, int32_t i_param,
             .shape = &at->layout->param_shape[i_param],
             .init = at->layout->param_init[i_param],
             .kind = at->kind,
-            .span = {0, span->global_first + run * span->global_stride + in_run, length,
-                     n_runs, span->global_stride},
+            .span = {.global_first =
+                         span->global_first + run * span->global_stride + in_run,
+                     .length = length,
+                     .n_runs = n_runs,
+                     .global_stride = span->global_stride,
+                     .is_owned = span->is_owned},
             .data = array->data + (first - array->first) * array->element_bytes,
         };
         enum mist_status status = at->fn(at->context, &piece, at->err);
@@ -79,12 +83,7 @@ static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
             continue;
         int32_t n = mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
         for (int32_t k = 0; k < n && status == MIST_OK; k++) {
-            /* what all tensor-parallel ranks hold belongs to the first of them */
-            bool is_copy = shape->split == MIST_SPLIT_NONE ||
-                           (shape->split == MIST_SPLIT_ROWS &&
-                            shape->section_rows[k] / shape->section_unit[k] < at->tp &&
-                            shape->section_unit[k] > 1);
-            if (is_owned_only && is_copy && at->schedule->i_tp > 0)
+            if (is_owned_only && !spans[k].is_owned)
                 continue;
             status =
                 visit_span(at, i, &spans[k],

@@ -3,7 +3,6 @@
 #include "sim/param_shape.h"
 
 #include <assert.h>
-#include <stdbool.h>
 
 /* A section as ranks see it. */
 struct cut {
@@ -59,6 +58,8 @@ static int32_t row_spans(const struct mist_param_shape *shape, int32_t tp, int32
                 .global_first = (section_row + first * cut.unit) * shape->columns,
                 .length = (end - first) * cut.unit * shape->columns,
                 .n_runs = 1,
+                .is_owned = !cut.is_replicated || i_tp == 0 ||
+                            (i_tp - 1) * cut.n_units / tp != first,
             };
         local_row += cut.local_units * cut.unit;
         section_row += shape->section_rows[i];
@@ -75,7 +76,8 @@ int32_t mist_param_spans(const struct mist_param_shape *shape, int32_t tp, int32
     if (shape->split == MIST_SPLIT_ROWS)
         return row_spans(shape, tp, i_tp, out);
     if (shape->split == MIST_SPLIT_NONE) {
-        out[0] = (struct mist_param_span){.length = shape->rows * columns, .n_runs = 1};
+        out[0] = (struct mist_param_span){
+            .length = shape->rows * columns, .n_runs = 1, .is_owned = i_tp == 0};
         return 1;
     }
     assert(columns % tp == 0);
@@ -84,6 +86,7 @@ int32_t mist_param_spans(const struct mist_param_shape *shape, int32_t tp, int32
         .length = columns / tp,
         .n_runs = shape->rows,
         .global_stride = columns,
+        .is_owned = true,
     };
     return 1;
 }

@@ -15,6 +15,7 @@
 #ifndef MIST_SIM_PARAM_SHAPE_H
 #define MIST_SIM_PARAM_SHAPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum mist_split { MIST_SPLIT_NONE, MIST_SPLIT_ROWS, MIST_SPLIT_COLUMNS };
@@ -35,6 +36,8 @@ struct mist_param_shape {
  */
 struct mist_param_span {
     int64_t local_first, global_first, length, n_runs, global_stride;
+    bool is_owned; /* no tensor-parallel rank before this one holds the elements, too; set
+                      by mist_param_spans */
 };
 
 /* Elements of rank's part, padding included. tp >= 1. */

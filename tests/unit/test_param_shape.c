@@ -82,8 +82,9 @@ static int64_t map_elements(const struct mist_param_shape *shape, int32_t tp,
 
 enum { MAX_ELEMENTS = 3 * 40 * 6 * 16 };
 
+/* n_covered[element], n_owned[element]: ranks that hold it, that own it. */
 static void check_rank(const struct mist_param_shape *shape, int32_t tp, int32_t i_tp,
-                       int *n_covered)
+                       int *n_covered, int *n_owned)
 {
     static int64_t expected[MAX_ELEMENTS], got[MAX_ELEMENTS];
     struct mist_param_span spans[MIST_MAX_SECTIONS];
@@ -104,7 +105,9 @@ static void check_rank(const struct mist_param_shape *shape, int32_t tp, int32_t
                 assert_true(local < n && got[local] == -1);
                 assert_true(global >= 0 && global < shape->rows * shape->columns);
                 got[local] = global;
+                assert_int_equal(spans[i].is_owned, n_covered[global] == 0);
                 n_covered[global]++;
+                n_owned[global] += spans[i].is_owned;
             }
         }
     }
@@ -114,7 +117,7 @@ static void check_rank(const struct mist_param_shape *shape, int32_t tp, int32_t
 static void test_random(void **state)
 {
     const char *seed = getenv("MIST_SEED");
-    static int n_covered[MAX_ELEMENTS];
+    static int n_covered[MAX_ELEMENTS], n_owned[MAX_ELEMENTS];
 
     (void)state;
     random_state = seed ? strtoull(seed, NULL, 10) : 1;
@@ -123,8 +126,11 @@ static void test_random(void **state)
         int32_t tp = (int32_t)draw(1, 12);
         struct mist_param_shape shape = draw_shape(tp);
         memset(n_covered, 0, sizeof n_covered);
+        memset(n_owned, 0, sizeof n_owned);
         for (int32_t i_tp = 0; i_tp < tp; i_tp++)
-            check_rank(&shape, tp, i_tp, n_covered);
+            check_rank(&shape, tp, i_tp, n_covered, n_owned);
+        for (int64_t k = 0; k < shape.rows * shape.columns; k++)
+            assert_int_equal(n_owned[k], 1);
         int64_t row = 0;
         for (int32_t k = 0; k < shape.n_sections; k++) {
             int64_t n_units = shape.section_rows[k] / shape.section_unit[k];
@@ -161,6 +167,24 @@ static void test_shared_head(void **state)
     assert_int_equal(spans[1].global_first, 8 * 5);
     assert_int_equal(spans[2].local_first, 6 * 5);
     assert_int_equal(spans[2].global_first, 10 * 5);
+    assert_true(spans[0].is_owned && !spans[1].is_owned && !spans[2].is_owned);
+}
+
+/* A section of padding alone, then one whose heads are on two ranks each: 3 heads of 1
+ * row and 2 of 2 rows on 4 ranks. The last one has the second head again, the third one
+ * has it first. */
+static void test_owner(void **state)
+{
+    const struct mist_param_shape shape = {7, 2, MIST_SPLIT_ROWS, 2, {3, 4}, {1, 2}};
+    struct mist_param_span spans[MIST_MAX_SECTIONS];
+
+    (void)state;
+    assert_int_equal(mist_param_spans(&shape, 4, 2, spans), 2);
+    assert_true(spans[0].is_owned && spans[1].is_owned);
+    assert_int_equal(spans[1].global_first, 5 * 2);
+    assert_int_equal(mist_param_spans(&shape, 4, 3, spans), 1);
+    assert_int_equal(spans[0].global_first, 5 * 2);
+    assert_false(spans[0].is_owned);
 }
 
 /* A vocabulary of 5 on 4 ranks: 2, 2, 1 and padding only. */
@@ -182,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_shared_head),
+        cmocka_unit_test(test_owner),
         cmocka_unit_test(test_padding),
     };
 
