@@ -185,17 +185,6 @@ MIST_MUST_CHECK enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t 
                                                 int32_t tag, void *ptr, int64_t bytes,
                                                 struct mist_err *err);
 
-/*
- * own[n] of two different ranks: afterwards, on both, the first one's plus the other
- * one's, the same bits. Both give the same tag and n; is_first on one of them. Tags are
- * apart from those of transfers and groups; sums of one pair with the same tag go in
- * order. Needs mist_comm_reserve() of 8 n bytes for 2 ranks, and allocates nothing.
- * MIST_OK, MIST_ERR_RANGE (no such peer or tag, nothing reserved) or MIST_ERR_RUN.
- */
-MIST_MUST_CHECK enum mist_status
-mist_comm_sum_pair_f32(struct mist_comm *comm, int32_t peer, int32_t tag, float *own,
-                       int64_t n, bool is_first, struct mist_err *err);
-
 /* --------------------------------------------------------- control, all ranks at once */
 
 enum mist_comm_reduction { MIST_COMM_SUM, MIST_COMM_MAX, MIST_COMM_MIN };

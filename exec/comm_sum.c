@@ -1,5 +1,5 @@
 /*
- * Sums over groups and pairs of ranks, built out of messages.
+ * Sums over groups of ranks, built out of messages.
  *
  * A sum goes in pieces of each shard: while the contributions to one piece are added up,
  * those to the next are on their way, in the other lane and the other half of the
@@ -147,7 +147,7 @@ struct sum {
     const struct element *element;
     int64_t n;               /* elements that this rank adds up */
     char *send;              /* what this rank gives member 0 */
-    int64_t send_step_bytes; /* to what it gives the next; 0: all get the same */
+    int64_t send_step_bytes; /* to what it gives the next */
     char *own;               /* what it brings itself */
     char *to;                /* where the sum goes; may be own */
 };
@@ -320,39 +320,4 @@ enum mist_status mist_comm_reduce_scatter_from_bf16(struct mist_comm_group *grou
 {
     return reduce_scatter(group, (char *)(uintptr_t)whole, (char *)shard, n, &bf16,
                           "reduce_scatter", err);
-}
-
-/* ----------------------------------------------------------------------------- pairs */
-
-/* A group of two for the time of the call, in which both add up everything. */
-enum mist_status mist_comm_sum_pair_f32(struct mist_comm *comm, int32_t peer, int32_t tag,
-                                        float *own, int64_t n, bool is_first,
-                                        struct mist_err *err)
-{
-    static const char operation[] = "sum_pair";
-    int32_t ranks[] = {is_first ? comm->rank : peer, is_first ? peer : comm->rank};
-    struct mist_comm_group pair = {.comm = comm,
-                                   .space = MIST_COMM_SPACE_PAIR,
-                                   .tag = tag,
-                                   .n = 2,
-                                   .index = is_first ? 0 : 1,
-                                   .ranks = ranks};
-    struct mist_comm_message message = {.peer = peer, .tag = tag};
-    enum mist_status status = mist_comm_check_message(comm, &message, operation, err);
-    int64_t both;
-
-    if (status == MIST_OK && !mist_size_mul(n, 2, &both))
-        status = mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements", operation,
-                              (long long)n);
-    if (status == MIST_OK)
-        status = check_sum(&pair, both, &f32, operation, err);
-    if (status != MIST_OK)
-        return status;
-    struct sum sum = {.operation = operation,
-                      .element = &f32,
-                      .n = n,
-                      .send = (char *)own,
-                      .own = (char *)own,
-                      .to = (char *)own};
-    return sum_pieces(&pair, &sum, err);
 }

@@ -156,41 +156,6 @@ static void check_bf16(void)
     free(own);
 }
 
-/* Ranks 0 and 1, and 2 and 3, whichever is first, in one and in several pieces, while a
- * transfer with the same tag is under way. */
-static void check_pairs(void)
-{
-    static const int64_t sizes[] = {0, 1, 5, 3000, PIECE, 2 * PIECE + 3};
-    static float own[2 * PIECE + 3], expected[2 * PIECE + 3];
-    int32_t peer = rank ^ 1;
-    float note = 0;
-
-    if (peer >= n_ranks) {
-        CHECK(mist_comm_sum_pair_f32(comm, peer, 0, own, 1, true, &err) ==
-              MIST_ERR_RANGE);
-        return;
-    }
-    CHECK(mist_comm_reserve(comm, 2 * (int64_t)sizeof own, 2, &err) == MIST_OK);
-    for (int k = 0; k < 12; k++) {
-        int64_t n = sizes[k / 2];
-        int32_t first = k % 2 ? rank | 1 : rank & ~1, second = first ^ 1;
-        for (int64_t i = 0; i < n; i++) {
-            own[i] = value_of(rank, i + k);
-            expected[i] = value_of(first, i + k) + value_of(second, i + k);
-        }
-        if (rank == first)
-            CHECK(mist_comm_send(comm, peer, 9, &note, 4, &err) == MIST_OK);
-        CHECK(mist_comm_sum_pair_f32(comm, peer, 9, own, n, rank == first, &err) ==
-              MIST_OK);
-        CHECK(is_same(own, expected, n));
-        if (rank == second)
-            CHECK(mist_comm_recv(comm, peer, 9, &note, 4, &err) == MIST_OK);
-    }
-    CHECK(mist_comm_sum_pair_f32(comm, rank, 0, own, 1, true, &err) == MIST_ERR_RANGE);
-    CHECK(mist_comm_sum_pair_f32(comm, peer, -1, own, 1, true, &err) == MIST_ERR_RANGE);
-    CHECK(mist_comm_sum_pair_f32(comm, peer, 0, own, -1, true, &err) == MIST_ERR_RANGE);
-}
-
 static void check_groups(void)
 {
     static const int64_t shards[] = {PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5};
@@ -413,7 +378,6 @@ static int run_rank(const char *mode, const char *shared)
     check_bf16();
     check_tags();
     check_transfers();
-    check_pairs();
     check_barrier(shared);
     check_gather();
     check_broadcast();
@@ -511,8 +475,6 @@ static void test_alone(void **state)
                          MIST_OK);
         assert_memory_equal(shard, values, sizeof shard);
         assert_true(values[0] == 1 && values[1] == 2 && values[2] == 3);
-        assert_int_equal(mist_comm_sum_pair_f32(alone, 1, 0, values, 3, true, &err),
-                         MIST_ERR_RANGE);
         assert_int_equal(mist_comm_all_reduce_i64(alone, MIST_COMM_SUM, counts, 2, &err),
                          MIST_OK);
         assert_true(counts[0] == 6 && counts[1] == INT64_MAX);

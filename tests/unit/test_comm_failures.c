@@ -94,8 +94,6 @@ static void run_late(const char *mode)
     CHECK(mist_comm_reserve(comm, 16, 2, &err) == MIST_OK);
     if (strcmp(mode, "late_sum") == 0)
         status = mist_comm_all_reduce_sum_bf16(group, (uint16_t[]){0, 0}, 2, &err);
-    else if (strcmp(mode, "late_pair") == 0)
-        status = mist_comm_sum_pair_f32(comm, 1, 6, values, 2, true, &err);
     else if (strcmp(mode, "late_integers") == 0)
         status = mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, counts, 3, &err);
     else
@@ -141,8 +139,6 @@ static void test_late(void **state)
                  "bytes (1 of 1 messages are late)\n"},
         {"late_sum", "all_reduce: rank 0 has waited 0.25 s for receiving from rank 1, "
                      "tag 4, 2 bytes"},
-        {"late_pair", "sum_pair: rank 0 has waited 0.25 s for receiving from rank 1, tag "
-                      "6, 8 bytes"},
         {"late_integers", "all_reduce_i64: rank 0 has waited 0.25 s for receiving from "
                           "rank 1, tag 0, 24 bytes"},
         {"cancelled", "recv: rank 0 gives up, since something else failed on it\n"},

@@ -1,6 +1,6 @@
 /*
  * exec/comm: random sequences of collectives over overlapping groups (data-parallel,
- * tensor-parallel, a stage, all), pairs and transfers, on 4 and 8 ranks, every result
+ * tensor-parallel, a stage, all) and of transfers, on 4 and 8 ranks, every result
  * compared bit by bit with what one rank computes by itself. MIST_SEED chooses the
  * sequence.
  */
@@ -156,8 +156,8 @@ static void run_gather(const struct team *team, int32_t step, bool is_in_place,
         CHECK(buffer[i] == value(team->ranks[i / shard], step, i % shard));
 }
 
-/* Everybody with the rank across: a message each way, or a sum of both. */
-static void run_two(int32_t step, bool is_sum, int64_t n)
+/* Everybody with the rank across: a message each way. */
+static void run_two(int32_t step, int64_t n)
 {
     static float mine[MAX_N], theirs[MAX_N];
     int32_t peer = rank ^ (int32_t)(1 + draw(step, 5, n_ranks - 1));
@@ -166,15 +166,6 @@ static void run_two(int32_t step, bool is_sum, int64_t n)
 
     for (int64_t i = 0; i < n; i++)
         mine[i] = value(rank, step, i);
-    if (is_sum) {
-        CHECK(mist_comm_sum_pair_f32(comm, peer, tag, mine, n, is_first, &err) ==
-              MIST_OK);
-        for (int64_t i = 0; i < n; i++)
-            theirs[i] = value(is_first ? rank : peer, step, i) +
-                        value(is_first ? peer : rank, step, i);
-        CHECK(is_same(mine, theirs, n));
-        return;
-    }
     for (int k = 0; k < 2; k++)
         if (is_first == (k == 0))
             CHECK(mist_comm_send(comm, peer, tag, mine, n * 4, &err) == MIST_OK);
@@ -218,7 +209,7 @@ static void run_step(const struct team *teams, int32_t step)
     else if (kind < 8)
         run_gather(team, step, kind == 6, shard);
     else if (kind < 10)
-        run_two(step, kind == 8, shard * n_ranks);
+        run_two(step, shard * n_ranks);
     else
         run_control(step);
 }
@@ -235,7 +226,6 @@ static int run_rank(void)
     n_ranks = mist_comm_n_ranks(comm);
     make_teams(teams);
     CHECK(mist_comm_reserve(comm, 2 * MAX_N * 4, n_ranks, &err) == MIST_OK);
-    CHECK(mist_comm_reserve(comm, 2 * MAX_N * 4, 2, &err) == MIST_OK);
     for (int32_t step = 0; step < N_STEPS; step++)
         run_step(teams, step);
     mist_comm_close(comm);
