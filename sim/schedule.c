@@ -31,9 +31,17 @@ void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
 const struct mist_module_storage *
 mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer)
 {
-    for (int32_t i = 0; i < schedule->n_modules; i++)
-        if (schedule->modules[i] == layer)
-            return &schedule->storage[i];
+    int32_t first = 0, end = schedule->n_modules;
+
+    while (first < end) { /* the module, if it is here, is first .. end - 1 */
+        int32_t middle = first + (end - first) / 2;
+        if (schedule->modules[middle] == layer)
+            return &schedule->storage[middle];
+        if (schedule->modules[middle] < layer)
+            first = middle + 1;
+        else
+            end = middle;
+    }
     return NULL;
 }
 

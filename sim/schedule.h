@@ -126,7 +126,8 @@ enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
 void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
                                 int32_t i_chunk, int32_t *first, int32_t *last);
 
-/* Where a module's parameters and kept activations lie on this rank; NULL: not here. */
+/* Where a module's parameters and kept activations lie on this rank; NULL: not here.
+ * O(log(modules)). */
 const struct mist_module_storage *
 mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer);
 
