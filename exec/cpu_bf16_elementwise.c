@@ -6,7 +6,7 @@
  */
 #include "exec/cpu_bf16_internal.h"
 
-enum { PIECE = 2048, COLUMNS = 64 };
+enum { PIECE = 2048 };
 
 static int64_t piece_length(int64_t begin, int64_t n)
 {
@@ -55,21 +55,29 @@ void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_thr
 
 /* -------------------------------------------------------------------------- embedding */
 
-MIST_CPU_CLONES static void add_bf16_rows(mist_bf16 *out, const mist_bf16 *a,
-                                          const mist_bf16 *b, int64_t n)
+MIST_CPU_CLONES static void add_bf16_rows(void *out, const void *a, const void *b,
+                                          int64_t n)
 {
+    const mist_bf16 *x = a, *y = b;
+    mist_bf16 *to = out;
+
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        out[j] =
-            mist_cpu_bf16_round(mist_cpu_bf16_value(a[j]) + mist_cpu_bf16_value(b[j]));
+        to[j] =
+            mist_cpu_bf16_round(mist_cpu_bf16_value(x[j]) + mist_cpu_bf16_value(y[j]));
 }
 
-/* The row of a token in a slice of the vocabulary; -1 if it lies in another. */
-MIST_CPU_INLINE int64_t row_of_token(int32_t token, int64_t first_token, int64_t n_local)
+MIST_CPU_CLONES static void add_bf16_to(float *sum, const void *x, int64_t n)
 {
-    int64_t row = token - first_token;
-    return row >= 0 && row < n_local ? row : -1;
+    const mist_bf16 *d = x;
+
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += mist_cpu_bf16_value(d[j]);
 }
+
+static const struct mist_cpu_embedding_format bf16 = {sizeof(mist_bf16), add_bf16_rows,
+                                                      add_bf16_to};
 
 void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens,
                                            const mist_bf16 *wte, const mist_bf16 *wpe,
@@ -77,48 +85,10 @@ void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens
                                            int64_t first_token, int64_t n_local,
                                            int n_threads)
 {
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t row = row_of_token(tokens[i], first_token, n_local);
-        const mist_bf16 *position_row = wpe == NULL ? NULL : wpe + i % s * h;
-        if (row >= 0 && wpe != NULL)
-            add_bf16_rows(out + i * h, wte + row * h, position_row, h);
-        else if (row >= 0 || wpe != NULL)
-            memcpy(out + i * h, row >= 0 ? wte + row * h : position_row,
-                   (size_t)h * sizeof *out);
-        else
-            memset(out + i * h, 0, (size_t)h * sizeof *out);
-    }
-}
+    const struct mist_cpu_embedding of = {&bf16, tokens,      rows,   s,
+                                          h,     first_token, n_local};
 
-MIST_CPU_INLINE void add_row(float *sum, const mist_bf16 *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] += mist_cpu_bf16_value(x[j]);
-}
-
-/* What one backward works on. */
-struct scatter {
-    float *dwte, *dwpe; /* dwpe may be NULL */
-    const int32_t *tokens;
-    const mist_bf16 *d_out;
-    int64_t rows, s, h;
-    int64_t first_token, n_local;
-};
-
-/* The columns [column, column + n) of every token's row. */
-MIST_CPU_CLONES static void scatter_bf16_columns(const struct scatter *a, int64_t column,
-                                                 int64_t n)
-{
-    for (int64_t i = 0; i < a->rows; i++) {
-        const mist_bf16 *d = a->d_out + i * a->h + column;
-        int64_t row = row_of_token(a->tokens[i], a->first_token, a->n_local);
-        if (row >= 0)
-            add_row(a->dwte + row * a->h + column, d, n);
-        if (a->dwpe != NULL)
-            add_row(a->dwpe + i % a->s * a->h + column, d, n);
-    }
+    mist_cpu_embed(&of, out, wte, wpe, n_threads);
 }
 
 void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
@@ -127,12 +97,10 @@ void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
                                             int64_t first_token, int64_t n_local,
                                             int n_threads)
 {
-    const struct scatter arrays = {dwte, dwpe, tokens,      d_out,  rows,
-                                   s,    h,    first_token, n_local};
-    int64_t width = n_threads == 1 ? h : COLUMNS;
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t j = 0; j < h; j += width)
-        scatter_bf16_columns(&arrays, j, h - j < width ? h - j : width);
+    const struct mist_cpu_embedding of = {&bf16, tokens,      rows,   s,
+                                          h,     first_token, n_local};
+
+    mist_cpu_embed_backward(&of, dwte, dwpe, d_out, n_threads);
 }
 
 /* ------------------------------------------------------------------------ activations */

@@ -181,6 +181,24 @@ void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n);
 void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
                           const struct mist_cpu_adamw *config);
 
+/* The arguments of an embedding in either number format; see cpu_kernels.h. The format's
+ * functions take one row, or some columns of it. */
+struct mist_cpu_embedding_format {
+    int64_t element_bytes; /* of out, wte, wpe and d_out */
+    void (*add_rows)(void *out, const void *a, const void *b, int64_t n);
+    void (*add_to)(float *sum, const void *x, int64_t n); /* sum += x */
+};
+struct mist_cpu_embedding {
+    const struct mist_cpu_embedding_format *format;
+    const int32_t *tokens;
+    int64_t rows, s, h;
+    int64_t first_token, n_local;
+};
+void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *wte,
+                    const void *wpe, int n_threads);
+void mist_cpu_embed_backward(const struct mist_cpu_embedding *of, float *dwte,
+                             float *dwpe, const void *d_out, int n_threads);
+
 void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
                        const float *x, const float *weight, const float *bias, float eps,
                        int64_t h);
