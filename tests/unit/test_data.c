@@ -10,7 +10,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
-#include "tests/unit/scratch.h"
+#include "tests/unit/scratch_group.h"
 
 #include "exec/data.h"
 
@@ -18,7 +18,6 @@
 
 enum { N_TEXT = 1003 };
 
-static struct scratch scratch;
 static uint8_t text[N_TEXT];
 
 /* A text in which every window of 2 or more bytes says where it is from, in two files. */
@@ -450,20 +449,6 @@ static void test_faults(void **state)
         n_failed += status != MIST_OK;
     }
     assert_true(n_failed >= 7);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_init(&scratch);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    scratch_fini(&scratch);
-    return 0;
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
-#include "tests/unit/scratch.h"
+#include "tests/unit/scratch_group.h"
 
 #include "core/random.h"
 #include "exec/data.h"
@@ -18,8 +18,6 @@
 #include <stdbool.h>
 
 enum { MAX_TOKENS = 4096, MAX_BYTES = 1 << 16 };
-
-static struct scratch scratch;
 
 /* ---------------------------------------------------------------------------- writing */
 
@@ -578,20 +576,6 @@ static void test_fuzz(void **state)
     }
     print_message("%d refused, %d read\n", n_refused, n_good);
     assert_true(n_refused > 500 && n_good > 100);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_init(&scratch);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    scratch_fini(&scratch);
-    return 0;
 }
 
 int main(void)

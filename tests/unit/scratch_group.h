@@ -1,0 +1,24 @@
+/* One scratch folder for all tests of a program: set_up and tear_down are for
+ * cmocka_run_group_tests(). Include after cmocka.h, in one file. */
+#ifndef MIST_TESTS_UNIT_SCRATCH_GROUP_H
+#define MIST_TESTS_UNIT_SCRATCH_GROUP_H
+
+#include "tests/unit/scratch.h"
+
+static struct scratch scratch;
+
+static int set_up(void **state)
+{
+    (void)state;
+    scratch_init(&scratch);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    scratch_fini(&scratch);
+    return 0;
+}
+
+#endif
