@@ -29,6 +29,8 @@
 
 enum { DEFAULT_RANKS = 2, MAX_RANKS = 1024 };
 
+static const int64_t gpu_far_bytes = 256 << 20; /* their caches grow to 128 MiB */
+
 struct options {
     struct mist_common_options common;
     const char *model;
@@ -183,6 +185,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
     config->n_nodes = n_nodes;
     config->n_ranks = n_ranks;
     bool has_gpus = mist_machine_has_gpus(&setup->machine);
+    config->far_bytes = has_gpus ? gpu_far_bytes : 0;
     config->n_threads = has_gpus ? 0 : (int32_t)options->n_threads;
     config->dtype =
         options->dtype == DTYPE_BF16 || (options->dtype == DTYPE_AUTO && has_gpus)

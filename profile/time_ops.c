@@ -10,7 +10,7 @@
 
 enum {
     LEAST_ROUNDS = 4,
-    SPANS_PER_RUN = 1024, /* of passes at once on a device with streams of its own */
+    SPANS_PER_RUN = 512, /* of passes at once on a device with streams of its own */
     SPANS_PER_SHARD = 6,
     RECOMPUTE_EVERY = 4, /* of the blocks, one in so many is recomputed in a pass: each
                             block's backward mostly follows what it does without */

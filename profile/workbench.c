@@ -14,8 +14,7 @@
 
 enum { ALIGNMENT = 64, N_COPIES_LEAST = 4, N_FILLED = 1 << 16 };
 
-/* Beyond the last cache: of a processor, of a GPU. */
-static const int64_t least_region_bytes = 64 << 20, least_gpu_region_bytes = 256 << 20;
+static const int64_t least_region_bytes = 64 << 20; /* beyond the last cache */
 
 static const double deadline_s = 120; /* of waits for other ranks: as comm.h's */
 static const double most_hold_s = 60; /* then the device takes no more work */
@@ -83,8 +82,8 @@ static int64_t region_bytes(const struct mist_grid *grid, bool is_copy)
 {
     int64_t largest = mist_align_up(mist_grid_largest_bytes(grid, is_copy), ALIGNMENT);
 
-    return larger(largest, grid->config.n_threads > 0 ? least_region_bytes
-                                                      : least_gpu_region_bytes);
+    return larger(largest, grid->config.far_bytes > 0 ? grid->config.far_bytes
+                                                      : least_region_bytes);
 }
 
 static enum mist_layer_kind kind_of(int32_t i_module, int32_t n_copies)

@@ -1,0 +1,500 @@
+/*
+ * The profiler on devices with streams and a memory of their own: a made-up one, which
+ * records its work or not, alone and with two ranks, and the CUDA backend on the
+ * emulator. Whatever computes, a session yields the same rows. No test looks at how long
+ * anything takes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "exec/cpu_bf16.h"
+#include "profile/profile.h"
+#include "profile/time_links.h"
+#include "profile/time_ops.h"
+#include "tests/emulation/backend.h"
+#include "tests/unit/async_device.h"
+#include "tests/unit/comm_job.h"
+
+static struct mist_model tiny_model(enum mist_family family)
+{
+    struct mist_model model = {.name = "tiny",
+                               .family = family,
+                               .n_layers = 2,
+                               .hidden = 32,
+                               .n_heads = 2,
+                               .n_kv_heads = 2,
+                               .head_dim = 16,
+                               .ffn = 64,
+                               .vocab = 50,
+                               .max_seq = 16,
+                               .has_bias = true,
+                               .norm_epsilon = 1e-5};
+
+    if (family != MIST_FAMILY_GPT) {
+        model.max_seq = 0;
+        model.has_bias = false;
+        model.rope_theta = 1e4;
+    }
+    return model;
+}
+
+static const struct mist_backend *cpu_backend(void)
+{
+    const struct mist_backend *backend;
+
+    return mist_backend_find(MIST_BACKEND_CPU, &backend, NULL, NULL, 0, NULL) == MIST_OK
+               ? backend
+               : NULL;
+}
+
+/* A grid for a backend: of n_job ranks. */
+static void make_grid(const struct mist_backend *backend, enum mist_family family,
+                      enum mist_dtype dtype, int32_t n_job, struct mist_grid *grid)
+{
+    struct mist_grid_config config = {.model = tiny_model(family),
+                                      .seq_len = 16,
+                                      .n_micro_batches = 1,
+                                      .micro_batches = {2},
+                                      .n_nodes = 1,
+                                      .n_ranks = n_job,
+                                      .n_threads = backend == cpu_backend(),
+                                      .dtype = dtype,
+                                      .far_bytes = 1 << 20,
+                                      .is_quick = true};
+    struct mist_catalog *catalog;
+
+    if (mist_catalog_new(&config.model, &catalog, NULL) != MIST_OK ||
+        mist_grid_make(catalog, &config, grid, NULL) != MIST_OK)
+        abort();
+    mist_catalog_free(catalog);
+}
+
+static void make_machine(const struct mist_backend *backend, struct mist_machine *machine)
+{
+    if (mist_machine_read(MIST_BACKEND_CPU, machine, NULL, 0, NULL) != MIST_OK)
+        abort();
+    if (backend == machine->backend)
+        return;
+    machine->backend = backend;
+    machine->devices =
+        (struct mist_backend_info){.n_devices = 1,
+                                   .device_name = "Made-up 9000",
+                                   .versions = "driver 1.2, CUDA 13.0, NCCL 2.28",
+                                   .memory_bytes = (int64_t)8 << 30,
+                                   .clock_hz = 2e9,
+                                   .memory_bytes_per_s = 4.8e12,
+                                   .n_processors = 132};
+}
+
+/* A session that takes as little time as it may. */
+static enum mist_status run_session(struct mist_comm *job, const struct mist_grid *grid,
+                                    const struct mist_backend *backend,
+                                    struct mist_trace_set *traces,
+                                    struct mist_profile_report *report)
+{
+    struct mist_machine machine;
+    struct mist_profile_plan plan;
+    struct mist_err why = {0};
+
+    make_machine(backend, &machine);
+    mist_trace_set_init(traces);
+    enum mist_status status = mist_profile_plan(grid, &machine, 1e10, 0, &plan, &why);
+    plan.n_copies = 1;
+    plan.ops_s = plan.links_s = plan.interference_s = 0;
+    if (status == MIST_OK)
+        status = mist_profile_run(grid, &machine, &plan, job, NULL, NULL, traces, report,
+                                  &why);
+    if (status != MIST_OK)
+        fprintf(stderr, "%s\n", why.message);
+    return status;
+}
+
+/* Whether both have the same rows, but for what was measured. */
+static bool has_same_rows(const struct mist_trace_set *a, const struct mist_trace_set *b,
+                          enum mist_trace_dtype dtype)
+{
+    if (a->n_kernels != b->n_kernels || a->n_links != b->n_links ||
+        a->n_interferences != b->n_interferences)
+        return false;
+    for (size_t i = 0; i < a->n_kernels; i++) {
+        const struct mist_kernel_row *row = &a->kernels[i];
+        if (row->dtype != dtype || row->time_us <= 0 ||
+            !mist_trace_set_find_kernel(b, row->op, dtype, row->phase, &row->shape))
+            return false;
+    }
+    for (size_t i = 0; i < a->n_links; i++) {
+        const struct mist_link_row *row = &a->links[i];
+        if (row->time_us <= 0 ||
+            !mist_trace_set_find_link(b, row->operation, row->nodes, row->ranks_per_node,
+                                      row->concurrent_groups, row->bytes))
+            return false;
+    }
+    for (size_t i = 0; i < a->n_interferences; i++)
+        if (a->interferences[i].channels != b->interferences[i].channels ||
+            a->interferences[i].together_us <= 0)
+            return false;
+    return true;
+}
+
+/* ---- stopwatch ---- */
+
+enum { N_BYTES = 1 << 20, N_SPANS = 4 };
+
+struct copies {
+    struct mist_device *device;
+    struct mist_stopwatch watch;
+};
+
+static void run_copies(void *arg)
+{
+    struct copies *at = arg;
+    char *memory = mist_device_arena(at->device, MIST_ARENA_DEVICE);
+
+    for (int i = 0; i < N_SPANS; i++) {
+        mist_stopwatch_begin(&at->watch, i, i == 3);
+        if (i != 1)
+            mist_device_copy(at->device, memory + N_BYTES, memory, N_BYTES);
+        mist_stopwatch_end(&at->watch, i);
+    }
+}
+
+/* What is timed is the work, wherever it runs, in its order; on a device that records, a
+ * span without work has no time and the next one reaches back beyond it. */
+static void spans_are_of_what_ran(void **state)
+{
+    const struct mist_backend *const backends[] = {cpu_backend(), &async_backend,
+                                                   &async_recording_backend};
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct mist_device_config config = {
+            .arena_bytes = {2 * N_BYTES}, .threads = 1, .records = true};
+        struct copies at;
+        assert_int_equal(backends[k]->open_device(&config, &at.device, NULL), MIST_OK);
+        mist_stopwatch_init(&at.watch, at.device);
+        for (int turn = 0; turn < 2; turn++) {
+            assert_int_equal(mist_stopwatch_reset(&at.watch, N_SPANS, NULL), MIST_OK);
+            mist_device_submit(at.device, MIST_STREAM_COMPUTE, run_copies, &at);
+            assert_int_equal(mist_device_synchronize(at.device, NULL), MIST_OK);
+            assert_int_equal(mist_stopwatch_collect(&at.watch, NULL), MIST_OK);
+            const struct mist_span *spans = at.watch.spans;
+            for (int i = 0; i < N_SPANS; i++)
+                assert_int_equal(spans[i].end_s > 0, i != 1 || k != 2);
+            assert_true(spans[0].start_s < spans[0].end_s);
+            assert_true(spans[0].end_s <= spans[2].start_s);
+            assert_true(spans[2].start_s < spans[2].end_s);
+            assert_true(spans[2].end_s <= spans[3].start_s);
+            assert_false(spans[3].is_recorded); /* the host took part */
+            double own_s = mist_stopwatch_time_s(&at.watch, 2);
+            double since_s = mist_stopwatch_time_since_s(&at.watch, 0, 2);
+            assert_true(own_s == spans[2].end_s - spans[2].start_s);
+            assert_true(since_s == (k == 2 ? spans[2].end_s - spans[0].end_s : own_s));
+            assert_true(mist_stopwatch_time_since_s(&at.watch, 2, 2) == own_s);
+        }
+        mist_stopwatch_fini(&at.watch);
+        mist_device_close(at.device);
+    }
+}
+
+/* ---- workbench ---- */
+
+static struct mist_bench_place place_of(const struct mist_backend *backend)
+{
+    return (struct mist_bench_place){
+        .backend = backend, .is_alone = true, .n_sharing = 1};
+}
+
+static char *read_back(struct mist_device *device, const void *from, int64_t bytes)
+{
+    char *out = malloc((size_t)bytes);
+
+    assert_non_null(out);
+    assert_int_equal(mist_device_read(device, out, from, bytes, NULL), MIST_OK);
+    return out;
+}
+
+/* The stage is filled as on the CPU, bit for bit; bf16 is that, rounded. */
+static void stages_are_filled_alike(void **state)
+{
+    (void)state;
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    for (int k = 0; k < 2; k++) {
+        bool is_bf16 = k == 1;
+        struct mist_bench_place places[2] = {place_of(cpu_backend()),
+                                             place_of(&async_recording_backend)};
+        struct mist_grid grids[2];
+        struct mist_workbench benches[2];
+        if (is_bf16 && !mist_cpu_has_bf16())
+            continue;
+        for (int i = 0; i < 2; i++) {
+            make_grid(places[i].backend, MIST_FAMILY_LLAMA,
+                      i == 1 && is_bf16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, 1,
+                      &grids[i]);
+            assert_int_equal(
+                mist_workbench_open(&grids[i], 3, comm, &places[i], &benches[i], NULL),
+                MIST_OK);
+        }
+        for (int32_t i = 0; i < 5; i++) {
+            int64_t n = benches[0].modules[i].n_elements;
+            char *plain =
+                read_back(benches[0].device, benches[0].modules[i].weights, 4 * n);
+            char *other = read_back(benches[1].device, benches[1].modules[i].weights,
+                                    (is_bf16 ? 2 : 4) * n);
+            mist_bf16 *rounded = malloc((size_t)n * sizeof *rounded);
+            assert_non_null(rounded);
+            mist_cpu_bf16_from_float(rounded, (const float *)(const void *)plain, n, 1);
+            assert_memory_equal(other, is_bf16 ? (char *)rounded : plain,
+                                (size_t)((is_bf16 ? 2 : 4) * n));
+            free(plain);
+            free(other);
+            free(rounded);
+        }
+        char *tokens[2];
+        for (int i = 0; i < 2; i++)
+            tokens[i] = read_back(benches[i].device, benches[i].tokens, 4 * 2 * 16);
+        assert_memory_equal(tokens[0], tokens[1], 4 * 2 * 16);
+        for (int i = 0; i < 2; i++) {
+            free(tokens[i]);
+            mist_workbench_close(&benches[i]);
+            mist_grid_fini(&grids[i]);
+        }
+    }
+    mist_comm_close(comm);
+}
+
+/* In bf16 AdamW's masters are zero, and so would be the weights it writes: those of the
+ * stage must stay, or the operators would be timed with numbers that are none. */
+static void weights_stay_ordinary(void **state)
+{
+    struct mist_bench_place place = place_of(&async_recording_backend);
+    struct mist_grid grid;
+    struct mist_workbench bench;
+    int32_t n_rounds;
+    double drift_frac;
+
+    (void)state;
+    if (!mist_cpu_has_bf16())
+        skip();
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    make_grid(place.backend, MIST_FAMILY_GPT, MIST_DTYPE_BF16, 2, &grid);
+    struct mist_estimate *steps = calloc((size_t)grid.n_keys, sizeof *steps);
+    assert_int_equal(mist_workbench_open(&grid, 2, comm, &place, &bench, NULL), MIST_OK);
+    int64_t bytes = 2 * bench.modules[1].n_elements;
+    char *before = read_back(bench.device, bench.modules[1].weights, bytes);
+    assert_int_equal(mist_time_ops(&bench, 0, steps, &n_rounds, &drift_frac, NULL),
+                     MIST_OK);
+    char *after = read_back(bench.device, bench.modules[1].weights, bytes);
+    assert_memory_equal(before, after, (size_t)bytes);
+    for (int32_t i = 0; i < grid.n_keys; i++)
+        assert_true(steps[i].n > 0);
+    char *activations = read_back(bench.device, bench.boundary[2], 2 * 2 * 16 * 32);
+    float *values = malloc(sizeof(float) * 2 * 16 * 32);
+    assert_non_null(values);
+    mist_cpu_bf16_to_float(values, (const mist_bf16 *)(const void *)activations,
+                           2 * 16 * 32, 1);
+    double sum = 0;
+    for (int i = 0; i < 2 * 16 * 32; i++)
+        sum += fabs((double)values[i]);
+    assert_true(isfinite(sum) && sum > 1e-3);
+    free(values);
+    free(activations);
+    free(before);
+    free(after);
+    free(steps);
+    mist_workbench_close(&bench);
+    mist_grid_fini(&grid);
+    mist_comm_close(comm);
+}
+
+/* ---- links ---- */
+
+static void copies_move_bytes_between_the_arenas(void **state)
+{
+    static const enum mist_link_operation operations[] = {MIST_LINK_HOST_TO_DEVICE,
+                                                          MIST_LINK_DEVICE_TO_HOST};
+
+    (void)state;
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    for (int k = 0; k < 4; k++) {
+        struct mist_bench_place place =
+            place_of(k < 2 ? &async_backend : &async_recording_backend);
+        struct mist_grid grid;
+        struct mist_workbench bench;
+        struct mist_estimate estimate;
+        make_grid(place.backend, MIST_FAMILY_GPT, MIST_DTYPE_FP32, 1, &grid);
+        for (int32_t i = 0; i < grid.n_messages; i++)
+            if (grid.messages[i].operation == operations[k % 2])
+                grid.messages[0] = grid.messages[i];
+        grid.n_messages = 1;
+        assert_int_equal(mist_workbench_open(&grid, 1, comm, &place, &bench, NULL),
+                         MIST_OK);
+        char *from = k % 2 ? bench.message : bench.host;
+        char *to = k % 2 ? bench.host : bench.message;
+        int64_t n = grid.messages[0].bytes;
+        char *bytes = malloc((size_t)n);
+        assert_non_null(bytes);
+        memset(bytes, 0x5a, (size_t)n);
+        for (int64_t at = 0; at + n <= bench.host_bytes; at += n)
+            assert_int_equal(mist_device_write(bench.device, from + at, bytes, n, NULL),
+                             MIST_OK);
+        assert_int_equal(mist_time_links(&bench, 0, &estimate, NULL), MIST_OK);
+        assert_true(estimate.n > 0 && estimate.mean > 0);
+        char *came = read_back(bench.device, to, n);
+        assert_memory_equal(came, bytes, (size_t)n);
+        free(came);
+        free(bytes);
+        mist_workbench_close(&bench);
+        mist_grid_fini(&grid);
+    }
+    mist_comm_close(comm);
+}
+
+/* ---- sessions ---- */
+
+static bool has_library(const struct mist_cluster *cluster, const char *name,
+                        const char *version)
+{
+    for (int i = 0; i < cluster->n_libraries; i++)
+        if (strcmp(cluster->libraries[i].name, name) == 0)
+            return strcmp(cluster->libraries[i].version, version) == 0;
+    return false;
+}
+
+static void check_cluster(const struct mist_cluster *cluster, bool records,
+                          enum mist_trace_dtype dtype)
+{
+    assert_string_equal(cluster->name, "Made-up 9000");
+    assert_int_equal(cluster->backend, MIST_TRACE_CUDA);
+    assert_int_equal(cluster->device_threads, 0);
+    assert_int_equal(cluster->devices_per_node, 1);
+    assert_true(cluster->device_memory_bytes == (int64_t)8 << 30);
+    assert_true(has_library(cluster, "driver", "1.2"));
+    assert_true(has_library(cluster, "CUDA", "13.0"));
+    assert_true(has_library(cluster, "NCCL", "2.28"));
+    assert_true(cluster->launch_us >= 0 && cluster->memory_bytes_per_s > 0);
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        assert_int_equal(cluster->peak_flop_per_s[i] > 0, i == (int)dtype);
+    assert_int_equal(cluster->runtime_memory_bytes, records ? 12345 : 0);
+    assert_non_null(strstr(cluster->how_measured, "132 processors at 2.00 GHz"));
+}
+
+static void sessions_have_the_same_rows_on_any_device(void **state)
+{
+    static const struct mist_backend *const backends[] = {&async_backend,
+                                                          &async_recording_backend};
+    struct mist_profile_report report;
+    struct mist_trace_set plain, other;
+    struct mist_grid grid;
+
+    (void)state;
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    make_grid(cpu_backend(), MIST_FAMILY_GPT, MIST_DTYPE_FP32, 1, &grid);
+    assert_int_equal(run_session(comm, &grid, cpu_backend(), &plain, &report), MIST_OK);
+    mist_grid_fini(&grid);
+    for (int k = 0; k < 4; k++) {
+        enum mist_dtype dtype = k < 2 ? MIST_DTYPE_FP32 : MIST_DTYPE_BF16;
+        enum mist_trace_dtype word = k < 2 ? MIST_TRACE_FP32 : MIST_TRACE_BF16;
+        if (dtype == MIST_DTYPE_BF16 && !mist_cpu_has_bf16())
+            continue;
+        make_grid(backends[k % 2], MIST_FAMILY_GPT, dtype, 1, &grid);
+        assert_int_equal(run_session(comm, &grid, backends[k % 2], &other, &report),
+                         MIST_OK);
+        assert_int_equal(other.n_kernels, grid.n_keys);
+        assert_int_equal(other.n_links, grid.n_messages);
+        if (dtype == MIST_DTYPE_FP32)
+            assert_true(has_same_rows(&other, &plain, word));
+        else
+            assert_true(has_same_rows(&other, &other, word));
+        check_cluster(&other.cluster, k % 2 == 1, word);
+        mist_trace_set_fini(&other);
+        mist_grid_fini(&grid);
+    }
+    mist_trace_set_fini(&plain);
+    mist_comm_close(comm);
+}
+
+/* Two ranks that share a device: their messages go through memory of the host. */
+static int run_rank(const char *mode)
+{
+    const struct mist_backend *backend =
+        strcmp(mode, "records") == 0 ? &async_recording_backend : &async_backend;
+    struct mist_profile_report report;
+    struct mist_trace_set traces;
+    struct mist_grid grid;
+
+    if (mist_comm_open(&comm, &err) != MIST_OK)
+        return 98;
+    rank = mist_comm_rank(comm);
+    n_ranks = mist_comm_n_ranks(comm);
+    make_grid(backend, MIST_FAMILY_GPT, MIST_DTYPE_FP32, n_ranks, &grid);
+    CHECK(run_session(comm, &grid, backend, &traces, &report) == MIST_OK);
+    if (rank == 0) {
+        CHECK(traces.n_kernels == (size_t)grid.n_keys);
+        CHECK(traces.n_links == (size_t)grid.n_messages);
+        CHECK(traces.n_interferences == 42);
+        CHECK(has_same_rows(&traces, &traces, MIST_TRACE_FP32));
+        CHECK(traces.cluster.device_memory_bytes == (int64_t)4 << 30);
+    }
+    mist_trace_set_fini(&traces);
+    mist_grid_fini(&grid);
+    mist_comm_close(comm);
+    return 0;
+}
+
+static void ranks_may_share_a_device(void **state)
+{
+    (void)state;
+    need_mpirun();
+    run_good_job(2, "", "records");
+    run_good_job(2, "", "plain");
+}
+
+/* CUDA's own operators and device, as far as an emulator goes. */
+static void cuda_has_the_same_rows(void **state)
+{
+    const struct mist_backend *backend = mist_emulated_backend();
+    struct mist_profile_report report;
+    struct mist_trace_set plain, other;
+    struct mist_grid grid;
+
+    (void)state;
+    if (!backend || !getenv("MIST_SLOW")) {
+        print_message(backend ? "takes 10 s: only with MIST_SLOW=1\n"
+                              : "built without CUDA's headers\n");
+        skip();
+    }
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    make_grid(cpu_backend(), MIST_FAMILY_LLAMA, MIST_DTYPE_FP32, 1, &grid);
+    assert_int_equal(run_session(comm, &grid, cpu_backend(), &plain, &report), MIST_OK);
+    mist_grid_fini(&grid);
+    make_grid(backend, MIST_FAMILY_LLAMA, MIST_DTYPE_FP32, 1, &grid);
+    assert_int_equal(run_session(comm, &grid, backend, &other, &report), MIST_OK);
+    assert_true(has_same_rows(&other, &plain, MIST_TRACE_FP32));
+    mist_trace_set_fini(&other);
+    mist_trace_set_fini(&plain);
+    mist_grid_fini(&grid);
+    mist_comm_close(comm);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spans_are_of_what_ran),
+        cmocka_unit_test(stages_are_filled_alike),
+        cmocka_unit_test(weights_stay_ordinary),
+        cmocka_unit_test(copies_move_bytes_between_the_arenas),
+        cmocka_unit_test(sessions_have_the_same_rows_on_any_device),
+        cmocka_unit_test(ranks_may_share_a_device),
+        cmocka_unit_test(cuda_has_the_same_rows),
+    };
+
+    if (argc == 3)
+        return run_rank(argv[1]);
+    program = argv[0];
+    setenv("MIST_EMULATION_STREAMS", "lazy", 1); /* what is held waits for its release */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
