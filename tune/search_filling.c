@@ -1,0 +1,135 @@
+/* Prices blocks of configurations, merges them into frontiers. See search_filling.h. */
+#include "tune/search_filling.h"
+
+#include <math.h>
+
+enum mist_status mist_search_price_columns(struct mist_search_filling *at,
+                                           struct mist_search_columns *columns)
+{
+    struct mist_search_block block = {
+        .n = columns->n,
+        .n_layers = columns->n_layers,
+        .n_checkpointed = columns->n_checkpointed,
+        .zero = columns->zero,
+        .t_s = columns->t_s,
+        .d_s = columns->d_s,
+        .peak_bytes = columns->peak_bytes,
+        .host_bytes = columns->host_bytes,
+    };
+
+    for (int k = 0; k < MIST_N_OFFLOADS && columns != &at->base; k++)
+        block.offload[k] = columns->offload[k];
+    at->work->n_priced += (int64_t)columns->n;
+    if (columns->n == 0)
+        return MIST_OK;
+    return at->config->price(at->config->price_context, &at->work->kind, &block, at->err);
+}
+
+bool mist_search_is_price(double t_s, double d_s, double peak_bytes)
+{
+    return isfinite(t_s) && isfinite(d_s) && t_s >= 0 && peak_bytes >= 0 &&
+           peak_bytes < 0x1p62;
+}
+
+double mist_search_seen_t_s(const struct mist_space *space, double t_s, double d_s,
+                            int32_t n_micro_batches)
+{
+    double folded_s = t_s + d_s / n_micro_batches;
+
+    if (mist_space_has(space, MIST_SPACE_IMBALANCE))
+        return t_s;
+    return folded_s > 0 ? folded_s : 0;
+}
+
+bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
+{
+    return mist_search_is_price(from->t_s[i], from->d_s[i], from->peak_bytes[i]) &&
+           from->host_bytes[i] >= 0 && from->host_bytes[i] < 0x1p62;
+}
+
+bool mist_search_fits(const struct mist_search_filling *at,
+                      const struct mist_search_columns *from, size_t i)
+{
+    return ceil(from->peak_bytes[i]) <= (double)at->config->limit_bytes &&
+           ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
+}
+
+struct mist_pareto_point mist_search_make_point(const struct mist_search_filling *at,
+                                                const struct mist_search_columns *from,
+                                                size_t i)
+{
+    struct mist_search_knobs knobs = mist_search_get_row(from, i);
+
+    return (struct mist_pareto_point){
+        .t_s = mist_search_seen_t_s(at->space, from->t_s[i], from->d_s[i],
+                                    at->work->kind.n_micro_batches),
+        .d_s = mist_space_has(at->space, MIST_SPACE_IMBALANCE) ? from->d_s[i] : 0,
+        .memory_bytes = (int64_t)ceil(from->peak_bytes[i]),
+        .payload = mist_search_pack_knobs(&knobs),
+    };
+}
+
+/* Takes the priced rows first .. end, all of one number of layers, into its frontier. */
+static enum mist_status merge_run(struct mist_search_filling *at,
+                                  const struct mist_search_columns *from, size_t first,
+                                  size_t end)
+{
+    struct mist_search_work *work = at->work;
+    int32_t n_layers = (int32_t)from->n_layers[first];
+    int64_t *least = &work->least_bytes[n_layers];
+    enum mist_status status = MIST_OK;
+    size_t n = 0;
+
+    for (size_t i = first; i < end && status == MIST_OK; i++) {
+        if (!mist_search_is_priced(from, i))
+            continue;
+        struct mist_pareto_point point = mist_search_make_point(at, from, i);
+        if (point.memory_bytes < *least &&
+            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes)
+            *least = point.memory_bytes;
+        if (!mist_search_fits(at, from, i))
+            continue;
+        work->n_fitting++;
+        if (point.t_s <= work->most_t_s)
+            at->points[n++] = point;
+        if (n == MIST_SEARCH_BLOCK || i + 1 == end) {
+            status = mist_pareto_merge(&at->frontiers[n_layers], at->points, n, at->err);
+            n = 0;
+        }
+    }
+    return n == 0 || status != MIST_OK
+               ? status
+               : mist_pareto_merge(&at->frontiers[n_layers], at->points, n, at->err);
+}
+
+enum mist_status mist_search_merge_columns(struct mist_search_filling *at,
+                                           const struct mist_search_columns *from)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t first = 0, end; first < from->n && status == MIST_OK; first = end) {
+        for (end = first + 1;
+             end < from->n && from->n_layers[end] == from->n_layers[first];)
+            end++;
+        status = merge_run(at, from, first, end);
+    }
+    return status;
+}
+
+enum mist_status mist_search_flush_block(struct mist_search_filling *at)
+{
+    enum mist_status status = mist_search_price_columns(at, &at->block);
+
+    if (status == MIST_OK)
+        status = mist_search_merge_columns(at, &at->block);
+    at->block.n = 0;
+    return status;
+}
+
+enum mist_status mist_search_add_to_block(struct mist_search_filling *at,
+                                          int32_t n_layers,
+                                          const struct mist_search_knobs *knobs)
+{
+    mist_search_add_row(&at->block, n_layers, knobs);
+    return at->block.n < at->block.capacity ? MIST_OK : mist_search_flush_block(at);
+}

@@ -1,0 +1,57 @@
+/*
+ * One kind of stage while its frontiers are made: blocks of configurations are priced and
+ * merged. Internal to search_stage.c, which says what is priced, search_offload.c and
+ * search_filling.c.
+ */
+#ifndef MIST_TUNE_SEARCH_FILLING_H
+#define MIST_TUNE_SEARCH_FILLING_H
+
+#include "tune/pareto.h"
+#include "tune/search_columns.h"
+#include "tune/search_internal.h"
+
+enum { MIST_SEARCH_BLOCK = 4096 }; /* configurations priced at once */
+
+struct mist_search_filling {
+    const struct mist_space *space;
+    const struct mist_search_config *config;
+    struct mist_search_work *work;
+    struct mist_search_columns base;  /* everything without offloading, by layers, C, Z */
+    struct mist_search_columns block; /* what is to be priced next */
+    struct mist_pareto_frontier *frontiers; /* [layers_max + 1] */
+    struct mist_pareto_point *points;       /* [MIST_SEARCH_BLOCK] scratch */
+    struct mist_err *err;
+};
+
+/* Fills in the prices of columns. */
+MIST_MUST_CHECK enum mist_status
+mist_search_price_columns(struct mist_search_filling *at,
+                          struct mist_search_columns *columns);
+
+/* Takes priced columns, those of one number of layers in a row, into the frontiers. */
+MIST_MUST_CHECK enum mist_status
+mist_search_merge_columns(struct mist_search_filling *at,
+                          const struct mist_search_columns *from);
+
+/* Prices and merges what is in the block and empties it. */
+MIST_MUST_CHECK enum mist_status mist_search_flush_block(struct mist_search_filling *at);
+
+/* Adds a configuration to the block, which is flushed when it is full. */
+MIST_MUST_CHECK enum mist_status
+mist_search_add_to_block(struct mist_search_filling *at, int32_t n_layers,
+                         const struct mist_search_knobs *knobs);
+
+/* Whether a priced row can be run, and whether it fits into the limits. */
+bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);
+bool mist_search_fits(const struct mist_search_filling *at,
+                      const struct mist_search_columns *from, size_t i);
+
+/* What the solver is to see of a configuration. */
+struct mist_pareto_point mist_search_make_point(const struct mist_search_filling *at,
+                                                const struct mist_search_columns *from,
+                                                size_t i);
+
+/* Step 4 (search.h): offloads what does not fit otherwise; the base has been merged. */
+MIST_MUST_CHECK enum mist_status mist_search_offload(struct mist_search_filling *at);
+
+#endif
