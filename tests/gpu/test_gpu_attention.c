@@ -1,0 +1,349 @@
+/*
+ * Attention in bf16 as training runs it on a GPU: by cuDNN where that is trusted, against
+ * our own kernels on the same GPU, which test_cuda_attention compares with the CPU's; in
+ * the small shapes against the CPU's, too. Shapes of published models, grouped queries,
+ * widths 64, 80, 96 and 128, in both forms of the backward; the deterministic one and the
+ * forward give the same bits each time, and no operand is written that is only read.
+ * Prints MIST_SEED and how far the results are apart.
+ */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/memory.h"
+#include "core/random.h"
+#include "exec/cpu_bf16.h"
+#include "exec/cuda/attention_cudnn.h"
+#include "exec/cuda/operators.h"
+#include "sim/catalog.h"
+#include "tests/emulation/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct mist_cuda_sdpa_shape shapes[] = {
+    {1, 128, 2, 2, 64},   {2, 256, 4, 2, 128},    {1, 384, 4, 1, 80},
+    {3, 128, 3, 3, 96},   {2, 2048, 16, 16, 128}, {1, 1024, 32, 8, 128},
+    {1, 4096, 16, 2, 64},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, CPU_MAX_SEQ = 384, N_OPERANDS = 5 };
+
+/* One who computes it, and with what result. */
+enum { OWN, CUDNN, CUDNN_AGAIN, CUDNN_ATOMIC, CPU, N_WAYS };
+static const char *const ways[] = {"own", "cuDNN", "cuDNN again", "cuDNN, atomic", "CPU"};
+
+/* In the order of one buffer: qkv, out, lse, d_out, dqkv. */
+enum { QKV, OUT, LSE, D_OUT, DQKV };
+
+struct bench {
+    struct mist_device *device;
+    void *backends[2]; /* of the GPU, of the CPU */
+    struct mist_layer_layout layout;
+    struct mist_model model;
+    const struct mist_concrete_step *forward, *backward;
+    int64_t elements[N_OPERANDS], bytes[N_OPERANDS];
+    unsigned char *input[N_OPERANDS];           /* host */
+    unsigned char *results[N_WAYS][N_OPERANDS]; /* host */
+};
+
+static void must(enum mist_status status, const struct mist_err *err)
+{
+    if (status != MIST_OK)
+        fail_msg("%s", err->message);
+}
+
+static void *allocate(int64_t bytes)
+{
+    void *memory = NULL;
+
+    assert_int_equal(posix_memalign(&memory, 64, (size_t)bytes + 64), 0);
+    memset(memory, 0xFF, (size_t)bytes + 64);
+    return memory;
+}
+
+static const struct mist_concrete_step *find_step(const struct mist_concrete_step *steps,
+                                                  int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (steps[i].op == MIST_OP_ATTENTION)
+            return &steps[i];
+    fail_msg("no attention in a block");
+    return NULL;
+}
+
+/* The steps of a block whose attention is of this shape. */
+static void make_steps(struct bench *bench, const struct mist_cuda_sdpa_shape *shape)
+{
+    struct mist_model model = {.name = "attention",
+                               .family = MIST_FAMILY_LLAMA,
+                               .n_layers = 1,
+                               .hidden = (int32_t)(shape->heads * shape->head_dim),
+                               .n_heads = (int32_t)shape->heads,
+                               .n_kv_heads = (int32_t)shape->kv_heads,
+                               .head_dim = (int32_t)shape->head_dim,
+                               .ffn = 64,
+                               .vocab = 64,
+                               .norm_epsilon = 1e-5,
+                               .rope_theta = 1e4};
+    struct mist_layer_shape at = {.micro_batch = (int32_t)shape->b,
+                                  .seq = (int32_t)shape->s,
+                                  .tp = 1,
+                                  .dtype = MIST_DTYPE_BF16};
+    struct mist_catalog *catalog;
+    struct mist_err err;
+
+    bench->model = model;
+    must(mist_model_check(&model, &err), &err);
+    must(mist_catalog_new(&model, &catalog, &err), &err);
+    must(mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, at, &bench->layout, &err),
+         &err);
+    mist_catalog_free(catalog);
+    bench->forward = find_step(bench->layout.forward, bench->layout.n_forward);
+    bench->backward = find_step(bench->layout.backward, bench->layout.n_backward);
+}
+
+static void make_input(struct bench *bench, const struct mist_cuda_sdpa_shape *shape,
+                       struct mist_random *random)
+{
+    int64_t rows = shape->b * shape->s, width = shape->heads * shape->head_dim;
+    int64_t packed = width + 2 * shape->kv_heads * shape->head_dim;
+    const int64_t elements[N_OPERANDS] = {
+        rows * packed, rows * width, rows * shape->heads, rows * width, rows * packed};
+
+    for (int i = 0; i < N_OPERANDS; i++) {
+        bench->elements[i] = elements[i];
+        bench->bytes[i] = elements[i] * (i == LSE ? 4 : 2);
+        bench->input[i] = allocate(bench->bytes[i]);
+        if (i != QKV && i != D_OUT)
+            continue;
+        float *values = allocate(4 * elements[i]);
+        for (int64_t k = 0; k < elements[i]; k++)
+            values[k] = (float)(4 * mist_random_uniform(random) - 2);
+        mist_cpu_bf16_from_float((mist_bf16 *)(void *)bench->input[i], values,
+                                 elements[i], 1);
+        free(values);
+    }
+}
+
+/* --------------------------------------------------------------------------- running */
+
+struct job {
+    const struct mist_operators *operators;
+    struct mist_step_args steps[2];
+};
+
+static void run_job(void *arg)
+{
+    struct job *job = arg;
+
+    job->operators->run_step(&job->steps[0]);
+    job->operators->run_step(&job->steps[1]);
+}
+
+static struct job make_job(const struct bench *bench, bool is_cpu, char *const *operands,
+                           void *workspace)
+{
+    struct mist_step_args step = {.model = &bench->model,
+                                  .backend = bench->backends[is_cpu],
+                                  .workspace = workspace,
+                                  .dtype = MIST_DTYPE_BF16,
+                                  .seq = bench->layout.shape.seq,
+                                  .tp = 1,
+                                  .n_threads = is_cpu};
+    struct job job = {.operators = is_cpu ? &mist_operators_cpu
+                                          : mist_emulated_backend()->operators,
+                      .steps = {step, step}};
+
+    job.steps[0].step = bench->forward;
+    job.steps[0].operands[MIST_ARG_OUT] = operands[OUT];
+    job.steps[0].operands[MIST_ARG_ATTENTION_LSE] = operands[LSE];
+    job.steps[0].operands[MIST_ARG_ATTENTION_QKV] = operands[QKV];
+    job.steps[1].step = bench->backward;
+    job.steps[1].operands[MIST_ARG_DX] = operands[DQKV];
+    job.steps[1].operands[MIST_ARG_DY] = operands[D_OUT];
+    job.steps[1].operands[MIST_ARG_DATTENTION_QKV] = operands[QKV];
+    job.steps[1].operands[MIST_ARG_DATTENTION_OUT] = operands[OUT];
+    job.steps[1].operands[MIST_ARG_DATTENTION_LSE] = operands[LSE];
+    return job;
+}
+
+static void run_on_gpu(struct bench *bench, int way)
+{
+    char *at = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
+    struct mist_cuda_operators *context = bench->backends[0];
+    char *operands[N_OPERANDS];
+    struct mist_err err;
+
+    for (int i = 0; i < N_OPERANDS; i++) {
+        operands[i] = at;
+        at += mist_align_up(bench->bytes[i] + 64, 256);
+        must(mist_device_write(bench->device, operands[i], bench->input[i],
+                               bench->bytes[i] + 64, &err),
+             &err);
+    }
+    context->prefers_own_attention = way == OWN;
+    context->allows_atomics = way == CUDNN_ATOMIC;
+    context->n_choices = 0;
+    struct job job = make_job(bench, false, operands, at);
+    mist_device_reset_events(bench->device, 0);
+    mist_device_submit(bench->device, MIST_STREAM_COMPUTE, run_job, &job);
+    must(mist_device_synchronize(bench->device, &err), &err);
+    for (int i = 0; i < context->n_choices; i++)
+        if (context->choices[i].is_cudnn != (way != OWN))
+            fail_msg("%s goes to %s", i == 0 ? "forward" : "backward",
+                     way == OWN ? "cuDNN" : "our own kernels: no cuDNN, or no plan");
+    for (int i = 0; i < N_OPERANDS; i++) {
+        bench->results[way][i] = allocate(bench->bytes[i]);
+        must(mist_device_read(bench->device, bench->results[way][i], operands[i],
+                              bench->bytes[i] + 64, &err),
+             &err);
+    }
+}
+
+static void run_on_cpu(struct bench *bench)
+{
+    char *operands[N_OPERANDS];
+    int64_t workspace_bytes = (int64_t)64 << 20;
+    void *workspace = allocate(workspace_bytes);
+
+    for (int i = 0; i < N_OPERANDS; i++) {
+        bench->results[CPU][i] = allocate(bench->bytes[i]);
+        memcpy(bench->results[CPU][i], bench->input[i], (size_t)bench->bytes[i] + 64);
+        operands[i] = (char *)bench->results[CPU][i];
+    }
+    struct job job = make_job(bench, true, operands, workspace);
+    run_job(&job);
+    free(workspace);
+}
+
+/* ------------------------------------------------------------------------- comparing */
+
+static float value_at(const void *memory, bool is_bf16, int64_t i)
+{
+    float value;
+
+    if (is_bf16)
+        mist_cpu_bf16_to_float(&value, (const mist_bf16 *)memory + i, 1, 1);
+    else
+        value = ((const float *)memory)[i];
+    return value;
+}
+
+/* Relative error in the 2-norm of columns first .. end - 1 of rows. */
+static double difference(const void *got, const void *expected, bool is_bf16, int64_t n,
+                         int64_t width, int64_t first, int64_t end)
+{
+    double error2 = 0, norm2 = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (i % width < first || i % width >= end)
+            continue;
+        double b = (double)value_at(expected, is_bf16, i);
+        double a = (double)value_at(got, is_bf16, i);
+        error2 += (a - b) * (a - b);
+        norm2 += b * b;
+    }
+    return sqrt(error2 / norm2);
+}
+
+static void check_unwritten(const struct bench *bench, int way)
+{
+    for (int i = 0; i < N_OPERANDS; i++) {
+        assert_memory_equal(bench->results[way][i] + bench->bytes[i],
+                            bench->input[i] + bench->bytes[i], 64); /* the guard */
+        if (i == QKV || i == D_OUT)
+            assert_memory_equal(bench->results[way][i], bench->input[i],
+                                (size_t)bench->bytes[i]);
+    }
+}
+
+static void compare_ways(const struct bench *bench,
+                         const struct mist_cuda_sdpa_shape *shape, int way, int with)
+{
+    int64_t q = shape->heads * shape->head_dim, kv = shape->kv_heads * shape->head_dim;
+    unsigned char *const *a = bench->results[way], *const *b = bench->results[with];
+    int64_t packed = q + 2 * kv, n = bench->elements[DQKV];
+    const double errors[5] = {
+        difference(a[OUT], b[OUT], true, bench->elements[OUT], q, 0, q),
+        difference(a[LSE], b[LSE], false, bench->elements[LSE], 1, 0, 1),
+        difference(a[DQKV], b[DQKV], true, n, packed, 0, q),
+        difference(a[DQKV], b[DQKV], true, n, packed, q, q + kv),
+        difference(a[DQKV], b[DQKV], true, n, packed, q + kv, packed)};
+    const double bars[5] = {1e-2, 1e-4, 1.5e-2, 1.5e-2, 1.5e-2};
+
+    print_message("# %lld x %lld, %lld/%lld heads of %lld, %s and %s: out %.1e lse %.1e "
+                  "dq %.1e dk %.1e dv %.1e\n",
+                  (long long)shape->b, (long long)shape->s, (long long)shape->heads,
+                  (long long)shape->kv_heads, (long long)shape->head_dim, ways[way],
+                  ways[with], errors[0], errors[1], errors[2], errors[3], errors[4]);
+    for (int i = 0; i < 5; i++)
+        assert_true(errors[i] <= bars[i]);
+}
+
+static void check_shape(struct bench *bench, const struct mist_cuda_sdpa_shape *shape,
+                        struct mist_random *random)
+{
+    bool has_cpu = shape->s <= CPU_MAX_SEQ && mist_cpu_has_bf16();
+
+    make_steps(bench, shape);
+    make_input(bench, shape, random);
+    for (int way = OWN; way < CPU; way++) {
+        run_on_gpu(bench, way);
+        check_unwritten(bench, way);
+    }
+    compare_ways(bench, shape, CUDNN, OWN);
+    compare_ways(bench, shape, CUDNN_ATOMIC, OWN);
+    for (int i = 0; i < N_OPERANDS; i++)
+        assert_memory_equal(bench->results[CUDNN_AGAIN][i], bench->results[CUDNN][i],
+                            (size_t)bench->bytes[i]);
+    if (has_cpu) {
+        run_on_cpu(bench);
+        compare_ways(bench, shape, OWN, CPU);
+        compare_ways(bench, shape, CUDNN, CPU);
+    }
+    for (int i = 0; i < N_OPERANDS; i++) {
+        free(bench->input[i]);
+        for (int way = 0; way < N_WAYS; way++)
+            if (way != CPU || has_cpu)
+                free(bench->results[way][i]);
+    }
+}
+
+static void test_attention(void **state)
+{
+    struct mist_device_config config = {
+        .arena_bytes = {(int64_t)2 << 30, 4096}, .result_bytes = 4096, .threads = 1};
+    const char *text = getenv("MIST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 20251121;
+    static struct bench bench;
+    struct mist_random random;
+    struct mist_err err;
+
+    (void)state;
+    print_message("# MIST_SEED=%llu\n", (unsigned long long)seed);
+    mist_random_init(&random, seed);
+    must(mist_emulated_backend()->open_device(&config, &bench.device, &err), &err);
+    must(mist_emulated_backend()->operators->open(bench.device, MIST_DTYPE_BF16, 0,
+                                                  &bench.backends[0], &err),
+         &err);
+    must(mist_operators_cpu.open(NULL, MIST_DTYPE_BF16, 1, &bench.backends[1], &err),
+         &err);
+    for (int i = 0; i < N_SHAPES; i++)
+        check_shape(&bench, &shapes[i], &random);
+    mist_emulated_backend()->operators->close(bench.backends[0]);
+    mist_operators_cpu.close(bench.backends[1]);
+    mist_device_close(bench.device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
