@@ -1,0 +1,89 @@
+/*
+ * What both directions of a norm on the GPU share: a row is read once and stays in the
+ * registers of its threads, n_packs packs of 16 bytes each, in the number format it came
+ * in. Threads of one row are blockDim.x, rows at a time blockDim.y.
+ *
+ * Rows that are not made of whole packs, or too long to be held, take kernels that read
+ * them again from the cache, element by element.
+ */
+#ifndef MIST_EXEC_CUDA_NORM_ROWS_CUH
+#define MIST_EXEC_CUDA_NORM_ROWS_CUH
+
+#include "exec/cuda/launch.cuh"
+
+enum {
+    WARP = 32,
+    MAX_THREADS = 1024,
+    ANY_THREADS = 256, /* of the kernels for any row */
+};
+
+/* ---------------------------------------------------------------------- sums of a row */
+
+static __device__ __forceinline__ float warp_sum(float value)
+{
+    for (int w = WARP / 2; w > 0; w /= 2)
+        value += __shfl_xor_sync(0xFFFFFFFFu, value, w);
+    return value;
+}
+
+/*
+ * Sums over the threads of a row, which all of them get. Every thread of the block must
+ * come; partial: n per warp, which may be written again once everyone has passed another
+ * __syncthreads().
+ */
+template <int n>
+static __device__ __forceinline__ void row_sums(float values[n], float *partial)
+{
+    int n_warps = (int)blockDim.x / WARP;
+    float *mine = partial + (int)threadIdx.y * n_warps * n;
+
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        values[i] = warp_sum(values[i]);
+        if (threadIdx.x % WARP == 0)
+            mine[(int)threadIdx.x / WARP * n + i] = values[i];
+        values[i] = 0.0f;
+    }
+    __syncthreads();
+    for (int w = 0; w < n_warps; w++)
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            values[i] += mine[w * n + i];
+}
+
+static __device__ __forceinline__ float row_sum(float value, float *partial)
+{
+    row_sums<1>(&value, partial);
+    return value;
+}
+
+template <typename T>
+static __device__ __forceinline__ mist_pack<T> load_pack(const T *x, int i_pack)
+{
+    return ((const mist_pack<T> *)(const void *)x)[i_pack];
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_pack(T *x, int i_pack,
+                                                  const mist_pack<T> &pack)
+{
+    ((mist_pack<T> *)(void *)x)[i_pack] = pack;
+}
+
+/* ----------------------------------------------------------------------------- launch */
+
+/* NULL is. */
+static inline bool is_aligned(const void *x)
+{
+    return (uintptr_t)x % 16 == 0;
+}
+
+/* Threads of a row of h_packs packs, n_packs for each. */
+static inline int row_threads(int64_t h_packs, int n_packs)
+{
+    int64_t per_warp = (int64_t)WARP * n_packs;
+
+    return (int)((h_packs + per_warp - 1) / per_warp) * WARP;
+}
+
+#endif
