@@ -8,7 +8,7 @@
 #include "exec/cpu_bf16.h"
 
 #include "tests/unit/cpu_bf16_help.h"
-#include "tests/unit/naive_model.h"
+#include "tests/unit/naive_operators.h"
 
 /* One rounding of n results. */
 static double rounding_of(int64_t n)

@@ -6,7 +6,7 @@
 #include "exec/cpu_kernels.h"
 
 #include "tests/unit/cpu_kernels_help.h"
-#include "tests/unit/naive_model.h"
+#include "tests/unit/naive_operators.h"
 
 static const int64_t lengths[] = {1, 15, 8191, 8193, 20011}; /* around the chunk length */
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };

@@ -7,7 +7,7 @@
 
 #include "exec/cpu_internal.h"
 #include "tests/unit/cpu_kernels_help.h"
-#include "tests/unit/naive_model.h"
+#include "tests/unit/naive_operators.h"
 
 /* -------------------------------------------------------------------------------- exp */
 

@@ -5,7 +5,7 @@
 #include "exec/cpu_kernels.h"
 
 #include "tests/unit/cpu_kernels_help.h"
-#include "tests/unit/naive_model.h"
+#include "tests/unit/naive_operators.h"
 
 /* How a vocabulary is cut: slices of n_local tokens; padding from n_valid on. */
 struct cut {
