@@ -41,7 +41,7 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
                                   const void *d_out, int64_t rows, int64_t s, int64_t h,
                                   int64_t first_token, int64_t n_local);
 
-/* ----------------------------------------------------------- norm: kernels_norm.cu */
+/* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
 /* kind as in the CPU's: 0 layer norm, 1 RMS norm. */
 void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
