@@ -17,6 +17,7 @@
 #include "profile/launch.h"
 #include "profile/output.h"
 #include "profile/profile.h"
+#include "profile/ranks.h"
 #include "profile/summary.h"
 #include "profile/time_links.h"
 
@@ -397,61 +398,6 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     return status;
 }
 
-/* The same result on all ranks: what one refuses, none begins. */
-static enum mist_status agree(struct mist_comm *comm, enum mist_status status,
-                              struct mist_err *err)
-{
-    double code = (double)status;
-    struct mist_err other = {0};
-    enum mist_status shared =
-        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &code, 1, &other);
-
-    if (status != MIST_OK)
-        return status;
-    if (shared != MIST_OK)
-        return mist_err_set(err, shared, "%s", other.message);
-    if (code > 0)
-        return mist_err_set(err, (enum mist_status)code, "another rank can't begin");
-    return MIST_OK;
-}
-
-/* Ranks must stand node by node, equally many on each, as plans number them. */
-static enum mist_status check_nodes(struct mist_comm *comm, int32_t *n_nodes,
-                                    struct mist_err *err)
-{
-    int32_t n_ranks = mist_comm_n_ranks(comm), n_here = mist_comm_n_node_ranks(comm);
-    bool is_in_order =
-        n_ranks % n_here == 0 && mist_comm_node(comm) == mist_comm_rank(comm) / n_here;
-    double misplaced = is_in_order ? 0 : 1;
-    enum mist_status status =
-        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &misplaced, 1, err);
-
-    *n_nodes = n_ranks / n_here;
-    if (status == MIST_OK && misplaced > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "nodes must have equally many ranks, numbered node by node; "
-                            "start them with mpirun --map-by slot");
-    return status;
-}
-
-/* All ranks compute on the same kind of device. */
-static enum mist_status check_backends(const struct setup *setup, struct mist_comm *comm,
-                                       struct mist_err *err)
-{
-    double has_gpus = mist_machine_has_gpus(&setup->machine);
-    double least = has_gpus, most = has_gpus;
-    enum mist_status status =
-        mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, &least, 1, err);
-
-    if (status == MIST_OK)
-        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &most, 1, err);
-    if (status == MIST_OK && least < most)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "some ranks have a GPU and some have none; --backend cpu or "
-                            "cuda says what is meant, and cuda what some lack");
-    return status;
-}
-
 /* The part of a rank: everything, with the communicator open. */
 static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
                                  struct mist_err *err)
@@ -464,17 +410,18 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
                             (int)setup->options.n_ranks, (int)n_ranks);
     bool is_alone;
     int32_t i_device = mist_backend_pick_device(&setup->machine.devices, comm, &is_alone);
-    enum mist_status status = check_nodes(comm, &n_nodes, err);
+    enum mist_status status = mist_ranks_check_nodes(comm, &n_nodes, err);
     if (status == MIST_OK)
-        status = check_backends(setup, comm, err);
+        status =
+            mist_ranks_check_devices(comm, mist_machine_has_gpus(&setup->machine), err);
     if (status == MIST_OK)
-        status = agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
+        status = mist_ranks_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
     if (status == MIST_OK)
-        status = agree(comm, try_device(setup, i_device, err), err);
+        status = mist_ranks_agree(comm, try_device(setup, i_device, err), err);
     if (status == MIST_OK)
         status = mist_time_links_try(comm, &setup->link_bytes_per_s, err);
     if (status == MIST_OK)
-        status = agree(comm, make_plan(setup, err), err);
+        status = mist_ranks_agree(comm, make_plan(setup, err), err);
     if (status == MIST_OK && setup->options.common.is_dry_run)
         return mist_comm_rank(comm) == 0 ? print_plan(setup, err) : MIST_OK;
     return status == MIST_OK ? measure(setup, comm, err) : status;

@@ -5,7 +5,7 @@
 profile() {
     name=$1 want=$2 reason=$3
     shift 3
-    refuse "$name" "$want" "^mist-profile: $reason" mist-profile --quick -o set "$@"
+    refuse "$name" "$want" "^mist-profile: $reason" mist-profile --backend cpu --quick -o set "$@"
 }
 refuse 'no folder' 2 '^mist-profile: --output: give a folder' mist-profile --quick
 profile 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
@@ -18,8 +18,15 @@ profile 'a model larger than the memory' 3 '.*llama3-405b .* needs .*this machin
 profile 'too many sizes' 2 '--micro-batches: 17 sizes, at most 16' --micro-batches 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17
 profile 'too many ranks' 2 '--ranks: 2000 is not within' --ranks 2000
 
+MIST_CUDA_PLUGIN=nowhere.so
+export MIST_CUDA_PLUGIN
+refuse 'a GPU that is not to be had' 1 '^mist-profile: MIST_CUDA_PLUGIN names no file: nowhere\.so' \
+    mist-profile --backend cuda --dry-run
+unset MIST_CUDA_PLUGIN
+profile 'an unknown format' 2 "--dtype: " --dtype fp8
+
 begin 'another number of ranks than mpirun started'
-run mpirun -n 1 "$MIST_BUILD/mist-profile" --quick --ranks 2 -o set
+run mpirun -n 1 "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
 expect_exit 2
 expect_once '^mist-profile: --ranks 2, but mpirun started 1'
 expect_stdout_empty
@@ -29,7 +36,7 @@ mkdir set.partial
 echo > set.partial/journal
 profile 'a session that was stopped is not thrown away' 2 'set: a session was stopped here; --resume'
 begin 'a journal that is none'
-run mist-profile --quick --resume --ranks 1 -o set
+run mist-profile --backend cpu --quick --resume --ranks 1 -o set
 expect_exit 3
 expect_once '^mist-profile: set\.partial/journal: is of another session'
 expect_stdout_empty
@@ -42,16 +49,18 @@ cat > falcon.json << 'JSON'
  "multi_query": true, "parallel_attn": true, "new_decoder_architecture": false, "bias": false, "alibi": false,
  "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true}
 JSON
-run mist-profile --dry-run --quick --model falcon.json --seq-len 32 --micro-batches 1,2 --ranks 2
+run mist-profile --backend cpu --dry-run --quick --model falcon.json --seq-len 32 --micro-batches 1,2 --ranks 2
 expect_exit 0
 expect_stderr_empty
 expect_stdout '^tensor parallelism up to +2$'
 
 begin 'a dry run says what would be measured and measures nothing'
-run mist-profile --dry-run --quick --micro-batches 2 -o set
+run mist-profile --backend cpu --dry-run --quick --micro-batches 2 -o set
 expect_exit 0
 expect_stderr_empty
 expect_stdout '^in all, about'
 expect_stdout '^micro-batches +2$'
+expect_stdout '^number format +fp32$'
+expect_stdout '^backend +cpu$'
 nothing_written
 finish

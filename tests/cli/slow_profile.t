@@ -7,7 +7,7 @@ cat > tiny.json <<'END'
  "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-5,
  "rope_theta": 10000.0, "tie_word_embeddings": false, "max_position_embeddings": 256}
 END
-profile='mist-profile --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never'
+profile='mist-profile --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never'
 
 # keys TABLE: what its rows are of, without times.
 keys() {
@@ -83,6 +83,24 @@ run mist-sim plan1.json
 expect_exit 0
 run mist-exec plan1.json --iterations 2
 expect_exit 0
+
+begin 'two ranks, with tensor parallelism'
+# shellcheck disable=SC2086
+run $profile --ranks 2 -q -o pair
+expect_exit 0
+expect_stderr_empty
+grep -q '^all_reduce,1,2,1,' pair/links.csv || fail 'links.csv has no message of two ranks'
+grep -q '^compute+gpu_gpu,' pair/interference.csv || fail 'interference.csv has no mixture with messages'
+run mist-tune --model tiny.json --cluster pair --global-batch 2 --seq-len 32 -o pair.json
+expect_exit 0
+run mist-sim pair.json
+expect_exit 0
+
+begin 'a session on emulated CUDA has the same rows'
+if [ -x "$MIST_BUILD/tests/unit/test_profile_device" ]; then
+    run env MIST_SLOW=1 "$MIST_BUILD/tests/unit/test_profile_device"
+    expect_exit 0
+fi
 
 begin 'it is not overwritten'
 # shellcheck disable=SC2086

@@ -253,11 +253,18 @@ static void stages_are_filled_alike(void **state)
             free(other);
             free(rounded);
         }
+        int64_t block_bytes = (is_bf16 ? 2 : 4) * benches[1].modules[1].n_elements;
+        char *blocks[2];
+        for (int i = 0; i < 2; i++)
+            blocks[i] = read_back(benches[1].device,
+                                  benches[1].modules[1 + 2 * i].weights, block_bytes);
+        assert_memory_equal(blocks[0], blocks[1], (size_t)block_bytes); /* 1st and last */
         char *tokens[2];
         for (int i = 0; i < 2; i++)
             tokens[i] = read_back(benches[i].device, benches[i].tokens, 4 * 2 * 16);
         assert_memory_equal(tokens[0], tokens[1], 4 * 2 * 16);
         for (int i = 0; i < 2; i++) {
+            free(blocks[i]);
             free(tokens[i]);
             mist_workbench_close(&benches[i]);
             mist_grid_fini(&grids[i]);
