@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 void mist_stopwatch_init(struct mist_stopwatch *watch, struct mist_device *device)
@@ -41,27 +42,39 @@ static void look_at_clock(void *arg)
     *time_s = mist_clock_now_s();
 }
 
-void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id, bool is_of_host)
+static bool is_recorded(const struct mist_stopwatch *watch, const struct mist_span *span)
+{
+    return span->work != MIST_WORK_OF_HOST && mist_device_records(watch->device);
+}
+
+static bool is_looked_at(const struct mist_stopwatch *watch, const struct mist_span *span)
+{
+    return span->work != MIST_WORK_OF_DEVICE || !mist_device_records(watch->device);
+}
+
+void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id,
+                          enum mist_stopwatch_work work)
 {
     struct mist_span *span = &watch->spans[id];
 
-    span->is_recorded = !is_of_host && mist_device_records(watch->device);
-    if (span->is_recorded)
-        mist_device_begin_span(watch->device, id);
-    else
+    span->work = work;
+    if (is_looked_at(watch, span))
         mist_device_call_host(watch->device, look_at_clock, &span->start_s);
+    if (is_recorded(watch, span))
+        mist_device_begin_span(watch->device, id);
 }
 
 void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id)
 {
     struct mist_span *span = &watch->spans[id];
 
-    if (span->is_recorded)
+    if (is_recorded(watch, span))
         mist_device_end_span(watch->device);
-    else
+    if (is_looked_at(watch, span))
         mist_device_call_host(watch->device, look_at_clock, &span->end_s);
 }
 
+/* What the device recorded is nearer to the work than looks around it. */
 static void keep(void *context, int64_t id, double start_s, double end_s)
 {
     struct mist_stopwatch *watch = context;
@@ -95,7 +108,7 @@ double mist_stopwatch_time_since_s(const struct mist_stopwatch *watch, int64_t f
 
     while (before >= first && watch->spans[before].end_s <= 0)
         before--;
-    if (!span->is_recorded || span->end_s <= 0 || before < first)
+    if (!mist_device_records(watch->device) || span->end_s <= 0 || before < first)
         return mist_stopwatch_time_s(watch, id);
     return span->end_s - watch->spans[before].end_s;
 }

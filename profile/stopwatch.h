@@ -15,12 +15,20 @@
 #include "core/status.h"
 #include "exec/device.h"
 
-#include <stdbool.h>
 #include <stdint.h>
+
+/* Who does the work of a span. */
+enum mist_stopwatch_work {
+    MIST_WORK_OF_DEVICE,
+    MIST_WORK_OF_HOST,   /* functions of the host take part */
+    MIST_WORK_OF_LIBRARY /* of the device, but a library's own threads may launch it,
+                            which a device that records need not know to be of this span:
+                            then it is timed as work of the host */
+};
 
 struct mist_span {
     double start_s, end_s; /* on the clock of mist_clock_now_s(); end_s 0: no work */
-    bool is_recorded;      /* by the device */
+    enum mist_stopwatch_work work;
 };
 
 struct mist_stopwatch {
@@ -39,10 +47,10 @@ MIST_MUST_CHECK enum mist_status mist_stopwatch_reset(struct mist_stopwatch *wat
 
 /*
  * In the body of a task: what goes into the stream between the two is span id, used once
- * after a reset; spans of a body don't nest. is_of_host: functions of the host take part
- * in the work.
+ * after a reset; spans of a body don't nest.
  */
-void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id, bool is_of_host);
+void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id,
+                          enum mist_stopwatch_work work);
 void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id);
 
 /* Streams idle: makes the times known. MIST_OK or an error of the device. */

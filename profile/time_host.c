@@ -10,7 +10,7 @@
 
 enum {
     N_TASKS = 1000,
-    N_GPU_TASKS = MIST_HELD_LAUNCHES / 2, /* a kernel and an event each */
+    N_GPU_TASKS = MIST_HELD_LAUNCHES / 4, /* a kernel, an event and a wait each */
     N_ROUNDS = 15,
     N_COPIES = 12,
     N_TOUCHED = 1024, /* elements that the kernel of a task writes */
@@ -30,7 +30,7 @@ static void run_small(void *arg)
 
     if (task->id == 0)
         mist_workbench_hold(bench);
-    mist_stopwatch_begin(&bench->watch, task->id, false);
+    mist_stopwatch_begin(&bench->watch, task->id, MIST_WORK_OF_DEVICE);
     if (!mist_workbench_is_on_host(bench))
         bench->operators->zero(bench->backend, (float *)(void *)bench->message, N_TOUCHED,
                                bench->grid->config.n_threads);
@@ -99,7 +99,7 @@ static void copy_half(void *arg)
     struct mist_workbench *bench = arg;
     int64_t half_bytes = bench->message_bytes / 2;
 
-    mist_stopwatch_begin(&bench->watch, 0, false);
+    mist_stopwatch_begin(&bench->watch, 0, MIST_WORK_OF_DEVICE);
     mist_device_copy(bench->device, bench->message + half_bytes, bench->message,
                      half_bytes);
     mist_stopwatch_end(&bench->watch, 0);
@@ -223,7 +223,7 @@ static void run_trial(void *arg)
 {
     struct trial *trial = arg;
 
-    mist_stopwatch_begin(&trial->watch, 0, false);
+    mist_stopwatch_begin(&trial->watch, 0, MIST_WORK_OF_DEVICE);
     for (int32_t i = 0; i < trial->n_products; i++)
         trial->operators->run_step(&trial->args);
     mist_stopwatch_end(&trial->watch, 0);

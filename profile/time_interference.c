@@ -155,9 +155,11 @@ static void run_job(void *arg)
     struct mist_err err = {0};
     enum mist_status status = MIST_OK;
     enum mist_stream stream = stream_of[job->work];
-    bool is_of_host = stream == MIST_STREAM_GPU_GPU && bench->is_staged;
 
-    mist_stopwatch_begin(&bench->watch, stream, is_of_host);
+    mist_stopwatch_begin(&bench->watch, stream,
+                         stream == MIST_STREAM_GPU_GPU
+                             ? mist_workbench_message_work(bench)
+                             : MIST_WORK_OF_DEVICE);
     if (job->work == WORK_COMPUTE)
         compute(job);
     else

@@ -161,10 +161,12 @@ static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_
     return MIST_OK;
 }
 
-/* Functions of the host take part in what goes through its memory. */
-static bool is_of_host(const struct batch *batch)
+static enum mist_stopwatch_work work_of(const struct batch *batch)
 {
-    return batch->message->is_exchange || (batch->bench->is_staged && !is_copy(batch));
+    if (batch->message->is_exchange)
+        return MIST_WORK_OF_HOST;
+    return is_copy(batch) ? MIST_WORK_OF_DEVICE
+                          : mist_workbench_message_work(batch->bench);
 }
 
 /* A repetition is a span. */
@@ -180,7 +182,7 @@ static void run_batch(void *arg)
         mist_workbench_meet(bench);
         if (batch->n_members == 0 || atomic_load(&bench->device->has_failed))
             continue;
-        mist_stopwatch_begin(&bench->watch, i, is_of_host(batch));
+        mist_stopwatch_begin(&bench->watch, i, work_of(batch));
         status = move_once(batch, batch->turn + i, &batch->ends_here[i], &err);
         mist_stopwatch_end(&bench->watch, i);
     }

@@ -64,7 +64,7 @@ static int32_t begin_span(struct ops_timer *at, int32_t key, int32_t first)
     int32_t id = at->n_noted++;
 
     at->noted[id] = (struct noted){key, first};
-    mist_stopwatch_begin(&at->bench->watch, id, false);
+    mist_stopwatch_begin(&at->bench->watch, id, MIST_WORK_OF_DEVICE);
     return id;
 }
 

@@ -183,8 +183,6 @@ static enum mist_status open_collectives(struct mist_workbench *bench,
                                         most_bytes, &bench->all, err);
     if (status == MIST_OK && bench->n_ranks > 1)
         status = mist_collectives_reserve(bench->collectives, most_bytes, err);
-    if (status == MIST_OK)
-        bench->is_staged = strcmp(bench->collectives->ops->name, "staged") == 0;
     free(ranks);
     return status;
 }
@@ -238,6 +236,14 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     out->host = mist_device_arena(out->device, MIST_ARENA_HOST);
     status = mist_workbench_fill(out, err);
     return status == MIST_OK ? open_collectives(out, err) : status;
+}
+
+enum mist_stopwatch_work mist_workbench_message_work(const struct mist_workbench *bench)
+{
+    /* "mpi" and "staged" communicate in memory of the host, "nccl" from a thread of its
+     * own */
+    return strcmp(bench->collectives->ops->name, "nccl") == 0 ? MIST_WORK_OF_LIBRARY
+                                                              : MIST_WORK_OF_HOST;
 }
 
 bool mist_workbench_is_on_host(const struct mist_workbench *bench)

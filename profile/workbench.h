@@ -48,8 +48,7 @@ struct mist_workbench {
     struct mist_device *device;           /* owned */
     struct mist_collectives *collectives; /* owned */
     struct mist_collective_group *all;    /* of all ranks; NULL: there is one */
-    bool is_staged; /* the collectives go through memory of the host */
-    void *backend;  /* owned; of the operators */
+    void *backend;                        /* owned; of the operators */
     struct mist_stopwatch watch;
     atomic_bool is_held; /* what waits in mist_workbench_hold() does so */
     int32_t rank, n_ranks, node;
@@ -71,6 +70,9 @@ struct mist_workbench {
 
 /* Whether bodies compute themselves, in memory of the host. */
 bool mist_workbench_is_on_host(const struct mist_workbench *bench);
+
+/* Who does the work of a message between ranks. */
+enum mist_stopwatch_work mist_workbench_message_work(const struct mist_workbench *bench);
 
 /* How many blocks the stage gets: what a rank has when all ranks form one pipeline, 4 at
  * least (so that weights are not found in a near cache), fewer if limit_bytes of device
