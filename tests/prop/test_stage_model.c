@@ -265,7 +265,7 @@ static double compare(const struct mist_cost_model *costs, const struct mist_pla
     struct mist_catalog *catalog;
     struct mist_stage_model *model;
     struct mist_replay_result replay;
-    struct mist_replay_options options = {.skips_timeline = true};
+    struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
     struct mist_prediction *closed = malloc(sizeof *closed);
 
     assert_non_null(closed);
