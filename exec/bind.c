@@ -92,6 +92,7 @@ void mist_binding_resolve(const struct mist_binding *binding,
         .i_tp = binding->i_tp,
         .n_threads = binding->n_threads,
         .loss_scale = binding->loss_scale,
+        .only_loss = program == MIST_PROGRAM_EVALUATE,
         .backend = binding->backend,
     };
     for (int i = 0; i < MIST_MAX_OPERANDS; i++)

@@ -24,7 +24,8 @@ struct mist_binding {
     void *backend; /* operators->open() */
 };
 
-/* Addresses of step i_step of layout->forward or ->backward. */
+/* Addresses of step i_step of layout->forward or ->backward. Of MIST_PROGRAM_EVALUATE the
+ * losses alone are wanted. */
 void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out);

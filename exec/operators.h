@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "sim/catalog.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct mist_device;
@@ -31,7 +32,16 @@ struct mist_step_args {
     int32_t tp, i_tp;          /* tensor-parallel ranks, and which one this is */
     int32_t n_threads;
     float loss_scale; /* 1 / tokens of the whole step */
+    bool only_loss;   /* linear_cross_entropy: losses alone are written, no gradient */
 };
+
+/* How many of rows a linear_cross_entropy takes at once from first on. */
+static inline int64_t mist_step_loss_rows(int64_t rows, int64_t first)
+{
+    int64_t left = rows - first, most = MIST_CATALOG_LOSS_ROWS;
+
+    return left < most ? left : most;
+}
 
 /* AdamW hyper-parameters of one optimizer step (t counts from 1). */
 struct mist_adamw_args {

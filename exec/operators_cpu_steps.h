@@ -145,14 +145,36 @@ static void residual(step_args at)
      at->operands[MIST_ARG_RESIDUAL_B], at->step->dims[0], at->n_threads);
 }
 
-static void cross_entropy(step_args at)
+/* Rows first .. first + n - 1; their logits are in the workspace. */
+static void loss_of_rows(step_args at, int64_t first, int64_t n)
 {
-    const int64_t *dims = at->step->dims;
+    int64_t hidden = at->step->dims[1], vocab = at->step->dims[2];
+    int64_t offset = first * hidden * mist_dtype_weight_bytes(at->dtype);
+    void *x = (char *)at->operands[MIST_ARG_LOSS_X] + offset;
+    void *dx = (char *)at->operands[MIST_ARG_OUT] + offset;
+    float *losses = at->operands[MIST_ARG_LOSS_LOSSES];
+    const int32_t *targets = at->operands[MIST_ARG_LOSS_TARGETS];
 
+    KERNEL(linear_forward)
+    (BACKEND at->workspace, x, at->params[0], NULL, n, hidden, vocab, 0, at->n_threads);
     KERNEL(cross_entropy)
-    (at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_LOSS_LOSSES],
-     at->operands[MIST_ARG_LOSS_TARGETS], dims[0], dims[1], at->model->vocab,
+    (at->workspace, losses + first, targets + first, n, vocab, at->model->vocab,
      at->loss_scale, at->n_threads);
+    if (at->only_loss)
+        return;
+    KERNEL(linear_backward_input)
+    (BACKEND dx, at->workspace, at->params[0], n, hidden, vocab, 0, at->n_threads);
+    KERNEL(linear_backward_weight)
+    (BACKEND at->param_gradients[0], NULL, at->workspace, x, n, hidden, vocab,
+     at->n_threads);
+}
+
+static void linear_cross_entropy(step_args at)
+{
+    int64_t rows = at->step->dims[0];
+
+    for (int64_t first = 0; first < rows; first += MIST_CATALOG_LOSS_ROWS)
+        loss_of_rows(at, first, mist_step_loss_rows(rows, first));
 }
 
 static void cross_entropy_stats(step_args at)
@@ -191,7 +213,7 @@ static void run_kernel(step_args at)
         [MIST_OP_ROPE] = rope,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
-        [MIST_OP_CROSS_ENTROPY] = cross_entropy,
+        [MIST_OP_LINEAR_CROSS_ENTROPY] = linear_cross_entropy,
         [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,
         [MIST_OP_CROSS_ENTROPY_PARALLEL] = cross_entropy_parallel,
     };

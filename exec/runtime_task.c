@@ -154,15 +154,17 @@ static enum mist_status run_part(struct mist_runtime *runtime,
     const struct mist_part *part = &program->parts[task->part];
     int32_t end = part->first_step + part->n_steps;
     int32_t n_evaluated = binding.layout->programs[MIST_PROGRAM_EVALUATE].n_steps;
-    if (runtime->walk == MIST_WALK_EVALUATION && end > n_evaluated)
+    enum mist_program_kind kind = task->program;
+    if (runtime->walk == MIST_WALK_EVALUATION)
+        kind = MIST_PROGRAM_EVALUATE; /* the first steps of the forward program */
+    if (kind == MIST_PROGRAM_EVALUATE && end > n_evaluated)
         end = n_evaluated;
     zero_gradients(runtime, task);
     for (int32_t i = part->first_step; i < end && status == MIST_OK; i++) {
         struct mist_step_args args;
-        mist_binding_resolve(&binding, task->program, i, &args);
+        mist_binding_resolve(&binding, kind, i, &args);
         runtime->operators->run_step(&args);
-        if (args.step->op == MIST_OP_CROSS_ENTROPY ||
-            args.step->op == MIST_OP_CROSS_ENTROPY_PARALLEL) {
+        if (mist_op_has_losses(args.step->op)) {
             runtime->operators->sum_losses(runtime->backend,
                                            args.operands[MIST_ARG_LOSS_LOSSES],
                                            args.step->dims[0], tally_of(runtime, task));

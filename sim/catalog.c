@@ -3,11 +3,12 @@
  * head. Blocks are in catalog_block.c. See catalog.h.
  *
  * The head computes its loss and everything up to the gradient of its norm's output in
- * the forward program, so that logits never live from forward to backward. Over
- * tensor-parallel ranks embedding and head are cut by the vocabulary: every rank looks up
- * the tokens it has and the results are summed; every rank has the logits of its slice,
- * and the loss needs of the others three numbers per row: maximum, sum of exponentials,
- * target's logit. Left out: dropout.
+ * the forward program, so that logits never live from forward to backward. On a rank of
+ * its own a single step does that, some rows at a time, so that there are never more than
+ * the logits of those. Over tensor-parallel ranks embedding and head are cut by the
+ * vocabulary: every rank looks up the tokens it has and the results are summed; every
+ * rank has the logits of its slice, and the loss needs of the others three numbers per
+ * row: maximum, sum of exponentials, target's logit. Left out: dropout.
  */
 #include "sim/catalog.h"
 
@@ -75,25 +76,43 @@ void mist_declare_embedding(struct mist_declaration *at)
 /* ------------------------------------------------------------------------------- head */
 
 struct loss {
-    int8_t logits, losses, targets;
+    int8_t n, d_n, losses, targets; /* n: the norm's output, whole */
+    struct mist_linear head;
     mist_expr n_logits;
 };
 
+/*
+ * Logits from n, losses, and back to the gradients of n and of the weight. Its logits
+ * pass through memory as those of single steps would. Those of its rows that are under
+ * way are its workspace.
+ */
 static void whole_loss(struct mist_declaration *at, const struct loss *loss)
 {
-    struct mist_step *new = mist_declare_step(at, &at->layer->forward, "loss",
-                                              MIST_OP_CROSS_ENTROPY, MIST_PHASE_FORWARD);
+    struct mist_step *new =
+        mist_declare_step(at, &at->layer->forward, "loss", MIST_OP_LINEAR_CROSS_ENTROPY,
+                          MIST_PHASE_FORWARD);
+    mist_expr n_rows = mist_expr_min(at->pool, at->rows, num(at, MIST_CATALOG_LOSS_ROWS));
+    mist_expr in = mul(at, at->rows, at->hidden);
+    mist_expr weight = mul(at, at->hidden, at->vocab);
 
     new->dims[0] = at->rows;
-    new->dims[1] = at->vocab;
-    new->operands[MIST_ARG_OUT] = loss->logits;
+    new->dims[1] = at->hidden;
+    new->dims[2] = at->vocab;
+    new->params[0] = loss->head.weight;
+    new->operands[MIST_ARG_OUT] = loss->d_n;
     new->operands[MIST_ARG_LOSS_LOSSES] = loss->losses;
     new->operands[MIST_ARG_LOSS_TARGETS] = loss->targets;
-    new->flop = times(at, 20, loss->n_logits);
-    new->bytes = bytes_of(at, 2, loss->n_logits);
+    new->operands[MIST_ARG_LOSS_X] = loss->n;
+    new->flop = add(at, times(at, 6, mul3(at, at->rows, at->hidden, at->vocab)),
+                    times(at, MIST_FLOP_CROSS_ENTROPY, loss->n_logits));
+    new->bytes =
+        add(at, bytes_of(at, 3, add(at, in, weight)), bytes_of(at, 5, loss->n_logits));
+    new->workspace_bytes = bytes_of(at, 1, mul(at, n_rows, at->vocab));
 }
 
-static void sliced_loss(struct mist_declaration *at, const struct loss *loss)
+/* The losses and their gradient from logits, in place. */
+static void sliced_loss(struct mist_declaration *at, const struct loss *loss,
+                        int8_t logits)
 {
     struct mist_program *program = &at->layer->forward;
     mist_expr n_stats = times(at, 3, at->rows);
@@ -106,7 +125,7 @@ static void sliced_loss(struct mist_declaration *at, const struct loss *loss)
     stats->dims[0] = at->rows;
     stats->dims[1] = at->vocab;
     stats->operands[MIST_ARG_OUT] = mine;
-    stats->operands[MIST_ARG_STATS_LOGITS] = loss->logits;
+    stats->operands[MIST_ARG_STATS_LOGITS] = logits;
     stats->operands[MIST_ARG_STATS_TARGETS] = loss->targets;
     stats->flop = times(at, 10, loss->n_logits);
     stats->bytes = bytes_of(at, 1, loss->n_logits);
@@ -116,12 +135,27 @@ static void sliced_loss(struct mist_declaration *at, const struct loss *loss)
     new->dims[0] = at->rows;
     new->dims[1] = at->vocab;
     new->dims[2] = at->tp;
-    new->operands[MIST_ARG_OUT] = loss->logits;
+    new->operands[MIST_ARG_OUT] = logits;
     new->operands[MIST_ARG_LOSS_LOSSES] = loss->losses;
     new->operands[MIST_ARG_LOSS_TARGETS] = loss->targets;
     new->operands[MIST_ARG_LOSS_STATS] = all;
     new->flop = times(at, 10, loss->n_logits);
     new->bytes = bytes_of(at, 2, loss->n_logits);
+}
+
+/* The same over tensor-parallel ranks, each with its slice of the vocabulary. */
+static void parallel_loss(struct mist_declaration *at, const struct loss *loss,
+                          int8_t shard_d_n)
+{
+    struct mist_program *program = &at->layer->forward;
+    int8_t logits =
+        mist_declare_tensor(at, "logits", MIST_TENSOR_SCRATCH, loss->n_logits);
+
+    mist_declare_linear_forward(at, program, &loss->head, logits, loss->n);
+    sliced_loss(at, loss, logits);
+    mist_declare_linear_input(at, program, &loss->head, loss->d_n, logits);
+    mist_declare_reduce(at, program, shard_d_n, loss->d_n);
+    mist_declare_linear_weight(at, program, &loss->head, logits, loss->n);
 }
 
 void mist_declare_head(struct mist_declaration *at)
@@ -132,32 +166,27 @@ void mist_declare_head(struct mist_declaration *at)
     struct mist_norm norm;
 
     mist_declare_norm_params(at, &norm, "norm.weight", "norm.bias");
-    struct mist_linear head = mist_declare_linear(
+    loss.head = mist_declare_linear(
         at, "head", "head.weight", NULL, MIST_INIT_NORMAL,
         mist_shape_cut_rows(at->model->vocab, at->model->hidden), at->hidden, at->vocab);
-    layer->params[head.weight].is_tied = at->model->ties_embeddings;
+    layer->params[loss.head.weight].is_tied = at->model->ties_embeddings;
     norm.x = mist_declare_tensor(at, "x", MIST_TENSOR_INPUT, u);
     norm.out = mist_declare_tensor(at, "n", MIST_TENSOR_SCRATCH, u);
     norm.stats = mist_declare_tensor_4(at, "stats", MIST_TENSOR_SAVED,
                                        times(at, 2, at->shard_rows));
-    loss.logits = mist_declare_tensor(at, "logits", MIST_TENSOR_SCRATCH, loss.n_logits);
     loss.losses = mist_declare_tensor_4(at, "losses", MIST_TENSOR_SAVED, at->rows);
     loss.targets = mist_declare_tensor_4(at, "targets", MIST_TENSOR_TARGETS, at->rows);
     int8_t d_n = mist_declare_tensor(at, "d_n", MIST_TENSOR_SAVED, u);
     int8_t d_x = mist_declare_tensor(at, "d_x", MIST_TENSOR_GRAD_INPUT, u);
-    int8_t n_w = mist_declare_whole(at, "n_whole", norm.out);
-    int8_t d_n_w = mist_declare_whole(at, "d_n_whole", d_n);
+    loss.n = mist_declare_whole(at, "n_whole", norm.out);
+    loss.d_n = mist_declare_whole(at, "d_n_whole", d_n);
 
     mist_declare_norm_forward(at, &layer->forward, "norm", &norm);
-    mist_declare_gather(at, &layer->forward, n_w, norm.out);
-    mist_declare_linear_forward(at, &layer->forward, &head, loss.logits, n_w);
+    mist_declare_gather(at, &layer->forward, loss.n, norm.out);
     if (at->variant == MIST_VARIANT_PLAIN)
         whole_loss(at, &loss);
     else
-        sliced_loss(at, &loss);
-    mist_declare_linear_input(at, &layer->forward, &head, d_n_w, loss.logits);
-    mist_declare_reduce(at, &layer->forward, d_n, d_n_w);
-    mist_declare_linear_weight(at, &layer->forward, &head, loss.logits, n_w);
+        parallel_loss(at, &loss, d_n);
     mist_declare_norm_backward(at, &layer->backward, "norm", &norm, d_x, d_n, -1);
 }
 

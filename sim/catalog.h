@@ -56,7 +56,8 @@ enum mist_op {
     MIST_OP_GELU, /* of no program: a word that linear_gelu can be priced by */
     MIST_OP_SWIGLU,
     MIST_OP_RESIDUAL,
-    MIST_OP_CROSS_ENTROPY,
+    MIST_OP_CROSS_ENTROPY,        /* of no program, as gelu */
+    MIST_OP_LINEAR_CROSS_ENTROPY, /* logits, their losses and the gradients of both */
     MIST_OP_ADAMW,
     MIST_OP_ZERO,
     MIST_OP_CROSS_ENTROPY_STATS, /* of a slice of the vocabulary: per row max, sum, target
@@ -80,8 +81,15 @@ enum mist_phase {
 const char *mist_op_name(enum mist_op op); /* "linear_bias": the word in kernels.csv */
 const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
 
-/* Blockings of CPU kernels that decide the size of their workspace. */
-enum { MIST_CATALOG_NORM_BLOCK_ROWS = 32, MIST_CATALOG_QUERY_BLOCK = 64 };
+/* Blockings of kernels that decide the size of their workspace. */
+enum {
+    MIST_CATALOG_NORM_BLOCK_ROWS = 32,
+    MIST_CATALOG_QUERY_BLOCK = 64,
+    /* linear_cross_entropy has the logits of so many rows at once. The weight's gradient
+     * is read and written for each: 8 bytes against 2 FLOP per row and element, 256 FLOP
+     * per byte, where GPUs do 150 to 300 in the time of one. */
+    MIST_CATALOG_LOSS_ROWS = 1024,
+};
 
 enum {
     MIST_MAX_DIMS = 6,
@@ -112,12 +120,13 @@ enum {
     MIST_ARG_UNARY_X = 1,    /* swiglu forward */
     MIST_ARG_RESIDUAL_A = 1,
     MIST_ARG_RESIDUAL_B = 2,
-    MIST_ARG_LOSS_LOSSES = 1, /* cross_entropy: operand 0 is the logits, in place */
+    MIST_ARG_LOSS_LOSSES = 1, /* linear_cross_entropy: operand 0 is the gradient of x */
     MIST_ARG_LOSS_TARGETS = 2,
+    MIST_ARG_LOSS_X = 3,
     MIST_ARG_STATS_LOGITS = 1, /* cross_entropy_stats: operand 0 is the statistics */
     MIST_ARG_STATS_TARGETS = 2,
-    MIST_ARG_LOSS_STATS = 3, /* cross_entropy_parallel: of all slices; else as
-                                cross_entropy */
+    MIST_ARG_LOSS_STATS = 3, /* cross_entropy_parallel: of all slices; losses and targets
+                                as above; operand 0 is the logits, in place */
     MIST_ARG_TP_FROM = 1,    /* tp_reduce_scatter: operand 0 is this rank's shard, 1 the
                                 whole (overwritten); tp_all_gather: 0 the whole, 1 the
                                 shard; tp_all_reduce: in place on 0 */
@@ -151,12 +160,20 @@ enum { MIST_MAX_OP_PARTS = 4 };
 
 /*
  * What an operator is made of: linear_gelu is linear_bias and gelu, linear_bias is linear
- * (the bias costs nothing beside it). A cluster whose kernels.csv has the parts alone is
+ * (the bias costs nothing beside it), linear_cross_entropy is linear's three products and
+ * cross_entropy. A cluster whose kernels.csv has the parts alone is
  * priced by them. Returns how many there are, 0 if it is one piece. dims: all >= 1.
  */
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
                       const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
                       struct mist_op_part parts[MIST_MAX_OP_PARTS]);
+
+/* Whether a step adds to the gradients of its parameters. */
+bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
+
+/* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of dims[0] rows.
+ */
+bool mist_op_has_losses(enum mist_op op);
 
 /* The symbols every declaration is written in. */
 enum mist_symbol {
@@ -270,7 +287,8 @@ struct mist_layer_shape {
 enum mist_program_kind {
     MIST_PROGRAM_FORWARD,
     MIST_PROGRAM_RECOMPUTE,      /* leading forward steps that write all saved tensors */
-    MIST_PROGRAM_EVALUATE,       /* forward up to the loss: no gradient is computed */
+    MIST_PROGRAM_EVALUATE,       /* forward up to the loss: no gradient is computed, also
+                                    not by the step of the loss */
     MIST_PROGRAM_BACKWARD,       /* whole; empty if the shape splits_backward */
     MIST_PROGRAM_BACKWARD_INPUT, /* its two halves, if it does; either may be empty. The
                                     second reads the first's scratch, and d_out */

@@ -16,6 +16,7 @@
 enum {
     MIST_FLOP_GELU = 12,
     MIST_FLOP_GELU_BACKWARD = 18,
+    MIST_FLOP_CROSS_ENTROPY = 20, /* per logit, with its gradient */
 };
 
 /* The module being declared, and common expressions. */

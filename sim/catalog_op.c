@@ -28,6 +28,8 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_SWIGLU] = {"swiglu", {"rows", "width"}},
     [MIST_OP_RESIDUAL] = {"residual", {"elements"}},
     [MIST_OP_CROSS_ENTROPY] = {"cross_entropy", {"rows", "vocab"}},
+    [MIST_OP_LINEAR_CROSS_ENTROPY] = {"linear_cross_entropy",
+                                      {"rows", "hidden", "vocab"}},
     [MIST_OP_ADAMW] = {"adamw", {"elements"}},
     [MIST_OP_ZERO] = {"zero", {"elements"}},
     [MIST_OP_CROSS_ENTROPY_STATS] = {"cross_entropy_stats", {"rows", "vocab"}},
@@ -59,6 +61,19 @@ const char *mist_phase_name(enum mist_phase phase)
 const char *const *mist_op_dims(enum mist_op op)
 {
     return op_table[op].dims;
+}
+
+bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase)
+{
+    bool is_norm = op == MIST_OP_LAYER_NORM || op == MIST_OP_RMS_NORM;
+
+    return phase == MIST_PHASE_BACKWARD_WEIGHT || op == MIST_OP_LINEAR_CROSS_ENTROPY ||
+           (phase == MIST_PHASE_BACKWARD_INPUT && is_norm);
+}
+
+bool mist_op_has_losses(enum mist_op op)
+{
+    return op == MIST_OP_LINEAR_CROSS_ENTROPY || op == MIST_OP_CROSS_ENTROPY_PARALLEL;
 }
 
 /* ------------------------------------------------------------------------------- parts
@@ -94,6 +109,19 @@ static struct mist_op_part gelu_part(enum mist_phase phase,
     };
 }
 
+static struct mist_op_part loss_part(const int64_t dims[MIST_MAX_DIMS], int32_t element)
+{
+    double n_logits = (double)dims[0] * (double)dims[2];
+
+    return (struct mist_op_part){
+        .op = MIST_OP_CROSS_ENTROPY,
+        .phase = MIST_PHASE_FORWARD,
+        .dims = {dims[0], dims[2]},
+        .flop = MIST_FLOP_CROSS_ENTROPY * n_logits,
+        .bytes = element * 2.0 * n_logits,
+    };
+}
+
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
                       const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
                       struct mist_op_part parts[MIST_MAX_OP_PARTS])
@@ -108,6 +136,12 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
         parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
         parts[1] = gelu_part(phase, dims, element);
         return 2;
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
+        parts[0] = linear_part(MIST_OP_LINEAR, MIST_PHASE_FORWARD, dims, element);
+        parts[1] = loss_part(dims, element);
+        parts[2] = linear_part(MIST_OP_LINEAR, MIST_PHASE_BACKWARD_INPUT, dims, element);
+        parts[3] = linear_part(MIST_OP_LINEAR, MIST_PHASE_BACKWARD_WEIGHT, dims, element);
+        return 4;
     default:
         return 0;
     }

@@ -101,7 +101,7 @@ static int n_written(const struct mist_concrete_step *step)
     case MIST_OP_LAYER_NORM:
     case MIST_OP_RMS_NORM:
     case MIST_OP_ATTENTION:
-    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
         return 2;
     case MIST_OP_LINEAR_GELU:
@@ -125,8 +125,7 @@ static int32_t count_recompute(const struct mist_layer_layout *layout)
 static int32_t count_evaluate(const struct mist_layer_layout *layout)
 {
     for (int32_t i = 0; i < layout->n_forward; i++)
-        if (layout->forward[i].op == MIST_OP_CROSS_ENTROPY ||
-            layout->forward[i].op == MIST_OP_CROSS_ENTROPY_PARALLEL)
+        if (mist_op_has_losses(layout->forward[i].op))
             return i + 1;
     return layout->n_forward;
 }

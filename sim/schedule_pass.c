@@ -22,11 +22,6 @@ static bool recomputes(const struct mist_schedule_builder *at,
            mist_schedule_is_checkpointed(at->plan, at->out->i_stage, pass->layer);
 }
 
-static bool is_norm(enum mist_op op)
-{
-    return op == MIST_OP_LAYER_NORM || op == MIST_OP_RMS_NORM;
-}
-
 void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
                                  enum mist_program_kind program, uint32_t *weights,
                                  uint32_t *gradients)
@@ -47,8 +42,7 @@ void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t
                 uint32_t bit = 1u << storage->param_slab[step->params[k]];
                 if (step->phase != MIST_PHASE_BACKWARD_WEIGHT)
                     *weights |= bit;
-                if (step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
-                    (step->phase == MIST_PHASE_BACKWARD_INPUT && is_norm(step->op)))
+                if (mist_op_adds_gradients(step->op, step->phase))
                     *gradients |= bit;
             }
         }

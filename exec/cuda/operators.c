@@ -352,14 +352,42 @@ static void residual(step_args at)
                   at->step->dims[0]);
 }
 
-static void cross_entropy(step_args at)
+/* Rows first .. first + shape->rows - 1; their logits are in the step's workspace. */
+static void loss_of_rows(step_args at, const struct mist_cuda_linear *shape,
+                         int64_t first)
 {
-    const int64_t *dims = at->step->dims;
+    struct mist_cuda_gemm *gemm = context_of(at)->gemm;
+    int64_t offset = first * shape->n_in * mist_dtype_weight_bytes(at->dtype);
+    void *x = (char *)at->operands[MIST_ARG_LOSS_X] + offset;
+    void *dx = (char *)at->operands[MIST_ARG_OUT] + offset;
+    float *losses = at->operands[MIST_ARG_LOSS_LOSSES];
+    const int32_t *targets = at->operands[MIST_ARG_LOSS_TARGETS];
 
-    mist_cuda_cross_entropy(
-        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
-        at->operands[MIST_ARG_LOSS_LOSSES], at->operands[MIST_ARG_LOSS_TARGETS], dims[0],
-        dims[1], at->model->vocab, at->loss_scale);
+    mist_cuda_gemm_forward(gemm, shape, at->workspace, x, at->params[0], NULL);
+    mist_cuda_cross_entropy(shape->stream, at->dtype, at->workspace, losses + first,
+                            targets + first, shape->rows, shape->n_out, at->model->vocab,
+                            at->loss_scale);
+    if (at->only_loss)
+        return;
+    mist_cuda_gemm_backward_input(gemm, shape, dx, at->workspace, at->params[0]);
+    mist_cuda_gemm_backward_weight(gemm, shape, at->param_gradients[0], NULL,
+                                   at->workspace, x);
+}
+
+static void linear_cross_entropy(step_args at)
+{
+    int64_t rows = at->step->dims[0];
+    struct mist_cuda_linear shape;
+
+    if (!linear_shape(at, &shape) ||
+        !has_workspace(at, mist_step_loss_rows(rows, 0) * shape.n_out *
+                               mist_dtype_weight_bytes(at->dtype)))
+        return;
+    for (int64_t first = 0; first < rows; first += shape.rows) {
+        shape.rows = mist_step_loss_rows(rows, first);
+        loss_of_rows(at, &shape, first);
+    }
+    check_products(at);
 }
 
 /* Columns of this rank's slice of the vocabulary that are not padding. */
@@ -406,7 +434,7 @@ static void run_step(step_args at)
         [MIST_OP_ROPE] = rope,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
-        [MIST_OP_CROSS_ENTROPY] = cross_entropy,
+        [MIST_OP_LINEAR_CROSS_ENTROPY] = linear_cross_entropy,
         [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,
         [MIST_OP_CROSS_ENTROPY_PARALLEL] = cross_entropy_parallel,
     };

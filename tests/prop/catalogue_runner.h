@@ -259,7 +259,7 @@ static inline double catalogue_sum_losses(const struct mist_binding *binding)
 
     for (int32_t i = 0; i < binding->layout->n_forward; i++) {
         struct mist_step_args args;
-        if (binding->layout->forward[i].op != MIST_OP_CROSS_ENTROPY)
+        if (binding->layout->forward[i].op != MIST_OP_LINEAR_CROSS_ENTROPY)
             continue;
         mist_binding_resolve(binding, MIST_PROGRAM_FORWARD, i, &args);
         const float *losses = args.operands[MIST_ARG_LOSS_LOSSES];

@@ -33,7 +33,8 @@ static inline int operand_use(const struct mist_concrete_step *step, int k)
         return k == 0 ? WRITES : READS;
     case MIST_OP_ROPE:
         return k == 0 ? READS | WRITES : READS;
-    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
+        return k <= 1 ? WRITES : READS;
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
         return k == 0 ? READS | WRITES : k == 1 ? WRITES : READS;
     default:
@@ -124,6 +125,7 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
 static inline bool writes_gradient(const struct mist_concrete_step *step)
 {
     return step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
+           step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
            (step->phase == MIST_PHASE_BACKWARD_INPUT &&
             (step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM));
 }
@@ -181,6 +183,9 @@ static inline void run_step(struct flow *at, const struct mist_task *task,
                             const struct mist_concrete_step *step)
 {
     struct place places[MIST_MAX_OPERANDS];
+    /* evaluation wants its losses alone */
+    bool only_loss =
+        at->walk == WALK_EVALUATE && step->op == MIST_OP_LINEAR_CROSS_ENTROPY;
 
     for (int k = 0; k < MIST_MAX_OPERANDS; k++) {
         if (step->operands[k] < 0)
@@ -199,11 +204,13 @@ static inline void run_step(struct flow *at, const struct mist_task *task,
         if (step->params[k] >= 0) {
             if (step->phase != MIST_PHASE_BACKWARD_WEIGHT)
                 read_param(at, task, step->params[k]);
-            if (writes_gradient(step))
+            if (writes_gradient(step) && !only_loss)
                 add_gradient(at, task, step->params[k]);
         }
     for (int k = 0; k < MIST_MAX_OPERANDS; k++) {
-        int use = step->operands[k] < 0 ? 0 : operand_use(step, k);
+        int use = step->operands[k] < 0 || (only_loss && k == MIST_ARG_OUT)
+                      ? 0
+                      : operand_use(step, k);
         if (use & LOSES)
             flow_write(at, places[k].buffer, places[k].from, places[k].to,
                        (struct value){.what = NOTHING});

@@ -147,8 +147,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         return is_forward ? "wr" : "wrr";
     case MIST_OP_RESIDUAL:
         return is_forward ? "wrr" : NULL;
-    case MIST_OP_CROSS_ENTROPY:
-        return is_forward ? "uwr" : NULL;
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
+        return is_forward ? "wwrr" : NULL;
     case MIST_OP_CROSS_ENTROPY_STATS:
         return is_forward ? "wrr" : NULL;
     case MIST_OP_CROSS_ENTROPY_PARALLEL:

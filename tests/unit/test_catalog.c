@@ -152,11 +152,13 @@ static void test_whole_model(void **state)
 
 /* ------------------------------------------------------------------------------- FLOP */
 
-/* Of what goes with a product. */
-static double gelu_flop(const struct mist_concrete_step *step)
+/* Of what goes with a product, or with three. */
+static double side_flop(const struct mist_concrete_step *step)
 {
     const int64_t *d = step->dims;
 
+    if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY)
+        return 20.0 * (double)(d[0] * d[2]);
     if (step->op != MIST_OP_LINEAR_GELU)
         return 0;
     return step->phase == MIST_PHASE_FORWARD ? 12.0 * (double)(d[0] * d[2])
@@ -168,8 +170,10 @@ static double sum_flop(const struct mist_concrete_step *steps, int32_t n, bool a
     double flop = 0;
 
     for (int32_t i = 0; i < n; i++)
-        if (attention ? steps[i].op == MIST_OP_ATTENTION : is_linear(steps[i].op))
-            flop += steps[i].flop - gelu_flop(&steps[i]);
+        if (attention
+                ? steps[i].op == MIST_OP_ATTENTION
+                : is_linear(steps[i].op) || steps[i].op == MIST_OP_LINEAR_CROSS_ENTROPY)
+            flop += steps[i].flop - side_flop(&steps[i]);
     return flop;
 }
 
@@ -318,8 +322,9 @@ static int64_t operand_elements(const struct mist_concrete_step *step, int k)
         if (is_forward)
             return d[0] * d[1] * (k == 0 ? 1 : 2);
         return d[0] * d[1] * (k == MIST_ARG_DY ? 1 : 2);
-    case MIST_OP_CROSS_ENTROPY: /* rows, vocab, (tp) */
-    case MIST_OP_CROSS_ENTROPY_PARALLEL:
+    case MIST_OP_LINEAR_CROSS_ENTROPY: /* rows, hidden, vocab */
+        return k == 0 || k == MIST_ARG_LOSS_X ? d[0] * d[1] : d[0];
+    case MIST_OP_CROSS_ENTROPY_PARALLEL: /* rows, vocab, tp */
         return k == 0 ? d[0] * d[1] : k == MIST_ARG_LOSS_STATS ? 3 * d[0] * d[2] : d[0];
     case MIST_OP_CROSS_ENTROPY_STATS:
         return k == 0 ? 3 * d[0] : k == MIST_ARG_STATS_LOGITS ? d[0] * d[1] : d[0];
@@ -346,7 +351,8 @@ static bool is_side_operand(const struct mist_concrete_step *step, int k)
         return k == (is_forward ? MIST_ARG_ATTENTION_LSE : MIST_ARG_DATTENTION_LSE);
     case MIST_OP_ROPE:
         return k == MIST_ARG_ROPE_TABLE;
-    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
+        return k == MIST_ARG_LOSS_LOSSES || k == MIST_ARG_LOSS_TARGETS;
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
         return k > 0;
     case MIST_OP_CROSS_ENTROPY_STATS:
@@ -385,6 +391,7 @@ static int64_t param_elements(const struct mist_concrete_step *step,
     case MIST_OP_RESIDUAL_RMS_NORM:
         return k == 0 ? d[1] : 0;
     case MIST_OP_LINEAR:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
         return k == 0 ? d[1] * d[2] : 0;
     case MIST_OP_LINEAR_BIAS:
         return k == 0 ? d[1] * d[2] : d[2];
@@ -399,6 +406,8 @@ static int64_t param_elements(const struct mist_concrete_step *step,
  * Bytes that a step must move: each operand once, twice where it is read and written; of
  * the parameters a linear layer's weight, and of the embedding's tables the rows in use
  * (their gradients are read and written). Of packed projections RoPE turns q and k.
+ * Logits are written and read by three products, and read and written by the loss between
+ * them; x and the weight are read by two products each, and the weight is one's result.
  */
 static double least_bytes(const struct mist_layer_layout *layout,
                           const struct mist_concrete_step *step)
@@ -411,6 +420,10 @@ static double least_bytes(const struct mist_layer_layout *layout,
             n += (access[k] == 'u' ? 2.0 : 1.0) * (double)operand_bytes(layout, step, k);
     if (is_linear(step->op))
         n += e * (double)(step->dims[1] * step->dims[2]);
+    if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY)
+        n += e *
+             (double)(5 * step->dims[0] * step->dims[2] +
+                      3 * step->dims[1] * step->dims[2] + step->dims[0] * step->dims[1]);
     if (step->op == MIST_OP_EMBEDDING)
         for (int k = 0; k < 2; k++)
             if (step->params[k] >= 0)
@@ -501,8 +514,11 @@ static void check_gradients(const struct mist_layer_layout *layout)
             i < layout->n_forward ? &layout->forward[i]
                                   : &layout->backward[i - layout->n_forward];
         bool is_norm = step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM;
-        if (step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
-            (is_norm && step->phase == MIST_PHASE_BACKWARD_INPUT))
+        bool adds = step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
+                    step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
+                    (is_norm && step->phase == MIST_PHASE_BACKWARD_INPUT);
+        assert_int_equal(mist_op_adds_gradients(step->op, step->phase), adds);
+        if (adds)
             for (int k = 0; k < 2; k++)
                 if (step->params[k] >= 0)
                     n_written[step->params[k]]++;
@@ -793,8 +809,9 @@ static void check_parts_of(const struct mist_layer_layout *layout,
         mist_op_parts(step->op, step->phase, step->dims, layout->shape.dtype, parts);
     double flop = 0, bytes = 0;
 
-    assert_int_equal(n > 0,
-                     step->op == MIST_OP_LINEAR_BIAS || step->op == MIST_OP_LINEAR_GELU);
+    assert_int_equal(n > 0, step->op == MIST_OP_LINEAR_BIAS ||
+                                step->op == MIST_OP_LINEAR_GELU ||
+                                step->op == MIST_OP_LINEAR_CROSS_ENTROPY);
     for (int32_t i = 0; i < n; i++) {
         const char *const *names = mist_op_dims(parts[i].op);
         int n_dims = 0;

@@ -302,6 +302,33 @@ static void test_operator_of_parts(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Three products and the loss; shapes that were not measured from each one's rows. */
+static void test_loss_of_parts(void **state)
+{
+    (void)state;
+    struct mist_trace_set set;
+    struct mist_cost cost;
+    struct mist_err err = {0};
+    const int64_t dims[MIST_MAX_DIMS] = {96, 16, 50};
+    static const enum mist_trace_phase phases[] = {
+        MIST_TRACE_FORWARD, MIST_TRACE_BACKWARD_INPUT, MIST_TRACE_BACKWARD_WEIGHT};
+
+    start(&set);
+    for (int i = 0; i < 3; i++) {
+        add_row(&set, "linear", phases[i], "rows=64;n_in=16;n_out=50", 100 << i);
+        add_row(&set, "linear", phases[i], "rows=128;n_in=16;n_out=50", 200 << i);
+    }
+    add_row(&set, "cross_entropy", MIST_TRACE_FORWARD, "rows=96;vocab=50", 11);
+    struct mist_cost_model *model = model_of(&set);
+    assert_int_equal(mist_cost_op(model, MIST_OP_LINEAR_CROSS_ENTROPY, MIST_PHASE_FORWARD,
+                                  MIST_DTYPE_FP32, dims, 1, 1, &cost, &err),
+                     MIST_OK);
+    near_to(cost.time_s, (150 + 300 + 600 + 11) * 1e-6);
+    near_to(cost.extrapolated_s, 0);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 static void test_wrong_shape(void **state)
 {
     (void)state;
@@ -1019,6 +1046,7 @@ int main(void)
         cmocka_unit_test(test_near_is_bounded),
         cmocka_unit_test(test_roofline),
         cmocka_unit_test(test_operator_of_parts),
+        cmocka_unit_test(test_loss_of_parts),
         cmocka_unit_test(test_wrong_shape),
         cmocka_unit_test(test_program),
         cmocka_unit_test(test_optimizer),

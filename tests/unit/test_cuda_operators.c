@@ -160,7 +160,7 @@ static unsigned fp32_operands(enum mist_op op, bool is_forward)
         return is_forward ? 1u << MIST_ARG_ATTENTION_LSE : 1u << MIST_ARG_DATTENTION_LSE;
     case MIST_OP_ROPE:
         return 1u << MIST_ARG_ROPE_TABLE;
-    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
         return 1u << MIST_ARG_LOSS_LOSSES;
     case MIST_OP_CROSS_ENTROPY_STATS:
         return 1u << MIST_ARG_OUT;
@@ -176,7 +176,7 @@ static unsigned token_operands(enum mist_op op)
     switch (op) {
     case MIST_OP_EMBEDDING:
         return 1u << MIST_ARG_EMBEDDING_TOKENS; /* MIST_ARG_DW_X is the same */
-    case MIST_OP_CROSS_ENTROPY:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
         return 1u << MIST_ARG_LOSS_TARGETS;
     case MIST_OP_CROSS_ENTROPY_STATS:
@@ -266,7 +266,7 @@ static void compare(struct bench *bench, const struct buffer *buffer, const char
 
 static void check_step(struct bench *bench, const struct mist_layer_layout *layout,
                        const struct mist_model *model,
-                       const struct mist_concrete_step *step)
+                       const struct mist_concrete_step *step, bool only_loss)
 {
     struct mist_step_args cpu = {.step = step,
                                  .model = model,
@@ -276,7 +276,8 @@ static void check_step(struct bench *bench, const struct mist_layer_layout *layo
                                  .tp = layout->shape.tp,
                                  .i_tp = layout->shape.tp - 1,
                                  .n_threads = 1,
-                                 .loss_scale = 0.5f};
+                                 .loss_scale = 0.5f,
+                                 .only_loss = only_loss};
     struct mist_step_args cuda = cpu;
     struct mist_err err = {0};
     char shape[128], what[256];
@@ -320,9 +321,9 @@ static void check_catalog(enum mist_family family, int32_t tp, enum mist_dtype d
                                     &err),
              &err);
         for (int i = 0; i < layout.n_forward; i++)
-            check_step(&bench, &layout, &model, &layout.forward[i]);
+            check_step(&bench, &layout, &model, &layout.forward[i], false);
         for (int i = 0; i < layout.n_backward; i++)
-            check_step(&bench, &layout, &model, &layout.backward[i]);
+            check_step(&bench, &layout, &model, &layout.backward[i], false);
     }
     mist_catalog_free(catalog);
     bench_close(&bench);
@@ -348,6 +349,37 @@ static void test_bf16(void **state)
         check_catalog(MIST_FAMILY_GPT, tp, MIST_DTYPE_BF16);
         check_catalog(MIST_FAMILY_LLAMA, tp, MIST_DTYPE_BF16);
     }
+}
+
+/* More rows than the loss takes at once, and its losses alone. */
+static void check_loss(enum mist_dtype dtype)
+{
+    static struct mist_layer_layout layout;
+    struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
+    struct mist_layer_shape shape = {
+        .micro_batch = 3, .seq = 400, .tp = 1, .threads = 1, .dtype = dtype};
+    struct mist_catalog *catalog = NULL;
+    struct mist_err err = {0};
+    struct bench bench;
+
+    bench_open(&bench, dtype);
+    must(mist_catalog_new(&model, &catalog, &err), &err);
+    must(mist_layer_layout_make(catalog, MIST_LAYER_HEAD, shape, &layout, &err), &err);
+    const struct mist_concrete_step *loss = &layout.forward[layout.n_forward - 1];
+    assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
+    assert_true(loss->dims[0] > MIST_CATALOG_LOSS_ROWS);
+    check_step(&bench, &layout, &model, loss, false);
+    check_step(&bench, &layout, &model, loss, true);
+    mist_catalog_free(catalog);
+    bench_close(&bench);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    check_loss(MIST_DTYPE_FP32);
+    if (mist_cpu_has_bf16())
+        check_loss(MIST_DTYPE_BF16);
 }
 
 /* ------------------------------------------------------------------ outside of programs
@@ -466,9 +498,8 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_outside_of_programs),
+        cmocka_unit_test(test_fp32),     cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_loss),     cmocka_unit_test(test_outside_of_programs),
 #ifndef MIST_TEST_ON_GPU
         cmocka_unit_test(test_failures),
 #endif

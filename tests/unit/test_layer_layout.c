@@ -404,6 +404,8 @@ static void check_workspace(const struct mist_catalog *catalog,
         else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
                  !is_forward)
             need = mist_cpu_norm_backward_workspace_bytes(d[0], d[1]);
+        else if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY)
+            need = 4 * (size_t)(d[0] * d[2]); /* no case has many rows */
         assert_int_equal(step->workspace_bytes, need);
     }
 }
@@ -449,13 +451,42 @@ static void test_gpu_workspace(void **state)
     }
 }
 
+/* However many rows there are, there are the logits of so many, and nothing grows but the
+ * norm's output beside them. */
+static void test_loss_workspace(void **state)
+{
+    static struct mist_layer_layout layout;
+    struct mist_model model = case_model(CASE_GPT);
+    struct mist_catalog *catalog;
+    struct mist_err err = {0};
+
+    (void)state;
+    model.vocab = 50257;
+    assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
+    for (int32_t b = 1; b <= 64; b *= 4) {
+        struct mist_layer_shape shape = {
+            .micro_batch = b, .seq = 512, .tp = 1, .dtype = MIST_DTYPE_BF16};
+        int64_t rows = 512 * (int64_t)b, most = rows < 1024 ? rows : 1024;
+        assert_int_equal(
+            mist_layer_layout_make(catalog, MIST_LAYER_HEAD, shape, &layout, &err),
+            MIST_OK);
+        const struct mist_concrete_step *loss = &layout.forward[layout.n_forward - 1];
+        assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
+        assert_int_equal(loss->workspace_bytes, 2 * most * 50257);
+        assert_true(layout.scratch_forward_bytes <=
+                    2 * most * 50257 + 64 + 2 * rows * model.hidden + 64);
+    }
+    mist_catalog_free(catalog);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),  cmocka_unit_test(test_split_order),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_data),      cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_workspace), cmocka_unit_test(test_gpu_workspace),
+        cmocka_unit_test(test_programs),       cmocka_unit_test(test_split_order),
+        cmocka_unit_test(test_parts),          cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_data),           cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_workspace),      cmocka_unit_test(test_gpu_workspace),
+        cmocka_unit_test(test_loss_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -276,12 +276,12 @@ static void grid_has_the_shapes_of_the_model(void **state)
         has_key(&grid, "linear_gelu", "backward_input", "rows=64;n_in=128;n_out=32"));
     assert_true(
         has_key(&grid, "linear_bias", "backward_weight", "rows=64;n_in=128;n_out=32"));
-    assert_true(has_key(&grid, "linear", "backward_input", "rows=16;n_in=32;n_out=50"));
     assert_true(has_key(&grid, "attention", "backward_input",
                         "batch=4;seq=16;heads=2;kv_heads=2;head_dim=16"));
     assert_true(
         has_key(&grid, "embedding", "backward_weight", "rows=16;hidden=32;vocab=50"));
-    assert_true(has_key(&grid, "cross_entropy", "forward", "rows=64;vocab=50"));
+    assert_true(
+        has_key(&grid, "linear_cross_entropy", "forward", "rows=64;hidden=32;vocab=50"));
     /* embedding: (50 + 16) * 32 = 2112 elements; shards are padded to multiples of 32 */
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=2112"));
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=1056"));
@@ -313,6 +313,7 @@ static void grid_has_the_shapes_of_tensor_parallelism(void **state)
                         "batch=4;seq=16;heads=1;kv_heads=1;head_dim=16"));
     assert_true(has_key(&grid, "layer_norm", "forward", "rows=8;hidden=32"));
     assert_true(has_key(&grid, "residual", "forward", "elements=256")); /* 8 rows */
+    assert_true(has_key(&grid, "linear", "backward_input", "rows=16;n_in=32;n_out=25"));
     assert_true(has_key(&grid, "cross_entropy_stats", "forward", "rows=64;vocab=25"));
     assert_true(
         has_key(&grid, "cross_entropy_parallel", "forward", "rows=16;vocab=25;tp=2"));
