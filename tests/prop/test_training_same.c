@@ -3,10 +3,10 @@
  * norms and final parameters.
  *
  * A class is a list of plans, all equal to its first. What may not change a bit:
- * checkpointing, every offloading, overlap, random delays, the pipeline and its order,
- * and ZeRO at equal accumulation order. The order is that of data-parallel and
- * tensor-parallel sizes, of the micro-batches, and of whether gradients are summed over
- * ranks after each of them, as ZeRO-2 and ZeRO-3 must.
+ * checkpointing, every offloading, overlap, random delays, evaluations in between, the
+ * pipeline and its order, and ZeRO at equal accumulation order. The order is that of
+ * data-parallel and tensor-parallel sizes, of the micro-batches, and of whether gradients
+ * are summed over ranks after each of them, as ZeRO-2 and ZeRO-3 must.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -57,6 +57,9 @@ static const char *const plain[] = {
     "G4 zb delay6: ck1 / og1",
     "G4: / /",
     "G4 zb: oa1 / og.5 / ck1",
+    "G4 eval:",
+    "G4 eval: ck1 ow.7 og.3 oo.4 oa.6",
+    "G4 eval zb: / og.5",
     NULL,
 };
 
@@ -130,6 +133,8 @@ static const char *const sharded_single[] = {
     "G1: dp2 z3",
     "G1 each: dp2",
     "G1: dp2 z3 ck1 ow.5 oa1",
+    "G1 eval: dp2 z2",
+    "G1 eval: dp2 z3 og.5",
     "G1: dp2 z1 / dp2 z3",
     NULL,
 };

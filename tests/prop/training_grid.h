@@ -11,10 +11,11 @@
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
  * Plan: G micro-batches; cuda: on the emulated CUDA backend; each: gradients are summed
- * after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial; delay3: random
- * delays, seed 3. Stage: l layers (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck
- * checkpointed blocks, and fractions in the host of weights ow, gradients og, optimizer
- * oo, activations oa. The micro-batch follows from the global batch.
+ * after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial; eval: the loss is
+ * taken after every step, too; delay3: random delays, seed 3. Stage: l layers (left out:
+ * the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and fractions in the
+ * host of weights ow, gradients og, optimizer oo, activations oa. The micro-batch follows
+ * from the global batch.
  *
  * Include after cmocka.h, in one file of a program.
  */
@@ -99,6 +100,8 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->n_chunks = number;
     } else if (strcmp(word, "serial") == 0)
         run->is_serial = true;
+    else if (strcmp(word, "eval") == 0)
+        run->evaluates = true;
     else if (sscanf(word, "delay%d", &number) == 1)
         run->delay_seed = (uint64_t)number;
     else

@@ -10,6 +10,7 @@
 #include "exec/runtime.h"
 #include "tests/emulation/backend.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct training_run {
     char text[256]; /* the plan, as it was asked for */
     int32_t n_steps;
     bool is_serial;
+    bool evaluates; /* after every step, which may not change anything */
     uint64_t delay_seed;
     double clip_norm; /* 0: never */
     int32_t i_like;   /* run with the same bits; -1: none */
@@ -182,6 +184,21 @@ static inline enum mist_status training_step(struct training_child *child, int32
     return MIST_OK;
 }
 
+/* The loss of the step's batch once more, behind the update: finite, and all it does. */
+static inline enum mist_status training_evaluate(struct training_child *child,
+                                                 int32_t i_step, struct mist_err *err)
+{
+    double loss_sum = NAN;
+    enum mist_status status = mist_runtime_apply(child->runtime, err);
+
+    if (status == MIST_OK)
+        status = mist_runtime_evaluate(child->runtime, child->tokens, child->targets,
+                                       &loss_sum, err);
+    if (status == MIST_OK && !isfinite(loss_sum))
+        status = mist_err_set(err, MIST_ERR_RUN, "no loss after step %d", (int)i_step);
+    return status;
+}
+
 /* Adds up what every element says of itself: neither order nor place matters. */
 static inline enum mist_status training_add_piece(void *context,
                                                   const struct mist_state_piece *piece,
@@ -238,8 +255,11 @@ static inline enum mist_status training_make_run(struct training_child *child,
     enum mist_status status = training_open_run(child, err);
 
     memset(&child->outcome, 0, sizeof child->outcome);
-    for (int32_t i = 0; i < child->run->n_steps && status == MIST_OK; i++)
+    for (int32_t i = 0; i < child->run->n_steps && status == MIST_OK; i++) {
         status = training_step(child, i, err);
+        if (status == MIST_OK && child->run->evaluates)
+            status = training_evaluate(child, i, err);
+    }
     if (status == MIST_OK)
         status = mist_runtime_apply(child->runtime, err);
     if (status == MIST_OK)
