@@ -47,6 +47,7 @@ struct mist_grid_config {
     int32_t n_threads;     /* of one rank's compute stream; 0: a device of its own */
     enum mist_dtype dtype; /* of weights and activations */
     int64_t far_bytes;     /* so much is beyond the last cache; 0: 64 MiB */
+    bool allows_atomics;   /* see struct mist_device_config */
     bool is_quick; /* message sizes in steps of 4 instead of 2, fewer group sizes */
 };
 

@@ -38,7 +38,7 @@ struct options {
     int backend, dtype;
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
-    bool is_quick;
+    bool is_quick, allows_atomics;
     bool resumes;
 };
 
@@ -64,6 +64,8 @@ static const struct mist_option option_table[] = {
      .default_text = "auto",
      .choices = dtype_words,
      .offset = offsetof(struct options, dtype)},
+    ROW("allow-atomics", MIST_OPTION_FLAG, "What", NULL,
+        "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
         "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
     ROW("resume", MIST_OPTION_FLAG, "What", NULL,
@@ -193,6 +195,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
             ? MIST_DTYPE_BF16
             : MIST_DTYPE_FP32;
     config->is_quick = options->is_quick;
+    config->allows_atomics = options->allows_atomics;
     status = mist_catalog_new(&config->model, &setup->catalog, err);
     if (status == MIST_OK)
         status = mist_grid_make(setup->catalog, config, &setup->grid, err);

@@ -193,7 +193,8 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
     struct mist_device_config config = {.result_bytes = sizeof(struct mist_tally),
                                         .threads = at->n_threads,
                                         .i_device = bench->place.i_device,
-                                        .records = at->n_threads == 0};
+                                        .records = at->n_threads == 0,
+                                        .allows_atomics = at->allows_atomics};
 
     memcpy(config.arena_bytes, bench->arena_bytes, sizeof config.arena_bytes);
     enum mist_status status =
@@ -202,8 +203,15 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
         return status;
     mist_stopwatch_init(&bench->watch, bench->device);
     mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
-    return bench->operators->open(bench->device, at->dtype, at->n_threads,
-                                  &bench->backend, err);
+    status = bench->operators->open(bench->device, at->dtype, at->n_threads,
+                                    &bench->backend, err);
+    if (status != MIST_OK)
+        return status;
+    /* what a run would have made before its first step; the fastest if there is time */
+    int32_t n_layouts =
+        bench->grid->n_variants * at->n_micro_batches * MIST_N_LAYER_KINDS;
+    return mist_binding_prepare(bench->grid->layouts, n_layouts, &at->model,
+                                bench->operators, bench->backend, !at->is_quick, err);
 }
 
 enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
