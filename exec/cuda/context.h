@@ -23,6 +23,7 @@ struct mist_cuda_call_pool; /* of device.c: functions of the host under way */
 struct mist_cuda_device {
     struct mist_device base;              /* first */
     int32_t i_device;                     /* of this machine */
+    char name[256];                       /* "NVIDIA H200" */
     int32_t n_processors;                 /* streaming multiprocessors */
     cudaStream_t streams[MIST_N_STREAMS]; /* none waits for the default stream */
     /* Where the body of the running task launches; outside of bodies the compute stream.

@@ -11,6 +11,8 @@
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/recorder.h"
 
+#include <stdio.h>
+
 static const double gib = 0x1p30;
 
 enum mist_status mist_cuda_device_check(const struct mist_device_config *config,
@@ -32,6 +34,7 @@ enum mist_status mist_cuda_device_check(const struct mist_device_config *config,
 static enum mist_status start(struct mist_cuda_device *device, bool records,
                               struct mist_err *err)
 {
+    struct cudaDeviceProp properties;
     int n_devices = 0;
     enum mist_status status =
         mist_cuda_status(cudaGetDeviceCount(&n_devices), "looking for GPUs", err);
@@ -50,6 +53,11 @@ static enum mist_status start(struct mist_cuda_device *device, bool records,
                                                          cudaDevAttrMultiProcessorCount,
                                                          device->i_device),
                                   "cudaDeviceGetAttribute", err);
+    if (status == MIST_OK)
+        status = mist_cuda_status(cudaGetDeviceProperties(&properties, device->i_device),
+                                  "cudaGetDeviceProperties", err);
+    if (status == MIST_OK)
+        snprintf(device->name, sizeof device->name, "%s", properties.name);
     return status;
 }
 

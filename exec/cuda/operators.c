@@ -2,32 +2,21 @@
  * operators.h. */
 #include "exec/cuda/operators.h"
 
-#include "exec/cuda/context.h"
 #include "exec/cuda/gemm.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/operators_internal.h"
+#include "exec/cuda/tuning.h"
 #if MIST_CUDA_HAS_CUDNN
 #include "exec/cuda/attention_cudnn.h"
 #endif
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef const struct mist_step_args *step_args;
-
-static struct mist_cuda_operators *context_of(step_args at)
-{
-    return at->backend;
-}
-
-static mist_cuda_stream stream_of(const struct mist_cuda_operators *context)
-{
-    return mist_cuda_current_stream(context->device);
-}
-
 /* -------------------------------------------------------------------------- failures */
 
-/* Fails the device with what happened to a step. */
-static void fail_step(step_args at, enum mist_status status, const char *what)
+void mist_cuda_operators_fail(step_args at, enum mist_status status, const char *what)
 {
     const struct mist_concrete_step *step = at->step;
     struct mist_err err;
@@ -51,7 +40,7 @@ static void check_launches(step_args at)
         return;
     (void)cudaGetLastError(); /* so that nobody else reports it */
     status = mist_cuda_status(code, "launch", &err);
-    fail_step(at, status, err.message);
+    mist_cuda_operators_fail(at, status, err.message);
 }
 
 /* The same outside of steps: what is "adamw". */
@@ -65,12 +54,12 @@ static void check_call(const struct mist_cuda_operators *context, const char *wh
     (void)mist_cuda_check(context->device, code, what);
 }
 
-/* True if a step's planned workspace is enough; else the device has failed. */
-static bool has_workspace(step_args at, int64_t need_bytes)
+bool mist_cuda_operators_has_workspace(step_args at, int64_t need_bytes)
 {
     if (at->step->workspace_bytes >= need_bytes && (at->workspace || need_bytes == 0))
         return true;
-    fail_step(at, MIST_ERR_RUN, "the plan has too little workspace for the GPU's kernel");
+    mist_cuda_operators_fail(at, MIST_ERR_RUN,
+                             "the plan has too little workspace for the GPU's kernel");
     return false;
 }
 
@@ -113,7 +102,8 @@ static void norm(step_args at)
                                x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
                                at->params[1], (float)at->model->norm_epsilon, dims[0],
                                dims[1]);
-    else if (has_workspace(at, 2 * n_blocks * dims[1] * (int64_t)sizeof(float)))
+    else if (mist_cuda_operators_has_workspace(at, 2 * n_blocks * dims[1] *
+                                                       (int64_t)sizeof(float)))
         mist_cuda_norm_backward(stream, at->dtype, norm_kind(at), x[MIST_ARG_DX],
                                 at->param_gradients[0], at->param_gradients[1],
                                 x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
@@ -147,7 +137,7 @@ static bool linear_shape(step_args at, struct mist_cuda_linear *out)
                                      .n_in = dims[1],
                                      .n_out = dims[2]};
     if (!out->workspace)
-        fail_step(at, MIST_ERR_RUN, "its stream has no workspace");
+        mist_cuda_operators_fail(at, MIST_ERR_RUN, "its stream has no workspace");
     return out->workspace;
 }
 
@@ -204,121 +194,6 @@ static void linear_gelu(step_args at)
                                            x[MIST_ARG_DY], at->params[0],
                                            x[MIST_ARG_DUNARY_X]);
     check_products(at);
-}
-
-#if MIST_CUDA_HAS_CUDNN
-static struct mist_cuda_sdpa_shape sdpa_shape(step_args at)
-{
-    const int64_t *dims = at->step->dims;
-
-    return (struct mist_cuda_sdpa_shape){dims[0], dims[1], dims[2], dims[3], dims[4]};
-}
-
-static enum mist_cuda_sdpa_form sdpa_form(const struct mist_cuda_operators *context)
-{
-    return context->allows_atomics ? MIST_CUDA_SDPA_FAST : MIST_CUDA_SDPA_DETERMINISTIC;
-}
-
-/* Whether cuDNN has a plan for the step, which is built at the first question. The own
- * kernels do where it has none or can't build any (no run-time compiler). */
-static bool plan_cudnn(step_args at, bool is_backward)
-{
-    struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
-    struct mist_err err;
-    enum mist_status status;
-
-    if (!context->sdpa || context->prefers_own_attention || !at->workspace ||
-        at->dtype != MIST_DTYPE_BF16)
-        return false;
-    status = mist_cuda_sdpa_plan(
-        context->sdpa, &shape,
-        is_backward ? MIST_CUDA_SDPA_BACKWARD : MIST_CUDA_SDPA_FORWARD,
-        sdpa_form(context), at->step->workspace_bytes, NULL, &err);
-    if (status == MIST_ERR_MEMORY)
-        fail_step(at, status, err.message);
-    return status == MIST_OK;
-}
-
-static void run_cudnn(step_args at, bool is_backward)
-{
-    struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
-    mist_cuda_stream stream = stream_of(context);
-    void *const *x = at->operands;
-    struct mist_err err;
-    enum mist_status status;
-
-    if (is_backward)
-        status = mist_cuda_sdpa_backward(
-            context->sdpa, stream, x[MIST_ARG_DX], x[MIST_ARG_DY],
-            x[MIST_ARG_DATTENTION_QKV], x[MIST_ARG_DATTENTION_OUT],
-            x[MIST_ARG_DATTENTION_LSE], &shape, sdpa_form(context), at->workspace,
-            at->step->workspace_bytes, &err);
-    else
-        status = mist_cuda_sdpa_forward(context->sdpa, stream, x[MIST_ARG_OUT],
-                                        x[MIST_ARG_ATTENTION_LSE],
-                                        x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
-                                        at->step->workspace_bytes, &err);
-    if (status != MIST_OK)
-        fail_step(at, status, err.message);
-}
-#else
-static bool plan_cudnn(step_args at, bool is_backward)
-{
-    (void)at;
-    (void)is_backward;
-    return false;
-}
-
-static void run_cudnn(step_args at, bool is_backward)
-{
-    (void)is_backward;
-    fail_step(at, MIST_ERR_RUN, "built without cuDNN");
-}
-#endif
-
-/* Asks plan_cudnn() once per shape. */
-static bool goes_to_cudnn(step_args at, bool is_backward)
-{
-    struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_attention_choice *choice = context->choices;
-    struct mist_cuda_attention_choice *end = choice + context->n_choices;
-
-    for (; choice < end; choice++)
-        if (choice->is_backward == is_backward &&
-            choice->workspace_bytes == at->step->workspace_bytes &&
-            memcmp(choice->dims, at->step->dims, sizeof choice->dims) == 0)
-            return choice->is_cudnn;
-    if (context->n_choices == MIST_CUDA_MAX_ATTENTION_CHOICES)
-        return false;
-    *choice =
-        (struct mist_cuda_attention_choice){.workspace_bytes = at->step->workspace_bytes,
-                                            .is_backward = is_backward,
-                                            .is_cudnn = plan_cudnn(at, is_backward)};
-    memcpy(choice->dims, at->step->dims, sizeof choice->dims);
-    context->n_choices++;
-    return choice->is_cudnn;
-}
-
-static void attention(step_args at)
-{
-    const int64_t *d = at->step->dims; /* b, s, heads, kv_heads, head_dim */
-    void *const *x = at->operands;
-    mist_cuda_stream stream = stream_of(context_of(at));
-    bool is_backward = at->step->phase != MIST_PHASE_FORWARD;
-
-    if (goes_to_cudnn(at, is_backward))
-        run_cudnn(at, is_backward);
-    else if (!is_backward)
-        mist_cuda_attention_forward(stream, at->dtype, x[MIST_ARG_OUT],
-                                    x[MIST_ARG_ATTENTION_LSE], x[MIST_ARG_ATTENTION_QKV],
-                                    d[0], d[1], d[2], d[3], d[4]);
-    else if (has_workspace(at, d[0] * d[2] * d[1] * (int64_t)sizeof(float)))
-        mist_cuda_attention_backward(
-            stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
-            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], d[0], d[1], d[2],
-            d[3], d[4], at->workspace);
 }
 
 static void rope(step_args at)
@@ -379,9 +254,9 @@ static void linear_cross_entropy(step_args at)
     int64_t rows = at->step->dims[0];
     struct mist_cuda_linear shape;
 
-    if (!linear_shape(at, &shape) ||
-        !has_workspace(at, mist_step_loss_rows(rows, 0) * shape.n_out *
-                               mist_dtype_weight_bytes(at->dtype)))
+    if (!linear_shape(at, &shape) || !mist_cuda_operators_has_workspace(
+                                         at, mist_step_loss_rows(rows, 0) * shape.n_out *
+                                                 mist_dtype_weight_bytes(at->dtype)))
         return;
     for (int64_t first = 0; first < rows; first += shape.rows) {
         shape.rows = mist_step_loss_rows(rows, first);
@@ -430,7 +305,7 @@ static void run_step(step_args at)
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
         [MIST_OP_LINEAR_GELU] = linear_gelu,
-        [MIST_OP_ATTENTION] = attention,
+        [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
         [MIST_OP_ROPE] = rope,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
@@ -508,12 +383,51 @@ static void sum_losses(void *backend, const float *losses, int64_t n,
     check_call(backend, "the sum of losses");
 }
 
+static enum mist_status prepare(step_args at, bool tunes, struct mist_err *err)
+{
+    struct mist_cuda_operators *context = context_of(at);
+    const int64_t *dims = at->step->dims;
+    struct mist_cuda_linear shape = {.stream = stream_of(context),
+                                     .workspace =
+                                         context->device->workspaces[MIST_STREAM_COMPUTE],
+                                     .dtype = at->dtype,
+                                     .rows = dims[0],
+                                     .n_in = dims[1],
+                                     .n_out = dims[2]};
+
+    if (at->step->op == MIST_OP_ATTENTION)
+        mist_cuda_operators_plan_attention(at);
+    else if (tunes)
+        return mist_cuda_tuning_run(context->gemm, at, &shape, err);
+    context->has_tuned |= tunes;
+    return MIST_OK;
+}
+
+/* What was tuned is for later processes, too. */
+static void save_algorithms(const struct mist_cuda_operators *context)
+{
+    char path[PATH_MAX];
+    struct mist_err err;
+    enum mist_status status;
+
+    if (!context->has_tuned ||
+        !mist_cuda_tuning_path(context->device->name, path, sizeof path))
+        return;
+    status = mist_cuda_tuning_make_folder(path, &err);
+    if (status == MIST_OK)
+        status = mist_cuda_gemm_save(context->gemm, &err);
+    if (status != MIST_OK) /* the run does not depend on it */
+        mist_err_print(&err, "mist", stderr);
+}
+
 static void close_backend(void *backend)
 {
     struct mist_cuda_operators *context = backend;
 
     if (!context)
         return;
+    if (context->gemm)
+        save_algorithms(context);
     mist_cuda_gemm_close(context->gemm);
 #if MIST_CUDA_HAS_CUDNN
     mist_cuda_sdpa_close(context->sdpa);
@@ -526,6 +440,7 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
 {
     struct mist_cuda_gemm_config gemm = {.workspace_bytes = MIST_CUDA_WORKSPACE_BYTES};
     struct mist_cuda_operators *context = calloc(1, sizeof *context);
+    char path[PATH_MAX];
     enum mist_status status;
 
     (void)n_threads;
@@ -533,6 +448,10 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
     if (!context)
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
     context->device = mist_cuda_device_of(device);
+    context->allows_atomics = device->allows_atomics;
+    gemm.device_name = context->device->name;
+    if (mist_cuda_tuning_path(gemm.device_name, path, sizeof path))
+        gemm.path = path;
     status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
 #if MIST_CUDA_HAS_CUDNN
     /* Without cuDNN the own kernels do. */
@@ -553,6 +472,7 @@ const struct mist_operators mist_operators_cuda = {
     .name = "cuda",
     .open = open_backend,
     .close = close_backend,
+    .prepare = prepare,
     .run_step = run_step,
     .adamw = adamw,
     .add = add,

@@ -4,8 +4,9 @@
  *
  * Products of linear layers are cuBLASLt's (gemm.h); attention in bf16 is cuDNN's where
  * it is there and has a plan for the shape within the step's workspace
- * (attention_cudnn.h); all else is a kernel of kernels.h. The first step of a shape makes
- * the plans of both and so takes longer.
+ * (attention_cudnn.h); all else is a kernel of kernels.h. prepare() makes the plans of
+ * attention and, when it tunes, finds the fastest products (tuning.h); other plans are
+ * made by the first step of a shape.
  *
  * What fails, fails the device; the message names the operator and its shape.
  */
@@ -28,19 +29,20 @@ struct mist_cuda_attention_choice {
     bool is_backward;
     bool is_cudnn;
 };
-enum { MIST_CUDA_MAX_ATTENTION_CHOICES = 32 };
+enum { MIST_CUDA_MAX_ATTENTION_CHOICES = 512 };
 
 /* What open() of mist_operators_cuda gives. Whoever has it may change the next two before
  * the first step. */
 struct mist_cuda_operators {
     bool prefers_own_attention; /* never cuDNN */
-    bool allows_atomics; /* cuDNN's faster backward, whose last bits change from run to
-                            run */
+    bool allows_atomics; /* the device's; cuDNN's faster backward, whose last bits change
+                            from run to run */
 
     /* private to operators.c */
     struct mist_cuda_device *device; /* borrowed */
     struct mist_cuda_gemm *gemm;
     struct mist_cuda_sdpa *sdpa; /* NULL: no cuDNN */
+    bool has_tuned;              /* algorithms that are to be saved */
     int32_t n_choices;
     struct mist_cuda_attention_choice choices[MIST_CUDA_MAX_ATTENTION_CHOICES];
 };

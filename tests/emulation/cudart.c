@@ -141,6 +141,16 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
+{
+    if (fails("cudaGetDeviceProperties"))
+        return last;
+    if (device < 0 || device >= mist_emulated_cuda.n_devices)
+        return give(cudaErrorInvalidDevice);
+    *out = (struct cudaDeviceProp){.name = "emulated"};
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     if (fails("cudaDeviceGetAttribute"))

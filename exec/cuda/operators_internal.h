@@ -1,0 +1,33 @@
+/* What operators.c and operators_attention.c share. */
+#ifndef MIST_EXEC_CUDA_OPERATORS_INTERNAL_H
+#define MIST_EXEC_CUDA_OPERATORS_INTERNAL_H
+
+#include "exec/cuda/context.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/operators.h"
+
+typedef const struct mist_step_args *step_args;
+
+static inline struct mist_cuda_operators *context_of(step_args at)
+{
+    return at->backend;
+}
+
+static inline mist_cuda_stream stream_of(const struct mist_cuda_operators *context)
+{
+    return mist_cuda_current_stream(context->device);
+}
+
+/* Fails the device with what happened to a step. */
+void mist_cuda_operators_fail(step_args at, enum mist_status status, const char *what);
+
+/* True if a step's planned workspace is enough; else the device has failed. */
+bool mist_cuda_operators_has_workspace(step_args at, int64_t need_bytes);
+
+/* A step of attention. */
+void mist_cuda_operators_attention(step_args at);
+
+/* Decides who computes it, and builds cuDNN's plan if that does. */
+void mist_cuda_operators_plan_attention(step_args at);
+
+#endif
