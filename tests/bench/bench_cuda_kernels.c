@@ -2,21 +2,20 @@
  * Times every operator of a GPT-3 1.3B and a Llama 7B block, embedding and head on a GPU,
  * in bf16, against the memory bandwidth that the GPU says it has.
  *
- *   NVIDIA H200, 4800 GB/s by its clocks; copies: device 4250 GB/s, to it 55, from it 55
- *   gpt3-1.3b, 8 x 2048 tokens
- *   operator                           us    GB/s  % of memory   TFLOP/s
- *   block norm1 forward              38.2    3513         73.2         -
- *   ...
- *   memory-bound: 21 kernels, median 82.1 %, least 55.0 % (block loss forward)
- *   products: 612 to 745 TFLOP/s; attention: forward 480, backward 390 TFLOP/s
+ *   operator                                    us     GB/s  % of memory   TFLOP/s
+ *   block norm1 forward                        ...      ...          ...         -
+ *   block qkv forward                          ...      ...          ...       ...
+ *   memory-bound: 21 kernels, median ..., least ... (the name of the slowest)
+ *   products: from ... to ... TFLOP/s; attention: forward ..., backward ... TFLOP/s
+ *   copies: within the GPU ..., to it ..., from it ...
  *
  * The steps of the catalogue's programs run through the table of operators of the plugin,
- * as in training; so an operator that is new is in the table by itself. Each is launched
- * until 20 ms are full and the mean counts; operands are larger than the GPU's cache.
- * Bytes are those of the catalogue, each operand once. A kernel counts as memory-bound if
- * its bytes at that bandwidth take longer than its FLOP at 800 TFLOP/s. Numbers are
- * random: zeros are faster to multiply. Prints a table, checks nothing; without a GPU it
- * says so. Arguments: models (gpt3-1.3b llama-7b).
+ * as in training, products tuned; an operator that is new is in the table by itself. Each
+ * is launched until 20 ms are full and the mean counts; operands are larger than the
+ * GPU's cache. Bytes are those of the catalogue, each operand once. A kernel counts as
+ * memory-bound if its bytes at that bandwidth take longer than its FLOP at 800 TFLOP/s.
+ * Numbers are random: zeros are faster to multiply. Prints a table, checks nothing;
+ * without a GPU it says so. Arguments: models (gpt3-1.3b llama-7b).
  */
 #include "core/clock.h"
 #include "core/memory.h"
@@ -300,9 +299,12 @@ static void time_program(struct bench *bench, int k, enum mist_program_kind prog
     for (int32_t p = 0; p < steps->n_parts; p++)
         for (int32_t i = 0; i < steps->parts[p].n_steps; i++) {
             struct mist_step_args args;
+            struct mist_err err;
             char name[64];
             mist_binding_resolve(&binding, program, steps->parts[p].first_step + i,
                                  &args);
+            if (bench->backend->operators->prepare)
+                must(bench->backend->operators->prepare(&args, true, &err), &err);
             snprintf(name, sizeof name, "%s %s %s", modules[k], args.step->name,
                      phases[args.step->phase]);
             print_row(bench, figures, name, time_launch(bench, run_one_step, &args),

@@ -11,8 +11,9 @@ GPU_RULES := yes
 GPU := $(BUILD)/gpu
 
 # attention_graph, attention_plans: cuDNN's interpreter, a described device; device: orders
-# of emulated streams (tests/gpu/test_gpu_device.c is its twin); recorder*: made-up records.
-GPU_STAND_IN := attention_graph attention_plans device recorder recorder_cupti
+# of emulated streams (tests/gpu/test_gpu_device.c is its twin); recorder*: made-up records; tuning: the
+# emulated GPU's name.
+GPU_STAND_IN := attention_graph attention_plans device recorder recorder_cupti tuning
 GPU_KERNEL_TESTS := $(filter-out $(GPU_STAND_IN:%=tests/unit/test_cuda_%.c),$(wildcard tests/unit/test_cuda_*.c))
 GPU_PLUGIN_TESTS := $(wildcard tests/gpu/test_*.c) tests/prop/test_cuda_training.c
 GPU_TESTS := $(patsubst %.c,$(GPU)/%,$(GPU_KERNEL_TESTS) $(GPU_PLUGIN_TESTS))
@@ -26,7 +27,7 @@ $(GPU)/%.o: %.c
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 # Host code and kernels of the plugin, in the test itself: its symbols are not exported.
-$(patsubst %.c,$(GPU)/%,$(GPU_KERNEL_TESTS)): $(GPU)/%: $(GPU)/%.o $(patsubst %.c,$(BUILD)/pic/%.o,$(CUDA_HOST)) \
+$(patsubst %.c,$(GPU)/%,$(GPU_KERNEL_TESTS)): $(GPU)/%: $(GPU)/%.o $(GPU)/tests/gpu/backend.o $(patsubst %.c,$(BUILD)/pic/%.o,$(CUDA_HOST)) \
                                               $(patsubst %.cu,$(BUILD)/%.cu.o,$(CUDA_KERNELS)) $(GPU_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $(filter %.o,$^) -o $@ -Wl,--start-group $(GPU_LIBS) -Wl,--end-group \
@@ -45,6 +46,4 @@ gpu-list: # for the pack
 	@echo $(GPU_TESTS) $(GPU)/bench_cuda_kernels
 gpu-pack: ## build and pack what a machine with a GPU needs (.gpu)
 	@tests/gpu/pack
-
-$(GPU_TESTS:%=%.o): | $(GPU)/tests/gpu/backend.o
 endif

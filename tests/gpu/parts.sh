@@ -10,11 +10,18 @@ cd "$MIST_GPU_ROOT" || exit 1
 figure() { echo "$*" > "$work/.figure-$part"; }
 skip() { figure "$*"; echo "$*"; exit 77; }
 fail() { figure "$*"; echo "$*"; exit 1; }
+# Algorithms that the profile or the benchmark finds are those of the runs behind them; tests take the first choices.
+case $part in
+tests | training | width | sanitizer) export MIST_CUDA_ALGORITHMS= ;;
+*) export MIST_CUDA_ALGORITHMS="$work/cublaslt.json" ;;
+esac
 cuda() { LD_LIBRARY_PATH="$MIST_GPU_LIBRARIES" "$@"; }
 # shellcheck disable=SC2153
 mist() { name_of_tool=$1; shift; cuda "$MIST_GPU_BIN/mist-$name_of_tool" "$@"; }
 program() { find "$MIST_GPU_TESTS" -name "$1" -type f -perm -u+x | head -n 1; }
 value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([-0-9a-z.e+]*\)\"\{0,1\},*\$/\1/p" "$2" | head -n 1; }
+begun=$(date +%s)
+left() { echo $((MIST_GPU_LIMIT - $(date +%s) + begun - 3)); } # seconds, to end before one is ended
 calc() { awk "BEGIN { printf \"$1\", $2 }"; }
 
 # -------------------------------------------------------------------------------------------------- models and plans
@@ -90,8 +97,9 @@ tests() {
     n=0 bad=
     for test in $(find "$MIST_GPU_TESTS" -name 'test_*' -type f -perm -u+x | grep -v test_cuda_training | sort); do
         echo "# $(basename "$test")"
+        [ "$(left)" -ge 3 ] || { bad="$bad no time for $(basename "$test")"; break; }
         n=$((n + 1))
-        cuda timeout -k 2 40 sh tests/tap.sh "$test" 2>&1 || bad="$bad $(basename "$test" | sed 's/^test_//')"
+        cuda timeout -k 2 "$(left)" sh tests/tap.sh "$test" 2>&1 || bad="$bad $(basename "$test" | sed 's/^test_//')"
     done
     [ "$n" -gt 0 ] || fail 'no tests here: make -f Makefile -f tests/gpu/gpu.mk gpu-tests'
     figure "$n programs, $(grep -c '^ok' "$work/tests.txt") tests passed, $(grep -c '^not ok' "$work/tests.txt") failed${bad:+; bad:$bad}"
@@ -104,7 +112,7 @@ training() {
     [ "$test" ] || fail 'test_cuda_training is not built'
     cuda sh tests/tap.sh "$test" 2>&1
     code=$?
-    figure "$(sed -n 's/^# //p' "$work/training.txt" | tail -n 2 | tr '\n' ';')"
+    figure "$(sed -nE 's/^# (losses|[0-9]+ runs)/\1/p' "$work/training.txt" | awk '!seen[$0]++' | cut -d ';' -f 1 | tr '\n' ';')"
     return $code
 }
 
@@ -120,10 +128,14 @@ kernels() {
 measure() { # DIR OPTION...
     at=$1
     shift
-    if [ "${MIST_GPU_TINY:-}" ]; then set -- "$@" --model gpt3-demo --micro-batches 1,2; else
-        set -- "$@" --model gpt3-1.3b --micro-batches 1,2,4,8; fi
-    mist profile --backend cuda --ranks 1 --seq-len $seq --dtype bf16 --progress never -f -o "$at" "$@" 2>&1
+    if [ "${MIST_GPU_TINY:-}" ]; then # numbers of the processor in the place of those of a plugin that may be slow
+        set -- "$@" --backend cpu --model gpt3-demo --micro-batches 1,2
+    else
+        set -- "$@" --backend cuda --model gpt3-1.3b --micro-batches 1,2,4,8
+    fi
+    mist profile --ranks 1 --seq-len $seq --dtype bf16 --progress never -f -o "$at" "$@" 2>&1
     code=$?
+    [ -z "${MIST_GPU_TINY:-}" ] || sed -i 's/"cpu"/"cuda"/' "$at/cluster.json"
     figure "$([ -f "$at/kernels.csv" ] && wc -l < "$at/kernels.csv" || echo no) rows of kernels, $([ -f "$at/links.csv" ] && wc -l < "$at/links.csv" || echo no) of links"
     return $code
 }
@@ -144,7 +156,9 @@ speed_part() {
     train "$speed_plan" 12 "$work/speed.json" || return 1
     cat "$work/speed.json"
     predicted=$(value predicted_iteration_s "$work/speed.json")
-    figure "$how, $(speed "$work/speed.json")${predicted:+, $(calc '%+.1f %% predicted' "100 * ($predicted / $(value iteration_s "$work/speed.json") - 1)")}"
+    figure "$how, $(speed "$work/speed.json")"
+    train "$speed_plan" 10 "$work/speed_atomics.json" --allow-atomics -q || return 1
+    figure "$how, $(speed "$work/speed.json"), $(calc '%.1f ms with atomics' "1e3 * $(value iteration_s "$work/speed_atomics.json")")${predicted:+, $(calc '%+.1f %% predicted' "100 * ($predicted / $(value iteration_s "$work/speed.json") - 1)")}"
 }
 
 # The same step by PyTorch on the same GPU: weights all in bf16, then fp32 weights under autocast.
@@ -200,7 +214,7 @@ llama() {
 accuracy() {
     [ -f "$traces/kernels.csv" ] || skip 'no trace set was measured'
     echo plan,predicted_s,measured_s,error_bar_s > "$work/accuracy.csv"
-    while read -r b g ck ow og oo oa; do
+    while read -r b g ck ow og oo oa && [ "$(left)" -ge 8 ]; do
         name="b$b G$g$([ "$ck" = 0 ] || echo " ck$ck")$([ "$ow" = 0 ] || echo " ow$ow")$([ "$og" = 0 ] || echo " og$og")$([ "$oo" = 0 ] ||
             echo " oo$oo")$([ "$oa" = 0 ] || echo " oa$oa")"
         plan="$plans/accuracy-$(echo "$name" | tr ' ' -).json"
@@ -216,7 +230,7 @@ accuracy() {
             END { for (i = 1; i <= n; i++) for (j = 1; j < i; j++) { s = (p[i] - p[j]) * (m[i] - m[j]); t += s > 0 ? 1 : s < 0 ? -1 : 0 }
                 for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
                 printf "%d plans: median error %.1f %%, worst %.1f %%, Kendall tau %.2f", n,
-                    50 * (a[int((n + 1) / 2)] + a[int(n / 2) + 1]), 100 * a[n], n > 1 ? 2 * t / n / (n - 1) : 1 }' "$work/accuracy.csv")"
+                    50 * (a[int((n + 1) / 2)] + a[int(n / 2) + 1]), 100 * a[n], (n > 1 ? 2 * t / n / (n - 1) : 1) }' "$work/accuracy.csv")"
     done << END
 8 1 0 0 0 0 0
 4 2 0 0 0 0 0
@@ -259,9 +273,11 @@ sanitizer() {
     n=0 bad='' late=''
     for pair in memcheck:norm memcheck:loss racecheck:norm racecheck:loss memcheck:attention memcheck:optimizer racecheck:attention; do
         test=$(program "test_cuda_${pair#*:}")
-        [ "$test" ] || continue
+        if [ -z "$test" ] || [ "$(left)" -lt 5 ]; then continue; fi
+        limit=$(left)
+        [ "$limit" -le 20 ] || limit=20
         echo "# ${pair%:*} ${pair#*:}"
-        cuda timeout -k 2 20 "$tool" --tool "${pair%:*}" --error-exitcode 99 "$test" 2>&1 | tail -n 30 > "$work/sanitizer.out"
+        cuda timeout -k 2 "$limit" "$tool" --tool "${pair%:*}" --error-exitcode 99 "$test" 2>&1 | tail -n 30 > "$work/sanitizer.out"
         cat "$work/sanitizer.out"
         if grep -qE 'ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards' "$work/sanitizer.out"; then n=$((n + 1))
         elif grep -qE 'Device not supported|not supported' "$work/sanitizer.out"; then skip 'compute-sanitizer does not support this machine'
