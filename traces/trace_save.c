@@ -51,7 +51,7 @@ static json_t *cluster_to_json(const struct mist_cluster *cluster)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:o}",
+        "s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
         mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
         cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
@@ -60,7 +60,8 @@ static json_t *cluster_to_json(const struct mist_cluster *cluster)
         (json_int_t)cluster->host_memory_bytes_per_node, "device_threads",
         cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
         number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
-        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "drift_frac",
+        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes,
+        "interruption_frac", number(cluster->interruption_frac), "drift_frac",
         number(cluster->drift_frac), "libraries", libraries);
 }
 

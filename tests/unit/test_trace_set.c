@@ -115,6 +115,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
                                          .memory_bytes_per_s = 1.0e12 / 3,
                                          .launch_us = 4.25,
                                          .runtime_memory_bytes = 500000000,
+                                         .interruption_frac = 0.1 / 11,
                                          .drift_frac = 0.1 / 7,
                                          .n_libraries = 1};
     set->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 312e12;
@@ -341,6 +342,7 @@ static void test_round_trip(void **state)
     assert_int_equal(back.n_links, 2);
     assert_int_equal(back.n_interferences, 1);
     assert_true(back.cluster.memory_bytes_per_s == set.cluster.memory_bytes_per_s);
+    assert_true(back.cluster.interruption_frac == set.cluster.interruption_frac);
     assert_true(back.cluster.drift_frac == set.cluster.drift_frac);
     assert_true(back.interferences[0].alone_us[1] == 20.0 / 3);
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
@@ -577,6 +579,7 @@ static void test_bad_cluster(void **state)
         {"1.95e13", "-1", "fp32"},
         {"1.5e12}", "0}", "memory_bytes_per_s"},
         {"1.5e12}", "1.5e12, \"drift_frac\": -0.01}", "drift_frac"},
+        {"1.5e12}", "1.5e12, \"interruption_frac\": -1}", "interruption_frac"},
         {"1.5e12}", "1.5e12, \"drift_frac\": \"2 %\"}", "drift_frac"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"a\": 1}}", "a"},
         {"1.5e12}", "1.5e12", ""},
