@@ -83,6 +83,7 @@ endef
 $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mist_*.c)),$(eval $(call tool_rule,$(f),$(t)))))
 
 include exec/cuda/cuda.mk
+include tests/gpu/gpu.mk
 
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
 
@@ -142,7 +143,7 @@ deps: ## install the Debian packages that are missing (as root or with sudo)
 	$(call install_packages,$(PACKAGES))
 
 # ---------------------------------------------------------------------------------- upkeep
-SOURCES = $(wildcard $(foreach f,$(FOLDERS) tests/unit tests/prop tests/bench,$(f)/*.[ch]))
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu,$(f)/*.[ch]))
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)

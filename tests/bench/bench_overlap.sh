@@ -44,7 +44,8 @@ time_run() { # RANKS LOSSES OPTION...
     $launch "$build/mist-exec" "$folder/plan.json" --data "$folder/text" --iterations 7 --threads 1 -q --force \
         --log-csv "$folder/log.csv" "$@" > /dev/null
     awk -F, 'NR > 1 { print $2 }' "$folder/log.csv" > "$losses"
-    awk -F, 'NR > 3 { print 1e3 * $3 }' "$folder/log.csv" | median
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 3 { print 1e3 * $at }' \
+        "$folder/log.csv" | median
 }
 
 median() { sort -g | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }

@@ -3,7 +3,7 @@
 #   tests/gpu/pack                                   builds all of it and packs it
 #   make -f Makefile -f tests/gpu/gpu.mk gpu-tests   builds the tests into build/gpu
 #
-# Read behind the Makefile, which includes it or not. Every tests/unit/test_cuda_*.c is
+# Read behind the Makefile, which includes it. Every tests/unit/test_cuda_*.c is
 # compiled with -DMIST_TEST_ON_GPU but those that test against a stand-in of the emulator;
 # tests of tests/gpu and of training reach the GPU through the plugin, as the tools do.
 ifndef GPU_RULES
