@@ -19,7 +19,7 @@ run "$build/mist-tune" --model gpt3-demo --cluster "$out/traces" --ranks 2 --glo
     --seq-len 128 --device-memory "$MIST_DEMO_MEMORY" --log "$out/search.csv" \
     --pareto "$out/pareto.csv" --force -o "$out/plan.json"
 step "what the plan will do"
-run "$build/mist-sim" "$out/plan.json" -o "$out/predicted.csv" --force
+run "$build/mist-sim" "$out/plan.json" --unfolded -o "$out/predicted.csv" --force
 step "30 iterations of training"
 run mpirun -n 2 "$build/mist-exec" "$out/plan.json" --iterations 30 \
     --timeline "$out/measured.csv" --log-csv "$out/losses.csv" --force
