@@ -126,7 +126,7 @@ static void make_plan(struct mist_plan *plan, const struct variant *variant)
                   .has_bias = true,
                   .ties_embeddings = true,
                   .norm_epsilon = 1e-5},
-        .job = {BATCH, SEQ, variant->dtype, 0},
+        .job = {.global_batch = BATCH, .seq_len = SEQ, .dtype = variant->dtype},
         .pipeline = variant->pipeline,
         .n_chunks = variant->pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0,
         .n_micro_batches = BATCH / variant->stage.dp,
