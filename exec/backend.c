@@ -136,7 +136,7 @@ enum mist_status mist_backend_find(enum mist_backend_choice choice,
                                    struct mist_backend_info *info, char *note,
                                    size_t note_bytes, struct mist_err *err)
 {
-    struct mist_backend_info unused;
+    struct mist_backend_info unused = {0};
     struct mist_err why;
 
     info = info ? info : &unused;

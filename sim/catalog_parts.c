@@ -160,6 +160,7 @@ static int32_t split_backward(struct mist_concrete_step *steps, int32_t n)
         else
             steps[n_inputs++] = steps[i];
     }
+    /* cppcheck-suppress uninitvar ; n_weights of them are set */
     memcpy(steps + n_inputs, weights, (size_t)n_weights * sizeof *weights);
     return n_inputs;
 }

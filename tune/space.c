@@ -328,6 +328,7 @@ double mist_space_n_plans(const struct mist_space *space)
             ways = next;
             next = swapped;
         }
+        /* cppcheck-suppress nullPointerRedundantCheck ; the loop has asked */
         sum += ways[n - 1];
     }
     if (!ways || !next)

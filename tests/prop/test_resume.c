@@ -89,7 +89,10 @@ static void save_plan(enum mist_family family, const struct layout *layout,
 
     plan = (struct mist_plan){
         .model = tiny(family),
-        .job = {GLOBAL_BATCH, SEQ, layout->dtype, 1},
+        .job = {.global_batch = GLOBAL_BATCH,
+                .seq_len = SEQ,
+                .dtype = layout->dtype,
+                .threads = 1},
         .n_micro_batches = layout->n_micro_batches,
         .n_stages = layout->n_stages,
         .reduces_each_micro_batch = layout->dp > 1, /* as ZeRO-2 and 3 do */

@@ -267,7 +267,7 @@ static int32_t add_class(struct training_grid *grid, const struct class *class)
 static void test_classes(void **state)
 {
     struct training_grid grid = {0};
-    int32_t n_of[N_CLASSES];
+    int32_t n_of[N_CLASSES] = {0};
 
     (void)state;
     for (int i = 0; i < N_CLASSES; i++)

@@ -212,7 +212,7 @@ static void check_parts(const struct mist_catalog *catalog,
     (void)catalog;
     for (int kind = 0; kind < MIST_N_PROGRAM_KINDS; kind++) {
         const struct mist_concrete_program *program = &layout->programs[kind];
-        bool is_backward = mist_program_is_backward(kind);
+        bool is_backward = mist_program_is_backward((enum mist_program_kind)kind);
         int32_t waited = -1, next = 0;
         if (kind == MIST_PROGRAM_BACKWARD_WEIGHT)
             next = layout->programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps;
