@@ -182,7 +182,7 @@ static float *sums_in_workspace(const struct mist_cuda_gemm *gemm,
 
     if (bytes > gemm->workspace_bytes)
         return at->workspace; /* the plan will not be usable */
-    return (float *)((char *)at->workspace + gemm->workspace_bytes - bytes);
+    return (float *)(void *)((char *)at->workspace + gemm->workspace_bytes - bytes);
 }
 
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
