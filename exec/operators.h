@@ -35,6 +35,14 @@ struct mist_step_args {
     bool only_loss;   /* linear_cross_entropy: losses alone are written, no gradient */
 };
 
+/* Columns of this rank's slice of the vocabulary (dims[1] wide) that are not padding. */
+static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
+{
+    int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
+
+    return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
+}
+
 /* How many of rows a linear_cross_entropy takes at once from first on. */
 static inline int64_t mist_step_loss_rows(int64_t rows, int64_t first)
 {

@@ -22,14 +22,6 @@ static inline enum mist_cpu_norm_kind mist_step_norm(const struct mist_step_args
     return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
 }
 
-/* Columns of this rank's slice of the vocabulary (dims[1] wide) that are not padding. */
-static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
-{
-    int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
-
-    return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
-}
-
 /* run_step for activations and weights in bf16. */
 void mist_operators_cpu_run_bf16(const struct mist_step_args *at);
 

@@ -265,14 +265,6 @@ static void linear_cross_entropy(step_args at)
     check_products(at);
 }
 
-/* Columns of this rank's slice of the vocabulary that are not padding. */
-static int64_t n_valid_columns(step_args at)
-{
-    int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
-
-    return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
-}
-
 static void cross_entropy_stats(step_args at)
 {
     const int64_t *dims = at->step->dims;
@@ -280,7 +272,7 @@ static void cross_entropy_stats(step_args at)
     mist_cuda_cross_entropy_stats(
         stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
         at->operands[MIST_ARG_STATS_LOGITS], at->operands[MIST_ARG_STATS_TARGETS],
-        dims[0], dims[1], n_valid_columns(at), at->i_tp * dims[1]);
+        dims[0], dims[1], mist_step_n_valid(at), at->i_tp * dims[1]);
 }
 
 static void cross_entropy_parallel(step_args at)
@@ -290,7 +282,7 @@ static void cross_entropy_parallel(step_args at)
     mist_cuda_cross_entropy_parallel(
         stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
         at->operands[MIST_ARG_LOSS_LOSSES], at->operands[MIST_ARG_LOSS_TARGETS],
-        at->operands[MIST_ARG_LOSS_STATS], dims[0], dims[1], n_valid_columns(at),
+        at->operands[MIST_ARG_LOSS_STATS], dims[0], dims[1], mist_step_n_valid(at),
         at->i_tp * dims[1], dims[2], at->loss_scale);
 }
 
