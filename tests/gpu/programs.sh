@@ -1,8 +1,12 @@
 # shellcheck shell=sh disable=SC2154
 # Where tests/gpu/run finds programs and libraries. Sourced; needs $root and $work.
-# Gives MIST_GPU_BIN, MIST_GPU_TESTS, MIST_GPU_FROM, MIST_GPU_VERSION, MIST_GPU_TEXT, MIST_GPU_LIBRARIES.
+# Gives MIST_GPU_BIN, MIST_GPU_TESTS, MIST_GPU_FROM, MIST_GPU_VERSION, MIST_GPU_TEXT, MIST_GPU_LIBRARIES, and
+# MIST_GPU_HANDED, the results of call B, if they were brought along.
 packed=$root/.gpu/mist-gpu.tar.gz
-MIST_CUDA_GIVEN=${MIST_CUDA_PLUGIN:-}
+MIST_GPU_HANDED=
+for found in "${out:-$root/.gpu}/results-B.tar.gz" "$root/.gpu/results-B.tar.gz"; do
+    [ -z "$MIST_GPU_HANDED" ] && [ -f "$found" ] && MIST_GPU_HANDED=$found
+done
 if [ -f "$packed" ]; then
     mkdir -p "$work/pack" && tar xzf "$packed" -C "$work/pack" && pack=$work/pack MIST_GPU_FROM=.gpu/mist-gpu.tar.gz
 elif [ -d "$root/.gpu/pack" ]; then
@@ -43,5 +47,5 @@ MIST_CUDA_PLUGIN=${MIST_CUDA_PLUGIN:-$MIST_GPU_BIN/libmist_cuda.so}
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive LC_ALL=C
 TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
 export MIST_GPU_BIN MIST_GPU_TESTS MIST_GPU_FROM MIST_GPU_VERSION MIST_GPU_TEXT MIST_GPU_LIBRARIES MIST_CUDA_PLUGIN \
-    MIST_CUDA_GIVEN OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMP_WAIT_POLICY LC_ALL \
+    MIST_GPU_HANDED OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMP_WAIT_POLICY LC_ALL \
     TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR
