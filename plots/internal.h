@@ -81,8 +81,8 @@ struct mist_plot_axis mist_plot_time_axis(double span_s);
 /* Writes 'text' quoted for gnuplot; control characters become blanks. */
 void mist_plot_write_quoted(FILE *stream, const char *text);
 
-/* Writes terminal and output, then plots/style.gp. Sizes are in pixels of a png. */
-void mist_plot_write_head(FILE *stream, enum mist_plot_format format, const char *output,
+/* Writes the terminal, then plots/style.gp. Sizes are in pixels of a png. */
+void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
                           const struct mist_plot_options *options, int width, int height);
 
 #endif

@@ -98,10 +98,10 @@ static const struct mist_tool TOOL = {
 typedef enum mist_status
 timeline_function(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
                   const struct mist_plot_options *options, enum mist_plot_format format,
-                  const char *output, struct mist_err *err);
+                  struct mist_err *err);
 typedef enum mist_status table_function(FILE *stream, const char *path,
                                         const struct mist_plot_options *options,
-                                        enum mist_plot_format format, const char *output,
+                                        enum mist_plot_format format,
                                         struct mist_err *err);
 
 static const struct kind {
@@ -158,14 +158,15 @@ static enum mist_status draw(const struct kind *kind,
         mist_plot_format_from_path(given->common.output, &format, err);
 
     if (status == MIST_OK)
-        status = mist_plot_begin(&run, given->common.output, given->common.force, err);
+        status =
+            mist_plot_begin(&run, given->common.output, format, given->common.force, err);
     if (status != MIST_OK)
         return status;
     if (kind->write_timelines)
-        status = kind->write_timelines(run.program, inputs, n_inputs, options, format,
-                                       run.output, err);
+        status =
+            kind->write_timelines(run.program, inputs, n_inputs, options, format, err);
     else
-        status = kind->write_table(run.program, table, options, format, run.output, err);
+        status = kind->write_table(run.program, table, options, format, err);
     if (status == MIST_OK)
         return mist_plot_finish(&run, err);
     mist_plot_abort(&run);

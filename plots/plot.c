@@ -1,26 +1,12 @@
-/*
- * Formats, ranks, quoting, and running gnuplot. See plot.h.
- *
- * gnuplot gets its program as a file and not through a pipe, so that a failure's message
- * names a line and a big picture can't block on a full pipe.
- */
+/* Formats, ranks and the text of gnuplot programs. See plot.h. */
 #include "plots/plot.h"
 
 #include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
 
 /* ---- options ---- */
 
@@ -112,7 +98,7 @@ void mist_plot_write_quoted(FILE *stream, const char *text)
     fputc('\'', stream);
 }
 
-void mist_plot_write_head(FILE *stream, enum mist_plot_format format, const char *output,
+void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
                           const struct mist_plot_options *options, int width, int height)
 {
     switch (format) {
@@ -136,158 +122,7 @@ void mist_plot_write_head(FILE *stream, enum mist_plot_format format, const char
                 options->n_text_columns, options->n_text_rows);
         break;
     }
-    if (output) {
-        fputs("set output ", stream);
-        mist_plot_write_quoted(stream, output);
-        fputc('\n', stream);
-    }
     fputs(mist_script_style, stream);
     if (format == MIST_PLOT_TEXT) /* grid lines would look like data */
         fputs("unset grid\n", stream);
-}
-
-/* ---- running gnuplot ---- */
-
-void mist_plot_abort(struct mist_plot_run *run)
-{
-    if (run->program)
-        fclose(run->program);
-    if (run->program_path[0])
-        unlink(run->program_path);
-    if (run->output)
-        unlink(run->output);
-    free(run->output);
-    free(run->path);
-    *run = (struct mist_plot_run){0};
-}
-
-/* Names the temporary file beside path that gnuplot writes. */
-static enum mist_status reserve_output(struct mist_plot_run *run, const char *path,
-                                       bool force, struct mist_err *err)
-{
-    size_t n = strlen(path) + sizeof ".XXXXXX";
-
-    if (!force && access(path, F_OK) == 0)
-        return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
-                           "the file exists; --force replaces it");
-    run->path = strdup(path);
-    run->output = malloc(n);
-    if (!run->path || !run->output)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    snprintf(run->output, n, "%s.XXXXXX", path);
-    int fd = mkstemp(run->output);
-    if (fd < 0) {
-        enum mist_status status = mist_err_at(err, MIST_ERR_IO, path, 0, 0,
-                                              "can't be written: %s", strerror(errno));
-        free(run->output);
-        run->output = NULL;
-        return status;
-    }
-    close(fd);
-    return MIST_OK;
-}
-
-enum mist_status mist_plot_begin(struct mist_plot_run *run, const char *path, bool force,
-                                 struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    *run = (struct mist_plot_run){0};
-    if (strcmp(path, "-") != 0)
-        status = reserve_output(run, path, force, err);
-    if (status == MIST_OK) {
-        const char *folder = getenv("TMPDIR");
-        int n = snprintf(run->program_path, sizeof run->program_path,
-                         "%s/mist-plot-XXXXXX", folder ? folder : "/tmp");
-        int fd = n < (int)sizeof run->program_path ? mkstemp(run->program_path) : -1;
-        run->program = fd >= 0 ? fdopen(fd, "w") : NULL;
-        if (!run->program) {
-            status = mist_err_set(err, MIST_ERR_IO, "no temporary file in %s: %s",
-                                  folder ? folder : "/tmp", strerror(errno));
-            if (fd < 0)
-                run->program_path[0] = '\0';
-            else
-                close(fd);
-        }
-    }
-    if (status != MIST_OK)
-        mist_plot_abort(run);
-    return status;
-}
-
-/* Puts what gnuplot complained about, on one line, into a message. */
-static enum mist_status report_failure(FILE *complaints, struct mist_err *err)
-{
-    char text[320];
-
-    rewind(complaints);
-    size_t n = fread(text, 1, sizeof text - 1, complaints);
-    text[n] = '\0';
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] < 0x20)
-            text[i] = ' ';
-    return mist_err_set(err, MIST_ERR_RUN, "gnuplot failed: %s",
-                        n ? text : "it ended without a message");
-}
-
-/* Runs gnuplot on the program; its complaints go to a file. */
-static enum mist_status run_gnuplot(const char *program_path, FILE *complaints,
-                                    struct mist_err *err)
-{
-    /* -d: a user's .gnuplot changes nothing. */
-    char *arguments[] = {(char[]){"gnuplot"}, (char[]){"-d"}, (char *)program_path, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t pid;
-    int wait_status = 0;
-
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    int error =
-        posix_spawn_file_actions_adddup2(&actions, fileno(complaints), STDERR_FILENO);
-    if (error == 0)
-        error = posix_spawnp(&pid, "gnuplot", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error == ENOENT)
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "gnuplot is not installed; on Debian: apt-get install "
-                            "gnuplot-nox fonts-dejavu-core");
-    if (error != 0)
-        return mist_err_set(err, MIST_ERR_RUN, "gnuplot can't be started: %s",
-                            strerror(error));
-    while (waitpid(pid, &wait_status, 0) < 0)
-        if (errno != EINTR)
-            return mist_err_set(err, MIST_ERR_RUN, "gnuplot was lost: %s",
-                                strerror(errno));
-    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
-        return report_failure(complaints, err);
-    return MIST_OK;
-}
-
-enum mist_status mist_plot_finish(struct mist_plot_run *run, struct mist_err *err)
-{
-    FILE *complaints = tmpfile();
-    enum mist_status status = MIST_OK;
-    bool is_written = !ferror(run->program);
-
-    is_written = fclose(run->program) == 0 && is_written;
-    run->program = NULL;
-    fflush(stdout);
-    if (!is_written || !complaints)
-        status = mist_err_set(err, MIST_ERR_IO, "the gnuplot program can't be written");
-    if (status == MIST_OK)
-        status = run_gnuplot(run->program_path, complaints, err);
-    if (status == MIST_OK && run->output) {
-        /* mkstemp made it private; a picture is as readable as any new file. */
-        mode_t mask = umask(0);
-        umask(mask);
-        if (chmod(run->output, 0666 & ~mask) != 0 || rename(run->output, run->path) != 0)
-            status = mist_err_at(err, MIST_ERR_IO, run->path, 0, 0,
-                                 "can't be written: %s", strerror(errno));
-        else
-            run->output[0] = '\0'; /* nothing to remove */
-    }
-    if (complaints)
-        fclose(complaints);
-    mist_plot_abort(run);
-    return status;
 }

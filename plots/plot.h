@@ -58,9 +58,9 @@ MIST_MUST_CHECK enum mist_status mist_plot_parse_ranks(const char *text,
 bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank);
 
 /*
- * Each writes the gnuplot program of one picture to stream; its terminal is format and
- * its output the file output (NULL: standard output). Each timeline's time begins at its
- * own earliest start.
+ * Each writes the gnuplot program of one picture to stream; its terminal is format, and
+ * the picture goes to gnuplot's standard output. Each timeline's time begins at its own
+ * earliest start.
  *
  * MIST_OK; MIST_ERR_INPUT (a table's path with line; nothing to draw), MIST_ERR_IO or
  * MIST_ERR_MEMORY. Write errors stay in the stream.
@@ -68,29 +68,30 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank);
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
                          const struct mist_plot_options *options,
-                         enum mist_plot_format format, const char *output,
-                         struct mist_err *err);
+                         enum mist_plot_format format, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
                        const struct mist_plot_options *options,
-                       enum mist_plot_format format, const char *output,
-                       struct mist_err *err);
+                       enum mist_plot_format format, struct mist_err *err);
 
 /* path: CSV with plan,predicted_s,measured_s,error_bar_s (error_bar_s may be 0 or empty).
  */
-MIST_MUST_CHECK enum mist_status mist_plot_write_compare(
-    FILE *stream, const char *path, const struct mist_plot_options *options,
-    enum mist_plot_format format, const char *output, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_compare(FILE *stream, const char *path,
+                        const struct mist_plot_options *options,
+                        enum mist_plot_format format, struct mist_err *err);
 
 /* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
-MIST_MUST_CHECK enum mist_status mist_plot_write_pareto(
-    FILE *stream, const char *path, const struct mist_plot_options *options,
-    enum mist_plot_format format, const char *output, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_pareto(FILE *stream, const char *path,
+                       const struct mist_plot_options *options,
+                       enum mist_plot_format format, struct mist_err *err);
 
 /* path: CSV with bytes,measured_us,fitted_us,name. */
-MIST_MUST_CHECK enum mist_status mist_plot_write_links(
-    FILE *stream, const char *path, const struct mist_plot_options *options,
-    enum mist_plot_format format, const char *output, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_links(FILE *stream, const char *path,
+                      const struct mist_plot_options *options,
+                      enum mist_plot_format format, struct mist_err *err);
 
 /*
  * Prints timelines as text: a line per rank and stream, a letter per kind of task, the
@@ -102,24 +103,27 @@ mist_plot_print_gantt(FILE *stream, const struct mist_plot_input *inputs, int n_
                       const struct mist_plot_options *options, struct mist_err *err);
 
 /*
- * Runs a gnuplot program. With a path, the program must write its picture to what
- * mist_plot_begin() named; the picture replaces path only when gnuplot succeeded.
+ * Runs a gnuplot program. The picture replaces path only when gnuplot succeeded and the
+ * picture is whole.
  *
- *   mist_plot_begin(&run, path, force, err);          path "-": standard output
- *   mist_plot_write_...(run.program, ..., run.output, err);
+ *   mist_plot_begin(&run, path, format, force, err);  path "-": standard output
+ *   mist_plot_write_...(run.program, ..., err);
  *   mist_plot_finish(&run, err);                      or mist_plot_abort(&run);
  *
  * MIST_ERR_USAGE (path exists and force is false), MIST_ERR_RUN (gnuplot is not installed
- * or failed, with its message), MIST_ERR_IO or MIST_ERR_MEMORY.
+ * or failed, with its message), MIST_ERR_IO or MIST_ERR_MEMORY. What can't be written to
+ * standard output stays in stdout's error flag.
  */
 struct mist_plot_run {
-    FILE *program;         /* write the program here */
-    char program_path[64]; /* temporary file */
-    char *path;            /* owned; NULL: standard output */
-    char *output;          /* owned; what gnuplot writes; NULL: standard output */
+    FILE *program; /* write the program here */
+    FILE *picture; /* what gnuplot draws; no name */
+    enum mist_plot_format format;
+    const char *path; /* borrowed; "-": standard output */
+    bool force;
 };
 MIST_MUST_CHECK enum mist_status mist_plot_begin(struct mist_plot_run *run,
-                                                 const char *path, bool force,
+                                                 const char *path,
+                                                 enum mist_plot_format format, bool force,
                                                  struct mist_err *err);
 MIST_MUST_CHECK enum mist_status mist_plot_finish(struct mist_plot_run *run,
                                                   struct mist_err *err);

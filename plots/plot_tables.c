@@ -218,14 +218,14 @@ static void write_compare_settings(FILE *stream, const struct points *points,
 
 enum mist_status mist_plot_write_compare(FILE *stream, const char *path,
                                          const struct mist_plot_options *options,
-                                         enum mist_plot_format format, const char *output,
+                                         enum mist_plot_format format,
                                          struct mist_err *err)
 {
     struct points points = {0};
     enum mist_status status = read_compare(&points, path, err);
 
     if (status == MIST_OK) {
-        mist_plot_write_head(stream, format, output, options, HEIGHT + 40, HEIGHT);
+        mist_plot_write_head(stream, format, options, HEIGHT + 40, HEIGHT);
         write_title(stream, options, "Iteration time, predicted against measured");
         signed char side[MAX_NAMED] = {0};
         write_compare_settings(stream, &points, format, side);
@@ -280,7 +280,7 @@ static enum mist_status read_pareto(struct points *points, const char *path,
 
 enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
                                         const struct mist_plot_options *options,
-                                        enum mist_plot_format format, const char *output,
+                                        enum mist_plot_format format,
                                         struct mist_err *err)
 {
     struct points points = {0};
@@ -297,7 +297,7 @@ enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
         has_chosen = has_chosen || points.items[i].z > 0;
     }
     struct mist_plot_axis axis = mist_plot_time_axis(max_s);
-    mist_plot_write_head(stream, format, output, options, WIDTH, HEIGHT);
+    mist_plot_write_head(stream, format, options, WIDTH, HEIGHT);
     write_title(stream, options, "Pareto frontiers of the stages");
     fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %d\n", axis.unit,
             has_chosen, points.n_names);
@@ -381,8 +381,7 @@ static void write_links_settings(FILE *stream, const struct points *points,
 
 enum mist_status mist_plot_write_links(FILE *stream, const char *path,
                                        const struct mist_plot_options *options,
-                                       enum mist_plot_format format, const char *output,
-                                       struct mist_err *err)
+                                       enum mist_plot_format format, struct mist_err *err)
 {
     struct points points = {0};
     enum mist_status status = read_links(&points, path, err);
@@ -390,7 +389,7 @@ enum mist_status mist_plot_write_links(FILE *stream, const char *path,
     if (status == MIST_OK) {
         index_names(&points);
         qsort(points.items, points.n, sizeof *points.items, compare_points);
-        mist_plot_write_head(stream, format, output, options, WIDTH, HEIGHT + 80);
+        mist_plot_write_head(stream, format, options, WIDTH, HEIGHT + 80);
         write_title(stream, options, "Links: measurements and fits");
         write_links_settings(stream, &points, format);
         fprintf(stream, "n_names = %d\n", points.n_names);

@@ -232,12 +232,10 @@ static void write_key(FILE *stream, const struct mist_plot_view *view)
             n + 1, n + 1);
 }
 
-enum mist_status mist_plot_write_timeline(FILE *stream,
-                                          const struct mist_plot_input *inputs,
-                                          int n_inputs,
-                                          const struct mist_plot_options *options,
-                                          enum mist_plot_format format,
-                                          const char *output, struct mist_err *err)
+enum mist_status
+mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                         const struct mist_plot_options *options,
+                         enum mist_plot_format format, struct mist_err *err)
 {
     struct mist_plot_view view = {0};
     struct layout layout = {0};
@@ -249,7 +247,7 @@ enum mist_status mist_plot_write_timeline(FILE *stream,
     if (status != MIST_OK)
         goto out;
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
-    mist_plot_write_head(stream, format, output, options, WIDTH, layout.height);
+    mist_plot_write_head(stream, format, options, WIDTH, layout.height);
     write_text_variable(stream, "title_text",
                         options->title ? options->title : "Timeline");
     write_panels(stream, n_inputs, layout.panel_height, layout.height);
@@ -382,12 +380,10 @@ static void write_memory_settings(FILE *stream, const struct mist_plot_options *
             fprintf(stream, "rank_names[%d] = ''\n", i + 1);
 }
 
-enum mist_status mist_plot_write_memory(FILE *stream,
-                                        const struct mist_plot_input *inputs,
-                                        int n_inputs,
-                                        const struct mist_plot_options *options,
-                                        enum mist_plot_format format, const char *output,
-                                        struct mist_err *err)
+enum mist_status
+mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                       const struct mist_plot_options *options,
+                       enum mist_plot_format format, struct mist_err *err)
 {
     struct mist_plot_view view = {0};
     int *ranks = NULL, n_ranks;
@@ -405,7 +401,7 @@ enum mist_status mist_plot_write_memory(FILE *stream,
     n_ranks = find_ranks(&view, ranks);
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
     int height = PAGE_TOP + PAGE_BOTTOM + n_inputs * (PANEL_TITLE + MEMORY_PIXELS);
-    mist_plot_write_head(stream, format, output, options, WIDTH, height);
+    mist_plot_write_head(stream, format, options, WIDTH, height);
     write_text_variable(stream, "title_text",
                         options->title ? options->title : "Device memory");
     write_panels(stream, n_inputs, MEMORY_PIXELS, height);

@@ -94,6 +94,7 @@ to_full 'mist-sim plan.json --csv'
 to_full 'mist-sim plan.json --sweep link.all=1x:2x'
 to_full 'mist-exec short.json -q --iterations 1'
 to_full 'mist-plot timeline timeline.csv'
+to_full 'mist-plot compare compare.csv'
 to_full 'mist-plot chrome timeline.csv'
 to_full 'mist-profile --dry-run'
 to_full "$tune -q"
@@ -113,6 +114,14 @@ limited 'mist-sim plan2.json -o out.csv'
 limited 'mist-sim plan2.json --chrome out.json'
 limited "$tune -q --log out.csv"
 limited 'mist-sim plan2.json -f -o exists.csv'
+for suffix in png svg pdf; do
+    begin "the disk fills up in the middle of a picture: $suffix"
+    run sh -c "trap '' XFSZ; ulimit -f 2; exec \"\$MIST_BUILD\"/mist-plot timeline timeline.csv -o out.$suffix"
+    expect_exit 5
+    expect_stderr '^mist-plot: .*(picture is not whole|temporary file|File too large)'
+    expect_one_line
+    nothing_written
+done
 
 begin 'a file that could not be replaced is what it was'
 [ "$(cat exists.csv)" = precious ] || fail 'exists.csv has changed'
@@ -145,6 +154,36 @@ expect_exit 0
 expect_stdout_empty
 expect_stderr_empty
 head -c 8 exists.png | grep -q PNG || fail 'exists.png is no PNG'
+begin 'gnuplot takes no name for a command'
+run mist-plot compare compare.csv -o '|touch touched;.png'
+expect_exit 0
+expect_file '|touch touched;.png'
+rm -f '|touch touched;.png'
+begin 'a name of two lines'
+run mist-plot compare compare.csv -o 'one
+two.png'
+expect_exit 0
+expect_file 'one
+two.png'
+rm -f 'one
+two.png'
+begin 'a long path of the folder for temporary files'
+mkdir "folder/$(printf '%0100d' 1)"
+run env TMPDIR="$PWD/folder/$(printf '%0100d' 1)" "$MIST_BUILD/mist-plot" compare compare.csv -o long.svg
+expect_exit 0
+rm -r "folder/$(printf '%0100d' 1)" long.svg
+begin 'mist-plot, ended by a signal, leaves nothing behind'
+printf '#!/bin/sh\nsleep 5\n' > "$scratch/io/gnuplot" && chmod +x "$scratch/io/gnuplot"
+listing > "$scratch/io/before"
+command_line='mist-plot, interrupted'
+PATH="$scratch/io:$PATH" "$MIST_BUILD/mist-plot" compare compare.csv -o ended.png > "$out" 2> "$err" &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid 2> /dev/null
+code=$?
+[ "$code" -ge 128 ] || fail "exit code $code, expected 128 or more"
+nothing_written
 begin 'nothing else has appeared'
 ls > "$scratch/io/after"
 printf '%s\n' compare.csv exists.csv exists.json exists.png folder kept links_fit.csv new.csv pareto.csv plan.json \

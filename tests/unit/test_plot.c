@@ -176,14 +176,14 @@ static void test_timeline_program(void **state)
     fill(&timeline);
     for (int i = 0; i < 2; i++) {
         FILE *stream = open_memstream(i ? &again : &text, &n);
-        assert_int_equal(mist_plot_write_timeline(stream, inputs, 2, &options,
-                                                  MIST_PLOT_SVG, "o'o.svg", &err),
-                         MIST_OK);
+        assert_int_equal(
+            mist_plot_write_timeline(stream, inputs, 2, &options, MIST_PLOT_SVG, &err),
+            MIST_OK);
         fclose(stream);
     }
     assert_string_equal(text, again);
     assert_non_null(strstr(text, "set terminal svg"));
-    assert_non_null(strstr(text, "set output 'o''o.svg'\n"));
+    assert_null(strstr(text, "set output"));
     assert_non_null(strstr(text, "title_text = 'it''s `id`'\n"));
     assert_non_null(
         strstr(text, "panel_titles[1] = 'a''`id` .csv: 40.0 s, compute busy "));
@@ -215,7 +215,7 @@ static void test_merging(void **state)
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 1.1, 1.2);
     FILE *stream = open_memstream(&text, &n);
     assert_int_equal(
-        mist_plot_write_timeline(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, NULL),
+        mist_plot_write_timeline(stream, &input, 1, &options, MIST_PLOT_PNG, NULL),
         MIST_OK);
     fclose(stream);
     assert_int_equal(count_lines(text, "$boxes << END\n"), 2);
@@ -236,7 +236,7 @@ static void test_memory_program(void **state)
     fill(&timeline);
     FILE *stream = open_memstream(&text, &n);
     assert_int_equal(
-        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, &err),
+        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, &err),
         MIST_OK);
     fclose(stream);
     assert_non_null(strstr(text, "$memory << END\n1 1 0 1\n1 1 4 2\n1 1 4 3\n"));
@@ -248,7 +248,7 @@ static void test_memory_program(void **state)
         timeline.rows[i].device_live_bytes = 0;
     stream = open_memstream(&text, &n);
     assert_int_equal(
-        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, NULL, &err),
+        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, &err),
         MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "device_live_bytes"));
     fclose(stream);
@@ -260,7 +260,7 @@ static void test_memory_program(void **state)
 
 typedef enum mist_status table_function(FILE *stream, const char *path,
                                         const struct mist_plot_options *options,
-                                        enum mist_plot_format format, const char *output,
+                                        enum mist_plot_format format,
                                         struct mist_err *err);
 
 /* The program of a table given as text; NULL (status in *status) when it is refused. */
@@ -276,7 +276,7 @@ static char *table_program(table_function *write_table, const char *table,
     assert_int_equal(write(fd, table, strlen(table)), (ssize_t)strlen(table));
     close(fd);
     FILE *stream = open_memstream(&text, &n);
-    *status = write_table(stream, path, &options, MIST_PLOT_PNG, NULL, err);
+    *status = write_table(stream, path, &options, MIST_PLOT_PNG, err);
     fclose(stream);
     unlink(path);
     if (*status != MIST_OK) {
@@ -356,6 +356,19 @@ static void test_bad_tables(void **state)
 
 /* ---- running gnuplot ---- */
 
+/* Runs a program into path. */
+static enum mist_status run_program(const char *path, enum mist_plot_format format,
+                                    const char *program, struct mist_err *err)
+{
+    struct mist_plot_run run;
+    enum mist_status status = mist_plot_begin(&run, path, format, true, err);
+
+    if (status != MIST_OK)
+        return status;
+    fputs(program, run.program);
+    return mist_plot_finish(&run, err);
+}
+
 static void test_run(void **state)
 {
     struct mist_plot_run run;
@@ -364,10 +377,10 @@ static void test_run(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/a.svg", folder);
-    assert_int_equal(mist_plot_begin(&run, path, false, &err), MIST_OK);
-    fprintf(run.program, "set terminal svg\nset output '%s'\nplot x\n", run.output);
-    enum mist_status status = mist_plot_finish(&run, &err);
+    /* A name that gnuplot would take for a command to pipe into, were it told. */
+    snprintf(path, sizeof path, "%s/|touch x\n.svg", folder);
+    enum mist_status status =
+        run_program(path, MIST_PLOT_SVG, "set terminal svg\nplot x\n", &err);
     if (status == MIST_ERR_RUN && strstr(err.message, "not installed")) {
         assert_int_equal(rmdir(folder), 0);
         print_message("gnuplot is not installed\n");
@@ -381,15 +394,39 @@ static void test_run(void **state)
     fclose(stream);
 
     /* Not overwritten; a failing program leaves the old picture and nothing else. */
-    assert_int_equal(mist_plot_begin(&run, path, false, &err), MIST_ERR_USAGE);
-    assert_int_equal(mist_plot_begin(&run, path, true, &err), MIST_OK);
-    fprintf(run.program, "set output '%s'\nnonsense\n", run.output);
-    assert_int_equal(mist_plot_finish(&run, &err), MIST_ERR_RUN);
+    assert_int_equal(mist_plot_begin(&run, path, MIST_PLOT_SVG, false, &err),
+                     MIST_ERR_USAGE);
+    assert_int_equal(run_program(path, MIST_PLOT_SVG, "nonsense\n", &err), MIST_ERR_RUN);
     assert_non_null(strstr(err.message, "gnuplot failed: "));
-    assert_int_equal(mist_plot_begin(&run, path, true, &err), MIST_OK);
+    assert_int_equal(mist_plot_begin(&run, path, MIST_PLOT_SVG, true, &err), MIST_OK);
     mist_plot_abort(&run);
     mist_plot_abort(&run);
     assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* What gnuplot calls success without a whole picture of the format is refused. */
+static void test_not_whole(void **state)
+{
+    static const char *const programs[] = {"", "print 1\n",
+                                           "set print '-'\nprint '</svg> and then'\n",
+                                           "set terminal dumb\nplot x\n"};
+    struct mist_err err = {0};
+    char folder[] = "/tmp/mist_test_XXXXXX", path[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a", folder);
+    for (int format = MIST_PLOT_PNG; format <= MIST_PLOT_PDF; format++)
+        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+            enum mist_status status =
+                run_program(path, (enum mist_plot_format)format, programs[i], &err);
+            if (status == MIST_ERR_RUN && strstr(err.message, "not installed"))
+                break;
+            assert_int_equal(status, MIST_ERR_IO);
+            assert_non_null(strstr(err.message, "not whole"));
+            assert_int_not_equal(access(path, F_OK), 0);
+        }
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -406,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_bad_tables),
         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_not_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
