@@ -10,6 +10,7 @@
 #include "core/random.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define N 200000
@@ -96,13 +97,42 @@ static void test_stateless(void **state)
     assert_true(mist_random_at(1, 2, 4) != mist_random_at(1, 2, 3));
 }
 
+/* Right to a few units in the last place, and the same bits everywhere: the two at the
+ * end were computed with 60 digits. */
+static void test_normal_bits(void **state)
+{
+    double worst = 0, square = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t bits = mist_random_at(9, 2, i);
+        long double u1 = (long double)mist_random_uniform_at(9, 2, i), u2;
+        uint64_t z = bits + UINT64_C(0x9e3779b97f4a7c15); /* splitmix64's next output */
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        z ^= z >> 31;
+        u2 = (long double)(z >> 11) * 0x1p-53L;
+        long double exact =
+            sqrtl(-2 * logl(1 - u1)) * cosl(6.283185307179586476925286766559L * u2);
+        double got = mist_random_normal_at(9, 2, i);
+        double error = (double)fabsl((long double)got - exact);
+        double size = (double)fabsl(exact) + 1e-3; /* near 0 the cosine's zero counts */
+        worst = error / size > worst ? error / size : worst;
+        square += (got > 3.5) + (got < -3.5);
+    }
+    printf("# off by %.2g at most, %.0f beyond 3.5\n", worst, square);
+    assert_true(worst < 8 * 0x1p-53);
+    assert_true(square > 40 && square < 160); /* 93 of 200,000 on average */
+    assert_true(mist_random_normal_at(1, 2, 3) == 0x1.9fa595b73b3fep-1);
+    assert_true(mist_random_normal_at(42, 0, UINT64_C(1) << 40) == 0x1.7d6cd73862c0cp-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_below),
-        cmocka_unit_test(test_stateless),
+        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_below),       cmocka_unit_test(test_stateless),
+        cmocka_unit_test(test_normal_bits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
