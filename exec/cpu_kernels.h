@@ -19,6 +19,7 @@
 #ifndef MIST_EXEC_CPU_KERNELS_H
 #define MIST_EXEC_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -239,6 +240,21 @@ struct mist_cpu_adamw {
  */
 void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
                          const struct mist_cpu_adamw *config, int n_threads);
+
+/* ------------------------------------------------------------------ initial parameters
+ */
+
+/* Which draws fill an array: element i of run r is mean + deviation times draw
+ * first + r * run_stride + i of mist_random_normal_at(seed, stream, ). */
+struct mist_draw {
+    uint64_t seed, stream;
+    int64_t first, run_stride;
+    int64_t n_runs, run_length; /* of the array, one run behind the other */
+    double mean, deviation;
+};
+
+/* x: n_runs * run_length of fp32, or of bf16, which is rounded from the fp32. */
+void mist_cpu_draw(void *x, bool is_bf16, const struct mist_draw *draw, int n_threads);
 
 /* ------------------------------------------------------------------ sums and searches */
 

@@ -11,7 +11,6 @@
 #include "core/random.h"
 #include "sim/memory_planner.h" /* live bytes */
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -124,12 +123,12 @@ struct fingerprint {
 
 /* Adds up what every element says of itself, so that neither order nor place matters. */
 static enum mist_status add_elements(void *context, const struct mist_state_piece *piece,
-                                     struct mist_err *err)
+                                     const void *data, struct mist_err *err)
 {
     struct fingerprint *at = context;
     const struct mist_param_span *span = &piece->span;
     uint64_t stream = (uint64_t)piece->layer * MIST_MAX_PARAMS + (uint64_t)piece->i_param;
-    const uint32_t *bits = piece->data;
+    const uint32_t *bits = data;
     uint64_t sum = 0;
 
     (void)err;
@@ -147,18 +146,20 @@ static enum mist_status add_elements(void *context, const struct mist_state_piec
 /* Every element of every parameter counts once, on the rank that it belongs to. */
 static enum mist_status gather_parameters(struct mist_comm *comm,
                                           const struct mist_runtime *runtime,
+                                          int32_t n_processors,
                                           struct mist_train_report *report,
                                           struct mist_err *err)
 {
-    int n_threads = omp_get_num_procs() / mist_comm_n_node_ranks(comm);
-    struct fingerprint mine = {.n_threads = n_threads > 1 ? n_threads : 1};
+    const struct mist_state_choice all_weights = {.kind = MIST_STATE_WEIGHT,
+                                                  .is_owned_only = true};
+    struct fingerprint mine = {.n_threads = n_processors > 1 ? n_processors : 1};
     int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
     char *all = NULL;
 
     if (!sizes)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, true,
-                                                      add_elements, &mine, err);
+    enum mist_status status =
+        mist_runtime_read_state(runtime, &all_weights, add_elements, &mine, err);
     if (status == MIST_OK)
         status =
             mist_comm_gather_bytes(comm, &mine.sum, sizeof mine.sum, &all, sizes, err);
@@ -336,7 +337,7 @@ enum mist_status mist_gather_report(struct mist_comm *comm,
     if (status == MIST_OK)
         status = gather_memory(comm, schedule, device, report, err);
     if (status == MIST_OK)
-        status = gather_parameters(comm, runtime, report, err);
+        status = gather_parameters(comm, runtime, job->n_processors, report, err);
     if (status == MIST_OK)
         status = gather_timeline(comm, job, schedule, runtime, report, err);
     return status;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct mist_device;
+struct mist_draw; /* exec/cpu_kernels.h */
 
 /* One step with its addresses; everything borrowed. */
 struct mist_step_args {
@@ -116,6 +117,9 @@ struct mist_operators {
     void (*adamw)(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
                   const struct mist_adamw_args *args, int32_t n_threads);
+    /* x = the draws, in fp32 or bf16 */
+    void (*draw)(void *backend, enum mist_dtype dtype, void *x,
+                 const struct mist_draw *draw, int32_t n_threads);
     /* sum += x */
     void (*add)(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads);
     void (*zero)(void *backend, float *x, int64_t n, int32_t n_threads);

@@ -48,6 +48,13 @@ static void adamw(void *backend, enum mist_dtype dtype,
     }
 }
 
+static void draw(void *backend, enum mist_dtype dtype, void *x,
+                 const struct mist_draw *what, int32_t n_threads)
+{
+    (void)backend;
+    mist_cpu_draw(x, dtype == MIST_DTYPE_BF16, what, n_threads);
+}
+
 static void add(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads)
 {
     (void)backend;
@@ -120,6 +127,7 @@ const struct mist_operators mist_operators_cpu = {
     .close = close_backend,
     .run_step = run_step,
     .adamw = adamw,
+    .draw = draw,
     .add = add,
     .zero = zero,
     .sum_squares = sum_squares,

@@ -3,77 +3,16 @@
 #include "exec/runtime.h"
 
 #include "core/clock.h"
-#include "core/random.h" /* initial parameters */
 #include "exec/bind.h"
 #include "exec/cpu_kernels.h" /* the rotary table, values of sums */
+#include "exec/initial.h"
 #include "exec/runtime_internal.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------- initial parameters */
-
-static double deviation_of(enum mist_init init, const struct mist_model *model)
-{
-    double deviation = 0.02; /* GPT-2 */
-
-    return init == MIST_INIT_NORMAL_RESIDUAL
-               ? deviation / sqrt(2.0 * (double)model->n_layers)
-               : deviation;
-}
-
-void mist_runtime_fill_parameter(const struct mist_model *model, enum mist_init init,
-                                 int32_t layer, int32_t i_param, uint64_t seed,
-                                 int64_t first, int64_t n, float *out)
-{
-    double deviation = deviation_of(init, model);
-    uint64_t stream = (uint64_t)layer * MIST_MAX_PARAMS + (uint64_t)i_param;
-
-    for (int64_t k = 0; k < n; k++) {
-        if (init == MIST_INIT_ONES || init == MIST_INIT_ZEROS)
-            out[k] = init == MIST_INIT_ONES;
-        else
-            out[k] = (float)(deviation *
-                             mist_random_normal_at(seed, stream, (uint64_t)(first + k)));
-    }
-}
-
-enum { FILL_BLOCK = 1024 };
-
-/* Elements first .. first + n - 1 of a run of a piece. */
-static void fill_block(const struct mist_runtime *runtime,
-                       const struct mist_state_piece *piece, int64_t i_run, int64_t first,
-                       int64_t n)
-{
-    float values[FILL_BLOCK];
-
-    mist_runtime_fill_parameter(
-        &runtime->plan->model, piece->init, piece->layer, piece->i_param,
-        runtime->config.seed,
-        piece->span.global_first + i_run * piece->span.global_stride + first, n, values);
-    mist_state_write(piece, i_run * piece->span.length + first, values, n);
-}
-
-/* Nothing else runs yet: all processors of the node are shared among its ranks. */
-static enum mist_status fill_piece(void *context, const struct mist_state_piece *piece,
-                                   struct mist_err *err)
-{
-    const struct mist_runtime *runtime = context;
-    int n_threads = omp_get_num_procs() / mist_comm_n_node_ranks(runtime->comm);
-    int64_t length = piece->span.length;
-    int64_t n_blocks = (length + FILL_BLOCK - 1) / FILL_BLOCK;
-
-    (void)err;
-#pragma omp parallel for num_threads(n_threads > 1 ? n_threads : 1) schedule(static)
-    for (int64_t i = 0; i < piece->span.n_runs * n_blocks; i++) {
-        int64_t first = i % n_blocks * FILL_BLOCK;
-        fill_block(runtime, piece, i / n_blocks, first,
-                   length - first < FILL_BLOCK ? length - first : FILL_BLOCK);
-    }
-    return MIST_OK;
-}
+/* ----------------------------------------------------------------- persistent buffers */
 
 /* The rotary table. */
 static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
@@ -92,37 +31,44 @@ static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
     return status;
 }
 
+/* The memory of a fresh device is zero. */
 static enum mist_status fill_persistent(struct mist_runtime *runtime,
                                         struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
+    int32_t n_processors = runtime->config.n_processors;
+    struct mist_initial_parts parts = {runtime->device, runtime->operators,
+                                       runtime->backend,
+                                       n_processors > 1 ? n_processors : 1};
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < schedule->n_buffers && status == MIST_OK; i++) {
         const struct mist_buffer *buffer = &schedule->buffers[i];
-        char *at = mist_runtime_address(runtime, i);
-        if (!buffer->is_persistent)
-            continue;
-        status = buffer->role == MIST_ROLE_CONSTANT
-                     ? fill_constant(runtime, at, buffer->size_bytes, err)
-                     : mist_device_clear(runtime->device, at, buffer->size_bytes, err);
+        if (buffer->is_persistent && buffer->role == MIST_ROLE_CONSTANT)
+            status = fill_constant(runtime, mist_runtime_address(runtime, i),
+                                   buffer->size_bytes, err);
     }
-    if (status == MIST_OK)
-        status = mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, false, fill_piece,
-                                         runtime, err);
-    if (status == MIST_OK)
-        status = mist_runtime_walk_state(runtime, MIST_STATE_COMPUTE_WEIGHT, false,
-                                         fill_piece, runtime, err);
-    return status;
+    return status == MIST_OK ? mist_initial_fill(runtime->plan, schedule, &parts,
+                                                 runtime->config.seed, err)
+                             : status;
 }
 
-enum mist_status mist_runtime_walk_state(const struct mist_runtime *runtime,
-                                         enum mist_state_kind kind, bool is_owned_only,
-                                         mist_state_fn *fn, void *context,
+enum mist_status mist_runtime_read_state(const struct mist_runtime *runtime,
+                                         const struct mist_state_choice *choice,
+                                         mist_state_read_fn *fn, void *context,
                                          struct mist_err *err)
 {
-    return mist_state_walk(runtime->plan, runtime->schedule, runtime->device, kind,
-                           is_owned_only, fn, context, err);
+    return mist_state_read(runtime->plan, runtime->schedule, runtime->device, choice, fn,
+                           context, err);
+}
+
+enum mist_status mist_runtime_change_state(const struct mist_runtime *runtime,
+                                           enum mist_state_kind kind,
+                                           mist_state_change_fn *fn, void *context,
+                                           struct mist_err *err)
+{
+    return mist_state_change(runtime->plan, runtime->schedule, runtime->device, kind, fn,
+                             context, err);
 }
 
 /* ------------------------------------------------------------------------- life cycle */

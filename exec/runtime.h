@@ -23,9 +23,10 @@
 #include <stdint.h>
 
 struct mist_train_config {
-    uint64_t seed;              /* of the initial parameters */
-    int64_t n_steps_before;     /* of the run, done by others: counts in messages */
-    int32_t n_threads;          /* of the compute stream; 0: a device of its own */
+    uint64_t seed;          /* of the initial parameters */
+    int64_t n_steps_before; /* of the run, done by others: counts in messages */
+    int32_t n_threads;      /* of the compute stream; 0: a device of its own */
+    int32_t n_processors; /* that the rank may use while no stream runs; 0 counts as 1 */
     int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
     bool is_serial;             /* one task at a time, to tell races from mistakes */
     uint64_t delay_seed;  /* 0: none; else tasks start after random delays, which must not
@@ -44,8 +45,8 @@ struct mist_step_result {
 
 /* What a runtime works with; all borrowed for its life. */
 struct mist_runtime_parts {
-    struct mist_device *device; /* arenas of at least schedule->arena_bytes, results of
-                                   mist_runtime_result_bytes() */
+    struct mist_device *device; /* just opened: arenas of at least schedule->arena_bytes,
+                                   zero; results of mist_runtime_result_bytes() */
     struct mist_comm *comm;
     struct mist_collectives *collectives; /* of this device */
     const struct mist_operators *operators;
@@ -93,21 +94,16 @@ MIST_MUST_CHECK enum mist_status
 mist_runtime_evaluate(struct mist_runtime *runtime, const int32_t *tokens,
                       const int32_t *targets, double *loss_sum, struct mist_err *err);
 
-/* mist_state_walk() over this rank's parameters and optimizer state; nothing left to
- * apply. Whoever changes bf16 weights changes both, WEIGHT (the master) and what it
- * rounds to, COMPUTE_WEIGHT. */
+/* mist_state_read() and mist_state_change() of this rank; nothing left to apply. Whoever
+ * changes bf16 weights changes both, WEIGHT (the master) and what it rounds to,
+ * COMPUTE_WEIGHT. */
 MIST_MUST_CHECK enum mist_status
-mist_runtime_walk_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
-                        bool is_owned_only, mist_state_fn *fn, void *context,
-                        struct mist_err *err);
-
-/*
- * Initial values of elements of a whole parameter: a function of seed, parameter and
- * element alone. out: [n], of the elements from first on.
- */
-void mist_runtime_fill_parameter(const struct mist_model *model, enum mist_init init,
-                                 int32_t layer, int32_t i_param, uint64_t seed,
-                                 int64_t first, int64_t n, float *out);
+mist_runtime_read_state(const struct mist_runtime *runtime,
+                        const struct mist_state_choice *choice, mist_state_read_fn *fn,
+                        void *context, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_runtime_change_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
+                          mist_state_change_fn *fn, void *context, struct mist_err *err);
 
 /*
  * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).

@@ -1,8 +1,6 @@
 /* Pieces of whole parameters in the buffers of a rank. See state.h. */
 #include "exec/state.h"
 
-#include "exec/cpu_bf16.h" /* rounding */
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +17,10 @@ struct walk {
     const struct mist_layer_layout *layout;
     const struct mist_module_storage *storage;
     int32_t layer, tp;
-    enum mist_state_kind kind;
-    mist_state_fn *fn;
+    struct mist_state_choice choice;
+    mist_state_read_fn *read;     /* one of the two */
+    mist_state_change_fn *change; /* NULL: what is read is not written back */
+    bool is_in_place;
     void *context;
     struct mist_err *err;
 };
@@ -53,16 +53,19 @@ static enum mist_status visit_span(const struct walk *at, int32_t i_param,
             .param_name = is_tied ? "wte" : at->layout->param_name[i_param],
             .shape = &at->layout->param_shape[i_param],
             .init = at->layout->param_init[i_param],
-            .kind = at->kind,
+            .kind = at->choice.kind,
+            .is_remote = array->is_remote,
             .span = {.global_first =
                          span->global_first + run * span->global_stride + in_run,
                      .length = length,
                      .n_runs = n_runs,
                      .global_stride = span->global_stride,
                      .is_owned = span->is_owned},
-            .data = array->data + (first - array->first) * array->element_bytes,
         };
-        enum mist_status status = at->fn(at->context, &piece, at->err);
+        char *data = array->data + (first - array->first) * array->element_bytes;
+        enum mist_status status = at->read
+                                      ? at->read(at->context, &piece, data, at->err)
+                                      : at->change(at->context, &piece, data, at->err);
         if (status != MIST_OK)
             return status;
         first += n_runs * length;
@@ -70,20 +73,32 @@ static enum mist_status visit_span(const struct walk *at, int32_t i_param,
     return MIST_OK;
 }
 
+/* Whether a parameter is in a slab and among the chosen ones. */
+static bool is_chosen(const struct walk *at, int32_t i_param, int32_t i_slab)
+{
+    const struct mist_state_choice *choice = &at->choice;
+
+    if (at->storage->param_slab[i_param] != i_slab ||
+        (choice->is_owned_only && at->layout->param_is_tied[i_param]))
+        return false;
+    return !choice->param_name ||
+           (choice->layer == at->layer &&
+            strcmp(choice->param_name, at->layout->param_name[i_param]) == 0);
+}
+
 static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
-                                   const struct array *array, bool is_owned_only)
+                                   const struct array *array)
 {
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < at->layout->n_params; i++) {
         struct mist_param_span spans[MIST_MAX_SECTIONS];
         const struct mist_param_shape *shape = &at->layout->param_shape[i];
-        if (at->storage->param_slab[i] != i_slab ||
-            (is_owned_only && at->layout->param_is_tied[i]))
+        if (!is_chosen(at, i, i_slab))
             continue;
         int32_t n = mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
         for (int32_t k = 0; k < n && status == MIST_OK; k++) {
-            if (is_owned_only && !spans[k].is_owned)
+            if (at->choice.is_owned_only && !spans[k].is_owned)
                 continue;
             status =
                 visit_span(at, i, &spans[k],
@@ -99,14 +114,14 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
 {
     const struct mist_slab *slab = &at->storage->slabs[i_slab];
     bool is_bf16 = plan->job.dtype == MIST_DTYPE_BF16;
-    bool is_weight = at->kind == MIST_STATE_COMPUTE_WEIGHT ||
-                     (at->kind == MIST_STATE_WEIGHT && !is_bf16);
+    bool is_weight = at->choice.kind == MIST_STATE_COMPUTE_WEIGHT ||
+                     (at->choice.kind == MIST_STATE_WEIGHT && !is_bf16);
     int32_t id = mist_schedule_find_buffer(
         at->schedule, at->layer,
         is_weight ? (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab) : MIST_ROLE_STATE,
         i_slab);
 
-    if (id < 0 || (at->kind == MIST_STATE_COMPUTE_WEIGHT && !is_bf16))
+    if (id < 0 || (at->choice.kind == MIST_STATE_COMPUTE_WEIGHT && !is_bf16))
         return (struct array){0};
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     char *data = (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes;
@@ -117,7 +132,8 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
     int64_t first = n < slab->n_elements ? n * at->schedule->i_dp : 0;
 
     if (!is_weight) { /* moments, then the master weights */
-        int i = at->kind == MIST_STATE_WEIGHT ? 2 : at->kind == MIST_STATE_MOMENT2;
+        enum mist_state_kind kind = at->choice.kind;
+        int i = kind == MIST_STATE_WEIGHT ? 2 : kind == MIST_STATE_MOMENT2;
         data += i * n * element_bytes;
     }
     return (struct array){data, element_bytes, first, n,
@@ -142,64 +158,101 @@ static struct array own_share(const struct walk *at, const struct mist_plan *pla
 
 /* A slab in memory of the device: through a copy. */
 static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
-                                     struct array array, bool is_owned_only,
-                                     struct mist_device *device)
+                                     struct array array, struct mist_device *device)
 {
     int64_t bytes = array.n * array.element_bytes;
     char *remote = array.data;
     struct mist_err *err = at->err;
 
+    array.is_remote = false;
     array.data = malloc((size_t)bytes);
     if (!array.data)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     enum mist_status status = mist_device_read(device, array.data, remote, bytes, err);
     if (status == MIST_OK)
-        status = visit_slab(at, i_slab, &array, is_owned_only);
-    if (status == MIST_OK)
+        status = visit_slab(at, i_slab, &array);
+    if (status == MIST_OK && at->change)
         status = mist_device_write(device, remote, array.data, bytes, err);
     free(array.data);
     return status;
 }
 
-enum mist_status mist_state_walk(const struct mist_plan *plan,
-                                 const struct mist_schedule *schedule,
-                                 struct mist_device *device, enum mist_state_kind kind,
-                                 bool is_owned_only, mist_state_fn *fn, void *context,
-                                 struct mist_err *err)
+/* The slabs of a module that have something chosen. */
+static enum mist_status visit_module(const struct walk *at, const struct mist_plan *plan,
+                                     struct mist_device *device)
 {
     enum mist_status status = MIST_OK;
 
-    for (int32_t m = 0; m < schedule->n_modules; m++) {
-        int32_t layer = schedule->modules[m];
-        struct walk at = {
-            .schedule = schedule,
-            .layout = &schedule->layouts[mist_schedule_layer_kind(&plan->model, layer)],
-            .storage = &schedule->storage[m],
-            .layer = layer,
-            .tp = plan->stages[schedule->i_stage].tp,
-            .kind = kind,
-            .fn = fn,
-            .context = context,
-            .err = err,
-        };
-        for (int32_t s = 0; s < at.storage->n_slabs && status == MIST_OK; s++) {
-            struct array array = find_array(&at, plan, device, s);
-            if (array.n > 0 && is_owned_only)
-                array = own_share(&at, plan, s, array);
-            if (array.n > 0 && array.is_remote)
-                status = visit_remote(&at, s, array, is_owned_only, device);
-            else if (array.n > 0)
-                status = visit_slab(&at, s, &array, is_owned_only);
-        }
+    for (int32_t s = 0; s < at->storage->n_slabs && status == MIST_OK; s++) {
+        struct array array = find_array(at, plan, device, s);
+        int32_t i = 0;
+        while (i < at->layout->n_params && !is_chosen(at, i, s))
+            i++;
+        if (array.n == 0 || i == at->layout->n_params)
+            continue;
+        if (at->choice.is_owned_only)
+            array = own_share(at, plan, s, array);
+        if (array.is_remote && !at->is_in_place)
+            status = visit_remote(at, s, array, device);
+        else
+            status = visit_slab(at, s, &array);
     }
     return status;
 }
 
-void mist_state_write(const struct mist_state_piece *piece, int64_t first,
-                      const float *values, int64_t n)
+/* The rest of at, module by module. */
+static enum mist_status walk(struct walk *at, const struct mist_plan *plan,
+                             const struct mist_schedule *schedule,
+                             struct mist_device *device)
 {
-    if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
-        mist_cpu_bf16_from_float((mist_bf16 *)piece->data + first, values, n, 1);
-    else
-        memcpy((float *)piece->data + first, values, (size_t)n * sizeof *values);
+    enum mist_status status = MIST_OK;
+
+    at->schedule = schedule;
+    at->tp = plan->stages[schedule->i_stage].tp;
+    for (int32_t m = 0; m < schedule->n_modules && status == MIST_OK; m++) {
+        at->layer = schedule->modules[m];
+        at->layout =
+            &schedule->layouts[mist_schedule_layer_kind(&plan->model, at->layer)];
+        at->storage = &schedule->storage[m];
+        status = visit_module(at, plan, device);
+    }
+    return status;
+}
+
+enum mist_status
+mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                struct mist_device *device, const struct mist_state_choice *choice,
+                mist_state_read_fn *fn, void *context, struct mist_err *err)
+{
+    struct walk at = {.choice = *choice, .read = fn, .context = context, .err = err};
+
+    return walk(&at, plan, schedule, device);
+}
+
+enum mist_status mist_state_change(const struct mist_plan *plan,
+                                   const struct mist_schedule *schedule,
+                                   struct mist_device *device, enum mist_state_kind kind,
+                                   mist_state_change_fn *fn, void *context,
+                                   struct mist_err *err)
+{
+    struct walk at = {
+        .choice = {.kind = kind}, .change = fn, .context = context, .err = err};
+
+    return walk(&at, plan, schedule, device);
+}
+
+enum mist_status mist_state_change_in_place(const struct mist_plan *plan,
+                                            const struct mist_schedule *schedule,
+                                            struct mist_device *device,
+                                            enum mist_state_kind kind,
+                                            mist_state_change_fn *fn, void *context,
+                                            struct mist_err *err)
+{
+    struct walk at = {.choice = {.kind = kind},
+                      .change = fn,
+                      .is_in_place = true,
+                      .context = context,
+                      .err = err};
+
+    return walk(&at, plan, schedule, device);
 }

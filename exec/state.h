@@ -33,30 +33,47 @@ struct mist_state_piece {
     enum mist_init init;
     enum mist_state_kind kind;
     struct mist_param_span span; /* global_*: in the whole parameter; local_first 0 */
-    void *data; /* n_runs * length elements, one run behind the other; fp32, or bf16 for
-                   COMPUTE_WEIGHT */
+    bool is_remote;              /* its data is not for the host to touch */
 };
 
-/* Gets every piece in turn and may change its data. */
-typedef enum mist_status
-mist_state_fn(void *context, const struct mist_state_piece *piece, struct mist_err *err);
+/* Get every piece in turn, with its data: n_runs * length elements, one run behind the
+ * other; fp32, or bf16 for COMPUTE_WEIGHT. */
+typedef enum mist_status mist_state_read_fn(void *context,
+                                            const struct mist_state_piece *piece,
+                                            const void *data, struct mist_err *err);
+typedef enum mist_status mist_state_change_fn(void *context,
+                                              const struct mist_state_piece *piece,
+                                              void *data, struct mist_err *err);
+
+/* Which pieces are read. */
+struct mist_state_choice {
+    enum mist_state_kind kind;
+    bool is_owned_only;     /* each element of the job exactly once: of what several ranks
+                               hold, the share of this one. Otherwise all that lies here */
+    int32_t layer;          /* of param_name */
+    const char *param_name; /* NULL: all */
+};
 
 /*
- * Walks the pieces of one kind on this rank; streams idle, nothing left to update. Memory
- * that the host can't use is brought to it and back, slab by slab.
- *
- * is_owned_only   each element of the job exactly once: of what several ranks hold, the
- *                 share of this one. Otherwise everything that lies here.
- * Stops at the first status that is not MIST_OK and returns it.
+ * Walk the pieces on this rank; streams idle, nothing left to update. Memory that the
+ * host can't use is brought to it slab by slab, and back if it may be changed. They stop
+ * at the first status that is not MIST_OK and return it.
  */
 MIST_MUST_CHECK enum mist_status
-mist_state_walk(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                struct mist_device *device, enum mist_state_kind kind, bool is_owned_only,
-                mist_state_fn *fn, void *context, struct mist_err *err);
+mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                struct mist_device *device, const struct mist_state_choice *choice,
+                mist_state_read_fn *fn, void *context, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_state_change(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                  struct mist_device *device, enum mist_state_kind kind,
+                  mist_state_change_fn *fn, void *context, struct mist_err *err);
 
-/* Writes n values at element first of a piece's data, rounded to its number format. */
-void mist_state_write(const struct mist_state_piece *piece, int64_t first,
-                      const float *values, int64_t n);
+/* mist_state_change() of the memory where it is: fn gets pieces that are remote, too. */
+MIST_MUST_CHECK enum mist_status
+mist_state_change_in_place(const struct mist_plan *plan,
+                           const struct mist_schedule *schedule,
+                           struct mist_device *device, enum mist_state_kind kind,
+                           mist_state_change_fn *fn, void *context, struct mist_err *err);
 
 /* Elements of a piece. */
 static inline int64_t mist_state_piece_elements(const struct mist_state_piece *piece)

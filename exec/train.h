@@ -45,6 +45,7 @@ struct mist_train_job {
     bool force;                 /* of the export */
     int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */
     int32_t n_threads;          /* of each rank's compute stream; 0: not a CPU */
+    int32_t n_processors;       /* for a rank while it computes nothing; 0 counts as 1 */
     double deadline_s;          /* of a wait for other ranks */
     bool is_serial;             /* one task at a time */
     uint64_t delay_seed;        /* 0: none; see struct mist_train_config */

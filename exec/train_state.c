@@ -22,7 +22,7 @@ struct save {
 };
 
 static enum mist_status save_piece(void *context, const struct mist_state_piece *piece,
-                                   struct mist_err *err)
+                                   const void *data, struct mist_err *err)
 {
     const struct save *at = context;
     char name[MIST_CHECKPOINT_NAME_BYTES];
@@ -30,7 +30,7 @@ static enum mist_status save_piece(void *context, const struct mist_state_piece 
     mist_checkpoint_name(name, piece->layer, piece->param_name, at->kind);
     return mist_checkpoint_add_piece(at->writer, name,
                                      piece->shape->rows * piece->shape->columns,
-                                     &piece->span, 1, piece->data, err);
+                                     &piece->span, 1, data, err);
 }
 
 static enum mist_status save_rank(const struct mist_runtime *runtime,
@@ -44,9 +44,10 @@ static enum mist_status save_rank(const struct mist_runtime *runtime,
     if (status != MIST_OK)
         return status;
     for (int kind = 0; kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
+        struct mist_state_choice all = {.kind = stored_kinds[kind],
+                                        .is_owned_only = true};
         at.kind = (enum mist_checkpoint_kind)kind;
-        status = mist_runtime_walk_state(runtime, stored_kinds[kind], true, save_piece,
-                                         &at, err);
+        status = mist_runtime_read_state(runtime, &all, save_piece, &at, err);
     }
     if (status == MIST_OK)
         return mist_checkpoint_writer_close(at.writer, err);
@@ -107,12 +108,12 @@ static enum mist_status read_hf(void *source, const struct mist_state_piece *pie
 }
 
 static enum mist_status load_piece(void *context, const struct mist_state_piece *piece,
-                                   struct mist_err *err)
+                                   void *data, struct mist_err *err)
 {
     const struct load *at = context;
 
     if (piece->kind != MIST_STATE_COMPUTE_WEIGHT)
-        return at->read(at->source, piece, at->kind, piece->data, err);
+        return at->read(at->source, piece, at->kind, data, err);
     /* bf16: rounded from what the master gets, as the optimizer does */
     int64_t n = mist_state_piece_elements(piece);
     float *exact = malloc((size_t)n * sizeof *exact);
@@ -120,7 +121,7 @@ static enum mist_status load_piece(void *context, const struct mist_state_piece 
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     enum mist_status status = at->read(at->source, piece, at->kind, exact, err);
     if (status == MIST_OK)
-        mist_cpu_bf16_from_float(piece->data, exact, n, 1);
+        mist_cpu_bf16_from_float(data, exact, n, 1);
     free(exact);
     return status;
 }
@@ -130,10 +131,10 @@ static enum mist_status load_weights(const struct mist_runtime *runtime, struct 
 {
     at->kind = MIST_CHECKPOINT_WEIGHT;
     enum mist_status status =
-        mist_runtime_walk_state(runtime, MIST_STATE_WEIGHT, false, load_piece, at, err);
+        mist_runtime_change_state(runtime, MIST_STATE_WEIGHT, load_piece, at, err);
     if (status == MIST_OK)
-        status = mist_runtime_walk_state(runtime, MIST_STATE_COMPUTE_WEIGHT, false,
-                                         load_piece, at, err);
+        status = mist_runtime_change_state(runtime, MIST_STATE_COMPUTE_WEIGHT, load_piece,
+                                           at, err);
     return status;
 }
 
@@ -146,8 +147,8 @@ enum mist_status mist_train_load(const struct mist_runtime *runtime,
     for (int kind = MIST_CHECKPOINT_MOMENT1;
          kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
         at.kind = (enum mist_checkpoint_kind)kind;
-        status = mist_runtime_walk_state(runtime, stored_kinds[kind], false, load_piece,
-                                         &at, err);
+        status =
+            mist_runtime_change_state(runtime, stored_kinds[kind], load_piece, &at, err);
     }
     return status;
 }
@@ -165,27 +166,23 @@ enum mist_status mist_train_import(const struct mist_runtime *runtime,
 
 /* What a rank has of one parameter: for every piece a span, then its elements. */
 struct parcel {
-    int32_t module;
-    const char *param;
     char *bytes; /* owned */
     size_t n, capacity;
 };
 
 static enum mist_status pack_piece(void *context, const struct mist_state_piece *piece,
-                                   struct mist_err *err)
+                                   const void *data, struct mist_err *err)
 {
     struct parcel *at = context;
     size_t size = (size_t)mist_state_piece_elements(piece) * sizeof(float);
 
-    if (piece->layer != at->module || strcmp(piece->param_name, at->param) != 0)
-        return MIST_OK;
     char *grown = mist_grow(at->bytes, &at->capacity, at->n + sizeof piece->span + size,
                             sizeof *at->bytes);
     if (!grown)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     at->bytes = grown;
     memcpy(grown + at->n, &piece->span, sizeof piece->span);
-    memcpy(grown + at->n + sizeof piece->span, piece->data, size);
+    memcpy(grown + at->n + sizeof piece->span, data, size);
     at->n += sizeof piece->span + size;
     return MIST_OK;
 }
@@ -223,11 +220,15 @@ static enum mist_status bring(void *context, int32_t module, const char *param, 
                               float *out, struct mist_err *err)
 {
     struct export *at = context;
-    struct parcel parcel = {.module = module, .param = param};
+    struct mist_state_choice choice = {.kind = MIST_STATE_WEIGHT,
+                                       .is_owned_only = true,
+                                       .layer = module,
+                                       .param_name = param};
+    struct parcel parcel = {0};
     char *all = NULL;
     int64_t n_bytes = 0;
-    enum mist_status status = mist_runtime_walk_state(at->runtime, MIST_STATE_WEIGHT,
-                                                      true, pack_piece, &parcel, err);
+    enum mist_status status =
+        mist_runtime_read_state(at->runtime, &choice, pack_piece, &parcel, err);
 
     if (status == MIST_OK)
         status = mist_comm_gather_bytes(at->comm, parcel.bytes, (int64_t)parcel.n, &all,

@@ -3,14 +3,11 @@
 #include "profile/workbench_internal.h"
 
 #include "core/random.h"
-#include "exec/cpu_bf16.h"    /* rounding */
 #include "exec/cpu_kernels.h" /* the rotary table */
-#include "exec/runtime.h"     /* mist_runtime_fill_parameter */
+#include "exec/initial.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-enum { N_FILLED = 1 << 16 }; /* elements drawn at a time */
 
 /* Tokens as texts have them: the k-th most frequent comes with probability about 1/k
  * (Zipf's law), so fewer rows of the embedding are touched than by even draws. */
@@ -21,60 +18,37 @@ static int32_t draw_token(struct mist_random *random, int32_t vocab)
     return token < vocab ? token : vocab - 1;
 }
 
-/* A piece of a parameter, as drawn and as stored. */
-struct piece {
-    float values[N_FILLED];
-    mist_bf16 rounded[N_FILLED];
-};
-
-/* A run's first parameters, drawn piece by piece. */
-static enum mist_status fill_parameter(const struct mist_workbench *bench,
-                                       int32_t i_module, int32_t i_param,
-                                       struct piece *piece, struct mist_err *err)
+/* A run's first parameters. */
+static void draw_module(const struct mist_workbench *bench, int32_t i_module)
 {
-    bool is_bf16 = bench->grid->config.dtype == MIST_DTYPE_BF16;
+    const struct mist_grid_config *config = &bench->grid->config;
     const struct mist_bench_module *module = &bench->modules[i_module];
     const struct mist_layer_layout *layout =
         mist_workbench_largest_layout(bench->grid, module->kind);
-    int32_t element_bytes = mist_dtype_weight_bytes(bench->grid->config.dtype);
-    char *at = module->weights + layout->param_offset[i_param] * element_bytes;
-    enum mist_status status = MIST_OK;
 
-    for (int64_t first = 0, left = layout->param_elements[i_param];
-         left > 0 && status == MIST_OK; first += N_FILLED, left -= N_FILLED) {
-        int64_t n = left < N_FILLED ? left : N_FILLED;
-        mist_runtime_fill_parameter(&bench->grid->config.model,
-                                    layout->param_init[i_param], i_module, i_param, 1,
-                                    first, n, piece->values);
-        mist_cpu_bf16_from_float(piece->rounded, piece->values, n, 1);
-        status = mist_device_write(bench->device, at + first * element_bytes,
-                                   is_bf16 ? (const void *)piece->rounded
-                                           : (const void *)piece->values,
-                                   n * element_bytes, err);
+    for (int32_t i = 0; i < layout->n_params; i++) {
+        struct mist_draw draw =
+            mist_initial_draw(&config->model, layout->param_init[i], i_module, i, 1,
+                              layout->param_elements[i]);
+        bench->operators->draw(bench->backend, config->dtype,
+                               module->weights +
+                                   layout->param_offset[i] *
+                                       mist_dtype_weight_bytes(config->dtype),
+                               &draw, config->n_threads);
     }
-    return status;
 }
 
-static enum mist_status fill_module(const struct mist_workbench *bench, int32_t i_module,
-                                    struct piece *piece, struct mist_err *err)
-{
-    const struct mist_layer_layout *layout =
-        mist_workbench_largest_layout(bench->grid, bench->modules[i_module].kind);
-    enum mist_status status = MIST_OK;
-
-    for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++)
-        status = fill_parameter(bench, i_module, i, piece, err);
-    return status;
-}
-
-/* Filling is slow for large models: one block is drawn, the others copy it. */
-static void copy_blocks(void *arg)
+/* One block is drawn, the others copy it. */
+static void draw_modules(void *arg)
 {
     struct mist_workbench *bench = arg;
     const struct mist_bench_module *first = &bench->modules[1];
     int64_t size_bytes =
         first->n_elements * mist_dtype_weight_bytes(bench->grid->config.dtype);
 
+    draw_module(bench, 0);
+    draw_module(bench, 1);
+    draw_module(bench, bench->n_copies + 1);
     for (int32_t i = 2; i <= bench->n_copies; i++)
         mist_device_copy(bench->device, bench->modules[i].weights, first->weights,
                          size_bytes);
@@ -127,21 +101,8 @@ static enum mist_status fill_tokens(const struct mist_workbench *bench,
 
 enum mist_status mist_workbench_fill(struct mist_workbench *bench, struct mist_err *err)
 {
-    static const int32_t drawn[2] = {0, 1}; /* embedding, a block; then the head */
-    struct piece *piece = malloc(sizeof *piece);
-    enum mist_status status = MIST_OK;
-
-    if (!piece)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < 2 && status == MIST_OK; i++)
-        status = fill_module(bench, drawn[i], piece, err);
-    if (status == MIST_OK)
-        status = fill_module(bench, bench->n_copies + 1, piece, err);
-    free(piece);
-    if (status == MIST_OK) {
-        mist_device_submit(bench->device, MIST_STREAM_COMPUTE, copy_blocks, bench);
-        status = mist_device_synchronize(bench->device, err);
-    }
+    mist_device_submit(bench->device, MIST_STREAM_COMPUTE, draw_modules, bench);
+    enum mist_status status = mist_device_synchronize(bench->device, err);
     if (status == MIST_OK)
         status = fill_constant(bench, err);
     return status == MIST_OK ? fill_tokens(bench, err) : status;

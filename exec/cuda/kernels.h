@@ -109,6 +109,10 @@ void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
                      const struct mist_adamw_span *spans, int32_t n_spans,
                      const struct mist_adamw_args *args);
 
+/* The draws of mist_cpu_draw(), bit by bit: kernels_draw.cu */
+void mist_cuda_draw(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                    const struct mist_draw *draw);
+
 /* What goes into a tally, as the functions of struct mist_operators; the tally is device
  * memory. The square sums are those of the CPU, bit by bit. */
 void mist_cuda_sum_squares(mist_cuda_stream stream, const float *x, int64_t n,

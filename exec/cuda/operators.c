@@ -325,6 +325,14 @@ static void adamw(void *backend, enum mist_dtype dtype,
     check_call(backend, "adamw");
 }
 
+static void draw(void *backend, enum mist_dtype dtype, void *x,
+                 const struct mist_draw *what, int32_t n_threads)
+{
+    (void)n_threads;
+    mist_cuda_draw(stream_of(backend), dtype, x, what);
+    check_call(backend, "drawing parameters");
+}
+
 static void add(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads)
 {
     (void)n_threads;
@@ -467,6 +475,7 @@ const struct mist_operators mist_operators_cuda = {
     .prepare = prepare,
     .run_step = run_step,
     .adamw = adamw,
+    .draw = draw,
     .add = add,
     .zero = zero,
     .sum_squares = sum_squares,

@@ -342,6 +342,14 @@ static inline double __dmul_rn(double a, double b)
 {
     return a * b;
 }
+static inline double __ddiv_rn(double a, double b)
+{
+    return a / b;
+}
+static inline double __dsqrt_rn(double x)
+{
+    return sqrt(x);
+}
 static inline long long __double2ll_rn(double x)
 {
     return llrint(x);

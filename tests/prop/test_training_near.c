@@ -14,6 +14,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include "exec/initial.h"
 #include "tests/prop/training_grid.h"
 #include "tests/unit/naive_model.h"
 
@@ -140,8 +141,9 @@ static void fill_naive_param(const struct mist_model *model,
 
     assert_non_null(values);
     assert_true(n <= layout->param_elements[i]);
-    mist_runtime_fill_parameter(model, layout->param_init[i], layer, i, TRAINING_SEED, 0,
-                                n, values);
+    struct mist_draw draw =
+        mist_initial_draw(model, layout->param_init[i], layer, i, TRAINING_SEED, n);
+    mist_cpu_draw(values, false, &draw, 1);
     for (int64_t k = 0; k < n; k++) {
         params[at + k] = (double)values[k];
         decays[at + k] = layout->param_decays[i];

@@ -202,12 +202,12 @@ static inline enum mist_status training_evaluate(struct training_child *child,
 /* Adds up what every element says of itself: neither order nor place matters. */
 static inline enum mist_status training_add_piece(void *context,
                                                   const struct mist_state_piece *piece,
-                                                  struct mist_err *err)
+                                                  const void *data, struct mist_err *err)
 {
     struct training_rank *rank = context;
     const struct mist_param_span *span = &piece->span;
     uint64_t stream = (uint64_t)piece->layer * MIST_MAX_PARAMS + (uint64_t)piece->i_param;
-    const uint32_t *bits = piece->data;
+    const uint32_t *bits = data;
 
     (void)err;
     for (int64_t i = 0; i < span->n_runs; i++)
@@ -232,9 +232,12 @@ static inline enum mist_status training_gather(struct training_child *child,
     for (int i = 0; i < MIST_N_ARENAS; i++)
         mine.arena_bytes[i] =
             mist_device_arena_bytes(child->device, (enum mist_buffer_arena)i);
-    for (int kind = 0; kind < 3 && status == MIST_OK; kind++)
-        status = mist_runtime_walk_state(child->runtime, (enum mist_state_kind)kind, true,
-                                         training_add_piece, &mine, err);
+    for (int kind = 0; kind < 3 && status == MIST_OK; kind++) {
+        struct mist_state_choice choice = {.kind = (enum mist_state_kind)kind,
+                                           .is_owned_only = true};
+        status = mist_runtime_read_state(child->runtime, &choice, training_add_piece,
+                                         &mine, err);
+    }
     if (status == MIST_OK)
         status =
             mist_comm_gather_bytes(child->comm, &mine, sizeof mine, &all, sizes, err);

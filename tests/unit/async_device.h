@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "exec/backend.h"
+#include "exec/cpu_kernels.h" /* struct mist_draw */
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ struct async_work {
     struct mist_step_args step;
     struct mist_adamw_span adamw_spans[MIST_MAX_PARAMS];
     struct mist_adamw_args adamw;
+    struct mist_draw draw;
 };
 
 static inline struct async_device *async_of(struct mist_device *device)
@@ -401,6 +403,24 @@ static inline void async_adamw(void *backend, enum mist_dtype dtype,
     async_enqueue(work);
 }
 
+static inline void async_run_draw(struct async_work *work)
+{
+    mist_operators_cpu.draw(work->device->operators, work->dtype, work->to, &work->draw,
+                            1);
+}
+
+static inline void async_draw(void *backend, enum mist_dtype dtype, void *x,
+                              const struct mist_draw *draw, int32_t n_threads)
+{
+    struct async_work *work = async_work_new(backend, async_run_draw);
+
+    (void)n_threads;
+    work->dtype = dtype;
+    work->to = async_real(x);
+    work->draw = *draw;
+    async_enqueue(work);
+}
+
 static inline void async_run_add(struct async_work *work)
 {
     mist_operators_cpu.add(work->device->operators, work->to, work->from, work->n, 1);
@@ -458,6 +478,7 @@ static const struct mist_operators async_operators = {
     .close = async_operators_close,
     .run_step = async_step,
     .adamw = async_adamw,
+    .draw = async_draw,
     .add = async_add,
     .zero = async_zero,
     .sum_squares = async_squares,

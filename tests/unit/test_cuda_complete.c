@@ -72,7 +72,7 @@ struct need {
     unsigned operands, params;
 };
 
-enum { MAX_NEEDS = 512, N_CALLS = 6 };
+enum { MAX_NEEDS = 512, N_CALLS = 7 };
 
 static struct {
     struct need ran[MAX_NEEDS];
@@ -184,12 +184,20 @@ static void record_sum_losses(void *backend, const float *losses, int64_t n,
     mist_operators_cuda.sum_losses(backend, losses, n, tally);
 }
 
+static void record_draw(void *backend, enum mist_dtype dtype, void *x,
+                        const struct mist_draw *draw, int32_t n_threads)
+{
+    recorded.is_called[6] = true;
+    mist_operators_cuda.draw(backend, dtype, x, draw, n_threads);
+}
+
 static void start_recording(void)
 {
     recording_operators = mist_operators_cuda;
     recording_operators.open = record_open;
     recording_operators.run_step = record_step;
     recording_operators.adamw = record_adamw;
+    recording_operators.draw = record_draw;
     recording_operators.add = record_add;
     recording_operators.zero = record_zero;
     recording_operators.sum_squares = record_sum_squares;

@@ -397,6 +397,8 @@ static void test_outside_of_programs(void **state)
                                    .weight_decay = 0.1f,
                                    .gradient_scale = 0.5f,
                                    .t = 3};
+    const struct mist_draw draw = {
+        .seed = 3, .n_runs = 2, .run_stride = N, .run_length = N / 4, .deviation = 0.02};
     struct mist_tally tallies[2] = {{0}, {0}};
     struct bench bench;
     struct mist_err err = {0};
@@ -427,6 +429,7 @@ static void test_outside_of_programs(void **state)
         operators[i]->find_nonfinite(backend, x[5], N, tally, 1);
         operators[i]->sum_losses(backend, x[2], N, tally);
         operators[i]->zero(backend, x[4], N - 1, 1);
+        operators[i]->draw(backend, MIST_DTYPE_FP32, x[4], &draw, 1);
         operators[i]->zero(backend, x[3], 0, 1);
     }
     must(mist_device_synchronize(bench.device, &err), &err);

@@ -1,6 +1,6 @@
 /*
- * The CUDA AdamW and sums against the CPU's, bit by bit: spans of any length at any
- * address, squares of any size, and what is not finite.
+ * The CUDA AdamW, draws and sums against the CPU's, bit by bit: spans of any length at
+ * any address, squares of any size, and what is not finite.
  */
 #include "tests/unit/cuda_help.h"
 
@@ -139,6 +139,48 @@ static void test_many_spans(void **state)
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
         cuda_run(check_many_spans, &(struct step){(enum mist_dtype)dtype, 1, 0});
+}
+
+/* ------------------------------------------------------------------ initial parameters
+ */
+
+struct drawing {
+    enum mist_dtype dtype;
+    int64_t n_runs, run_length;
+    double mean, deviation;
+};
+
+/* Runs that lie apart, from a large number on, between elements that stay. */
+static void check_draw(struct cuda_help *h, const void *context)
+{
+    const struct drawing *s = context;
+    int64_t n = s->n_runs * s->run_length;
+    struct pair *x = pair_random(h, s->dtype, n + 10, 0.0, 1.0);
+    const struct mist_draw draw = {.seed = cuda_seed(),
+                                   .stream = 77,
+                                   .first = ((int64_t)1 << 40) + 3,
+                                   .run_stride = s->run_length + 1001,
+                                   .n_runs = s->n_runs,
+                                   .run_length = s->run_length,
+                                   .mean = s->mean,
+                                   .deviation = s->deviation};
+
+    mist_cpu_draw(at(x->host, x, 5), s->dtype == MIST_DTYPE_BF16, &draw, 2);
+    mist_cuda_draw(NULL, s->dtype, at(x->device, x, 5), &draw);
+    pair_assert_same(h, x);
+}
+
+static void test_draws(void **state)
+{
+    static const int64_t shapes[][2] = {{1, 1},    {1, 1024}, {1, 100003}, {7, 1023},
+                                        {3, 1025}, {2000, 3}, {0, 5},      {5, 0}};
+
+    (void)state;
+    for (int dtype = 0; dtype < 2; dtype++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            cuda_run(check_draw,
+                     &(struct drawing){(enum mist_dtype)dtype, shapes[i][0], shapes[i][1],
+                                       i == 3 ? 1.0 : 0.0, i == 3 ? 0.0 : 0.02});
 }
 
 /* ---------------------------------------------------------------------------- tallies */
@@ -308,7 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adamw),   cmocka_unit_test(test_many_spans),
         cmocka_unit_test(test_squares), cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_losses),  cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, cuda_print_seed, NULL);
 }

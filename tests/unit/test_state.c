@@ -14,14 +14,18 @@
 /* clang-format on */
 
 #include "core/random.h"
+#include "exec/cpu_bf16.h"
+#include "exec/initial.h"
 #include "exec/state.h"
+#include "tests/unit/remote_device.h"
 #include "tests/unit/tiny_models.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_PLANS = 60, MAX_LAYERS = 6, N_SAMPLES = 12 };
+enum { N_PLANS = 60, MAX_LAYERS = 6, N_SAMPLES = 12, SEED = 5 };
 
 struct world {
     struct mist_plan plan;
@@ -29,7 +33,7 @@ struct world {
     struct mist_layer_layout whole[MIST_N_LAYER_KINDS]; /* tp = 1 */
     int32_t *counts[MAX_LAYERS + 2][MIST_MAX_PARAMS];   /* by element; NULL: none */
     const struct mist_schedule *schedule;               /* of the rank that is walked */
-    const struct mist_device *device;
+    struct mist_device *device;
     enum mist_state_kind kind;
 };
 
@@ -176,12 +180,13 @@ static float value_of(enum mist_state_kind kind, int32_t layer, int32_t i_param,
 }
 
 static enum mist_status count_piece(void *context, const struct mist_state_piece *piece,
-                                    struct mist_err *err)
+                                    const void *data, struct mist_err *err)
 {
     struct world *at = context;
     const struct mist_param_span *span = &piece->span;
     const struct mist_layer_layout *whole = whole_of(at, piece->layer);
 
+    (void)data;
     (void)err;
     assert_string_equal(piece->param_name, whole->param_name[piece->i_param]);
     assert_int_equal(piece->kind, at->kind);
@@ -196,7 +201,7 @@ static enum mist_status count_piece(void *context, const struct mist_state_piece
 }
 
 static enum mist_status write_piece(void *context, const struct mist_state_piece *piece,
-                                    struct mist_err *err)
+                                    void *data, struct mist_err *err)
 {
     const struct mist_param_span *span = &piece->span;
 
@@ -206,7 +211,11 @@ static enum mist_status write_piece(void *context, const struct mist_state_piece
         for (int64_t k = 0; k < span->length; k++) {
             float value = value_of(piece->kind, piece->layer, piece->i_param,
                                    span->global_first + i * span->global_stride + k);
-            mist_state_write(piece, i * span->length + k, &value, 1);
+            if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
+                mist_cpu_bf16_from_float((mist_bf16 *)data + i * span->length + k, &value,
+                                         1, 1);
+            else
+                ((float *)data)[i * span->length + k] = value;
         }
     return MIST_OK;
 }
@@ -225,7 +234,7 @@ static float read_element(const void *data, int64_t i, bool is_bf16)
 
 /* What was written through all pieces is read through the owned ones. */
 static enum mist_status read_piece(void *context, const struct mist_state_piece *piece,
-                                   struct mist_err *err)
+                                   const void *data, struct mist_err *err)
 {
     const struct mist_param_span *span = &piece->span;
     bool is_bf16 = piece->kind == MIST_STATE_COMPUTE_WEIGHT;
@@ -236,8 +245,7 @@ static enum mist_status read_piece(void *context, const struct mist_state_piece 
         for (int64_t k = 0; k < span->length; k++) {
             float expected = value_of(piece->kind, piece->layer, piece->i_param,
                                       span->global_first + i * span->global_stride + k);
-            assert_true(read_element(piece->data, i * span->length + k, is_bf16) ==
-                        expected);
+            assert_true(read_element(data, i * span->length + k, is_bf16) == expected);
         }
     return MIST_OK;
 }
@@ -350,12 +358,66 @@ static void must(enum mist_status status, const struct mist_err *err)
         fail_msg("%s", err->message);
 }
 
+/* Every element is the draw of its own number in the whole parameter. */
+static enum mist_status check_drawn(void *context, const struct mist_state_piece *piece,
+                                    const void *data, struct mist_err *err)
+{
+    const struct world *at = context;
+    const struct mist_param_span *span = &piece->span;
+    double deviation = piece->init == MIST_INIT_NORMAL_RESIDUAL
+                           ? 0.02 / sqrt(2.0 * at->plan.model.n_layers)
+                           : 0.02;
+    uint64_t stream = (uint64_t)(piece->layer * MIST_MAX_PARAMS + piece->i_param);
+
+    (void)err;
+    for (int64_t i = 0; i < span->n_runs * span->length; i++) {
+        int64_t element = span->global_first + i / span->length * span->global_stride +
+                          i % span->length;
+        float value =
+            (float)(deviation * mist_random_normal_at(SEED, stream, (uint64_t)element));
+        if (piece->init == MIST_INIT_ONES || piece->init == MIST_INIT_ZEROS)
+            value = piece->init == MIST_INIT_ONES;
+        mist_bf16 rounded;
+        mist_cpu_bf16_from_float(&rounded, &value, 1, 1);
+        if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
+            assert_int_equal(((const mist_bf16 *)data)[i], rounded);
+        else
+            assert_true(((const float *)data)[i] == value);
+    }
+    return MIST_OK;
+}
+
+/* Draws the parameters of a rank, at random in memory that is the host's or not. */
+static void draw_rank(struct world *at, bool is_remote)
+{
+    static const enum mist_state_kind kinds[] = {MIST_STATE_WEIGHT,
+                                                 MIST_STATE_COMPUTE_WEIGHT};
+    struct remote_device remote = {0};
+    struct mist_initial_parts parts = {at->device, &mist_operators_cpu, NULL, 2};
+    struct mist_err err = {0};
+
+    if (is_remote)
+        remote_device_set(&remote, at->device);
+    must(mist_initial_fill(&at->plan, at->schedule, &parts, SEED, &err), &err);
+    assert_int_equal(remote.n_reads + remote.n_writes, 0);
+    for (int i = 0; i < 2; i++) {
+        struct mist_state_choice all = {.kind = kinds[i]};
+        must(mist_state_read(&at->plan, at->schedule, at->device, &all, check_drawn, at,
+                             &err),
+             &err);
+    }
+    if (is_remote)
+        remote_device_unset(&remote);
+}
+
 /* Walks one rank; returns the elements whose places were looked at. */
 static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
 {
     struct mist_schedule *schedule = NULL;
     struct mist_device *device = NULL;
     struct mist_device_config arenas = {.threads = 1};
+    struct mist_state_choice counted = {.kind = at->kind, .is_owned_only = is_owned_only};
+    struct mist_state_choice owned = {.kind = at->kind, .is_owned_only = true};
     struct mist_err err = {0};
     int64_t n_seen = 0;
 
@@ -364,17 +426,15 @@ static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
     at->schedule = schedule;
     at->device = device;
-    must(mist_state_walk(&at->plan, schedule, device, at->kind, is_owned_only,
-                         count_piece, at, &err),
+    must(mist_state_read(&at->plan, schedule, device, &counted, count_piece, at, &err),
          &err);
-    must(mist_state_walk(&at->plan, schedule, device, at->kind, false, write_piece, at,
-                         &err),
+    must(mist_state_change(&at->plan, schedule, device, at->kind, write_piece, at, &err),
          &err);
-    must(mist_state_walk(&at->plan, schedule, device, at->kind, true, read_piece, at,
-                         &err),
+    must(mist_state_read(&at->plan, schedule, device, &owned, read_piece, at, &err),
          &err);
     for (int32_t m = 0; m < schedule->n_modules; m++)
         n_seen += check_module(at, schedule->modules[m]);
+    draw_rank(at, is_owned_only);
     mist_device_close(device);
     mist_schedule_free(schedule);
     return n_seen;
@@ -428,26 +488,24 @@ static void test_random_plans(void **state)
     assert_true(n_places >= n_elements);
 }
 
-/* fp32 has no other weights to compute with. */
-static enum mist_status refuse_piece(void *context, const struct mist_state_piece *piece,
-                                     struct mist_err *err)
-{
-    (void)context;
-    (void)piece;
-    return mist_err_set(err, MIST_ERR_RUN, "stop");
-}
+/* ------------------------------------------------------------------- one small plan */
 
-static void test_stops_and_empty(void **state)
+static struct mist_plan small_plan;
+
+struct small {
+    struct mist_catalog *catalog;
+    struct mist_schedule *schedule;
+    struct mist_device *device;
+    struct remote_device remote;
+};
+
+static void open_small(struct small *at)
 {
-    static struct mist_plan plan;
-    struct mist_catalog *catalog = NULL;
-    struct mist_schedule *schedule = NULL;
-    struct mist_device *device = NULL;
     struct mist_device_config arenas = {.threads = 1};
     struct mist_err err = {0};
 
-    (void)state;
-    plan = (struct mist_plan){
+    *at = (struct small){0};
+    small_plan = (struct mist_plan){
         .model = mist_tiny_model(MIST_FAMILY_GPT, 2),
         .job = {.global_batch = 1, .seq_len = 4},
         .n_micro_batches = 1,
@@ -459,20 +517,126 @@ static void test_stops_and_empty(void **state)
                     .dp = 1,
                     .tp = 1}},
     };
-    must(mist_catalog_new(&plan.model, &catalog, &err), &err);
-    must(mist_schedule_build(catalog, &plan, 0, 1, &schedule, &err), &err);
-    memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
-    must(mist_device_open_cpu(&arenas, &device, &err), &err);
-    must(mist_state_walk(&plan, schedule, device, MIST_STATE_COMPUTE_WEIGHT, false,
-                         refuse_piece, NULL, &err),
+    must(mist_catalog_new(&small_plan.model, &at->catalog, &err), &err);
+    must(mist_schedule_build(at->catalog, &small_plan, 0, 1, &at->schedule, &err), &err);
+    memcpy(arenas.arena_bytes, at->schedule->arena_bytes, sizeof arenas.arena_bytes);
+    must(mist_device_open_cpu(&arenas, &at->device, &err), &err);
+}
+
+static void close_small(struct small *at)
+{
+    mist_device_close(at->device);
+    mist_schedule_free(at->schedule);
+    mist_catalog_free(at->catalog);
+}
+
+static enum mist_status refuse_to_read(void *context,
+                                       const struct mist_state_piece *piece,
+                                       const void *data, struct mist_err *err)
+{
+    (void)context, (void)piece, (void)data;
+    return mist_err_set(err, MIST_ERR_RUN, "stop");
+}
+
+/* fp32 has no other weights to compute with. */
+static void test_stops_and_empty(void **state)
+{
+    const struct mist_state_choice none = {.kind = MIST_STATE_COMPUTE_WEIGHT};
+    const struct mist_state_choice all = {.kind = MIST_STATE_WEIGHT};
+    struct small at;
+    struct mist_err err = {0};
+
+    (void)state;
+    open_small(&at);
+    must(mist_state_read(&small_plan, at.schedule, at.device, &none, refuse_to_read, NULL,
+                         &err),
          &err);
-    assert_int_equal(mist_state_walk(&plan, schedule, device, MIST_STATE_WEIGHT, false,
-                                     refuse_piece, NULL, &err),
+    assert_int_equal(mist_state_read(&small_plan, at.schedule, at.device, &all,
+                                     refuse_to_read, NULL, &err),
                      MIST_ERR_RUN);
     assert_string_equal(err.message, "stop");
-    mist_device_close(device);
-    mist_schedule_free(schedule);
-    mist_catalog_free(catalog);
+    close_small(&at);
+}
+
+struct seen {
+    int n_pieces;
+    const char *param_name; /* NULL: any */
+    bool is_remote;
+    float add; /* to every element */
+};
+
+static enum mist_status see_piece(void *context, const struct mist_state_piece *piece,
+                                  const void *data, struct mist_err *err)
+{
+    struct seen *at = context;
+
+    (void)data, (void)err;
+    at->n_pieces++;
+    assert_int_equal(piece->is_remote, at->is_remote);
+    if (at->param_name) {
+        assert_string_equal(piece->param_name, at->param_name);
+        assert_int_equal(piece->layer, 1);
+    }
+    return MIST_OK;
+}
+
+static enum mist_status change_piece(void *context, const struct mist_state_piece *piece,
+                                     void *data, struct mist_err *err)
+{
+    struct seen *at = context;
+
+    for (int64_t i = 0; i < mist_state_piece_elements(piece) && at->add != 0; i++)
+        ((float *)data)[i] += at->add;
+    return see_piece(context, piece, data, err);
+}
+
+/* What is only read is not written, and what is not asked for is not read. */
+static void test_remote_memory(void **state)
+{
+    struct mist_state_choice choice = {.kind = MIST_STATE_WEIGHT, .is_owned_only = true};
+    struct small at;
+    struct seen seen = {0};
+    struct mist_err err = {0};
+
+    (void)state;
+    open_small(&at);
+    remote_device_set(&at.remote, at.device);
+    at.remote.refuses_writes = true;
+    must(mist_state_read(&small_plan, at.schedule, at.device, &choice, see_piece, &seen,
+                         &err),
+         &err);
+    int n_reads = at.remote.n_reads;
+    assert_true(seen.n_pieces > n_reads && n_reads > 2);
+    assert_int_equal(at.remote.n_writes, 0);
+
+    seen = (struct seen){.add = 1};
+    assert_int_equal(mist_state_change(&small_plan, at.schedule, at.device,
+                                       MIST_STATE_WEIGHT, change_piece, &seen, &err),
+                     MIST_ERR_IO);
+    at.remote = (struct remote_device){.device = at.device, .ops = at.remote.ops};
+    must(mist_state_change(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
+                           change_piece, &seen, &err),
+         &err);
+    assert_true(at.remote.n_reads >= n_reads && at.remote.n_writes == at.remote.n_reads);
+
+    at.remote.n_reads = at.remote.n_writes = 0;
+    seen = (struct seen){.param_name = "qkv.weight"};
+    choice.layer = 1;
+    choice.param_name = seen.param_name;
+    must(mist_state_read(&small_plan, at.schedule, at.device, &choice, see_piece, &seen,
+                         &err),
+         &err);
+    assert_true(seen.n_pieces > 0 && at.remote.n_reads == 1);
+
+    at.remote.n_reads = 0;
+    seen = (struct seen){.is_remote = true};
+    must(mist_state_change_in_place(&small_plan, at.schedule, at.device,
+                                    MIST_STATE_WEIGHT, change_piece, &seen, &err),
+         &err);
+    assert_true(seen.n_pieces > 0);
+    assert_int_equal(at.remote.n_reads + at.remote.n_writes, 0);
+    remote_device_unset(&at.remote);
+    close_small(&at);
 }
 
 int main(void)
@@ -480,6 +644,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_plans),
         cmocka_unit_test(test_stops_and_empty),
+        cmocka_unit_test(test_remote_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
