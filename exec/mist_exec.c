@@ -13,6 +13,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/parse.h" /* sizes for people */
+#include "exec/affinity.h"
 #include "exec/train.h"
 #include "exec/train_log.h"
 #include "exec/train_options.h"
@@ -394,6 +395,23 @@ static enum mist_status open_log(struct session *at, struct mist_err *err)
     return status == MIST_OK ? mist_train_log_init(&at->logger, err) : status;
 }
 
+/* Before threads are made that inherit it. */
+static enum mist_status settle(struct session *at, struct mist_err *err)
+{
+    struct mist_affinity affinity;
+    char note[512];
+    enum mist_status status =
+        mist_affinity_settle(at->comm, at->job.n_threads, at->options.bind == 1,
+                             &affinity, note, sizeof note, err);
+
+    if (status != MIST_OK)
+        return status;
+    at->job.n_processors = affinity.n_processors;
+    if (note[0] && notes_of(at))
+        fprintf(notes_of(at), "mist-exec: %s\n", note);
+    return MIST_OK;
+}
+
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
     const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
@@ -461,6 +479,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
             fprintf(stderr, "mist-exec: %s can be run\n", at->plan_path);
         return MIST_OK;
     }
+    if (status == MIST_OK)
+        status = settle(at, err);
     return status == MIST_OK ? train(at, err) : status;
 }
 

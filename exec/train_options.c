@@ -1,6 +1,7 @@
 /* The command line of mist-exec. See train_options.h. */
 #include "exec/train_options.h"
 
+#include "exec/affinity.h"
 #include "exec/backend.h"
 
 #include <stdlib.h>
@@ -98,6 +99,15 @@ static const struct mist_option option_table[] = {
      .default_text = "auto",
      .choices = mist_backend_words,
      .offset = offsetof(struct mist_exec_options, backend)},
+    {.name = "bind",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Execution",
+     .value_name = "HOW",
+     .help = "auto: a rank that the launcher bound to fewer processors than it has "
+             "threads gets its share of the node's; none: as launched",
+     .default_text = "auto",
+     .choices = mist_affinity_words,
+     .offset = offsetof(struct mist_exec_options, bind)},
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
         "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
         1024, n_threads),

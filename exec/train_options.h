@@ -24,6 +24,7 @@ struct mist_exec_options {
     int64_t save_every, keep;
     int export_dtype; /* enum mist_dtype */
     int backend;      /* enum mist_backend_choice */
+    int bind;         /* 0 auto, 1 none */
     bool allows_atomics;
     int64_t log_every, n_timed, n_threads;
     double deadline_s;

@@ -11,6 +11,7 @@
 struct mist_machine {
     char processor[MIST_TRACE_NAME_MAX]; /* "AMD EPYC"; "cpu" when the system won't say */
     int32_t n_processors;                /* online */
+    int32_t n_rank_processors;           /* that a rank runs on */
     int64_t memory_bytes;                /* MemTotal */
     const struct mist_backend *backend;  /* what computes; static */
     struct mist_backend_info devices;    /* of backend */

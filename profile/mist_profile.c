@@ -14,6 +14,7 @@
 #include "core/hash.h"
 #include "core/options.h"
 #include "core/parse.h"
+#include "exec/affinity.h"
 #include "profile/launch.h"
 #include "profile/output.h"
 #include "profile/profile.h"
@@ -38,6 +39,7 @@ struct options {
     int backend, dtype;
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
+    int bind; /* 0 auto, 1 none */
     bool is_quick, allows_atomics;
     bool resumes;
 };
@@ -85,6 +87,14 @@ static const struct mist_option option_table[] = {
         NULL, 1, MAX_RANKS, n_ranks),
     ROW("threads", MIST_OPTION_INT64, "Where", "N",
         "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
+    {.name = "bind",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Where",
+     .value_name = "HOW",
+     .help = "which processors ranks run on, as in mist-exec: auto, or none: as launched",
+     .default_text = "auto",
+     .choices = mist_affinity_words,
+     .offset = offsetof(struct options, bind)},
     {.name = "output",
      .letter = 'o',
      .kind = MIST_OPTION_STRING,
@@ -401,6 +411,26 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     return status;
 }
 
+/* Where ranks run is decided as mist-exec does it, before they make threads. */
+static enum mist_status settle(struct setup *setup, struct mist_comm *comm,
+                               struct mist_err *err)
+{
+    const struct options *options = &setup->options;
+    bool has_gpus = mist_machine_has_gpus(&setup->machine);
+    struct mist_affinity affinity;
+    char note[512];
+    enum mist_status status =
+        mist_affinity_settle(comm, has_gpus ? 0 : (int32_t)options->n_threads,
+                             options->bind == 1, &affinity, note, sizeof note, err);
+
+    if (status != MIST_OK)
+        return status;
+    setup->machine.n_rank_processors = affinity.n_processors;
+    if (note[0] && mist_comm_rank(comm) == 0 && !options->common.is_quiet)
+        fprintf(stderr, "mist-profile: %s\n", note);
+    return MIST_OK;
+}
+
 /* The part of a rank: everything, with the communicator open. */
 static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
                                  struct mist_err *err)
@@ -419,6 +449,8 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
             mist_ranks_check_devices(comm, mist_machine_has_gpus(&setup->machine), err);
     if (status == MIST_OK)
         status = mist_ranks_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
+    if (status == MIST_OK)
+        status = settle(setup, comm, err);
     if (status == MIST_OK)
         status = mist_ranks_agree(comm, try_device(setup, i_device, err), err);
     if (status == MIST_OK)

@@ -187,13 +187,15 @@ static void describe_session(const struct mist_grid *grid,
                  (int)machine->devices.n_processors, machine->devices.clock_hz * 1e-9,
                  machine->devices.memory_bytes_per_s * 1e-12);
     snprintf(out, size,
-             "mist-profile %s: %s, sequences of %d, %s, %d ranks%s at once, tensor "
-             "parallelism up to %d, operators in passes of a stage, mean without far "
-             "outliers; handing over between streams takes %.1f us%s",
+             "mist-profile %s: %s, sequences of %d, %s, %d ranks%s at once on %d "
+             "processors each, tensor parallelism up to %d, operators in passes of a "
+             "stage, mean without far outliers; handing over between streams takes %.1f "
+             "us%s",
              config->is_quick ? "--quick" : "in full", config->model.name,
              (int)config->seq_len, mist_dtype_name(config->dtype), (int)config->n_ranks,
-             each, (int)grid->variants[grid->n_variants - 1].tp,
-             report->host.hand_over_us, sheet);
+             each, (int)machine->n_rank_processors,
+             (int)grid->variants[grid->n_variants - 1].tp, report->host.hand_over_us,
+             sheet);
 }
 
 static void fill_cluster(const struct mist_grid *grid, const struct mist_machine *machine,

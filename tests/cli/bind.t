@@ -1,0 +1,77 @@
+#!/bin/sh
+# Where ranks run: as the launcher binds them by default, with more threads than it thought of, and as told.
+. tests/cli/lib.sh
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan.json > one.json
+tiny plan2.json > two.json
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that says the same thing over and over, and again: $((i * i))"
+    i=$((i + 1))
+done > text.txt
+losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+one="$MIST_BUILD/mist-exec one.json --data text.txt --iterations 2"
+two="$MIST_BUILD/mist-exec two.json --data text.txt --iterations 2"
+widened='^mist-exec: runs on processors [0-9,-]+, since [0-9]+ threads work at once and the launcher bound rank 0 to [0-9,-]+ '
+n=$(nproc) all=$(getconf _NPROCESSORS_ONLN) # processors that this test may use, and that there are
+first=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+
+# expect_silence: nothing about processors.
+expect_silence() { ! grep -q 'processor' "$err" || fail "stderr: $(grep processor "$err")"; }
+
+begin 'alone, as started'
+run $one
+expect_exit 0
+expect_silence
+begin 'alone, with more threads than processors'
+run $one --threads $((all + 1))
+expect_exit 0
+expect_once "^mist-exec: $((all + 1)) busy threads on this node's $all processors?: start fewer\$"
+run $one --threads $((all + 1)) --bind none
+expect_exit 0
+expect_silence
+
+if [ "$n" -lt 2 ]; then
+    begin 'ranks bound by the launcher'
+    skip 'one processor'
+    finish
+fi
+begin 'within what taskset leaves'
+run taskset -c "$first" $one --threads 2
+expect_exit 0
+expect_once '^mist-exec: 2 busy threads of a rank on processor [0-9]+: start fewer, or let it have more \(mpirun --bind-to none or --map-by slot:PE=2, '
+begin 'one rank that mpirun bound to a core'
+run mpirun -n 1 $one --threads 2
+expect_exit 0
+if [ "$n" -eq "$all" ]; then
+    expect_once "$widened"
+fi
+run mpirun -n 1 $one --threads 2 --bind none
+expect_exit 0
+expect_silence
+begin 'mpirun that binds nobody, and somebody who does'
+run mpirun --bind-to none -n 1 $one --threads 2
+expect_exit 0
+expect_silence
+if mpirun --version 2>&1 | grep -q '(Open MPI) 4'; then # which says whether it has bound a rank
+    run mpirun --bind-to none -n 1 taskset -c "$first" $one --threads 2
+    expect_exit 0
+    expect_once "^mist-exec: 2 busy threads of a rank on processor $first: "
+fi
+begin 'two ranks as mpirun binds them'
+run mpirun -n 2 $two --log-csv a.csv
+expect_exit 0
+[ "$n" -eq 2 ] && expect_silence
+[ "$n" -ge 4 ] && [ "$n" -eq "$all" ] && expect_once "$widened"
+begin 'two ranks of two threads: the same losses, and a word about the processors'
+run mpirun -n 2 $two --threads 2 --log-csv b.csv
+expect_exit 0
+[ "$all" -lt 4 ] && expect_once "^mist-exec: 4 busy threads on this node's $all processors: start fewer\$"
+[ "$n" -ge 4 ] && [ "$n" -eq "$all" ] && expect_once "$widened"
+[ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "$(losses b.csv)"
+finish
