@@ -62,13 +62,13 @@ enum mist_status mist_runtime_read_state(const struct mist_runtime *runtime,
                            context, err);
 }
 
-enum mist_status mist_runtime_change_state(const struct mist_runtime *runtime,
-                                           enum mist_state_kind kind,
-                                           mist_state_change_fn *fn, void *context,
-                                           struct mist_err *err)
+enum mist_status mist_runtime_write_state(const struct mist_runtime *runtime,
+                                          enum mist_state_kind kind,
+                                          mist_state_write_fn *fn, void *context,
+                                          struct mist_err *err)
 {
-    return mist_state_change(runtime->plan, runtime->schedule, runtime->device, kind, fn,
-                             context, err);
+    return mist_state_write(runtime->plan, runtime->schedule, runtime->device, kind, fn,
+                            context, err);
 }
 
 /* ------------------------------------------------------------------------- life cycle */

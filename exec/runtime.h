@@ -94,16 +94,16 @@ MIST_MUST_CHECK enum mist_status
 mist_runtime_evaluate(struct mist_runtime *runtime, const int32_t *tokens,
                       const int32_t *targets, double *loss_sum, struct mist_err *err);
 
-/* mist_state_read() and mist_state_change() of this rank; nothing left to apply. Whoever
- * changes bf16 weights changes both, WEIGHT (the master) and what it rounds to,
+/* mist_state_read() and mist_state_write() of this rank; nothing left to apply. Whoever
+ * writes bf16 weights writes both, WEIGHT (the master) and what it rounds to,
  * COMPUTE_WEIGHT. */
 MIST_MUST_CHECK enum mist_status
 mist_runtime_read_state(const struct mist_runtime *runtime,
                         const struct mist_state_choice *choice, mist_state_read_fn *fn,
                         void *context, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
-mist_runtime_change_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
-                          mist_state_change_fn *fn, void *context, struct mist_err *err);
+mist_runtime_write_state(const struct mist_runtime *runtime, enum mist_state_kind kind,
+                         mist_state_write_fn *fn, void *context, struct mist_err *err);
 
 /*
  * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).

@@ -18,8 +18,8 @@ struct walk {
     const struct mist_module_storage *storage;
     int32_t layer, tp;
     struct mist_state_choice choice;
-    mist_state_read_fn *read;     /* one of the two */
-    mist_state_change_fn *change; /* NULL: what is read is not written back */
+    mist_state_read_fn *read; /* one of the two; the other is NULL */
+    mist_state_write_fn *write;
     bool is_in_place;
     void *context;
     struct mist_err *err;
@@ -65,7 +65,7 @@ static enum mist_status visit_span(const struct walk *at, int32_t i_param,
         char *data = array->data + (first - array->first) * array->element_bytes;
         enum mist_status status = at->read
                                       ? at->read(at->context, &piece, data, at->err)
-                                      : at->change(at->context, &piece, data, at->err);
+                                      : at->write(at->context, &piece, data, at->err);
         if (status != MIST_OK)
             return status;
         first += n_runs * length;
@@ -165,13 +165,14 @@ static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
     struct mist_err *err = at->err;
 
     array.is_remote = false;
-    array.data = malloc((size_t)bytes);
+    array.data = calloc(1, (size_t)bytes); /* padding is zero */
     if (!array.data)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = mist_device_read(device, array.data, remote, bytes, err);
+    enum mist_status status =
+        at->read ? mist_device_read(device, array.data, remote, bytes, err) : MIST_OK;
     if (status == MIST_OK)
         status = visit_slab(at, i_slab, &array);
-    if (status == MIST_OK && at->change)
+    if (status == MIST_OK && at->write)
         status = mist_device_write(device, remote, array.data, bytes, err);
     free(array.data);
     return status;
@@ -229,27 +230,27 @@ mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedu
     return walk(&at, plan, schedule, device);
 }
 
-enum mist_status mist_state_change(const struct mist_plan *plan,
-                                   const struct mist_schedule *schedule,
-                                   struct mist_device *device, enum mist_state_kind kind,
-                                   mist_state_change_fn *fn, void *context,
-                                   struct mist_err *err)
+enum mist_status mist_state_write(const struct mist_plan *plan,
+                                  const struct mist_schedule *schedule,
+                                  struct mist_device *device, enum mist_state_kind kind,
+                                  mist_state_write_fn *fn, void *context,
+                                  struct mist_err *err)
 {
     struct walk at = {
-        .choice = {.kind = kind}, .change = fn, .context = context, .err = err};
+        .choice = {.kind = kind}, .write = fn, .context = context, .err = err};
 
     return walk(&at, plan, schedule, device);
 }
 
-enum mist_status mist_state_change_in_place(const struct mist_plan *plan,
-                                            const struct mist_schedule *schedule,
-                                            struct mist_device *device,
-                                            enum mist_state_kind kind,
-                                            mist_state_change_fn *fn, void *context,
-                                            struct mist_err *err)
+enum mist_status mist_state_write_in_place(const struct mist_plan *plan,
+                                           const struct mist_schedule *schedule,
+                                           struct mist_device *device,
+                                           enum mist_state_kind kind,
+                                           mist_state_write_fn *fn, void *context,
+                                           struct mist_err *err)
 {
     struct walk at = {.choice = {.kind = kind},
-                      .change = fn,
+                      .write = fn,
                       .is_in_place = true,
                       .context = context,
                       .err = err};

@@ -41,9 +41,9 @@ struct mist_state_piece {
 typedef enum mist_status mist_state_read_fn(void *context,
                                             const struct mist_state_piece *piece,
                                             const void *data, struct mist_err *err);
-typedef enum mist_status mist_state_change_fn(void *context,
-                                              const struct mist_state_piece *piece,
-                                              void *data, struct mist_err *err);
+typedef enum mist_status mist_state_write_fn(void *context,
+                                             const struct mist_state_piece *piece,
+                                             void *data, struct mist_err *err);
 
 /* Which pieces are read. */
 struct mist_state_choice {
@@ -56,24 +56,25 @@ struct mist_state_choice {
 
 /*
  * Walk the pieces on this rank; streams idle, nothing left to update. Memory that the
- * host can't use is brought to it slab by slab, and back if it may be changed. They stop
- * at the first status that is not MIST_OK and return it.
+ * host can't use is copied slab by slab, once: reading writes nothing there, and writing
+ * reads nothing, so fn must set every element. Padding is zero. They stop at the first
+ * status that is not MIST_OK and return it.
  */
 MIST_MUST_CHECK enum mist_status
 mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedule,
                 struct mist_device *device, const struct mist_state_choice *choice,
                 mist_state_read_fn *fn, void *context, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
-mist_state_change(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                  struct mist_device *device, enum mist_state_kind kind,
-                  mist_state_change_fn *fn, void *context, struct mist_err *err);
+mist_state_write(const struct mist_plan *plan, const struct mist_schedule *schedule,
+                 struct mist_device *device, enum mist_state_kind kind,
+                 mist_state_write_fn *fn, void *context, struct mist_err *err);
 
-/* mist_state_change() of the memory where it is: fn gets pieces that are remote, too. */
+/* mist_state_write() without copies: fn gets pieces that are remote, too. */
 MIST_MUST_CHECK enum mist_status
-mist_state_change_in_place(const struct mist_plan *plan,
-                           const struct mist_schedule *schedule,
-                           struct mist_device *device, enum mist_state_kind kind,
-                           mist_state_change_fn *fn, void *context, struct mist_err *err);
+mist_state_write_in_place(const struct mist_plan *plan,
+                          const struct mist_schedule *schedule,
+                          struct mist_device *device, enum mist_state_kind kind,
+                          mist_state_write_fn *fn, void *context, struct mist_err *err);
 
 /* Elements of a piece. */
 static inline int64_t mist_state_piece_elements(const struct mist_state_piece *piece)

@@ -131,10 +131,10 @@ static enum mist_status load_weights(const struct mist_runtime *runtime, struct 
 {
     at->kind = MIST_CHECKPOINT_WEIGHT;
     enum mist_status status =
-        mist_runtime_change_state(runtime, MIST_STATE_WEIGHT, load_piece, at, err);
+        mist_runtime_write_state(runtime, MIST_STATE_WEIGHT, load_piece, at, err);
     if (status == MIST_OK)
-        status = mist_runtime_change_state(runtime, MIST_STATE_COMPUTE_WEIGHT, load_piece,
-                                           at, err);
+        status = mist_runtime_write_state(runtime, MIST_STATE_COMPUTE_WEIGHT, load_piece,
+                                          at, err);
     return status;
 }
 
@@ -148,7 +148,7 @@ enum mist_status mist_train_load(const struct mist_runtime *runtime,
          kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
         at.kind = (enum mist_checkpoint_kind)kind;
         status =
-            mist_runtime_change_state(runtime, stored_kinds[kind], load_piece, &at, err);
+            mist_runtime_write_state(runtime, stored_kinds[kind], load_piece, &at, err);
     }
     return status;
 }

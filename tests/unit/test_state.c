@@ -387,35 +387,34 @@ static enum mist_status check_drawn(void *context, const struct mist_state_piece
     return MIST_OK;
 }
 
-/* Draws the parameters of a rank, at random in memory that is the host's or not. */
-static void draw_rank(struct world *at, bool is_remote)
+/* Draws the parameters of a rank, without a copy. */
+static void draw_rank(struct world *at, struct remote_device *remote)
 {
     static const enum mist_state_kind kinds[] = {MIST_STATE_WEIGHT,
                                                  MIST_STATE_COMPUTE_WEIGHT};
-    struct remote_device remote = {0};
     struct mist_initial_parts parts = {at->device, &mist_operators_cpu, NULL, 2};
     struct mist_err err = {0};
 
-    if (is_remote)
-        remote_device_set(&remote, at->device);
+    remote->n_reads = remote->n_writes = 0;
     must(mist_initial_fill(&at->plan, at->schedule, &parts, SEED, &err), &err);
-    assert_int_equal(remote.n_reads + remote.n_writes, 0);
+    assert_int_equal(remote->n_reads + remote->n_writes, 0);
     for (int i = 0; i < 2; i++) {
         struct mist_state_choice all = {.kind = kinds[i]};
         must(mist_state_read(&at->plan, at->schedule, at->device, &all, check_drawn, at,
                              &err),
              &err);
     }
-    if (is_remote)
-        remote_device_unset(&remote);
 }
 
-/* Walks one rank; returns the elements whose places were looked at. */
+/* Walks one rank, every other one with memory that is not the host's; returns the
+ * elements whose places were looked at. */
 static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
 {
     struct mist_schedule *schedule = NULL;
     struct mist_device *device = NULL;
     struct mist_device_config arenas = {.threads = 1};
+    struct remote_device remote = {0};
+    bool is_remote = (rank + is_owned_only) % 2 == 0;
     struct mist_state_choice counted = {.kind = at->kind, .is_owned_only = is_owned_only};
     struct mist_state_choice owned = {.kind = at->kind, .is_owned_only = true};
     struct mist_err err = {0};
@@ -426,15 +425,19 @@ static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
     at->schedule = schedule;
     at->device = device;
+    if (is_remote)
+        remote_device_set(&remote, device);
     must(mist_state_read(&at->plan, schedule, device, &counted, count_piece, at, &err),
          &err);
-    must(mist_state_change(&at->plan, schedule, device, at->kind, write_piece, at, &err),
+    must(mist_state_write(&at->plan, schedule, device, at->kind, write_piece, at, &err),
          &err);
     must(mist_state_read(&at->plan, schedule, device, &owned, read_piece, at, &err),
          &err);
     for (int32_t m = 0; m < schedule->n_modules; m++)
         n_seen += check_module(at, schedule->modules[m]);
-    draw_rank(at, is_owned_only);
+    draw_rank(at, &remote);
+    if (is_remote)
+        remote_device_unset(&remote);
     mist_device_close(device);
     mist_schedule_free(schedule);
     return n_seen;
@@ -562,7 +565,6 @@ struct seen {
     int n_pieces;
     const char *param_name; /* NULL: any */
     bool is_remote;
-    float add; /* to every element */
 };
 
 static enum mist_status see_piece(void *context, const struct mist_state_piece *piece,
@@ -580,17 +582,16 @@ static enum mist_status see_piece(void *context, const struct mist_state_piece *
     return MIST_OK;
 }
 
-static enum mist_status change_piece(void *context, const struct mist_state_piece *piece,
-                                     void *data, struct mist_err *err)
+static enum mist_status set_piece(void *context, const struct mist_state_piece *piece,
+                                  void *data, struct mist_err *err)
 {
-    struct seen *at = context;
-
-    for (int64_t i = 0; i < mist_state_piece_elements(piece) && at->add != 0; i++)
-        ((float *)data)[i] += at->add;
+    for (int64_t i = 0; i < mist_state_piece_elements(piece) && !piece->is_remote; i++)
+        ((float *)data)[i] = 1;
     return see_piece(context, piece, data, err);
 }
 
-/* What is only read is not written, and what is not asked for is not read. */
+/* What is read is not written, what is written not read, and what is not asked for is
+ * not touched. */
 static void test_remote_memory(void **state)
 {
     struct mist_state_choice choice = {.kind = MIST_STATE_WEIGHT, .is_owned_only = true};
@@ -609,15 +610,16 @@ static void test_remote_memory(void **state)
     assert_true(seen.n_pieces > n_reads && n_reads > 2);
     assert_int_equal(at.remote.n_writes, 0);
 
-    seen = (struct seen){.add = 1};
-    assert_int_equal(mist_state_change(&small_plan, at.schedule, at.device,
-                                       MIST_STATE_WEIGHT, change_piece, &seen, &err),
+    seen = (struct seen){0};
+    assert_int_equal(mist_state_write(&small_plan, at.schedule, at.device,
+                                      MIST_STATE_WEIGHT, set_piece, &seen, &err),
                      MIST_ERR_IO);
     at.remote = (struct remote_device){.device = at.device, .ops = at.remote.ops};
-    must(mist_state_change(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
-                           change_piece, &seen, &err),
+    must(mist_state_write(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
+                          set_piece, &seen, &err),
          &err);
-    assert_true(at.remote.n_reads >= n_reads && at.remote.n_writes == at.remote.n_reads);
+    assert_int_equal(at.remote.n_writes, n_reads); /* nothing is tied: slab by slab */
+    assert_int_equal(at.remote.n_reads, 0);
 
     at.remote.n_reads = at.remote.n_writes = 0;
     seen = (struct seen){.param_name = "qkv.weight"};
@@ -630,8 +632,8 @@ static void test_remote_memory(void **state)
 
     at.remote.n_reads = 0;
     seen = (struct seen){.is_remote = true};
-    must(mist_state_change_in_place(&small_plan, at.schedule, at.device,
-                                    MIST_STATE_WEIGHT, change_piece, &seen, &err),
+    must(mist_state_write_in_place(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
+                                   set_piece, &seen, &err),
          &err);
     assert_true(seen.n_pieces > 0);
     assert_int_equal(at.remote.n_reads + at.remote.n_writes, 0);
