@@ -66,6 +66,7 @@ expect_json
 expect_stderr_empty
 expect_stdout '"drift_frac": [0-9.e-]+'
 grep -q '"drift_frac": [0-9]' set/cluster.json || fail 'cluster.json has no drift_frac'
+grep -q '"how_measured": ".* on [0-9]* processors each' set/cluster.json || fail 'cluster.json does not say on how many processors'
 grep -q '"mpi": "[A-Z]' set/cluster.json || fail 'cluster.json names no MPI library'
 [ "$(ls set | sort | tr '\n' ' ')" = 'cluster.json interference.csv kernels.csv links.csv ' ] || fail "$(ls set)"
 
