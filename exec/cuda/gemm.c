@@ -221,35 +221,19 @@ void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
 
 void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
                                         const struct mist_cuda_linear *at, void *dx,
-                                        float *dbias, const void *dy, const void *weight,
+                                        const void *dy, const void *weight,
                                         const void *before)
 {
-    enum mist_cuda_gemm_kind kind = MIST_CUDA_GEMM_BACKWARD_INPUT;
     struct mist_gemm_operands operands = {weight, dy, dx, NULL, (void *)before};
 
-    if (dbias && at->dtype == MIST_DTYPE_FP32) {
-        struct mist_gemm_operands with_sums = operands;
-        float *sums = sums_in_workspace(gemm, at, kind, MIST_GEMM_DGELU_SUM);
-
-        with_sums.vector = sums;
-        if (try_product(gemm, at, kind, MIST_GEMM_DGELU_SUM, &with_sums)) {
-            mist_cuda_add(at->stream, MIST_DTYPE_FP32, dbias, dbias, sums, at->n_in);
-            return;
-        }
-        if (!falls_back(gemm))
-            return;
-    }
-    if (!try_product(gemm, at, kind, MIST_GEMM_DGELU, &operands)) {
-        if (!falls_back(gemm))
-            return;
-        mist_cuda_gemm_backward_input(gemm, at, dx, dy, weight);
-        if (gemm->status != MIST_OK)
-            return;
+    if (try_product(gemm, at, MIST_CUDA_GEMM_BACKWARD_INPUT, MIST_GEMM_DGELU,
+                    &operands) ||
+        !falls_back(gemm))
+        return;
+    mist_cuda_gemm_backward_input(gemm, at, dx, dy, weight);
+    if (gemm->status == MIST_OK)
         mist_cuda_gelu_backward(at->stream, at->dtype, dx, dx, before,
                                 at->rows * at->n_in);
-    }
-    if (dbias)
-        mist_cuda_column_sum(at->stream, at->dtype, dbias, dx, at->rows, at->n_in);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,

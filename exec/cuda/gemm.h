@@ -108,12 +108,11 @@ void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
 
 /*
  * The same, then back through the GELU whose output was this layer's input:
- * dx = (dy W) gelu'(before), before[rows, n_in] being that GELU's input; dbias[n_in] +=
- * column sums of dx (NULL: none), the bias gradient of the layer before.
+ * dx = (dy W) gelu'(before), before[rows, n_in] being that GELU's input.
  */
 void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
                                         const struct mist_cuda_linear *at, void *dx,
-                                        float *dbias, const void *dy, const void *weight,
+                                        const void *dy, const void *weight,
                                         const void *before);
 
 /* dW[n_out, n_in] += dy^T x; dbias[n_out] += column sums of dy (NULL: none). */

@@ -45,10 +45,9 @@ struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_linear *at,
 
 int64_t mist_gemm_vector_bytes(const struct mist_gemm_key *key)
 {
-    bool sums = key->epilogue == MIST_GEMM_SUM || key->epilogue == MIST_GEMM_DGELU_SUM;
-    int64_t n = key->epilogue == MIST_GEMM_SUM ? key->n_out : key->n_in;
-
-    return sums ? mist_align_up(n * (int64_t)sizeof(float), 256) : 0;
+    return key->epilogue == MIST_GEMM_SUM
+               ? mist_align_up(key->n_out * (int64_t)sizeof(float), 256)
+               : 0;
 }
 
 static uint32_t epilogue_of(enum mist_gemm_epilogue epilogue)
@@ -59,7 +58,6 @@ static uint32_t epilogue_of(enum mist_gemm_epilogue epilogue)
         [MIST_GEMM_GELU] = CUBLASLT_EPILOGUE_GELU_AUX,
         [MIST_GEMM_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
         [MIST_GEMM_DGELU] = CUBLASLT_EPILOGUE_DGELU,
-        [MIST_GEMM_DGELU_SUM] = CUBLASLT_EPILOGUE_DGELU_BGRAD,
         [MIST_GEMM_SUM] = CUBLASLT_EPILOGUE_BGRADB,
     };
 
@@ -69,13 +67,13 @@ static uint32_t epilogue_of(enum mist_gemm_epilogue epilogue)
 static bool has_vector(int32_t epilogue)
 {
     return epilogue == MIST_GEMM_BIAS || epilogue == MIST_GEMM_GELU_BIAS ||
-           epilogue == MIST_GEMM_DGELU_SUM || epilogue == MIST_GEMM_SUM;
+           epilogue == MIST_GEMM_SUM;
 }
 
 static bool has_aux(int32_t epilogue)
 {
     return epilogue == MIST_GEMM_GELU || epilogue == MIST_GEMM_GELU_BIAS ||
-           epilogue == MIST_GEMM_DGELU || epilogue == MIST_GEMM_DGELU_SUM;
+           epilogue == MIST_GEMM_DGELU;
 }
 
 static cublasStatus_t describe_product(const struct mist_cuda_gemm *gemm,

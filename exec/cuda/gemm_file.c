@@ -29,8 +29,8 @@ enum { N_WORDS = 8, WORD_DIGITS = 16, MAX_ALIGNMENTS = 0x7FFF };
 static const char *const product_names[] = {"forward", "backward_input",
                                             "backward_weight", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
-static const char *const epilogue_names[] = {"plain", "bias",      "gelu", "gelu_bias",
-                                             "dgelu", "dgelu_sum", "sum",  NULL};
+static const char *const epilogue_names[] = {"plain", "bias", "gelu", "gelu_bias",
+                                             "dgelu", "sum",  NULL};
 
 /* False: not 128 hexadecimal digits. */
 static bool parse_algorithm(const char *text, cublasLtMatmulAlgo_t *out)

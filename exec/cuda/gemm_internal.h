@@ -15,8 +15,6 @@ enum mist_gemm_epilogue {
     MIST_GEMM_GELU,      /* forward: aux = product, then GELU */
     MIST_GEMM_GELU_BIAS, /* forward: aux = product + vector, then GELU */
     MIST_GEMM_DGELU,     /* backward_input: times gelu'(aux) */
-    MIST_GEMM_DGELU_SUM, /* the same; vector = column sums; fp32 alone (else they would be
-                            rounded) */
     MIST_GEMM_SUM,       /* backward_weight: vector = column sums of dy */
     MIST_N_GEMM_EPILOGUES
 };

@@ -190,7 +190,7 @@ static void linear_gelu(step_args at)
             context->gemm, &shape, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE],
             x[MIST_ARG_LINEAR_GELU_X], at->params[0], at->params[1]);
     else /* the bias gradient of the layer before goes with its weight's */
-        mist_cuda_gemm_backward_input_gelu(context->gemm, &shape, x[MIST_ARG_DX], NULL,
+        mist_cuda_gemm_backward_input_gelu(context->gemm, &shape, x[MIST_ARG_DX],
                                            x[MIST_ARG_DY], at->params[0],
                                            x[MIST_ARG_DUNARY_X]);
     check_products(at);

@@ -257,17 +257,14 @@ struct problem {
 
 static bool has_vector(uint32_t epilogue)
 {
-    return (epilogue & CUBLASLT_EPILOGUE_BIAS) ||
-           epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD ||
-           epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    return (epilogue & CUBLASLT_EPILOGUE_BIAS) || epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
 static bool has_aux(uint32_t epilogue)
 {
     return epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
            epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
-           epilogue == CUBLASLT_EPILOGUE_DGELU ||
-           epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+           epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
 static bool is_known(uint32_t epilogue)
@@ -464,7 +461,7 @@ static double finish(const struct problem *p, double value, int64_t i, int64_t j
     uint32_t epilogue = desc->epilogue;
     int64_t i_aux = i + j * desc->aux_ld;
 
-    if (epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB)
+    if (epilogue == CUBLASLT_EPILOGUE_BGRADB)
         return value;
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)
         value += load(desc->vector, p->d.type, i);
@@ -478,22 +475,13 @@ static double finish(const struct problem *p, double value, int64_t i, int64_t j
 }
 
 /* Column sums that an epilogue leaves in the vector. */
-static void sum_gradients(const struct problem *p, const void *a, const void *b,
-                          const void *d)
+static void sum_gradients(const struct problem *p, const void *b)
 {
-    uint32_t epilogue = p->desc->epilogue;
-    bool of_b = epilogue == CUBLASLT_EPILOGUE_BGRADB;
-    bool of_d = epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
-
-    if (!of_b && !of_d && epilogue != CUBLASLT_EPILOGUE_BGRADA)
-        return;
-    for (int64_t i = 0; i < (of_b ? p->n : p->m); i++) {
+    for (int64_t i = 0; i < p->n && p->desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; i++) {
         double sum = 0;
 
-        for (int64_t l = 0; l < (of_d ? p->n : p->k); l++)
-            sum += of_b   ? at_b(p, b, l, i)
-                   : of_d ? load(d, p->d.type, place(&p->d, i, l))
-                          : at_a(p, a, i, l);
+        for (int64_t l = 0; l < p->k; l++)
+            sum += at_b(p, b, l, i);
         store(p->desc->vector, p->d.type, i, sum);
     }
 }
@@ -539,7 +527,7 @@ static void multiply(void *arg)
                 sum += at->beta * load(at->c, p->c.type, place(&p->c, i, j));
             store(at->d, p->d.type, place(&p->d, i, j), finish(p, sum, i, j));
         }
-    sum_gradients(p, at->a, at->b, at->d);
+    sum_gradients(p, at->b);
     /* it may have been in use until the last result */
     memset(at->workspace, 0xFF, at->workspace_bytes);
 }
