@@ -115,7 +115,8 @@ void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key
 bool mist_gemm_run(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan,
                    const struct mist_cuda_linear *at, const struct mist_gemm_operands *x)
 {
-    const float one = 1, beta = plan->key.kind == MIST_CUDA_GEMM_BACKWARD_WEIGHT ? 1 : 0;
+    bool adds = plan->key.kind == MIST_CUDA_GEMM_BACKWARD_WEIGHT && !at->overwrites;
+    const float one = 1, beta = adds ? 1 : 0;
     int64_t bytes = gemm->workspace_bytes - mist_gemm_vector_bytes(&plan->key);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
@@ -170,19 +171,18 @@ static bool falls_back(struct mist_cuda_gemm *gemm)
     return true;
 }
 
-/* n floats at the workspace's end, for column sums. */
-static float *sums_in_workspace(const struct mist_cuda_gemm *gemm,
-                                const struct mist_cuda_linear *at,
-                                enum mist_cuda_gemm_kind kind,
-                                enum mist_gemm_epilogue epilogue)
+/* n_out numbers at the workspace's end, for column sums. */
+static void *sums_in_workspace(const struct mist_cuda_gemm *gemm,
+                               const struct mist_cuda_linear *at)
 {
     struct mist_gemm_key key =
-        mist_gemm_key_make(at, kind, epilogue, &(struct mist_gemm_operands){0});
+        mist_gemm_key_make(at, MIST_CUDA_GEMM_BACKWARD_WEIGHT, MIST_GEMM_SUM,
+                           &(struct mist_gemm_operands){0});
     int64_t bytes = mist_gemm_vector_bytes(&key);
 
     if (bytes > gemm->workspace_bytes)
         return at->workspace; /* the plan will not be usable */
-    return (float *)(void *)((char *)at->workspace + gemm->workspace_bytes - bytes);
+    return (char *)at->workspace + gemm->workspace_bytes - bytes;
 }
 
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
@@ -237,24 +237,26 @@ void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
-                                    const struct mist_cuda_linear *at, float *dweight,
-                                    float *dbias, const void *dy, const void *x)
+                                    const struct mist_cuda_linear *at, void *dweight,
+                                    void *dbias, const void *dy, const void *x)
 {
     enum mist_cuda_gemm_kind kind = MIST_CUDA_GEMM_BACKWARD_WEIGHT;
     struct mist_gemm_operands operands = {x, dy, dweight, NULL, NULL};
 
     if (dbias) {
         struct mist_gemm_operands with_sums = operands;
-        float *sums = sums_in_workspace(gemm, at, kind, MIST_GEMM_SUM);
 
-        with_sums.vector = sums;
+        with_sums.vector = at->overwrites ? dbias : sums_in_workspace(gemm, at);
         if (try_product(gemm, at, kind, MIST_GEMM_SUM, &with_sums)) {
-            mist_cuda_add(at->stream, MIST_DTYPE_FP32, dbias, dbias, sums, at->n_out);
+            if (!at->overwrites)
+                mist_cuda_add(at->stream, at->gradient_dtype, dbias, dbias,
+                              with_sums.vector, at->n_out);
             return;
         }
         if (!falls_back(gemm))
             return;
     }
     if (run_product(gemm, at, kind, MIST_GEMM_PLAIN, &operands) && dbias)
-        mist_cuda_column_sum(at->stream, at->dtype, dbias, dy, at->rows, at->n_out);
+        mist_cuda_column_sum(at->stream, at->dtype, at->gradient_dtype, dbias, dy,
+                             at->rows, at->n_out, at->overwrites);
 }

@@ -7,7 +7,7 @@
  *     backward_input    dx^T = W^T  dy^T      (n_in x rows)   = op N, op N
  *     backward_weight   dW^T = x^T  dy        (n_in x n_out)  = op N, op T
  * fp32 is computed in full fp32 (no TF32). bf16 is multiplied as bf16 and accumulated in
- * fp32; activations come out as bf16, gradients of parameters as fp32.
+ * fp32; activations come out as bf16, gradients of parameters as fp32 or bf16.
  *
  * What goes with a product (bias, GELU, column sums) is fused into it where cuBLASLt has
  * an algorithm for that, else a kernel of kernels.h does it; both round within the
@@ -63,7 +63,10 @@ struct mist_cuda_linear {
     mist_cuda_stream stream;
     void *workspace; /* device memory, config.workspace_bytes, aligned to 256, of this
                         stream alone */
-    enum mist_dtype dtype;
+    enum mist_dtype dtype;          /* of activations and weights */
+    enum mist_dtype gradient_dtype; /* of dW and dbias: fp32, or bf16 where dtype is */
+    bool overwrites; /* gradients are written, not added to: whatever was in their
+                        memory does not matter */
     int64_t rows, n_in, n_out; /* each >= 1 */
 };
 
@@ -115,10 +118,14 @@ void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
                                         const void *dy, const void *weight,
                                         const void *before);
 
-/* dW[n_out, n_in] += dy^T x; dbias[n_out] += column sums of dy (NULL: none). */
+/*
+ * dW[n_out, n_in] += dy^T x; dbias[n_out] += column sums of dy (NULL: none). With
+ * at->overwrites: =. Each dW is computed in fp32 and rounded once; sums that are added to
+ * a bf16 dbias may be rounded before, too.
+ */
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
-                                    const struct mist_cuda_linear *at, float *dweight,
-                                    float *dbias, const void *dy, const void *x);
+                                    const struct mist_cuda_linear *at, void *dweight,
+                                    void *dbias, const void *dy, const void *x);
 
 /*
  * Times the first few algorithms of a product (with the bias or bias gradient, without

@@ -35,8 +35,15 @@ struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_linear *at,
                                         const struct mist_gemm_operands *x)
 {
     const void *ptrs[] = {x->a, x->b, x->d, x->vector, x->aux};
-    struct mist_gemm_key key = {(int32_t)kind, (int32_t)at->dtype, (int32_t)epilogue, 0,
-                                at->rows,      at->n_in,           at->n_out};
+    struct mist_gemm_key key = {.kind = (int32_t)kind,
+                                .dtype = (int32_t)at->dtype,
+                                .epilogue = (int32_t)epilogue,
+                                .rows = at->rows,
+                                .n_in = at->n_in,
+                                .n_out = at->n_out};
+
+    if (kind == MIST_CUDA_GEMM_BACKWARD_WEIGHT)
+        key.gradient_dtype = (int32_t)at->gradient_dtype;
 
     for (int i = 0; i < 5; i++)
         key.alignments |= log2_alignment(ptrs[i]) << (ALIGNMENT_BITS * i);
@@ -114,14 +121,19 @@ static cublasStatus_t describe_product(const struct mist_cuda_gemm *gemm,
     return status;
 }
 
+static cudaDataType_t type_of(int32_t dtype)
+{
+    return dtype == MIST_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 /* Rows, columns and leading dimension of what lies in memory, as columns. */
 static cublasStatus_t describe_operands(struct mist_gemm_plan *plan)
 {
     const struct mist_gemm_key *key = &plan->key;
     bool is_forward = key->kind == MIST_CUDA_GEMM_FORWARD;
     bool is_weight = key->kind == MIST_CUDA_GEMM_BACKWARD_WEIGHT;
-    cudaDataType_t in = key->dtype == MIST_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    cudaDataType_t out = is_weight ? CUDA_R_32F : in;
+    cudaDataType_t in = type_of(key->dtype);
+    cudaDataType_t out = is_weight ? type_of(key->gradient_dtype) : in;
     struct mist_gemm_extent e = mist_gemm_extent(key);
     int64_t a_columns = is_weight ? key->rows : key->n_out;
     int64_t b_rows = is_forward ? key->n_in : key->n_out;

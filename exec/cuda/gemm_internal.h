@@ -21,7 +21,8 @@ enum mist_gemm_epilogue {
 
 /* Two products with the same key have one plan. No padding: compared as bytes. */
 struct mist_gemm_key {
-    int32_t kind, dtype, epilogue;
+    int32_t kind, dtype, gradient_dtype, epilogue;
+    int32_t unused;     /* 0 */
     int32_t alignments; /* log2 of the bytes, at most 4, of a, b, d, vector, aux: 3 bits
                            each, a lowest */
     int64_t rows, n_in, n_out;

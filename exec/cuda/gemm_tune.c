@@ -30,11 +30,11 @@ static void launch(void *arg)
     if (!mist_gemm_run(job->gemm, plan, at, &job->x) || !job->dbias)
         return;
     if (job->key.epilogue == MIST_GEMM_SUM)
-        mist_cuda_add(at->stream, MIST_DTYPE_FP32, job->dbias, job->dbias, job->x.vector,
-                      at->n_out);
+        mist_cuda_add(at->stream, at->gradient_dtype, job->dbias, job->dbias,
+                      job->x.vector, at->n_out);
     else
-        mist_cuda_column_sum(at->stream, at->dtype, job->dbias, job->x.b, at->rows,
-                             at->n_out);
+        mist_cuda_column_sum(at->stream, at->dtype, at->gradient_dtype, job->dbias,
+                             job->x.b, at->rows, at->n_out, at->overwrites);
 }
 
 /* Tunes job's plan; the seconds of its best algorithm, negative: none could be timed. */

@@ -21,6 +21,7 @@
 
 #include "exec/operators.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -78,9 +79,11 @@ void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
 void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
                     const float *table, int64_t b, int64_t s, int64_t heads,
                     int64_t kv_heads, int64_t head_dim, int is_backward);
-/* out[n_columns] += column sums of x[rows, n_columns]: the gradient of a bias. */
-void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype, float *out,
-                          const void *x, int64_t rows, int64_t n_columns);
+/* out[n_columns] += (overwrites: =) column sums of x[rows, n_columns]: the gradient of a
+ * bias, rounded once where out is bf16. */
+void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype,
+                          enum mist_dtype out_dtype, void *out, const void *x,
+                          int64_t rows, int64_t n_columns, bool overwrites);
 /* to[n] = from[n] in the other number format; bf16 is rounded to. */
 void mist_cuda_bf16_from_float(mist_cuda_stream stream, void *to, const float *from,
                                int64_t n);

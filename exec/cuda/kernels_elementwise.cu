@@ -420,9 +420,9 @@ __device__ __forceinline__ void add_rows(float *sum, const T *x, int64_t n,
  * A block sums the columns of n_across units over all rows: n_down threads take every
  * n_down-th row each, in fp32 and in order, and a tree adds up theirs.
  */
-template <typename T, int unit, int n_across>
+template <typename T, typename G, int unit, int n_across>
 __global__ void __launch_bounds__(N_SUM_THREADS)
-    sum_columns(float *out, const T *x, int64_t rows, int64_t n_columns)
+    sum_columns(G *out, const T *x, int64_t rows, int64_t n_columns, bool overwrites)
 {
     constexpr int n_down = N_SUM_THREADS / n_across, width = n_across * unit;
     __shared__ float sums[n_down * width];
@@ -444,45 +444,51 @@ __global__ void __launch_bounds__(N_SUM_THREADS)
             sums[k] += sums[k + n];
     }
     __syncthreads();
-    if (t < width && first_column + t < n_columns)
-        out[first_column + t] += sums[t];
+    if (t < width && first_column + t < n_columns) {
+        G *to = out + first_column + t;
+        *to = mist_from_float<G>(overwrites ? sums[t] : mist_to_float(*to) + sums[t]);
+    }
 }
 
-template <typename T, int unit, int n_across>
-void launch_column_sum_of(mist_cuda_stream stream, float *out, const T *x, int64_t rows,
-                          int64_t n_columns)
+template <typename T, typename G, int unit, int n_across>
+void launch_column_sum_of(mist_cuda_stream stream, G *out, const T *x, int64_t rows,
+                          int64_t n_columns, bool overwrites)
 {
-    MIST_CUDA_LAUNCH((sum_columns<T, unit, n_across>),
+    MIST_CUDA_LAUNCH((sum_columns<T, G, unit, n_across>),
                      (unsigned)mist_ceil_div(n_columns, unit * n_across), N_SUM_THREADS,
-                     0, stream, out, x, rows, n_columns);
+                     0, stream, out, x, rows, n_columns, overwrites);
 }
 
 /* As wide as can be (128 bytes at most) while there are blocks for most processors of a
  * large GPU; never less than the 32 bytes that memory moves at once. */
-template <typename T>
-void launch_column_sum(mist_cuda_stream stream, float *out, const T *x, int64_t rows,
-                       int64_t n_columns)
+template <typename T, typename G>
+void launch_column_sum(mist_cuda_stream stream, G *out, const T *x, int64_t rows,
+                       int64_t n_columns, bool overwrites)
 {
     constexpr int n = mist_pack<T>::n;
     constexpr int64_t enough_blocks = 128;
+    auto launch = launch_column_sum_of<T, G, n, 2>;
 
     if (!mist_is_aligned(x) || n_columns % n != 0)
-        launch_column_sum_of<T, 1, 32>(stream, out, x, rows, n_columns);
+        launch = launch_column_sum_of<T, G, 1, 32>;
     else if (n_columns >= enough_blocks * 8 * n)
-        launch_column_sum_of<T, n, 8>(stream, out, x, rows, n_columns);
+        launch = launch_column_sum_of<T, G, n, 8>;
     else if (n_columns >= enough_blocks * 4 * n)
-        launch_column_sum_of<T, n, 4>(stream, out, x, rows, n_columns);
-    else
-        launch_column_sum_of<T, n, 2>(stream, out, x, rows, n_columns);
+        launch = launch_column_sum_of<T, G, n, 4>;
+    launch(stream, out, x, rows, n_columns, overwrites);
 }
 
 } // namespace
 
-void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype, float *out,
-                          const void *x, int64_t rows, int64_t n_columns)
+void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype,
+                          enum mist_dtype out_dtype, void *out, const void *x,
+                          int64_t rows, int64_t n_columns, bool overwrites)
 {
-    if (rows == 0 || n_columns == 0)
+    if (n_columns == 0)
         return;
-    MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch_column_sum(stream, out, (const T *)x, rows, n_columns));
+    MIST_CUDA_BY_DTYPE(
+        dtype, T,
+        MIST_CUDA_BY_DTYPE(out_dtype, G,
+                           launch_column_sum(stream, (G *)out, (const T *)x, rows,
+                                             n_columns, overwrites)));
 }

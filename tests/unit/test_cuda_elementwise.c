@@ -417,28 +417,34 @@ static void test_rope(void **state)
 
 /* ------------------------------------------------------------------------- column sum */
 
+/* dims: rows, columns, enum mist_dtype of the sums, whether they are overwritten */
 static void launch_column_sum(struct tensor *t, enum mist_dtype dtype,
                               const int64_t *dims)
 {
-    mist_cuda_column_sum(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+    mist_cuda_column_sum(NULL, dtype, (enum mist_dtype)dims[2], t[1].device, t[0].device,
+                         dims[0], dims[1], dims[3]);
 }
 
 static void check_column_sum(struct help *h, enum mist_dtype dtype, const int64_t *dims,
                              size_t offset)
 {
+    enum mist_dtype out = (enum mist_dtype)dims[2];
     int64_t rows = dims[0], n = dims[1];
-    void *x = random_values(h, dtype, rows * n, 1.0);
-    const float *values = floats_of(h, dtype, x, rows * n),
-                *begin = help_random(h, n, 1.0);
-    double *expected = help_doubles(h, begin, n);
+    void *x = random_values(h, dtype, rows * n, 1.0),
+         *begin = random_values(h, out, n, 1.0);
+    const float *values = floats_of(h, dtype, x, rows * n);
+    double *expected = help_doubles(h, floats_of(h, out, begin, n), n);
 
+    for (int64_t i = 0; i < n && dims[3]; i++)
+        expected[i] = 0;
     for (int64_t i = 0; i < rows * n; i++)
         expected[i % n] += (double)values[i];
     struct tensor t[] = {
         {.bytes = (size_t)(rows * n) * size_of(dtype), .input = x, .offset = offset},
-        {.bytes = (size_t)n * 4, .input = begin, .is_output = true}};
+        {.bytes = (size_t)n * size_of(out), .input = begin, .is_output = true}};
     run(h, launch_column_sum, t, 2, dtype, dims);
-    help_assert_within(t[1].results[0], expected, n, 1e-5, "column sum");
+    help_assert_within(floats_of(h, out, t[1].results[0], n), expected, n,
+                       out == MIST_DTYPE_BF16 ? 4e-3 : 1e-5, "column sum");
 }
 
 static void test_column_sum(void **state)
@@ -449,9 +455,13 @@ static void test_column_sum(void **state)
                                       {130, 4136}, {600, 8200}};
 
     for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
-        for (size_t is_odd = 0; is_odd < 2; is_odd++)
-            check_column_sum(*state, dtypes[i % N_DTYPES], dims[i / N_DTYPES],
-                             is_odd * size_of(dtypes[i % N_DTYPES]));
+        for (int64_t way = 0; way < 4; way++) {
+            const int64_t *d = dims[i / N_DTYPES], all[] = {d[0], d[1], way / 2, way % 2};
+
+            check_column_sum(*state, dtypes[i % N_DTYPES], all, 0);
+            check_column_sum(*state, dtypes[i % N_DTYPES], all,
+                             size_of(dtypes[i % N_DTYPES]));
+        }
 }
 
 /* -------------------------------------------------------------------------- embedding */

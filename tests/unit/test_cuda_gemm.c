@@ -273,26 +273,68 @@ static void check_backward_input_gelu(struct bench *bench,
     check(bench, &dx, expected, "backward of GELU");
 }
 
-static void check_backward_weight(struct bench *bench, const struct mist_cuda_linear *at)
+/* What a tensor is expected to hold: the values of its format. */
+static void expect(struct bench *bench, struct tensor *t, const float *values)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        t->values[i] = values[i];
+    if (t->dtype != MIST_DTYPE_BF16)
+        return;
+    mist_bf16 *rounded = help_alloc(&bench->help, t->n * (int64_t)sizeof *rounded);
+    mist_cpu_bf16_from_float(rounded, t->values, t->n, 1);
+    mist_cpu_bf16_to_float(t->values, rounded, t->n, 1);
+}
+
+/* Random, or what must be overwritten: NaN where zeros are expected to have been. */
+static struct tensor begin_gradient(struct bench *bench,
+                                    const struct mist_cuda_linear *at, int64_t n,
+                                    bool is_lost)
+{
+    struct tensor t;
+
+    if (!is_lost)
+        return random_tensor(bench, at->gradient_dtype, n);
+    t = upload(bench, at->gradient_dtype, help_poisoned(&bench->help, n), n, 0);
+    memset(t.values, 0, (size_t)n * sizeof *t.values);
+    return t;
+}
+
+/* Twice: the first call adds or overwrites, the second adds. */
+static void check_gradients(struct bench *bench, const struct mist_cuda_linear *at,
+                            bool has_bias)
 {
     int64_t n = at->n_out * at->n_in;
     struct tensor dy = random_tensor(bench, at->dtype, at->rows * at->n_out);
     struct tensor x = random_tensor(bench, at->dtype, at->rows * at->n_in);
+    struct tensor dweight = begin_gradient(bench, at, n, at->overwrites);
+    struct tensor dbias =
+        begin_gradient(bench, at, at->n_out, at->overwrites && has_bias);
+    struct mist_cuda_linear next = *at;
 
-    for (int has_bias = 0; has_bias < 2; has_bias++) {
-        struct tensor dweight = random_tensor(bench, MIST_DTYPE_FP32, n);
-        struct tensor dbias = random_tensor(bench, MIST_DTYPE_FP32, at->n_out);
+    for (int time = 0; time < 2; time++, next.overwrites = false) {
+        float *sums = help_copy(&bench->help, dweight.values, n),
+              *bias_sums = help_copy(&bench->help, dbias.values, at->n_out);
 
-        for (int time = 0; time < 2; time++) {
-            mist_cuda_gemm_backward_weight(bench->gemm, at, dweight.device,
-                                           has_bias ? dbias.device : NULL, dy.device,
-                                           x.device);
-            mist_cpu_linear_backward_weight(dweight.values,
-                                            has_bias ? dbias.values : NULL, dy.values,
-                                            x.values, at->rows, at->n_in, at->n_out, 1);
-            check(bench, &dweight, dweight.values, "backward_weight");
-            check(bench, &dbias, dbias.values, "bias gradient"); /* or untouched */
-        }
+        mist_cuda_gemm_backward_weight(bench->gemm, &next, dweight.device,
+                                       has_bias ? dbias.device : NULL, dy.device,
+                                       x.device);
+        mist_cpu_linear_backward_weight(sums, has_bias ? bias_sums : NULL, dy.values,
+                                        x.values, at->rows, at->n_in, at->n_out, 1);
+        expect(bench, &dweight, sums);
+        expect(bench, &dbias, bias_sums);
+        check(bench, &dweight, dweight.values, "backward_weight");
+        check(bench, &dbias, dbias.values, "bias gradient"); /* or untouched */
+    }
+}
+
+static void check_backward_weight(struct bench *bench, const struct mist_cuda_linear *at)
+{
+    for (int way = 0; way < 8; way++) {
+        struct mist_cuda_linear one = *at;
+
+        one.overwrites = way & 1;
+        one.gradient_dtype = way & 2 ? at->dtype : MIST_DTYPE_FP32;
+        check_gradients(bench, &one, way & 4);
     }
 }
 
