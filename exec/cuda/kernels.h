@@ -75,6 +75,9 @@ void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
 /* out = a + b */
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
                    const void *a, const void *b, int64_t n);
+/* x[rows, n_columns] += bias[n_columns], row by row */
+void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                        const void *bias, int64_t rows, int64_t n_columns);
 /* Packed heads as in struct mist_cpu_attention; table fp32; is_backward turns back. */
 void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
                     const float *table, int64_t b, int64_t s, int64_t heads,

@@ -294,6 +294,59 @@ void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
 namespace
 {
 
+/* ------------------------------------------------------------------------------- bias */
+
+template <typename T, int unit>
+__global__ void __launch_bounds__(N_THREADS)
+    run_add_bias(T *x, const T *bias, int64_t rows, int64_t n_columns)
+{
+    int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
+    int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+    mist_unit<T, unit> b, y;
+
+    if (column >= n_columns)
+        return;
+    b.load(bias + column);
+#pragma unroll 1
+    for (; i < rows; i += (int64_t)gridDim.y * blockDim.y) {
+        y.load(x + i * n_columns + column);
+#pragma unroll
+        for (int j = 0; j < unit; j++)
+            y.set(j, y.get(j) + b.get(j));
+        y.store(x + i * n_columns + column);
+    }
+}
+
+template <typename T, int unit>
+void launch_add_bias(mist_cuda_stream stream, T *x, const T *bias, int64_t rows,
+                     int64_t n_columns)
+{
+    row_launch at = lay_out_rows(rows, n_columns / unit);
+
+    MIST_CUDA_LAUNCH((run_add_bias<T, unit>), at.grid, at.block, 0, stream, x, bias, rows,
+                     n_columns);
+}
+
+} // namespace
+
+void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                        const void *bias, int64_t rows, int64_t n_columns)
+{
+    if (rows == 0 || n_columns == 0)
+        return;
+    bool aligned = mist_is_aligned(x) && mist_is_aligned(bias);
+    MIST_CUDA_BY_DTYPE(dtype, T, {
+        constexpr int n = mist_pack<T>::n;
+        if (aligned && n_columns % n == 0)
+            launch_add_bias<T, n>(stream, (T *)x, (const T *)bias, rows, n_columns);
+        else
+            launch_add_bias<T, 1>(stream, (T *)x, (const T *)bias, rows, n_columns);
+    });
+}
+
+namespace
+{
+
 /* ------------------------------------------------------------------------------- rope */
 
 struct rope_shape {

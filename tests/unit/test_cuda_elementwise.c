@@ -415,7 +415,43 @@ static void test_rope(void **state)
                        k / 2 * size_of(dtypes[i % N_DTYPES]));
 }
 
-/* ------------------------------------------------------------------------- column sum */
+/* ---------------------------------------------------------------- bias and column sum */
+
+static void launch_add_bias(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+{
+    mist_cuda_add_bias(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+}
+
+static void check_add_bias(struct help *h, enum mist_dtype dtype, const int64_t *dims,
+                           size_t offset)
+{
+    int64_t rows = dims[0], n = dims[1];
+    void *bias = random_values(h, dtype, n, 1.0),
+         *x = random_values(h, dtype, rows * n, 1.0);
+    double *expected = help_doubles(h, floats_of(h, dtype, x, rows * n), rows * n);
+
+    for (int64_t i = 0; i < rows * n; i++)
+        expected[i] += (double)floats_of(h, dtype, bias, n)[i % n];
+    struct tensor t[] = {
+        {.bytes = (size_t)n * size_of(dtype), .input = bias, .offset = offset},
+        {.bytes = (size_t)(rows * n) * size_of(dtype), .input = x, .is_output = true}};
+    run(h, launch_add_bias, t, 2, dtype, dims);
+    help_assert_within(floats_of(h, dtype, t[1].results[0], rows * n), expected, rows * n,
+                       dtype == MIST_DTYPE_BF16 ? 4e-3 : 1e-6, "bias");
+}
+
+static void test_add_bias(void **state)
+{
+    static const int64_t dims[][2] = {{1, 1}, {0, 16}, {64, 96},
+                                      {5, 8}, {70, 3}, {33, 520}};
+
+    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++) {
+        enum mist_dtype dtype = dtypes[i % N_DTYPES];
+
+        check_add_bias(*state, dtype, dims[i / N_DTYPES], 0);
+        check_add_bias(*state, dtype, dims[i / N_DTYPES], size_of(dtype));
+    }
+}
 
 /* dims: rows, columns, enum mist_dtype of the sums, whether they are overwritten */
 static void launch_column_sum(struct tensor *t, enum mist_dtype dtype,
@@ -606,6 +642,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_conversions, set_up, help_teardown),
         cmocka_unit_test_setup_teardown(test_swiglu, set_up, help_teardown),
         cmocka_unit_test_setup_teardown(test_rope, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_add_bias, set_up, help_teardown),
         cmocka_unit_test_setup_teardown(test_column_sum, set_up, help_teardown),
         cmocka_unit_test_setup_teardown(test_embedding_forward, set_up, help_teardown),
         cmocka_unit_test_setup_teardown(test_embedding_backward, set_up, help_teardown),
