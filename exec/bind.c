@@ -131,7 +131,7 @@ void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind
 enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
                                       const struct mist_model *model,
                                       const struct mist_operators *operators,
-                                      void *backend, bool tunes, struct mist_err *err)
+                                      void *backend, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
@@ -148,10 +148,10 @@ enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, i
                 .tp = layout->shape.tp,
                 .loss_scale = 1,
             };
-            status = status == MIST_OK ? operators->prepare(&args, tunes, err) : status;
+            status = status == MIST_OK ? operators->prepare(&args, err) : status;
         }
     }
-    return status;
+    return status == MIST_OK && operators->tune ? operators->tune(backend, err) : status;
 }
 
 void mist_binding_run_adamw(const struct mist_binding_update *update,

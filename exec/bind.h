@@ -38,13 +38,11 @@ void mist_binding_run_part(const struct mist_binding *binding,
 void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
                       const struct mist_operators *operators);
 
-/* operators->prepare() for every step of layouts[n]; those of kinds that are not there
- * have no steps. */
-MIST_MUST_CHECK enum mist_status
-mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
-                     const struct mist_model *model,
-                     const struct mist_operators *operators, void *backend, bool tunes,
-                     struct mist_err *err);
+/* operators->prepare() for every step of layouts[n], then tune(); layouts of kinds that
+ * are not there have no steps. */
+MIST_MUST_CHECK enum mist_status mist_binding_prepare(
+    const struct mist_layer_layout *layouts, int32_t n, const struct mist_model *model,
+    const struct mist_operators *operators, void *backend, struct mist_err *err);
 
 /* The optimizer step on elements first .. first + n - 1 of a slab. */
 struct mist_binding_update {

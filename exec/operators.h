@@ -107,11 +107,13 @@ struct mist_operators {
                              int32_t n_threads, void **out, struct mist_err *err);
     void (*close)(void *backend); /* NULL allowed */
     /* Makes what a step of this kind will need (plans, algorithms), so that running it
-     * allocates and compiles nothing; with tunes the fastest algorithms are looked for
-     * and kept for later processes. Streams idle; args has a step, dtype, model and
+     * allocates and compiles nothing. Streams idle; args has a step, dtype, model and
      * backend, but no addresses. NULL: nothing to make. */
-    enum mist_status (*prepare)(const struct mist_step_args *args, bool tunes,
-                                struct mist_err *err);
+    enum mist_status (*prepare)(const struct mist_step_args *args, struct mist_err *err);
+    /* Finds the fastest algorithms for all that was prepared, in a few seconds, and keeps
+     * them for later processes, which take them over. Streams idle; memory of the device
+     * is all zeros before, and again afterwards. NULL: nothing to choose. */
+    enum mist_status (*tune)(void *backend, struct mist_err *err);
     void (*run_step)(const struct mist_step_args *args);
     /* AdamW on all spans, at most MIST_MAX_PARAMS */
     void (*adamw)(void *backend, enum mist_dtype dtype,

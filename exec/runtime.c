@@ -215,7 +215,7 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
                                         &runtime->backend, err);
     if (status == MIST_OK)
         status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS, &plan->model,
-                                      parts->operators, runtime->backend, false, err);
+                                      parts->operators, runtime->backend, err);
     if (status == MIST_OK) {
         prepare_bodies(runtime);
         status = fill_persistent(runtime, err);

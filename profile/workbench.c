@@ -207,11 +207,11 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
                                     &bench->backend, err);
     if (status != MIST_OK)
         return status;
-    /* what a run would have made before its first step; the fastest if there is time */
+    /* what a run would have made before its first step */
     int32_t n_layouts =
         bench->grid->n_variants * at->n_micro_batches * MIST_N_LAYER_KINDS;
     return mist_binding_prepare(bench->grid->layouts, n_layouts, &at->model,
-                                bench->operators, bench->backend, !at->is_quick, err);
+                                bench->operators, bench->backend, err);
 }
 
 enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,

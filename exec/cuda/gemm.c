@@ -1,30 +1,45 @@
 /*
  * The matrix products of linear layers, in cuBLASLt. See gemm.h.
  *
- * Every function asks for the fused product first; where cuBLASLt has no algorithm for it
- * (the plan is not usable), it runs a simpler product and a kernel.
+ * Every call tries the fused product first; what cuBLASLt refuses is marked, and the
+ * product without its epilogue runs, which may have one itself, and then a kernel.
  */
 #include "exec/cuda/gemm.h"
 
 #include "exec/cuda/gemm_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static char *copy_text(const char *text)
+#define T CUBLAS_OP_T
+#define N CUBLAS_OP_N
+const struct mist_gemm_kind mist_gemm_kinds[MIST_CUDA_N_GEMM_PRODUCTS] = {
+    [MIST_CUDA_FORWARD] = {"forward", T, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_FORWARD_BIAS] = {"forward_bias", T, N, CUBLASLT_EPILOGUE_BIAS, "BIAS",
+                                MIST_CUDA_FORWARD, .has_vector = true},
+    [MIST_CUDA_FORWARD_GELU] = {"forward_gelu", T, N, CUBLASLT_EPILOGUE_GELU_AUX,
+                                "GELU_AUX", MIST_CUDA_FORWARD, .has_aux = true},
+    [MIST_CUDA_FORWARD_BIAS_GELU] = {"forward_bias_gelu", T, N,
+                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "GELU_AUX_BIAS",
+                                     MIST_CUDA_FORWARD_BIAS, .has_vector = true,
+                                     .has_aux = true},
+    [MIST_CUDA_BACKWARD_INPUT] = {"backward_input", N, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_INPUT_GELU] = {"backward_input_gelu", N, N,
+                                       CUBLASLT_EPILOGUE_DGELU, "DGELU",
+                                       MIST_CUDA_BACKWARD_INPUT, .has_aux = true},
+    [MIST_CUDA_BACKWARD_WEIGHT] = {"backward_weight", N, T, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_WEIGHT_BIAS] = {"backward_weight_bias", N, T,
+                                        CUBLASLT_EPILOGUE_BGRADB, "BGRADB",
+                                        MIST_CUDA_BACKWARD_WEIGHT, .has_vector = true},
+};
+#undef T
+#undef N
+
+/* --------------------------------------------------------------------------- lifetime */
+
+static enum mist_status open_library(struct mist_cuda_gemm *gemm, struct mist_err *err)
 {
-    size_t n = strlen(text) + 1;
-    char *copy = malloc(n);
-
-    return copy ? memcpy(copy, text, n) : NULL;
-}
-
-static enum mist_status open_library(struct mist_cuda_gemm *gemm, bool splits_sums,
-                                     struct mist_err *err)
-{
-    /* Of the schemes, this one alone keeps partial sums in fp32. */
-    uint32_t schemes = splits_sums ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                   : CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE; /* sums have one order */
     cublasStatus_t status = cublasLtCreate(&gemm->handle);
 
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -43,31 +58,21 @@ enum mist_status mist_cuda_gemm_open(const struct mist_cuda_gemm_config *config,
                                      struct mist_cuda_gemm **out, struct mist_err *err)
 {
     struct mist_cuda_gemm *gemm = calloc(1, sizeof *gemm);
-    enum mist_status status = MIST_ERR_MEMORY;
+    enum mist_status status;
 
     *out = NULL;
     if (!gemm)
-        goto out;
+        return mist_err_set(err, MIST_ERR_MEMORY,
+                            "no memory for the products of linear layers");
+    mist_arena_init(&gemm->arena);
     gemm->workspace_bytes = config->workspace_bytes;
     gemm->n_processors = config->n_processors;
-    if (config->path) {
-        gemm->path = copy_text(config->path);
-        gemm->device_name = copy_text(config->device_name);
-        if (!gemm->path || !gemm->device_name)
-            goto out;
-    }
-    status = open_library(gemm, config->splits_sums, err);
-    if (status == MIST_OK && gemm->path)
-        status = mist_gemm_file_load(gemm, err);
-out:
-    if (status == MIST_OK) {
+    status = open_library(gemm, err);
+    if (status == MIST_OK)
         *out = gemm;
-        return status;
-    }
-    mist_cuda_gemm_close(gemm);
-    return status == MIST_ERR_MEMORY
-               ? mist_err_set(err, status, "no memory for the products of linear layers")
-               : status;
+    else
+        mist_cuda_gemm_close(gemm);
+    return status;
 }
 
 void mist_cuda_gemm_close(struct mist_cuda_gemm *gemm)
@@ -79,8 +84,8 @@ void mist_cuda_gemm_close(struct mist_cuda_gemm *gemm)
         cublasLtMatmulPreferenceDestroy(gemm->preference);
     if (gemm->handle)
         cublasLtDestroy(gemm->handle);
-    free(gemm->path);
-    free(gemm->device_name);
+    mist_arena_fini(&gemm->arena);
+    free(gemm->choices);
     free(gemm);
 }
 
@@ -92,97 +97,209 @@ enum mist_status mist_cuda_gemm_status(const struct mist_cuda_gemm *gemm,
     return gemm->status;
 }
 
-struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm)
-{
-    return gemm->counts;
-}
-
 void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key,
                     const char *what, cublasStatus_t status)
 {
-    static const char *const kinds[] = {"forward", "backward_input", "backward_weight"};
-
     if (gemm->status != MIST_OK)
         return;
     gemm->status = mist_err_set(
         &gemm->err, status == CUBLAS_STATUS_ALLOC_FAILED ? MIST_ERR_MEMORY : MIST_ERR_RUN,
         "cuBLASLt, %s of a %s linear layer, rows=%lld;n_in=%lld;n_out=%lld: %s: %s",
-        kinds[key->kind], mist_dtype_name((enum mist_dtype)key->dtype),
+        mist_gemm_kinds[key->product].name, mist_dtype_name((enum mist_dtype)key->dtype),
         (long long)key->rows, (long long)key->n_in, (long long)key->n_out, what,
         cublasLtGetStatusName(status));
 }
 
-bool mist_gemm_run(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan,
-                   const struct mist_cuda_linear *at, const struct mist_gemm_operands *x)
+/* -------------------------------------------------------------------- what was decided
+ */
+
+struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm)
 {
-    bool adds = plan->key.kind == MIST_CUDA_GEMM_BACKWARD_WEIGHT && !at->overwrites;
-    const float one = 1, beta = adds ? 1 : 0;
-    int64_t bytes = gemm->workspace_bytes - mist_gemm_vector_bytes(&plan->key);
+    struct mist_cuda_gemm_counts out = {.n_unfused_calls = gemm->n_unfused_calls};
+
+    for (const struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next) {
+        bool is_plain = !mist_gemm_kinds[plan->key.product].epilogue_name;
+
+        if (!plan->is_asked)
+            continue;
+        out.n_products++;
+        out.n_plain += is_plain;
+        out.n_fused += !is_plain && plan->way == MIST_GEMM_FUSED;
+        out.n_refused += !is_plain && plan->way == MIST_GEMM_REFUSED;
+        out.n_slower += plan->way == MIST_GEMM_SLOWER;
+        out.n_timed += plan->is_timed;
+    }
+    return out;
+}
+
+static bool has_product(const struct mist_cuda_gemm *gemm, int product,
+                        enum mist_gemm_way way)
+{
+    const struct mist_gemm_plan *plan = gemm->plans;
+
+    while (plan && !(plan->is_asked && plan->key.product == product && plan->way == way))
+        plan = plan->next;
+    return plan;
+}
+
+void mist_cuda_gemm_describe(const struct mist_cuda_gemm *gemm, char *text, size_t size)
+{
+    struct mist_cuda_gemm_counts counts = mist_cuda_gemm_counts(gemm);
+    long version = (long)cublasLtGetVersion();
+    FILE *out = size > 0 ? fmemopen(text, size, "w") : NULL;
+    const char *between = " (";
+
+    if (size > 0)
+        text[0] = text[size - 1] = '\0';
+    if (!out)
+        return;
+    fprintf(out, "cuBLASLt %ld.%ld.%ld: %lld products, %lld plain, %lld fused",
+            version / 10000, version / 100 % 100, version % 100,
+            (long long)counts.n_products, (long long)counts.n_plain,
+            (long long)counts.n_fused);
+    if (counts.n_refused + counts.n_slower > 0)
+        fprintf(out, ", %lld not fused", (long long)(counts.n_refused + counts.n_slower));
+    for (int i = 0; i < 2 * MIST_CUDA_N_GEMM_PRODUCTS; i++) {
+        const char *name = mist_gemm_kinds[i / 2].epilogue_name;
+
+        if (!name ||
+            !has_product(gemm, i / 2, i % 2 ? MIST_GEMM_SLOWER : MIST_GEMM_REFUSED))
+            continue;
+        fprintf(out, "%s%s %s", between, name, i % 2 ? "slower" : "refused");
+        between = ", ";
+    }
+    fprintf(out, "%s; %lld chosen by time%s%s", *between == ',' ? ")" : "",
+            (long long)counts.n_timed, *gemm->note ? "; " : "", gemm->note);
+    (void)fclose(out); /* cut off where text ends */
+}
+
+/* --------------------------------------------------------------------------- launching
+ */
+
+static void *sums_in_workspace(const struct mist_cuda_gemm *gemm,
+                               const struct mist_gemm_key *key,
+                               const struct mist_cuda_linear *at)
+{
+    return (char *)at->workspace + gemm->workspace_bytes - mist_gemm_sums_bytes(key);
+}
+
+cublasStatus_t mist_gemm_launch(const struct mist_cuda_gemm *gemm,
+                                const struct mist_gemm_plan *plan,
+                                const struct mist_cuda_linear *at,
+                                const struct mist_gemm_operands *x)
+{
+    int64_t sums_bytes = mist_gemm_sums_bytes(&plan->key);
+    bool has_gradient = mist_gemm_kinds[plan->key.product].op_b == CUBLAS_OP_T;
+    bool adds_sums = sums_bytes > 0 && !at->overwrites;
+    const float one = 1, beta = has_gradient && !at->overwrites ? 1 : 0;
+    const void *vector = adds_sums ? sums_in_workspace(gemm, &plan->key, at) : x->vector;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
-    if (x->vector)
+    if (mist_gemm_kinds[plan->key.product].has_vector)
         status = cublasLtMatmulDescSetAttribute(
-            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->vector, sizeof x->vector);
-    if (status == CUBLAS_STATUS_SUCCESS && x->aux)
+            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (status == CUBLAS_STATUS_SUCCESS && mist_gemm_kinds[plan->key.product].has_aux)
         status = cublasLtMatmulDescSetAttribute(plan->desc,
                                                 CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &x->aux, sizeof x->aux);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmul(gemm->handle, plan->desc, &one, x->a, plan->a, x->b,
                                 plan->b, &beta, x->d, plan->d, x->d, plan->d, &plan->algo,
-                                at->workspace, (size_t)bytes, at->stream);
-    if (status != CUBLAS_STATUS_SUCCESS)
-        mist_gemm_fail(gemm, &plan->key, "the product", status);
-    return status == CUBLAS_STATUS_SUCCESS;
+                                at->workspace,
+                                (size_t)(gemm->workspace_bytes - sums_bytes), at->stream);
+    if (status == CUBLAS_STATUS_SUCCESS && adds_sums)
+        mist_cuda_add(at->stream, at->gradient_dtype, x->vector, x->vector, vector,
+                      at->n_out);
+    return status;
 }
 
-/* False: there is no such algorithm (gemm->status is MIST_OK), or it failed. */
-static bool try_product(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
-                        enum mist_cuda_gemm_kind kind, enum mist_gemm_epilogue epilogue,
-                        const struct mist_gemm_operands *x)
+struct mist_gemm_operands mist_gemm_inner(enum mist_cuda_gemm_product product,
+                                          const struct mist_gemm_operands *x)
 {
-    struct mist_gemm_key key = mist_gemm_key_make(at, kind, epilogue, x);
-    struct mist_gemm_plan *plan;
+    const struct mist_gemm_kind *inner = &mist_gemm_kinds[mist_gemm_kinds[product].inner];
+    bool is_forward = inner->op_a == CUBLAS_OP_T;
 
-    if (gemm->status != MIST_OK)
+    return (struct mist_gemm_operands){.a = x->a,
+                                       .b = x->b,
+                                       .d = x->aux && is_forward ? x->aux : x->d,
+                                       .vector = inner->has_vector ? x->vector : NULL};
+}
+
+void mist_gemm_finish(enum mist_cuda_gemm_product product,
+                      const struct mist_cuda_linear *at,
+                      const struct mist_gemm_operands *x)
+{
+    switch (product) {
+    case MIST_CUDA_FORWARD_BIAS:
+        mist_cuda_add_bias(at->stream, at->dtype, x->d, x->vector, at->rows, at->n_out);
+        break;
+    case MIST_CUDA_FORWARD_GELU:
+    case MIST_CUDA_FORWARD_BIAS_GELU:
+        mist_cuda_gelu_forward(at->stream, at->dtype, x->d, x->aux, at->rows * at->n_out);
+        break;
+    case MIST_CUDA_BACKWARD_INPUT_GELU:
+        mist_cuda_gelu_backward(at->stream, at->dtype, x->d, x->d, x->aux,
+                                at->rows * at->n_in);
+        break;
+    default:
+        mist_cuda_column_sum(at->stream, at->dtype, at->gradient_dtype, x->vector, x->b,
+                             at->rows, at->n_out, at->overwrites);
+    }
+}
+
+/* See the head of gemm.h. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ||
+           status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
+                enum mist_cuda_gemm_product product, const struct mist_gemm_operands *x,
+                bool is_asked)
+{
+    const struct mist_gemm_kind *kind = &mist_gemm_kinds[product];
+    struct mist_gemm_key key = mist_gemm_key_make(gemm, at, product, x);
+    struct mist_gemm_plan *plan =
+        gemm->status == MIST_OK ? mist_gemm_plan_find(gemm, &key) : NULL;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+
+    if (!plan)
         return false;
-    plan = mist_gemm_plan_find(gemm, &key);
-    return plan && plan->is_usable && mist_gemm_run(gemm, plan, at, x);
-}
-
-static bool run_product(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
-                        enum mist_cuda_gemm_kind kind, enum mist_gemm_epilogue epilogue,
-                        const struct mist_gemm_operands *x)
-{
-    struct mist_gemm_key key = mist_gemm_key_make(at, kind, epilogue, x);
-
-    if (try_product(gemm, at, kind, epilogue, x))
-        return true;
-    mist_gemm_fail(gemm, &key, "no algorithm", CUBLAS_STATUS_NOT_SUPPORTED);
-    return false;
-}
-
-/* Whether to go on without the fused product, and counts that. */
-static bool falls_back(struct mist_cuda_gemm *gemm)
-{
-    if (gemm->status != MIST_OK)
+    plan->is_asked |= is_asked;
+    if (plan->way == MIST_GEMM_FUSED) {
+        status = mist_gemm_launch(gemm, plan, at, x);
+        if (status == CUBLAS_STATUS_SUCCESS)
+            return true;
+    }
+    if (!kind->epilogue_name || !is_refusal(status)) {
+        mist_gemm_fail(gemm, &key,
+                       plan->way == MIST_GEMM_FUSED ? "the product" : "no algorithm",
+                       status);
         return false;
-    gemm->counts.n_fallbacks++;
+    }
+    if (plan->way == MIST_GEMM_FUSED)
+        plan->way = MIST_GEMM_REFUSED;
+    struct mist_gemm_operands inner = mist_gemm_inner(product, x);
+    gemm->n_unfused_calls += is_asked;
+    if (!run(gemm, at, kind->inner, &inner, false))
+        return false;
+    mist_gemm_finish(product, at, x);
     return true;
 }
 
-/* n_out numbers at the workspace's end, for column sums. */
-static void *sums_in_workspace(const struct mist_cuda_gemm *gemm,
-                               const struct mist_cuda_linear *at)
-{
-    struct mist_gemm_key key =
-        mist_gemm_key_make(at, MIST_CUDA_GEMM_BACKWARD_WEIGHT, MIST_GEMM_SUM,
-                           &(struct mist_gemm_operands){0});
-    int64_t bytes = mist_gemm_vector_bytes(&key);
+/* ------------------------------------------------------------------------- the products
+ */
 
-    if (bytes > gemm->workspace_bytes)
-        return at->workspace; /* the plan will not be usable */
-    return (char *)at->workspace + gemm->workspace_bytes - bytes;
+void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
+                           enum mist_cuda_gemm_product product)
+{
+    struct mist_gemm_key key = mist_gemm_key_make(gemm, at, product, NULL);
+    struct mist_gemm_plan *plan =
+        gemm->status == MIST_OK ? mist_gemm_plan_find(gemm, &key) : NULL;
+
+    if (plan)
+        plan->is_asked = true;
 }
 
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
@@ -191,8 +308,7 @@ void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
 {
     struct mist_gemm_operands operands = {weight, x, y, (void *)bias, NULL};
 
-    run_product(gemm, at, MIST_CUDA_GEMM_FORWARD, bias ? MIST_GEMM_BIAS : MIST_GEMM_PLAIN,
-                &operands);
+    run(gemm, at, bias ? MIST_CUDA_FORWARD_BIAS : MIST_CUDA_FORWARD, &operands, true);
 }
 
 void mist_cuda_gemm_forward_gelu(struct mist_cuda_gemm *gemm,
@@ -201,13 +317,8 @@ void mist_cuda_gemm_forward_gelu(struct mist_cuda_gemm *gemm,
 {
     struct mist_gemm_operands operands = {weight, x, y, (void *)bias, before};
 
-    if (try_product(gemm, at, MIST_CUDA_GEMM_FORWARD,
-                    bias ? MIST_GEMM_GELU_BIAS : MIST_GEMM_GELU, &operands) ||
-        !falls_back(gemm))
-        return;
-    mist_cuda_gemm_forward(gemm, at, before, x, weight, bias);
-    if (gemm->status == MIST_OK)
-        mist_cuda_gelu_forward(at->stream, at->dtype, y, before, at->rows * at->n_out);
+    run(gemm, at, bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU, &operands,
+        true);
 }
 
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
@@ -216,7 +327,7 @@ void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
 {
     struct mist_gemm_operands operands = {weight, dy, dx, NULL, NULL};
 
-    run_product(gemm, at, MIST_CUDA_GEMM_BACKWARD_INPUT, MIST_GEMM_PLAIN, &operands);
+    run(gemm, at, MIST_CUDA_BACKWARD_INPUT, &operands, true);
 }
 
 void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
@@ -226,37 +337,15 @@ void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
 {
     struct mist_gemm_operands operands = {weight, dy, dx, NULL, (void *)before};
 
-    if (try_product(gemm, at, MIST_CUDA_GEMM_BACKWARD_INPUT, MIST_GEMM_DGELU,
-                    &operands) ||
-        !falls_back(gemm))
-        return;
-    mist_cuda_gemm_backward_input(gemm, at, dx, dy, weight);
-    if (gemm->status == MIST_OK)
-        mist_cuda_gelu_backward(at->stream, at->dtype, dx, dx, before,
-                                at->rows * at->n_in);
+    run(gemm, at, MIST_CUDA_BACKWARD_INPUT_GELU, &operands, true);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
                                     const struct mist_cuda_linear *at, void *dweight,
                                     void *dbias, const void *dy, const void *x)
 {
-    enum mist_cuda_gemm_kind kind = MIST_CUDA_GEMM_BACKWARD_WEIGHT;
-    struct mist_gemm_operands operands = {x, dy, dweight, NULL, NULL};
+    struct mist_gemm_operands operands = {x, dy, dweight, dbias, NULL};
 
-    if (dbias) {
-        struct mist_gemm_operands with_sums = operands;
-
-        with_sums.vector = at->overwrites ? dbias : sums_in_workspace(gemm, at);
-        if (try_product(gemm, at, kind, MIST_GEMM_SUM, &with_sums)) {
-            if (!at->overwrites)
-                mist_cuda_add(at->stream, at->gradient_dtype, dbias, dbias,
-                              with_sums.vector, at->n_out);
-            return;
-        }
-        if (!falls_back(gemm))
-            return;
-    }
-    if (run_product(gemm, at, kind, MIST_GEMM_PLAIN, &operands) && dbias)
-        mist_cuda_column_sum(at->stream, at->dtype, at->gradient_dtype, dbias, dy,
-                             at->rows, at->n_out, at->overwrites);
+    run(gemm, at, dbias ? MIST_CUDA_BACKWARD_WEIGHT_BIAS : MIST_CUDA_BACKWARD_WEIGHT,
+        &operands, true);
 }

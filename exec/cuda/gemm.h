@@ -9,17 +9,20 @@
  * fp32 is computed in full fp32 (no TF32). bf16 is multiplied as bf16 and accumulated in
  * fp32; activations come out as bf16, gradients of parameters as fp32 or bf16.
  *
- * What goes with a product (bias, GELU, column sums) is fused into it where cuBLASLt has
- * an algorithm for that, else a kernel of kernels.h does it; both round within the
- * tolerance of the format, but not to the same bits.
+ * What goes with a product (bias, GELU, column sums) is fused into it as an epilogue.
+ * Where cuBLASLt refuses that, when it is asked for an algorithm or when the product is
+ * launched, or where it was found slower, a simpler product and a kernel of kernels.h do
+ * it, from then on; both round within the tolerance of the format, but not to the same
+ * bits. A launch counts as refused if cuBLASLt answers NOT_SUPPORTED, INVALID_VALUE or
+ * ARCH_MISMATCH: it looks at its arguments before it launches anything, so nothing has
+ * been written. All other codes (INTERNAL_ERROR, EXECUTION_FAILED) are errors, since part
+ * of the work may be in the stream.
  *
  * Each product's descriptors and algorithm are made at its first use and kept. The
  * algorithm is the first of cuBLASLt's heuristics, unless mist_cuda_gemm_tune() has timed
- * the first few and found a better one; what it found can be kept in a file for a GPU
- * and a version of cuBLASLt. Two runs with the same algorithms give the same bits: sums
- * are not split over blocks (config.splits_sums: they may be, each part in fp32 in the
- * workspace, added in a fixed order). The choice depends on the alignment of the operands
- * up to 16 bytes only, so moving a tensor does not change it.
+ * the first few and found a better one. Two runs with the same algorithms give the same
+ * bits: sums are not split over blocks. The choice depends on the least alignment of the
+ * operands up to 16 bytes only, so moving a tensor does not change it.
  *
  * Left out: batched products, TF32, fp8.
  */
@@ -31,29 +34,25 @@
 #include "sim/model.h" /* enum mist_dtype */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { MIST_CUDA_GEMM_WORKSPACE_BYTES = 32 << 20, MIST_CUDA_GEMM_MAX_CANDIDATES = 16 };
+enum { MIST_CUDA_GEMM_WORKSPACE_BYTES = 32 << 20 };
 
-enum mist_cuda_gemm_kind {
-    MIST_CUDA_GEMM_FORWARD,
-    MIST_CUDA_GEMM_BACKWARD_INPUT,
-    MIST_CUDA_GEMM_BACKWARD_WEIGHT,
-    MIST_CUDA_N_GEMM_KINDS
+enum mist_cuda_gemm_product {
+    MIST_CUDA_FORWARD,
+    MIST_CUDA_FORWARD_BIAS,
+    MIST_CUDA_FORWARD_GELU,
+    MIST_CUDA_FORWARD_BIAS_GELU,
+    MIST_CUDA_BACKWARD_INPUT,
+    MIST_CUDA_BACKWARD_INPUT_GELU,
+    MIST_CUDA_BACKWARD_WEIGHT,
+    MIST_CUDA_BACKWARD_WEIGHT_BIAS,
+    MIST_CUDA_N_GEMM_PRODUCTS
 };
-
-/*
- * Seconds that launch(arg), which launches into stream, takes there; waits for it.
- * Negative: it could not be measured. mist_cuda_gemm_clock_events() is the one.
- */
-typedef double mist_cuda_gemm_clock(void *context, mist_cuda_stream stream,
-                                    void (*launch)(void *arg), void *arg);
 
 struct mist_cuda_gemm_config {
     int64_t workspace_bytes; /* of each call's workspace */
-    const char *device_name; /* for the file; borrowed during open */
-    const char *path;        /* file of tuned algorithms; copied; NULL: none */
-    bool splits_sums;        /* see above */
     int32_t n_processors;    /* multiprocessors to plan for, fewer than there are where
                                 communication needs some; 0: all */
 };
@@ -70,17 +69,10 @@ struct mist_cuda_linear {
     int64_t rows, n_in, n_out; /* each >= 1 */
 };
 
-struct mist_cuda_gemm_counts {
-    int64_t n_plans;     /* products met */
-    int64_t n_hits;      /* calls that found their product's plan */
-    int64_t n_fallbacks; /* calls for which a kernel of kernels.h did what goes with it */
-};
-
 /*
  * One rank's products, for one thread at a time; made with the device as the current one.
- * A file at config->path is read if it is there and of this GPU and version. *out is
- * owned by the caller (mist_cuda_gemm_close). MIST_OK; MIST_ERR_RUN (no cuBLASLt here),
- * MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_IO (the file).
+ * *out is owned by the caller (mist_cuda_gemm_close). MIST_OK, MIST_ERR_RUN (no cuBLASLt
+ * here) or MIST_ERR_MEMORY.
  */
 struct mist_cuda_gemm;
 MIST_MUST_CHECK enum mist_status
@@ -92,7 +84,11 @@ void mist_cuda_gemm_close(struct mist_cuda_gemm *gemm); /* NULL allowed */
  * launch nothing. */
 MIST_MUST_CHECK enum mist_status mist_cuda_gemm_status(const struct mist_cuda_gemm *gemm,
                                                        struct mist_err *err);
-struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm);
+
+/* Announces a product on operands aligned to 16 bytes, so that its first call finds all
+ * it needs, and tuning knows of it. */
+void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
+                           enum mist_cuda_gemm_product product);
 
 /* y[rows, n_out] = x[rows, n_in] W^T + bias. W [n_out, n_in]; bias [n_out] or NULL. */
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
@@ -127,28 +123,57 @@ void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
                                     const struct mist_cuda_linear *at, void *dweight,
                                     void *dbias, const void *dy, const void *x);
 
+/* Of the products that were asked for or announced; those with an epilogue are fused,
+ * refused (by cuBLASLt) or slower (fused than not). */
+struct mist_cuda_gemm_counts {
+    int64_t n_products, n_plain, n_fused, n_refused, n_slower;
+    int64_t n_timed;         /* of them: chosen by time, now or by an earlier process */
+    int64_t n_unfused_calls; /* calls in which a kernel of kernels.h did the epilogue */
+};
+struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm);
+
+/* A line for the user, cut off at size: "cuBLASLt 13.1.0: 14 products, 5 plain, 7 fused,
+ * 2 not fused (BGRADB refused, GELU_AUX_BIAS slower); 14 chosen by time". */
+void mist_cuda_gemm_describe(const struct mist_cuda_gemm *gemm, char *text, size_t size);
+
+/* -------------------------------------------------------------------- choices by time */
+
+/* Both in seconds. */
+struct mist_cuda_gemm_clock {
+    void *context;
+    double (*now)(void *context);
+    /* That launch(arg), which launches into stream, takes there; waits for it. Negative:
+     * it could not be measured. */
+    double (*time)(void *context, mist_cuda_stream stream, void (*launch)(void *arg),
+                   void *arg);
+};
+extern const struct mist_cuda_gemm_clock mist_cuda_gemm_clock_events; /* of CUDA */
+
+struct mist_cuda_gemm_tuning {
+    const char *path;        /* the file of choices; NULL: nothing is timed */
+    const char *device_name; /* choices are a GPU's and a version's of cuBLASLt */
+    void *memory;            /* of the device, aligned to 256; zeroed in the end */
+    int64_t memory_bytes;
+    double budget_s; /* for all products, but for the last one's algorithm under way */
+    const struct mist_cuda_gemm_clock *clock;
+};
+
 /*
- * Times the first few algorithms of a product (with the bias or bias gradient, without
- * GELU) and remembers the fastest; of a bias gradient also whether to fuse it. To be
- * called outside of iterations: it waits. scratch: device memory of
- * mist_cuda_gemm_tune_bytes(), aligned to 256, overwritten; what is in it when it begins
- * is what is multiplied (zeros run faster than numbers). Does nothing for a product that
- * has been tuned. MIST_OK or what mist_cuda_gemm_status() says.
+ * Chooses algorithms for all products that were announced: those that the file remembers,
+ * for the others the fastest of the heuristics' first on operands in tuning->memory, the
+ * product with the most FLOP first, each with a share of the time by its FLOP. What has
+ * an epilogue is timed fused and not, with its kernel, and the faster way kept. The
+ * choices go into the file, of those for which there was no time or memory as well, so
+ * that the next process has the same bits; other processes wait meanwhile, and then read
+ * them.
+ *
+ * A file that can't be used is no error: describe() says what became of it, and without
+ * one to write nothing is timed, as the next process would choose otherwise. It waits for
+ * the stream: to be called outside of iterations. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN
+ * (the device) or what mist_cuda_gemm_status() says. gemm_tune.c
  */
 MIST_MUST_CHECK enum mist_status
-mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
-                    enum mist_cuda_gemm_kind kind, bool has_bias,
-                    mist_cuda_gemm_clock *clock, void *clock_context, void *scratch,
-                    struct mist_err *err);
-int64_t mist_cuda_gemm_tune_bytes(const struct mist_cuda_linear *at);
-
-/* Writes what has been tuned to config.path (nothing without one). */
-MIST_MUST_CHECK enum mist_status mist_cuda_gemm_save(const struct mist_cuda_gemm *gemm,
-                                                     struct mist_err *err);
-
-/* With events of CUDA, the mean of a few launches after one to warm up. context: unused.
- */
-double mist_cuda_gemm_clock_events(void *context, mist_cuda_stream stream,
-                                   void (*launch)(void *arg), void *arg);
+mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stream stream, void *workspace,
+                    const struct mist_cuda_gemm_tuning *tuning, struct mist_err *err);
 
 #endif

@@ -9,7 +9,6 @@
 #include "exec/cuda/attention_cudnn.h"
 #endif
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,41 +382,23 @@ static void sum_losses(void *backend, const float *losses, int64_t n,
     check_call(backend, "the sum of losses");
 }
 
-static enum mist_status prepare(step_args at, bool tunes, struct mist_err *err)
+static enum mist_status prepare(step_args at, struct mist_err *err)
 {
     struct mist_cuda_operators *context = context_of(at);
-    const int64_t *dims = at->step->dims;
-    struct mist_cuda_linear shape = {.stream = stream_of(context),
-                                     .workspace =
-                                         context->device->workspaces[MIST_STREAM_COMPUTE],
-                                     .dtype = at->dtype,
-                                     .rows = dims[0],
-                                     .n_in = dims[1],
-                                     .n_out = dims[2]};
+    struct mist_cuda_linear shape;
 
     if (at->step->op == MIST_OP_ATTENTION)
         mist_cuda_operators_plan_attention(at);
-    else if (tunes)
-        return mist_cuda_tuning_run(context->gemm, at, &shape, err);
-    context->has_tuned |= tunes;
-    return MIST_OK;
+    else if (linear_shape(at, &shape))
+        mist_cuda_tuning_expect(context->gemm, at, &shape);
+    return mist_cuda_gemm_status(context->gemm, err);
 }
 
-/* What was tuned is for later processes, too. */
-static void save_algorithms(const struct mist_cuda_operators *context)
+static enum mist_status tune(void *backend, struct mist_err *err)
 {
-    char path[PATH_MAX];
-    struct mist_err err;
-    enum mist_status status;
+    struct mist_cuda_operators *context = backend;
 
-    if (!context->has_tuned ||
-        !mist_cuda_tuning_path(context->device->name, path, sizeof path))
-        return;
-    status = mist_cuda_tuning_make_folder(path, &err);
-    if (status == MIST_OK)
-        status = mist_cuda_gemm_save(context->gemm, &err);
-    if (status != MIST_OK) /* the run does not depend on it */
-        mist_err_print(&err, "mist", stderr);
+    return mist_cuda_tuning_run(context->gemm, context->device, err);
 }
 
 static void close_backend(void *backend)
@@ -426,8 +407,6 @@ static void close_backend(void *backend)
 
     if (!context)
         return;
-    if (context->gemm)
-        save_algorithms(context);
     mist_cuda_gemm_close(context->gemm);
 #if MIST_CUDA_HAS_CUDNN
     mist_cuda_sdpa_close(context->sdpa);
@@ -440,7 +419,6 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
 {
     struct mist_cuda_gemm_config gemm = {.workspace_bytes = MIST_CUDA_WORKSPACE_BYTES};
     struct mist_cuda_operators *context = calloc(1, sizeof *context);
-    char path[PATH_MAX];
     enum mist_status status;
 
     (void)n_threads;
@@ -449,9 +427,6 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
     context->device = mist_cuda_device_of(device);
     context->allows_atomics = device->allows_atomics;
-    gemm.device_name = context->device->name;
-    if (mist_cuda_tuning_path(gemm.device_name, path, sizeof path))
-        gemm.path = path;
     status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
 #if MIST_CUDA_HAS_CUDNN
     /* Without cuDNN the own kernels do. */
@@ -473,6 +448,7 @@ const struct mist_operators mist_operators_cuda = {
     .open = open_backend,
     .close = close_backend,
     .prepare = prepare,
+    .tune = tune,
     .run_step = run_step,
     .adamw = adamw,
     .draw = draw,

@@ -5,8 +5,7 @@
  * Products of linear layers are cuBLASLt's (gemm.h); attention in bf16 is cuDNN's where
  * it is there and has a plan for the shape within the step's workspace
  * (attention_cudnn.h); all else is a kernel of kernels.h. prepare() makes the plans of
- * attention and, when it tunes, finds the fastest products (tuning.h); other plans are
- * made by the first step of a shape.
+ * attention and products, tune() finds the fastest products (tuning.h).
  *
  * What fails, fails the device; the message names the operator and its shape.
  */
@@ -42,7 +41,6 @@ struct mist_cuda_operators {
     struct mist_cuda_device *device; /* borrowed */
     struct mist_cuda_gemm *gemm;
     struct mist_cuda_sdpa *sdpa; /* NULL: no cuDNN */
-    bool has_tuned;              /* algorithms that are to be saved */
     int32_t n_choices;
     struct mist_cuda_attention_choice choices[MIST_CUDA_MAX_ATTENTION_CHOICES];
 };

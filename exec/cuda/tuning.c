@@ -1,114 +1,98 @@
-/* The file of tuned algorithms, and what is tuned. See tuning.h. */
+/* The file of choices, and what is chosen. See tuning.h. */
 #include "exec/cuda/tuning.h"
 
 #include "core/atomic_file.h"
 #include "exec/cuda/context.h"
 
-#include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char variable[] = "MIST_CUDA_ALGORITHMS";
+/* Enough for about ten algorithms of every product of a model of a few billion parameters
+ * at four batch sizes, and once only. */
+static const double budget_s = 4;
 
-bool mist_cuda_tuning_path(const char *device_name, char *path, size_t path_bytes)
+bool mist_cuda_tuning_path(char *path, size_t path_bytes)
 {
-    const char *chosen = getenv(variable);
+    const char *chosen = getenv("MIST_CUDA_ALGORITHMS");
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char name[128];
-    size_t n = 0;
-    int length;
+    int length = 0;
 
     if (chosen)
-        return *chosen && (size_t)snprintf(path, path_bytes, "%s", chosen) < path_bytes;
-    for (const char *c = device_name; *c && n + 1 < sizeof name; c++)
-        name[n++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '-';
-    name[n] = '\0';
-    if (cache && *cache == '/')
-        length = snprintf(path, path_bytes, "%s/mist/cublaslt-%s.json", cache, name);
+        length = snprintf(path, path_bytes, "%s", chosen);
+    else if (cache && *cache == '/')
+        length = snprintf(path, path_bytes, "%s/mist/cublaslt.csv", cache);
     else if (home && *home == '/')
-        length =
-            snprintf(path, path_bytes, "%s/.cache/mist/cublaslt-%s.json", home, name);
-    else
-        return false;
-    return (size_t)length < path_bytes;
-}
-
-enum mist_status mist_cuda_tuning_make_folder(const char *path, struct mist_err *err)
-{
-    char *folder = strdup(path);
-    enum mist_status status = MIST_OK;
-
-    if (!folder)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    char *slash = strrchr(folder, '/');
-    if (slash && slash > folder) {
-        *slash = '\0';
-        status = mist_make_directory(folder, err);
-    }
-    free(folder);
-    return status;
-}
-
-/* One product on memory of its own. */
-static enum mist_status tune(struct mist_cuda_gemm *gemm,
-                             const struct mist_cuda_linear *at,
-                             enum mist_cuda_gemm_kind kind, bool has_bias,
-                             struct mist_err *err)
-{
-    int64_t bytes = mist_cuda_gemm_tune_bytes(at);
-    void *scratch = NULL;
-    enum mist_status status =
-        mist_cuda_status(cudaMalloc(&scratch, (size_t)bytes), "cudaMalloc", err);
-
-    if (status != MIST_OK)
-        return status;
-    /* no zeros, which run faster: 0.0115 in fp32 and in bf16 */
-    status =
-        mist_cuda_status(cudaMemset(scratch, 0x3C, (size_t)bytes), "cudaMemset", err);
-    if (status == MIST_OK)
-        status = mist_cuda_gemm_tune(gemm, at, kind, has_bias,
-                                     mist_cuda_gemm_clock_events, NULL, scratch, err);
-    (void)cudaFree(scratch);
-    return status;
+        length = snprintf(path, path_bytes, "%s/.cache/mist/cublaslt.csv", home);
+    return length > 0 && (size_t)length < path_bytes;
 }
 
 /* The three products of a chunk of rows. */
-static enum mist_status tune_loss(struct mist_cuda_gemm *gemm,
-                                  const struct mist_cuda_linear *at, int64_t rows,
-                                  struct mist_err *err)
+static void expect_loss(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
+                        int64_t rows)
 {
     struct mist_cuda_linear chunk = *at;
-    enum mist_status status = MIST_OK;
 
     chunk.rows = rows;
-    for (int kind = 0; kind < MIST_CUDA_N_GEMM_KINDS && rows > 0 && status == MIST_OK;
-         kind++)
-        status = tune(gemm, &chunk, (enum mist_cuda_gemm_kind)kind, false, err);
-    return status;
+    if (rows == 0)
+        return;
+    mist_cuda_gemm_expect(gemm, &chunk, MIST_CUDA_FORWARD);
+    mist_cuda_gemm_expect(gemm, &chunk, MIST_CUDA_BACKWARD_INPUT);
+    mist_cuda_gemm_expect(gemm, &chunk, MIST_CUDA_BACKWARD_WEIGHT);
+}
+
+void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
+                             const struct mist_step_args *args,
+                             const struct mist_cuda_linear *at)
+{
+    const struct mist_concrete_step *step = args->step;
+    bool has_gelu = step->op == MIST_OP_LINEAR_GELU, has_bias = step->params[1] >= 0;
+    enum mist_cuda_gemm_product product = MIST_CUDA_FORWARD;
+
+    if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY) {
+        int64_t whole = mist_step_loss_rows(at->rows, 0);
+
+        expect_loss(gemm, at, whole);
+        expect_loss(gemm, at, at->rows % whole);
+        return;
+    }
+    if (!has_gelu && step->op != MIST_OP_LINEAR && step->op != MIST_OP_LINEAR_BIAS)
+        return;
+    if (step->phase == MIST_PHASE_BACKWARD_INPUT)
+        product = has_gelu ? MIST_CUDA_BACKWARD_INPUT_GELU : MIST_CUDA_BACKWARD_INPUT;
+    else if (step->phase == MIST_PHASE_BACKWARD_WEIGHT)
+        product = has_bias ? MIST_CUDA_BACKWARD_WEIGHT_BIAS : MIST_CUDA_BACKWARD_WEIGHT;
+    else if (has_gelu)
+        product = has_bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU;
+    else if (has_bias)
+        product = MIST_CUDA_FORWARD_BIAS;
+    mist_cuda_gemm_expect(gemm, at, product);
+    if (product == MIST_CUDA_FORWARD_BIAS && step->adds_bias_once && args->tp > 1)
+        mist_cuda_gemm_expect(gemm, at, MIST_CUDA_FORWARD); /* of ranks but the first */
 }
 
 enum mist_status mist_cuda_tuning_run(struct mist_cuda_gemm *gemm,
-                                      const struct mist_step_args *args,
-                                      const struct mist_cuda_linear *at,
+                                      struct mist_cuda_device *device,
                                       struct mist_err *err)
 {
-    static const enum mist_cuda_gemm_kind kinds[MIST_N_PHASES] = {
-        [MIST_PHASE_FORWARD] = MIST_CUDA_GEMM_FORWARD,
-        [MIST_PHASE_BACKWARD_INPUT] = MIST_CUDA_GEMM_BACKWARD_INPUT,
-        [MIST_PHASE_BACKWARD_WEIGHT] = MIST_CUDA_GEMM_BACKWARD_WEIGHT,
-    };
-    const struct mist_concrete_step *step = args->step;
-    bool has_bias =
-        step->op == MIST_OP_LINEAR_BIAS && step->phase != MIST_PHASE_BACKWARD_INPUT;
+    char path[PATH_MAX], folder[PATH_MAX];
+    struct mist_cuda_gemm_tuning tuning = {
+        .device_name = device->name,
+        .memory = mist_device_arena(&device->base, MIST_ARENA_DEVICE),
+        .memory_bytes = mist_device_arena_bytes(&device->base, MIST_ARENA_DEVICE),
+        .budget_s = budget_s,
+        .clock = &mist_cuda_gemm_clock_events};
 
-    if (step->op == MIST_OP_LINEAR || step->op == MIST_OP_LINEAR_BIAS)
-        return tune(gemm, at, kinds[step->phase], has_bias, err);
-    if (step->op != MIST_OP_LINEAR_CROSS_ENTROPY)
-        return MIST_OK;
-    int64_t whole = mist_step_loss_rows(at->rows, 0);
-    enum mist_status status = tune_loss(gemm, at, whole, err);
-    if (status == MIST_OK)
-        status = tune_loss(gemm, at, at->rows % whole, err);
-    return status;
+    if (mist_cuda_tuning_path(path, sizeof path)) {
+        memcpy(folder, path, sizeof folder);
+        char *slash = strrchr(folder, '/');
+        if (slash && slash > folder) {
+            *slash = '\0';
+            (void)!mist_make_directory(folder, NULL); /* the file's error says it */
+        }
+        tuning.path = path;
+    }
+    return mist_cuda_gemm_tune(gemm, device->streams[MIST_STREAM_COMPUTE],
+                               device->workspaces[MIST_STREAM_COMPUTE], &tuning, err);
 }

@@ -204,6 +204,9 @@ static void open_model(struct bench *bench, const char *name)
     must(bench->backend->operators->open(bench->device, MIST_DTYPE_BF16, 0,
                                          &bench->operators, &err),
          &err);
+    must(mist_binding_prepare(bench->layouts, MIST_N_LAYER_KINDS, &bench->model,
+                              bench->backend->operators, bench->operators, &err),
+         &err);
     bench->free = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
     bench->end = bench->free + bytes + scratch;
     fill(bench, bench->free, bench->end);
@@ -299,12 +302,9 @@ static void time_program(struct bench *bench, int k, enum mist_program_kind prog
     for (int32_t p = 0; p < steps->n_parts; p++)
         for (int32_t i = 0; i < steps->parts[p].n_steps; i++) {
             struct mist_step_args args;
-            struct mist_err err;
             char name[64];
             mist_binding_resolve(&binding, program, steps->parts[p].first_step + i,
                                  &args);
-            if (bench->backend->operators->prepare)
-                must(bench->backend->operators->prepare(&args, true, &err), &err);
             snprintf(name, sizeof name, "%s %s %s", modules[k], args.step->name,
                      phases[args.step->phase]);
             print_row(bench, figures, name, time_launch(bench, run_one_step, &args),

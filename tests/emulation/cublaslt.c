@@ -4,10 +4,10 @@
  * emulated stream.
  *
  * It is stricter than the library where that finds mistakes: shapes, pointers and
- * alignments that don't fit what the algorithm was chosen for are refused, and the whole
+ * alignments that don't fit what the algorithm was chosen for are errors, and the whole
  * workspace that a product was given is overwritten. The functions are declared by
  * NVIDIA's header; without it this file is empty. Left out: batches, matrices that are
- * not in columns or rows, scale types other than fp32.
+ * not in columns, scale types other than fp32.
  */
 #include "tests/emulation/cublaslt.h"
 
@@ -33,7 +33,6 @@ struct desc {
 struct layout {
     cudaDataType_t type;
     int64_t rows, columns, ld;
-    int32_t order;
 };
 
 struct preference {
@@ -42,13 +41,13 @@ struct preference {
     uint32_t alignments[4]; /* a, b, c, d */
 };
 
-/* What an algorithm may count on; lies in cublasLtMatmulAlgo_t's eight numbers. */
-enum { N_POINTERS = 6 };
+/* An algorithm is its settings, by CUBLASLT_ALGO_CONFIG_*; they lie in
+ * cublasLtMatmulAlgo_t. The i-th has the id FIRST_ID + i, the tile and the stages i, and
+ * as its custom option the alignment that it counts on. */
+enum { N_SETTINGS = 9, FIRST_ID = 100 };
 struct algo {
-    uint64_t magic, index, epilogue;
-    uint8_t alignments[8]; /* of a, b, c, d, vector, aux */
+    int32_t settings[N_SETTINGS];
 };
-#define MAGIC UINT64_C(0x7FEDCBA987654321)
 
 /* Counts a fallible call; true: it is to fail. */
 static bool fails(void)
@@ -177,8 +176,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out,
                                           cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t ld)
 {
-    struct layout layout = {type, (int64_t)rows, (int64_t)columns, ld,
-                            CUBLASLT_ORDER_COL};
+    struct layout layout = {type, (int64_t)rows, (int64_t)columns, ld};
     void *object;
     cublasStatus_t status;
 
@@ -193,16 +191,6 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out,
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
     return destroy(layout);
-}
-
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
-                                                cublasLtMatrixLayoutAttribute_t name,
-                                                const void *value, size_t bytes)
-{
-    struct layout *layout = (void *)object;
-
-    return name == CUBLASLT_MATRIX_LAYOUT_ORDER ? set(&layout->order, 4, value, bytes)
-                                                : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
@@ -275,10 +263,7 @@ static bool is_known(uint32_t epilogue)
 
 static bool is_whole(const struct layout *layout)
 {
-    int64_t length = layout->order == CUBLASLT_ORDER_COL ? layout->rows : layout->columns;
-
-    return layout->rows > 0 && layout->columns > 0 && layout->ld >= length &&
-           (layout->order == CUBLASLT_ORDER_COL || layout->order == CUBLASLT_ORDER_ROW);
+    return layout->rows > 0 && layout->columns > 0 && layout->ld >= layout->rows;
 }
 
 /* Shapes and types that fit one another. */
@@ -313,16 +298,16 @@ static cublasStatus_t pose(struct problem *p, cublasLtMatmulDesc_t desc,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static uint8_t alignment_of(const void *ptr)
+static int32_t alignment_of(const void *ptr) /* at most 128; of NULL, too */
 {
     uintptr_t bits = (uintptr_t)ptr | 128;
 
-    return (uint8_t)(bits & (~bits + 1));
+    return (int32_t)(bits & (~bits + 1));
 }
 
-static uint8_t at_most_128(uint32_t alignment)
+static int32_t smaller(int32_t a, int32_t b)
 {
-    return (uint8_t)(alignment < 128 ? alignment : 128);
+    return a < b ? a : b;
 }
 
 cublasStatus_t
@@ -335,7 +320,6 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     const struct preference *preference = (const void *)wanted;
     struct problem p;
     cublasStatus_t status = pose(&p, desc, a, b, c, d);
-    struct algo algo = {.magic = MAGIC};
 
     (void)handle;
     *n_out = 0;
@@ -345,31 +329,80 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
         return status;
     if (fails() || p.desc->epilogue == mist_test_cublaslt.refuses ||
         (mist_test_cublaslt.refuses_fusion &&
-         p.desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-         p.desc->epilogue != CUBLASLT_EPILOGUE_BIAS))
+         p.desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    algo.epilogue = p.desc->epilogue;
+    int32_t alignment = smaller(alignment_of(p.desc->vector), alignment_of(p.desc->aux));
     for (int i = 0; i < 4; i++)
-        algo.alignments[i] = at_most_128(preference->alignments[i]);
-    algo.alignments[4] = alignment_of(p.desc->vector);
-    algo.alignments[5] = alignment_of(p.desc->aux);
+        alignment = smaller(alignment, (int32_t)preference->alignments[i]);
     for (int i = 0; i < n_wanted && i < MIST_TEST_CUBLASLT_N_ALGORITHMS; i++) {
-        algo.index = (uint64_t)i;
-        if (algo.index * 1024 > preference->workspace_bytes)
+        struct algo algo = {{FIRST_ID + i, i, 1, 0, 0, alignment, i, 0, 0}};
+
+        if ((uint64_t)i * 1024 > preference->workspace_bytes)
             break;
         memset(&out[i], 0, sizeof out[i]);
         memcpy(out[i].algo.data, &algo, sizeof algo);
-        out[i].workspaceSize = algo.index * 1024;
+        out[i].workspaceSize = (size_t)i * 1024;
         out[i].state = CUBLAS_STATUS_SUCCESS;
         ++*n_out;
     }
     return *n_out > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-static bool algo_fits(const struct problem *p, const struct algo *algo)
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle,
+                                      cublasComputeType_t compute,
+                                      cudaDataType_t scale_type, cudaDataType_t a,
+                                      cudaDataType_t b, cudaDataType_t c,
+                                      cudaDataType_t d, int id, cublasLtMatmulAlgo_t *out)
 {
-    return algo->magic == MAGIC && algo->index < MIST_TEST_CUBLASLT_N_ALGORITHMS &&
-           algo->epilogue == p->desc->epilogue;
+    struct algo algo = {{id, 0, 1}};
+
+    (void)handle;
+    if (fails() || compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F || a != b ||
+        c != d)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    memcpy(out->data, &algo, sizeof algo);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static size_t setting_bytes(cublasLtMatmulAlgoConfigAttributes_t name)
+{
+    return name >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ? 2 : 4;
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                     cublasLtMatmulAlgoConfigAttributes_t name,
+                                     const void *value, size_t bytes)
+{
+    if (name == CUBLASLT_ALGO_CONFIG_ID)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return set((int32_t *)(void *)algo + name, setting_bytes(name), value, bytes);
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                     cublasLtMatmulAlgoConfigAttributes_t name,
+                                     void *value, size_t bytes, size_t *n_written)
+{
+    *n_written = bytes;
+    return bytes == setting_bytes(name)
+               ? set(value, bytes, (const int32_t *)(const void *)algo + name, bytes)
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* The workspace that it needs; negative: there is no such algorithm. */
+static int64_t algo_workspace(const struct algo *algo)
+{
+    const int32_t *settings = algo->settings;
+    int32_t i = settings[CUBLASLT_ALGO_CONFIG_ID] - FIRST_ID;
+
+    return i >= 0 && i < MIST_TEST_CUBLASLT_N_ALGORITHMS &&
+                   settings[CUBLASLT_ALGO_CONFIG_TILE_ID] == i &&
+                   settings[CUBLASLT_ALGO_CONFIG_STAGES_ID] == i &&
+                   settings[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] == 1
+               ? i * (int64_t)1024
+               : -1;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -384,9 +417,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 
     (void)handle;
     memcpy(&algo, chosen->data, sizeof algo);
-    if (status != CUBLAS_STATUS_SUCCESS || fails() || !algo_fits(&p, &algo))
+    if (status != CUBLAS_STATUS_SUCCESS || fails() || algo_workspace(&algo) < 0)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    result->workspaceSize = algo.index * 1024;
+    result->workspaceSize = (size_t)algo_workspace(&algo);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -423,8 +456,7 @@ static void store(void *to, cudaDataType_t type, int64_t i, double value)
 
 static int64_t place(const struct layout *layout, int64_t row, int64_t column)
 {
-    return layout->order == CUBLASLT_ORDER_COL ? row + column * layout->ld
-                                               : row * layout->ld + column;
+    return row + column * layout->ld;
 }
 
 static double at_a(const struct problem *p, const void *a, int64_t i, int64_t l)
@@ -486,20 +518,6 @@ static void sum_gradients(const struct problem *p, const void *b)
     }
 }
 
-static bool pointers_fit(const struct problem *p, const struct algo *algo,
-                         const void *const pointers[N_POINTERS])
-{
-    for (int i = 0; i < N_POINTERS; i++) {
-        if (i == 4 && !has_vector(p->desc->epilogue))
-            continue;
-        if (i == 5 && !has_aux(p->desc->epilogue))
-            continue;
-        if (!pointers[i] || alignment_of(pointers[i]) < algo->alignments[i])
-            return false;
-    }
-    return true;
-}
-
 /* A product that was launched: all that the caller may change or free afterwards. */
 struct launch {
     struct problem p;
@@ -557,14 +575,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     memcpy(&at.desc, desc, sizeof at.desc);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    const void *const pointers[N_POINTERS] = {a, b, c, d, at.desc.vector, at.desc.aux};
-    if (!algo_fits(&at.p, &algo) || !pointers_fit(&at.p, &algo, pointers) ||
-        workspace_bytes < algo.index * 1024)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (fails())
+    if (at.desc.epilogue == mist_test_cublaslt.launch_refuses &&
+        mist_test_cublaslt.n_launches_refused > 0) {
+        mist_test_cublaslt.n_launches_refused--;
+        return (cublasStatus_t)mist_test_cublaslt.launch_status;
+    }
+    const void *const pointers[] = {a, b, c, d, at.desc.vector, at.desc.aux};
+    for (int i = 0; i < 6; i++)
+        if ((i < 4 && !pointers[i]) ||
+            alignment_of(pointers[i]) < algo.settings[CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION])
+            return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (fails() || algo_workspace(&algo) < 0 ||
+        workspace_bytes < (size_t)algo_workspace(&algo))
         return CUBLAS_STATUS_EXECUTION_FAILED;
     mist_test_cublaslt.n_matmuls++;
-    mist_test_cublaslt.i_last_algorithm = (int64_t)algo.index;
+    mist_test_cublaslt.i_last_algorithm = algo_workspace(&algo) / 1024;
     mist_test_cublaslt.last_epilogue = at.desc.epilogue;
     mist_test_cublaslt.last_processors = at.desc.n_processors;
     mist_emulated_stream_run(stream, multiply, &at, sizeof at);

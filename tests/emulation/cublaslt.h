@@ -8,17 +8,20 @@
 #include <stdint.h>
 
 struct mist_test_cublaslt {
-    bool refuses_fusion;      /* heuristics: nothing but a bias */
-    uint32_t refuses;         /* a cublasLtEpilogue_t that has no algorithm; 0: none */
-    int64_t fail_at;          /* the fail_at-th fallible call from now fails; 0: none */
-    int64_t n_calls;          /* fallible calls so far */
-    int64_t n_heuristics;     /* cublasLtMatmulAlgoGetHeuristic */
-    int64_t n_matmuls;        /* cublasLtMatmul */
-    int64_t n_alive;          /* objects that were created and not destroyed */
-    int64_t i_last_algorithm; /* of the last product; 0 is the heuristics' first */
-    uint32_t last_epilogue;   /* of the last product */
-    uint32_t last_schemes;    /* reduction schemes allowed in the last heuristics */
-    int32_t last_processors;  /* multiprocessors asked for in the last product; 0 none */
+    bool refuses_fusion;        /* heuristics have nothing with an epilogue, */
+    uint32_t refuses;           /* nothing for this cublasLtEpilogue_t; 0: all have one */
+    uint32_t launch_refuses;    /* a cublasLtEpilogue_t that is not launched; 0: none */
+    int launch_status;          /* but answered with this cublasStatus_t, */
+    int64_t n_launches_refused; /* so often from now on */
+    int64_t fail_at;            /* the fail_at-th fallible call from now fails; 0: none */
+    int64_t n_calls;            /* fallible calls so far */
+    int64_t n_heuristics;       /* cublasLtMatmulAlgoGetHeuristic */
+    int64_t n_matmuls;          /* cublasLtMatmul */
+    int64_t n_alive;            /* objects that were created and not destroyed */
+    int64_t i_last_algorithm;   /* of the last product; 0 is the heuristics' first */
+    uint32_t last_epilogue;     /* of the last product */
+    uint32_t last_schemes;      /* reduction schemes allowed in the last heuristics */
+    int32_t last_processors; /* multiprocessors asked for in the last product; 0 none */
 };
 
 extern struct mist_test_cublaslt mist_test_cublaslt;

@@ -13,7 +13,7 @@ fail() { figure "$*"; echo "$*"; exit 1; }
 # Algorithms that the profile finds are those of the runs behind it; tests take the first choices.
 case $part in
 tests | training | width | sanitizer) export MIST_CUDA_ALGORITHMS= ;;
-*) export MIST_CUDA_ALGORITHMS="$work/cublaslt.json" ;;
+*) export MIST_CUDA_ALGORITHMS="$work/cublaslt.csv" ;;
 esac
 cuda() { LD_LIBRARY_PATH="$MIST_GPU_LIBRARIES" "$@"; }
 # shellcheck disable=SC2153
