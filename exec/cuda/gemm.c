@@ -11,25 +11,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *const mist_gemm_names[MIST_CUDA_N_GEMM_PRODUCTS + 1] = {
+    "forward",        "forward_bias",        "forward_gelu",    "forward_bias_gelu",
+    "backward_input", "backward_input_gelu", "backward_weight", "backward_weight_bias"};
+
 #define T CUBLAS_OP_T
 #define N CUBLAS_OP_N
 const struct mist_gemm_kind mist_gemm_kinds[MIST_CUDA_N_GEMM_PRODUCTS] = {
-    [MIST_CUDA_FORWARD] = {"forward", T, N, CUBLASLT_EPILOGUE_DEFAULT},
-    [MIST_CUDA_FORWARD_BIAS] = {"forward_bias", T, N, CUBLASLT_EPILOGUE_BIAS, "BIAS",
-                                MIST_CUDA_FORWARD, .has_vector = true},
-    [MIST_CUDA_FORWARD_GELU] = {"forward_gelu", T, N, CUBLASLT_EPILOGUE_GELU_AUX,
-                                "GELU_AUX", MIST_CUDA_FORWARD, .has_aux = true},
-    [MIST_CUDA_FORWARD_BIAS_GELU] = {"forward_bias_gelu", T, N,
-                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "GELU_AUX_BIAS",
-                                     MIST_CUDA_FORWARD_BIAS, .has_vector = true,
-                                     .has_aux = true},
-    [MIST_CUDA_BACKWARD_INPUT] = {"backward_input", N, N, CUBLASLT_EPILOGUE_DEFAULT},
-    [MIST_CUDA_BACKWARD_INPUT_GELU] = {"backward_input_gelu", N, N,
-                                       CUBLASLT_EPILOGUE_DGELU, "DGELU",
+    [MIST_CUDA_FORWARD] = {T, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_FORWARD_BIAS] = {T, N, CUBLASLT_EPILOGUE_BIAS, "BIAS", MIST_CUDA_FORWARD,
+                                .has_vector = true},
+    [MIST_CUDA_FORWARD_GELU] = {T, N, CUBLASLT_EPILOGUE_GELU_AUX, "GELU_AUX",
+                                MIST_CUDA_FORWARD, .has_aux = true},
+    [MIST_CUDA_FORWARD_BIAS_GELU] = {T, N, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                     "GELU_AUX_BIAS", MIST_CUDA_FORWARD_BIAS, true, true},
+    [MIST_CUDA_BACKWARD_INPUT] = {N, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_INPUT_GELU] = {N, N, CUBLASLT_EPILOGUE_DGELU, "DGELU",
                                        MIST_CUDA_BACKWARD_INPUT, .has_aux = true},
-    [MIST_CUDA_BACKWARD_WEIGHT] = {"backward_weight", N, T, CUBLASLT_EPILOGUE_DEFAULT},
-    [MIST_CUDA_BACKWARD_WEIGHT_BIAS] = {"backward_weight_bias", N, T,
-                                        CUBLASLT_EPILOGUE_BGRADB, "BGRADB",
+    [MIST_CUDA_BACKWARD_WEIGHT] = {N, T, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_WEIGHT_BIAS] = {N, T, CUBLASLT_EPILOGUE_BGRADB, "BGRADB",
                                         MIST_CUDA_BACKWARD_WEIGHT, .has_vector = true},
 };
 #undef T
@@ -105,7 +105,7 @@ void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key
     gemm->status = mist_err_set(
         &gemm->err, status == CUBLAS_STATUS_ALLOC_FAILED ? MIST_ERR_MEMORY : MIST_ERR_RUN,
         "cuBLASLt, %s of a %s linear layer, rows=%lld;n_in=%lld;n_out=%lld: %s: %s",
-        mist_gemm_kinds[key->product].name, mist_dtype_name((enum mist_dtype)key->dtype),
+        mist_gemm_names[key->product], mist_dtype_name((enum mist_dtype)key->dtype),
         (long long)key->rows, (long long)key->n_in, (long long)key->n_out, what,
         cublasLtGetStatusName(status));
 }

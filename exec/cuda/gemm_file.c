@@ -2,13 +2,13 @@
  * The file of choices: a row for each product, of any GPU and version of cuBLASLt,
  *
  *     gpu,cublaslt,product,dtype,gradient_dtype,rows,n_in,n_out,alignment_bytes,
- *     processors,choice,time_us,algorithm,tile,split_k,...
- *     NVIDIA H200,130100,forward_bias,bf16,fp32,8192,2048,6144,16,0,other,301.5,66,...
+ *     processors,choice,time_ns,algorithm,tile,split_k,...
+ *     NVIDIA H200,130100,forward_bias,bf16,fp32,8192,2048,6144,16,0,other,301512,66,...
  *
  * choice: "first", what the heuristics of cuBLASLt offer first; "other", what the last
  * columns say, CUBLASLT_ALGO_CONFIG_*, from which the algorithm is made again (they are 0
  * elsewhere); "unfused", the product without its epilogue, which has its own row, and a
- * kernel are faster. time_us 0: there was no time to find out.
+ * kernel are faster. time_ns 0: there was no time to find out.
  *
  * Whoever uses the file holds its lock, so ranks that start together make their choices
  * one after the other, and the later ones find those of the first. Rows are only ever
@@ -28,50 +28,42 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { MAX_BYTES = 4 << 20 };
+enum { MAX_BYTES = 4 << 20, N_SETTINGS = MIST_GEMM_N_SETTINGS };
 
-enum column {
-    GPU,
-    CUBLASLT,
-    PRODUCT,
-    DTYPE,
-    GRADIENT_DTYPE,
-    ROWS,
-    N_IN,
-    N_OUT,
-    ALIGNMENT,
-    PROCESSORS,
-    CHOICE,
-    TIME,
-    SETTINGS,
-    N_COLUMNS = SETTINGS + MIST_GEMM_N_SETTINGS
-};
-static const struct mist_csv_column columns[N_COLUMNS] = {
-    {"gpu", MIST_CSV_REQUIRED},
-    {"cublaslt", MIST_CSV_REQUIRED},
-    {"product", MIST_CSV_REQUIRED},
-    {"dtype", MIST_CSV_REQUIRED},
-    {"gradient_dtype", MIST_CSV_REQUIRED},
-    {"rows", MIST_CSV_REQUIRED},
-    {"n_in", MIST_CSV_REQUIRED},
-    {"n_out", MIST_CSV_REQUIRED},
-    {"alignment_bytes", MIST_CSV_REQUIRED},
-    {"processors", MIST_CSV_REQUIRED},
-    {"choice", MIST_CSV_REQUIRED},
-    {"time_us", MIST_CSV_REQUIRED},
-    {"algorithm", MIST_CSV_REQUIRED},
-    {"tile", MIST_CSV_REQUIRED},
-    {"split_k", MIST_CSV_REQUIRED},
-    {"reduction", MIST_CSV_REQUIRED},
-    {"swizzle", MIST_CSV_REQUIRED},
-    {"custom", MIST_CSV_REQUIRED},
-    {"stages", MIST_CSV_REQUIRED},
-    {"inner_shape", MIST_CSV_REQUIRED},
-    {"cluster_shape", MIST_CSV_REQUIRED},
-};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const picks[] = {"first", "other", "unfused", NULL};
+static const char *const settings[N_SETTINGS] = {
+    "algorithm", "tile",   "split_k",     "reduction",    "swizzle",
+    "custom",    "stages", "inner_shape", "cluster_shape"};
 
-static const char *const picks[MIST_N_GEMM_PICKS + 1] = {"first", "other", "unfused",
-                                                         NULL};
+/* Behind "gpu" and "cublaslt", and before the settings. */
+#define AT(field) offsetof(struct mist_gemm_choice, field)
+static const struct column {
+    const char *name;
+    const char *const *words; /* NULL: a number */
+    size_t offset;            /* of an int64_t of a choice */
+} columns[] = {
+    {"product", mist_gemm_names, AT(key.product)},
+    {"dtype", dtypes, AT(key.dtype)},
+    {"gradient_dtype", dtypes, AT(key.gradient_dtype)},
+    {"rows", NULL, AT(key.rows)},
+    {"n_in", NULL, AT(key.n_in)},
+    {"n_out", NULL, AT(key.n_out)},
+    {"alignment_bytes", NULL, AT(key.alignment_bytes)},
+    {"processors", NULL, AT(key.n_processors)},
+    {"choice", picks, AT(pick)},
+    {"time_ns", NULL, AT(time_ns)},
+};
+enum { GPU, CUBLASLT, FIRST_COLUMN, N_OWN = sizeof columns / sizeof *columns };
+enum { FIRST_SETTING = FIRST_COLUMN + N_OWN, N_COLUMNS = FIRST_SETTING + N_SETTINGS };
+
+static const char *column_name(int i)
+{
+    return i == GPU            ? "gpu"
+           : i == CUBLASLT     ? "cublaslt"
+           : i < FIRST_SETTING ? columns[i - FIRST_COLUMN].name
+                               : settings[i - FIRST_SETTING];
+}
 
 struct mist_gemm_file {
     FILE *stream;
@@ -97,39 +89,23 @@ struct mist_gemm_choice *mist_gemm_choice_add(struct mist_cuda_gemm *gemm)
 static enum mist_status read_row(const struct mist_csv *csv, size_t i_row,
                                  struct mist_gemm_choice *out, struct mist_err *err)
 {
-    static const char *const dtypes[] = {"fp32", "bf16", NULL};
-    const char *products[MIST_CUDA_N_GEMM_PRODUCTS + 1] = {0};
-    int64_t values[N_COLUMNS] = {0};
-    int product = 0, dtype = 0, gradient_dtype = 0, pick = 0;
-    double time_us = 0;
-    enum mist_status status;
+    enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < MIST_CUDA_N_GEMM_PRODUCTS; i++)
-        products[i] = mist_gemm_kinds[i].name;
-    status = mist_csv_get_choice(csv, i_row, PRODUCT, products, &product, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_choice(csv, i_row, DTYPE, dtypes, &dtype, err);
-    if (status == MIST_OK)
-        status =
-            mist_csv_get_choice(csv, i_row, GRADIENT_DTYPE, dtypes, &gradient_dtype, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_choice(csv, i_row, CHOICE, picks, &pick, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_double(csv, i_row, TIME, 0, 1e12, &time_us, err);
-    for (size_t i = ROWS; i < N_COLUMNS && status == MIST_OK; i++)
-        if (i != CHOICE && i != TIME)
-            status = mist_csv_get_int64(csv, i_row, i, 0, UINT32_MAX, &values[i], err);
-    *out = (struct mist_gemm_choice){.key = {.product = product,
-                                             .dtype = dtype,
-                                             .gradient_dtype = gradient_dtype,
-                                             .rows = values[ROWS],
-                                             .n_in = values[N_IN],
-                                             .n_out = values[N_OUT],
-                                             .alignment_bytes = values[ALIGNMENT],
-                                             .n_processors = values[PROCESSORS]},
-                                     .pick = (enum mist_gemm_pick)pick,
-                                     .time_s = time_us * 1e-6};
-    memcpy(out->settings, &values[SETTINGS], sizeof out->settings);
+    for (size_t i = 0; i < N_OWN && status == MIST_OK; i++) {
+        int64_t *to = (int64_t *)(void *)((char *)out + columns[i].offset);
+        int word = 0;
+
+        if (columns[i].words)
+            status = mist_csv_get_choice(csv, i_row, FIRST_COLUMN + i, columns[i].words,
+                                         &word, err);
+        *to = word;
+        if (!columns[i].words)
+            status =
+                mist_csv_get_int64(csv, i_row, FIRST_COLUMN + i, 0, INT64_MAX, to, err);
+    }
+    for (size_t i = 0; i < N_SETTINGS && status == MIST_OK; i++)
+        status = mist_csv_get_int64(csv, i_row, FIRST_SETTING + i, 0, UINT32_MAX,
+                                    &out->settings[i], err);
     return status;
 }
 
@@ -160,15 +136,18 @@ static enum mist_status read_rows(struct mist_cuda_gemm *gemm, const char *devic
 static void read_file(struct mist_gemm_file *file, struct mist_cuda_gemm *gemm,
                       const char *path)
 {
+    struct mist_csv_column names[N_COLUMNS] = {{0}};
     struct mist_csv *csv = NULL;
     struct mist_err err = {0};
     char *text = malloc(MAX_BYTES);
     size_t n = text ? fread(text, 1, MAX_BYTES, file->stream) : 0;
 
+    for (int i = 0; i < N_COLUMNS; i++)
+        names[i].name = column_name(i);
     gemm->n_choices = 0;
     file->is_new = n == 0;
     if (n > 0 &&
-        (mist_csv_load_text(path, text, n, columns, N_COLUMNS, &csv, &err) != MIST_OK ||
+        (mist_csv_load_text(path, text, n, names, N_COLUMNS, &csv, &err) != MIST_OK ||
          read_rows(gemm, file->device_name, csv, &err) != MIST_OK)) {
         snprintf(gemm->note, sizeof gemm->note, "%.120s is damaged and made anew: %.100s",
                  path, err.message);
@@ -218,36 +197,36 @@ bool mist_gemm_file_is_writable(const struct mist_gemm_file *file)
 static void write_row(FILE *out, const char *device_name,
                       const struct mist_gemm_choice *choice)
 {
-    const struct mist_gemm_key *key = &choice->key;
-
     mist_csv_write_cell(device_name, out);
-    fprintf(out, ",%zu,%s,%s,%s", cublasLtGetVersion(),
-            mist_gemm_kinds[key->product].name,
-            mist_dtype_name((enum mist_dtype)key->dtype),
-            mist_dtype_name((enum mist_dtype)key->gradient_dtype));
-    fprintf(out, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.2f",
-            key->rows, key->n_in, key->n_out, key->alignment_bytes, key->n_processors,
-            picks[choice->pick], choice->time_s * 1e6);
-    for (int i = 0; i < MIST_GEMM_N_SETTINGS; i++)
+    fprintf(out, ",%zu", cublasLtGetVersion());
+    for (size_t i = 0; i < N_OWN; i++) {
+        const void *at = (const char *)choice + columns[i].offset;
+        int64_t value = *(const int64_t *)at;
+
+        if (columns[i].words)
+            fprintf(out, ",%s", columns[i].words[value]);
+        else
+            fprintf(out, ",%" PRId64, value);
+    }
+    for (int i = 0; i < N_SETTINGS; i++)
         fprintf(out, ",%" PRId64, choice->settings[i]);
     fputc('\n', out);
 }
 
 void mist_gemm_file_close(struct mist_gemm_file *file, struct mist_cuda_gemm *gemm)
 {
-    bool writes = file->is_writable && gemm->n_choices > file->n_read;
+    bool writes = file->is_writable && gemm->n_choices > file->n_read, has_failed = false;
 
     if (writes && file->is_new) {
         rewind(file->stream);
-        writes = ftruncate(fileno(file->stream), 0) == 0;
-        for (int i = 0; i < N_COLUMNS && writes; i++)
-            fprintf(file->stream, "%s%c", columns[i].name,
-                    i + 1 < N_COLUMNS ? ',' : '\n');
+        has_failed = ftruncate(fileno(file->stream), 0) != 0;
+        for (int i = 0; i < N_COLUMNS; i++)
+            fprintf(file->stream, "%s%c", column_name(i), i + 1 < N_COLUMNS ? ',' : '\n');
     }
     if (writes && fseek(file->stream, 0, SEEK_END) == 0)
         for (size_t i = file->n_read; i < gemm->n_choices; i++)
             write_row(file->stream, file->device_name, &gemm->choices[i]);
-    bool has_failed = ferror(file->stream);
+    has_failed |= ferror(file->stream) != 0;
     if (fclose(file->stream) != 0 || has_failed) /* lets others have it, too */
         snprintf(gemm->note, sizeof gemm->note, "choices can't be written: %s",
                  strerror(errno));

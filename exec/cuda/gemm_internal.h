@@ -13,7 +13,6 @@ enum { MIST_GEMM_ALIGNMENT = 16, MIST_GEMM_N_SETTINGS = 9 };
 
 /* What a product is made of. */
 struct mist_gemm_kind {
-    const char *name;
     cublasOperation_t op_a, op_b;
     cublasLtEpilogue_t epilogue;
     const char *epilogue_name;         /* NULL: none */
@@ -21,6 +20,7 @@ struct mist_gemm_kind {
     bool has_vector, has_aux;          /* operands of the epilogue */
 };
 extern const struct mist_gemm_kind mist_gemm_kinds[MIST_CUDA_N_GEMM_PRODUCTS];
+extern const char *const mist_gemm_names[MIST_CUDA_N_GEMM_PRODUCTS + 1];
 
 /* Two products with the same key have one plan. No padding: compared as bytes. */
 struct mist_gemm_key {
@@ -40,16 +40,11 @@ enum mist_gemm_way { MIST_GEMM_FUSED, MIST_GEMM_REFUSED, MIST_GEMM_SLOWER };
 
 /* What was decided about a product: the heuristics' first algorithm, as they give it; one
  * that is made of settings; or that it is slower fused than not. */
-enum mist_gemm_pick {
-    MIST_GEMM_FIRST,
-    MIST_GEMM_OTHER,
-    MIST_GEMM_UNFUSED,
-    MIST_N_GEMM_PICKS
-};
+enum mist_gemm_pick { MIST_GEMM_FIRST, MIST_GEMM_OTHER, MIST_GEMM_UNFUSED };
 struct mist_gemm_choice {
     struct mist_gemm_key key;
-    enum mist_gemm_pick pick;
-    double time_s;                          /* 0: there was no time to find out */
+    int64_t pick;                           /* enum mist_gemm_pick */
+    int64_t time_ns;                        /* 0: there was no time to find out */
     int64_t settings[MIST_GEMM_N_SETTINGS]; /* CUBLASLT_ALGO_CONFIG_*; of OTHER */
 };
 

@@ -219,7 +219,7 @@ void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *p
     if (choice->pick == MIST_GEMM_OTHER)
         plan->algo = algo;
     plan->is_decided = true;
-    plan->is_timed = choice->time_s > 0;
+    plan->is_timed = choice->time_ns > 0;
 }
 
 /* ------------------------------------------------------------------------------- plans

@@ -12,6 +12,7 @@
 #include "exec/cuda/context.h"
 #include "exec/cuda/gemm_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,13 +176,18 @@ static double time_job(struct job *job)
     return -1;
 }
 
+static int64_t nanoseconds(double time_s)
+{
+    return (int64_t)ceil(time_s * 1e9);
+}
+
 static void remember(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan,
                      const struct mist_gemm_choice *choice)
 {
     struct mist_gemm_choice *to = mist_gemm_choice_add(gemm);
 
     plan->is_decided = true;
-    plan->is_timed = choice->time_s > 0;
+    plan->is_timed = choice->time_ns > 0;
     if (to) {
         *to = *choice;
         to->key = plan->key;
@@ -209,8 +215,9 @@ static double time_algorithms(struct job *job, double until_s, bool is_late)
 {
     cublasLtMatmulHeuristicResult_t candidates[MAX_CANDIDATES] = {0};
     struct mist_gemm_plan *plan = job->plan;
-    struct mist_gemm_choice best = {.time_s = is_late ? 0 : -1};
+    struct mist_gemm_choice best = {0};
     cublasLtMatmulAlgo_t algo = plan->algo;
+    double best_s = is_late ? 0 : -1;
     int n = 0, n_refused = 0;
 
     if (plan->is_decided)
@@ -220,24 +227,25 @@ static double time_algorithms(struct job *job, double until_s, bool is_late)
     for (int i = 0; i < n && (i == 0 || job->clock->now(job->clock->context) < until_s);
          i++) {
         struct mist_gemm_choice choice = {0};
+        double time_s = -1;
 
-        if (i > 0 && !remake(job->gemm, plan, &candidates[i].algo, &choice)) {
-            n_refused++;
-            continue;
-        }
-        choice.time_s = time_job(job);
+        job->status = CUBLAS_STATUS_NOT_SUPPORTED;
+        if (i == 0 || remake(job->gemm, plan, &candidates[i].algo, &choice))
+            time_s = time_job(job);
         n_refused += job->status != CUBLAS_STATUS_SUCCESS;
-        if (choice.time_s < 0 || (best.time_s >= 0 && best.time_s <= choice.time_s))
+        if (time_s < 0 || (best_s >= 0 && best_s <= time_s))
             continue;
+        best_s = time_s;
         best = choice;
         algo = plan->algo;
     }
     plan->algo = algo;
-    if (best.time_s >= 0)
+    best.time_ns = nanoseconds(best_s);
+    if (best_s >= 0)
         remember(job->gemm, plan, &best);
     else if (n > 0 && n_refused == n && mist_gemm_kinds[plan->key.product].epilogue_name)
         plan->way = MIST_GEMM_REFUSED;
-    return best.time_s;
+    return best_s;
 }
 
 /* What cuBLASLt does of a product, as far as is known; NULL: gemm->status says why. */
@@ -279,7 +287,7 @@ static void tune_product(struct job *job, struct mist_gemm_plan *plan, double un
         return;
     if (plain_s >= 0 && plain_s < fused_s && job->gemm->status == MIST_OK)
         job->gemm->choices[i_fused] = (struct mist_gemm_choice){
-            .key = plan->key, .pick = MIST_GEMM_UNFUSED, .time_s = plain_s};
+            .key = plan->key, .pick = MIST_GEMM_UNFUSED, .time_ns = nanoseconds(plain_s)};
     else
         plan->way = MIST_GEMM_FUSED;
 }
@@ -344,7 +352,7 @@ static void note_late(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *l
     snprintf(gemm->note + length, sizeof gemm->note - length,
              "%s%d of %zu products had no time or memory for that, the largest "
              "%s rows=%lld;n_in=%lld;n_out=%lld",
-             length > 0 ? "; " : "", n_late, n, mist_gemm_kinds[largest->product].name,
+             length > 0 ? "; " : "", n_late, n, mist_gemm_names[largest->product],
              (long long)largest->rows, (long long)largest->n_in,
              (long long)largest->n_out);
 }

@@ -100,20 +100,9 @@ size_t cublasLtGetVersion(void)
 
 const char *cublasLtGetStatusName(cublasStatus_t status)
 {
-    switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-        return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-        return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-        return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-        return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-        return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default:
-        return "CUBLAS_STATUS_";
-    }
+    return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
+           : status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                   : "CUBLAS_STATUS_OF_AN_ERROR";
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
@@ -239,7 +228,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,
 
 struct problem {
     const struct desc *desc;
-    struct layout a, b, c, d;
+    struct layout a, b, d;
     int64_t m, n, k;
 };
 
@@ -255,47 +244,34 @@ static bool has_aux(uint32_t epilogue)
            epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-static bool is_known(uint32_t epilogue)
-{
-    return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_vector(epilogue) ||
-           has_aux(epilogue);
-}
-
 static bool is_whole(const struct layout *layout)
 {
     return layout->rows > 0 && layout->columns > 0 && layout->ld >= layout->rows;
 }
 
-/* Shapes and types that fit one another. */
+/* Shapes and types that fit one another; c is d. */
 static cublasStatus_t pose(struct problem *p, cublasLtMatmulDesc_t desc,
                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d)
 {
-    int64_t k_b;
-
     p->desc = (const void *)desc;
     memcpy(&p->a, a, sizeof p->a);
     memcpy(&p->b, b, sizeof p->b);
-    memcpy(&p->c, c, sizeof p->c);
     memcpy(&p->d, d, sizeof p->d);
-    p->m = p->desc->op_a == CUBLAS_OP_N ? p->a.rows : p->a.columns;
-    p->k = p->desc->op_a == CUBLAS_OP_N ? p->a.columns : p->a.rows;
-    p->n = p->desc->op_b == CUBLAS_OP_N ? p->b.columns : p->b.rows;
-    k_b = p->desc->op_b == CUBLAS_OP_N ? p->b.rows : p->b.columns;
-    if (!is_whole(&p->a) || !is_whole(&p->b) || !is_whole(&p->c) || !is_whole(&p->d) ||
-        k_b != p->k || p->d.rows != p->m || p->d.columns != p->n || p->c.rows != p->m ||
-        p->c.columns != p->n)
+    bool a_is_plain = p->desc->op_a == CUBLAS_OP_N;
+    bool b_is_plain = p->desc->op_b == CUBLAS_OP_N;
+    p->m = a_is_plain ? p->a.rows : p->a.columns;
+    p->k = a_is_plain ? p->a.columns : p->a.rows;
+    p->n = b_is_plain ? p->b.columns : p->b.rows;
+    if (c != d || !is_whole(&p->a) || !is_whole(&p->b) || !is_whole(&p->d) ||
+        (b_is_plain ? p->b.rows : p->b.columns) != p->k || p->d.rows != p->m ||
+        p->d.columns != p->n || (has_vector(p->desc->epilogue) && !p->desc->vector) ||
+        (has_aux(p->desc->epilogue) &&
+         (!p->desc->aux || p->desc->aux_ld < p->m || p->desc->aux_ld % 8 != 0)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (p->a.type != p->b.type || p->c.type != p->d.type ||
-        (p->a.type == CUDA_R_32F && p->d.type != CUDA_R_32F) ||
-        !is_known(p->desc->epilogue))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (has_vector(p->desc->epilogue) && !p->desc->vector)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (has_aux(p->desc->epilogue) &&
-        (!p->desc->aux || p->desc->aux_ld < p->m || p->desc->aux_ld % 8 != 0))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    return CUBLAS_STATUS_SUCCESS;
+    return p->a.type != p->b.type || (p->a.type == CUDA_R_32F && p->d.type != CUDA_R_32F)
+               ? CUBLAS_STATUS_NOT_SUPPORTED
+               : CUBLAS_STATUS_SUCCESS;
 }
 
 static int32_t alignment_of(const void *ptr) /* at most 128; of NULL, too */
@@ -542,7 +518,7 @@ static void multiply(void *arg)
                 sum += at_a(p, at->a, i, l) * at_b(p, at->b, l, j);
             sum *= at->alpha;
             if (at->beta != 0)
-                sum += at->beta * load(at->c, p->c.type, place(&p->c, i, j));
+                sum += at->beta * load(at->c, p->d.type, place(&p->d, i, j));
             store(at->d, p->d.type, place(&p->d, i, j), finish(p, sum, i, j));
         }
     sum_gradients(p, at->b);

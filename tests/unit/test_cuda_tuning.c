@@ -349,9 +349,9 @@ static void test_choices_are_remembered(void **state)
     assert_int_equal(count_rows(bench), 2);
     read_file(bench, first, sizeof first);
     assert_non_null(
-        strstr(first, ",forward_bias,bf16,fp32,16,24,24,16,0,unfused,500000.00,0,"));
+        strstr(first, ",forward_bias,bf16,fp32,16,24,24,16,0,unfused,500000000,0,"));
     assert_non_null(
-        strstr(first, ",forward,bf16,fp32,16,24,24,16,0,other,500000.00,101,1,"));
+        strstr(first, ",forward,bf16,fp32,16,24,24,16,0,other,500000000,101,1,"));
     start(bench, bias, 1);
     assert_int_equal(bench->clock.n_timed, 0);
     assert_int_equal(run(bench, bias[0], 16), 1);
