@@ -115,7 +115,7 @@ void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key
 
 struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm)
 {
-    struct mist_cuda_gemm_counts out = {.n_unfused_calls = gemm->n_unfused_calls};
+    struct mist_cuda_gemm_counts out = {.n_fallbacks = gemm->n_fallbacks};
 
     for (const struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next) {
         bool is_plain = !mist_gemm_kinds[plan->key.product].epilogue_name;
@@ -281,7 +281,7 @@ static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
     if (plan->way == MIST_GEMM_FUSED)
         plan->way = MIST_GEMM_REFUSED;
     struct mist_gemm_operands inner = mist_gemm_inner(product, x);
-    gemm->n_unfused_calls += is_asked;
+    gemm->n_fallbacks += is_asked;
     if (!run(gemm, at, kind->inner, &inner, false))
         return false;
     mist_gemm_finish(product, at, x);

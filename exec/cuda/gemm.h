@@ -127,8 +127,8 @@ void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
  * refused (by cuBLASLt) or slower (fused than not). */
 struct mist_cuda_gemm_counts {
     int64_t n_products, n_plain, n_fused, n_refused, n_slower;
-    int64_t n_timed;         /* of them: chosen by time, now or by an earlier process */
-    int64_t n_unfused_calls; /* calls in which a kernel of kernels.h did the epilogue */
+    int64_t n_timed;     /* of them: chosen by time, now or by an earlier process */
+    int64_t n_fallbacks; /* calls in which a kernel of kernels.h did the epilogue */
 };
 struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm);
 

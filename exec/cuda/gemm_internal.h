@@ -69,7 +69,7 @@ struct mist_cuda_gemm {
     struct mist_gemm_plan *plans;     /* the last made first */
     struct mist_gemm_choice *choices; /* malloc'd; from the file, then new ones */
     size_t n_choices, choices_capacity;
-    int64_t n_unfused_calls;
+    int64_t n_fallbacks;
     char note[256];          /* what became of the file of choices; "": nothing to say */
     enum mist_status status; /* of the first failure */
     struct mist_err err;

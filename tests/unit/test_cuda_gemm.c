@@ -517,7 +517,7 @@ static void test_epilogues_are_fused(void **state)
     assert_int_equal(strncmp(text, "cuBLASLt ", 9), 0);
     mist_cuda_gemm_describe(bench->gemm, small, sizeof small);
     assert_string_equal(small, "cuBLASLt");
-    assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_unfused_calls, 0);
+    assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_fallbacks, 0);
 }
 
 /* Refused when asked for an algorithm, or at the first launch, with any of the codes: the
@@ -559,7 +559,7 @@ static void test_refused_epilogues(void **state)
             assert_int_equal(counts.n_products, 1);
             assert_int_equal(counts.n_fused, 0);
             assert_int_equal(counts.n_refused, 1);
-            assert_int_equal(counts.n_unfused_calls, N_CALLS);
+            assert_int_equal(counts.n_fallbacks, N_CALLS);
             mist_cuda_gemm_describe(bench->gemm, text, sizeof text);
             snprintf(expected, sizeof expected,
                      "1 products, 0 plain, 0 fused, 1 not "
@@ -595,7 +595,7 @@ static void test_errors_are_no_refusals(void **state)
                                cases[i].is_plain ? NULL : x.device);
         assert_int_equal(mist_cuda_gemm_status(bench->gemm, &err), MIST_ERR_RUN);
         assert_non_null(strstr(err.message, "rows=16;n_in=32;n_out=32: the product"));
-        assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_unfused_calls, 0);
+        assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_fallbacks, 0);
     }
 }
 

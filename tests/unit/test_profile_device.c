@@ -18,6 +18,7 @@
 #include "tests/emulation/backend.h"
 #include "tests/unit/async_device.h"
 #include "tests/unit/comm_job.h"
+#include "tests/unit/scratch.h"
 
 static struct mist_model tiny_model(enum mist_family family)
 {
@@ -320,6 +321,40 @@ static void weights_stay_ordinary(void **state)
     mist_comm_close(comm);
 }
 
+/* Products are timed with the algorithms that a run would choose, also with --quick. */
+static void quick_sessions_choose_products(void **state)
+{
+    const struct mist_backend *backend = mist_emulated_backend();
+    struct mist_bench_place place = place_of(backend);
+    struct scratch scratch;
+    struct mist_grid grid;
+    struct mist_workbench bench;
+    char line[256];
+
+    (void)state;
+    if (!backend)
+        skip();
+    scratch_init(&scratch);
+    setenv("MIST_CUDA_ALGORITHMS", scratch_path(&scratch, "choices.csv"), 1);
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    make_grid(backend, MIST_FAMILY_LLAMA, MIST_DTYPE_FP32, 1, &grid);
+    assert_true(grid.config.is_quick);
+    assert_int_equal(mist_workbench_open(&grid, 1, comm, &place, &bench, NULL), MIST_OK);
+    mist_workbench_close(&bench);
+    mist_grid_fini(&grid);
+    mist_comm_close(comm);
+    FILE *choices = fopen(scratch.path, "r");
+    assert_non_null(choices);
+    int n = 0;
+    while (fgets(line, sizeof line, choices))
+        n += strncmp(line, "emulated,", 9) == 0;
+    fclose(choices);
+    assert_true(n >= 12); /* four layers, forward and backward */
+    setenv("MIST_CUDA_ALGORITHMS", "", 1);
+    scratch_visit(&scratch, 1);
+    assert_int_equal(rmdir(scratch.folder), 0);
+}
+
 /* ---- links ---- */
 
 static void copies_move_bytes_between_the_arenas(void **state)
@@ -496,6 +531,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(spans_are_of_what_ran),
         cmocka_unit_test(stages_are_filled_alike),
         cmocka_unit_test(weights_stay_ordinary),
+        cmocka_unit_test(quick_sessions_choose_products),
         cmocka_unit_test(copies_move_bytes_between_the_arenas),
         cmocka_unit_test(sessions_have_the_same_rows_on_any_device),
         cmocka_unit_test(ranks_may_share_a_device),
