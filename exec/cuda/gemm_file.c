@@ -8,7 +8,8 @@
  * choice: "first", what the heuristics of cuBLASLt offer first; "other", what the last
  * columns say, CUBLASLT_ALGO_CONFIG_*, from which the algorithm is made again (they are 0
  * elsewhere); "unfused", the product without its epilogue, which has its own row, and a
- * kernel are faster. time_ns 0: there was no time to find out.
+ * kernel are faster; "refused", no algorithm would launch with the epilogue. time_ns 0:
+ * there was no time to find out.
  *
  * Whoever uses the file holds its lock, so ranks that start together make their choices
  * one after the other, and the later ones find those of the first. Rows are only ever
@@ -31,7 +32,7 @@
 enum { MAX_BYTES = 4 << 20, N_SETTINGS = MIST_GEMM_N_SETTINGS };
 
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
-static const char *const picks[] = {"first", "other", "unfused", NULL};
+static const char *const picks[] = {"first", "other", "unfused", "refused", NULL};
 static const char *const settings[N_SETTINGS] = {
     "algorithm", "tile",   "split_k",     "reduction",    "swizzle",
     "custom",    "stages", "inner_shape", "cluster_shape"};

@@ -39,8 +39,13 @@ struct mist_gemm_operands {
 enum mist_gemm_way { MIST_GEMM_FUSED, MIST_GEMM_REFUSED, MIST_GEMM_SLOWER };
 
 /* What was decided about a product: the heuristics' first algorithm, as they give it; one
- * that is made of settings; or that it is slower fused than not. */
-enum mist_gemm_pick { MIST_GEMM_FIRST, MIST_GEMM_OTHER, MIST_GEMM_UNFUSED };
+ * that is made of settings; or that it is slower fused than not, or not launched so. */
+enum mist_gemm_pick {
+    MIST_GEMM_FIRST,
+    MIST_GEMM_OTHER,
+    MIST_GEMM_UNFUSED,
+    MIST_GEMM_UNLAUNCHED
+};
 struct mist_gemm_choice {
     struct mist_gemm_key key;
     int64_t pick;                           /* enum mist_gemm_pick */

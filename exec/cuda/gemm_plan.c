@@ -215,7 +215,9 @@ void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *p
         (choice->pick == MIST_GEMM_OTHER &&
          !mist_gemm_settings_apply(gemm, plan, choice->settings, &algo)))
         return;
-    plan->way = choice->pick == MIST_GEMM_UNFUSED ? MIST_GEMM_SLOWER : MIST_GEMM_FUSED;
+    plan->way = choice->pick == MIST_GEMM_UNFUSED      ? MIST_GEMM_SLOWER
+                : choice->pick == MIST_GEMM_UNLAUNCHED ? MIST_GEMM_REFUSED
+                                                       : MIST_GEMM_FUSED;
     if (choice->pick == MIST_GEMM_OTHER)
         plan->algo = algo;
     plan->is_decided = true;

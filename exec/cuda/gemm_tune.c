@@ -240,11 +240,14 @@ static double time_algorithms(struct job *job, double until_s, bool is_late)
         algo = plan->algo;
     }
     plan->algo = algo;
-    best.time_ns = nanoseconds(best_s);
-    if (best_s >= 0)
-        remember(job->gemm, plan, &best);
-    else if (n > 0 && n_refused == n && mist_gemm_kinds[plan->key.product].epilogue_name)
+    best.time_ns = best_s > 0 ? nanoseconds(best_s) : 0;
+    if (best_s < 0 && n > 0 && n_refused == n &&
+        mist_gemm_kinds[plan->key.product].epilogue_name) {
         plan->way = MIST_GEMM_REFUSED;
+        best.pick = MIST_GEMM_UNLAUNCHED;
+    }
+    if (best_s >= 0 || plan->way == MIST_GEMM_REFUSED)
+        remember(job->gemm, plan, &best);
     return best_s;
 }
 
@@ -410,7 +413,7 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
     struct mist_gemm_file *file = NULL;
     enum mist_status status = MIST_OK;
     int64_t used_bytes = 0;
-    size_t n = 0;
+    size_t n = 0, n_known;
 
     gemm->note[0] = '\0';
     if (gemm->status == MIST_OK && gemm->plans && tuning->path)
@@ -419,12 +422,11 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
         return mist_cuda_gemm_status(gemm, err);
     for (struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next)
         mist_gemm_plan_choose(gemm, plan);
+    n_known = gemm->n_choices;
     if (mist_gemm_file_is_writable(file))
         plans = list_open(gemm, &n);
     if (n > 0)
         used_bytes = tune_all(&job, tuning, plans, n, &status, err);
-    mist_gemm_file_close(file, gemm);
-    free(plans);
     if (used_bytes > 0 && status == MIST_OK)
         status = mist_cuda_status(
             cudaMemsetAsync(tuning->memory, 0, (size_t)used_bytes, stream),
@@ -432,5 +434,11 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
     if (used_bytes > 0 && status == MIST_OK)
         status =
             mist_cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize", err);
-    return status == MIST_OK ? mist_cuda_gemm_status(gemm, err) : status;
+    if (status == MIST_OK)
+        status = mist_cuda_gemm_status(gemm, err);
+    if (status != MIST_OK) /* nothing launches on a device that has failed */
+        gemm->n_choices = n_known;
+    mist_gemm_file_close(file, gemm);
+    free(plans);
+    return status;
 }

@@ -11,6 +11,7 @@
 #include "tests/emulation/cublaslt.h"
 #include "tests/emulation/device_memory.h"
 #include "tests/unit/cpu_kernels_help.h"
+#include "tests/unit/scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -418,6 +419,73 @@ static void test_plans_are_kept(void **state)
     assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_products, moved.n_products + 3);
 }
 
+/* ------------------------------------------------------------------- chosen by time
+ */
+
+static int n_timed;
+
+static double count_times(void *context, mist_cuda_stream stream,
+                          void (*launch)(void *arg), void *arg)
+{
+    n_timed++;
+    return mist_cuda_gemm_clock_events.time(context, stream, launch, arg);
+}
+
+/* Whatever is found fastest is right, and the next process makes the same of the file. */
+static void test_chosen_products(void **state)
+{
+    struct bench *bench = *state;
+    struct mist_cuda_gemm_clock clock = mist_cuda_gemm_clock_events;
+    struct mist_cuda_gemm_tuning tuning = {.device_name = "a GPU",
+                                           .memory_bytes = 1 << 20,
+                                           .memory = mist_test_device_alloc(1 << 20),
+                                           .budget_s = 10,
+                                           .clock = &clock};
+    struct scratch scratch;
+    struct mist_err err = {0};
+
+    scratch_init(&scratch);
+    tuning.path = scratch_path(&scratch, "choices.csv");
+    clock.time = count_times;
+    for (int process = 0; process < 2; process++) {
+        open_gemm(bench);
+        n_timed = 0;
+        for (int i = 0; i < 4 * MIST_CUDA_N_GEMM_PRODUCTS; i++) {
+            struct mist_cuda_linear at =
+                linear_of(bench, i % 2 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+                          (struct shape){64, 48, 96});
+
+            at.gradient_dtype = i / 2 % 2 ? at.dtype : MIST_DTYPE_FP32;
+            mist_cuda_gemm_expect(bench->gemm, &at, (enum mist_cuda_gemm_product)(i / 4));
+        }
+        if (mist_cuda_gemm_tune(bench->gemm, NULL, bench->workspace, &tuning, &err) !=
+            MIST_OK)
+            fail_msg("%s", err.message);
+        assert_true(process == 0 ? n_timed > 0 : n_timed == 0);
+        struct mist_cuda_gemm_counts counts = mist_cuda_gemm_counts(bench->gemm);
+        assert_int_equal(counts.n_products, 2 * MIST_CUDA_N_GEMM_PRODUCTS + 2);
+        assert_int_equal(counts.n_timed + counts.n_refused, counts.n_products);
+        for (int dtype = 0; dtype < MIST_N_DTYPES; dtype++) {
+            struct mist_cuda_linear at =
+                linear_of(bench, (enum mist_dtype)dtype, (struct shape){64, 48, 96});
+
+            check_forward(bench, &at);
+            check_forward_gelu(bench, &at);
+            check_backward_input(bench, &at);
+            check_backward_input_gelu(bench, &at);
+            check_backward_weight(bench, &at);
+        }
+        assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_products,
+                         counts.n_products);
+        char text[300];
+        mist_cuda_gemm_describe(bench->gemm, text, sizeof text);
+        print_message("# %s\n", text);
+    }
+    mist_test_device_free(tuning.memory);
+    scratch_visit(&scratch, 1);
+    assert_int_equal(rmdir(scratch.folder), 0);
+}
+
 /* ----------------------------------------------------- what needs the stand-in's knobs
  */
 
@@ -676,6 +744,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_backward_input_gelu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_weight, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plans_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_chosen_products, setup, teardown),
 #ifndef MIST_TEST_ON_GPU
         cmocka_unit_test_setup_teardown(test_epilogues_are_fused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_epilogues, setup, teardown),

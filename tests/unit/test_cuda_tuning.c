@@ -16,6 +16,7 @@
 #include "exec/cuda/tuning.h"
 #include "tests/emulation/backend.h"
 #include "tests/emulation/cublaslt.h"
+#include "tests/emulation/cudart.h"
 #include "tests/emulation/device_memory.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
@@ -28,6 +29,7 @@
 
 #if __has_include(<cuda_runtime_api.h>)
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
 enum { WORKSPACE_BYTES = 1 << 16, MEMORY_BYTES = 1 << 16 };
 
@@ -272,6 +274,38 @@ static void test_what_is_not_launched(void **state)
     assert_int_equal(run(bench, bias[0], 16), 4);
     assert_described(bench, "(BIAS refused)");
     assert_int_equal(mist_test_cublaslt.n_launches_refused, 1000 - 5);
+    start(bench, bias, 1); /* not tried again */
+    assert_int_equal(bench->clock.n_timed, 0);
+    assert_int_equal(run(bench, bias[0], 16), 4);
+    assert_described(bench, "(BIAS refused)");
+    assert_int_equal(mist_test_cublaslt.n_launches_refused, 1000 - 5);
+}
+
+/* A device that fails while products are timed is an error, and nothing is remembered. */
+static void test_a_device_that_fails(void **state)
+{
+    static const char *const calls[] = {"cudaMemcpyAsync", "cudaMemsetAsync",
+                                        "cudaStreamSynchronize"};
+    struct bench *bench = *state;
+    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
+    struct mist_cuda_linear at = linear(bench, 16);
+    struct mist_err err = {0};
+
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        mist_cuda_gemm_close(bench->gemm);
+        assert_int_equal(mist_cuda_gemm_open(&config, &bench->gemm, &err), MIST_OK);
+        mist_cuda_gemm_expect(bench->gemm, &at, MIST_CUDA_FORWARD_BIAS);
+        mist_emulated_cuda.fails = calls[i];
+        mist_emulated_cuda.fails_in = 1 + (i == 2); /* not that behind the first copy */
+        mist_emulated_cuda.fails_with = cudaErrorIllegalAddress;
+        assert_int_equal(mist_cuda_gemm_tune(bench->gemm, NULL, bench->workspace,
+                                             &bench->tuning, &err),
+                         MIST_ERR_RUN);
+        assert_int_equal(strncmp(err.message, calls[i], strlen(calls[i])), 0);
+        mist_emulated_cuda.fails = NULL;
+        char text[64];
+        assert_string_equal(read_file(bench, text, sizeof text), "");
+    }
 }
 
 static const enum mist_cuda_gemm_product four[] = {
@@ -587,6 +621,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_faster_way_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_chains, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_not_launched, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_device_that_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_budget_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choices_are_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_files_are_made_anew, setup,
