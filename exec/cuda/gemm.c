@@ -18,17 +18,21 @@ const char *const mist_gemm_names[MIST_CUDA_N_GEMM_PRODUCTS + 1] = {
 #define T CUBLAS_OP_T
 #define N CUBLAS_OP_N
 const struct mist_gemm_kind mist_gemm_kinds[MIST_CUDA_N_GEMM_PRODUCTS] = {
-    [MIST_CUDA_FORWARD] = {T, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_FORWARD] = {.op_a = T, .op_b = N, .epilogue = CUBLASLT_EPILOGUE_DEFAULT},
     [MIST_CUDA_FORWARD_BIAS] = {T, N, CUBLASLT_EPILOGUE_BIAS, "BIAS", MIST_CUDA_FORWARD,
                                 .has_vector = true},
     [MIST_CUDA_FORWARD_GELU] = {T, N, CUBLASLT_EPILOGUE_GELU_AUX, "GELU_AUX",
                                 MIST_CUDA_FORWARD, .has_aux = true},
     [MIST_CUDA_FORWARD_BIAS_GELU] = {T, N, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
                                      "GELU_AUX_BIAS", MIST_CUDA_FORWARD_BIAS, true, true},
-    [MIST_CUDA_BACKWARD_INPUT] = {N, N, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_INPUT] = {.op_a = N,
+                                  .op_b = N,
+                                  .epilogue = CUBLASLT_EPILOGUE_DEFAULT},
     [MIST_CUDA_BACKWARD_INPUT_GELU] = {N, N, CUBLASLT_EPILOGUE_DGELU, "DGELU",
                                        MIST_CUDA_BACKWARD_INPUT, .has_aux = true},
-    [MIST_CUDA_BACKWARD_WEIGHT] = {N, T, CUBLASLT_EPILOGUE_DEFAULT},
+    [MIST_CUDA_BACKWARD_WEIGHT] = {.op_a = N,
+                                   .op_b = T,
+                                   .epilogue = CUBLASLT_EPILOGUE_DEFAULT},
     [MIST_CUDA_BACKWARD_WEIGHT_BIAS] = {N, T, CUBLASLT_EPILOGUE_BGRADB, "BGRADB",
                                         MIST_CUDA_BACKWARD_WEIGHT, .has_vector = true},
 };
