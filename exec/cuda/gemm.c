@@ -285,7 +285,7 @@ static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
     if (plan->way == MIST_GEMM_FUSED)
         plan->way = MIST_GEMM_REFUSED;
     struct mist_gemm_operands inner = mist_gemm_inner(product, x);
-    gemm->n_fallbacks += is_asked;
+    gemm->n_fallbacks += is_asked && plan->way == MIST_GEMM_REFUSED;
     if (!run(gemm, at, kind->inner, &inner, false))
         return false;
     mist_gemm_finish(product, at, x);

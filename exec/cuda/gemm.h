@@ -37,8 +37,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MIST_CUDA_GEMM_WORKSPACE_BYTES = 32 << 20 };
-
 enum mist_cuda_gemm_product {
     MIST_CUDA_FORWARD,
     MIST_CUDA_FORWARD_BIAS,
@@ -128,7 +126,7 @@ void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,
 struct mist_cuda_gemm_counts {
     int64_t n_products, n_plain, n_fused, n_refused, n_slower;
     int64_t n_timed;     /* of them: chosen by time, now or by an earlier process */
-    int64_t n_fallbacks; /* calls in which a kernel of kernels.h did the epilogue */
+    int64_t n_fallbacks; /* calls in which a kernel did an epilogue that was refused */
 };
 struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm);
 

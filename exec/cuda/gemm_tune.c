@@ -74,21 +74,22 @@ const struct mist_cuda_gemm_clock mist_cuda_gemm_clock_events = {NULL, now,
 
 /* --------------------------------------------------------------------------- operands */
 
-static int64_t region(int64_t n_rows, int64_t n_columns)
+static int64_t region(int64_t n_elements, int64_t element_bytes)
 {
-    return mist_align_up(n_rows * n_columns * (int64_t)sizeof(float), 256);
+    return mist_align_up(n_elements * element_bytes, 256);
 }
 
-/* As if all were fp32: x, y (or their gradients), W, what came before a GELU, and a
- * vector. Returns the bytes. */
+/* x, y (or their gradients), W (as large as its gradient in fp32), a vector, and what
+ * came before a GELU. Returns the bytes. */
 static int64_t place_operands(const struct mist_gemm_key *key, char *memory,
                               struct mist_gemm_operands *out)
 {
     const struct mist_gemm_kind *kind = &mist_gemm_kinds[key->product];
-    int64_t x = 0, y = x + region(key->rows, key->n_in);
-    int64_t weight = y + region(key->rows, key->n_out);
-    int64_t vector = weight + region(key->n_out, key->n_in);
-    int64_t aux = vector + region(1, key->n_out);
+    int64_t element = mist_dtype_weight_bytes((enum mist_dtype)key->dtype);
+    int64_t x = 0, y = x + region(key->rows * key->n_in, element);
+    int64_t weight = y + region(key->rows * key->n_out, element);
+    int64_t vector = weight + region(key->n_out * key->n_in, sizeof(float));
+    int64_t aux = vector + region(key->n_out, sizeof(float));
     bool is_forward = kind->op_a == CUBLAS_OP_T, is_weight = kind->op_b == CUBLAS_OP_T;
 
     if (memory)
@@ -100,8 +101,9 @@ static int64_t place_operands(const struct mist_gemm_key *key, char *memory,
                                            .vector =
                                                kind->has_vector ? memory + vector : NULL,
                                            .aux = kind->has_aux ? memory + aux : NULL};
-    return aux +
-           (kind->has_aux ? region(key->rows, is_forward ? key->n_out : key->n_in) : 0);
+    if (!kind->has_aux)
+        return aux;
+    return aux + region(key->rows * (is_forward ? key->n_out : key->n_in), element);
 }
 
 /* Numbers of about 0.01, of both signs, in bf16 as in fp32: zeros, or all the same, would
