@@ -44,10 +44,13 @@ static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
     return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
 }
 
-/* How many of rows a linear_cross_entropy takes at once from first on. */
-static inline int64_t mist_step_loss_rows(int64_t rows, int64_t first)
+/* How many of its rows a linear_cross_entropy takes at once from first on: those whose
+ * logits the planned workspace holds. */
+static inline int64_t mist_step_loss_rows(const struct mist_step_args *at, int64_t first)
 {
-    int64_t left = rows - first, most = MIST_CATALOG_LOSS_ROWS;
+    int64_t row_bytes = at->step->dims[2] * mist_dtype_weight_bytes(at->dtype);
+    int64_t left = at->step->dims[0] - first;
+    int64_t most = at->step->workspace_bytes / row_bytes;
 
     return left < most ? left : most;
 }

@@ -171,10 +171,10 @@ static void loss_of_rows(step_args at, int64_t first, int64_t n)
 
 static void linear_cross_entropy(step_args at)
 {
-    int64_t rows = at->step->dims[0];
+    int64_t most = mist_step_loss_rows(at, 0);
 
-    for (int64_t first = 0; first < rows; first += MIST_CATALOG_LOSS_ROWS)
-        loss_of_rows(at, first, mist_step_loss_rows(rows, first));
+    for (int64_t first = 0; first < at->step->dims[0]; first += most)
+        loss_of_rows(at, first, mist_step_loss_rows(at, first));
 }
 
 static void cross_entropy_stats(step_args at)

@@ -91,7 +91,10 @@ static void whole_loss(struct mist_declaration *at, const struct loss *loss)
     struct mist_step *new =
         mist_declare_step(at, &at->layer->forward, "loss", MIST_OP_LINEAR_CROSS_ENTROPY,
                           MIST_PHASE_FORWARD);
-    mist_expr n_rows = mist_expr_min(at->pool, at->rows, num(at, MIST_CATALOG_LOSS_ROWS));
+    mist_expr more = num(at, MIST_CATALOG_LOSS_ROWS_GPU - MIST_CATALOG_LOSS_ROWS_CPU);
+    mist_expr n_rows = mist_expr_min(
+        at->pool, at->rows,
+        add(at, num(at, MIST_CATALOG_LOSS_ROWS_CPU), mist_declare_if_gpu(at, more)));
     mist_expr in = mul(at, at->rows, at->hidden);
     mist_expr weight = mul(at, at->hidden, at->vocab);
 

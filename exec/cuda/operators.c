@@ -250,15 +250,14 @@ static void loss_of_rows(step_args at, const struct mist_cuda_linear *shape,
 
 static void linear_cross_entropy(step_args at)
 {
-    int64_t rows = at->step->dims[0];
     struct mist_cuda_linear shape;
 
-    if (!linear_shape(at, &shape) || !mist_cuda_operators_has_workspace(
-                                         at, mist_step_loss_rows(rows, 0) * shape.n_out *
-                                                 mist_dtype_weight_bytes(at->dtype)))
+    if (!linear_shape(at, &shape) ||
+        !mist_cuda_operators_has_workspace(at, shape.n_out *
+                                                   mist_dtype_weight_bytes(at->dtype)))
         return;
-    for (int64_t first = 0; first < rows; first += shape.rows) {
-        shape.rows = mist_step_loss_rows(rows, first);
+    for (int64_t first = 0; first < at->step->dims[0]; first += shape.rows) {
+        shape.rows = mist_step_loss_rows(at, first);
         loss_of_rows(at, &shape, first);
     }
     check_products(at);

@@ -51,7 +51,7 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
     enum mist_cuda_gemm_product product = MIST_CUDA_FORWARD;
 
     if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY) {
-        int64_t whole = mist_step_loss_rows(at->rows, 0);
+        int64_t whole = mist_step_loss_rows(args, 0);
 
         expect_loss(gemm, at, whole);
         expect_loss(gemm, at, at->rows % whole);

@@ -451,22 +451,24 @@ static void test_gpu_workspace(void **state)
     }
 }
 
-/* However many rows there are, there are the logits of so many, and nothing grows but the
- * norm's output beside them. */
-static void test_loss_workspace(void **state)
+/* However many rows there are, there are the logits of so many, more of them on a GPU,
+ * and nothing grows but the norm's output beside them. */
+static void check_loss_workspace(int32_t threads, int64_t most_rows)
 {
     static struct mist_layer_layout layout;
     struct mist_model model = case_model(CASE_GPT);
     struct mist_catalog *catalog;
     struct mist_err err = {0};
 
-    (void)state;
     model.vocab = 50257;
     assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
     for (int32_t b = 1; b <= 64; b *= 4) {
-        struct mist_layer_shape shape = {
-            .micro_batch = b, .seq = 512, .tp = 1, .dtype = MIST_DTYPE_BF16};
-        int64_t rows = 512 * (int64_t)b, most = rows < 1024 ? rows : 1024;
+        struct mist_layer_shape shape = {.micro_batch = b,
+                                         .seq = 512,
+                                         .tp = 1,
+                                         .threads = threads,
+                                         .dtype = MIST_DTYPE_BF16};
+        int64_t rows = 512 * (int64_t)b, most = rows < most_rows ? rows : most_rows;
         assert_int_equal(
             mist_layer_layout_make(catalog, MIST_LAYER_HEAD, shape, &layout, &err),
             MIST_OK);
@@ -477,6 +479,13 @@ static void test_loss_workspace(void **state)
                     2 * most * 50257 + 64 + 2 * rows * model.hidden + 64);
     }
     mist_catalog_free(catalog);
+}
+
+static void test_loss_workspace(void **state)
+{
+    (void)state;
+    check_loss_workspace(0, 4096);
+    check_loss_workspace(3, 1024);
 }
 
 int main(void)

@@ -20,6 +20,7 @@
 #include <string.h>
 
 enum { HIDDEN = 24, VOCAB = 51, N_VALID = 50, GUARD = 16 }; /* one padded column */
+enum { LOSS_ROWS = MIST_CATALOG_LOSS_ROWS_CPU };
 
 static const float SCALE = 0.25f;
 
@@ -131,14 +132,15 @@ static struct loss copy_loss(struct bench *bench, const struct loss *from)
 static void run_operator(struct bench *bench, const struct loss *loss, bool only_loss)
 {
     const struct mist_model model = {.vocab = N_VALID};
+    int64_t n_at_once = loss->rows < LOSS_ROWS ? loss->rows : LOSS_ROWS;
+    int64_t n_bytes = n_at_once * VOCAB * mist_dtype_weight_bytes(bench->dtype);
     const struct mist_concrete_step step = {
         .op = MIST_OP_LINEAR_CROSS_ENTROPY,
         .phase = MIST_PHASE_FORWARD,
         .n_dims = 3,
         .dims = {loss->rows, HIDDEN, VOCAB},
+        .workspace_bytes = n_bytes,
     };
-    int64_t n_at_once =
-        loss->rows < MIST_CATALOG_LOSS_ROWS ? loss->rows : MIST_CATALOG_LOSS_ROWS;
     struct mist_step_args args = {
         .step = &step,
         .model = &model,
@@ -158,7 +160,6 @@ static void run_operator(struct bench *bench, const struct loss *loss, bool only
     };
 
     /* logits of so many rows, and nothing behind them */
-    int64_t n_bytes = n_at_once * VOCAB * mist_dtype_weight_bytes(bench->dtype);
     char *workspace = mist_arena_alloc(&bench->arena, (size_t)n_bytes + GUARD);
     assert_non_null(workspace);
     memset(workspace, 0xA5, (size_t)n_bytes + GUARD);
@@ -225,7 +226,7 @@ static void check_loss(struct bench *bench, int64_t rows)
 
     run_operator(bench, &got, false);
     run_kernels(bench, &expected);
-    if (rows <= MIST_CATALOG_LOSS_ROWS) {
+    if (rows <= LOSS_ROWS) {
         assert_memory_equal(got.losses, expected.losses, got.losses_bytes);
         assert_memory_equal(got.dx, expected.dx, got.x_bytes);
         assert_memory_equal(got.dweight, expected.dweight, got.dweight_bytes);
@@ -255,9 +256,7 @@ static void check_only_loss(struct bench *bench, int64_t rows)
 
 static void check_losses(enum mist_dtype dtype)
 {
-    static const int64_t rows[] = {1, 77, MIST_CATALOG_LOSS_ROWS,
-                                   MIST_CATALOG_LOSS_ROWS + 1,
-                                   2 * MIST_CATALOG_LOSS_ROWS + 300};
+    static const int64_t rows[] = {1, 77, LOSS_ROWS, LOSS_ROWS + 1, 2 * LOSS_ROWS + 300};
     struct bench bench;
 
     bench_open(&bench, dtype);
