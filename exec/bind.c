@@ -104,6 +104,8 @@ void mist_binding_resolve(const struct mist_binding *binding,
     }
     if (step->adds_bias_once && binding->i_tp > 0)
         out->params[1] = NULL;
+    if (step->adds_residual_once && binding->i_tp > 0)
+        out->operands[MIST_ARG_LINEAR_RESIDUAL] = NULL;
     if (step->workspace_bytes > 0)
         out->workspace = binding->base[MIST_ROLE_SCRATCH] + step->workspace_offset;
 }

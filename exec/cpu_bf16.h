@@ -102,12 +102,13 @@ void mist_cpu_bf16_free(struct mist_cpu_bf16 *context); /* NULL: nothing */
  * finiteness check then ends the run. */
 void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
                                   const mist_bf16 *x, const mist_bf16 *weight,
-                                  const mist_bf16 *bias, int64_t rows, int64_t n_in,
-                                  int64_t n_out, int accumulate, int n_threads);
+                                  const mist_bf16 *bias, const mist_bf16 *residual,
+                                  int64_t rows, int64_t n_in, int64_t n_out,
+                                  int n_threads);
 void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
                                          const mist_bf16 *dy, const mist_bf16 *weight,
-                                         int64_t rows, int64_t n_in, int64_t n_out,
-                                         int accumulate, int n_threads);
+                                         const mist_bf16 *residual, int64_t rows,
+                                         int64_t n_in, int64_t n_out, int n_threads);
 void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
                                           float *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,

@@ -25,8 +25,8 @@ struct tiled {
     void *c;
     int64_t c_bytes;
     const mist_bf16 *bias; /* [n] or NULL */
+    const void *addend;    /* as c, which it may be; NULL: none */
     int64_t m, n, k;
-    bool adds;
 };
 
 static int64_t min_of(int64_t a, int64_t b)
@@ -54,7 +54,7 @@ static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
                 .b_strides = {x->b.row_stride, x->b.column_stride},
                 .c_stride = x->n,
                 .is_float = x->c_bytes == sizeof(float),
-                .adds = x->adds,
+                .adds = x->addend != NULL,
                 .has_bias = x->bias != NULL,
             };
             bool occurs = m > 0 && m <= x->m && n > 0 && n <= x->n;
@@ -62,6 +62,18 @@ static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
                 return false;
         }
     return true;
+}
+
+/* A product adds to what is in its tile. */
+static void put_addend(const struct tiled *x, int64_t i, int64_t j)
+{
+    int64_t end = min_of(x->m, i + TILE), n = min_of(x->n - j, TILE);
+    if (x->addend == NULL || x->addend == x->c)
+        return;
+    for (; i < end; i++)
+        memcpy((char *)x->c + (i * x->n + j) * x->c_bytes,
+               (const char *)x->addend + (i * x->n + j) * x->c_bytes,
+               (size_t)(n * x->c_bytes));
 }
 
 static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
@@ -78,6 +90,7 @@ static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < n_tiles; t++) {
             int64_t i = t % n_rows * TILE, j = t / n_rows * TILE;
+            put_addend(x, i, j);
             bool did = mist_cpu_bf16_execute(
                 context, products[x->m - i < TILE][x->n - j < TILE], omp_get_thread_num(),
                 x->a.data + i * x->a.row_stride, x->b.data + j * x->b.column_stride,
@@ -101,34 +114,35 @@ static void multiply(struct mist_cpu_bf16 *context, const struct tiled *x, int n
 
 void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
                                   const mist_bf16 *x, const mist_bf16 *weight,
-                                  const mist_bf16 *bias, int64_t rows, int64_t n_in,
-                                  int64_t n_out, int accumulate, int n_threads)
+                                  const mist_bf16 *bias, const mist_bf16 *residual,
+                                  int64_t rows, int64_t n_in, int64_t n_out,
+                                  int n_threads)
 {
     const struct tiled product = {.a = {x, n_in, 1},
                                   .b = {weight, 1, n_in},
                                   .c = y,
                                   .c_bytes = sizeof *y,
                                   .bias = bias,
+                                  .addend = residual,
                                   .m = rows,
                                   .n = n_out,
-                                  .k = n_in,
-                                  .adds = accumulate != 0};
+                                  .k = n_in};
     multiply(context, &product, n_threads);
 }
 
 void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
                                          const mist_bf16 *dy, const mist_bf16 *weight,
-                                         int64_t rows, int64_t n_in, int64_t n_out,
-                                         int accumulate, int n_threads)
+                                         const mist_bf16 *residual, int64_t rows,
+                                         int64_t n_in, int64_t n_out, int n_threads)
 {
     const struct tiled product = {.a = {dy, n_out, 1},
                                   .b = {weight, n_in, 1},
                                   .c = dx,
                                   .c_bytes = sizeof *dx,
+                                  .addend = residual,
                                   .m = rows,
                                   .n = n_in,
-                                  .k = n_out,
-                                  .adds = accumulate != 0};
+                                  .k = n_out};
     multiply(context, &product, n_threads);
 }
 
@@ -165,10 +179,10 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *
                                   .b = {x, n_in, 1},
                                   .c = dweight,
                                   .c_bytes = sizeof *dweight,
+                                  .addend = dweight,
                                   .m = n_out,
                                   .n = n_in,
-                                  .k = rows,
-                                  .adds = true};
+                                  .k = rows};
     if (rows == 0)
         return;
     multiply(context, &product, n_threads);

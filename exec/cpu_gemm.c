@@ -14,7 +14,8 @@
 #include <dnnl.h>
 #include <math.h> /* NAN */
 #include <omp.h>
-#include <stdio.h> /* snprintf */
+#include <stdio.h>  /* snprintf */
+#include <string.h> /* memcpy */
 
 enum { TILE_ROWS = 256, TILE_COLUMNS = 1024 };
 enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
@@ -60,10 +61,10 @@ MIST_CPU_CLONES static void add_bias(float *y, const float *bias, int64_t rows,
     }
 }
 
-/* c[m, n] (dense) = op(a) op(b) + beta c + bias, tile by tile. */
+/* c[m, n] (dense) = op(a) op(b) + addend (NULL: none; may be c) + bias, tile by tile. */
 static void tiled_product(float *c, struct mist_cpu_operand a, struct mist_cpu_operand b,
-                          const float *bias, int64_t m, int64_t n, int64_t k, float beta,
-                          int n_threads)
+                          const float *addend, const float *bias, int64_t m, int64_t n,
+                          int64_t k, int n_threads)
 {
     int64_t n_tile_rows = n_chunks(m, TILE_ROWS);
     int64_t n_tiles = n_tile_rows * n_chunks(n, TILE_COLUMNS);
@@ -74,26 +75,29 @@ static void tiled_product(float *c, struct mist_cpu_operand a, struct mist_cpu_o
         struct mist_cpu_operand ta = a, tb = b;
         ta.data += a.transposed ? i : i * a.stride;
         tb.data += b.transposed ? j * b.stride : j;
-        mist_cpu_sgemm(rows, columns, k, 1.0f, ta, tb, beta, c + i * n + j, n);
+        for (int64_t l = i; addend != NULL && addend != c && l < i + rows; l++)
+            memcpy(c + l * n + j, addend + l * n + j, (size_t)columns * sizeof *c);
+        mist_cpu_sgemm(rows, columns, k, 1.0f, ta, tb, addend != NULL ? 1.0f : 0.0f,
+                       c + i * n + j, n);
         if (bias != NULL)
             add_bias(c + i * n + j, bias + j, rows, columns, n);
     }
 }
 
 void mist_cpu_linear_forward(float *y, const float *x, const float *weight,
-                             const float *bias, int64_t rows, int64_t n_in, int64_t n_out,
-                             int accumulate, int n_threads)
+                             const float *bias, const float *residual, int64_t rows,
+                             int64_t n_in, int64_t n_out, int n_threads)
 {
     struct mist_cpu_operand a = {x, n_in, false}, b = {weight, n_in, true};
-    tiled_product(y, a, b, bias, rows, n_out, n_in, accumulate ? 1.0f : 0.0f, n_threads);
+    tiled_product(y, a, b, residual, bias, rows, n_out, n_in, n_threads);
 }
 
 void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *weight,
-                                    int64_t rows, int64_t n_in, int64_t n_out,
-                                    int accumulate, int n_threads)
+                                    const float *residual, int64_t rows, int64_t n_in,
+                                    int64_t n_out, int n_threads)
 {
     struct mist_cpu_operand a = {dy, n_out, false}, b = {weight, n_in, false};
-    tiled_product(dx, a, b, NULL, rows, n_in, n_out, accumulate ? 1.0f : 0.0f, n_threads);
+    tiled_product(dx, a, b, residual, NULL, rows, n_in, n_out, n_threads);
 }
 
 /* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
@@ -124,7 +128,7 @@ void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *
                                      int64_t n_out, int n_threads)
 {
     struct mist_cpu_operand a = {dy, n_out, true}, b = {x, n_in, false};
-    tiled_product(dweight, a, b, NULL, n_out, n_in, rows, 1.0f, n_threads);
+    tiled_product(dweight, a, b, dweight, NULL, n_out, n_in, rows, n_threads);
     if (dbias == NULL)
         return;
     int64_t n_blocks = n_chunks(n_out, BIAS_COLUMNS);

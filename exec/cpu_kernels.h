@@ -91,16 +91,16 @@ size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h);
 
 /* ----------------------------------------------------------------------------- linear */
 
-/* y[rows, n_out] = x[rows, n_in] W^T + bias, or += with accumulate. W [n_out, n_in], bias
- * [n_out] or NULL. */
+/* y[rows, n_out] = x[rows, n_in] W^T + bias + residual. W [n_out, n_in]; bias [n_out] or
+ * NULL; residual as y, or NULL, may alias y. */
 void mist_cpu_linear_forward(float *y, const float *x, const float *weight,
-                             const float *bias, int64_t rows, int64_t n_in, int64_t n_out,
-                             int accumulate, int n_threads);
+                             const float *bias, const float *residual, int64_t rows,
+                             int64_t n_in, int64_t n_out, int n_threads);
 
-/* dx[rows, n_in] = dy[rows, n_out] W, or += with accumulate. */
+/* dx[rows, n_in] = dy[rows, n_out] W + residual (NULL: none), which may alias dx. */
 void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *weight,
-                                    int64_t rows, int64_t n_in, int64_t n_out,
-                                    int accumulate, int n_threads);
+                                    const float *residual, int64_t rows, int64_t n_in,
+                                    int64_t n_out, int n_threads);
 
 /* dW[n_out, n_in] += dy^T x;  dbias[n_out] += column sums of dy (dbias NULL: none). */
 void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,

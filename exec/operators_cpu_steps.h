@@ -64,12 +64,12 @@ static void linear(step_args at)
     case MIST_PHASE_FORWARD:
         KERNEL(linear_forward)
         (BACKEND x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_X], at->params[0], at->params[1],
-         rows, n_in, n_out, 0, at->n_threads);
+         x[MIST_ARG_LINEAR_RESIDUAL], rows, n_in, n_out, at->n_threads);
         break;
     case MIST_PHASE_BACKWARD_INPUT:
         KERNEL(linear_backward_input)
-        (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0], rows, n_in, n_out, 0,
-         at->n_threads);
+        (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0],
+         x[MIST_ARG_LINEAR_RESIDUAL], rows, n_in, n_out, at->n_threads);
         break;
     default:
         KERNEL(linear_backward_weight)
@@ -86,12 +86,12 @@ static void linear_gelu(step_args at)
     if (at->step->phase == MIST_PHASE_FORWARD) {
         KERNEL(linear_forward)
         (BACKEND x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X], at->params[0],
-         at->params[1], rows, n_in, n_out, 0, at->n_threads);
+         at->params[1], NULL, rows, n_in, n_out, at->n_threads);
         KERNEL(gelu_forward)
         (x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out, at->n_threads);
     } else {
         KERNEL(linear_backward_input)
-        (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0], rows, n_in, n_out, 0,
+        (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0], NULL, rows, n_in, n_out,
          at->n_threads);
         KERNEL(gelu_backward)
         (x[MIST_ARG_DX], x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X], rows * n_in,
@@ -156,14 +156,15 @@ static void loss_of_rows(step_args at, int64_t first, int64_t n)
     const int32_t *targets = at->operands[MIST_ARG_LOSS_TARGETS];
 
     KERNEL(linear_forward)
-    (BACKEND at->workspace, x, at->params[0], NULL, n, hidden, vocab, 0, at->n_threads);
+    (BACKEND at->workspace, x, at->params[0], NULL, NULL, n, hidden, vocab,
+     at->n_threads);
     KERNEL(cross_entropy)
     (at->workspace, losses + first, targets + first, n, vocab, at->model->vocab,
      at->loss_scale, at->n_threads);
     if (at->only_loss)
         return;
     KERNEL(linear_backward_input)
-    (BACKEND dx, at->workspace, at->params[0], n, hidden, vocab, 0, at->n_threads);
+    (BACKEND dx, at->workspace, at->params[0], NULL, n, hidden, vocab, at->n_threads);
     KERNEL(linear_backward_weight)
     (BACKEND at->param_gradients[0], NULL, at->workspace, x, n, hidden, vocab,
      at->n_threads);
@@ -209,6 +210,7 @@ static void run_kernel(step_args at)
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
         [MIST_OP_LINEAR_GELU] = linear_gelu,
+        [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = attention,
         [MIST_OP_ROPE] = rope,
         [MIST_OP_SWIGLU] = swiglu,

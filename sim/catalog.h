@@ -51,6 +51,7 @@ enum mist_op {
     MIST_OP_LINEAR_BIAS,
     MIST_OP_LINEAR_GELU, /* forward: then gelu; backward_input: then back through the gelu
                             whose output was its input */
+    MIST_OP_LINEAR_RESIDUAL, /* forward and backward_input: plus a tensor */
     MIST_OP_ATTENTION,
     MIST_OP_ROPE,
     MIST_OP_GELU, /* of no program: a word that linear_gelu can be priced by */
@@ -114,6 +115,7 @@ enum {
     MIST_ARG_RNORM_A = 3,
     MIST_ARG_RNORM_B = 4,
     MIST_ARG_LINEAR_X = 1,           /* forward */
+    MIST_ARG_LINEAR_RESIDUAL = 2,    /* backward_input, too */
     MIST_ARG_LINEAR_GELU_BEFORE = 1, /* forward: what gelu is taken of, written, too */
     MIST_ARG_LINEAR_GELU_X = 2,
     MIST_ARG_ATTENTION_LSE = 1, /* forward */
@@ -161,10 +163,11 @@ struct mist_op_part {
 enum { MIST_MAX_OP_PARTS = 4 };
 
 /*
- * What an operator is made of: linear_gelu is linear_bias and gelu, linear_bias is linear
- * (the bias costs nothing beside it), linear_cross_entropy is linear's three products and
- * cross_entropy. A cluster whose kernels.csv has the parts alone is
- * priced by them. Returns how many there are, 0 if it is one piece. dims: all >= 1.
+ * What an operator is made of: linear_gelu is linear_bias and gelu, linear_residual is
+ * linear_bias and residual, linear_bias is linear (the bias costs nothing beside it),
+ * linear_cross_entropy is linear's three products and cross_entropy. A cluster whose
+ * kernels.csv has the parts alone is priced by them. Returns how many there are, 0 if it
+ * is one piece. dims: all >= 1.
  */
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
                       const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
@@ -231,9 +234,11 @@ struct mist_step {
     const char *name; /* "qkv", for breakdowns */
     enum mist_op op;
     enum mist_phase phase;
-    bool adds_bias_once; /* forward of a row-parallel layer or of the embedding, whose
-                            outputs are summed over the tensor-parallel ranks: params[1]
-                            is added by rank 0 alone */
+    bool adds_bias_once;     /* forward of a row-parallel layer or of the embedding, whose
+                                outputs are summed over the tensor-parallel ranks: params[1]
+                                is added by rank 0 alone */
+    bool adds_residual_once; /* linear_residual: the same of the residual, where all ranks
+                                have it whole */
     mist_expr dims[MIST_MAX_DIMS];      /* as mist_op_dims(op) */
     int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
     int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
@@ -318,7 +323,7 @@ struct mist_concrete_step {
     enum mist_op op;
     enum mist_phase phase;
     const char *name;
-    bool adds_bias_once;
+    bool adds_bias_once, adds_residual_once;
     int8_t operands[MIST_MAX_OPERANDS];
     int8_t params[2];
     int32_t n_dims;

@@ -1,11 +1,15 @@
 /*
  * Declares the transformer blocks. See catalog.h.
  *
- * GPT, Llama: x -> norm -> qkv -> attention -> proj -> (+ x, norm) -> feed-forward -> + .
+ * GPT, Llama: x -> norm -> qkv -> attention -> proj + x -> norm -> feed-forward -> + .
  * Falcon, in parallel: x -> norm -> qkv -> attention -> proj, and the same norm's output
  * (or that of a second norm of x) -> feed-forward; x and both are added up. Falcon's
  * feed-forward up to its activation comes before proj: recomputation, which runs the
  * leading steps that write what is saved, then needs no proj.
+ *
+ * The product before a residual addition adds it; of tensor-parallel ranks, whose
+ * products are summed, the first. Where sequence parallelism cuts the residual, but not
+ * the product, it is added behind the sum, by the norm that follows where there is one.
  *
  * What a block keeps for its backward: the norms' outputs and statistics, qkv, attention
  * output and its log-sum-exp, the middle residual, the feed-forward's input and output of
@@ -23,7 +27,8 @@
  * Tensors and parameters of a block. *_w is the whole of what sequence parallelism cuts.
  */
 struct block {
-    int8_t x, out, qkv, lse, att, y, f1, act, z, rope_table;
+    int8_t x, out, qkv, lse, att, f1, act, rope_table;
+    int8_t y, z; /* what proj and down give, where it is no residual yet */
     int8_t d_out, d_x, d_act, d_f1, d_n2, d_r, d_att, d_qkv, d_n1;
     int8_t n1_w, n2_w, y_w, z_w, d_out_w, d_r_w, d_n1_w, d_n2_w;
     struct mist_norm norm1, norm2;
@@ -43,6 +48,12 @@ static bool has_swiglu(const struct mist_declaration *at)
 static bool has_two_norms(const struct mist_declaration *at)
 {
     return mist_model_n_block_norms(at->model) == 2;
+}
+
+/* Residuals are added behind products that are summed over the ranks, not by them. */
+static bool adds_behind(const struct mist_declaration *at)
+{
+    return at->variant == MIST_VARIANT_SEQUENCE;
 }
 
 /* -------------------------------------------------------------------------- parameters
@@ -204,7 +215,8 @@ static void attention_forward(struct mist_declaration *at, const struct block *b
 {
     struct mist_program *program = &at->layer->forward;
 
-    mist_declare_linear_forward(at, program, &block->to_qkv, block->qkv, block->n1_w);
+    (void)mist_declare_linear_forward(at, program, &block->to_qkv, block->qkv,
+                                      block->n1_w, -1);
     rope(at, program, MIST_PHASE_FORWARD, block->qkv, block->rope_table);
     struct mist_step *attention =
         head_step(at, program, "attention", MIST_OP_ATTENTION, MIST_PHASE_FORWARD);
@@ -214,8 +226,10 @@ static void attention_forward(struct mist_declaration *at, const struct block *b
     attention_cost(at, attention, 2, 1);
 }
 
-/* From the gradient of attention's output to that of the norm's. */
-static void attention_backward(struct mist_declaration *at, const struct block *block)
+/* From the gradient of attention's output to that of the norm's, to which residual (-1:
+ * none) is added. */
+static void attention_backward(struct mist_declaration *at, const struct block *block,
+                               int8_t residual)
 {
     struct mist_program *program = &at->layer->backward;
     struct mist_step *attention =
@@ -228,7 +242,8 @@ static void attention_backward(struct mist_declaration *at, const struct block *
     attention->operands[MIST_ARG_DATTENTION_LSE] = block->lse;
     attention_cost(at, attention, 5, 2);
     rope(at, program, MIST_PHASE_BACKWARD_INPUT, block->d_qkv, block->rope_table);
-    mist_declare_linear_input(at, program, &block->to_qkv, block->d_n1_w, block->d_qkv);
+    mist_declare_linear_input(at, program, &block->to_qkv, block->d_n1_w, block->d_qkv,
+                              residual);
 }
 
 static struct mist_step *swiglu_step(struct mist_declaration *at,
@@ -256,7 +271,8 @@ static void ffn_forward(struct mist_declaration *at, const struct block *block)
                                          block->n2_w);
         return;
     }
-    mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w);
+    (void)mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w,
+                                      -1);
     struct mist_step *swiglu = swiglu_step(at, program, MIST_PHASE_FORWARD);
     swiglu->operands[MIST_ARG_OUT] = block->act;
     swiglu->operands[MIST_ARG_UNARY_X] = block->f1;
@@ -268,8 +284,8 @@ static void ffn_backward(struct mist_declaration *at, const struct block *block)
     struct mist_program *program = &at->layer->backward;
 
     if (has_swiglu(at))
-        mist_declare_linear_input(at, program, &block->down, block->d_act,
-                                  block->d_out_w);
+        mist_declare_linear_input(at, program, &block->down, block->d_act, block->d_out_w,
+                                  -1);
     else
         mist_declare_linear_gelu_input(at, program, &block->down, block->d_f1,
                                        block->d_out_w, block->f1);
@@ -280,7 +296,7 @@ static void ffn_backward(struct mist_declaration *at, const struct block *block)
         swiglu->operands[MIST_ARG_DY] = block->d_act;
         swiglu->operands[MIST_ARG_DUNARY_X] = block->f1;
     }
-    mist_declare_linear_input(at, program, &block->up, block->d_n2_w, block->d_f1);
+    mist_declare_linear_input(at, program, &block->up, block->d_n2_w, block->d_f1, -1);
 }
 
 /* ---------------------------------------------------------------------------- tensors */
@@ -309,7 +325,6 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
         mist_declare_tensor_4(at, "lse", MIST_TENSOR_SAVED, mul(at, at->rows, at->heads));
     block->att =
         mist_declare_tensor(at, "att", MIST_TENSOR_SAVED, attention_elements(at));
-    block->y = mist_declare_tensor(at, "y", MIST_TENSOR_SCRATCH, u);
     block->norm2.x =
         is_parallel ? block->x : mist_declare_tensor(at, "r", MIST_TENSOR_SAVED, u);
     if (has_two_norms(at))
@@ -319,9 +334,13 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
     block->f1 = mist_declare_tensor(at, "f1", MIST_TENSOR_SAVED,
                                     has_swiglu(at) ? times(at, 2, act) : act);
     block->act = mist_declare_tensor(at, "act", MIST_TENSOR_SAVED, act);
-    /* in parallel z is summed with y before it is reduced: whole */
-    block->z = mist_declare_tensor(at, "z", MIST_TENSOR_SCRATCH,
-                                   is_parallel ? mul(at, at->rows, at->hidden) : u);
+    if (is_parallel) /* z is added to y before it is reduced: whole */
+        block->y = mist_declare_tensor(at, "y", MIST_TENSOR_SCRATCH,
+                                       mul(at, at->rows, at->hidden));
+    else if (adds_behind(at))
+        block->y = mist_declare_tensor(at, "y", MIST_TENSOR_SCRATCH, u);
+    if (adds_behind(at))
+        block->z = mist_declare_tensor(at, "z", MIST_TENSOR_SCRATCH, u);
 }
 
 static void backward_tensors(struct mist_declaration *at, struct block *block,
@@ -368,15 +387,62 @@ static void block_tensors(struct mist_declaration *at, struct block *block)
     block->n2_w = block->n1_w;
     if (has_two_norms(at))
         block->n2_w = mist_declare_whole(at, "n2_whole", block->norm2.out);
-    block->y_w = mist_declare_whole(at, "y_whole", block->y);
-    block->z_w = is_parallel ? block->z : mist_declare_whole(at, "z_whole", block->z);
+    if (adds_behind(at) && !is_parallel)
+        block->y_w = mist_declare_whole(at, "y_whole", block->y);
+    if (adds_behind(at))
+        block->z_w = mist_declare_whole(at, "z_whole", block->z);
     block->d_out_w = mist_declare_whole(at, "d_out_whole", block->d_out);
     if (!is_parallel)
         block->d_r_w = mist_declare_whole(at, "d_r_whole", block->d_r);
     block->d_n1_w = mist_declare_whole(at, "d_n1_whole", block->d_n1);
 }
 
+/* out = x W^T + residual, which every rank has whole: the first adds it. */
+static void linear_residual(struct mist_declaration *at, const struct mist_linear *linear,
+                            int8_t out, int8_t x, int8_t residual)
+{
+    struct mist_step *new =
+        mist_declare_linear_forward(at, &at->layer->forward, linear, out, x, residual);
+
+    new->adds_residual_once = at->variant != MIST_VARIANT_PLAIN;
+}
+
 /* ------------------------------------------------------------------------- GPT, Llama */
+
+/* norm2 of the sum of proj and x. */
+static void middle_forward(struct mist_declaration *at, const struct block *block)
+{
+    struct mist_program *program = &at->layer->forward;
+
+    if (adds_behind(at)) {
+        (void)mist_declare_linear_forward(at, program, &block->proj, block->y_w,
+                                          block->att, -1);
+        mist_declare_reduce(at, program, block->y, block->y_w);
+        mist_declare_residual_norm_forward(at, program, "norm2", &block->norm2, block->x,
+                                           block->y);
+        return;
+    }
+    linear_residual(at, &block->proj, block->norm2.x, block->att, block->x);
+    mist_declare_reduce(at, program, block->norm2.x, block->norm2.x);
+    mist_declare_norm_forward(at, program, "norm2", &block->norm2);
+}
+
+/* The sum of down and the middle residual. */
+static void end_forward(struct mist_declaration *at, const struct block *block)
+{
+    struct mist_program *program = &at->layer->forward;
+
+    if (adds_behind(at)) {
+        (void)mist_declare_linear_forward(at, program, &block->down, block->z_w,
+                                          block->act, -1);
+        mist_declare_reduce(at, program, block->z, block->z_w);
+        mist_declare_residual(at, program, at->shard_rows, block->out, block->norm2.x,
+                              block->z);
+        return;
+    }
+    linear_residual(at, &block->down, block->out, block->act, block->norm2.x);
+    mist_declare_reduce(at, program, block->out, block->out);
+}
 
 static void sequential_forward(struct mist_declaration *at, const struct block *block)
 {
@@ -385,16 +451,10 @@ static void sequential_forward(struct mist_declaration *at, const struct block *
     mist_declare_norm_forward(at, program, "norm1", &block->norm1);
     mist_declare_gather(at, program, block->n1_w, block->norm1.out);
     attention_forward(at, block);
-    mist_declare_linear_forward(at, program, &block->proj, block->y_w, block->att);
-    mist_declare_reduce(at, program, block->y, block->y_w);
-    mist_declare_residual_norm_forward(at, program, "norm2", &block->norm2, block->x,
-                                       block->y);
+    middle_forward(at, block);
     mist_declare_gather(at, program, block->n2_w, block->norm2.out);
     ffn_forward(at, block);
-    mist_declare_linear_forward(at, program, &block->down, block->z_w, block->act);
-    mist_declare_reduce(at, program, block->z, block->z_w);
-    mist_declare_residual(at, program, at->shard_rows, block->out, block->norm2.x,
-                          block->z);
+    end_forward(at, block);
 }
 
 static void sequential_backward(struct mist_declaration *at, const struct block *block)
@@ -410,9 +470,9 @@ static void sequential_backward(struct mist_declaration *at, const struct block 
                                block->d_n2, block->d_out);
     mist_declare_gather(at, program, block->d_r_w, block->d_r);
     mist_declare_gather(at, program, block->n1_w, block->norm1.out);
-    mist_declare_linear_input(at, program, &block->proj, block->d_att, block->d_r_w);
+    mist_declare_linear_input(at, program, &block->proj, block->d_att, block->d_r_w, -1);
     mist_declare_linear_weight(at, program, &block->proj, block->d_r_w, block->att);
-    attention_backward(at, block);
+    attention_backward(at, block, -1);
     mist_declare_reduce(at, program, block->d_n1, block->d_n1_w);
     mist_declare_linear_weight(at, program, &block->to_qkv, block->d_qkv, block->n1_w);
     mist_declare_norm_backward(at, program, "norm1", &block->norm1, block->d_x,
@@ -434,11 +494,20 @@ static void parallel_forward(struct mist_declaration *at, const struct block *bl
     }
     attention_forward(at, block);
     ffn_forward(at, block);
-    mist_declare_linear_forward(at, program, &block->proj, block->y_w, block->att);
-    mist_declare_linear_forward(at, program, &block->down, block->z_w, block->act);
-    mist_declare_residual(at, program, at->rows, block->y_w, block->y_w, block->z_w);
-    mist_declare_reduce(at, program, block->y, block->y_w);
-    mist_declare_residual(at, program, at->shard_rows, block->out, block->x, block->y);
+    if (adds_behind(at)) {
+        (void)mist_declare_linear_forward(at, program, &block->proj, block->y, block->att,
+                                          -1);
+        (void)mist_declare_linear_forward(at, program, &block->down, block->z_w,
+                                          block->act, block->y);
+        mist_declare_reduce(at, program, block->z, block->z_w);
+        mist_declare_residual(at, program, at->shard_rows, block->out, block->x,
+                              block->z);
+        return;
+    }
+    linear_residual(at, &block->proj, block->y, block->att, block->x);
+    (void)mist_declare_linear_forward(at, program, &block->down, block->out, block->act,
+                                      block->y);
+    mist_declare_reduce(at, program, block->out, block->out);
 }
 
 /* Two norms: each has its gradient; they meet in d_x through d_r. */
@@ -467,15 +536,14 @@ static void parallel_backward(struct mist_declaration *at, const struct block *b
         mist_declare_gather(at, program, block->n1_w, block->norm1.out);
     }
     mist_declare_linear_weight(at, program, &block->up, block->d_f1, block->n2_w);
-    mist_declare_linear_input(at, program, &block->proj, block->d_att, block->d_out_w);
+    mist_declare_linear_input(at, program, &block->proj, block->d_att, block->d_out_w,
+                              -1);
     mist_declare_linear_weight(at, program, &block->proj, block->d_out_w, block->att);
-    attention_backward(at, block);
+    attention_backward(at, block, is_double ? -1 : block->d_n2_w);
     if (is_double) {
         two_norms_backward(at, block);
         return;
     }
-    mist_declare_residual(at, program, at->rows, block->d_n1_w, block->d_n1_w,
-                          block->d_n2_w);
     mist_declare_reduce(at, program, block->d_n1, block->d_n1_w);
     mist_declare_linear_weight(at, program, &block->to_qkv, block->d_qkv, block->n1_w);
     mist_declare_norm_backward(at, program, "norm1", &block->norm1, block->d_x,

@@ -21,6 +21,7 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_LINEAR] = {"linear", {"rows", "n_in", "n_out"}},
     [MIST_OP_LINEAR_BIAS] = {"linear_bias", {"rows", "n_in", "n_out"}},
     [MIST_OP_LINEAR_GELU] = {"linear_gelu", {"rows", "n_in", "n_out"}},
+    [MIST_OP_LINEAR_RESIDUAL] = {"linear_residual", {"rows", "n_in", "n_out"}},
     [MIST_OP_ATTENTION] = {"attention",
                            {"batch", "seq", "heads", "kv_heads", "head_dim"}},
     [MIST_OP_ROPE] = {"rope", {"batch", "seq", "heads", "kv_heads", "head_dim"}},
@@ -94,11 +95,26 @@ static struct mist_op_part linear_part(enum mist_op op, enum mist_phase phase,
     };
 }
 
-static struct mist_op_part gelu_part(enum mist_phase phase,
-                                     const int64_t dims[MIST_MAX_DIMS], int32_t element)
+/* Elements that a linear layer's product has. */
+static int64_t n_results(enum mist_phase phase, const int64_t dims[MIST_MAX_DIMS])
+{
+    return dims[0] * dims[phase == MIST_PHASE_FORWARD ? 2 : 1];
+}
+
+static struct mist_op_part residual_part(int64_t n, int32_t element)
+{
+    return (struct mist_op_part){
+        .op = MIST_OP_RESIDUAL,
+        .phase = MIST_PHASE_FORWARD,
+        .dims = {n},
+        .flop = (double)n,
+        .bytes = element * 3.0 * (double)n,
+    };
+}
+
+static struct mist_op_part gelu_part(enum mist_phase phase, int64_t n, int32_t element)
 {
     bool is_forward = phase == MIST_PHASE_FORWARD;
-    int64_t n = dims[0] * dims[is_forward ? 2 : 1];
 
     return (struct mist_op_part){
         .op = MIST_OP_GELU,
@@ -134,7 +150,11 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
         return 1;
     case MIST_OP_LINEAR_GELU:
         parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
-        parts[1] = gelu_part(phase, dims, element);
+        parts[1] = gelu_part(phase, n_results(phase, dims), element);
+        return 2;
+    case MIST_OP_LINEAR_RESIDUAL:
+        parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
+        parts[1] = residual_part(n_results(phase, dims), element);
         return 2;
     case MIST_OP_LINEAR_CROSS_ENTROPY:
         parts[0] = linear_part(MIST_OP_LINEAR, MIST_PHASE_FORWARD, dims, element);

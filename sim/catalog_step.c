@@ -318,9 +318,22 @@ static struct mist_step *linear_step(struct mist_declaration *at,
     return new;
 }
 
-void mist_declare_linear_forward(struct mist_declaration *at,
-                                 struct mist_program *program,
-                                 const struct mist_linear *linear, int8_t y, int8_t x)
+/* Makes a linear step one that adds a tensor to the elements of its output. */
+static void add_residual(struct mist_declaration *at, struct mist_step *step,
+                         mist_expr elements, int8_t residual)
+{
+    if (residual < 0)
+        return;
+    step->op = MIST_OP_LINEAR_RESIDUAL;
+    step->flop = add(at, step->flop, elements);
+    step->bytes = add(at, step->bytes, bytes_of(at, 1, elements));
+    step->operands[MIST_ARG_LINEAR_RESIDUAL] = residual;
+}
+
+struct mist_step *mist_declare_linear_forward(struct mist_declaration *at,
+                                              struct mist_program *program,
+                                              const struct mist_linear *linear, int8_t y,
+                                              int8_t x, int8_t residual)
 {
     struct mist_step *new = linear_step(at, program, linear, MIST_PHASE_FORWARD);
 
@@ -328,15 +341,19 @@ void mist_declare_linear_forward(struct mist_declaration *at,
     new->operands[MIST_ARG_LINEAR_X] = x;
     new->adds_bias_once =
         at->variant != MIST_VARIANT_PLAIN && linear->is_row_parallel && linear->bias >= 0;
+    add_residual(at, new, mul(at, at->rows, linear->n_out), residual);
+    return new;
 }
 
 void mist_declare_linear_input(struct mist_declaration *at, struct mist_program *program,
-                               const struct mist_linear *linear, int8_t dx, int8_t dy)
+                               const struct mist_linear *linear, int8_t dx, int8_t dy,
+                               int8_t residual)
 {
     struct mist_step *new = linear_step(at, program, linear, MIST_PHASE_BACKWARD_INPUT);
 
     new->operands[MIST_ARG_DX] = dx;
     new->operands[MIST_ARG_DY] = dy;
+    add_residual(at, new, mul(at, at->rows, linear->n_in), residual);
 }
 
 void mist_declare_linear_weight(struct mist_declaration *at, struct mist_program *program,

@@ -52,6 +52,7 @@ static void concretize(struct evaluation *at, const struct mist_program *program
             .phase = step->phase,
             .name = step->name,
             .adds_bias_once = step->adds_bias_once,
+            .adds_residual_once = step->adds_residual_once,
             .flop = mist_expr_eval(at->pool, step->flop, at->values),
             .bytes = mist_expr_eval(at->pool, step->bytes, at->values),
             .workspace_bytes = whole(at, step->workspace_bytes),

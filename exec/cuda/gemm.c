@@ -195,7 +195,9 @@ cublasStatus_t mist_gemm_launch(const struct mist_cuda_gemm *gemm,
     int64_t sums_bytes = mist_gemm_sums_bytes(&plan->key);
     bool has_gradient = mist_gemm_kinds[plan->key.product].op_b == CUBLAS_OP_T;
     bool adds_sums = sums_bytes > 0 && !at->overwrites;
-    const float one = 1, beta = has_gradient && !at->overwrites ? 1 : 0;
+    bool adds = has_gradient ? !at->overwrites : at->residual != NULL;
+    const void *c = !has_gradient && adds ? at->residual : x->d;
+    const float one = 1, beta = adds ? 1 : 0;
     const void *vector = adds_sums ? sums_in_workspace(gemm, &plan->key, at) : x->vector;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
@@ -208,7 +210,7 @@ cublasStatus_t mist_gemm_launch(const struct mist_cuda_gemm *gemm,
                                                 &x->aux, sizeof x->aux);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmul(gemm->handle, plan->desc, &one, x->a, plan->a, x->b,
-                                plan->b, &beta, x->d, plan->d, x->d, plan->d, &plan->algo,
+                                plan->b, &beta, c, plan->d, x->d, plan->d, &plan->algo,
                                 at->workspace,
                                 (size_t)(gemm->workspace_bytes - sums_bytes), at->stream);
     if (status == CUBLAS_STATUS_SUCCESS && adds_sums)

@@ -65,6 +65,8 @@ struct mist_cuda_linear {
     bool overwrites; /* gradients are written, not added to: whatever was in their
                         memory does not matter */
     int64_t rows, n_in, n_out; /* each >= 1 */
+    const void *residual;      /* what forward() and backward_input() add to their result,
+                                  as large; NULL: nothing */
 };
 
 /*
@@ -88,7 +90,8 @@ MIST_MUST_CHECK enum mist_status mist_cuda_gemm_status(const struct mist_cuda_ge
 void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
                            enum mist_cuda_gemm_product product);
 
-/* y[rows, n_out] = x[rows, n_in] W^T + bias. W [n_out, n_in]; bias [n_out] or NULL. */
+/* y[rows, n_out] = x[rows, n_in] W^T + bias + at->residual. W [n_out, n_in]; bias [n_out]
+ * or NULL. */
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
                             const struct mist_cuda_linear *at, void *y, const void *x,
                             const void *weight, const void *bias);
@@ -98,7 +101,7 @@ void mist_cuda_gemm_forward_gelu(struct mist_cuda_gemm *gemm,
                                  const struct mist_cuda_linear *at, void *y, void *before,
                                  const void *x, const void *weight, const void *bias);
 
-/* dx[rows, n_in] = dy[rows, n_out] W */
+/* dx[rows, n_in] = dy[rows, n_out] W + at->residual */
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
                                    const struct mist_cuda_linear *at, void *dx,
                                    const void *dy, const void *weight);

@@ -19,7 +19,8 @@ struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_gemm *gemm,
     uintptr_t bits = MIST_GEMM_ALIGNMENT;
 
     if (x)
-        bits |= (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->d | (uintptr_t)x->aux;
+        bits |= (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->d | (uintptr_t)x->aux |
+                (uintptr_t)at->residual;
     if (x && (!has_gradient || at->overwrites)) /* else in the workspace */
         bits |= (uintptr_t)x->vector;
     return (struct mist_gemm_key){.product = product,

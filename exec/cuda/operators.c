@@ -159,6 +159,7 @@ static void linear(step_args at)
 
     if (!linear_shape(at, &shape))
         return;
+    shape.residual = x[MIST_ARG_LINEAR_RESIDUAL];
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
@@ -295,6 +296,7 @@ static void run_step(step_args at)
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
         [MIST_OP_LINEAR_GELU] = linear_gelu,
+        [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
         [MIST_OP_ROPE] = rope,
         [MIST_OP_SWIGLU] = swiglu,

@@ -57,7 +57,8 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
         expect_loss(gemm, at, at->rows % whole);
         return;
     }
-    if (!has_gelu && step->op != MIST_OP_LINEAR && step->op != MIST_OP_LINEAR_BIAS)
+    if (!has_gelu && step->op != MIST_OP_LINEAR && step->op != MIST_OP_LINEAR_BIAS &&
+        step->op != MIST_OP_LINEAR_RESIDUAL)
         return;
     if (step->phase == MIST_PHASE_BACKWARD_INPUT)
         product = has_gelu ? MIST_CUDA_BACKWARD_INPUT_GELU : MIST_CUDA_BACKWARD_INPUT;

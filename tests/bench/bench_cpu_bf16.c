@@ -132,11 +132,12 @@ static void run_float(struct tensors *t, const struct row *r)
 {
     switch (r->op) {
     case FORWARD:
-        mist_cpu_linear_forward(t->y, t->x, t->w, t->stats, ROWS, r->n_in, r->n_out, 0,
+        mist_cpu_linear_forward(t->y, t->x, t->w, t->stats, NULL, ROWS, r->n_in, r->n_out,
                                 1);
         break;
     case BACKWARD_INPUT:
-        mist_cpu_linear_backward_input(t->y, t->x, t->w, ROWS, r->n_in, r->n_out, 0, 1);
+        mist_cpu_linear_backward_input(t->y, t->x, t->w, NULL, ROWS, r->n_in, r->n_out,
+                                       1);
         break;
     case BACKWARD_WEIGHT:
         mist_cpu_linear_backward_weight(t->dw, NULL, t->x, t->y, ROWS, r->n_in, r->n_out,
@@ -174,12 +175,12 @@ static void run_bf16(struct tensors *t, const struct row *r)
 {
     switch (r->op) {
     case FORWARD:
-        mist_cpu_bf16_linear_forward(t->context, t->y16, t->x16, t->w16, t->z16, ROWS,
-                                     r->n_in, r->n_out, 0, 1);
+        mist_cpu_bf16_linear_forward(t->context, t->y16, t->x16, t->w16, t->z16, NULL,
+                                     ROWS, r->n_in, r->n_out, 1);
         break;
     case BACKWARD_INPUT:
-        mist_cpu_bf16_linear_backward_input(t->context, t->y16, t->x16, t->w16, ROWS,
-                                            r->n_in, r->n_out, 0, 1);
+        mist_cpu_bf16_linear_backward_input(t->context, t->y16, t->x16, t->w16, NULL,
+                                            ROWS, r->n_in, r->n_out, 1);
         break;
     case BACKWARD_WEIGHT:
         mist_cpu_bf16_linear_backward_weight(t->context, t->dw, NULL, t->x16, t->y16,

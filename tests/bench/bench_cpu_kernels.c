@@ -204,11 +204,12 @@ static void run_linear(struct tensors *t, int64_t n_in, int64_t n_out, int backw
 {
     int64_t rows = t->z->b * t->z->s;
     if (!backward) {
-        mist_cpu_linear_forward(y, t->rows_wide_a, t->weight, t->bias, rows, n_in, n_out,
-                                0, 1);
+        mist_cpu_linear_forward(y, t->rows_wide_a, t->weight, t->bias, NULL, rows, n_in,
+                                n_out, 1);
         return;
     }
-    mist_cpu_linear_backward_input(t->rows_wide_c, y, t->weight, rows, n_in, n_out, 0, 1);
+    mist_cpu_linear_backward_input(t->rows_wide_c, y, t->weight, NULL, rows, n_in, n_out,
+                                   1);
     mist_cpu_linear_backward_weight(t->dweight, t->dbias, y, t->rows_wide_a, rows, n_in,
                                     n_out, 1);
 }
@@ -246,12 +247,12 @@ static struct cost run_heavy(struct tensors *t, enum op op)
         return (struct cost){2.5 * flop, 8 * r, n};
     }
     if (op == HEAD_FORWARD) {
-        mist_cpu_linear_forward(t->logits, t->rows_a, t->weight, NULL, rows, h, z->vocab,
-                                0, 1);
+        mist_cpu_linear_forward(t->logits, t->rows_a, t->weight, NULL, NULL, rows, h,
+                                z->vocab, 1);
         return linear_cost(rows, h, z->vocab, 0, 1);
     }
-    mist_cpu_linear_backward_input(t->rows_b, t->logits, t->weight, rows, h, z->vocab, 0,
-                                   1);
+    mist_cpu_linear_backward_input(t->rows_b, t->logits, t->weight, NULL, rows, h,
+                                   z->vocab, 1);
     mist_cpu_linear_backward_weight(t->dweight, NULL, t->logits, t->rows_a, rows, h,
                                     z->vocab, 1);
     return linear_cost(rows, h, z->vocab, 1, 1);

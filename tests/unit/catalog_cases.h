@@ -105,7 +105,8 @@ static inline void for_all(void (*visit)(const struct mist_catalog *,
 
 static inline bool is_linear(enum mist_op op)
 {
-    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS || op == MIST_OP_LINEAR_GELU;
+    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS ||
+           op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL;
 }
 
 static inline bool is_communication(enum mist_op op)
@@ -121,8 +122,9 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
 {
     bool is_forward = phase == MIST_PHASE_FORWARD;
 
-    if (phase == MIST_PHASE_BACKWARD_WEIGHT && op == MIST_OP_LINEAR_GELU)
-        return NULL; /* gelu has no weight */
+    if (phase == MIST_PHASE_BACKWARD_WEIGHT &&
+        (op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL))
+        return NULL; /* what is fused has no weight */
     if (phase == MIST_PHASE_BACKWARD_WEIGHT)
         return op == MIST_OP_EMBEDDING || is_linear(op) ? "rr" : NULL;
     switch (op) {
@@ -137,6 +139,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
     case MIST_OP_LINEAR:
     case MIST_OP_LINEAR_BIAS:
         return "wr";
+    case MIST_OP_LINEAR_RESIDUAL:
+        return "wrr";
     case MIST_OP_ATTENTION:
         return is_forward ? "wwr" : "wrrrr";
     case MIST_OP_ROPE:

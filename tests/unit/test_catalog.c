@@ -159,6 +159,8 @@ static double side_flop(const struct mist_concrete_step *step)
 
     if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY)
         return 20.0 * (double)(d[0] * d[2]);
+    if (step->op == MIST_OP_LINEAR_RESIDUAL)
+        return (double)(d[0] * d[step->phase == MIST_PHASE_FORWARD ? 2 : 1]);
     if (step->op != MIST_OP_LINEAR_GELU)
         return 0;
     return step->phase == MIST_PHASE_FORWARD ? 12.0 * (double)(d[0] * d[2])
@@ -304,6 +306,8 @@ static int64_t operand_elements(const struct mist_concrete_step *step, int k)
             step->phase == MIST_PHASE_BACKWARD_WEIGHT)
             return d[0] * d[k == 0 ? 2 : 1];
         return d[0] * d[k == 0 ? 1 : 2];
+    case MIST_OP_LINEAR_RESIDUAL: /* result, residual; what is multiplied */
+        return d[0] * d[is_forward == (k != 1) ? 2 : 1];
     case MIST_OP_LINEAR_GELU:
         if (is_forward) /* out, before; x */
             return d[0] * d[k <= MIST_ARG_LINEAR_GELU_BEFORE ? 2 : 1];
@@ -396,6 +400,7 @@ static int64_t param_elements(const struct mist_concrete_step *step,
     case MIST_OP_LINEAR_BIAS:
         return k == 0 ? d[1] * d[2] : d[2];
     case MIST_OP_LINEAR_GELU:
+    case MIST_OP_LINEAR_RESIDUAL:
         return k == 0 ? d[1] * d[2] : m->has_bias ? d[2] : 0;
     default:
         return 0;
@@ -469,13 +474,6 @@ static void check_params_of(const struct mist_catalog *catalog,
     }
 }
 
-/* Whether the same tensor may be operands j and k of the step
- * (cpu_kernels.h: "may alias"). */
-static bool may_alias(const struct mist_concrete_step *step, int j, int k)
-{
-    return j == 0 && k == 1 && step->op == MIST_OP_RESIDUAL; /* sum in place */
-}
-
 static void check_operands(const struct mist_catalog *catalog,
                            const struct mist_layer_layout *layout,
                            const struct mist_concrete_step *step)
@@ -498,7 +496,7 @@ static void check_operands(const struct mist_catalog *catalog,
                      mist_phase_name(step->phase), k, (long long)layout->tensor_bytes[id],
                      (long long)operand_bytes(layout, step, k));
         for (int j = 0; j < k; j++)
-            assert_true(step->operands[j] != id || may_alias(step, j, k));
+            assert_int_not_equal(step->operands[j], id);
     }
     check_params_of(catalog, layout, step);
     check_bytes(layout, step);
@@ -534,10 +532,9 @@ static void check_all_operands(const struct mist_catalog *catalog,
         check_operands(catalog, layout, &layout->forward[i]);
     for (int i = 0; i < layout->n_backward; i++) {
         check_operands(catalog, layout, &layout->backward[i]);
-        /* communication has no phase of its own, sums of gradients are like others */
+        /* communication has no phase of its own */
         assert_true(layout->backward[i].phase != MIST_PHASE_FORWARD ||
-                    is_communication(layout->backward[i].op) ||
-                    layout->backward[i].op == MIST_OP_RESIDUAL);
+                    is_communication(layout->backward[i].op));
     }
     check_gradients(layout);
 }
@@ -762,9 +759,9 @@ static void test_communication(void **state)
         check_communication(&expected_communication[i]);
 }
 
-/* Where ranks sum outputs, a bias or the positions are added once. */
-static void check_bias_once(const struct mist_catalog *catalog,
-                            const struct mist_layer_layout *layout)
+/* Where ranks sum outputs, a bias, the positions or a residual are added once. */
+static void check_once(const struct mist_catalog *catalog,
+                       const struct mist_layer_layout *layout)
 {
     (void)catalog;
     for (int32_t i = 0; i < layout->n_forward; i++) {
@@ -774,15 +771,52 @@ static void check_bias_once(const struct mist_catalog *catalog,
                          strcmp(step->name, "embedding") == 0;
         assert_int_equal(step->adds_bias_once,
                          is_summed && step->params[1] >= 0 && layout->shape.tp > 1);
+        /* what is no residual yet is a rank's own part of a sum */
+        assert_int_equal(
+            step->adds_residual_once,
+            step->op == MIST_OP_LINEAR_RESIDUAL && layout->shape.tp > 1 &&
+                layout->tensor_class[step->operands[MIST_ARG_LINEAR_RESIDUAL]] !=
+                    MIST_TENSOR_SCRATCH);
     }
     for (int32_t i = 0; i < layout->n_backward; i++)
-        assert_false(layout->backward[i].adds_bias_once);
+        assert_false(layout->backward[i].adds_bias_once ||
+                     layout->backward[i].adds_residual_once);
 }
 
-static void test_bias_once(void **state)
+static void test_once(void **state)
 {
     (void)state;
-    for_all(check_bias_once);
+    for_all(check_once);
+}
+
+/* ------------------------------------------------------------------------------ passes
+ */
+
+/* No pass over a tensor adds alone, but where residuals are cut and products are not: at
+ * the end of a block. */
+static void check_passes(const struct mist_catalog *catalog,
+                         const struct mist_layer_layout *layout)
+{
+    int32_t n_sums = 0, n_fused = 0;
+
+    (void)catalog;
+    for (int32_t i = 0; i < layout->n_forward + layout->n_backward; i++) {
+        const struct mist_concrete_step *step =
+            i < layout->n_forward ? &layout->forward[i]
+                                  : &layout->backward[i - layout->n_forward];
+        n_sums += step->op == MIST_OP_RESIDUAL;
+        n_fused += step->op == MIST_OP_LINEAR_RESIDUAL;
+    }
+    assert_int_equal(n_sums, layout->kind == MIST_LAYER_BLOCK &&
+                                 layout->shape.is_sequence_parallel);
+    if (layout->kind == MIST_LAYER_BLOCK && !layout->shape.is_sequence_parallel)
+        assert_true(n_fused >= 2);
+}
+
+static void test_passes(void **state)
+{
+    (void)state;
+    for_all(check_passes);
 }
 
 /* ------------------------------------------------------------------------------- parts
@@ -793,6 +827,8 @@ static double saved_elements(const struct mist_concrete_step *step)
 {
     const int64_t *d = step->dims;
 
+    if (step->op == MIST_OP_LINEAR_RESIDUAL) /* the sum's product */
+        return 2.0 * (double)(d[0] * d[step->phase == MIST_PHASE_FORWARD ? 2 : 1]);
     if (step->op != MIST_OP_LINEAR_GELU)
         return 0;
     /* what goes through gelu is not read; back through it, neither written nor read */
@@ -811,6 +847,7 @@ static void check_parts_of(const struct mist_layer_layout *layout,
 
     assert_int_equal(n > 0, step->op == MIST_OP_LINEAR_BIAS ||
                                 step->op == MIST_OP_LINEAR_GELU ||
+                                step->op == MIST_OP_LINEAR_RESIDUAL ||
                                 step->op == MIST_OP_LINEAR_CROSS_ENTROPY);
     for (int32_t i = 0; i < n; i++) {
         const char *const *names = mist_op_dims(parts[i].op);
@@ -904,9 +941,9 @@ int main(void)
         cmocka_unit_test(test_parameters),    cmocka_unit_test(test_whole_model),
         cmocka_unit_test(test_flop),          cmocka_unit_test(test_saved_bytes),
         cmocka_unit_test(test_operands),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_communication), cmocka_unit_test(test_bias_once),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_communication), cmocka_unit_test(test_once),
+        cmocka_unit_test(test_passes),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

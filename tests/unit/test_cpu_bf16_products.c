@@ -29,7 +29,7 @@ struct linear {
     float *dw_before, *dbias_before;
 };
 
-/* y, y += with bias, dx, dx +=; then dW and dbias. */
+/* y, y with bias and residual, dx, dx with residual; then dW and dbias. */
 struct linear_result {
     mist_bf16 *rounded[4];
     float *exact[2];
@@ -40,18 +40,23 @@ static struct linear_result run_linear(struct help *h, struct mist_cpu_bf16 *con
 {
     int rows = l->rows, n_in = l->n_in, n_out = l->n_out;
     int64_t n_x = rows * n_in, n_y = rows * n_out;
+    bool is_in_place = n_threads == 1;
     struct linear_result r = {
-        {help_bf16_poisoned(h, n_y), help_bf16_copy(h, l->y_before, n_y),
-         help_bf16_poisoned(h, n_x), help_bf16_copy(h, l->dx_before, n_x)},
+        {help_bf16_poisoned(h, n_y),
+         is_in_place ? help_bf16_copy(h, l->y_before, n_y) : help_bf16_poisoned(h, n_y),
+         help_bf16_poisoned(h, n_x),
+         is_in_place ? help_bf16_copy(h, l->dx_before, n_x) : help_bf16_poisoned(h, n_x)},
         {help_copy(h, l->dw_before, n_in * n_out), help_copy(h, l->dbias_before, n_out)}};
-    mist_cpu_bf16_linear_forward(context, r.rounded[0], l->x, l->w, NULL, rows, n_in,
-                                 n_out, 0, n_threads);
-    mist_cpu_bf16_linear_forward(context, r.rounded[1], l->x, l->w, l->bias, rows, n_in,
-                                 n_out, 1, n_threads);
-    mist_cpu_bf16_linear_backward_input(context, r.rounded[2], l->dy, l->w, rows, n_in,
-                                        n_out, 0, n_threads);
-    mist_cpu_bf16_linear_backward_input(context, r.rounded[3], l->dy, l->w, rows, n_in,
-                                        n_out, 1, n_threads);
+    mist_cpu_bf16_linear_forward(context, r.rounded[0], l->x, l->w, NULL, NULL, rows,
+                                 n_in, n_out, n_threads);
+    mist_cpu_bf16_linear_forward(context, r.rounded[1], l->x, l->w, l->bias,
+                                 is_in_place ? r.rounded[1] : l->y_before, rows, n_in,
+                                 n_out, n_threads);
+    mist_cpu_bf16_linear_backward_input(context, r.rounded[2], l->dy, l->w, NULL, rows,
+                                        n_in, n_out, n_threads);
+    mist_cpu_bf16_linear_backward_input(context, r.rounded[3], l->dy, l->w,
+                                        is_in_place ? r.rounded[3] : l->dx_before, rows,
+                                        n_in, n_out, n_threads);
     mist_cpu_bf16_linear_backward_weight(context, r.exact[0], r.exact[1], l->dy, l->x,
                                          rows, n_in, n_out, n_threads);
     return r;
@@ -89,7 +94,8 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
         dx_sum[i] += dx[i];
     const double *expected[4] = {y, y_sum, dx, dx_sum};
     const int64_t sizes[4] = {n_y, n_y, n_x, n_x};
-    static const char *const names[4] = {"y", "y += with bias", "dx", "dx += ..."};
+    static const char *const names[4] = {"y", "y with bias and residual", "dx",
+                                         "dx with residual"};
     struct linear_result one = run_linear(h, context, &l, 1);
     for (int k = 0; k < 4; k++) {
         help_assert_within(help_floats_of(h, one.rounded[k], sizes[k]), expected[k],
@@ -148,7 +154,7 @@ static void test_linear_addresses(void **state)
         memcpy(x2 + shift, x, N_X * sizeof *x);
         memcpy(w2 + shift, w, N_W * sizeof *w);
         mist_cpu_bf16_linear_forward(context, y + shift, x2 + shift, w2 + shift, NULL,
-                                     ROWS, IN, OUT, 0, 1);
+                                     NULL, ROWS, IN, OUT, 1);
         first = first == NULL ? y : first;
         assert_memory_equal(y + shift, first, ROWS * OUT * sizeof *y);
     }
@@ -162,8 +168,8 @@ static void test_linear_empty(void **state)
     struct mist_cpu_bf16 *context = context_or_skip(1);
     mist_bf16 *w = help_bf16_random(h, NULL, 6, 1.0), none = 0;
     float *dw = help_random(h, 6, 1.0), *before = help_copy(h, dw, 6);
-    mist_cpu_bf16_linear_forward(context, &none, &none, w, NULL, 0, 3, 2, 0, 1);
-    mist_cpu_bf16_linear_backward_input(context, &none, &none, w, 0, 3, 2, 0, 1);
+    mist_cpu_bf16_linear_forward(context, &none, &none, w, NULL, NULL, 0, 3, 2, 1);
+    mist_cpu_bf16_linear_backward_input(context, &none, &none, w, NULL, 0, 3, 2, 1);
     mist_cpu_bf16_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1);
     help_assert_same_bits(dw, before, 6);
     assert_int_equal(none, 0);

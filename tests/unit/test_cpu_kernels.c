@@ -112,17 +112,24 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
 
     float *first[6];
     for (int n_threads = 1; n_threads <= HELP_N_THREADS; n_threads++) {
-        float *got[6] = {help_poisoned(h, n_y),        help_copy(h, y_before, n_y),
-                         help_poisoned(h, n_x),        help_copy(h, dx_before, n_x),
-                         help_copy(h, dw_before, n_w), help_copy(h, dbias_before, n_out)};
+        bool is_in_place = n_threads == 1;
+        float *got[6] = {
+            help_poisoned(h, n_y),
+            is_in_place ? help_copy(h, y_before, n_y) : help_poisoned(h, n_y),
+            help_poisoned(h, n_x),
+            is_in_place ? help_copy(h, dx_before, n_x) : help_poisoned(h, n_x),
+            help_copy(h, dw_before, n_w),
+            help_copy(h, dbias_before, n_out)};
         const double *expected[6] = {y_plain, y_sum, dx, dx_sum, dw, dbias};
         const int64_t sizes[6] = {n_y, n_y, n_x, n_x, n_w, n_out};
-        static const char *const names[6] = {"y",  "y += with bias", "dx", "dx += ...",
-                                             "dW", "dbias"};
-        mist_cpu_linear_forward(got[0], x, w, NULL, rows, n_in, n_out, 0, n_threads);
-        mist_cpu_linear_forward(got[1], x, w, bias, rows, n_in, n_out, 1, n_threads);
-        mist_cpu_linear_backward_input(got[2], dy, w, rows, n_in, n_out, 0, n_threads);
-        mist_cpu_linear_backward_input(got[3], dy, w, rows, n_in, n_out, 1, n_threads);
+        static const char *const names[6] = {
+            "y", "y with bias and residual", "dx", "dx with residual", "dW", "dbias"};
+        mist_cpu_linear_forward(got[0], x, w, NULL, NULL, rows, n_in, n_out, n_threads);
+        mist_cpu_linear_forward(got[1], x, w, bias, is_in_place ? got[1] : y_before, rows,
+                                n_in, n_out, n_threads);
+        mist_cpu_linear_backward_input(got[2], dy, w, NULL, rows, n_in, n_out, n_threads);
+        mist_cpu_linear_backward_input(got[3], dy, w, is_in_place ? got[3] : dx_before,
+                                       rows, n_in, n_out, n_threads);
         mist_cpu_linear_backward_weight(got[4], got[5], dy, x, rows, n_in, n_out,
                                         n_threads);
         for (int k = 0; k < 6; k++) {
@@ -159,9 +166,9 @@ static void test_linear_addresses(void **state)
         float *dw = help_copy(h, zeros, N_W);
         memcpy(x2 + shift, x, N_X * sizeof *x);
         memcpy(w2 + shift, w, N_W * sizeof *w);
-        mist_cpu_linear_forward(y + shift, x2 + shift, w2 + shift, NULL, ROWS, IN, OUT, 0,
-                                1);
-        mist_cpu_linear_backward_input(dx, dy, w2 + shift, ROWS, IN, OUT, 0, 1);
+        mist_cpu_linear_forward(y + shift, x2 + shift, w2 + shift, NULL, NULL, ROWS, IN,
+                                OUT, 1);
+        mist_cpu_linear_backward_input(dx, dy, w2 + shift, NULL, ROWS, IN, OUT, 1);
         mist_cpu_linear_backward_weight(dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1);
         if (shift == 0)
             first[0] = y, first[1] = dx, first[2] = dw;
@@ -195,7 +202,7 @@ static void test_linear_slopes(void **state)
     float *dw = help_copy(h, zeros, n_w), *dbias = help_copy(h, zeros, c.n_out);
     double *slopes = help_slopes(h, naive_linear_forward, help_doubles(h, in, n), n, dy,
                                  c.rows * c.n_out, &c);
-    mist_cpu_linear_backward_input(dx, dy, in + n_x, c.rows, c.n_in, c.n_out, 0, 1);
+    mist_cpu_linear_backward_input(dx, dy, in + n_x, NULL, c.rows, c.n_in, c.n_out, 1);
     mist_cpu_linear_backward_weight(dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1);
     help_assert_close(dx, slopes, n_x, "dx");
     help_assert_close(dw, slopes + n_x, n_w, "dW");

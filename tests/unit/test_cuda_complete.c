@@ -282,12 +282,14 @@ static void test_other_models(void **state)
 {
     (void)state;
     for (int turned = 0; turned < 2; turned++)
-        for (int i = 0; i < 3 * 2 * MIST_N_DTYPES; i++) {
+        for (int i = 0; i < 3 * MIST_N_VARIANTS * MIST_N_DTYPES; i++) {
             enum mist_family family = (enum mist_family)(i % 3);
-            enum mist_dtype dtype = (enum mist_dtype)(i / 6);
+            enum mist_layer_variant variant =
+                (enum mist_layer_variant)(i / 3 % MIST_N_VARIANTS);
+            enum mist_dtype dtype = (enum mist_dtype)(i / 3 / MIST_N_VARIANTS);
             is_turned = turned;
             if (dtype == MIST_DTYPE_FP32 || mist_cpu_has_bf16())
-                check_catalog(family, 1 + i / 3 % 2, dtype);
+                check_catalog(family, variant, dtype);
         }
     is_turned = false;
 }

@@ -126,6 +126,12 @@ static struct tensor random_tensor(struct bench *bench, enum mist_dtype dtype, i
     return upload(bench, dtype, help_random(&bench->help, n, 1.0), n, 0);
 }
 
+/* Aligned worse than the result it is added to. */
+static struct tensor residual_of(struct bench *bench, enum mist_dtype dtype, int64_t n)
+{
+    return upload(bench, dtype, help_random(&bench->help, n, 1.0), n, 1);
+}
+
 static struct tensor output(struct bench *bench, enum mist_dtype dtype, int64_t n)
 {
     return new_tensor(bench, dtype, n, 0);
@@ -203,17 +209,21 @@ static void check_forward(struct bench *bench, const struct mist_cuda_linear *at
     struct tensor x = random_tensor(bench, at->dtype, at->rows * at->n_in);
     struct tensor weight = random_tensor(bench, at->dtype, at->n_out * at->n_in);
     struct tensor bias = random_tensor(bench, at->dtype, at->n_out);
+    struct tensor residual = residual_of(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
-    for (int has_bias = 0; has_bias < 2; has_bias++) {
+    for (int i = 0; i < 4; i++) {
+        struct mist_cuda_linear with = *at;
         struct tensor y = output(bench, at->dtype, n);
+        bool has_bias = i % 2, adds = i / 2;
 
-        mist_cuda_gemm_forward(bench->gemm, at, y.device, x.device, weight.device,
+        with.residual = adds ? residual.device : NULL;
+        mist_cuda_gemm_forward(bench->gemm, &with, y.device, x.device, weight.device,
                                has_bias ? bias.device : NULL);
-        mist_cpu_linear_forward(expected, x.values, weight.values,
-                                has_bias ? bias.values : NULL, at->rows, at->n_in,
-                                at->n_out, 0, 1);
-        check(bench, &y, expected, "forward");
+        mist_cpu_linear_forward(
+            expected, x.values, weight.values, has_bias ? bias.values : NULL,
+            adds ? residual.values : NULL, at->rows, at->n_in, at->n_out, 1);
+        check(bench, &y, expected, adds ? "forward with a residual" : "forward");
     }
 }
 
@@ -232,8 +242,8 @@ static void check_forward_gelu(struct bench *bench, const struct mist_cuda_linea
         mist_cuda_gemm_forward_gelu(bench->gemm, at, y.device, before.device, x.device,
                                     weight.device, has_bias ? bias.device : NULL);
         mist_cpu_linear_forward(expected, x.values, weight.values,
-                                has_bias ? bias.values : NULL, at->rows, at->n_in,
-                                at->n_out, 0, 1);
+                                has_bias ? bias.values : NULL, NULL, at->rows, at->n_in,
+                                at->n_out, 1);
         check(bench, &before, expected, "before the GELU");
         mist_cpu_gelu_forward(expected, expected, n, 1);
         check(bench, &y, expected, "GELU");
@@ -245,13 +255,21 @@ static void check_backward_input(struct bench *bench, const struct mist_cuda_lin
     int64_t n = at->rows * at->n_in;
     struct tensor dy = random_tensor(bench, at->dtype, at->rows * at->n_out);
     struct tensor weight = random_tensor(bench, at->dtype, at->n_out * at->n_in);
-    struct tensor dx = output(bench, at->dtype, n);
+    struct tensor residual = residual_of(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
-    mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, dy.device, weight.device);
-    mist_cpu_linear_backward_input(expected, dy.values, weight.values, at->rows, at->n_in,
-                                   at->n_out, 0, 1);
-    check(bench, &dx, expected, "backward_input");
+    for (int adds = 0; adds < 2; adds++) {
+        struct mist_cuda_linear with = *at;
+        struct tensor dx = output(bench, at->dtype, n);
+
+        with.residual = adds ? residual.device : NULL;
+        mist_cuda_gemm_backward_input(bench->gemm, &with, dx.device, dy.device,
+                                      weight.device);
+        mist_cpu_linear_backward_input(expected, dy.values, weight.values,
+                                       adds ? residual.values : NULL, at->rows, at->n_in,
+                                       at->n_out, 1);
+        check(bench, &dx, expected, "backward_input");
+    }
 }
 
 static void check_backward_input_gelu(struct bench *bench,
@@ -264,8 +282,8 @@ static void check_backward_input_gelu(struct bench *bench,
     struct tensor dx = output(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
-    mist_cpu_linear_backward_input(expected, dy.values, weight.values, at->rows, at->n_in,
-                                   at->n_out, 0, 1);
+    mist_cpu_linear_backward_input(expected, dy.values, weight.values, NULL, at->rows,
+                                   at->n_in, at->n_out, 1);
     mist_cpu_gelu_backward(expected, expected, before.values, n, 1);
     mist_cuda_gemm_backward_input_gelu(bench->gemm, at, dx.device, dy.device,
                                        weight.device, before.device);
@@ -385,8 +403,8 @@ static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
     mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, y.device, w.device);
     mist_cuda_gemm_backward_weight(bench->gemm, at, dw.device, db.device, y.device,
                                    x.device);
-    mist_cpu_linear_forward(expected, x.values, w.values, b.values, at->rows, at->n_in,
-                            at->n_out, 0, 1);
+    mist_cpu_linear_forward(expected, x.values, w.values, b.values, NULL, at->rows,
+                            at->n_in, at->n_out, 1);
     check(bench, &y, expected, "forward");
 }
 

@@ -298,7 +298,8 @@ static void check_step(struct bench *bench, const struct mist_layer_layout *layo
         compare(bench, &bench->buffers[i], what);
 }
 
-static void check_catalog(enum mist_family family, int32_t tp, enum mist_dtype dtype)
+static void check_catalog(enum mist_family family, enum mist_layer_variant variant,
+                          enum mist_dtype dtype)
 {
     static struct mist_layer_layout layout;
     struct mist_model model = mist_tiny_model(family, 2);
@@ -312,8 +313,10 @@ static void check_catalog(enum mist_family family, int32_t tp, enum mist_dtype d
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         struct mist_layer_shape shape = {.micro_batch = BATCH,
                                          .seq = SEQ,
-                                         .tp = tp,
+                                         .tp = variant == MIST_VARIANT_PLAIN ? 1 : 2,
                                          .threads = 1, /* enough for the CPU's */
+                                         .is_sequence_parallel =
+                                             variant == MIST_VARIANT_SEQUENCE,
                                          .splits_backward = true,
                                          .dtype = dtype};
 
@@ -332,9 +335,9 @@ static void check_catalog(enum mist_family family, int32_t tp, enum mist_dtype d
 static void test_fp32(void **state)
 {
     (void)state;
-    for (int32_t tp = 1; tp <= 2; tp++) {
-        check_catalog(MIST_FAMILY_GPT, tp, MIST_DTYPE_FP32);
-        check_catalog(MIST_FAMILY_LLAMA, tp, MIST_DTYPE_FP32);
+    for (int i = 0; i < MIST_N_VARIANTS; i++) {
+        check_catalog(MIST_FAMILY_GPT, (enum mist_layer_variant)i, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, (enum mist_layer_variant)i, MIST_DTYPE_FP32);
     }
 }
 
@@ -345,9 +348,9 @@ static void test_bf16(void **state)
         print_message("# this processor can't multiply bf16\n");
         skip();
     }
-    for (int32_t tp = 1; tp <= 2; tp++) {
-        check_catalog(MIST_FAMILY_GPT, tp, MIST_DTYPE_BF16);
-        check_catalog(MIST_FAMILY_LLAMA, tp, MIST_DTYPE_BF16);
+    for (int i = 0; i < MIST_N_VARIANTS; i++) {
+        check_catalog(MIST_FAMILY_GPT, (enum mist_layer_variant)i, MIST_DTYPE_BF16);
+        check_catalog(MIST_FAMILY_LLAMA, (enum mist_layer_variant)i, MIST_DTYPE_BF16);
     }
 }
 

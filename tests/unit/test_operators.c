@@ -175,22 +175,22 @@ static void run_kernels(struct bench *bench, const struct loss *loss)
     void *logits = new_elements(bench, loss->rows * VOCAB);
 
     if (bench->dtype == MIST_DTYPE_FP32) {
-        mist_cpu_linear_forward(logits, loss->x, loss->weight, NULL, loss->rows, HIDDEN,
-                                VOCAB, 0, 2);
+        mist_cpu_linear_forward(logits, loss->x, loss->weight, NULL, NULL, loss->rows,
+                                HIDDEN, VOCAB, 2);
         mist_cpu_cross_entropy(logits, loss->losses, loss->targets, loss->rows, VOCAB,
                                N_VALID, SCALE, 2);
-        mist_cpu_linear_backward_input(loss->dx, logits, loss->weight, loss->rows, HIDDEN,
-                                       VOCAB, 0, 2);
+        mist_cpu_linear_backward_input(loss->dx, logits, loss->weight, NULL, loss->rows,
+                                       HIDDEN, VOCAB, 2);
         mist_cpu_linear_backward_weight(loss->dweight, NULL, logits, loss->x, loss->rows,
                                         HIDDEN, VOCAB, 2);
         return;
     }
     mist_cpu_bf16_linear_forward(bench->backend, logits, loss->x, loss->weight, NULL,
-                                 loss->rows, HIDDEN, VOCAB, 0, 2);
+                                 NULL, loss->rows, HIDDEN, VOCAB, 2);
     mist_cpu_bf16_cross_entropy(logits, loss->losses, loss->targets, loss->rows, VOCAB,
                                 N_VALID, SCALE, 2);
     mist_cpu_bf16_linear_backward_input(bench->backend, loss->dx, logits, loss->weight,
-                                        loss->rows, HIDDEN, VOCAB, 0, 2);
+                                        NULL, loss->rows, HIDDEN, VOCAB, 2);
     mist_cpu_bf16_linear_backward_weight(bench->backend, loss->dweight, NULL, logits,
                                          loss->x, loss->rows, HIDDEN, VOCAB, 2);
 }
@@ -305,7 +305,7 @@ static void check_gelu(bool has_bias)
                                   .n_threads = 2};
 
     mist_operators_cpu.run_step(&args);
-    mist_cpu_linear_forward(before[1], x, weight, bias, ROWS, HIDDEN, VOCAB, 0, 2);
+    mist_cpu_linear_forward(before[1], x, weight, bias, NULL, ROWS, HIDDEN, VOCAB, 2);
     mist_cpu_gelu_forward(y[1], before[1], N, 2);
     assert_memory_equal(before[0], before[1], N * sizeof(float));
     assert_memory_equal(y[0], y[1], N * sizeof(float));
@@ -316,7 +316,7 @@ static void check_gelu(bool has_bias)
     args.operands[MIST_ARG_DY] = dy;
     args.operands[MIST_ARG_DUNARY_X] = x;
     mist_operators_cpu.run_step(&args);
-    mist_cpu_linear_backward_input(dx[1], dy, weight, ROWS, HIDDEN, VOCAB, 0, 2);
+    mist_cpu_linear_backward_input(dx[1], dy, weight, NULL, ROWS, HIDDEN, VOCAB, 2);
     mist_cpu_gelu_backward(dx[1], dx[1], x, ROWS * HIDDEN, 2);
     assert_memory_equal(dx[0], dx[1], ROWS * HIDDEN * sizeof(float));
     bench_close(&bench);
