@@ -84,7 +84,10 @@ const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
 
 /* Blockings of kernels that decide the size of their workspace. */
 enum {
-    MIST_CATALOG_NORM_BLOCK_ROWS = 32,
+    MIST_CATALOG_NORM_BLOCK_ROWS = 32,  /* whose gradients a CPU sums up apart */
+    MIST_CATALOG_NORM_GPU_ROWS = 8,     /* the same of a GPU, at least */
+    MIST_CATALOG_NORM_GPU_BLOCKS = 512, /* and so many blocks at most: some for each
+                                           multiprocessor of a large GPU */
     MIST_CATALOG_QUERY_BLOCK = 64,
     /* linear_cross_entropy has the logits of so many rows at once, on a GPU and on a CPU;
      * its workspace is as large, and tells the kernels. The weight's gradient is read and
@@ -93,6 +96,14 @@ enum {
     MIST_CATALOG_LOSS_ROWS_GPU = 4096,
     MIST_CATALOG_LOSS_ROWS_CPU = 1024,
 };
+
+/* Blocks of rows that the backward of a norm makes on a GPU. */
+static inline int64_t mist_catalog_norm_blocks(int64_t rows)
+{
+    int64_t n = (rows + MIST_CATALOG_NORM_GPU_ROWS - 1) / MIST_CATALOG_NORM_GPU_ROWS;
+
+    return n < MIST_CATALOG_NORM_GPU_BLOCKS ? n : (int64_t)MIST_CATALOG_NORM_GPU_BLOCKS;
+}
 
 enum {
     MIST_MAX_DIMS = 6,

@@ -261,6 +261,21 @@ void mist_declare_residual_norm_forward(struct mist_declaration *at,
     new->operands[MIST_ARG_RNORM_B] = b;
 }
 
+/* Blocks of rows whose gradients are summed up apart, as mist_catalog_norm_blocks(). */
+static mist_expr norm_blocks(struct mist_declaration *at)
+{
+    mist_expr is_cpu = mist_expr_min(at->pool, num(at, 1), at->threads);
+    mist_expr of_cpu =
+        mist_expr_ceil(at->pool, mist_expr_div(at->pool, at->shard_rows,
+                                               num(at, MIST_CATALOG_NORM_BLOCK_ROWS)));
+    mist_expr of_gpu =
+        mist_expr_ceil(at->pool, mist_expr_div(at->pool, at->shard_rows,
+                                               num(at, MIST_CATALOG_NORM_GPU_ROWS)));
+
+    of_gpu = mist_expr_min(at->pool, of_gpu, num(at, MIST_CATALOG_NORM_GPU_BLOCKS));
+    return add(at, mul(at, is_cpu, of_cpu), mist_declare_if_gpu(at, of_gpu));
+}
+
 void mist_declare_norm_backward(struct mist_declaration *at, struct mist_program *program,
                                 const char *name, const struct mist_norm *norm, int8_t dx,
                                 int8_t dy, int8_t d_residual)
@@ -268,18 +283,14 @@ void mist_declare_norm_backward(struct mist_declaration *at, struct mist_program
     struct mist_step *new = mist_declare_step(
         at, program, name, is_rms(at) ? MIST_OP_RMS_NORM : MIST_OP_LAYER_NORM,
         MIST_PHASE_BACKWARD_INPUT);
-    mist_expr n_blocks =
-        mist_expr_ceil(at->pool, mist_expr_div(at->pool, at->shard_rows,
-                                               num(at, MIST_CATALOG_NORM_BLOCK_ROWS)));
-
     norm_common(at, new, norm, 14, d_residual >= 0 ? 4 : 3);
     new->operands[MIST_ARG_DX] = dx;
     new->operands[MIST_ARG_DY] = dy;
     new->operands[MIST_ARG_DNORM_RESIDUAL] = d_residual;
     new->operands[MIST_ARG_DNORM_X] = norm->x;
     new->operands[MIST_ARG_DNORM_STATS] = norm->stats;
-    new->workspace_bytes =
-        add(at, times(at, 2.0 * 4 * at->model->hidden, n_blocks), bf16_rows(at, 1, 3));
+    new->workspace_bytes = add(
+        at, times(at, 2.0 * 4 * at->model->hidden, norm_blocks(at)), bf16_rows(at, 1, 3));
 }
 
 void mist_declare_residual(struct mist_declaration *at, struct mist_program *program,

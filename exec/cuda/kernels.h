@@ -53,8 +53,8 @@ void mist_cuda_residual_norm_forward(mist_cuda_stream stream, enum mist_dtype dt
                                      const void *a, const void *b, const void *weight,
                                      const void *bias, float eps, int64_t rows,
                                      int64_t h);
-/* workspace: [2, ceil(rows / MIST_CATALOG_NORM_BLOCK_ROWS), h] floats, what the catalogue
- * plans: sums over blocks of rows, then over the blocks in their order. */
+/* workspace: [2, mist_catalog_norm_blocks(rows), h] floats, what the catalogue plans: sums
+ * over blocks of rows, then over the blocks in their order. */
 void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
                              void *dx, float *dweight, float *dbias, const void *d_out,
                              const void *d_residual, const void *x, const float *stats,

@@ -111,7 +111,7 @@ template <typename F, bool has_b, typename To, typename From>
 void launch_map(mist_cuda_stream stream, To *out, const From *a, const From *b, int64_t n)
 {
     constexpr int unit =
-        16 / (int)(sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
+        16 / (int)(sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
 
     if (n == 0)
         return;

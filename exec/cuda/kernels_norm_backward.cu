@@ -2,15 +2,17 @@
  * The backward of LayerNorm and RMSNorm on the GPU; formulas as in exec/cpu_norm.c. See
  * norm_rows.cuh.
  *
- * A block of threads gets MIST_CATALOG_NORM_BLOCK_ROWS rows, so that the sums for weight
- * and bias come out of the same pass: each thread adds to its own columns in shared
- * memory, loading the next row meanwhile. A second kernel adds up the blocks.
+ * A block of threads gets some rows, so that the sums for weight and bias come out of the
+ * same pass: each thread adds to its own columns in shared memory. A second kernel adds
+ * up the blocks. How many rows depends on the shape alone (mist_catalog_norm_blocks()),
+ * and blocks are small enough for several on a multiprocessor: while one waits for a row,
+ * others compute.
  */
 #include "exec/cuda/norm_rows.cuh"
 
 enum {
-    BLOCK_ROWS = MIST_CATALOG_NORM_BLOCK_ROWS,
-    AHEAD_THREADS = 512, /* where the next row is loaded ahead: 128 registers each */
+    BLOCK_THREADS = 256,       /* unless a row needs more */
+    ROW_THREADS = 512,         /* at most for rows of up to 2 packs per thread */
     MAX_SUM_BYTES = 128 << 10, /* of shared memory */
     TILE_ROWS = 8,             /* sums of any rows: threads that share a column */
     ADD_PARTS = 16,            /* threads that share a column's blocks */
@@ -22,13 +24,13 @@ template <typename T> struct backward_args {
     const T *d_out, *d_residual, *x, *weight; /* d_residual may be NULL */
     const float *stats;
     bool is_layer, has_bias;
-    int64_t rows, h, n_blocks;
+    int64_t rows, h, n_blocks, block_rows;
 };
 
-/* is_ahead: there are registers for two rows. Else d_residual waits in memory. */
+/* d_residual waits in memory: 64 registers, of which there are enough for 1024 threads,
+ * have no room for it. */
 template <typename T, int n_packs> struct held_row {
-    static constexpr bool is_ahead = n_packs <= 2;
-    mist_pack<T> d_out[n_packs], x[n_packs], d_residual[is_ahead ? n_packs : 1];
+    mist_pack<T> d_out[n_packs], x[n_packs];
     float mean, rstd;
 };
 
@@ -45,14 +47,10 @@ hold_row(held_row<T, n_packs> *held, const backward_args<T> &at, int64_t row, bo
     for (int k = 0; k < n_packs; k++) {
         int i = (int)threadIdx.x + k * (int)blockDim.x;
         held->d_out[k] = held->x[k] = mist_pack<T>{};
-        if (held->is_ahead)
-            held->d_residual[k] = mist_pack<T>{};
         if (i >= h_packs)
             continue;
         held->d_out[k] = load_pack(at.d_out + row * at.h, i);
         held->x[k] = load_pack(at.x + row * at.h, i);
-        if (held->is_ahead && at.d_residual)
-            held->d_residual[k] = load_pack(at.d_residual + row * at.h, i);
     }
 }
 
@@ -101,9 +99,7 @@ static __device__ __forceinline__ void store_dx(const held_row<T, n_packs> &held
         if (i >= h_packs)
             continue;
         mist_pack<T> weight = load_pack(at.weight, i), d_residual = {}, dx;
-        if (held.is_ahead)
-            d_residual = held.d_residual[k];
-        else if (at.d_residual)
+        if (at.d_residual)
             d_residual = load_pack(at.d_residual + row * at.h, i);
 #pragma unroll
         for (int e = 0; e < mist_pack<T>::n; e++) {
@@ -148,53 +144,45 @@ static __device__ __forceinline__ void store_sums(const float *sums, int sum_str
 
 /* Shared memory: [rows at a time, 2, n_packs * n, blockDim.x] floats. */
 template <typename T, int n_packs>
-static __global__ void __launch_bounds__(n_packs *(int)sizeof(T) <= 8 ? AHEAD_THREADS
-                                                                      : MAX_THREADS)
-    backward_held(backward_args<T> at)
+static __global__ void
+__launch_bounds__(n_packs *(int)sizeof(T) <= 8 ? ROW_THREADS : MAX_THREADS,
+                  n_packs <= 2 ? 2 : 1) backward_held(backward_args<T> at)
 {
-    constexpr bool is_ahead = held_row<T, n_packs>::is_ahead;
     __shared__ float partial[2][2 * MAX_THREADS / WARP];
     MIST_CUDA_SHARED(memory);
     int sum_stride = n_packs * mist_pack<T>::n * (int)blockDim.x;
     float *sums =
         (float *)(void *)memory + (int)threadIdx.y * 2 * sum_stride + threadIdx.x;
-    int64_t first = (int64_t)blockIdx.x * BLOCK_ROWS;
-    int64_t end = first + BLOCK_ROWS < at.rows ? first + BLOCK_ROWS : at.rows;
-    held_row<T, n_packs> held, next;
+    int64_t first = (int64_t)blockIdx.x * at.block_rows;
+    int64_t end = first + at.block_rows < at.rows ? first + at.block_rows : at.rows;
     int parity = 0;
 
     for (int j = 0; j < 2 * n_packs * mist_pack<T>::n; j++)
         sums[j * (int)blockDim.x] = 0.0f;
-    if (is_ahead)
-        hold_row(&next, at, first + threadIdx.y, first + threadIdx.y < end);
     for (int64_t begin = first; begin < end; begin += blockDim.y) {
-        int64_t row = begin + threadIdx.y, row_next = row + blockDim.y;
+        int64_t row = begin + threadIdx.y;
+        held_row<T, n_packs> held;
         float shares[2];
-        if (is_ahead) {
-            held = next;
-            hold_row(&next, at, row_next, row_next < end);
-        } else {
-            hold_row(&held, at, row, row < end);
-        }
+        hold_row(&held, at, row, row < end);
         add_row(shares, sums, sum_stride, held, at);
         row_sums<2>(shares, partial[parity]);
         store_dx(held, at, row, row < end, at.is_layer ? shares[0] / (float)at.h : 0.0f,
                  shares[1] / (float)at.h);
         parity ^= 1;
     }
-    /* row_sums() of the last row has waited for all that was added */
+    __syncthreads(); /* a block without rows has not waited for its zeros */
     store_sums<T, n_packs>((const float *)(const void *)memory, sum_stride, at);
 }
 
 /* ---------------------------------------------------------- the backward, for any row */
 
-/* Sums of BLOCK_ROWS rows, a thread for one column of TILE_ROWS-th part of the rows. */
+/* Sums of a block's rows, a thread for one column of TILE_ROWS-th part of the rows. */
 template <typename T> static __global__ void sum_rows_any(backward_args<T> at)
 {
     __shared__ float parts[2][TILE_ROWS][WARP];
     int64_t column = (int64_t)blockIdx.y * WARP + threadIdx.x;
-    int64_t begin = (int64_t)blockIdx.x * BLOCK_ROWS;
-    int64_t end = begin + BLOCK_ROWS < at.rows ? begin + BLOCK_ROWS : at.rows;
+    int64_t begin = (int64_t)blockIdx.x * at.block_rows;
+    int64_t end = begin + at.block_rows < at.rows ? begin + at.block_rows : at.rows;
     float sums[2] = {0.0f, 0.0f};
 
     for (int64_t i = begin + threadIdx.y; column < at.h && i < end; i += TILE_ROWS) {
@@ -283,9 +271,7 @@ template <typename T, int n_packs>
 static void launch_held(mist_cuda_stream stream, const backward_args<T> &at)
 {
     int threads = row_threads(at.h / mist_pack<T>::n, n_packs);
-    int n_rows = threads < AHEAD_THREADS ? AHEAD_THREADS / threads : 1;
-    if (n_rows > BLOCK_ROWS)
-        n_rows = BLOCK_ROWS;
+    int n_rows = threads < BLOCK_THREADS ? BLOCK_THREADS / threads : 1;
     int bytes = 2 * n_rows * n_packs * mist_pack<T>::n * threads * (int)sizeof(float);
 
     if (bytes > MAX_SUM_BYTES) {
@@ -308,13 +294,11 @@ static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
                     is_aligned(at.d_residual) && is_aligned(at.x) &&
                     is_aligned(at.weight);
 
-    if (at.rows <= 0 || at.h <= 0)
-        return;
     if (!is_whole || h_packs > 4 * MAX_THREADS)
         launch_any(stream, at);
     else if (h_packs <= WARP)
         launch_held<T, 1>(stream, at);
-    else if (h_packs <= 2 * AHEAD_THREADS)
+    else if (h_packs <= 2 * ROW_THREADS)
         launch_held<T, 2>(stream, at);
     else
         launch_held<T, 4>(stream, at);
@@ -329,12 +313,16 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype, int
                              const void *d_residual, const void *x, const float *stats,
                              const void *weight, int64_t rows, int64_t h, void *workspace)
 {
+    int64_t n_blocks = mist_catalog_norm_blocks(rows);
+
+    if (rows <= 0 || h <= 0)
+        return;
     MIST_CUDA_BY_DTYPE(
         dtype, T,
         launch_backward<T>(stream,
                            {(T *)dx, (float *)workspace, (const T *)d_out,
                             (const T *)d_residual, (const T *)x, (const T *)weight, stats,
-                            kind == 0, dbias != NULL, rows, h,
-                            (rows + BLOCK_ROWS - 1) / BLOCK_ROWS},
+                            kind == 0, dbias != NULL, rows, h, n_blocks,
+                            (rows + n_blocks - 1) / n_blocks},
                            dweight, dbias));
 }

@@ -93,8 +93,7 @@ static void norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
-    int64_t n_blocks =
-        (dims[0] + MIST_CATALOG_NORM_BLOCK_ROWS - 1) / MIST_CATALOG_NORM_BLOCK_ROWS;
+    int64_t n_blocks = mist_catalog_norm_blocks(dims[0]);
 
     if (at->step->phase == MIST_PHASE_FORWARD)
         mist_cuda_norm_forward(stream, at->dtype, norm_kind(at), x[MIST_ARG_OUT],

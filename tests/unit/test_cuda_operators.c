@@ -220,10 +220,11 @@ static void make_operands(struct bench *bench, const struct mist_layer_layout *l
         cpu->param_gradients[i] = gradient->cpu;
         cuda->param_gradients[i] = gradient->cuda;
     }
-    if (step->workspace_bytes > 0) {
-        cpu->workspace = allocate(bench, (size_t)step->workspace_bytes);
-        cuda->workspace = to_device(bench, cpu->workspace, (size_t)step->workspace_bytes);
-    }
+    cpu->workspace = allocate(bench, (size_t)cpu->step->workspace_bytes + 1);
+    if (cuda->step->workspace_bytes > 0)
+        cuda->workspace =
+            to_device(bench, allocate(bench, (size_t)cuda->step->workspace_bytes),
+                      (size_t)cuda->step->workspace_bytes);
 }
 
 static void compare(struct bench *bench, const struct buffer *buffer, const char *what)
@@ -264,10 +265,26 @@ static void compare(struct bench *bench, const struct buffer *buffer, const char
 /* ------------------------------------------------------------------------------- steps
  */
 
-static void check_step(struct bench *bench, const struct mist_layer_layout *layout,
-                       const struct mist_model *model,
-                       const struct mist_concrete_step *step, bool only_loss)
+/* Of a CPU and of a GPU: the same steps, with workspaces of their own. */
+static struct mist_layer_layout layouts[2];
+
+static void lay_out(const struct mist_catalog *catalog, enum mist_layer_kind kind,
+                    struct mist_layer_shape shape)
 {
+    struct mist_err err;
+
+    for (int i = 0; i < 2; i++) {
+        shape.threads = 1 - i;
+        must(mist_layer_layout_make(catalog, kind, shape, &layouts[i], &err), &err);
+    }
+}
+
+static void check_step(struct bench *bench, const struct mist_model *model,
+                       bool is_backward, int i_step, bool only_loss)
+{
+    const struct mist_layer_layout *layout = &layouts[0];
+    const struct mist_concrete_step *step =
+        is_backward ? &layout->backward[i_step] : &layout->forward[i_step];
     struct mist_step_args cpu = {.step = step,
                                  .model = model,
                                  .backend = bench->cpu,
@@ -284,6 +301,7 @@ static void check_step(struct bench *bench, const struct mist_layer_layout *layo
 
     if (step->op >= MIST_OP_TP_ALL_REDUCE)
         return;
+    cuda.step = is_backward ? &layouts[1].backward[i_step] : &layouts[1].forward[i_step];
     bench->n_buffers = 0;
     bench->at = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
     make_operands(bench, layout, model, &cpu, &cuda);
@@ -301,7 +319,6 @@ static void check_step(struct bench *bench, const struct mist_layer_layout *layo
 static void check_catalog(enum mist_family family, enum mist_layer_variant variant,
                           enum mist_dtype dtype)
 {
-    static struct mist_layer_layout layout;
     struct mist_model model = mist_tiny_model(family, 2);
     struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
@@ -314,19 +331,16 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
         struct mist_layer_shape shape = {.micro_batch = BATCH,
                                          .seq = SEQ,
                                          .tp = variant == MIST_VARIANT_PLAIN ? 1 : 2,
-                                         .threads = 1, /* enough for the CPU's */
                                          .is_sequence_parallel =
                                              variant == MIST_VARIANT_SEQUENCE,
                                          .splits_backward = true,
                                          .dtype = dtype};
 
-        must(mist_layer_layout_make(catalog, (enum mist_layer_kind)kind, shape, &layout,
-                                    &err),
-             &err);
-        for (int i = 0; i < layout.n_forward; i++)
-            check_step(&bench, &layout, &model, &layout.forward[i], false);
-        for (int i = 0; i < layout.n_backward; i++)
-            check_step(&bench, &layout, &model, &layout.backward[i], false);
+        lay_out(catalog, (enum mist_layer_kind)kind, shape);
+        for (int i = 0; i < layouts[0].n_forward; i++)
+            check_step(&bench, &model, false, i, false);
+        for (int i = 0; i < layouts[0].n_backward; i++)
+            check_step(&bench, &model, true, i, false);
     }
     mist_catalog_free(catalog);
     bench_close(&bench);
@@ -357,22 +371,22 @@ static void test_bf16(void **state)
 /* More rows than the loss takes at once, and its losses alone. */
 static void check_loss(enum mist_dtype dtype)
 {
-    static struct mist_layer_layout layout;
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
     struct mist_layer_shape shape = {
-        .micro_batch = 3, .seq = 400, .tp = 1, .threads = 1, .dtype = dtype};
+        .micro_batch = 3, .seq = 1400, .tp = 1, .dtype = dtype};
     struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
     struct bench bench;
 
     bench_open(&bench, dtype);
     must(mist_catalog_new(&model, &catalog, &err), &err);
-    must(mist_layer_layout_make(catalog, MIST_LAYER_HEAD, shape, &layout, &err), &err);
-    const struct mist_concrete_step *loss = &layout.forward[layout.n_forward - 1];
+    lay_out(catalog, MIST_LAYER_HEAD, shape);
+    int i_loss = layouts[0].n_forward - 1;
+    const struct mist_concrete_step *loss = &layouts[0].forward[i_loss];
     assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
-    assert_true(loss->dims[0] > MIST_CATALOG_LOSS_ROWS_CPU);
-    check_step(&bench, &layout, &model, loss, false);
-    check_step(&bench, &layout, &model, loss, true);
+    assert_true(loss->dims[0] > MIST_CATALOG_LOSS_ROWS_GPU);
+    check_step(&bench, &model, false, i_loss, false);
+    check_step(&bench, &model, false, i_loss, true);
     mist_catalog_free(catalog);
     bench_close(&bench);
 }
