@@ -70,13 +70,17 @@ cuda-registers: $(patsubst %.cu,$(BUILD)/%.cu.o,$(CUDA_KERNELS))
 	$(Q)awk '/Compiling entry function/ { name = $$6 " " $$NF } /Used/ { print name ":" $$0 }' \
 	    $(patsubst %.cu,$(BUILD)/%.ptxas,$(CUDA_KERNELS))
 
+# Renews the tables of the kernel sequence in the README.
+cuda-sequence: $(BUILD)/tests/unit/test_cuda_sequence
+	$(Q)$< --write
+
 install: install-cuda
 install-cuda: $(CUDA_PLUGIN)
 	$(Q)$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/mist/libmist_cuda.so)
 uninstall: uninstall-cuda
 uninstall-cuda:
 	$(Q)rm -f $(DESTDIR)$(PREFIX)/lib/mist/libmist_cuda.so
-.PHONY: cuda-registers install-cuda uninstall-cuda
+.PHONY: cuda-registers cuda-sequence install-cuda uninstall-cuda
 
 # ----------------------------------------------------------------------------- emulation
 # Kernels and emulator need a C++ compiler, but nothing of its library. Host code is there

@@ -526,6 +526,33 @@ static void multiply(void *arg)
     memset(at->workspace, 0xFF, at->workspace_bytes);
 }
 
+/* The product in words: what is fused into it, and what it adds to. */
+static void tell(const struct launch *at)
+{
+    static const struct {
+        uint32_t epilogue;
+        const char *name;
+    } names[] = {
+        {CUBLASLT_EPILOGUE_DEFAULT, ""},
+        {CUBLASLT_EPILOGUE_BIAS, " BIAS"},
+        {CUBLASLT_EPILOGUE_GELU_AUX, " GELU_AUX"},
+        {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, " GELU_AUX_BIAS"},
+        {CUBLASLT_EPILOGUE_DGELU, " DGELU"},
+        {CUBLASLT_EPILOGUE_DGELU_BGRAD, " DGELU_BGRAD"},
+        {CUBLASLT_EPILOGUE_BGRADB, " BGRADB"},
+    };
+    const char *name = " ?", *adds = "";
+    char text[64];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].epilogue == at->desc.epilogue)
+            name = names[i].name;
+    if (at->beta != 0)
+        adds = at->c == at->d ? " +=" : " + C";
+    snprintf(text, sizeof text, "cublasLtMatmul%s%s", name, adds);
+    mist_emulated_watch(text);
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                               const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b,
@@ -568,7 +595,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     mist_test_cublaslt.i_last_algorithm = algo_workspace(&algo) / 1024;
     mist_test_cublaslt.last_epilogue = at.desc.epilogue;
     mist_test_cublaslt.last_processors = at.desc.n_processors;
-    mist_emulated_stream_run(stream, multiply, &at, sizeof at);
+    if (mist_emulated_watch)
+        tell(&at);
+    else
+        mist_emulated_stream_run(stream, multiply, &at, sizeof at);
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -119,6 +119,10 @@ template <typename K, typename... A>
 void mist_emulation_enqueue(struct CUstream_st *stream, const char *name, K *kernel,
                             dim3 grid, dim3 block, size_t shared_bytes, A... arguments)
 {
+    if (mist_emulated_watch) {
+        mist_emulated_watch(name);
+        return;
+    }
     auto launch = [=] {
         mist_emulation_launch(name, kernel, grid, block, shared_bytes, arguments...);
     };

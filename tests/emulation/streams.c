@@ -43,6 +43,8 @@ static struct {
     bool runs_host; /* a function of the host */
 } all;
 
+void (*mist_emulated_watch)(const char *what);
+
 static void *allocate(size_t bytes)
 {
     void *memory = calloc(1, bytes);

@@ -42,6 +42,10 @@ void mist_emulated_stream_run(struct CUstream_st *stream, void (*fn)(void *),
 void mist_emulated_stream_run_host(struct CUstream_st *stream, void (*fn)(void *),
                                    void *arg);
 
+/* Is told what each kernel and product is that is launched from now on, and none of them
+ * runs: "(norm<T>)", "cublasLtMatmul GELU_AUX". NULL: they run. */
+extern void (*mist_emulated_watch)(const char *what);
+
 /* Ends the program if a function of the host is running. */
 void mist_emulated_stream_enter(const char *call);
 
