@@ -133,8 +133,8 @@ void mist_cuda_sum_losses(mist_cuda_stream stream, const float *losses, int64_t 
 
 /*
  * Causal attention over packed projections (struct mist_cpu_attention), tiled, with
- * online softmax; in the backward every sum has one order. The fallback where cuDNN does
- * not go, and what it is compared with.
+ * online softmax; in the backward every sum has one order. The path in fp32, and what
+ * cuDNN's is compared with. head_dim <= 256.
  * workspace of backward: [b, heads, s] floats.
  */
 void mist_cuda_attention_forward(mist_cuda_stream stream, enum mist_dtype dtype,
