@@ -45,11 +45,11 @@ enum {
     MAX_WARPS = MAX_THREADS / LANES,
     PAGE_BYTES = 4096,
     STACK_BYTES = ADDRESS_SANITIZER ? 512 * 1024 : 128 * 1024,
-    GUARD_BYTES = 256,        /* behind dynamic shared memory */
-    GUARD_BYTE = 0xA5,        /* what is in it */
-    SHARED_BYTES = 48 * 1024, /* of a launch that asked for no more */
-    MAX_SHARED_BYTES = 227 * 1024,
-    MAX_ALLOWED = 256, /* kernels that asked for more */
+    GUARD_BYTES = 256,            /* behind dynamic shared memory */
+    GUARD_BYTE = 0xA5,            /* what is in it */
+    SHARED_BYTES = 48 * 1024,     /* of a launch that asked for no more */
+    MAX_SHARED_BYTES = 99 * 1024, /* the least from compute capability 8.0 on */
+    MAX_ALLOWED = 256,            /* kernels that asked for more */
 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;

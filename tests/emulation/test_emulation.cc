@@ -264,9 +264,9 @@ static void test_shared_memory(void **)
 {
     int n_poisoned = 0;
 
-    MIST_CUDA_ALLOW_SHARED(read_shared, 100 * 1024);
-    MIST_CUDA_LAUNCH(read_shared, 3, 1, 100 * 1024, no_stream, &n_poisoned, 100 * 1024);
-    assert_int_equal(n_poisoned, 3 * 100 * 1024);
+    MIST_CUDA_ALLOW_SHARED(read_shared, 99 * 1024);
+    MIST_CUDA_LAUNCH(read_shared, 3, 1, 99 * 1024, no_stream, &n_poisoned, 99 * 1024);
+    assert_int_equal(n_poisoned, 3 * 99 * 1024);
 }
 
 int main()
