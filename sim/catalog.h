@@ -95,6 +95,9 @@ enum {
      * 1024 FLOP per byte, where GPUs do 150 to 300 in the time of one, CPUs 10. */
     MIST_CATALOG_LOSS_ROWS_GPU = 4096,
     MIST_CATALOG_LOSS_ROWS_CPU = 1024,
+    /* What attention's backward gets on a GPU at most for dS and for the dK and dV of
+     * query heads; for one group of query heads 4 times that. */
+    MIST_CATALOG_ATTENTION_BYTES = 1 << 30,
 };
 
 /* Blocks of rows that the backward of a norm makes on a GPU. */

@@ -162,19 +162,51 @@ static mist_expr attention_elements(struct mist_declaration *at)
 }
 
 /*
- * What attention needs on a GPU: cuDNN's plans and the own kernels keep within it
- * (exec/cuda/attention_cudnn.h). In the backward the sums of d_out * out by row and dq in
- * fp32; with grouped queries also dk and dv of every query head.
+ * dS in bf16, with grouped queries dk and dv of every query head as well: in so many
+ * equal chunks that one is small enough, but not in less than a group of heads.
  */
-static mist_expr gpu_attention_bytes(struct mist_declaration *at, bool is_backward)
+static mist_expr gpu_attention_chunk_bytes(struct mist_declaration *at, mist_expr grouped)
 {
+    double most = MIST_CATALOG_ATTENTION_BYTES;
+    mist_expr head = mul(at, at->s, add(at, times(at, 2, at->s), grouped));
+    mist_expr whole = mul3(at, at->b, at->heads, head);
+    mist_expr n_chunks =
+        mist_expr_ceil(at->pool, mist_expr_div(at->pool, whole, num(at, most)));
+    mist_expr chunk = mist_expr_ceil(at->pool, mist_expr_div(at->pool, whole, n_chunks));
+    mist_expr group = mul(at, head, mist_expr_div(at->pool, at->heads, at->kv_heads));
+    mist_expr least =
+        mist_expr_select_le(at->pool, group, num(at, 4 * most), group, num(at, 0));
+
+    return mist_expr_max(at->pool, chunk, least);
+}
+
+/*
+ * What attention's backward needs on a GPU (exec/cuda/attention_cudnn.h): the sums of
+ * d_out * out by row in fp32, and in bf16 the larger of what cuDNN's two forms want: dq
+ * in fp32, and with grouped queries dk and dv of every query head; or chunks of dS.
+ */
+static mist_expr gpu_attention_backward_bytes(struct mist_declaration *at)
+{
+    double d = at->model->head_dim;
+    mist_expr n_rows = mul(at, at->rows, at->heads);
     mist_expr is_grouped = mist_expr_min(at->pool, num(at, 1),
                                          add(at, at->heads, times(at, -1, at->kv_heads)));
-    mist_expr width = times(at, at->model->head_dim, add(at, num(at, 1), is_grouped));
-    mist_expr rows = mul3(at, at->rows, at->heads, add(at, num(at, 1), width));
+    mist_expr grouped = times(at, 4 * d, is_grouped);
+    mist_expr fast = mul(at, n_rows, add(at, num(at, 4 * d), grouped));
+    mist_expr chunk = gpu_attention_chunk_bytes(at, grouped);
 
-    return mist_declare_if_gpu(
-        at, add(at, num(at, 256), times(at, is_backward ? 4 : 0, rows)));
+    return add(at, times(at, 4, n_rows),
+               mist_declare_if_bf16(at, mist_expr_max(at->pool, fast, chunk)));
+}
+
+/* And in bf16 what cuDNN's plans want in both directions. */
+static mist_expr gpu_attention_bytes(struct mist_declaration *at, bool is_backward)
+{
+    mist_expr bytes = mist_declare_if_bf16(at, num(at, 256));
+
+    if (is_backward)
+        bytes = add(at, bytes, gpu_attention_backward_bytes(at));
+    return mist_declare_if_gpu(at, bytes);
 }
 
 /* n_matmuls products of [s, s] x [s, head_dim] per head, causal: half of each. */

@@ -417,36 +417,47 @@ static void test_workspace(void **state)
 }
 
 /* On a GPU attention has what its kernels may use, and the norms their sums of blocks. */
+static void check_gpu_workspace(const struct mist_layer_layout *layout)
+{
+    for (int k = 0; k < layout->n_forward + layout->n_backward; k++) {
+        const struct mist_concrete_step *step =
+            k < layout->n_forward ? &layout->forward[k]
+                                  : &layout->backward[k - layout->n_forward];
+        const int64_t *d = step->dims;
+        bool is_backward = step->phase != MIST_PHASE_FORWARD;
+        if (step->op == MIST_OP_ATTENTION && layout->shape.dtype == MIST_DTYPE_BF16)
+            assert_int_equal(step->workspace_bytes,
+                             mist_cuda_attention_workspace_bytes(d[0], d[1], d[2], d[3],
+                                                                 d[4], is_backward));
+        else if (step->op == MIST_OP_ATTENTION)
+            assert_int_equal(step->workspace_bytes, is_backward * 4 * d[0] * d[1] * d[2]);
+        else if (step->op == MIST_OP_LAYER_NORM &&
+                 step->phase == MIST_PHASE_BACKWARD_INPUT)
+            assert_int_equal(step->workspace_bytes,
+                             4 * d[1] * (2 * mist_catalog_norm_blocks(d[0]) + 1));
+    }
+}
+
 static void test_gpu_workspace(void **state)
 {
+    static const int32_t lengths[] = {16, 1000, 40000}; /* dQ is more, dS, many chunks */
     static struct mist_layer_layout layout;
     struct mist_err err = {0};
 
     (void)state;
-    for (int i = 0; i < N_CASES; i++) {
-        struct mist_model model = case_model(i);
-        struct mist_layer_shape shape = {
-            .micro_batch = 3, .seq = 16, .tp = 1 + i % 2, .dtype = MIST_DTYPE_BF16};
+    for (int i = 0; i < 6 * N_CASES; i++) {
+        struct mist_model model = case_model(i % N_CASES);
+        struct mist_layer_shape shape = {.micro_batch = 3,
+                                         .seq = lengths[i / N_CASES % 3],
+                                         .tp = 1 + i % 2,
+                                         .dtype = i / N_CASES < 3 ? MIST_DTYPE_BF16
+                                                                  : MIST_DTYPE_FP32};
         struct mist_catalog *catalog;
         assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
         assert_int_equal(
             mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &layout, &err),
             MIST_OK);
-        for (int k = 0; k < layout.n_forward + layout.n_backward; k++) {
-            const struct mist_concrete_step *step =
-                k < layout.n_forward ? &layout.forward[k]
-                                     : &layout.backward[k - layout.n_forward];
-            const int64_t *d = step->dims;
-            if (step->op == MIST_OP_ATTENTION)
-                assert_int_equal(
-                    step->workspace_bytes,
-                    mist_cuda_attention_workspace_bytes(
-                        d[0], d[1], d[2], d[3], d[4], step->phase != MIST_PHASE_FORWARD));
-            else if (step->op == MIST_OP_LAYER_NORM &&
-                     step->phase == MIST_PHASE_BACKWARD_INPUT)
-                assert_int_equal(step->workspace_bytes,
-                                 4 * d[1] * (2 * mist_catalog_norm_blocks(d[0]) + 1));
-        }
+        check_gpu_workspace(&layout);
         mist_catalog_free(catalog);
     }
 }
