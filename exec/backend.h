@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Of this header and those it includes: a plugin of another version is refused. */
-enum { MIST_BACKEND_VERSION = 1 };
+enum { MIST_BACKEND_VERSION = 2 };
 
 /* Devices of this machine as a backend sees them. */
 struct mist_backend_info {

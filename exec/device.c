@@ -6,6 +6,8 @@
 
 enum { HOST_ALIGNMENT = 4096 };
 
+const char *const mist_attention_words[] = {"auto", "cudnn", "own", NULL};
+
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config)
 {
@@ -13,6 +15,7 @@ void mist_device_init(struct mist_device *device, const struct mist_device_ops *
     memcpy(device->arena_bytes, config->arena_bytes, sizeof device->arena_bytes);
     device->result_bytes = config->result_bytes;
     device->allows_atomics = config->allows_atomics;
+    device->attention = config->attention;
     atomic_init(&device->has_failed, false);
     pthread_mutex_init(&device->failure_mutex, NULL); /* can't fail on Linux */
 }

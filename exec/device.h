@@ -24,6 +24,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Who computes attention on a GPU, in the order of mist_attention_words. AUTO: cuDNN in
+ * bf16, which then has to be there, else the own kernels. */
+enum mist_attention_choice {
+    MIST_ATTENTION_AUTO,
+    MIST_ATTENTION_CUDNN,
+    MIST_ATTENTION_OWN
+};
+extern const char *const mist_attention_words[]; /* "auto", "cudnn", "own"; NULL */
+
 struct mist_device_config {
     int64_t arena_bytes[MIST_N_ARENAS]; /* exact sizes, >= 0 */
     int64_t result_bytes; /* of memory that tasks leave results in for the host */
@@ -33,6 +42,7 @@ struct mist_device_config {
     bool records;        /* tasks will be timed by the device (mist_device_begin_span) */
     bool allows_atomics; /* kernels may add in any order where that is faster: the last
                             bits change from run to run */
+    enum mist_attention_choice attention;
 };
 
 /* The body of a task, or a function of the host. Errors go to mist_device_fail(). */
@@ -82,6 +92,7 @@ struct mist_device {
     void *arenas[MIST_N_ARENAS];
     int64_t result_bytes;
     bool allows_atomics;
+    enum mist_attention_choice attention;
     void *results, *host_results; /* the same memory where ops->is_host */
     atomic_bool has_failed;
     pthread_mutex_t failure_mutex; /* guards the next two */

@@ -69,6 +69,10 @@ static enum mist_status find_backend(struct session *at, struct mist_err *err)
         return status;
     if (note[0] && notes_of(at))
         fprintf(stderr, "mist-exec: %s\n", note);
+    if (at->options.attention == MIST_ATTENTION_CUDNN &&
+        job->backend->operators == &mist_operators_cpu)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--attention cudnn needs a GPU, and this run is on the CPU");
     job->i_device = mist_backend_pick_device(&info, at->comm, &job->has_own_device);
     if (job->backend->operators != &mist_operators_cpu)
         at->options.n_threads = 0;
@@ -377,6 +381,7 @@ static void fill_job(struct session *at)
     job->delay_seed = (uint64_t)options->delay_seed;
     job->skips_nonfinite = options->on_nan == 1;
     job->allows_atomics = options->allows_atomics;
+    job->attention = (enum mist_attention_choice)options->attention;
 }
 
 /* Rank 0's log; the other ranks have none. */

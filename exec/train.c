@@ -45,6 +45,7 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
         .i_device = run->job->i_device,
         .records = run->job->n_timed_iterations > 0,
         .allows_atomics = run->job->allows_atomics,
+        .attention = run->job->attention,
     };
     const struct mist_backend *backend = run->job->backend;
     enum mist_status status = backend->open_device(&device, &run->device, err);

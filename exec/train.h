@@ -51,6 +51,7 @@ struct mist_train_job {
     uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
     bool skips_nonfinite;       /* see struct mist_train_config */
     bool allows_atomics;        /* see struct mist_device_config */
+    enum mist_attention_choice attention;
 };
 
 /* Memory of the ranks before the first step, each number of the rank that has most. */

@@ -111,6 +111,15 @@ static const struct mist_option option_table[] = {
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
         "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
         1024, n_threads),
+    {.name = "attention",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Execution",
+     .value_name = "WHO",
+     .help = "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in "
+             "bf16, else own",
+     .default_text = "auto",
+     .choices = mist_attention_words,
+     .offset = offsetof(struct mist_exec_options, attention)},
     ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
         "let GPU kernels add in any order where that is faster (attention's backward); "
         "losses then differ in their last digits from run to run",

@@ -26,6 +26,7 @@ struct mist_exec_options {
     int backend;      /* enum mist_backend_choice */
     int bind;         /* 0 auto, 1 none */
     bool allows_atomics;
+    int attention; /* enum mist_attention_choice */
     int64_t log_every, n_timed, n_threads;
     double deadline_s;
     bool is_serial;

@@ -368,6 +368,7 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
     mist_hash_add_int64(&hash, grid->config.dtype);
     mist_hash_add_int64(&hash, grid->config.is_quick);
     mist_hash_add_int64(&hash, grid->config.allows_atomics);
+    mist_hash_add_int64(&hash, grid->config.attention);
     mist_hash_add_int64(&hash, grid->config.model.n_layers);
     for (int32_t i = 0; i < grid->n_keys; i++) {
         mist_hash_add_text(&hash, mist_op_name(grid->keys[i].op));

@@ -20,6 +20,7 @@
 #define MIST_PROFILE_GRID_H
 
 #include "core/status.h"
+#include "exec/device.h" /* enum mist_attention_choice */
 #include "sim/catalog.h"
 #include "sim/model.h"
 #include "traces/trace_set.h"
@@ -48,6 +49,7 @@ struct mist_grid_config {
     enum mist_dtype dtype; /* of weights and activations */
     int64_t far_bytes;     /* so much is beyond the last cache; 0: 64 MiB */
     bool allows_atomics;   /* see struct mist_device_config */
+    enum mist_attention_choice attention;
     bool is_quick; /* message sizes in steps of 4 instead of 2, fewer group sizes */
 };
 

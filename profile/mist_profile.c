@@ -40,6 +40,7 @@ struct options {
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
     int bind; /* 0 auto, 1 none */
+    int attention; /* enum mist_attention_choice */
     bool is_quick, allows_atomics;
     bool resumes;
 };
@@ -66,6 +67,15 @@ static const struct mist_option option_table[] = {
      .default_text = "auto",
      .choices = dtype_words,
      .offset = offsetof(struct options, dtype)},
+    {.name = "attention",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "What",
+     .value_name = "WHO",
+     .help = "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in "
+             "bf16, else own",
+     .default_text = "auto",
+     .choices = mist_attention_words,
+     .offset = offsetof(struct options, attention)},
     ROW("allow-atomics", MIST_OPTION_FLAG, "What", NULL,
         "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
@@ -206,6 +216,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
             : MIST_DTYPE_FP32;
     config->is_quick = options->is_quick;
     config->allows_atomics = options->allows_atomics;
+    config->attention = (enum mist_attention_choice)options->attention;
     status = mist_catalog_new(&config->model, &setup->catalog, err);
     if (status == MIST_OK)
         status = mist_grid_make(setup->catalog, config, &setup->grid, err);

@@ -262,7 +262,8 @@ enum mist_status mist_time_host_flop_per_s(const struct mist_backend *backend,
     struct mist_device_config config = {
         .arena_bytes = {[MIST_ARENA_DEVICE] = 3 * matrix_bytes},
         .threads = n_threads,
-        .i_device = i_device};
+        .i_device = i_device,
+        .attention = MIST_ATTENTION_OWN}; /* none runs here */
     struct trial trial = {.operators = backend->operators,
                           .n_products = n_threads > 0 ? 1 : 4};
     struct mist_device *device = NULL;

@@ -194,7 +194,8 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
                                         .threads = at->n_threads,
                                         .i_device = bench->place.i_device,
                                         .records = at->n_threads == 0,
-                                        .allows_atomics = at->allows_atomics};
+                                        .allows_atomics = at->allows_atomics,
+                                        .attention = at->attention};
 
     memcpy(config.arena_bytes, bench->arena_bytes, sizeof config.arena_bytes);
     enum mist_status status =

@@ -105,13 +105,21 @@ void mist_cuda_sdpa_close(struct mist_cuda_sdpa *sdpa)
     mist_cudnn_graph_fini(&sdpa->owner);
     if (sdpa->target.handle)
         sdpa->api.cudnnDestroy(sdpa->target.handle);
-    mist_cudnn_unload(&sdpa->api);
     free(sdpa);
 }
 
 int64_t mist_cuda_sdpa_version(const struct mist_cuda_sdpa *sdpa)
 {
     return (int64_t)sdpa->api.cudnnGetVersion();
+}
+
+int64_t mist_cuda_sdpa_library_version(const char *library)
+{
+    struct mist_cudnn_api api;
+
+    return mist_cudnn_load(library, &api, NULL) == MIST_OK
+               ? (int64_t)api.cudnnGetVersion()
+               : 0;
 }
 
 /* ------------------------------------------------------------------------------- plans
@@ -268,11 +276,9 @@ enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
 
     if (!mist_cuda_sdpa_is_trusted(shape))
         return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "cuDNN's attention is not trusted with b %lld, s %lld, heads "
-                            "%lld of %lld, kv heads %lld",
-                            (long long)shape->b, (long long)shape->s,
-                            (long long)shape->heads, (long long)shape->head_dim,
-                            (long long)shape->kv_heads);
+                            "it is trusted with fewer than 128 samples of a multiple of "
+                            "128 tokens, heads of 64, 80, 96 or 128, and less than 2^31 "
+                            "elements");
     if (!entry) {
         if (direction == MIST_CUDA_SDPA_BACKWARD && form == MIST_CUDA_SDPA_DETERMINISTIC)
             status = build_chunked(sdpa, whole, limit_bytes, err);

@@ -5,16 +5,15 @@
  * simple operations (products, reductions, pointwise) that it recognises as attention
  * (attention_graph.h). That takes half a second, so a plan is built once per shape,
  * before training, and executed often. Whether cuDNN can do a shape is only known once it
- * has built the plan; where it can't, or where mist_cuda_sdpa_is_trusted() says no, the
- * own kernels of kernels.h do.
+ * has built the plan.
  *
  * Tensors are those of the own kernels: qkv [b, s, (heads + 2 kv_heads) * head_dim],
  * query heads first, then keys, then values; out [b, s, heads * head_dim]; lse [b, heads,
  * s] in fp32, the natural logarithm of the sum of exp of the scaled scores. Forward and
  * backward may be mixed with the own kernels: both leave the same lse.
  *
- * cuDNN is loaded when a context is opened, not linked, so its absence costs no more than
- * the speed. Left out: dropout, masks other than the causal one, windows, fp32.
+ * cuDNN is loaded when a context is opened, not linked: the rest of the backend does
+ * without. Left out: dropout, masks other than the causal one, windows, fp32.
  */
 #ifndef MIST_EXEC_CUDA_ATTENTION_CUDNN_H
 #define MIST_EXEC_CUDA_ATTENTION_CUDNN_H
@@ -119,6 +118,9 @@ void mist_cuda_sdpa_close(struct mist_cuda_sdpa *sdpa);
 
 /* As cuDNN counts: 91900 is 9.19.0. */
 int64_t mist_cuda_sdpa_version(const struct mist_cuda_sdpa *sdpa);
+
+/* That of a library, which is loaded, but starts nothing on a GPU; 0: it can't be. */
+int64_t mist_cuda_sdpa_library_version(const char *library);
 
 /*
  * Finds or builds the plan of a shape; the only call that allocates memory or compiles.

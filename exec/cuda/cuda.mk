@@ -44,7 +44,7 @@ all: $(CUDA_PLUGIN)
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) $(CUDA_CFLAGS) -DMIST_CUDA_HAS_CUDNN=1 -fPIC -fvisibility=hidden -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(CUDA_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 
 # What ptxas says is kept beside the object; registers that went to memory are shown.
 $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
@@ -134,6 +134,6 @@ $(BUILD)/tests/emulation/libcuda.so.1: tests/emulation/libcuda_stand_in.c $(BUIL
 $(BUILD)/tests/emulation/libcudnn_interpreter.so: tests/emulation/cudnn_interpreter.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CUDA_CFLAGS) -shared -fPIC $< -lm -o $@
-$(BUILD)/tests/unit/test_cuda_attention_plans $(BUILD)/tests/unit/test_cuda_attention_graph: | $(STAND_INS)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CUDA_CFLAGS) -shared -fPIC -Wl,-soname,libcudnn.so.9 $< -lm -o $@
+$(patsubst %,$(BUILD)/tests/unit/test_cuda_attention_%,plans graph cudnn): | $(STAND_INS)
 endif

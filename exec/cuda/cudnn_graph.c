@@ -1,6 +1,6 @@
 #include "exec/cuda/cudnn_graph.h"
 
-#include <dlfcn.h> /* dlopen, dlsym, dlerror, dlclose */
+#include <dlfcn.h> /* dlopen, dlsym, dlerror */
 #include <stdbool.h>
 #include <stddef.h> /* offsetof */
 #include <string.h> /* memcpy, memset, strlen */
@@ -22,29 +22,23 @@ static const struct {
 enum mist_status mist_cudnn_load(const char *path, struct mist_cudnn_api *api,
                                  struct mist_err *err)
 {
-    *api = (struct mist_cudnn_api){.library = NULL};
-    /* never unloaded: it has threads and exit handlers of its own */
     void *library =
         dlopen(path ? path : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+    *api = (struct mist_cudnn_api){0};
     if (!library)
-        return mist_err_set(err, MIST_ERR_RUN, "cuDNN can't be loaded: %s", dlerror());
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "cuDNN can't be loaded from LD_LIBRARY_PATH, the plugin's "
+                            "folder, where CUDA was when the plugin was built, or the "
+                            "system's folders: %.200s",
+                            dlerror());
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(library, functions[i].name);
-        if (!address) {
-            dlclose(library);
+        if (!address)
             return mist_err_set(err, MIST_ERR_RUN, "cuDNN has no %s", functions[i].name);
-        }
         memcpy((char *)api + functions[i].offset, &address, sizeof address);
     }
-    api->library = library;
     return MIST_OK;
-}
-
-void mist_cudnn_unload(struct mist_cudnn_api *api)
-{
-    if (api->library)
-        dlclose(api->library);
-    api->library = NULL;
 }
 
 enum mist_status mist_cudnn_fail(const struct mist_cudnn_api *api, cudnnStatus_t status,

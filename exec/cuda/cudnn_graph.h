@@ -34,16 +34,15 @@
     X(cudnnBackendExecute)
 
 struct mist_cudnn_api {
-    void *library; /* from dlopen() */
 #define MIST_CUDNN_MEMBER(name) __typeof__(name) *name;
     MIST_CUDNN_FUNCTIONS(MIST_CUDNN_MEMBER)
 #undef MIST_CUDNN_MEMBER
 };
 
-/* path NULL: "libcudnn.so.9". MIST_OK or MIST_ERR_RUN. */
+/* path NULL: "libcudnn.so.9". Loaded for good: it has threads and exit handlers of its
+ * own. MIST_OK or MIST_ERR_RUN. */
 MIST_MUST_CHECK enum mist_status
 mist_cudnn_load(const char *path, struct mist_cudnn_api *api, struct mist_err *err);
-void mist_cudnn_unload(struct mist_cudnn_api *api);
 
 /* Sets err to "what: cuDNN's message"; MIST_ERR_NO_PLAN if that is "not supported", else
  * MIST_ERR_RUN. */

@@ -2,13 +2,10 @@
  * operators.h. */
 #include "exec/cuda/operators.h"
 
+#include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/gemm.h"
 #include "exec/cuda/operators_internal.h"
 #include "exec/cuda/tuning.h"
-#if MIST_CUDA_HAS_CUDNN
-#include "exec/cuda/attention_cudnn.h"
-#endif
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -388,8 +385,8 @@ static enum mist_status prepare(step_args at, struct mist_err *err)
     struct mist_cuda_linear shape;
 
     if (at->step->op == MIST_OP_ATTENTION)
-        mist_cuda_operators_plan_attention(at);
-    else if (linear_shape(at, &shape))
+        return mist_cuda_operators_plan_attention(at, err);
+    if (linear_shape(at, &shape))
         mist_cuda_tuning_expect(context->gemm, at, &shape);
     return mist_cuda_gemm_status(context->gemm, err);
 }
@@ -408,9 +405,7 @@ static void close_backend(void *backend)
     if (!context)
         return;
     mist_cuda_gemm_close(context->gemm);
-#if MIST_CUDA_HAS_CUDNN
     mist_cuda_sdpa_close(context->sdpa);
-#endif
     free(context);
 }
 
@@ -426,16 +421,9 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
     if (!context)
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
     context->device = mist_cuda_device_of(device);
-    context->allows_atomics = device->allows_atomics;
     status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
-#if MIST_CUDA_HAS_CUDNN
-    /* Without cuDNN the own kernels do. */
-    if (status == MIST_OK && dtype == MIST_DTYPE_BF16 &&
-        mist_cuda_sdpa_open(NULL, NULL, &context->sdpa, err) == MIST_ERR_MEMORY)
-        status = MIST_ERR_MEMORY;
-#else
-    (void)dtype;
-#endif
+    if (status == MIST_OK)
+        status = mist_cuda_operators_open_attention(context, dtype, err);
     if (status == MIST_OK)
         *out = context;
     else

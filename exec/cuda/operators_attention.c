@@ -1,18 +1,16 @@
 /*
- * Attention of the CUDA backend: cuDNN's where it is there and has a plan for the shape
- * within the step's workspace, else the own kernels'. See operators.h.
+ * Attention of the CUDA backend: cuDNN's in bf16, else the own kernels'. Which of the two
+ * is settled when the operators are opened: cuDNN takes a quarter of the time, so nothing
+ * falls back on the own kernels unasked. See operators.h.
  */
-#include "exec/cuda/operators_internal.h"
-
-#if MIST_CUDA_HAS_CUDNN
 #include "exec/cuda/attention_cudnn.h"
-#endif
-
-#include <string.h>
+#include "exec/cuda/operators_internal.h"
 
 enum { MOST_HEAD_DIM = 256 }; /* of the own kernels */
 
-#if MIST_CUDA_HAS_CUDNN
+static const char way_out[] = "--attention own does without cuDNN, but attention then "
+                              "takes about four times as long";
+
 static struct mist_cuda_sdpa_shape sdpa_shape(step_args at)
 {
     const int64_t *dims = at->step->dims;
@@ -20,33 +18,73 @@ static struct mist_cuda_sdpa_shape sdpa_shape(step_args at)
     return (struct mist_cuda_sdpa_shape){dims[0], dims[1], dims[2], dims[3], dims[4]};
 }
 
-static enum mist_cuda_sdpa_form sdpa_form(const struct mist_cuda_operators *context)
+static bool is_backward(step_args at)
 {
-    return context->allows_atomics ? MIST_CUDA_SDPA_FAST : MIST_CUDA_SDPA_DETERMINISTIC;
+    return at->step->phase != MIST_PHASE_FORWARD;
 }
 
-/* Whether cuDNN has a plan for the step, which is built at the first question. The own
- * kernels do where it has none or can't build any (no run-time compiler). */
-static bool plan_cudnn(step_args at, bool is_backward)
+static enum mist_cuda_sdpa_form sdpa_form(const struct mist_cuda_operators *context)
+{
+    return context->device->base.allows_atomics ? MIST_CUDA_SDPA_FAST
+                                                : MIST_CUDA_SDPA_DETERMINISTIC;
+}
+
+enum mist_status mist_cuda_operators_open_attention(struct mist_cuda_operators *context,
+                                                    enum mist_dtype dtype,
+                                                    struct mist_err *err)
+{
+    enum mist_attention_choice choice = context->device->base.attention;
+    struct mist_err why;
+
+    if (choice == MIST_ATTENTION_OWN ||
+        (choice == MIST_ATTENTION_AUTO && dtype != MIST_DTYPE_BF16))
+        return MIST_OK;
+    if (dtype != MIST_DTYPE_BF16)
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "cuDNN's attention is for bf16, and this is %s: --attention "
+                            "auto or own",
+                            mist_dtype_name(dtype));
+    enum mist_status status = mist_cuda_sdpa_open(NULL, NULL, &context->sdpa, &why);
+    if (status == MIST_OK)
+        return MIST_OK;
+    return mist_err_set(err, status, "no attention by cuDNN: %.350s; %s", why.message,
+                        way_out);
+}
+
+enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_err *err)
 {
     struct mist_cuda_operators *context = context_of(at);
     struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
-    struct mist_err err;
-    enum mist_status status;
+    struct mist_err why;
 
-    if (!context->sdpa || context->prefers_own_attention ||
-        at->step->workspace_bytes == 0 || at->dtype != MIST_DTYPE_BF16)
-        return false;
-    status = mist_cuda_sdpa_plan(
+    if (!context->sdpa && shape.head_dim > MOST_HEAD_DIM)
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "attention of heads %lld wide: the own kernels' are at most "
+                            "%d",
+                            (long long)shape.head_dim, (int)MOST_HEAD_DIM);
+    if (!context->sdpa)
+        return MIST_OK;
+    enum mist_status status = mist_cuda_sdpa_plan(
         context->sdpa, &shape,
-        is_backward ? MIST_CUDA_SDPA_BACKWARD : MIST_CUDA_SDPA_FORWARD,
-        sdpa_form(context), at->step->workspace_bytes, NULL, &err);
-    if (status == MIST_ERR_MEMORY)
-        mist_cuda_operators_fail(at, status, err.message);
-    return status == MIST_OK;
+        is_backward(at) ? MIST_CUDA_SDPA_BACKWARD : MIST_CUDA_SDPA_FORWARD,
+        sdpa_form(context), at->step->workspace_bytes, NULL, &why);
+    if (status == MIST_OK)
+        return MIST_OK;
+    return mist_err_set(err, status == MIST_ERR_NO_PLAN ? MIST_ERR_RUN : status,
+                        "no attention by cuDNN for %lld samples of %lld tokens, %lld "
+                        "heads (%lld of keys) "
+                        "of %lld, %s, within %lld bytes of workspace: %.200s; %s%s",
+                        (long long)shape.b, (long long)shape.s, (long long)shape.heads,
+                        (long long)shape.kv_heads, (long long)shape.head_dim,
+                        mist_phase_name(at->step->phase),
+                        (long long)at->step->workspace_bytes, why.message,
+                        is_backward(at) && !context->device->base.allows_atomics
+                            ? "--allow-atomics needs less workspace; "
+                            : "",
+                        way_out);
 }
 
-static void run_cudnn(step_args at, bool is_backward)
+static void run_cudnn(step_args at)
 {
     struct mist_cuda_operators *context = context_of(at);
     struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
@@ -55,7 +93,7 @@ static void run_cudnn(step_args at, bool is_backward)
     struct mist_err err;
     enum mist_status status;
 
-    if (is_backward)
+    if (is_backward(at))
         status = mist_cuda_sdpa_backward(
             context->sdpa, stream, x[MIST_ARG_DX], x[MIST_ARG_DY],
             x[MIST_ARG_DATTENTION_QKV], x[MIST_ARG_DATTENTION_OUT],
@@ -69,61 +107,16 @@ static void run_cudnn(step_args at, bool is_backward)
     if (status != MIST_OK)
         mist_cuda_operators_fail(at, status, err.message);
 }
-#else
-static bool plan_cudnn(step_args at, bool is_backward)
-{
-    (void)at;
-    (void)is_backward;
-    return false;
-}
-
-static void run_cudnn(step_args at, bool is_backward)
-{
-    (void)is_backward;
-    mist_cuda_operators_fail(at, MIST_ERR_RUN, "built without cuDNN");
-}
-#endif
-
-/* Asks plan_cudnn() once per shape. */
-static bool goes_to_cudnn(step_args at, bool is_backward)
-{
-    struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_attention_choice *choice = context->choices;
-    struct mist_cuda_attention_choice *end = choice + context->n_choices;
-
-    for (; choice < end; choice++)
-        if (choice->is_backward == is_backward &&
-            choice->workspace_bytes == at->step->workspace_bytes &&
-            memcmp(choice->dims, at->step->dims, sizeof choice->dims) == 0)
-            return choice->is_cudnn;
-    if (context->n_choices == MIST_CUDA_MAX_ATTENTION_CHOICES)
-        return false;
-    *choice =
-        (struct mist_cuda_attention_choice){.workspace_bytes = at->step->workspace_bytes,
-                                            .is_backward = is_backward,
-                                            .is_cudnn = plan_cudnn(at, is_backward)};
-    memcpy(choice->dims, at->step->dims, sizeof choice->dims);
-    context->n_choices++;
-    return choice->is_cudnn;
-}
-
-void mist_cuda_operators_plan_attention(step_args at)
-{
-    (void)goes_to_cudnn(at, at->step->phase != MIST_PHASE_FORWARD);
-}
 
 void mist_cuda_operators_attention(step_args at)
 {
     const int64_t *d = at->step->dims; /* b, s, heads, kv_heads, head_dim */
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
-    bool is_backward = at->step->phase != MIST_PHASE_FORWARD;
 
-    if (goes_to_cudnn(at, is_backward))
-        run_cudnn(at, is_backward);
-    else if (d[4] > MOST_HEAD_DIM)
-        mist_cuda_operators_fail(at, MIST_ERR_RUN, "heads are at most 256 wide here");
-    else if (!is_backward)
+    if (context_of(at)->sdpa)
+        run_cudnn(at);
+    else if (!is_backward(at))
         mist_cuda_attention_forward(stream, at->dtype, x[MIST_ARG_OUT],
                                     x[MIST_ARG_ATTENTION_LSE], x[MIST_ARG_ATTENTION_QKV],
                                     d[0], d[1], d[2], d[3], d[4]);

@@ -6,6 +6,18 @@
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/operators.h"
 
+#include <stdbool.h>
+
+struct mist_cuda_gemm;
+struct mist_cuda_sdpa;
+
+/* What open() of mist_operators_cuda gives. */
+struct mist_cuda_operators {
+    struct mist_cuda_device *device; /* borrowed */
+    struct mist_cuda_gemm *gemm;
+    struct mist_cuda_sdpa *sdpa; /* NULL: attention is the own kernels' */
+};
+
 typedef const struct mist_step_args *step_args;
 
 static inline struct mist_cuda_operators *context_of(step_args at)
@@ -27,7 +39,14 @@ bool mist_cuda_operators_has_workspace(step_args at, int64_t need_bytes);
 /* A step of attention. */
 void mist_cuda_operators_attention(step_args at);
 
-/* Decides who computes it, and builds cuDNN's plan if that does. */
-void mist_cuda_operators_plan_attention(step_args at);
+/* Opens cuDNN where the device's choice and dtype say so. MIST_ERR_RUN: it can't be had,
+ * and how to do without. */
+MIST_MUST_CHECK enum mist_status
+mist_cuda_operators_open_attention(struct mist_cuda_operators *context,
+                                   enum mist_dtype dtype, struct mist_err *err);
+
+/* Builds cuDNN's plan of a step. MIST_ERR_RUN: there is none, and how to do without. */
+MIST_MUST_CHECK enum mist_status mist_cuda_operators_plan_attention(step_args at,
+                                                                    struct mist_err *err);
 
 #endif

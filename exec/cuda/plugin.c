@@ -6,13 +6,13 @@
  * for itself is seen when a device is opened.
  */
 #include "exec/backend.h"
+#include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/operators.h"
 
 #include <cublasLt.h>
 #include <cupti.h>
-#include <dlfcn.h>
 #include <nccl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,30 +59,13 @@ static void find_driver_version(char *version, size_t version_bytes)
     }
 }
 
-/* 0 where there is none: only attention uses it, and can do without. */
-static size_t find_cudnn_version(void)
-{
-    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
-    size_t version = 0;
-
-    if (!library)
-        return 0;
-    void *symbol = dlsym(library, "cudnnGetVersion");
-    size_t (*get_version)(void);
-    memcpy(&get_version, &symbol, sizeof get_version);
-    if (get_version)
-        version = get_version();
-    dlclose(library);
-    return version;
-}
-
 static void describe_versions(char *text, size_t text_bytes)
 {
     char driver[64];
     int runtime = 0, of_driver = 0, nccl = 0;
     uint32_t cupti = 0;
     unsigned cublas = (unsigned)cublasLtGetVersion();
-    unsigned cudnn = (unsigned)find_cudnn_version();
+    unsigned cudnn = (unsigned)mist_cuda_sdpa_library_version(NULL);
 
     find_driver_version(driver, sizeof driver);
     (void)cudaRuntimeGetVersion(&runtime); /* 0 is an answer, too */

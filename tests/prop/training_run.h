@@ -86,7 +86,7 @@ static inline enum mist_status training_open_run(struct training_child *child,
                                        .n_threads = mist_plan_n_threads(plan),
                                        .is_serial = child->run->is_serial,
                                        .delay_seed = child->run->delay_seed};
-    struct mist_device_config arenas = {.threads = 1};
+    struct mist_device_config arenas = {.threads = 1, .attention = MIST_ATTENTION_OWN};
     size_t n_tokens = (size_t)(plan->job.global_batch * plan->job.seq_len);
     enum mist_status status = mist_catalog_new(&plan->model, &child->catalog, err);
 

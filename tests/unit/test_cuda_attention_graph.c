@@ -8,6 +8,7 @@
 #include "exec/cpu_kernels.h"
 #include "exec/cuda/attention_cudnn.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,20 +148,26 @@ static void finish(struct job *job)
         free(all[i]);
 }
 
-/* ../emulation/libcudnn_interpreter.so from this program. A context of its own for each
- * plan: one that fits a limit would be found again for a smaller one, since the
- * interpreter's plans all take the same workspace. */
-static struct mist_cuda_sdpa *open_interpreter(void)
+/* ../emulation/libcudnn_interpreter.so from this program. */
+static const char *interpreter_path(void)
 {
-    char path[4096];
-    struct mist_cuda_sdpa *sdpa = NULL;
-    struct mist_err err;
+    static char path[4096];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
 
     assert_true(n > 0);
     path[n] = '\0';
     strcpy(strrchr(path, '/'), "/../emulation/libcudnn_interpreter.so");
-    if (mist_cuda_sdpa_open(path, NULL, &sdpa, &err) != MIST_OK)
+    return path;
+}
+
+/* A context of its own for each plan: one that fits a limit would be found again for a
+ * smaller one, since the interpreter's plans all take the same workspace. */
+static struct mist_cuda_sdpa *open_interpreter(void)
+{
+    struct mist_cuda_sdpa *sdpa = NULL;
+    struct mist_err err;
+
+    if (mist_cuda_sdpa_open(interpreter_path(), NULL, &sdpa, &err) != MIST_OK)
         fail_msg("%s", err.message);
     return sdpa;
 }
@@ -289,9 +296,23 @@ static void test_shapes(void **state)
         check_shape(&shapes[i]);
 }
 
+/* Closing a context, or asking for the version alone, unloads nothing: threads and exit
+ * handlers of cuDNN's would be left behind. */
+static void test_stays_loaded(void **state)
+{
+    const char *path = interpreter_path();
+
+    (void)state;
+    assert_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
+    assert_int_equal(mist_cuda_sdpa_library_version(path), 91900);
+    assert_non_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
+    assert_int_equal(mist_cuda_sdpa_library_version("/nowhere/libcudnn.so.9"), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stays_loaded),
+                                       cmocka_unit_test(test_shapes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

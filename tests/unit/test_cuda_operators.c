@@ -72,8 +72,10 @@ static void must(enum mist_status status, const struct mist_err *err)
 
 static void bench_open(struct bench *bench, enum mist_dtype dtype)
 {
-    struct mist_device_config config = {
-        .arena_bytes = {16 << 20, 4096}, .result_bytes = 4096, .threads = 1};
+    struct mist_device_config config = {.arena_bytes = {16 << 20, 4096},
+                                        .result_bytes = 4096,
+                                        .threads = 1,
+                                        .attention = MIST_ATTENTION_OWN};
     const char *seed = getenv("MIST_SEED");
     struct mist_err err = {0};
 

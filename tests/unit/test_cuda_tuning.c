@@ -554,7 +554,8 @@ static void test_path(void **state)
 static void prepare(void)
 {
     const struct mist_backend *backend = mist_emulated_backend();
-    struct mist_device_config config = {.arena_bytes = {1 << 22, 0}};
+    struct mist_device_config config = {.arena_bytes = {1 << 22, 0},
+                                        .attention = MIST_ATTENTION_OWN};
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
     static struct mist_layer_layout layouts[MIST_N_LAYER_KINDS];
     struct mist_catalog *catalog;

@@ -1,10 +1,13 @@
 /*
- * Attention in bf16 as training runs it on a GPU: by cuDNN where that is trusted, against
- * our own kernels on the same GPU, which test_cuda_attention compares with the CPU's; in
- * the small shapes against the CPU's, too. Shapes of published models, grouped queries,
- * widths 64, 80, 96 and 128, in both forms of the backward; the deterministic one and the
- * forward give the same bits each time, and no operand is written that is only read.
- * Prints MIST_SEED and how far the results are apart.
+ * Attention in bf16 as training runs it on a GPU: by cuDNN, against our own kernels,
+ * which test_cuda_attention compares with the CPU's; in the small shapes against the
+ * CPU's, too. Shapes of published models, grouped queries, widths 64, 80, 96 and 128, in
+ * both forms of the backward; the deterministic one and the forward give the same bits
+ * each time, and no operand is written that is only read. Prints MIST_SEED and how far
+ * the results are apart.
+ *
+ * Without a GPU cuDNN's interpreter (tests/emulation) stands in for it, with the small
+ * shapes alone; then also: what is refused, and in which words.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -18,19 +21,22 @@
 #include "core/random.h"
 #include "exec/cpu_bf16.h"
 #include "exec/cuda/attention_cudnn.h"
-#include "exec/cuda/operators.h"
 #include "sim/catalog.h"
 #include "tests/emulation/backend.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h> /* readlink */
 
 static const struct mist_cuda_sdpa_shape shapes[] = {
-    {1, 128, 2, 2, 64},   {2, 256, 4, 2, 128},    {1, 384, 4, 1, 80},
-    {3, 128, 3, 3, 96},   {2, 2048, 16, 16, 128}, {1, 1024, 32, 8, 128},
-    {1, 4096, 16, 2, 64},
+    {1, 128, 2, 2, 64},     {2, 128, 4, 2, 128},   {1, 256, 4, 1, 80},
+    {3, 128, 3, 3, 96},
+#ifdef MIST_TEST_ON_GPU
+    {2, 2048, 16, 16, 128}, {1, 1024, 32, 8, 128}, {1, 4096, 16, 2, 64},
+#endif
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, CPU_MAX_SEQ = 384, N_OPERANDS = 5 };
 
@@ -43,7 +49,7 @@ enum { QKV, OUT, LSE, D_OUT, DQKV };
 
 struct bench {
     struct mist_device *device;
-    void *backends[2]; /* of the GPU, of the CPU */
+    void *cpu; /* the CPU's operators' */
     struct mist_layer_layout layout;
     struct mist_model model;
     const struct mist_concrete_step *forward, *backward;
@@ -146,11 +152,12 @@ static void run_job(void *arg)
     job->operators->run_step(&job->steps[1]);
 }
 
-static struct job make_job(const struct bench *bench, bool is_cpu, char *const *operands,
-                           void *workspace)
+static struct job make_job(const struct bench *bench, void *backend,
+                           char *const *operands, void *workspace)
 {
+    bool is_cpu = backend == bench->cpu;
     struct mist_step_args step = {.model = &bench->model,
-                                  .backend = bench->backends[is_cpu],
+                                  .backend = backend,
                                   .workspace = workspace,
                                   .dtype = MIST_DTYPE_BF16,
                                   .seq = bench->layout.shape.seq,
@@ -176,9 +183,10 @@ static struct job make_job(const struct bench *bench, bool is_cpu, char *const *
 static void run_on_gpu(struct bench *bench, int way)
 {
     char *at = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
-    struct mist_cuda_operators *context = bench->backends[0];
+    const struct mist_operators *operators = mist_emulated_backend()->operators;
     char *operands[N_OPERANDS];
     struct mist_err err;
+    void *backend;
 
     for (int i = 0; i < N_OPERANDS; i++) {
         operands[i] = at;
@@ -187,17 +195,16 @@ static void run_on_gpu(struct bench *bench, int way)
                                bench->bytes[i] + 64, &err),
              &err);
     }
-    context->prefers_own_attention = way == OWN;
-    context->allows_atomics = way == CUDNN_ATOMIC;
-    context->n_choices = 0;
-    struct job job = make_job(bench, false, operands, at);
+    bench->device->attention = way == OWN ? MIST_ATTENTION_OWN : MIST_ATTENTION_AUTO;
+    bench->device->allows_atomics = way == CUDNN_ATOMIC;
+    must(operators->open(bench->device, MIST_DTYPE_BF16, 0, &backend, &err), &err);
+    struct job job = make_job(bench, backend, operands, at);
+    for (int i = 0; i < 2; i++)
+        must(operators->prepare(&job.steps[i], false, &err), &err);
     mist_device_reset_events(bench->device, 0);
     mist_device_submit(bench->device, MIST_STREAM_COMPUTE, run_job, &job);
     must(mist_device_synchronize(bench->device, &err), &err);
-    for (int i = 0; i < context->n_choices; i++)
-        if (context->choices[i].is_cudnn != (way != OWN))
-            fail_msg("%s goes to %s", i == 0 ? "forward" : "backward",
-                     way == OWN ? "cuDNN" : "our own kernels: no cuDNN, or no plan");
+    operators->close(backend);
     for (int i = 0; i < N_OPERANDS; i++) {
         bench->results[way][i] = allocate(bench->bytes[i]);
         must(mist_device_read(bench->device, bench->results[way][i], operands[i],
@@ -217,7 +224,7 @@ static void run_on_cpu(struct bench *bench)
         memcpy(bench->results[CPU][i], bench->input[i], (size_t)bench->bytes[i] + 64);
         operands[i] = (char *)bench->results[CPU][i];
     }
-    struct job job = make_job(bench, true, operands, workspace);
+    struct job job = make_job(bench, bench->cpu, operands, workspace);
     run_job(&job);
     free(workspace);
 }
@@ -315,10 +322,39 @@ static void check_shape(struct bench *bench, const struct mist_cuda_sdpa_shape *
     }
 }
 
+/* The interpreter is found as cuDNN is, by its name, once it is loaded. */
+static bool has_cudnn(void)
+{
+#ifdef MIST_TEST_ON_GPU
+    return true;
+#else
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+
+    if (n <= 0 || !mist_emulated_backend())
+        return false;
+    path[n] = '\0';
+    strcpy(strrchr(path, '/'), "/../emulation/libcudnn_interpreter.so");
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
+#endif
+}
+
+static void open_device(struct bench *bench)
+{
+#ifdef MIST_TEST_ON_GPU
+    int64_t bytes = (int64_t)2 << 30;
+#else
+    int64_t bytes = (int64_t)64 << 20;
+#endif
+    struct mist_device_config config = {
+        .arena_bytes = {bytes, 4096}, .result_bytes = 4096, .threads = 1};
+    struct mist_err err;
+
+    must(mist_emulated_backend()->open_device(&config, &bench->device, &err), &err);
+}
+
 static void test_attention(void **state)
 {
-    struct mist_device_config config = {
-        .arena_bytes = {(int64_t)2 << 30, 4096}, .result_bytes = 4096, .threads = 1};
     const char *text = getenv("MIST_SEED");
     uint64_t seed = text ? strtoull(text, NULL, 10) : 20251121;
     static struct bench bench;
@@ -326,24 +362,132 @@ static void test_attention(void **state)
     struct mist_err err;
 
     (void)state;
+    if (!has_cudnn()) {
+        print_message("# neither cuDNN nor its interpreter is here\n");
+        skip();
+    }
     print_message("# MIST_SEED=%llu\n", (unsigned long long)seed);
     mist_random_init(&random, seed);
-    must(mist_emulated_backend()->open_device(&config, &bench.device, &err), &err);
-    must(mist_emulated_backend()->operators->open(bench.device, MIST_DTYPE_BF16, 0,
-                                                  &bench.backends[0], &err),
-         &err);
-    must(mist_operators_cpu.open(NULL, MIST_DTYPE_BF16, 1, &bench.backends[1], &err),
-         &err);
+    open_device(&bench);
+    must(mist_operators_cpu.open(NULL, MIST_DTYPE_BF16, 1, &bench.cpu, &err), &err);
     for (int i = 0; i < N_SHAPES; i++)
         check_shape(&bench, &shapes[i], &random);
-    mist_emulated_backend()->operators->close(bench.backends[0]);
-    mist_operators_cpu.close(bench.backends[1]);
+    mist_operators_cpu.close(bench.cpu);
     mist_device_close(bench.device);
 }
 
+/* ------------------------------------------------------------------------ refusals */
+
+#ifndef MIST_TEST_ON_GPU
+
+/* What prepare() says of a shape's two steps under a choice; MIST_OK if nothing. */
+static enum mist_status prepare(struct bench *bench, enum mist_attention_choice choice,
+                                const struct mist_cuda_sdpa_shape *shape,
+                                struct mist_err *err)
+{
+    const struct mist_operators *operators = mist_emulated_backend()->operators;
+    char *operands[N_OPERANDS] = {NULL};
+    void *backend;
+
+    make_steps(bench, shape);
+    bench->device->attention = choice;
+    enum mist_status status =
+        operators->open(bench->device, MIST_DTYPE_BF16, 0, &backend, err);
+    if (status != MIST_OK)
+        return status;
+    struct job job = make_job(bench, backend, operands, NULL);
+    for (int i = 0; i < 2 && status == MIST_OK; i++)
+        status = operators->prepare(&job.steps[i], false, err);
+    operators->close(backend);
+    return status;
+}
+
+static void must_say(const struct mist_err *err, const char *words)
+{
+    print_message("# %s\n", err->message);
+    if (!strstr(err->message, words))
+        fail_msg("not \"%s\"", words);
+}
+
+/* Nothing goes to the own kernels that is not asked to. */
+static void test_refusals(void **state)
+{
+    static const struct mist_cuda_sdpa_shape known = {1, 128, 2, 2, 64},
+                                             odd = {2, 100, 4, 2, 64},
+                                             wide = {1, 128, 2, 2, 264};
+    static struct bench bench;
+    struct mist_err err;
+
+    (void)state;
+    if (!has_cudnn())
+        skip();
+    open_device(&bench);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_AUTO, &known, &err), MIST_OK);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_CUDNN, &known, &err), MIST_OK);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_AUTO, &odd, &err), MIST_ERR_RUN);
+    must_say(&err, "2 samples of 100 tokens, 4 heads (2 of keys) of 64, forward");
+    must_say(&err, "--attention own");
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_CUDNN, &odd, &err), MIST_ERR_RUN);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_OWN, &odd, &err), MIST_OK);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_OWN, &wide, &err), MIST_ERR_RUN);
+    must_say(&err, "264");
+    /* less than the catalogue plans: no chunk is small enough */
+    make_steps(&bench, &known);
+    struct mist_concrete_step small = *bench.backward;
+    small.workspace_bytes = 1 << 14;
+    const struct mist_operators *operators = mist_emulated_backend()->operators;
+    struct mist_step_args args = {.step = &small, .dtype = MIST_DTYPE_BF16};
+    bench.device->attention = MIST_ATTENTION_AUTO;
+    must(operators->open(bench.device, MIST_DTYPE_BF16, 0, &args.backend, &err), &err);
+    assert_int_equal(operators->prepare(&args, false, &err), MIST_ERR_RUN);
+    must_say(&err, "within 16384 bytes");
+    must_say(&err, "--allow-atomics");
+    operators->close(args.backend);
+    mist_device_close(bench.device);
+}
+
+/* cuDNN is there, but can't be used. */
+static void test_unusable(void **state)
+{
+    static const struct mist_cuda_sdpa_shape shape = {1, 128, 2, 2, 64};
+    const struct mist_operators *operators;
+    static struct bench bench;
+    struct mist_err err;
+    void *backend;
+
+    (void)state;
+    if (!has_cudnn())
+        skip();
+    open_device(&bench);
+    setenv("MIST_CUDNN_INTERPRETER", "refuses", 1);
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_AUTO, &shape, &err), MIST_ERR_RUN);
+    must_say(&err, "cuDNN can't use the device");
+    must_say(&err, "--attention own");
+    assert_int_equal(prepare(&bench, MIST_ATTENTION_OWN, &shape, &err), MIST_OK);
+    /* in fp32 nobody asks for it */
+    operators = mist_emulated_backend()->operators;
+    bench.device->attention = MIST_ATTENTION_AUTO;
+    must(operators->open(bench.device, MIST_DTYPE_FP32, 0, &backend, &err), &err);
+    operators->close(backend);
+    unsetenv("MIST_CUDNN_INTERPRETER");
+    bench.device->attention = MIST_ATTENTION_CUDNN;
+    assert_int_equal(operators->open(bench.device, MIST_DTYPE_FP32, 0, &backend, &err),
+                     MIST_ERR_RUN);
+    must_say(&err, "bf16");
+    mist_device_close(bench.device);
+}
+
+#endif
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention),
+#ifndef MIST_TEST_ON_GPU
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unusable),
+#endif
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
