@@ -18,6 +18,7 @@
 #include "exec/device.h"
 #include "sim/model.h" /* enum mist_dtype */
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct mist_collectives;
@@ -25,6 +26,8 @@ struct mist_collective_group;
 
 struct mist_collectives_ops {
     const char *name;
+    /* what carries the messages, in words for people; NULL: MPI */
+    void (*describe)(const struct mist_collectives *at, char *text, size_t size_bytes);
     void (*close)(struct mist_collectives *at);
     enum mist_status (*group)(struct mist_collectives *at, const int32_t *ranks,
                               int32_t n, int32_t tag_space, int64_t max_bytes,

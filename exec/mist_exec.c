@@ -4,6 +4,9 @@
  *     $ mpirun -n 2 mist-exec plan.json --iterations 30 --checkpoint run --save-every 10
  *     model       11.2 MFLOP per token (operators of forward and backward, ...)
  *     memory      largest rank: device arena 91.3 MiB planned, 91.3 MiB allocated, ...
+ *     attention   cuDNN 9.19.0, deterministic backward
+ *     products    cuBLASLt 13.1.0
+ *     messages    NCCL 2.28.9
  *     training    steps 1 to 30, gradients clipped to norm 1
  *         step       loss  grad norm         lr   tokens/s    ms/step     MFU
  *            1     5.5581      3.871      0.001       2760      742.1  41.2 %
@@ -428,6 +431,9 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     if (status == MIST_OK && is_first(at) && at->options.timeline)
         status = mist_timeline_save(&report.timeline, at->options.timeline,
                                     at->options.common.force, err);
+    if (status == MIST_OK && report.paths.n_fallbacks > 0 && notes_of(at))
+        fprintf(stderr, "mist-exec: %lld products took a slower way than planned\n",
+                (long long)report.paths.n_fallbacks);
     if (status == MIST_OK && is_first(at))
         status = mist_train_report_print(&report, &at->job, &at->logger,
                                          at->options.common.as_json, stdout, err);

@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 struct mist_device;
-struct mist_draw; /* exec/cpu_kernels.h */
+struct mist_draw;  /* exec/cpu_kernels.h */
+struct mist_paths; /* exec/paths.h */
 
 /* One step with its addresses; everything borrowed. */
 struct mist_step_args {
@@ -117,6 +118,8 @@ struct mist_operators {
      * them for later processes, which take them over. Streams idle; memory of the device
      * is all zeros before, and again afterwards. NULL: nothing to choose. */
     enum mist_status (*tune)(void *backend, struct mist_err *err);
+    /* Who does the work: fills all but collectives. n_threads as in open(). */
+    void (*describe)(const void *backend, int32_t n_threads, struct mist_paths *out);
     void (*run_step)(const struct mist_step_args *args);
     /* AdamW on all spans, at most MIST_MAX_PARAMS */
     void (*adamw)(void *backend, enum mist_dtype dtype,

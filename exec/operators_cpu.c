@@ -6,8 +6,10 @@
 
 #include "exec/cpu_bf16.h"
 #include "exec/cpu_kernels.h"
+#include "exec/paths.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define KERNEL(name) mist_cpu_##name
 #define BACKEND
@@ -121,10 +123,18 @@ static void close_backend(void *backend)
     mist_cpu_bf16_free(backend);
 }
 
+static void describe(const void *backend, int32_t n_threads, struct mist_paths *out)
+{
+    (void)backend;
+    snprintf(out->attention, sizeof out->attention, "own kernels, on oneDNN's products");
+    mist_cpu_describe(out->products, sizeof out->products, n_threads);
+}
+
 const struct mist_operators mist_operators_cpu = {
     .name = "cpu",
     .open = open_backend,
     .close = close_backend,
+    .describe = describe,
     .run_step = run_step,
     .adamw = adamw,
     .draw = draw,

@@ -229,6 +229,15 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     return MIST_OK;
 }
 
+void mist_runtime_describe(const struct mist_runtime *runtime, int32_t i_device,
+                           bool is_alone, struct mist_paths *out)
+{
+    *out = (struct mist_paths){.n_fallbacks = 0};
+    runtime->operators->describe(runtime->backend, runtime->config.n_threads, out);
+    mist_paths_describe_collectives(runtime->collectives, runtime->comm, i_device,
+                                    is_alone, out);
+}
+
 void mist_runtime_free(struct mist_runtime *runtime)
 {
     if (!runtime)

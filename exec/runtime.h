@@ -15,6 +15,7 @@
 #include "exec/comm.h"
 #include "exec/device.h"
 #include "exec/operators.h"
+#include "exec/paths.h"
 #include "exec/state.h"
 #include "sim/plan.h"
 #include "sim/schedule.h"
@@ -67,6 +68,11 @@ mist_runtime_new(const struct mist_plan *plan, const struct mist_schedule *sched
                  const struct mist_train_config *config, int32_t n_iterations,
                  struct mist_runtime **out, struct mist_err *err);
 void mist_runtime_free(struct mist_runtime *runtime);
+
+/* Who does this rank's work, and what carries its messages. is_alone: no other rank
+ * computes on device i_device, which is this rank's. */
+void mist_runtime_describe(const struct mist_runtime *runtime, int32_t i_device,
+                           bool is_alone, struct mist_paths *out);
 
 /* How the gradients of the latest iteration are applied, by the next one or by apply();
  * args->t counts from 1. is_skipped: not at all, they are dropped. */

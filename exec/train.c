@@ -314,9 +314,20 @@ void mist_train_report_fini(struct mist_train_report *report)
     *report = (struct mist_train_report){0};
 }
 
-/* Everything of the ranks is there: says how large it is. */
+static enum mist_status find_paths(const struct run *run, struct mist_paths *out,
+                                   struct mist_err *err)
+{
+    struct mist_paths mine;
+
+    mist_runtime_describe(run->runtime, run->job->i_device, run->job->has_own_device,
+                          &mine);
+    return mist_paths_gather(run->comm, &mine, out, err);
+}
+
+/* Everything of the ranks is there: says how large it is, and which way it goes. */
 static enum mist_status begin(struct run *run, struct mist_err *err)
 {
+    struct mist_paths paths;
     struct rusage usage;
 
     getrusage(RUSAGE_SELF, &usage);
@@ -329,8 +340,10 @@ static enum mist_status begin(struct run *run, struct mist_err *err)
     enum mist_status status =
         mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 4, err);
     struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2], sizes[3]};
+    if (status == MIST_OK)
+        status = find_paths(run, &paths, err);
     if (status == MIST_OK && run->log->begin && mist_comm_rank(run->comm) == 0)
-        status = run->log->begin(run->log->context, &memory, err);
+        status = run->log->begin(run->log->context, &memory, &paths, err);
     return status;
 }
 
@@ -341,6 +354,8 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 
     report->n_skipped = run->progress.n_skipped;
+    if (status == MIST_OK)
+        status = find_paths(run, &report->paths, err);
     if (status == MIST_OK)
         status = mist_gather_report(run->comm, job, run->schedule, run->runtime,
                                     run->begin_s, run->device, report, err);

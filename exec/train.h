@@ -17,6 +17,7 @@
 #include "exec/backend.h"
 #include "exec/comm.h"
 #include "exec/data.h"
+#include "exec/paths.h"
 #include "exec/train_settings.h"
 #include "exec/train_state.h"
 #include "sim/catalog.h"
@@ -76,7 +77,7 @@ struct mist_train_step {
 /* Called on rank 0; what is not MIST_OK ends the run. Either may be NULL. */
 struct mist_train_log {
     enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
-                              struct mist_err *err);
+                              const struct mist_paths *paths, struct mist_err *err);
     enum mist_status (*step)(void *context, const struct mist_train_step *step,
                              struct mist_err *err);
     void *context;
@@ -94,6 +95,7 @@ struct mist_train_report { /* complete on rank 0 only */
     int64_t *used_bytes; /* owned; [n_ranks] of the device, by anyone; -1: not known */
     uint64_t parameters_fingerprint; /* of all parameters after the run, in module order
                                       */
+    struct mist_paths paths;         /* of all ranks */
     struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept
                                         iteration */
 };

@@ -267,6 +267,7 @@ static void say_training(const struct mist_train_logger *logger)
 
 enum mist_status mist_train_log_begin(void *context,
                                       const struct mist_train_memory *memory,
+                                      const struct mist_paths *paths,
                                       struct mist_err *err)
 {
     struct mist_train_logger *logger = context;
@@ -287,6 +288,7 @@ enum mist_status mist_train_log_begin(void *context,
         fprintf(logger->stream, ", %s in use on the device",
                 mist_format_bytes(used, sizeof used, memory->used_bytes));
     fputc('\n', logger->stream);
+    mist_paths_print(paths, logger->stream);
     say_training(logger);
     fprintf(logger->stream,
             "    step       loss  grad norm         lr   tokens/s    ms/step%s\n",

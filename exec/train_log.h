@@ -46,7 +46,7 @@ void mist_train_log_fini(struct mist_train_logger *logger); /* zeroed: nothing *
 /* The calls of struct mist_train_log; context is the logger. */
 MIST_MUST_CHECK enum mist_status
 mist_train_log_begin(void *context, const struct mist_train_memory *memory,
-                     struct mist_err *err);
+                     const struct mist_paths *paths, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status mist_train_log_step(void *context,
                                                      const struct mist_train_step *step,
                                                      struct mist_err *err);

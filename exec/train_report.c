@@ -74,6 +74,17 @@ static void emit_lists(struct mist_emit *emit, const struct mist_train_report *r
     mist_emit_list_end(emit);
 }
 
+static void emit_paths(struct mist_emit *emit, const struct mist_paths *paths)
+{
+    mist_emit_object_begin(emit, "paths", NULL);
+    mist_emit_text(emit, "attention", NULL, paths->attention);
+    mist_emit_text(emit, "products", NULL, paths->products);
+    mist_emit_text(emit, "collectives", NULL, paths->collectives);
+    mist_emit_int64(emit, "product_fallbacks", NULL, paths->n_fallbacks,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_object_end(emit);
+}
+
 static void emit_ranks(struct mist_emit *emit, const struct mist_train_report *report)
 {
     mist_emit_list_begin(emit, "ranks", "Memory by rank");
@@ -111,8 +122,10 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
     emit_speed(emit, report, job, logger);
     mist_emit_text(emit, "parameters_fingerprint", "fingerprint of the parameters",
                    mist_hash_format(&hash, text));
-    if (as_json)
+    if (as_json) {
         emit_lists(emit, report);
+        emit_paths(emit, &report->paths);
+    }
     emit_ranks(emit, report);
     return mist_emit_end(&emit, err);
 }

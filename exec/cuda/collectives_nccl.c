@@ -289,8 +289,19 @@ static void close_nccl(struct mist_collectives *base)
     free(at);
 }
 
+static void describe(const struct mist_collectives *at, char *text, size_t size_bytes)
+{
+    int version = 0;
+
+    (void)at;
+    (void)ncclGetVersion(&version);
+    snprintf(text, size_bytes, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
+             version % 100);
+}
+
 static const struct mist_collectives_ops nccl_ops = {
     .name = "nccl",
+    .describe = describe,
     .close = close_nccl,
     .group = make_group,
     .reserve = reserve,

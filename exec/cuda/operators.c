@@ -6,6 +6,8 @@
 #include "exec/cuda/gemm.h"
 #include "exec/cuda/operators_internal.h"
 #include "exec/cuda/tuning.h"
+#include "exec/paths.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -431,12 +433,24 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
     return status;
 }
 
+static void describe(const void *backend, int32_t n_threads, struct mist_paths *out)
+{
+    const struct mist_cuda_operators *context = backend;
+
+    (void)n_threads;
+    mist_cuda_operators_describe_attention(context, out->attention,
+                                           sizeof out->attention);
+    mist_cuda_gemm_describe(context->gemm, out->products, sizeof out->products);
+    out->n_fallbacks = mist_cuda_gemm_counts(context->gemm).n_fallbacks;
+}
+
 const struct mist_operators mist_operators_cuda = {
     .name = "cuda",
     .open = open_backend,
     .close = close_backend,
     .prepare = prepare,
     .tune = tune,
+    .describe = describe,
     .run_step = run_step,
     .adamw = adamw,
     .draw = draw,

@@ -6,6 +6,8 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/operators_internal.h"
 
+#include <stdio.h>
+
 enum { MOST_HEAD_DIM = 256 }; /* of the own kernels */
 
 static const char way_out[] = "--attention own does without cuDNN, but attention then "
@@ -49,6 +51,22 @@ enum mist_status mist_cuda_operators_open_attention(struct mist_cuda_operators *
         return MIST_OK;
     return mist_err_set(err, status, "no attention by cuDNN: %.350s; %s", why.message,
                         way_out);
+}
+
+void mist_cuda_operators_describe_attention(const struct mist_cuda_operators *context,
+                                            char *text, size_t size_bytes)
+{
+    if (!context->sdpa) {
+        snprintf(text, size_bytes, "own kernels, %s",
+                 context->device->base.attention == MIST_ATTENTION_OWN
+                     ? "as asked for"
+                     : "as cuDNN's are for bf16");
+        return;
+    }
+    long long version = (long long)mist_cuda_sdpa_version(context->sdpa);
+    snprintf(text, size_bytes, "cuDNN %lld.%lld.%lld, %s backward", version / 10000,
+             version / 100 % 100, version % 100,
+             context->device->base.allows_atomics ? "fast (atomic)" : "deterministic");
 }
 
 enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_err *err)

@@ -45,6 +45,10 @@ MIST_MUST_CHECK enum mist_status
 mist_cuda_operators_open_attention(struct mist_cuda_operators *context,
                                    enum mist_dtype dtype, struct mist_err *err);
 
+/* "cuDNN 9.19.0, deterministic backward" */
+void mist_cuda_operators_describe_attention(const struct mist_cuda_operators *context,
+                                            char *text, size_t size_bytes);
+
 /* Builds cuDNN's plan of a step. MIST_ERR_RUN: there is none, and how to do without. */
 MIST_MUST_CHECK enum mist_status mist_cuda_operators_plan_attention(step_args at,
                                                                     struct mist_err *err);

@@ -45,6 +45,8 @@ wrong 'an unknown way with NaN' '--on-nan: .*abort, skip' --on-nan hope
 wrong 'an unknown type to export' '--export-dtype: .*fp32, bf16' --export x --export-dtype fp8
 wrong 'weights and a checkpoint' '--import and --resume can.t be given together' --import a --resume b
 wrong 'no step between lines' '--log-every: 0 is not within' --log-every 0
+wrong 'cuDNN on the CPU' '--attention cudnn needs a GPU' --backend cpu --attention cudnn
+wrong 'attention by nobody' '--attention: .*auto, cudnn, own' --attention fast
 refuse 'validation data of less than a batch' 3 '^mist-exec: the validation data has [0-3] samples of 16 tokens, a global batch has 4$' \
     $exec --validation-frac 0.001
 refuse 'more validation than there is' 3 '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ of 4 samples$' \
@@ -79,6 +81,9 @@ expect_stderr '^model +[0-9.]+ kFLOP per token \('
 expect_stderr '^MFU +that x tokens/s / \(1 ranks x [0-9.]+ GFLOP/s, the fastest linear layer measured in traces\)$'
 expect_stderr '^memory +largest rank: device arena [0-9.]+ [KM]iB planned, [0-9.]+ [KM]iB allocated, process [0-9.]+ MiB$'
 expect_stderr '^training +steps 1 to 2, gradients clipped to norm 1$'
+expect_once '^attention +own kernels'
+expect_once '^products +oneDNN [0-9.]+, '
+expect_once '^messages +none for one rank$'
 planned=$(sed -n 's/.*arena \(.*\) planned.*/\1/p' "$err")
 expect_stderr "arena $planned planned, $planned allocated"
 begin 'a line per step: step, loss, norm, rate, tokens/s, ms, MFU'
@@ -102,7 +107,7 @@ expect_exit 0
 expect_stderr_empty
 expect_json
 for key in first_step iterations skipped_steps loss_last validation_loss_last tokens_per_s mfu_frac \
-    flop_per_token losses gradient_norms validations; do
+    flop_per_token losses gradient_norms validations paths attention products collectives product_fallbacks; do
     grep -q "\"$key\"" "$out" || fail "no $key"
 done
 begin 'FLOP per token: 6 for each weight of a matrix, and attention'
@@ -266,6 +271,7 @@ run $mpi2 -q --json --iterations 5 --lr 1e18 --clip 0 --on-nan skip
 expect_exit 0
 expect_json
 expect_stdout '"skipped_steps": [34]'
+expect_stdout '"collectives": "[A-Za-z ]+MPI'
 begin 'a disk that fills up: the message names the file, the last checkpoint stays whole'
 cp -R kept full
 run sh -c "trap '' XFSZ; ulimit -f 100; exec \"\$MIST_BUILD\"/$exec -q --resume full --checkpoint full --save-every 1 --iterations 5"

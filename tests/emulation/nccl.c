@@ -110,6 +110,12 @@ static ncclResult_t start(struct ncclComm *comm, ncclResult_t result, bool never
 
 /* ---------------------------------------------------------------------- communicators */
 
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
 const char *ncclGetErrorString(ncclResult_t code)
 {
     static const char *const names[] = {

@@ -21,6 +21,7 @@
 #include "core/random.h"
 #include "exec/cpu_bf16.h"
 #include "exec/cuda/attention_cudnn.h"
+#include "exec/paths.h"
 #include "sim/catalog.h"
 #include "tests/emulation/backend.h"
 
@@ -185,6 +186,7 @@ static void run_on_gpu(struct bench *bench, int way)
     char *at = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
     const struct mist_operators *operators = mist_emulated_backend()->operators;
     char *operands[N_OPERANDS];
+    struct mist_paths paths;
     struct mist_err err;
     void *backend;
 
@@ -198,6 +200,13 @@ static void run_on_gpu(struct bench *bench, int way)
     bench->device->attention = way == OWN ? MIST_ATTENTION_OWN : MIST_ATTENTION_AUTO;
     bench->device->allows_atomics = way == CUDNN_ATOMIC;
     must(operators->open(bench->device, MIST_DTYPE_BF16, 0, &backend, &err), &err);
+    operators->describe(backend, 0, &paths);
+    const char *said = way == OWN            ? "own kernels, as asked for"
+                       : way == CUDNN_ATOMIC ? "fast (atomic) backward"
+                                             : "deterministic backward";
+    if (!strstr(paths.attention, said) ||
+        !strstr(paths.attention, "cuDNN") != (way == OWN))
+        fail_msg("%s: attention by %s", ways[way], paths.attention);
     struct job job = make_job(bench, backend, operands, at);
     for (int i = 0; i < 2; i++)
         must(operators->prepare(&job.steps[i], false, &err), &err);
@@ -452,6 +461,7 @@ static void test_unusable(void **state)
     static const struct mist_cuda_sdpa_shape shape = {1, 128, 2, 2, 64};
     const struct mist_operators *operators;
     static struct bench bench;
+    struct mist_paths paths;
     struct mist_err err;
     void *backend;
 
@@ -468,6 +478,9 @@ static void test_unusable(void **state)
     operators = mist_emulated_backend()->operators;
     bench.device->attention = MIST_ATTENTION_AUTO;
     must(operators->open(bench.device, MIST_DTYPE_FP32, 0, &backend, &err), &err);
+    operators->describe(backend, 0, &paths);
+    assert_non_null(strstr(paths.attention, "own kernels"));
+    assert_non_null(strstr(paths.products, "cuBLASLt"));
     operators->close(backend);
     unsetenv("MIST_CUDNN_INTERPRETER");
     bench.device->attention = MIST_ATTENTION_CUDNN;

@@ -102,6 +102,7 @@ static void test_alone(void **state)
     float back[5] = {0};
     struct mist_collective_group *group;
     struct rank rank;
+    char says[32];
 
     (void)state;
 #ifndef MIST_TEST_ON_GPU
@@ -109,6 +110,8 @@ static void test_alone(void **state)
     mist_test_nccl()->n_polls = 3;
 #endif
     open_alone(&rank, 60);
+    rank.at->ops->describe(rank.at, says, sizeof says);
+    assert_int_equal(strncmp(says, "NCCL 2.", 7), 0);
     float *buffer = mist_test_device_alloc(sizeof values);
     float *other = mist_test_device_alloc(sizeof values);
     mist_test_device_upload(buffer, values, sizeof values);
