@@ -9,6 +9,7 @@
 
 #include "core/memory.h"
 #include "exec/cuda/host_memory.h"
+#include "exec/cuda/loading.h"
 #include "exec/cuda/recorder.h"
 
 #include <stdio.h>
@@ -56,9 +57,12 @@ static enum mist_status start(struct mist_cuda_device *device, bool records,
     if (status == MIST_OK)
         status = mist_cuda_status(cudaGetDeviceProperties(&properties, device->i_device),
                                   "cudaGetDeviceProperties", err);
-    if (status == MIST_OK)
-        snprintf(device->name, sizeof device->name, "%s", properties.name);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    snprintf(device->name, sizeof device->name, "%s", properties.name);
+    status =
+        mist_cuda_check_capability(device->name, properties.major, properties.minor, err);
+    return status == MIST_OK ? mist_cuda_load_kernels(err) : status;
 }
 
 /* The sum of what will be asked for; a plan that does not fit is told by how much. */

@@ -30,6 +30,15 @@ extern "C" {
 
 typedef struct CUstream_st *mist_cuda_stream; /* a cudaStream_t; NULL: the default one */
 
+/* Every kernel that a launch names (launch.cuh), for those who load them (loading.h). */
+struct mist_cuda_kernel {
+    const void *function; /* as cudaFuncGetAttributes() takes it */
+    const struct mist_cuda_kernel *next;
+};
+#ifndef __cplusplus
+extern const struct mist_cuda_kernel *mist_cuda_kernels; /* the first; NULL: none */
+#endif
+
 /* ------------------------------------------------- embedding: kernels_embedding.cu */
 
 void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,

@@ -320,9 +320,8 @@ static unsigned threads_for(int64_t row_bytes)
     return row_bytes >= 32 << 10 ? 512 : 256;
 }
 
-template <typename T>
-static void launch(mist_cuda_stream stream, void (*kernel)(loss_args<T>),
-                   const loss_args<T> &at)
+template <typename T, void (*kernel)(loss_args<T>)>
+static void launch(mist_cuda_stream stream, const loss_args<T> &at)
 {
     if (at.rows > 0)
         MIST_CUDA_LAUNCH(kernel, dim3((unsigned)at.rows),
@@ -333,10 +332,10 @@ void mist_cuda_cross_entropy(mist_cuda_stream stream, enum mist_dtype dtype, voi
                              float *losses, const int32_t *targets, int64_t rows,
                              int64_t vocab, int64_t n_valid_vocab, float scale)
 {
-    MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch<T>(stream, cross_entropy<T>,
-                                 {(T *)logits, losses, NULL, targets, NULL, rows, vocab,
-                                  n_valid_vocab, 0, 1, scale}));
+    MIST_CUDA_BY_DTYPE(
+        dtype, T,
+        launch<T, cross_entropy<T>>(stream, {(T *)logits, losses, NULL, targets, NULL,
+                                             rows, vocab, n_valid_vocab, 0, 1, scale}));
 }
 
 void mist_cuda_cross_entropy_stats(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -345,9 +344,9 @@ void mist_cuda_cross_entropy_stats(mist_cuda_stream stream, enum mist_dtype dtyp
                                    int64_t n_valid_local, int64_t first_token)
 {
     MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch<T>(stream, cross_entropy_stats<T>,
-                                 {(T *)(uintptr_t)logits, NULL, stats, targets, NULL,
-                                  rows, n_local, n_valid_local, first_token, 1, 0.0f}));
+                       launch<T, cross_entropy_stats<T>>(
+                           stream, {(T *)(uintptr_t)logits, NULL, stats, targets, NULL,
+                                    rows, n_local, n_valid_local, first_token, 1, 0.0f}));
 }
 
 void mist_cuda_cross_entropy_parallel(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -357,7 +356,7 @@ void mist_cuda_cross_entropy_parallel(mist_cuda_stream stream, enum mist_dtype d
                                       int64_t first_token, int64_t tp, float scale)
 {
     MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch<T>(stream, cross_entropy_parallel<T>,
-                                 {(T *)logits, losses, NULL, targets, all_stats, rows,
-                                  n_local, n_valid_local, first_token, tp, scale}));
+                       launch<T, cross_entropy_parallel<T>>(
+                           stream, {(T *)logits, losses, NULL, targets, all_stats, rows,
+                                    n_local, n_valid_local, first_token, tp, scale}));
 }

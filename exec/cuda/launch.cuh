@@ -15,10 +15,31 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A kernel on the list mist_cuda_kernels, from the program's start on: what a launch
+ * names is there, without a second place to write it down. */
+extern "C" {
+inline const mist_cuda_kernel *mist_cuda_kernels;
+}
+template <auto kernel> struct mist_cuda_listed : mist_cuda_kernel {
+    static const mist_cuda_listed entry;
+    mist_cuda_listed() : mist_cuda_kernel{(const void *)kernel, mist_cuda_kernels}
+    {
+        mist_cuda_kernels = this;
+    }
+};
+template <auto kernel> const mist_cuda_listed<kernel> mist_cuda_listed<kernel>::entry;
+
+/* MIST_CUDA_LAUNCH((kernel<T>), blocks, threads, shared_bytes, stream, arguments...);
+ * kernel is a name, not a variable. */
+#define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
+    do {                                                                                 \
+        (void)&mist_cuda_listed<(kernel)>::entry;                                        \
+        MIST_CUDA_START(kernel, grid, block, shared_bytes, stream, __VA_ARGS__);         \
+    } while (0)
+
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
-/* MIST_CUDA_LAUNCH((kernel<T>), blocks, threads, shared_bytes, stream, arguments...) */
-#define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
+#define MIST_CUDA_START(kernel, grid, block, shared_bytes, stream, ...)                  \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 /* Before the first launch of a kernel with more than 48 KiB of dynamic shared memory. */
 #define MIST_CUDA_ALLOW_SHARED(kernel, bytes)                                            \

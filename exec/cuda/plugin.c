@@ -9,6 +9,7 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
+#include "exec/cuda/loading.h"
 #include "exec/cuda/operators.h"
 
 #include <cublasLt.h>
@@ -17,9 +18,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* The kernels are built for these and everything newer. */
-enum { MIN_CAPABILITY_MAJOR = 8 };
 
 /* ------------------------------------------------------------------------- versions */
 
@@ -114,10 +112,10 @@ static enum mist_status probe(struct mist_backend_info *out, struct mist_err *er
                                   "asking the GPU for its properties", err);
     if (status != MIST_OK)
         return status;
-    if (properties.major < MIN_CAPABILITY_MAJOR)
-        return mist_err_set(
-            err, MIST_ERR_RUN, "%s has compute capability %d.%d; %d.0 or newer is needed",
-            properties.name, properties.major, properties.minor, MIN_CAPABILITY_MAJOR);
+    status = mist_cuda_check_capability(properties.name, properties.major,
+                                        properties.minor, err);
+    if (status != MIST_OK)
+        return status;
     *out = (struct mist_backend_info){
         .n_devices = n_devices,
         .memory_bytes = (int64_t)properties.totalGlobalMem - MIST_CUDA_WORKSPACE_BYTES,

@@ -16,11 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mist_emulated_cuda initial = {
-    .n_devices = 1, .memory_bytes = (int64_t)1 << 30, .max_locked_bytes = -1};
+static const struct mist_emulated_cuda initial = {.n_devices = 1,
+                                                  .capability = 90,
+                                                  .memory_bytes = (int64_t)1 << 30,
+                                                  .max_locked_bytes = -1};
 
-struct mist_emulated_cuda mist_emulated_cuda = {
-    .n_devices = 1, .memory_bytes = (int64_t)1 << 30, .max_locked_bytes = -1};
+struct mist_emulated_cuda mist_emulated_cuda = {.n_devices = 1,
+                                                .capability = 90,
+                                                .memory_bytes = (int64_t)1 << 30,
+                                                .max_locked_bytes = -1};
 
 static cudaError_t last; /* what cudaGetLastError() tells */
 static int current_device;
@@ -79,6 +83,8 @@ static const struct {
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
 };
 enum { N_ERRORS = sizeof errors / sizeof *errors };
@@ -147,7 +153,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
         return last;
     if (device < 0 || device >= mist_emulated_cuda.n_devices)
         return give(cudaErrorInvalidDevice);
-    *out = (struct cudaDeviceProp){.name = "emulated"};
+    *out = (struct cudaDeviceProp){.name = "emulated",
+                                   .major = mist_emulated_cuda.capability / 10,
+                                   .minor = mist_emulated_cuda.capability % 10};
     return cudaSuccess;
 }
 
@@ -181,6 +189,15 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
         return last;
     *total_bytes = (size_t)mist_emulated_cuda.memory_bytes;
     *free_bytes = *total_bytes - (size_t)mist_emulated_cuda.used_bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *function)
+{
+    if (fails("cudaFuncGetAttributes"))
+        return last;
+    *out = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024};
+    mist_emulation_load(function);
     return cudaSuccess;
 }
 

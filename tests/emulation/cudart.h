@@ -4,8 +4,13 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct mist_emulated_cuda {
     int n_devices;             /* 1 */
+    int capability;            /* 90: 9.0 */
     int64_t memory_bytes;      /* of a device; 1 GiB */
     int64_t used_bytes;        /* by cudaMalloc() */
     int64_t hidden_bytes;      /* free, says cudaMemGetInfo(), but not to be had */
@@ -23,5 +28,14 @@ extern struct mist_emulated_cuda mist_emulated_cuda;
 
 /* As at the start of the program, but for the two that say what is used. */
 void mist_emulated_cuda_reset(void);
+
+/* A kernel was loaded before its first launch; and how many launches there were so far of
+ * kernels that were not. */
+void mist_emulation_load(const void *kernel);
+int64_t mist_emulation_n_lazy_launches(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

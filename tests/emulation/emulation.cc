@@ -16,6 +16,7 @@
  * with a page below each that may not be touched.
  */
 #include "tests/emulation/emulation.h"
+#include "tests/emulation/cudart.h"
 #include "tests/emulation/order.h"
 
 #include <pthread.h>
@@ -49,7 +50,7 @@ enum {
     GUARD_BYTE = 0xA5,            /* what is in it */
     SHARED_BYTES = 48 * 1024,     /* of a launch that asked for no more */
     MAX_SHARED_BYTES = 99 * 1024, /* the least from compute capability 8.0 on */
-    MAX_ALLOWED = 256,            /* kernels that asked for more */
+    MAX_KNOWN = 1024,             /* kernels */
 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -98,9 +99,11 @@ struct launch {
     int current; /* the thread that runs */
 };
 
-struct allowed {
+/* A kernel of which something is known. */
+struct known {
     const void *kernel;
-    size_t bytes;
+    size_t shared_bytes; /* that it may have; 0: as all */
+    bool is_loaded;
 };
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -109,8 +112,9 @@ struct fiber fibers[MAX_THREADS];
 struct fiber *idle[MAX_THREADS];
 int n_fibers, n_idle;
 struct fiber scheduler;
-struct allowed allowed[MAX_ALLOWED];
-int n_allowed;
+struct known known[MAX_KNOWN];
+int n_known;
+int64_t n_lazy_launches;
 bool has_order;
 enum mist_emulation_order order;
 uint64_t order_seed;
@@ -377,12 +381,21 @@ void free_threads(int begin, int end, enum state from)
 
 /* --------------------------------------------------------------------------- launches */
 
+struct known *find_known(const void *kernel)
+{
+    int i = 0;
+    while (i < n_known && known[i].kernel != kernel)
+        i++;
+    REQUIRE(i < MAX_KNOWN, "too many kernels");
+    n_known = i == n_known ? i + 1 : n_known;
+    known[i].kernel = kernel;
+    return &known[i];
+}
+
 size_t allowed_bytes(const void *kernel)
 {
-    for (int i = 0; i < n_allowed; i++)
-        if (allowed[i].kernel == kernel)
-            return allowed[i].bytes;
-    return SHARED_BYTES;
+    size_t bytes = find_known(kernel)->shared_bytes;
+    return bytes > 0 ? bytes : (size_t)SHARED_BYTES;
 }
 
 void set_launch(const char *name, const void *kernel, dim3 grid, dim3 block,
@@ -436,6 +449,7 @@ void mist_emulation_run(const char *name, const void *kernel, dim3 grid, dim3 bl
     if (!has_order)
         read_order();
     set_launch(name, kernel, grid, block, shared_bytes);
+    n_lazy_launches += !find_known(kernel)->is_loaded;
     now.body = body;
     now.context = context;
     if (mist_emulation_shared == nullptr)
@@ -451,14 +465,20 @@ void mist_emulation_allow_shared(const void *kernel, size_t bytes)
     pthread_mutex_lock(&mutex);
     now.name = "?";
     REQUIRE(bytes <= MAX_SHARED_BYTES, "%zu bytes of shared memory are too many", bytes);
-    int i = 0;
-    while (i < n_allowed && allowed[i].kernel != kernel)
-        i++;
-    REQUIRE(i < MAX_ALLOWED, "too many kernels");
-    n_allowed = i == n_allowed ? i + 1 : n_allowed;
-    allowed[i].kernel = kernel;
-    allowed[i].bytes = bytes;
+    find_known(kernel)->shared_bytes = bytes;
     pthread_mutex_unlock(&mutex);
+}
+
+void mist_emulation_load(const void *kernel)
+{
+    pthread_mutex_lock(&mutex);
+    find_known(kernel)->is_loaded = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+int64_t mist_emulation_n_lazy_launches(void)
+{
+    return n_lazy_launches;
 }
 
 void mist_emulation_set_order(enum mist_emulation_order new_order, uint64_t seed)

@@ -131,7 +131,7 @@ void mist_emulation_enqueue(struct CUstream_st *stream, const char *name, K *ker
         sizeof launch);
 }
 
-#define MIST_CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                 \
+#define MIST_CUDA_START(kernel, grid, block, shared_bytes, stream, ...)                  \
     mist_emulation_enqueue((stream), #kernel, kernel, (grid), (block),                   \
                            (size_t)(shared_bytes), __VA_ARGS__)
 #define MIST_CUDA_ALLOW_SHARED(kernel, bytes)                                            \

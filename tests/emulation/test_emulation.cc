@@ -44,7 +44,7 @@ static void test_indices(void **)
     for (int i = 0; i < 3; i++) {
         unsigned *out = (unsigned *)mist_test_device_alloc(n_blocks * n_threads * 4);
         set_order(i);
-        MIST_CUDA_LAUNCH(store_index, dim3(3, 2, 4), dim3(5, 3, 2), 0, no_stream, out);
+        MIST_CUDA_START(store_index, dim3(3, 2, 4), dim3(5, 3, 2), 0, no_stream, out);
         for (unsigned j = 0; j < n_blocks * n_threads; j++)
             assert_int_equal(out[j], 1000 * (j / n_threads) + j % n_threads);
         assert_true(mist_test_device_guard_is_intact(out, n_blocks * n_threads * 4));
@@ -97,8 +97,8 @@ static void test_barriers_and_shuffles(void **)
         long long out[N + 1];
         int ballots[N];
         set_order(i);
-        MIST_CUDA_LAUNCH((add_up<N>), 1, N, N * sizeof(long long), no_stream, out,
-                         ballots);
+        MIST_CUDA_START((add_up<N>), 1, N, N * sizeof(long long), no_stream, out,
+                        ballots);
         assert_int_equal(out[N], N * (N - 1) / 2);
         for (int t = 0; t < N; t++) {
             long long first = N - 1 - t / 32 * 32, warp = first * 32 - 31 * 16;
@@ -126,7 +126,7 @@ static void test_votes(void **)
     for (int i = 0; i < 3; i++) {
         int counts[40];
         set_order(i);
-        MIST_CUDA_LAUNCH(vote, 2, 40, 0, no_stream, counts);
+        MIST_CUDA_START(vote, 2, 40, 0, no_stream, counts);
         for (int t = 0; t < 40; t++)
             assert_int_equal(counts[t], 1);
     }
@@ -144,7 +144,7 @@ static void test_atomics(void **)
     unsigned long long sum = 5;
     int largest = -1;
 
-    MIST_CUDA_LAUNCH(count, 100, 77, 0, no_stream, &sum, &largest);
+    MIST_CUDA_START(count, 100, 77, 0, no_stream, &sum, &largest);
     assert_true(sum == 5 + 7700ull * 7699 / 2);
     assert_int_equal(largest, 1008);
 }
@@ -175,8 +175,8 @@ static void test_orders_show_races(void **)
 
     for (int i = 0; i < 3; i++) {
         set_order(i);
-        MIST_CUDA_LAUNCH(race_threads, 1, 64, 0, no_stream, out[i], 0);
-        MIST_CUDA_LAUNCH(race_blocks, 64, 1, 0, no_stream, &last[i]);
+        MIST_CUDA_START(race_threads, 1, 64, 0, no_stream, out[i], 0);
+        MIST_CUDA_START(race_blocks, 64, 1, 0, no_stream, &last[i]);
     }
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
@@ -185,7 +185,7 @@ static void test_orders_show_races(void **)
     assert_int_equal(last[1], 0);
     for (int i = 0; i < 3; i++) {
         set_order(i);
-        MIST_CUDA_LAUNCH(race_threads, 1, 64, 0, no_stream, out[i], 1);
+        MIST_CUDA_START(race_threads, 1, 64, 0, no_stream, out[i], 1);
         assert_memory_equal(out[i], out[0], sizeof out[0]);
     }
 }
@@ -232,12 +232,12 @@ static int run_fault(fault fault)
     if (child == 0) {
         if (freopen("/dev/null", "w", stderr) == nullptr)
             _exit(2);
-        MIST_CUDA_LAUNCH(commit_fault, fault == NO_BLOCKS ? 0 : 2,
-                         fault == TOO_MANY_THREADS ? 1056
-                         : fault == PARTIAL_WARP   ? 72
-                                                   : 96,
-                         fault == TOO_MUCH_SHARED ? 48 * 1024 + 1 : 64, no_stream, fault,
-                         out);
+        MIST_CUDA_START(commit_fault, fault == NO_BLOCKS ? 0 : 2,
+                        fault == TOO_MANY_THREADS ? 1056
+                        : fault == PARTIAL_WARP   ? 72
+                                                  : 96,
+                        fault == TOO_MUCH_SHARED ? 48 * 1024 + 1 : 64, no_stream, fault,
+                        out);
         _exit(0);
     }
     int status = 0;
@@ -265,7 +265,7 @@ static void test_shared_memory(void **)
     int n_poisoned = 0;
 
     MIST_CUDA_ALLOW_SHARED(read_shared, 99 * 1024);
-    MIST_CUDA_LAUNCH(read_shared, 3, 1, 99 * 1024, no_stream, &n_poisoned, 99 * 1024);
+    MIST_CUDA_START(read_shared, 3, 1, 99 * 1024, no_stream, &n_poisoned, 99 * 1024);
     assert_int_equal(n_poisoned, 3 * 99 * 1024);
 }
 

@@ -20,8 +20,10 @@
 
 #if __has_include(<cublasLt.h>)
 
+#include "exec/cuda/kernels.h"
 #include "exec/cuda/operators.h"
 #include "exec/operators.h"
+#include "tests/emulation/cudart.h"
 #include "tests/unit/tiny_models.h"
 
 #include <ctype.h>
@@ -409,6 +411,41 @@ static void test_every_kernel_is_tested(void **state)
     free(tests);
 }
 
+/* All that was launched, after devices were opened, was loaded when they were; and no
+ * launch goes past the list of kernels. */
+static void test_every_kernel_is_loaded(void **state)
+{
+    char *text = calloc(1, MAX_TEXT);
+    DIR *folder = opendir("exec/cuda");
+    int n_sources = 0;
+
+    (void)state;
+    assert_non_null(text);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char path[300];
+        snprintf(path, sizeof path, "exec/cuda/%s", entry->d_name);
+        if (strcmp(entry->d_name, "launch.cuh") == 0 || !strstr(path, ".cu"))
+            continue;
+        text[0] = '\0';
+        assert_true(read_file(path, text));
+        if (strstr(text, "<<<") || strstr(text, "MIST_CUDA_START"))
+            fail_msg("%s launches without MIST_CUDA_LAUNCH", path);
+        n_sources++;
+    }
+    if (folder)
+        closedir(folder);
+    free(text);
+#ifndef MIST_TEST_ON_GPU
+    int n_kernels = 0;
+    for (const struct mist_cuda_kernel *at = mist_cuda_kernels; at; at = at->next)
+        n_kernels++;
+    print_message("# %d kernels of %d sources, %ld launched unloaded\n", n_kernels,
+                  n_sources, (long)mist_emulation_n_lazy_launches());
+    assert_true(n_kernels > 50);
+    assert_int_equal(mist_emulation_n_lazy_launches(), 0);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_other_models),
         cmocka_unit_test(test_every_step_is_tested),
         cmocka_unit_test(test_every_kernel_is_tested),
+        cmocka_unit_test(test_every_kernel_is_loaded),
     };
 
     start_recording();
