@@ -11,13 +11,11 @@
  * what is in between is alone with the memory. A device whose copies overtake each other
  * in one stream would not be a device (mist_device_copy).
  *
- * What a function of the host is to do is in a record, which must live until it has run.
- * The records are a ring: the dispatcher takes the next one, the functions finish them in
- * the same order and count. Only when all are taken does the dispatcher wait. (A device
- * that calls the functions at once never gets there.)
+ * What a function of the host is to do is in a record, which the device keeps until it
+ * has run (mist_device_call_host_copy).
  *
  * A failed call fails the device from inside the function and cancels the communication;
- * the calls behind it then only count.
+ * the calls behind it do nothing.
  *
  * Left out: cutting a message so that its copies overlap its communication.
  */
@@ -27,8 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_RECORDS = 4096 };
-
 struct staged {
     struct mist_collectives base;
     struct mist_comm *comm;        /* borrowed */
@@ -37,9 +33,7 @@ struct staged {
     struct staged_group *groups;   /* owned; a list */
     char *staging;                 /* owned; staging_bytes */
     int64_t staging_bytes;         /* the largest of all groups and transfers */
-    int64_t n_issued;              /* by the dispatcher */
-    atomic_llong n_done;           /* by the functions of the host */
-    struct staged_record *records; /* owned; [N_RECORDS] */
+    bool has_work;                 /* something may use the staging memory */
 };
 
 struct staged_group {
@@ -107,25 +101,9 @@ static void run_record(void *arg)
             mist_comm_cancel(at->comm); /* what never comes is not waited for */
         }
     }
-    atomic_fetch_add(&at->n_done, 1); /* from here on the record may be used again */
 }
 
 /* ---------------------------------------------------------- in the dispatcher's turn */
-
-/* The next record. When all are under way, all must be done first: waiting for the whole
- * device, not for one record, also ends when the device fails. */
-static enum mist_status take_record(struct staged *at, struct staged_record **out,
-                                    struct mist_err *err)
-{
-    if (at->n_issued - atomic_load(&at->n_done) >= N_RECORDS) {
-        enum mist_status status = mist_device_synchronize(at->device, err);
-        if (status != MIST_OK)
-            return status;
-    }
-    *out = &at->records[at->n_issued % N_RECORDS];
-    at->n_issued++;
-    return MIST_OK;
-}
 
 /* Bytes that go to the staging memory before a communication and come back after it. */
 struct staged_copies {
@@ -135,24 +113,20 @@ struct staged_copies {
     int64_t to_offset_bytes, to_bytes;
 };
 
-static enum mist_status enqueue(struct staged *at, const struct staged_record *what,
-                                const struct staged_copies *copies, struct mist_err *err)
+static void enqueue(struct staged *at, const struct staged_record *what,
+                    const struct staged_copies *copies)
 {
-    struct staged_record *record = NULL;
-    enum mist_status status = take_record(at, &record, err);
+    struct staged_record record = *what;
 
-    if (status != MIST_OK)
-        return status;
-    *record = *what;
-    record->at = at;
+    record.at = at;
+    at->has_work = true;
     if (copies->from_bytes > 0)
         mist_device_copy(at->device, at->staging + copies->from_offset_bytes,
                          copies->from, copies->from_bytes);
-    mist_device_call_host(at->device, run_record, record);
+    mist_device_call_host_copy(at->device, run_record, &record, sizeof record);
     if (copies->to_bytes > 0)
         mist_device_copy(at->device, copies->to, at->staging + copies->to_offset_bytes,
                          copies->to_bytes);
-    return MIST_OK;
 }
 
 static enum mist_status check_size(int64_t bytes, int64_t max_bytes,
@@ -175,13 +149,12 @@ static enum mist_status all_reduce(struct mist_collective_group *base,
 
     if (status != MIST_OK)
         return status;
-    return enqueue(
-        (struct staged *)base->owner,
-        &(struct staged_record){
-            .group = group, .operation = ALL_REDUCE, .dtype = dtype, .n = n},
-        &(struct staged_copies){
-            .from = buffer, .from_bytes = bytes, .to = buffer, .to_bytes = bytes},
-        err);
+    enqueue((struct staged *)base->owner,
+            &(struct staged_record){
+                .group = group, .operation = ALL_REDUCE, .dtype = dtype, .n = n},
+            &(struct staged_copies){
+                .from = buffer, .from_bytes = bytes, .to = buffer, .to_bytes = bytes});
+    return MIST_OK;
 }
 
 static enum mist_status reduce_scatter(struct mist_collective_group *base,
@@ -199,16 +172,15 @@ static enum mist_status reduce_scatter(struct mist_collective_group *base,
                               (long long)n, (long)group->n);
     if (status != MIST_OK)
         return status;
-    return enqueue(
-        (struct staged *)base->owner,
-        &(struct staged_record){
-            .group = group, .operation = REDUCE_SCATTER, .dtype = dtype, .n = n},
-        &(struct staged_copies){.from = whole,
-                                .from_bytes = bytes,
-                                .to = shard,
-                                .to_offset_bytes = group->index * shard_bytes,
-                                .to_bytes = shard_bytes},
-        err);
+    enqueue((struct staged *)base->owner,
+            &(struct staged_record){
+                .group = group, .operation = REDUCE_SCATTER, .dtype = dtype, .n = n},
+            &(struct staged_copies){.from = whole,
+                                    .from_bytes = bytes,
+                                    .to = shard,
+                                    .to_offset_bytes = group->index * shard_bytes,
+                                    .to_bytes = shard_bytes});
+    return MIST_OK;
 }
 
 static enum mist_status all_gather(struct mist_collective_group *base, const void *shard,
@@ -220,16 +192,15 @@ static enum mist_status all_gather(struct mist_collective_group *base, const voi
 
     if (status != MIST_OK)
         return status;
-    return enqueue(
-        (struct staged *)base->owner,
-        &(struct staged_record){
-            .group = group, .operation = ALL_GATHER, .n = shard_bytes},
-        &(struct staged_copies){.from = shard,
-                                .from_offset_bytes = group->index * shard_bytes,
-                                .from_bytes = shard_bytes,
-                                .to = whole,
-                                .to_bytes = group->n * shard_bytes},
-        err);
+    enqueue((struct staged *)base->owner,
+            &(struct staged_record){
+                .group = group, .operation = ALL_GATHER, .n = shard_bytes},
+            &(struct staged_copies){.from = shard,
+                                    .from_offset_bytes = group->index * shard_bytes,
+                                    .from_bytes = shard_bytes,
+                                    .to = whole,
+                                    .to_bytes = group->n * shard_bytes});
+    return MIST_OK;
 }
 
 static enum mist_status send_message(struct mist_collectives *base, int32_t peer,
@@ -241,10 +212,11 @@ static enum mist_status send_message(struct mist_collectives *base, int32_t peer
 
     if (status != MIST_OK)
         return status;
-    return enqueue(
+    enqueue(
         at,
         &(struct staged_record){.operation = SEND, .n = bytes, .peer = peer, .tag = tag},
-        &(struct staged_copies){.from = ptr, .from_bytes = bytes}, err);
+        &(struct staged_copies){.from = ptr, .from_bytes = bytes});
+    return MIST_OK;
 }
 
 static enum mist_status recv_message(struct mist_collectives *base, int32_t peer,
@@ -256,10 +228,11 @@ static enum mist_status recv_message(struct mist_collectives *base, int32_t peer
 
     if (status != MIST_OK)
         return status;
-    return enqueue(
+    enqueue(
         at,
         &(struct staged_record){.operation = RECV, .n = bytes, .peer = peer, .tag = tag},
-        &(struct staged_copies){.to = ptr, .to_bytes = bytes}, err);
+        &(struct staged_copies){.to = ptr, .to_bytes = bytes});
+    return MIST_OK;
 }
 
 /* ------------------------------------------------------------------- opening, closing */
@@ -272,7 +245,7 @@ static enum mist_status grow_staging(struct staged *at, int64_t bytes,
 
     if (bytes <= at->staging_bytes)
         return MIST_OK;
-    if (at->n_issued > 0) {
+    if (at->has_work) {
         enum mist_status end = mist_device_synchronize(at->device, err);
         if (end != MIST_OK)
             return end;
@@ -335,7 +308,6 @@ static void close_staged(struct mist_collectives *base)
     }
     mist_collectives_close(at->host);
     mist_device_free_host(at->device, at->staging);
-    free(at->records);
     free(at);
 }
 
@@ -360,16 +332,11 @@ enum mist_status mist_collectives_open_staged(struct mist_comm *comm,
     struct mist_collectives *host = NULL;
 
     *out = NULL;
-    if (at)
-        at->records = calloc(N_RECORDS, sizeof *at->records);
-    if (!at || !at->records) {
-        free(at);
+    if (!at)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for collectives");
-    }
     at->base.ops = &staged_ops;
     at->comm = comm;
     at->device = device;
-    atomic_init(&at->n_done, 0);
     enum mist_status status = mist_collectives_open_mpi(comm, NULL, &host, err);
     at->host = host;
     if (status != MIST_OK) {

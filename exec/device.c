@@ -1,6 +1,7 @@
 /* What all devices share; the rest is handed to the backend. See device.h. */
 #include "exec/device.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ void mist_device_init(struct mist_device *device, const struct mist_device_ops *
     device->result_bytes = config->result_bytes;
     device->allows_atomics = config->allows_atomics;
     device->attention = config->attention;
+    device->records = config->records && ops->begin_span;
     atomic_init(&device->has_failed, false);
     pthread_mutex_init(&device->failure_mutex, NULL); /* can't fail on Linux */
 }
@@ -52,7 +54,7 @@ bool mist_device_is_computing(const void *device)
 {
     const struct mist_device *at = device;
 
-    return at->ops->is_computing(at);
+    return at->ops->is_computing && at->ops->is_computing(at);
 }
 
 void mist_device_reset_events(struct mist_device *device, int32_t n_events)
@@ -98,7 +100,8 @@ void mist_device_fail(struct mist_device *device, enum mist_status status,
     }
     pthread_mutex_unlock(&device->failure_mutex);
     atomic_store(&device->has_failed, true);
-    device->ops->wake(device);
+    if (device->ops->wake)
+        device->ops->wake(device);
 }
 
 enum mist_status mist_device_synchronize(struct mist_device *device, struct mist_err *err)
@@ -122,7 +125,14 @@ void mist_device_copy(struct mist_device *device, void *to, const void *from,
 
 void mist_device_call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
 {
-    device->ops->call_host(device, fn, arg);
+    device->ops->call_host(device, fn, arg, 0);
+}
+
+void mist_device_call_host_copy(struct mist_device *device, mist_stream_fn fn,
+                                const void *arg, size_t arg_bytes)
+{
+    assert(arg_bytes > 0 && arg_bytes <= MIST_DEVICE_MAX_CALL_BYTES);
+    device->ops->call_host(device, fn, (void *)arg, arg_bytes);
 }
 
 void mist_device_fetch_results(struct mist_device *device)
@@ -142,7 +152,7 @@ const void *mist_device_host_results(const struct mist_device *device)
 
 bool mist_device_records(const struct mist_device *device)
 {
-    return device->ops->begin_span != NULL;
+    return device->records;
 }
 
 void mist_device_begin_span(struct mist_device *device, int64_t id)

@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Who computes attention on a GPU, in the order of mist_attention_words. AUTO: cuDNN in
@@ -58,16 +59,19 @@ struct mist_device_ops {
     const char *name; /* "cpu", "cuda" */
     bool is_host;     /* bodies compute in the worker's thread, in memory of the host */
     void (*close)(struct mist_device *device);
-    bool (*is_computing)(const struct mist_device *device);
+    bool (*is_computing)(const struct mist_device *device); /* NULL: never */
     void (*reset_events)(struct mist_device *device, int32_t n_events);
     void (*submit)(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
                    void *arg);
     void (*record)(struct mist_device *device, enum mist_stream stream, int32_t event);
     void (*wait)(struct mist_device *device, enum mist_stream stream, int32_t event);
-    void (*wake)(struct mist_device *device); /* has_failed was set: nobody may wait on */
+    /* has_failed was set: nobody may wait on; NULL: nobody of the host does */
+    void (*wake)(struct mist_device *device);
     void (*drain)(struct mist_device *device); /* waits until all streams are idle */
     void (*copy)(struct mist_device *device, void *to, const void *from, int64_t bytes);
-    void (*call_host)(struct mist_device *device, mist_stream_fn fn, void *arg);
+    /* arg_bytes > 0: fn gets a copy of arg[arg_bytes]; 0: arg itself */
+    void (*call_host)(struct mist_device *device, mist_stream_fn fn, void *arg,
+                      size_t arg_bytes);
     void (*fetch_results)(struct mist_device *device);
     enum mist_status (*clear)(struct mist_device *device, void *to, int64_t bytes,
                               struct mist_err *err);
@@ -75,7 +79,7 @@ struct mist_device_ops {
                               int64_t bytes, struct mist_err *err);
     enum mist_status (*read)(struct mist_device *device, void *to, const void *from,
                              int64_t bytes, struct mist_err *err);
-    void (*begin_span)(struct mist_device *device, int64_t id); /* NULL: never records */
+    void (*begin_span)(struct mist_device *device, int64_t id); /* NULL: can't record */
     void (*end_span)(struct mist_device *device);
     enum mist_status (*collect_spans)(struct mist_device *device, mist_span_fn *fn,
                                       void *context, struct mist_err *err);
@@ -91,7 +95,7 @@ struct mist_device {
     int64_t arena_bytes[MIST_N_ARENAS];
     void *arenas[MIST_N_ARENAS];
     int64_t result_bytes;
-    bool allows_atomics;
+    bool allows_atomics, records;
     enum mist_attention_choice attention;
     void *results, *host_results; /* the same memory where ops->is_host */
     atomic_bool has_failed;
@@ -177,8 +181,14 @@ void mist_device_copy(struct mist_device *device, void *to, const void *from,
                       int64_t bytes);
 
 /* Runs a function of the host once all that the stream was given before is done; what it
- * is given later waits for it. It may not touch the device but for mist_device_fail(). */
+ * is given later waits for it. It may not touch the device but for mist_device_fail().
+ * arg must live until it has run. */
 void mist_device_call_host(struct mist_device *device, mist_stream_fn fn, void *arg);
+
+/* The same with a copy of arg[arg_bytes], which the device keeps until fn has run. */
+enum { MIST_DEVICE_MAX_CALL_BYTES = 64 };
+void mist_device_call_host_copy(struct mist_device *device, mist_stream_fn fn,
+                                const void *arg, size_t arg_bytes);
 
 /* Brings results to where the host reads them (mist_device_host_results). */
 void mist_device_fetch_results(struct mist_device *device);

@@ -264,9 +264,11 @@ static void copy(struct mist_device *device, void *to, const void *from, int64_t
     memcpy(to, from, (size_t)bytes);
 }
 
-static void call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
+/* At once, so nothing needs a copy. */
+static void call_host(struct mist_device *device, mist_stream_fn fn, void *arg,
+                      size_t arg_bytes)
 {
-    (void)device;
+    (void)device, (void)arg_bytes;
     fn(arg);
 }
 

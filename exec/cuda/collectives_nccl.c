@@ -1,6 +1,6 @@
 /*
  * Collectives between GPUs by NCCL: communicators and operations. See collectives_nccl.h;
- * how calls are waited for and what ends them is in collectives_watch.c.
+ * the watchdog that ends what takes too long is in collectives_watch.c.
  */
 #include "exec/cuda/collectives_nccl_internal.h"
 
@@ -29,17 +29,18 @@ static enum mist_status all_reduce(struct mist_collective_group *base,
 {
     struct mist_cuda_nccl_group *group = group_of(base);
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-    struct mist_cuda_watch *watch;
 
     if (n == 0)
-        return mist_cuda_nccl_check(at, "all_reduce", err);
+        return mist_cuda_nccl_check(at, err);
     enum mist_status status = mist_cuda_nccl_begin(
-        at, "all_reduce", -1, n * mist_dtype_weight_bytes(dtype), &watch, err);
-    if (status != MIST_OK)
-        return status;
-    ncclResult_t code = ncclAllReduce(buffer, buffer, (size_t)n, type_of(dtype), ncclSum,
-                                      group->comm, mist_cuda_current_stream(at->device));
-    return mist_cuda_nccl_end(at, watch, group->comm, code, err);
+        at, "all_reduce", -1, n * mist_dtype_weight_bytes(dtype), err);
+    if (status == MIST_OK)
+        status = mist_cuda_nccl_end(at,
+                                    ncclAllReduce(buffer, buffer, (size_t)n,
+                                                  type_of(dtype), ncclSum, group->comm,
+                                                  mist_cuda_current_stream(at->device)),
+                                    err);
+    return status;
 }
 
 static enum mist_status reduce_scatter(struct mist_collective_group *base,
@@ -48,22 +49,22 @@ static enum mist_status reduce_scatter(struct mist_collective_group *base,
 {
     struct mist_cuda_nccl_group *group = group_of(base);
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-    struct mist_cuda_watch *watch;
 
     if (n % group->n != 0)
         return mist_err_set(err, MIST_ERR_RANGE,
                             "reduce_scatter: %lld elements over %ld ranks", (long long)n,
                             (long)group->n);
     if (n == 0)
-        return mist_cuda_nccl_check(at, "reduce_scatter", err);
+        return mist_cuda_nccl_check(at, err);
     enum mist_status status = mist_cuda_nccl_begin(
-        at, "reduce_scatter", -1, n * mist_dtype_weight_bytes(dtype), &watch, err);
-    if (status != MIST_OK)
-        return status;
-    ncclResult_t code =
-        ncclReduceScatter(whole, shard, (size_t)(n / group->n), type_of(dtype), ncclSum,
-                          group->comm, mist_cuda_current_stream(at->device));
-    return mist_cuda_nccl_end(at, watch, group->comm, code, err);
+        at, "reduce_scatter", -1, n * mist_dtype_weight_bytes(dtype), err);
+    if (status == MIST_OK)
+        status = mist_cuda_nccl_end(
+            at,
+            ncclReduceScatter(whole, shard, (size_t)(n / group->n), type_of(dtype),
+                              ncclSum, group->comm, mist_cuda_current_stream(at->device)),
+            err);
+    return status;
 }
 
 static enum mist_status all_gather(struct mist_collective_group *base, const void *shard,
@@ -71,17 +72,18 @@ static enum mist_status all_gather(struct mist_collective_group *base, const voi
 {
     struct mist_cuda_nccl_group *group = group_of(base);
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-    struct mist_cuda_watch *watch;
 
     if (shard_bytes == 0)
-        return mist_cuda_nccl_check(at, "all_gather", err);
+        return mist_cuda_nccl_check(at, err);
     enum mist_status status =
-        mist_cuda_nccl_begin(at, "all_gather", -1, group->n * shard_bytes, &watch, err);
-    if (status != MIST_OK)
-        return status;
-    ncclResult_t code = ncclAllGather(shard, whole, (size_t)shard_bytes, ncclUint8,
-                                      group->comm, mist_cuda_current_stream(at->device));
-    return mist_cuda_nccl_end(at, watch, group->comm, code, err);
+        mist_cuda_nccl_begin(at, "all_gather", -1, group->n * shard_bytes, err);
+    if (status == MIST_OK)
+        status = mist_cuda_nccl_end(at,
+                                    ncclAllGather(shard, whole, (size_t)shard_bytes,
+                                                  ncclUint8, group->comm,
+                                                  mist_cuda_current_stream(at->device)),
+                                    err);
+    return status;
 }
 
 static enum mist_status check_peer(struct mist_cuda_nccl *at, const char *operation,
@@ -90,10 +92,11 @@ static enum mist_status check_peer(struct mist_cuda_nccl *at, const char *operat
     if (peer < 0 || peer >= at->n_ranks || peer == at->rank)
         return mist_err_set(err, MIST_ERR_RANGE, "%s: rank %ld has no peer %ld",
                             operation, (long)at->rank, (long)peer);
-    if (!at->world && !at->has_failed)
-        return mist_err_set(err, MIST_ERR_RANGE, "%s: no transfers were reserved",
-                            operation);
-    return mist_cuda_nccl_check(at, operation, err);
+    enum mist_status status = mist_cuda_nccl_check(at, err);
+    if (status == MIST_OK && !at->world)
+        status = mist_err_set(err, MIST_ERR_RANGE, "%s: no transfers were reserved",
+                              operation);
+    return status;
 }
 
 /* One message, of which recv is where it goes to or NULL; an empty one stays at home. */
@@ -102,18 +105,19 @@ static enum mist_status transfer(struct mist_cuda_nccl *at, const char *operatio
                                  int64_t bytes, struct mist_err *err)
 {
     enum mist_status status = check_peer(at, operation, peer, err);
-    struct mist_cuda_watch *watch;
 
     if (status != MIST_OK || bytes == 0)
         return status;
-    status = mist_cuda_nccl_begin(at, operation, peer, bytes, &watch, err);
+    status = mist_cuda_nccl_begin(at, operation, peer, bytes, err);
     if (status != MIST_OK)
         return status;
     cudaStream_t stream = mist_cuda_current_stream(at->device);
-    ncclResult_t code =
-        recv ? ncclRecv(recv, (size_t)bytes, ncclUint8, peer, at->world, stream)
-             : ncclSend(send, (size_t)bytes, ncclUint8, peer, at->world, stream);
-    return mist_cuda_nccl_end(at, watch, at->world, code, err);
+    ncclComm_t comm = at->world->comm;
+    return mist_cuda_nccl_end(
+        at,
+        recv ? ncclRecv(recv, (size_t)bytes, ncclUint8, peer, comm, stream)
+             : ncclSend(send, (size_t)bytes, ncclUint8, peer, comm, stream),
+        err);
 }
 
 static enum mist_status send_message(struct mist_collectives *base, int32_t peer,
@@ -140,48 +144,47 @@ static enum mist_status share_id(struct mist_cuda_nccl *at, const int32_t *ranks
                                  struct mist_err *err)
 {
     static const ncclUniqueId none;
-    ncclResult_t code = ncclSuccess;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = MIST_OK, shared = MIST_OK;
 
     *id = none;
-    if (is_first)
-        code = ncclGetUniqueId(id);
-    if (code != ncclSuccess)
-        *id = none;
+    if (is_first) {
+        status = mist_cuda_nccl_enter(at, "communicator", err);
+        if (status == MIST_OK)
+            status = mist_cuda_nccl_leave(at, ncclGetUniqueId(id), err);
+        if (status != MIST_OK)
+            *id = none;
+    }
     if (n > 1)
-        status = at->exchange(at->context, ranks, n, id, err);
-    if (code != ncclSuccess)
-        return mist_cuda_nccl_fail_code(at, "communicator", code, NULL, err);
+        shared = at->exchange(at->context, ranks, n, id, status == MIST_OK ? err : NULL);
+    if (status == MIST_OK)
+        status = shared;
     if (status == MIST_OK && memcmp(id, &none, sizeof none) == 0)
-        return mist_cuda_nccl_fail(at, "communicator",
-                                   "the first rank of its group has no id", err);
+        status = mist_cuda_nccl_fail(at, "communicator",
+                                     "the first rank of its group has no id", err);
     return status;
 }
 
 static enum mist_status make_comm(struct mist_cuda_nccl *at, const int32_t *ranks,
-                                  int32_t n, int32_t index, ncclComm_t *out,
+                                  struct mist_cuda_nccl_group *group,
                                   struct mist_err *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclComm_t comm = NULL;
     ncclUniqueId id;
-    enum mist_status status = mist_cuda_nccl_check(at, "communicator", err);
+    enum mist_status status = mist_cuda_nccl_check(at, err);
 
+    config.blocking = 1;
     if (status == MIST_OK)
-        status = share_id(at, ranks, n, index == 0, &id, err);
+        status = share_id(at, ranks, group->n, group->index == 0, &id, err);
+    if (status == MIST_OK)
+        status =
+            mist_cuda_status(cudaSetDevice(at->device->i_device), "cudaSetDevice", err);
+    if (status == MIST_OK)
+        status = mist_cuda_nccl_enter(at, "communicator", err);
     if (status != MIST_OK)
         return status;
-    cudaError_t chosen = cudaSetDevice(at->device->i_device);
-    if (chosen != cudaSuccess)
-        return mist_cuda_nccl_fail_cuda(at, "communicator", chosen, err);
-    config.blocking = 0;
-    ncclResult_t code = ncclCommInitRankConfig(&comm, n, id, index, &config);
-    status = mist_cuda_nccl_settle(at, comm, code, "communicator", err);
-    if (status != MIST_OK && comm)
-        ncclCommAbort(comm);
-    if (status == MIST_OK)
-        *out = comm;
-    return status;
+    return mist_cuda_nccl_leave(
+        at, ncclCommInitRankConfig(&group->comm, group->n, id, group->index, &config),
+        err);
 }
 
 static enum mist_status make_group(struct mist_collectives *base, const int32_t *ranks,
@@ -202,90 +205,66 @@ static enum mist_status make_group(struct mist_collectives *base, const int32_t 
     struct mist_cuda_nccl_group *group = malloc(sizeof *group);
     if (!group)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group");
-    *group = (struct mist_cuda_nccl_group){
-        .base = {base->ops, base}, .next = at->groups, .n = n, .index = index};
-    enum mist_status status = make_comm(at, ranks, n, index, &group->comm, err);
-    if (status != MIST_OK) {
-        free(group);
-        return status;
-    }
-    at->groups = group;
-    *out = &group->base;
-    return MIST_OK;
+    *group =
+        (struct mist_cuda_nccl_group){.base = {base->ops, base}, .n = n, .index = index};
+    mist_cuda_nccl_add(at, group); /* first, so that its making can be aborted */
+    enum mist_status status = make_comm(at, ranks, group, err);
+    if (status == MIST_OK)
+        *out = &group->base;
+    return status;
 }
 
 static enum mist_status reserve(struct mist_collectives *base, int64_t transfer_bytes,
                                 struct mist_err *err)
 {
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
+    struct mist_collective_group *world;
 
     if (transfer_bytes == 0 || at->n_ranks == 1 || at->world)
-        return mist_cuda_nccl_check(at, "communicator", err);
+        return mist_cuda_nccl_check(at, err);
     int32_t *ranks = malloc((size_t)at->n_ranks * sizeof *ranks);
     if (!ranks)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
                             (long)at->n_ranks);
     for (int32_t i = 0; i < at->n_ranks; i++)
         ranks[i] = i;
-    enum mist_status status =
-        make_comm(at, ranks, at->n_ranks, at->rank, &at->world, err);
+    enum mist_status status = make_group(base, ranks, at->n_ranks, 0, 0, &world, err);
+    if (status == MIST_OK)
+        at->world = group_of(world);
     free(ranks);
     return status;
 }
 
 /* ------------------------------------------------------------------- opening, closing */
 
-static enum mist_status begin_end(struct mist_cuda_nccl *at, ncclComm_t comm)
-{
-    ncclResult_t code = ncclCommFinalize(comm);
-
-    return code == ncclSuccess || code == ncclInProgress
-               ? MIST_OK
-               : mist_cuda_nccl_fail_code(at, "end", code, comm, NULL);
-}
-
-/* All begin to end before one is waited for, so that ranks need not agree on an order. */
+/* Waits for the other members of every group; all ranks made theirs in an order that
+ * fits, so they can end them in this one. */
 static enum mist_status finalize_all(struct mist_cuda_nccl *at)
 {
-    enum mist_status status = MIST_OK;
+    ncclResult_t code = ncclSuccess;
+    enum mist_status status = mist_cuda_nccl_enter(at, "end", NULL);
 
-    for (struct mist_cuda_nccl_group *group = at->groups; group && status == MIST_OK;
+    if (status != MIST_OK)
+        return status;
+    for (struct mist_cuda_nccl_group *group = at->groups; group && code == ncclSuccess;
          group = group->next)
-        status = begin_end(at, group->comm);
-    if (at->world && status == MIST_OK)
-        status = begin_end(at, at->world);
-    for (struct mist_cuda_nccl_group *group = at->groups; group && status == MIST_OK;
-         group = group->next)
-        status = mist_cuda_nccl_settle(at, group->comm, ncclInProgress, "end", NULL);
-    if (at->world && status == MIST_OK)
-        status = mist_cuda_nccl_settle(at, at->world, ncclInProgress, "end", NULL);
-    return status;
-}
-
-static void end_comms(struct mist_cuda_nccl *at)
-{
-    if (!at->has_failed && mist_cuda_collectives_poll(&at->base, NULL) != MIST_OK)
-        return; /* it has aborted them */
-    if (at->has_failed || finalize_all(at) != MIST_OK)
-        return;
-    for (struct mist_cuda_nccl_group *group = at->groups; group; group = group->next)
-        ncclCommDestroy(group->comm);
-    if (at->world)
-        ncclCommDestroy(at->world);
+        code = group->comm ? ncclCommFinalize(group->comm) : ncclSuccess;
+    return mist_cuda_nccl_leave(at, code, NULL);
 }
 
 static void close_nccl(struct mist_collectives *base)
 {
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
 
-    end_comms(at);
+    if (at->has_watchdog)
+        (void)finalize_all(at);
+    mist_cuda_nccl_unwatch(at);
     for (struct mist_cuda_nccl_group *group = at->groups, *next; group; group = next) {
         next = group->next;
+        if (group->comm && !group->is_aborted)
+            ncclCommDestroy(group->comm);
         free(group);
     }
-    if (at->device->poll_context == at)
-        at->device->poll = NULL;
-    mist_cuda_nccl_unwatch(at);
     free(at);
 }
 
@@ -312,13 +291,6 @@ static const struct mist_collectives_ops nccl_ops = {
     .recv = recv_message,
 };
 
-static enum mist_status poll_device(void *context, struct mist_err *err)
-{
-    struct mist_cuda_nccl *at = context;
-
-    return mist_cuda_collectives_poll(&at->base, err);
-}
-
 enum mist_status mist_cuda_collectives_open(
     struct mist_device *device, int32_t rank, int32_t n_ranks, double deadline_s,
     enum mist_status (*exchange)(void *context, const int32_t *ranks, int32_t n, void *id,
@@ -342,8 +314,6 @@ enum mist_status mist_cuda_collectives_open(
         close_nccl(&at->base);
         return status;
     }
-    at->device->poll = poll_device;
-    at->device->poll_context = at;
     *out = &at->base;
     return MIST_OK;
 }

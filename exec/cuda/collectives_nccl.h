@@ -7,9 +7,10 @@
  * the end. All members get the same bits, and the same job on the same machine gets them
  * again; NCCL_ALGO=Ring fixes the order further.
  *
- * Used by one thread, the dispatcher, which waits for a peer in two cases: when a pair of
- * ranks meets for the first time (NCCL then makes the connection), and when very many
- * operations are under way.
+ * Used by one thread, the dispatcher. Communicators block: a call waits for peers when a
+ * communicator is made or ended and when two ranks meet for the first time, and it waits
+ * for the device when its stream is full. Another thread, the watchdog, ends what takes
+ * too long (collectives_watch.c).
  */
 #ifndef MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
 #define MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
@@ -25,24 +26,17 @@
  * A group makes a communicator of its members; mist_collectives_reserve() one of all
  * ranks for transfers, unless transfer_bytes is 0, which must be so on all ranks or on
  * none. Messages have no tags on the way: what two ranks send each other must be received
- * in the order in which it was sent. After a failure all communicators are aborted, which
- * ends their work on the device, and every later call gives MIST_ERR_RUN.
+ * in the order in which it was sent.
+ *
+ * What NCCL or CUDA says, a deadline that has come, and a failure of the device end all
+ * communication, under way and to come: the device fails with the reason, its streams get
+ * idle, and every later call gives MIST_ERR_RUN with that reason. Where not even that
+ * works within another deadline, the process ends.
  */
 MIST_MUST_CHECK enum mist_status mist_cuda_collectives_open(
     struct mist_device *device, int32_t rank, int32_t n_ranks, double deadline_s,
     enum mist_status (*exchange)(void *context, const int32_t *ranks, int32_t n, void *id,
                                  struct mist_err *err),
     void *context, struct mist_collectives **out, struct mist_err *err);
-
-/*
- * What the device calls while it waits for its streams (poll in context.h), which open
- * and close see to; also for others who wait, in the dispatcher's thread. An operation
- * that failed behind the call that started it, one that has been on the device for longer
- * than the deadline, and a device that has failed end the communication, so that the
- * streams can get idle. MIST_OK, or MIST_ERR_RUN from then on. at must be of
- * mist_cuda_collectives_open().
- */
-MIST_MUST_CHECK enum mist_status mist_cuda_collectives_poll(struct mist_collectives *at,
-                                                            struct mist_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Private to the collectives by NCCL: what collectives_nccl.c, the operations and the
- * communicators, and collectives_watch.c, the waits and the failures, share.
+ * communicators, and collectives_watch.c, the deadlines and the failures, share.
  */
 #ifndef MIST_EXEC_CUDA_COLLECTIVES_NCCL_INTERNAL_H
 #define MIST_EXEC_CUDA_COLLECTIVES_NCCL_INTERNAL_H
@@ -8,18 +8,31 @@
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
 
+#include <cuda.h>
 #include <nccl.h>
+#include <pthread.h>
 
 /* So many operations may be on the device before the dispatcher waits for the oldest. */
 enum { MIST_CUDA_N_WATCHED = 512 };
 
-/* An operation on the device. */
-struct mist_cuda_watch {
-    cudaEvent_t begin, end; /* owned */
-    const char *operation;
+/* Something that waits for peers: a call of NCCL, or an operation on the device. */
+struct mist_cuda_operation {
+    const char *name; /* NULL: none */
+    int32_t peer;     /* -1: a group */
     int64_t bytes;
-    int32_t peer;        /* -1: a group */
-    double seen_begun_s; /* when it was first seen running; < 0: not yet */
+};
+
+/* What the device writes behind what it has done: how many operations, modulo 2^32. */
+struct mist_cuda_marks {
+    uint32_t n_begun, n_ended;
+};
+
+struct mist_cuda_nccl_group {
+    struct mist_collective_group base;
+    struct mist_cuda_nccl_group *next;
+    ncclComm_t comm;  /* owned; NULL: not made yet, or aborted */
+    int32_t n, index; /* members; which of them this rank is */
+    bool is_aborted;  /* under the mutex */
 };
 
 struct mist_cuda_nccl {
@@ -29,20 +42,25 @@ struct mist_cuda_nccl {
     double deadline_s;
     enum mist_status (*exchange)(void *context, const int32_t *ranks, int32_t n, void *id,
                                  struct mist_err *err);
-    void *context;                       /* of exchange; borrowed */
-    ncclComm_t world;                    /* owned; NULL: no transfers */
-    struct mist_cuda_nccl_group *groups; /* owned; a list */
-    bool has_failed;                     /* all communicators are gone */
-    struct mist_err failure;             /* why */
-    struct mist_cuda_watch *watches;     /* owned; [MIST_CUDA_N_WATCHED], a ring */
-    int64_t n_begun, n_ended; /* operations given to the device; known to be done */
-};
+    void *context;                      /* of exchange; borrowed */
+    struct mist_cuda_nccl_group *world; /* one of groups; NULL: no transfers */
 
-struct mist_cuda_nccl_group {
-    struct mist_collective_group base;
-    struct mist_cuda_nccl_group *next;
-    ncclComm_t comm;  /* owned; NULL after a failure */
-    int32_t n, index; /* members; which of them this rank is */
+    struct mist_cuda_marks *marks; /* owned; locked memory */
+    CUresult (*write_mark)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+    pthread_t watchdog;
+    bool has_watchdog;
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t changed;
+    struct mist_cuda_nccl_group *groups; /* owned; a list */
+    struct mist_cuda_operation call;     /* of the dispatcher, under way */
+    double call_start_s;
+    struct mist_cuda_operation given[MIST_CUDA_N_WATCHED]; /* to the device; a ring */
+    uint32_t n_given;                                      /* ever, modulo 2^32 */
+    uint32_t n_ended_seen;  /* by the watchdog, when it last changed, */
+    double running_start_s; /* since when the next operation runs; < 0: it does not */
+    bool is_closing, has_failed;
+    struct mist_err failure; /* why */
 };
 
 static inline struct mist_cuda_nccl *mist_cuda_nccl_of(struct mist_collectives *base)
@@ -50,44 +68,41 @@ static inline struct mist_cuda_nccl *mist_cuda_nccl_of(struct mist_collectives *
     return (struct mist_cuda_nccl *)(void *)base;
 }
 
-/*
- * Each says what happened in operation, aborts all communicators, under way or at rest,
- * and returns MIST_ERR_RUN: in our words, NCCL's or CUDA's. err may be NULL.
- */
-enum mist_status mist_cuda_nccl_fail(struct mist_cuda_nccl *at, const char *operation,
-                                     const char *what, struct mist_err *err);
-enum mist_status mist_cuda_nccl_fail_code(struct mist_cuda_nccl *at,
-                                          const char *operation, ncclResult_t code,
-                                          ncclComm_t comm, struct mist_err *err);
-enum mist_status mist_cuda_nccl_fail_cuda(struct mist_cuda_nccl *at,
-                                          const char *operation, cudaError_t code,
-                                          struct mist_err *err);
-
-/* MIST_ERR_RUN if there was a failure before. */
-MIST_MUST_CHECK enum mist_status mist_cuda_nccl_check(const struct mist_cuda_nccl *at,
-                                                      const char *operation,
+/* MIST_ERR_RUN with the reason if there was a failure before. */
+MIST_MUST_CHECK enum mist_status mist_cuda_nccl_check(struct mist_cuda_nccl *at,
                                                       struct mist_err *err);
 
+/* Says what happened in operation, ends everything, and returns MIST_ERR_RUN with the
+ * first failure. */
+MIST_MUST_CHECK enum mist_status mist_cuda_nccl_fail(struct mist_cuda_nccl *at,
+                                                     const char *operation,
+                                                     const char *what,
+                                                     struct mist_err *err);
+
 /*
- * Waits until what a call answered with code is done. On anything but success everything
- * ends, comm included if it is known to at.
+ * Around every call of NCCL that may wait: from enter, if that gives MIST_OK, to leave
+ * the watchdog looks at the clock, and communicators stay where they are. leave gets what
+ * NCCL answered and gives MIST_OK or the failure.
  */
-MIST_MUST_CHECK enum mist_status mist_cuda_nccl_settle(struct mist_cuda_nccl *at,
-                                                       ncclComm_t comm, ncclResult_t code,
-                                                       const char *operation,
-                                                       struct mist_err *err);
-
-/* Around the call of an operation, which answered code: marks its begin and, once it is
- * in the stream, its end there. */
+MIST_MUST_CHECK enum mist_status mist_cuda_nccl_enter(struct mist_cuda_nccl *at,
+                                                      const char *operation,
+                                                      struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
-mist_cuda_nccl_begin(struct mist_cuda_nccl *at, const char *operation, int32_t peer,
-                     int64_t bytes, struct mist_cuda_watch **out, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_cuda_nccl_end(struct mist_cuda_nccl *at,
-                                                    struct mist_cuda_watch *watch,
-                                                    ncclComm_t comm, ncclResult_t code,
-                                                    struct mist_err *err);
+mist_cuda_nccl_leave(struct mist_cuda_nccl *at, ncclResult_t code, struct mist_err *err);
 
-/* Makes the ring of watches, and frees it, also half made. */
+/* The same around an operation of the current stream, which is watched on the device,
+ * too, until it has ended there. */
+MIST_MUST_CHECK enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at,
+                                                      const char *operation, int32_t peer,
+                                                      int64_t bytes,
+                                                      struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_cuda_nccl_end(struct mist_cuda_nccl *at, ncclResult_t code, struct mist_err *err);
+
+/* A group that the watchdog looks after with the others from now on. */
+void mist_cuda_nccl_add(struct mist_cuda_nccl *at, struct mist_cuda_nccl_group *group);
+
+/* Starts the watchdog, and ends it and frees what it used, also half made. */
 MIST_MUST_CHECK enum mist_status mist_cuda_nccl_watch(struct mist_cuda_nccl *at,
                                                       struct mist_err *err);
 void mist_cuda_nccl_unwatch(struct mist_cuda_nccl *at);

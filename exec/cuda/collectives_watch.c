@@ -1,40 +1,36 @@
 /*
- * Waits, deadlines and failures of the collectives by NCCL.
+ * Deadlines and failures of the collectives by NCCL.
  *
- * Communicators don't block: NCCL answers "in progress", and we ask again until the call
- * is done or the deadline comes. Every call is waited for in this way before the stream
- * gets anything else, since until then its kernel is not in the stream.
+ * The watchdog, a thread, looks every few milliseconds
+ * - how long the call of NCCL has taken that the dispatcher is in, if it is in one,
+ * - how long the operation has run that the device is at,
+ * - whether NCCL or the device has failed meanwhile.
+ * It calls nothing of CUDA for that: a launch into a full stream may keep others out of
+ * CUDA for as long as it blocks, which is just when the watchdog has to act. So what the
+ * device has begun and ended it writes itself, in the order of the stream, into memory of
+ * the host: a write costs no kernel, and the watchdog only reads.
  *
- * What then happens on the device is watched through two events around each operation:
- * one that has begun and does not end waits for a peer that may never come. The pairs of
- * events are a ring, made at the start; when all are under way the dispatcher waits for
- * the oldest.
+ * When something is wrong it fails the device and aborts all communicators, in two steps,
+ * as ncclCommAbort() in a group allows: the calls tell the kernels and the dispatcher's
+ * call to give up, and the end of the group frees the communicators. In between it waits
+ * until the dispatcher has left NCCL. Freeing one communicator before all were told would
+ * wait for the kernels of the others for ever.
  */
 #include "exec/cuda/collectives_nccl_internal.h"
 
 #include "core/clock.h"
+#include "exec/comm_internal.h" /* mist_comm_watch */
 
+#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A wait looks all the time at first, then sleeps between looks. */
-static const double wait_spin_s = 100e-6;
-static const double wait_sleep_s = 50e-6;
+static const double period_s = 5e-3;
+static const double full_sleep_s = 50e-6;
 
-/* -------------------------------------------------------------------------- failures */
-
-/* Ends all communication, under way or to come. */
-static void abort_all(struct mist_cuda_nccl *at)
-{
-    for (struct mist_cuda_nccl_group *group = at->groups; group; group = group->next) {
-        if (group->comm)
-            ncclCommAbort(group->comm);
-        group->comm = NULL;
-    }
-    if (at->world)
-        ncclCommAbort(at->world);
-    at->world = NULL;
-    at->has_failed = true;
-}
+/* ------------------------------------------------- failures; all with the mutex locked
+ */
 
 /* Copies a library's words, which may have several lines, into one. */
 static void copy_line(char *to, size_t size_bytes, const char *text)
@@ -46,240 +42,317 @@ static void copy_line(char *to, size_t size_bytes, const char *text)
     to[n] = '\0';
 }
 
-/* Says what happened, and ends all. err may be NULL. */
-enum mist_status mist_cuda_nccl_fail(struct mist_cuda_nccl *at, const char *operation,
-                                     const char *what, struct mist_err *err)
+static void fail(struct mist_cuda_nccl *at, const char *operation, const char *what)
 {
-    enum mist_status status = mist_err_set(&at->failure, MIST_ERR_RUN, "%s: rank %ld: %s",
-                                           operation, (long)at->rank, what);
-
-    abort_all(at);
-    if (err)
-        *err = at->failure;
-    return status;
+    if (at->has_failed)
+        return;
+    at->has_failed = true;
+    mist_device_fail(&at->device->base,
+                     mist_err_set(&at->failure, MIST_ERR_RUN, "%s: rank %ld: %s",
+                                  operation, (long)at->rank, what),
+                     &at->failure);
+    pthread_cond_broadcast(&at->changed);
 }
 
-enum mist_status mist_cuda_nccl_fail_code(struct mist_cuda_nccl *at,
-                                          const char *operation, ncclResult_t code,
-                                          ncclComm_t comm, struct mist_err *err)
+static void fail_code(struct mist_cuda_nccl *at, const char *operation, ncclResult_t code)
 {
     char what[400], detail[300];
 
-    copy_line(detail, sizeof detail, ncclGetLastError(comm));
+    copy_line(detail, sizeof detail, ncclGetLastError(NULL));
     snprintf(what, sizeof what, "NCCL: %s%s%s", ncclGetErrorString(code),
              detail[0] ? ": " : "", detail);
-    return mist_cuda_nccl_fail(at, operation, what, err);
+    fail(at, operation, what);
 }
 
-enum mist_status mist_cuda_nccl_fail_cuda(struct mist_cuda_nccl *at,
-                                          const char *operation, cudaError_t code,
-                                          struct mist_err *err)
+/* waits: "has waited %g s for" */
+static void fail_late(struct mist_cuda_nccl *at,
+                      const struct mist_cuda_operation *operation, const char *waits)
 {
-    char what[300];
+    char what[200], peer[40] = "its group", bytes[40] = "";
 
-    snprintf(what, sizeof what, "CUDA: %s", cudaGetErrorString(code));
-    return mist_cuda_nccl_fail(at, operation, what, err);
+    if (operation->peer >= 0)
+        snprintf(peer, sizeof peer, "rank %ld", (long)operation->peer);
+    if (operation->bytes > 0)
+        snprintf(bytes, sizeof bytes, ", %lld bytes", (long long)operation->bytes);
+    snprintf(what, sizeof what, "has waited %g s %s %s%s", at->deadline_s, waits, peer,
+             bytes);
+    fail(at, operation->name, what);
 }
 
-enum mist_status mist_cuda_nccl_check(const struct mist_cuda_nccl *at,
-                                      const char *operation, struct mist_err *err)
+static enum mist_status give_failure(const struct mist_cuda_nccl *at,
+                                     struct mist_err *err)
 {
-    return at->has_failed ? mist_err_set(err, MIST_ERR_RUN,
-                                         "%s: communication has failed before", operation)
-                          : MIST_OK;
+    if (at->has_failed && err)
+        *err = at->failure;
+    return at->has_failed ? MIST_ERR_RUN : MIST_OK;
 }
 
-static bool has_device_failed(const struct mist_cuda_nccl *at)
-{
-    return atomic_load(&at->device->base.has_failed);
-}
-
-/* ------------------------------------------------------------------------------ waits */
-
-static void pause_wait(double waited_s)
-{
-    if (waited_s >= wait_spin_s)
-        mist_clock_sleep_s(wait_sleep_s);
-}
-
-/*
- * Waits until what a call answered with code is done. On anything but success everything
- * ends, comm included if it is known to at.
+/* ------------------------------------------------------------------------ the watchdog
  */
-enum mist_status mist_cuda_nccl_settle(struct mist_cuda_nccl *at, ncclComm_t comm,
-                                       ncclResult_t code, const char *operation,
-                                       struct mist_err *err)
-{
-    double start_s = mist_clock_now_s();
 
-    while (code == ncclInProgress) {
-        ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
-        double waited_s = mist_clock_now_s() - start_s;
-        char what[128];
-        if (asked != ncclSuccess)
-            code = asked;
-        if (code != ncclInProgress)
-            break;
-        if (has_device_failed(at))
-            return mist_cuda_nccl_fail(
-                at, operation, "gives up, since something else failed on it", err);
-        if (waited_s >= at->deadline_s) {
-            snprintf(what, sizeof what, "has waited %g s for its peers", at->deadline_s);
-            return mist_cuda_nccl_fail(at, operation, what, err);
-        }
-        pause_wait(waited_s);
-    }
-    return code == ncclSuccess ? MIST_OK
-                               : mist_cuda_nccl_fail_code(at, operation, code, comm, err);
+static void pause_watch(struct mist_cuda_nccl *at)
+{
+    double end_s = mist_clock_now_s() + period_s; /* CLOCK_MONOTONIC, too */
+    double whole_s = floor(end_s);
+    struct timespec end = {.tv_sec = (time_t)whole_s,
+                           .tv_nsec = (long)(1e9 * (end_s - whole_s))};
+
+    pthread_cond_timedwait(&at->changed, &at->mutex, &end);
 }
 
-/* ------------------------------------------------------------ what runs on the device */
-
-/* 1: event has been reached, 0: not yet, -1: *code is an error. */
-static int query(cudaEvent_t event, cudaError_t *code)
+/* Operations begin and end in order, so at most one has begun and not ended. */
+static void check_running(struct mist_cuda_nccl *at, double now_s)
 {
-    *code = cudaEventQuery(event);
-    if (*code == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* which would keep it, and is asked after kernels */
-        return 0;
-    }
-    return *code == cudaSuccess ? 1 : -1;
+    uint32_t n_ended = __atomic_load_n(&at->marks->n_ended, __ATOMIC_ACQUIRE);
+    uint32_t n_begun = __atomic_load_n(&at->marks->n_begun, __ATOMIC_ACQUIRE);
+
+    if (n_begun == n_ended || n_ended != at->n_ended_seen)
+        at->running_start_s = -1;
+    at->n_ended_seen = n_ended;
+    if (n_begun == n_ended)
+        return;
+    if (at->running_start_s < 0)
+        at->running_start_s = now_s;
+    else if (now_s - at->running_start_s >= at->deadline_s)
+        fail_late(at, &at->given[n_ended % MIST_CUDA_N_WATCHED], "for");
 }
 
-/* Operations end in order: forgets those that have, and looks how long the next runs. */
-static enum mist_status check_watches(struct mist_cuda_nccl *at, struct mist_err *err)
-{
-    cudaError_t code;
-    int answer = 1;
-
-    while (at->n_ended < at->n_begun && answer == 1) {
-        struct mist_cuda_watch *watch = &at->watches[at->n_ended % MIST_CUDA_N_WATCHED];
-        answer = query(watch->end, &code);
-        if (answer == 0 && watch->seen_begun_s < 0) {
-            int has_begun = query(watch->begin, &code);
-            if (has_begun == 1)
-                watch->seen_begun_s = mist_clock_now_s();
-            answer = has_begun < 0 ? -1 : 0;
-        } else if (answer == 0 &&
-                   mist_clock_now_s() - watch->seen_begun_s >= at->deadline_s) {
-            char what[160], peer[40] = "its group";
-            if (watch->peer >= 0)
-                snprintf(peer, sizeof peer, "rank %ld", (long)watch->peer);
-            snprintf(what, sizeof what, "has waited %g s for %s, %lld bytes",
-                     at->deadline_s, peer, (long long)watch->bytes);
-            return mist_cuda_nccl_fail(at, watch->operation, what, err);
-        }
-        if (answer < 0)
-            return mist_cuda_nccl_fail_cuda(at, watch->operation, code, err);
-        at->n_ended += answer;
-    }
-    return MIST_OK;
-}
-
-static enum mist_status check_comm(struct mist_cuda_nccl *at, ncclComm_t comm,
-                                   struct mist_err *err)
+static void check_comm(struct mist_cuda_nccl *at, ncclComm_t comm)
 {
     ncclResult_t code = ncclSuccess, asked = ncclCommGetAsyncError(comm, &code);
 
     if (asked != ncclSuccess)
         code = asked;
-    if (code == ncclSuccess || code == ncclInProgress)
-        return MIST_OK;
-    return mist_cuda_nccl_fail_code(at, "communication", code, comm, err);
+    if (code != ncclSuccess && code != ncclInProgress)
+        fail_code(at, "communication", code);
 }
 
-enum mist_status mist_cuda_collectives_poll(struct mist_collectives *base,
-                                            struct mist_err *err)
+static void look(struct mist_cuda_nccl *at)
 {
-    struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
+    double now_s = mist_clock_now_s();
+
+    /* a call under way may be making one */
+    for (struct mist_cuda_nccl_group *group = at->groups; group && !at->call.name;
+         group = group->next)
+        if (group->comm)
+            check_comm(at, group->comm);
+    if (atomic_load(&at->device->base.has_failed))
+        fail(at, "communication", "gives up, since something else failed on it");
+    if (at->call.name && now_s - at->call_start_s >= at->deadline_s)
+        fail_late(at, &at->call, "to start with");
+    check_running(at, now_s);
+}
+
+/* Where not even this ends, only the end of the process helps. */
+static void abort_all(struct mist_cuda_nccl *at)
+{
+    struct mist_comm_watchdog *last_resort =
+        mist_comm_watch(at->failure.message, at->deadline_s, NULL);
+
+    ncclGroupStart();
+    for (;;) {
+        for (struct mist_cuda_nccl_group *group = at->groups; group;
+             group = group->next) {
+            ncclComm_t comm = __atomic_load_n(&group->comm, __ATOMIC_ACQUIRE);
+            if (comm && !group->is_aborted)
+                ncclCommAbort(comm);
+            group->is_aborted = comm != NULL;
+        }
+        if (!at->call.name)
+            break;
+        pause_watch(at); /* the call may be about to make one */
+    }
+    pthread_mutex_unlock(&at->mutex);
+    (void)cudaSetDevice(at->device->i_device); /* this thread's, where NCCL frees */
+    ncclGroupEnd();
+    mist_comm_unwatch(last_resort);
+    pthread_mutex_lock(&at->mutex);
+}
+
+static void *watch(void *context)
+{
+    struct mist_cuda_nccl *at = context;
+
+    pthread_mutex_lock(&at->mutex);
+    while (!at->is_closing && !at->has_failed) {
+        pause_watch(at);
+        look(at);
+    }
+    if (at->has_failed)
+        abort_all(at);
+    pthread_mutex_unlock(&at->mutex);
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- in the dispatcher */
+
+enum mist_status mist_cuda_nccl_check(struct mist_cuda_nccl *at, struct mist_err *err)
+{
+    pthread_mutex_lock(&at->mutex);
+    enum mist_status status = give_failure(at, err);
+    pthread_mutex_unlock(&at->mutex);
+    return status;
+}
+
+enum mist_status mist_cuda_nccl_fail(struct mist_cuda_nccl *at, const char *operation,
+                                     const char *what, struct mist_err *err)
+{
+    pthread_mutex_lock(&at->mutex);
+    fail(at, operation, what);
+    enum mist_status status = give_failure(at, err);
+    pthread_mutex_unlock(&at->mutex);
+    return status;
+}
+
+static void start_call(struct mist_cuda_nccl *at, const char *operation, int32_t peer,
+                       int64_t bytes)
+{
+    at->call = (struct mist_cuda_operation){operation, peer, bytes};
+    at->call_start_s = mist_clock_now_s();
+}
+
+enum mist_status mist_cuda_nccl_enter(struct mist_cuda_nccl *at, const char *operation,
+                                      struct mist_err *err)
+{
+    pthread_mutex_lock(&at->mutex);
+    enum mist_status status = give_failure(at, err);
+    if (status == MIST_OK)
+        start_call(at, operation, -1, 0);
+    pthread_mutex_unlock(&at->mutex);
+    return status;
+}
+
+enum mist_status mist_cuda_nccl_leave(struct mist_cuda_nccl *at, ncclResult_t code,
+                                      struct mist_err *err)
+{
+    pthread_mutex_lock(&at->mutex);
+    if (code != ncclSuccess)
+        fail_code(at, at->call.name, code);
+    at->call.name = NULL;
+    pthread_cond_broadcast(&at->changed);
+    enum mist_status status = give_failure(at, err);
+    pthread_mutex_unlock(&at->mutex);
+    return status;
+}
+
+static enum mist_status write_mark(struct mist_cuda_nccl *at, uint32_t *mark,
+                                   struct mist_err *err)
+{
+    CUresult code = at->write_mark(mist_cuda_current_stream(at->device),
+                                   (CUdeviceptr)(uintptr_t)mark, at->n_given, 0);
+    char what[80];
+
+    if (code == CUDA_SUCCESS)
+        return MIST_OK;
+    snprintf(what, sizeof what, "CUDA: cuStreamWriteValue32 gives error %d", (int)code);
+    return mist_cuda_nccl_fail(at, "communication", what, err);
+}
+
+enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at, const char *operation,
+                                      int32_t peer, int64_t bytes, struct mist_err *err)
+{
+    enum mist_status status;
+    bool is_full;
+
+    for (;;) {
+        pthread_mutex_lock(&at->mutex);
+        status = give_failure(at, err);
+        is_full = at->n_given - __atomic_load_n(&at->marks->n_ended, __ATOMIC_ACQUIRE) >=
+                  MIST_CUDA_N_WATCHED;
+        if (status == MIST_OK && !is_full) {
+            start_call(at, operation, peer, bytes);
+            at->given[at->n_given++ % MIST_CUDA_N_WATCHED] = at->call;
+        }
+        pthread_mutex_unlock(&at->mutex);
+        if (status != MIST_OK || !is_full)
+            break;
+        mist_clock_sleep_s(full_sleep_s);
+    }
+    if (status != MIST_OK || write_mark(at, &at->marks->n_begun, err) == MIST_OK)
+        return status;
+    return mist_cuda_nccl_leave(at, ncclSuccess, err);
+}
+
+enum mist_status mist_cuda_nccl_end(struct mist_cuda_nccl *at, ncclResult_t code,
+                                    struct mist_err *err)
+{
     enum mist_status status = MIST_OK;
 
-    if (at->has_failed) {
-        if (err)
-            *err = at->failure;
-        return MIST_ERR_RUN;
-    }
-    if (has_device_failed(at))
-        return mist_cuda_nccl_fail(at, "communication",
-                                   "gives up, since something else failed on it", err);
-    for (struct mist_cuda_nccl_group *group = at->groups; group && status == MIST_OK;
-         group = group->next)
-        status = check_comm(at, group->comm, err);
-    if (status == MIST_OK && at->world)
-        status = check_comm(at, at->world, err);
-    return status == MIST_OK ? check_watches(at, err) : status;
+    if (code == ncclSuccess)
+        status = write_mark(at, &at->marks->n_ended, err);
+    enum mist_status left = mist_cuda_nccl_leave(at, code, err);
+    return status == MIST_OK ? left : status;
 }
 
-/* Before an operation: marks where it begins in the stream. */
-enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at, const char *operation,
-                                      int32_t peer, int64_t bytes,
-                                      struct mist_cuda_watch **out, struct mist_err *err)
+void mist_cuda_nccl_add(struct mist_cuda_nccl *at, struct mist_cuda_nccl_group *group)
 {
-    double start_s = mist_clock_now_s();
-    enum mist_status status = mist_cuda_nccl_check(at, operation, err);
-
-    while (status == MIST_OK && at->n_begun - at->n_ended >= MIST_CUDA_N_WATCHED) {
-        status = mist_cuda_collectives_poll(&at->base, err);
-        if (at->n_begun - at->n_ended >= MIST_CUDA_N_WATCHED)
-            pause_wait(mist_clock_now_s() - start_s);
-    }
-    if (status != MIST_OK)
-        return status;
-    struct mist_cuda_watch *watch = &at->watches[at->n_begun % MIST_CUDA_N_WATCHED];
-    watch->operation = operation;
-    watch->peer = peer;
-    watch->bytes = bytes;
-    watch->seen_begun_s = -1;
-    cudaError_t code =
-        cudaEventRecord(watch->begin, mist_cuda_current_stream(at->device));
-    *out = watch;
-    return code == cudaSuccess ? MIST_OK
-                               : mist_cuda_nccl_fail_cuda(at, operation, code, err);
+    pthread_mutex_lock(&at->mutex);
+    group->next = at->groups;
+    at->groups = group;
+    pthread_mutex_unlock(&at->mutex);
 }
 
-/* After it: code is what the call answered. */
-enum mist_status mist_cuda_nccl_end(struct mist_cuda_nccl *at,
-                                    struct mist_cuda_watch *watch, ncclComm_t comm,
-                                    ncclResult_t code, struct mist_err *err)
-{
-    enum mist_status status =
-        mist_cuda_nccl_settle(at, comm, code, watch->operation, err);
+/* ---------------------------------------------------------------------- start and end */
 
-    if (status != MIST_OK)
-        return status;
-    cudaError_t recorded =
-        cudaEventRecord(watch->end, mist_cuda_current_stream(at->device));
-    if (recorded != cudaSuccess)
-        return mist_cuda_nccl_fail_cuda(at, watch->operation, recorded, err);
-    at->n_begun++;
+static enum mist_status make_marks(struct mist_cuda_nccl *at, struct mist_err *err)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *symbol = NULL, *marks = NULL;
+    cudaError_t code = cudaSetDevice(at->device->i_device);
+
+    if (code == cudaSuccess) /* as of CUDA 12.0, without asking the driver to allow it */
+        code = cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &symbol, 12000,
+                                                cudaEnableDefault, &found);
+    if (code == cudaSuccess && !symbol)
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "the NVIDIA driver has no cuStreamWriteValue32: update it");
+    if (code == cudaSuccess)
+        code = cudaHostAlloc(&marks, sizeof *at->marks, cudaHostAllocMapped);
+    if (code != cudaSuccess)
+        return mist_cuda_status(code, "memory for the state of collectives", err);
+    memcpy(&at->write_mark, &symbol, sizeof at->write_mark);
+    at->marks = memset(marks, 0, sizeof *at->marks);
+    at->running_start_s = -1;
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------- the ring */
+/* The process's signals are for its other threads. */
+static enum mist_status start_watchdog(struct mist_cuda_nccl *at, struct mist_err *err)
+{
+    pthread_condattr_t attributes;
+    sigset_t all, before;
+
+    pthread_mutex_init(&at->mutex, NULL); /* these can't fail under Linux */
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&at->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    at->has_watchdog = pthread_create(&at->watchdog, NULL, watch, at) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return at->has_watchdog ? MIST_OK
+                            : mist_err_set(err, MIST_ERR_MEMORY,
+                                           "no thread to watch over collectives");
+}
 
 enum mist_status mist_cuda_nccl_watch(struct mist_cuda_nccl *at, struct mist_err *err)
 {
-    cudaError_t code = cudaSetDevice(at->device->i_device);
+    enum mist_status status = make_marks(at, err);
 
-    at->watches = calloc(MIST_CUDA_N_WATCHED, sizeof *at->watches);
-    if (!at->watches)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for collectives");
-    for (int i = 0; i < MIST_CUDA_N_WATCHED && code == cudaSuccess; i++) {
-        code = cudaEventCreateWithFlags(&at->watches[i].begin, cudaEventDisableTiming);
-        if (code == cudaSuccess)
-            code = cudaEventCreateWithFlags(&at->watches[i].end, cudaEventDisableTiming);
-    }
-    return code == cudaSuccess ? MIST_OK
-                               : mist_cuda_nccl_fail_cuda(at, "communication", code, err);
+    return status == MIST_OK ? start_watchdog(at, err) : status;
 }
 
 void mist_cuda_nccl_unwatch(struct mist_cuda_nccl *at)
 {
-    for (int i = 0; i < MIST_CUDA_N_WATCHED && at->watches; i++) {
-        if (at->watches[i].begin)
-            cudaEventDestroy(at->watches[i].begin);
-        if (at->watches[i].end)
-            cudaEventDestroy(at->watches[i].end);
+    if (at->has_watchdog) {
+        pthread_mutex_lock(&at->mutex);
+        at->is_closing = true;
+        pthread_cond_broadcast(&at->changed);
+        pthread_mutex_unlock(&at->mutex);
+        pthread_join(at->watchdog, NULL);
+        pthread_cond_destroy(&at->changed);
+        pthread_mutex_destroy(&at->mutex);
     }
-    free(at->watches);
+    (void)cudaFreeHost(at->marks);
 }

@@ -17,8 +17,14 @@
 /* Of a stream that multiplies matrices: what NVIDIA recommends from sm_90 on. */
 #define MIST_CUDA_WORKSPACE_BYTES ((int64_t)32 << 20)
 
+/* How many tasks of a stream the host may be ahead of it. A task is up to some 45
+ * launches and a stream takes about 1,024 before launching blocks; so the host never gets
+ * there, hears of errors within a few layers, and still has milliseconds of work in
+ * store. */
+enum { MIST_CUDA_RUN_AHEAD = 16 };
+
 struct mist_cuda_recorder;  /* exec/cuda/recorder.h */
-struct mist_cuda_call_pool; /* of device.c: functions of the host under way */
+struct mist_cuda_host_call; /* of device.c: a function of the host under way */
 
 struct mist_cuda_device {
     struct mist_device base;              /* first */
@@ -33,18 +39,15 @@ struct mist_cuda_device {
      * aligned to 256; NULL for all but the compute stream. */
     void *workspaces[MIST_N_STREAMS];
     struct mist_cuda_recorder *recorder; /* NULL: the device does not record */
-    /* Called again and again by the dispatcher while it waits for the streams, for whom
-     * has work in them that might never end by itself: the collectives. What it returns
-     * but MIST_OK fails the device. NULL: nobody; set and taken back while streams are
-     * idle. */
-    enum mist_status (*poll)(void *context, struct mist_err *err);
-    void *poll_context;
 
     /* private to device.c */
     cudaEvent_t *events;  /* [event_capacity], of which [n_created] exist */
     uint8_t *is_recorded; /* [event_capacity] in this iteration */
     int32_t n_events, n_created, event_capacity;
-    struct mist_cuda_call_pool *calls; /* as many as were ever under way at once */
+    struct mist_cuda_host_call *calls; /* a ring */
+    int64_t n_calls;                   /* ever */
+    cudaEvent_t milestones[MIST_N_STREAMS][2];
+    int64_t n_submitted[MIST_N_STREAMS]; /* tasks, ever */
 };
 
 static inline struct mist_cuda_device *mist_cuda_device_of(struct mist_device *device)

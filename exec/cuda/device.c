@@ -10,39 +10,32 @@
  * that would be a race, it is refused here: the record has to be enqueued before the
  * wait, as exec/device.h says.
  *
+ * How far the host may be ahead is bounded (MIST_CUDA_RUN_AHEAD): half as many tasks of a
+ * stream end with a milestone, an event, and the host then waits for the milestone
+ * before.
+ *
  * device_start.c starts CUDA and allocates.
  */
 #include "exec/cuda/context.h"
 
-#include "core/clock.h"
 #include "exec/cuda/device_start.h"
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/recorder.h"
 
-#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double poll_period_s = 1e-3;
+enum { N_CALLS = 1024 };
 
-/* Functions of the host under way, in chunks, so that a call keeps its address. */
-enum { CALLS_PER_CHUNK = 256 };
-
-struct host_call {
+/* A function of the host, from the call until it has run. */
+struct mist_cuda_host_call {
     struct mist_device *device;
     mist_stream_fn fn;
     void *arg;
-};
-
-struct call_chunk {
-    struct call_chunk *next;
-    struct host_call calls[CALLS_PER_CHUNK];
-};
-
-struct mist_cuda_call_pool {
-    struct call_chunk *first, *current; /* chunks behind current are free */
-    int n_used;                         /* of current */
+    atomic_bool is_pending;
+    _Alignas(max_align_t) char copy[MIST_DEVICE_MAX_CALL_BYTES]; /* what arg points to */
 };
 
 static bool has_failed(struct mist_device *device)
@@ -92,8 +85,6 @@ static void reset_events(struct mist_device *base, int32_t n_events)
     struct mist_err err;
 
     device->n_events = 0;
-    device->calls->current = device->calls->first;
-    device->calls->n_used = 0;
     if (!use_device(device))
         return;
     enum mist_status status = grow_events(device, n_events, &err);
@@ -104,6 +95,22 @@ static void reset_events(struct mist_device *base, int32_t n_events)
     device->n_events = n_events;
     if (n_events > 0)
         memset(device->is_recorded, 0, (size_t)n_events);
+}
+
+/* Behind a task: marks every so manieth, and waits for the one that was marked before. An
+ * event that nothing has recorded is not waited for. */
+static void bound_run_ahead(struct mist_cuda_device *device, enum mist_stream stream)
+{
+    const int64_t half = MIST_CUDA_RUN_AHEAD / 2;
+    int64_t n = ++device->n_submitted[stream];
+    const cudaEvent_t *milestones = device->milestones[stream];
+    int now = (int)(n / half % 2);
+
+    if (n % half == 0 &&
+        mist_cuda_check(device, cudaEventRecord(milestones[now], device->streams[stream]),
+                        "cudaEventRecord"))
+        mist_cuda_check(device, cudaEventSynchronize(milestones[1 - now]),
+                        mist_stream_name(stream));
 }
 
 static void submit(struct mist_device *base, enum mist_stream stream, mist_stream_fn fn,
@@ -117,9 +124,8 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
     fn(arg);
     device->current = MIST_STREAM_COMPUTE;
     /* What a body did not look at itself. */
-    cudaError_t code = cudaGetLastError();
-    if (code != cudaErrorNotReady) /* the answer of a query */
-        mist_cuda_check(device, code, "a launch");
+    if (mist_cuda_check(device, cudaGetLastError(), "a launch"))
+        bound_run_ahead(device, stream);
 }
 
 static void record(struct mist_device *base, enum mist_stream stream, int32_t event)
@@ -155,31 +161,6 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
         "cudaStreamWaitEvent");
 }
 
-/* Nobody of the host waits for an event. */
-static void wake(struct mist_device *device)
-{
-    (void)device;
-}
-
-/* As cudaStreamSynchronize(), with a look at the poll every now and then. */
-static cudaError_t wait_polling(struct mist_cuda_device *device, cudaStream_t stream)
-{
-    double next_poll_s = mist_clock_now_s() + poll_period_s;
-    struct mist_err err;
-    cudaError_t code;
-
-    while ((code = cudaStreamQuery(stream)) == cudaErrorNotReady) {
-        if (mist_clock_now_s() >= next_poll_s) {
-            enum mist_status status = device->poll(device->poll_context, &err);
-            if (status != MIST_OK)
-                mist_device_fail(&device->base, status, &err);
-            next_poll_s = mist_clock_now_s() + poll_period_s;
-        }
-        sched_yield();
-    }
-    return code;
-}
-
 static void drain(struct mist_device *base)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
@@ -188,22 +169,8 @@ static void drain(struct mist_device *base)
         char what[64];
         snprintf(what, sizeof what, "work of the %s stream",
                  mist_stream_name((enum mist_stream)i));
-        cudaError_t code = device->poll ? wait_polling(device, device->streams[i])
-                                        : cudaStreamSynchronize(device->streams[i]);
-        mist_cuda_check(device, code, what);
+        mist_cuda_check(device, cudaStreamSynchronize(device->streams[i]), what);
     }
-    (void)cudaGetLastError(); /* "not ready" is no error of the next launch */
-}
-
-/*
- * The host's processors are free while the GPU computes, so who waits for another rank
- * need not sleep for its sake. (It may be a function in a stream that asks, and such a
- * one may not ask CUDA.)
- */
-static bool is_computing(const struct mist_device *device)
-{
-    (void)device;
-    return false;
 }
 
 /* -------------------------------------------------------- inside the body of a task */
@@ -219,44 +186,29 @@ static void copy(struct mist_device *base, void *to, const void *from, int64_t b
                         "cudaMemcpyAsync");
 }
 
-/* NULL: out of memory. */
-static struct host_call *take_call(struct mist_cuda_call_pool *pool)
-{
-    if (pool->n_used == CALLS_PER_CHUNK) {
-        struct call_chunk *next = pool->current->next;
-        if (!next)
-            next = calloc(1, sizeof *next);
-        if (!next)
-            return NULL;
-        pool->current->next = next;
-        pool->current = next;
-        pool->n_used = 0;
-    }
-    return &pool->current->calls[pool->n_used++];
-}
-
 static void run_host_call(void *arg)
 {
-    struct host_call *call = arg;
+    struct mist_cuda_host_call *call = arg;
 
     if (!has_failed(call->device))
         call->fn(call->arg);
+    atomic_store(&call->is_pending, false); /* from here on it may be used again */
 }
 
-static void call_host(struct mist_device *base, mist_stream_fn fn, void *arg)
+static void call_host(struct mist_device *base, mist_stream_fn fn, void *arg,
+                      size_t arg_bytes)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
+    struct mist_cuda_host_call *call = &device->calls[device->n_calls++ % N_CALLS];
 
+    if (atomic_load(&call->is_pending))
+        drain(base);
     if (has_failed(base))
         return;
-    struct host_call *call = take_call(device->calls);
-    if (!call) {
-        struct mist_err err;
-        mist_device_fail(base, mist_err_set(&err, MIST_ERR_MEMORY, "out of memory"),
-                         &err);
-        return;
-    }
-    *call = (struct host_call){base, fn, arg};
+    call->device = base;
+    call->fn = fn;
+    call->arg = arg_bytes > 0 ? memcpy(call->copy, arg, arg_bytes) : arg;
+    atomic_store(&call->is_pending, true);
     mist_cuda_check(
         device, cudaLaunchHostFunc(mist_cuda_current_stream(device), run_host_call, call),
         "cudaLaunchHostFunc");
@@ -381,6 +333,9 @@ static void close_device(struct mist_device *base)
     for (int32_t i = 0; i < device->n_created; i++)
         (void)cudaEventDestroy(device->events[i]);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
+        for (int k = 0; k < 2; k++)
+            if (device->milestones[i][k])
+                (void)cudaEventDestroy(device->milestones[i][k]);
         if (device->streams[i])
             (void)cudaStreamDestroy(device->streams[i]);
         (void)cudaFree(device->workspaces[i]);
@@ -389,12 +344,6 @@ static void close_device(struct mist_device *base)
     (void)cudaFree(base->arenas[MIST_ARENA_DEVICE]);
     mist_cuda_host_free(base->host_results);
     mist_cuda_host_free(base->arenas[MIST_ARENA_HOST]);
-    if (device->calls)
-        for (struct call_chunk *chunk = device->calls->first, *next; chunk;
-             chunk = next) {
-            next = chunk->next;
-            free(chunk);
-        }
     free(device->calls);
     free((void *)device->events);
     free(device->is_recorded);
@@ -402,36 +351,13 @@ static void close_device(struct mist_device *base)
     free(device);
 }
 
-static const struct mist_device_ops plain_ops = {
+static const struct mist_device_ops cuda_ops = {
     .name = "cuda",
     .close = close_device,
-    .is_computing = is_computing,
     .reset_events = reset_events,
     .submit = submit,
     .record = record,
     .wait = wait_for,
-    .wake = wake,
-    .drain = drain,
-    .copy = copy,
-    .call_host = call_host,
-    .fetch_results = fetch_results,
-    .clear = clear,
-    .write = write_memory,
-    .read = read_memory,
-    .used_bytes = used_bytes,
-    .alloc_host = mist_cuda_host_alloc,
-    .free_host = mist_cuda_host_free,
-};
-
-static const struct mist_device_ops recording_ops = {
-    .name = "cuda",
-    .close = close_device,
-    .is_computing = is_computing,
-    .reset_events = reset_events,
-    .submit = submit,
-    .record = record,
-    .wait = wait_for,
-    .wake = wake,
     .drain = drain,
     .copy = copy,
     .call_host = call_host,
@@ -449,22 +375,38 @@ static const struct mist_device_ops recording_ops = {
 
 /* -------------------------------------------------------------------------- opening */
 
+/* What others wait for goes before what only this rank needs. */
 static enum mist_status make_streams(struct mist_cuda_device *device,
                                      struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
+    int least = 0, greatest = 0;
+    enum mist_status status =
+        mist_cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                         "cudaDeviceGetStreamPriorityRange", err);
 
-    for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++)
-        status = mist_cuda_status(
-            cudaStreamCreateWithFlags(&device->streams[i], cudaStreamNonBlocking),
-            "cudaStreamCreateWithFlags", err);
-    if (status == MIST_OK)
-        status = clear(&device->base, device->base.arenas[MIST_ARENA_DEVICE],
-                       device->base.arena_bytes[MIST_ARENA_DEVICE], err);
-    if (status == MIST_OK)
+    for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++) {
+        int priority = i == MIST_STREAM_GPU_GPU ? greatest : least;
         status =
-            clear(&device->base, device->base.results, device->base.result_bytes, err);
+            mist_cuda_status(cudaStreamCreateWithPriority(
+                                 &device->streams[i], cudaStreamNonBlocking, priority),
+                             "cudaStreamCreateWithPriority", err);
+        for (int k = 0; k < 2 && status == MIST_OK; k++)
+            status = mist_cuda_status(
+                cudaEventCreateWithFlags(&device->milestones[i][k],
+                                         cudaEventDisableTiming | cudaEventBlockingSync),
+                "cudaEventCreateWithFlags", err);
+    }
     return status;
+}
+
+static enum mist_status clear_all(struct mist_cuda_device *device, struct mist_err *err)
+{
+    struct mist_device *base = &device->base;
+    enum mist_status status = clear(base, base->arenas[MIST_ARENA_DEVICE],
+                                    base->arena_bytes[MIST_ARENA_DEVICE], err);
+
+    return status == MIST_OK ? clear(base, base->results, base->result_bytes, err)
+                             : status;
 }
 
 enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
@@ -476,23 +418,21 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     if (status != MIST_OK)
         return status;
     struct mist_cuda_device *device = calloc(1, sizeof *device);
-    struct mist_cuda_call_pool *calls = calloc(1, sizeof *calls);
-    struct call_chunk *chunk = calloc(1, sizeof *chunk);
-    if (!device || !calls || !chunk) {
+    struct mist_cuda_host_call *calls = calloc(N_CALLS, sizeof *calls);
+    if (!device || !calls) {
         free(device);
         free(calls);
-        free(chunk);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a device");
     }
-    mist_device_init(&device->base, config->records ? &recording_ops : &plain_ops,
-                     config);
-    *calls = (struct mist_cuda_call_pool){.first = chunk, .current = chunk};
+    mist_device_init(&device->base, &cuda_ops, config);
     device->calls = calls;
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
     status = mist_cuda_device_start(device, config->records, err);
     if (status == MIST_OK)
         status = make_streams(device, err);
+    if (status == MIST_OK)
+        status = clear_all(device, err);
     if (status != MIST_OK) {
         mist_device_close(&device->base);
         return status;

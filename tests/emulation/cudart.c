@@ -11,6 +11,7 @@
 
 #include "tests/emulation/streams.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -26,8 +27,9 @@ struct mist_emulated_cuda mist_emulated_cuda = {.n_devices = 1,
                                                 .memory_bytes = (int64_t)1 << 30,
                                                 .max_locked_bytes = -1};
 
-static cudaError_t last; /* what cudaGetLastError() tells */
-static int current_device;
+/* Of a thread, as in CUDA. */
+static _Thread_local cudaError_t last; /* what cudaGetLastError() tells */
+static _Thread_local int current_device;
 
 /* Size of an allocation, in front of it; both parts keep the alignment of 256. */
 union header {
@@ -59,7 +61,7 @@ static bool fails(const char *call)
     struct mist_emulated_cuda *at = &mist_emulated_cuda;
 
     mist_emulated_stream_enter(call);
-    at->n_calls++;
+    atomic_fetch_add(&at->n_calls, 1);
     if (!at->fails || strcmp(at->fails, call) != 0 || --at->fails_in != 0)
         return false;
     last = (cudaError_t)at->fails_with;
@@ -138,12 +140,6 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= mist_emulated_cuda.n_devices)
         return give(cudaErrorInvalidDevice);
     current_device = device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-    *device = current_device;
     return cudaSuccess;
 }
 
@@ -294,11 +290,6 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t cudaMallocHost(void **memory, size_t bytes)
-{
-    return cudaHostAlloc(memory, bytes, 0);
-}
-
 cudaError_t cudaFreeHost(void *memory)
 {
     if (fails("cudaFreeHost"))
@@ -368,20 +359,31 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
     return cudaMemsetAsync(to, value, bytes, NULL);
 }
 
-/* ------------------------------------------------------------------ streams, events */
+/* -------------------------------------------------------------------------- streams */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
-    (void)flags;
-    if (fails("cudaStreamCreateWithFlags"))
+    if (fails("cudaDeviceGetStreamPriorityRange"))
         return last;
-    *stream = mist_emulated_stream_new();
+    *least = 0;
+    *greatest = -5;
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
+                                         int priority)
 {
-    return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+    (void)flags;
+    if (fails("cudaStreamCreateWithPriority"))
+        return last;
+    *stream = mist_emulated_stream_new(priority);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
+{
+    *priority = mist_emulated_stream_priority(stream);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -398,21 +400,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return last;
     mist_emulated_stream_synchronize(stream);
     return cudaSuccess;
-}
-
-/* Work goes on between two looks. */
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    if (fails("cudaStreamQuery"))
-        return last;
-    if (mist_emulated_cuda.n_busy_queries > 0) {
-        mist_emulated_cuda.n_busy_queries--;
-        return give(cudaErrorNotReady);
-    }
-    if (!stream || mist_emulated_stream_is_idle(stream))
-        return cudaSuccess;
-    mist_emulated_stream_synchronize(stream);
-    return give(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
@@ -432,6 +419,53 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
     mist_emulated_stream_run_host(stream, fn, arg);
     return cudaSuccess;
 }
+
+/* ------------------------------------------------------ a function of the driver */
+
+struct write {
+    uint32_t *to, value;
+};
+
+static void run_write(void *arg)
+{
+    const struct write *write = arg;
+
+    __atomic_store_n(write->to, write->value, __ATOMIC_RELEASE);
+}
+
+static CUresult write_value(CUstream stream, CUdeviceptr to, cuuint32_t value,
+                            unsigned flags)
+{
+    struct write write = {(uint32_t *)(uintptr_t)to, value};
+
+    (void)flags;
+    if (fails("cuStreamWriteValue32"))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!mist_emulated_cuda.loses_writes)
+        mist_emulated_stream_run(stream, run_write, &write, sizeof write);
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out,
+                                             unsigned version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    CUresult (*function)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = write_value;
+
+    (void)flags;
+    *out = NULL;
+    if (fails("cudaGetDriverEntryPointByVersion"))
+        return last;
+    if (version < 11070 || strcmp(symbol, "cuStreamWriteValue32") != 0) {
+        *result = cudaDriverEntryPointSymbolNotFound;
+        return cudaSuccess;
+    }
+    *result = cudaDriverEntryPointSuccess;
+    memcpy(out, &function, sizeof *out);
+    return cudaSuccess;
+}
+
+/* ------------------------------------------------------------------------- events */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
@@ -461,13 +495,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return last;
     mist_emulated_event_record(event, stream);
     return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    if (fails("cudaEventQuery"))
-        return last;
-    return mist_emulated_event_is_done(event) ? cudaSuccess : give(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)

@@ -2,6 +2,8 @@
 #ifndef MIST_TESTS_EMULATION_CUDART_H
 #define MIST_TESTS_EMULATION_CUDART_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -19,8 +21,8 @@ struct mist_emulated_cuda {
     const char *fails;         /* name of the call that is to fail; NULL: none */
     int fails_in;              /* the how-manieth of them from now on, from 1 */
     int fails_with;            /* a cudaError_t */
-    int64_t n_busy_queries;    /* of cudaStreamQuery() from now on: not ready */
-    int64_t n_calls;           /* of all functions */
+    bool loses_writes;         /* of cuStreamWriteValue32(): the stream hangs */
+    atomic_llong n_calls;      /* of all functions */
     int n_launched_host_calls; /* cudaLaunchHostFunc */
 };
 

@@ -1,14 +1,16 @@
 /* NCCL for tests. See nccl.h. */
+#include "tests/emulation/cudart.h"
+
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
+
 #include "tests/emulation/nccl.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { MAX_RANKS = 8, MAX_CLIQUES = 64, MEETING_S = 10 };
+enum { MAX_RANKS = 8, MAX_CLIQUES = 64, MAX_ABORTED = 16 };
 
 /* A message on its way. */
 struct message {
@@ -35,28 +37,25 @@ struct clique {
 
 struct ncclComm {
     struct clique *clique;
-    int rank;
-    ncclResult_t state, result; /* now; what it becomes when n_polls are over */
-    int n_polls;                /* < 0: never */
-    bool is_hung;               /* an operation on the device waits for ever */
-    bool is_final;
-};
-
-struct CUevent_st {
-    struct ncclComm *waits_for; /* NULL: for nothing */
-    bool is_recorded;
-    int n_late;
+    int rank, n_inside;
+    bool is_good, is_told, is_final;
 };
 
 static struct {
     struct mist_test_nccl faults;
     struct mist_test_nccl_counts counts;
     struct clique cliques[MAX_CLIQUES];
-    int n_ids;
-} fake;
+    int n_ids, n_told;
+} fake; /* under the mutex */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static _Thread_local struct ncclComm *hung; /* what this thread's stream stands at */
+
+/* The group of a thread: communicators to be freed at its end. */
+static _Thread_local struct {
+    bool is_open;
+    int n;
+    struct ncclComm *aborted[MAX_ABORTED];
+} group;
 
 void mist_test_nccl_reset(void)
 {
@@ -70,7 +69,7 @@ void mist_test_nccl_reset(void)
         }
     memset(&fake, 0, sizeof fake);
     fake.faults.n_before_hang = -1;
-    hung = NULL;
+    mist_emulated_cuda.loses_writes = false;
 }
 
 struct mist_test_nccl *mist_test_nccl(void)
@@ -80,17 +79,18 @@ struct mist_test_nccl *mist_test_nccl(void)
 
 struct mist_test_nccl_counts mist_test_nccl_counts(void)
 {
-    return fake.counts;
+    pthread_mutex_lock(&mutex);
+    struct mist_test_nccl_counts counts = fake.counts;
+    pthread_mutex_unlock(&mutex);
+    return counts;
 }
 
-/* With the mutex: false if nothing happened for too long. */
-static bool wait_for_change(void)
+void mist_test_nccl_wait_for_abort(void)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += MEETING_S;
-    return pthread_cond_timedwait(&changed, &mutex, &until) != ETIMEDOUT;
+    pthread_mutex_lock(&mutex);
+    while (fake.n_told == 0)
+        pthread_cond_wait(&changed, &mutex);
+    pthread_mutex_unlock(&mutex);
 }
 
 static ncclResult_t misuse(void)
@@ -99,13 +99,22 @@ static ncclResult_t misuse(void)
     return ncclInvalidUsage;
 }
 
-/* The answer of a call that started something, whose end is result. */
-static ncclResult_t start(struct ncclComm *comm, ncclResult_t result, bool never_ends)
+/* With the mutex: into a call that may wait, and out of it again. */
+static void enter(struct ncclComm *comm, enum mist_test_nccl_block what)
 {
-    comm->n_polls = never_ends ? -1 : fake.faults.n_polls;
-    comm->result = result;
-    comm->state = comm->n_polls == 0 ? result : ncclInProgress;
-    return comm->state;
+    pthread_mutex_lock(&mutex);
+    comm->n_inside++;
+    while (fake.faults.blocks == what && !comm->is_told)
+        pthread_cond_wait(&changed, &mutex);
+}
+
+static ncclResult_t leave(struct ncclComm *comm, ncclResult_t result)
+{
+    comm->n_inside--;
+    if (comm->is_told)
+        result = ncclInternalError;
+    pthread_mutex_unlock(&mutex);
+    return result;
 }
 
 /* ---------------------------------------------------------------------- communicators */
@@ -141,76 +150,104 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return i < MAX_CLIQUES ? fake.faults.id_error : ncclInternalError;
 }
 
+/* As in NCCL, the communicator can be aborted from before it waits for the others. */
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId id,
                                     int rank, ncclConfig_t *config)
 {
+    struct ncclComm *comm = calloc(1, sizeof *comm);
     int i;
 
     memcpy(&i, id.internal, sizeof i);
-    *out = NULL;
-    if (fake.faults.init_error != ncclSuccess)
+    if (!comm || fake.faults.init_error != ncclSuccess) {
+        free(comm);
         return fake.faults.init_error;
-    pthread_mutex_lock(&mutex);
-    struct clique *clique = i >= 0 && i < fake.n_ids ? &fake.cliques[i] : NULL;
-    bool is_good = clique && rank >= 0 && rank < n_ranks && n_ranks <= MAX_RANKS &&
-                   config->blocking == 0 && config->magic == 0xcafebeef &&
-                   (clique->n_joined == 0 || clique->n_ranks == n_ranks);
-    struct ncclComm *comm = is_good ? calloc(1, sizeof *comm) : NULL;
-    if (comm) {
-        clique->n_ranks = n_ranks;
-        clique->n_joined++;
-        pthread_cond_broadcast(&changed);
-        while (clique->n_joined < n_ranks && is_good)
-            is_good = wait_for_change();
-        *comm = (struct ncclComm){.clique = clique, .rank = rank};
-        fake.counts.n_made++;
-        *out = comm;
     }
-    pthread_mutex_unlock(&mutex);
-    if (!comm)
-        return misuse();
-    return start(comm, is_good ? fake.faults.init_result : ncclSystemError,
-                 fake.faults.init_never_ends);
+    comm->clique = &fake.cliques[i % MAX_CLIQUES];
+    comm->rank = rank;
+    comm->is_good = i >= 0 && i < MAX_CLIQUES && rank >= 0 && rank < n_ranks &&
+                    n_ranks <= MAX_RANKS && config->blocking == 1 &&
+                    config->magic == 0xcafebeef;
+    __atomic_store_n(out, comm, __ATOMIC_RELEASE);
+    enter(comm, MIST_TEST_NCCL_INIT);
+    fake.counts.n_made++;
+    fake.counts.n_misused += !comm->is_good;
+    comm->clique->n_joined++;
+    pthread_cond_broadcast(&changed);
+    while (comm->clique->n_joined < n_ranks && !comm->is_told)
+        pthread_cond_wait(&changed, &mutex);
+    comm->clique->n_ranks = n_ranks;
+    return leave(comm, comm->is_good ? fake.faults.init_result : ncclInvalidArgument);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
-    if (comm->state == ncclInProgress && comm->n_polls >= 0 && comm->n_polls-- <= 1)
-        comm->state = comm->result;
-    *out = comm->state == ncclSuccess ? fake.faults.async_error : comm->state;
+    pthread_mutex_lock(&mutex);
+    *out = comm->is_good ? fake.faults.async_error : misuse();
+    pthread_mutex_unlock(&mutex);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    if (comm->state != ncclSuccess || comm->is_final || comm->is_hung)
-        return misuse();
+    enter(comm, MIST_TEST_NCCL_END);
+    ncclResult_t result = comm->is_final ? misuse() : ncclSuccess;
     comm->is_final = true;
-    return start(comm, ncclSuccess, fake.faults.end_never_ends);
+    return leave(comm, result);
 }
 
-/* Its memory stays for as long as events look at it. */
-static ncclResult_t end_comm(struct ncclComm *comm, int *count)
+/* With the mutex. */
+static void free_comm(struct ncclComm *comm, int *count)
 {
-    pthread_mutex_lock(&mutex);
+    if (comm->n_inside > 0)
+        misuse();
     ++*count;
-    pthread_mutex_unlock(&mutex);
-    if (hung == comm)
-        hung = NULL;
     free(comm);
-    return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    if (!comm->is_final || comm->state != ncclSuccess)
-        return misuse();
-    return end_comm(comm, &fake.counts.n_destroyed);
+    pthread_mutex_lock(&mutex);
+    ncclResult_t result = comm->is_final ? ncclSuccess : misuse();
+    free_comm(comm, &fake.counts.n_destroyed);
+    pthread_mutex_unlock(&mutex);
+    return result;
 }
 
+/* NCCL's header has no prototypes of the two. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+ncclResult_t ncclGroupStart(void)
+{
+    group.is_open = true;
+    return ncclSuccess;
+}
+
+/* Outside of a group it would free one while others still run. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    return end_comm(comm, &fake.counts.n_aborted);
+    pthread_mutex_lock(&mutex);
+    if (!group.is_open || comm->is_told || group.n == MAX_ABORTED)
+        misuse();
+    else
+        group.aborted[group.n++] = comm;
+    comm->is_told = true;
+    if (fake.n_told++ == 0)
+        fake.counts.n_cuda_calls = atomic_load(&mist_emulated_cuda.n_calls);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < group.n; i++)
+        free_comm(group.aborted[i], &fake.counts.n_aborted);
+    group.is_open = false;
+    group.n = 0;
+    pthread_mutex_unlock(&mutex);
+    return ncclSuccess;
 }
 
 /* ------------------------------------------------------------------------- operations */
@@ -278,58 +315,44 @@ static bool compute(struct clique *clique)
     return true;
 }
 
-/* Whether an operation may start; *answer is its answer if it is not to be done. */
-static bool enter(struct ncclComm *comm, ncclResult_t *answer)
+/* Begins an operation, with the mutex: false if it is not to be done, but to leave() with
+ * *result. One that hangs on the device is in the stream, and nothing behind it happens.
+ */
+static bool begin(struct ncclComm *comm, ncclResult_t *result)
 {
-    if (comm->state != ncclSuccess || comm->is_final) {
-        *answer = misuse();
-        return false;
-    }
-    *answer = fake.faults.call_error;
-    if (*answer != ncclSuccess)
-        return false;
-    pthread_mutex_lock(&mutex);
-    if (fake.faults.n_before_hang >= 0 && fake.faults.n_before_hang-- == 0) {
-        comm->is_hung = true;
-        hung = comm;
-    }
-    pthread_mutex_unlock(&mutex);
-    if (!hung)
-        return true;
-    *answer = start(comm, ncclSuccess, false);
-    return false;
+    enter(comm, MIST_TEST_NCCL_CALL);
+    *result = comm->is_final ? misuse() : fake.faults.call_error;
+    if (fake.faults.n_before_hang >= 0 && fake.faults.n_before_hang-- == 0)
+        mist_emulated_cuda.loses_writes = true;
+    return *result == ncclSuccess && !comm->is_told && !mist_emulated_cuda.loses_writes;
 }
 
-static ncclResult_t meet(struct ncclComm *comm, struct part part)
+static ncclResult_t meet(struct ncclComm *comm, ncclRedOp_t op, struct part part)
 {
     struct clique *clique = comm->clique;
-    ncclResult_t answer;
-    bool is_good = true;
+    ncclResult_t result;
 
-    if (!enter(comm, &answer))
-        return answer;
-    pthread_mutex_lock(&mutex);
+    if (!begin(comm, &result))
+        return leave(comm, result);
     int turn = clique->turn;
     clique->parts[comm->rank] = part;
     if (++clique->n_met == clique->n_ranks) {
-        is_good = compute(clique);
+        if (op != ncclSum || !compute(clique))
+            result = misuse();
         clique->n_met = 0;
         clique->turn++;
         pthread_cond_broadcast(&changed);
     }
-    while (clique->turn == turn && is_good)
-        is_good = wait_for_change();
-    pthread_mutex_unlock(&mutex);
-    return start(comm, is_good ? fake.faults.call_result : ncclInvalidUsage,
-                 fake.faults.call_never_ends);
+    while (clique->turn == turn && !comm->is_told)
+        pthread_cond_wait(&changed, &mutex);
+    return leave(comm, result);
 }
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     (void)stream;
-    return op == ncclSum ? meet(comm, (struct part){ALL_REDUCE, send, recv, n, type})
-                         : misuse();
+    return meet(comm, op, (struct part){ALL_REDUCE, send, recv, n, type});
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n,
@@ -337,121 +360,58 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n,
                                cudaStream_t stream)
 {
     (void)stream;
-    return op == ncclSum ? meet(comm, (struct part){REDUCE_SCATTER, send, recv, n, type})
-                         : misuse();
+    return meet(comm, op, (struct part){REDUCE_SCATTER, send, recv, n, type});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream)
 {
     (void)stream;
-    return meet(comm, (struct part){ALL_GATHER, send, recv, n, type});
+    return meet(comm, ncclSum, (struct part){ALL_GATHER, send, recv, n, type});
 }
 
 ncclResult_t ncclSend(const void *send, size_t n, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
-    struct message *message = malloc(sizeof *message + n * bytes_of(type));
-    ncclResult_t answer;
+    struct message *message = calloc(1, sizeof *message + n * bytes_of(type));
+    ncclResult_t result;
 
     (void)stream;
-    if (!message || !enter(comm, &answer)) {
+    if (!begin(comm, &result) || !message) {
         free(message);
-        return message ? answer : ncclSystemError;
+        return leave(comm, result);
     }
-    message->next = NULL;
     message->n = n * bytes_of(type);
     memcpy(message->bytes, send, message->n);
-    pthread_mutex_lock(&mutex);
     struct message **last = &comm->clique->messages[comm->rank][peer];
     while (*last)
         last = &(*last)->next;
     *last = message;
     pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&mutex);
-    return start(comm, fake.faults.call_result, fake.faults.call_never_ends);
+    return leave(comm, result);
 }
 
 ncclResult_t ncclRecv(void *recv, size_t n, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
-    ncclResult_t answer;
-    bool is_good = true;
+    ncclResult_t result;
 
     (void)stream;
-    if (!enter(comm, &answer))
-        return answer;
-    pthread_mutex_lock(&mutex);
+    if (!begin(comm, &result))
+        return leave(comm, result);
     struct message **first = &comm->clique->messages[peer][comm->rank];
-    while (!*first && is_good)
-        is_good = wait_for_change();
+    while (!*first && !comm->is_told)
+        pthread_cond_wait(&changed, &mutex);
     struct message *message = *first;
     if (message) {
         *first = message->next;
-        is_good = message->n == n * bytes_of(type);
-        if (is_good)
+        if (message->n == n * bytes_of(type))
             memcpy(recv, message->bytes, message->n);
+        else
+            result = misuse();
         free(message);
     }
-    pthread_mutex_unlock(&mutex);
-    return start(comm, is_good ? fake.faults.call_result : ncclInvalidUsage,
-                 fake.faults.call_never_ends);
+    return leave(comm, result);
 }
 
-/* ------------------------------------------------------- CUDA; weak: others have them */
-
-#define WEAK __attribute__((weak))
-
-WEAK cudaError_t cudaSetDevice(int i_device)
-{
-    (void)i_device;
-    return cudaSuccess;
-}
-
-WEAK cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-WEAK const char *cudaGetErrorString(cudaError_t code)
-{
-    return code == cudaSuccess ? "no error" : "an error of CUDA";
-}
-
-WEAK cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
-    *out = flags == cudaEventDisableTiming ? calloc(1, sizeof **out) : NULL;
-    if (!*out)
-        return cudaErrorInvalidValue;
-    pthread_mutex_lock(&mutex);
-    fake.counts.n_events++;
-    pthread_mutex_unlock(&mutex);
-    return cudaSuccess;
-}
-
-WEAK cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    pthread_mutex_lock(&mutex);
-    fake.counts.n_events--;
-    pthread_mutex_unlock(&mutex);
-    return cudaSuccess;
-}
-
-WEAK cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)stream;
-    *event = (struct CUevent_st){
-        .waits_for = hung, .is_recorded = true, .n_late = fake.faults.n_late};
-    return cudaSuccess;
-}
-
-/* What hangs hangs until its communicator is aborted; no event is asked after that. */
-WEAK cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    if (fake.faults.event_error != cudaSuccess)
-        return fake.faults.event_error;
-    if (event->waits_for || event->n_late-- > 0)
-        return cudaErrorNotReady;
-    return event->is_recorded ? cudaSuccess : cudaErrorNotReady;
-}
+#endif

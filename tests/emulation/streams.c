@@ -27,6 +27,7 @@ struct CUstream_st {
     struct work *first, **last;
     uint64_t n_queued, n_done; /* ever */
     bool is_running;
+    int priority; /* nobody here minds it */
 };
 
 struct CUevent_st {
@@ -175,15 +176,21 @@ void mist_emulated_streams_set(enum mist_emulated_order order)
 
 /* -------------------------------------------------------------------------- streams */
 
-struct CUstream_st *mist_emulated_stream_new(void)
+struct CUstream_st *mist_emulated_stream_new(int priority)
 {
     struct CUstream_st *stream = allocate(sizeof *stream);
 
+    stream->priority = priority;
     stream->last = &stream->first;
     stream->next = all.streams;
     all.streams = stream;
     all.n_streams++;
     return stream;
+}
+
+int mist_emulated_stream_priority(const struct CUstream_st *stream)
+{
+    return stream->priority;
 }
 
 void mist_emulated_stream_free(struct CUstream_st *stream)
@@ -197,11 +204,6 @@ void mist_emulated_stream_free(struct CUstream_st *stream)
     *at = stream->next;
     all.n_streams--;
     free(stream);
-}
-
-bool mist_emulated_stream_is_idle(const struct CUstream_st *stream)
-{
-    return stream->n_done == stream->n_queued;
 }
 
 void mist_emulated_stream_synchronize(struct CUstream_st *stream)

@@ -49,9 +49,9 @@ extern void (*mist_emulated_watch)(const char *what);
 /* Ends the program if a function of the host is running. */
 void mist_emulated_stream_enter(const char *call);
 
-struct CUstream_st *mist_emulated_stream_new(void);
+struct CUstream_st *mist_emulated_stream_new(int priority);
+int mist_emulated_stream_priority(const struct CUstream_st *stream);
 void mist_emulated_stream_free(struct CUstream_st *stream); /* runs what is queued */
-bool mist_emulated_stream_is_idle(const struct CUstream_st *stream);
 void mist_emulated_stream_synchronize(struct CUstream_st *stream);
 void mist_emulated_streams_synchronize(void); /* all of them */
 

@@ -51,6 +51,7 @@ struct async_work {
     struct mist_adamw_span adamw_spans[MIST_MAX_PARAMS];
     struct mist_adamw_args adamw;
     struct mist_draw draw;
+    char copy[MIST_DEVICE_MAX_CALL_BYTES];
 };
 
 static inline struct async_device *async_of(struct mist_device *device)
@@ -139,11 +140,6 @@ static inline void async_wait(struct mist_device *base, enum mist_stream stream,
     mist_device_wait(async_of(base)->inner, stream, event);
 }
 
-static inline void async_wake(struct mist_device *base)
-{
-    (void)base;
-}
-
 static inline void async_drain(struct mist_device *base)
 {
     struct async_device *device = async_of(base);
@@ -155,12 +151,6 @@ static inline void async_drain(struct mist_device *base)
         free(work);
     }
     device->works = NULL;
-}
-
-static inline bool async_is_computing(const struct mist_device *base)
-{
-    (void)base;
-    return false;
 }
 
 /* ------------------------------------------------------------------------------ bodies
@@ -188,12 +178,13 @@ static inline void async_run_host(struct async_work *work)
 }
 
 /* No span knows of it: it is not the device that works. */
-static inline void async_call_host(struct mist_device *base, mist_stream_fn fn, void *arg)
+static inline void async_call_host(struct mist_device *base, mist_stream_fn fn, void *arg,
+                                   size_t arg_bytes)
 {
     struct async_work *work = async_work_new(async_of(base), async_run_host);
 
     work->fn = fn;
-    work->arg = arg;
+    work->arg = arg_bytes > 0 ? memcpy(work->copy, arg, arg_bytes) : arg;
     work->span = -1;
     async_enqueue(work);
 }
@@ -271,11 +262,11 @@ static inline void async_close(struct mist_device *base)
 }
 
 #define ASYNC_OPS                                                                        \
-    .name = "async", .close = async_close, .is_computing = async_is_computing,           \
-    .reset_events = async_reset_events, .submit = async_submit, .record = async_record,  \
-    .wait = async_wait, .wake = async_wake, .drain = async_drain, .copy = async_copy,    \
-    .call_host = async_call_host, .fetch_results = async_fetch_results,                  \
-    .clear = async_clear, .write = async_move, .read = async_move
+    .name = "async", .close = async_close, .reset_events = async_reset_events,           \
+    .submit = async_submit, .record = async_record, .wait = async_wait,                  \
+    .drain = async_drain, .copy = async_copy, .call_host = async_call_host,              \
+    .fetch_results = async_fetch_results, .clear = async_clear, .write = async_move,     \
+    .read = async_move
 
 static const struct mist_device_ops async_plain_ops = {ASYNC_OPS};
 static const struct mist_device_ops async_recording_ops = {

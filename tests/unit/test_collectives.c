@@ -42,6 +42,8 @@ struct job {
     void *arg, *to;
     const void *from;
     int64_t bytes;
+    size_t arg_bytes; /* of copy; 0: arg is meant */
+    char copy[MIST_DEVICE_MAX_CALL_BYTES];
 };
 
 enum { MAX_JOBS = 1 << 16 };
@@ -56,12 +58,12 @@ struct slow_device {
     bool is_closing;         /* under mutex */
 };
 
-static void run_one(const struct job *job, int64_t i)
+static void run_one(struct job *job, int64_t i)
 {
     if (i % 16 == 0)
         sleep_a_little((uint64_t)i);
     if (job->fn)
-        job->fn(job->arg);
+        job->fn(job->arg_bytes > 0 ? job->copy : job->arg);
     else
         memcpy(job->to, job->from, (size_t)job->bytes);
 }
@@ -106,9 +108,13 @@ static void slow_copy(struct mist_device *device, void *to, const void *from,
     give(device, (struct job){.to = to, .from = from, .bytes = bytes});
 }
 
-static void slow_call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
+static void slow_call_host(struct mist_device *device, mist_stream_fn fn, void *arg,
+                           size_t arg_bytes)
 {
-    give(device, (struct job){.fn = fn, .arg = arg});
+    struct job job = {.fn = fn, .arg = arg, .arg_bytes = arg_bytes};
+
+    memcpy(job.copy, arg, arg_bytes);
+    give(device, job);
 }
 
 static void slow_drain(struct mist_device *device)
@@ -119,11 +125,6 @@ static void slow_drain(struct mist_device *device)
     while (at->n_given > at->n_done)
         pthread_cond_wait(&at->changed, &at->mutex);
     pthread_mutex_unlock(&at->mutex);
-}
-
-static void slow_wake(struct mist_device *device)
-{
-    (void)device;
 }
 
 static void slow_close(struct mist_device *device)
@@ -141,7 +142,6 @@ static void slow_close(struct mist_device *device)
 
 static const struct mist_device_ops slow_ops = {.name = "slow",
                                                 .close = slow_close,
-                                                .wake = slow_wake,
                                                 .drain = slow_drain,
                                                 .copy = slow_copy,
                                                 .call_host = slow_call_host};

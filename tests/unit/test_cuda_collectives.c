@@ -32,14 +32,15 @@ int main(void)
 
 #include "core/clock.h"
 #include "core/random.h"
-#include "exec/cuda/collectives_nccl.h"
-#include "exec/cuda/context.h"
+#include "exec/cuda/collectives_nccl_internal.h"
 #include "tests/emulation/device_memory.h"
 #ifndef MIST_TEST_ON_GPU
-#include "tests/emulation/nccl.c"
+#include "tests/emulation/cudart.h"
+#include "tests/emulation/nccl.h"
 #endif
 
-#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { MAX_N = 600 };
 
@@ -85,9 +86,7 @@ static void open_alone(struct rank *rank, double deadline_s)
 
 static void close_alone(struct rank *rank)
 {
-    assert_ptr_equal(rank->device.poll_context, rank->at);
     mist_collectives_close(rank->at);
-    assert_null(rank->device.poll);
 #ifdef MIST_TEST_ON_GPU
     mist_test_device_check(cudaStreamDestroy(rank->device.streams[rank->device.current]),
                            "stream");
@@ -107,7 +106,6 @@ static void test_alone(void **state)
     (void)state;
 #ifndef MIST_TEST_ON_GPU
     mist_test_nccl_reset();
-    mist_test_nccl()->n_polls = 3;
 #endif
     open_alone(&rank, 60);
     rank.at->ops->describe(rank.at, says, sizeof says);
@@ -132,7 +130,6 @@ static void test_alone(void **state)
                      MIST_ERR_RANGE);
     assert_int_equal(mist_collectives_recv(rank.at, 1, 0, buffer, 4, &rank.err),
                      MIST_ERR_RANGE);
-    assert_int_equal(mist_cuda_collectives_poll(rank.at, &rank.err), MIST_OK);
     mist_test_device_download(back, buffer, sizeof back);
     assert_memory_equal(back, values, sizeof back);
     close_alone(&rank);
@@ -142,7 +139,7 @@ static void test_alone(void **state)
     struct mist_test_nccl_counts counts = mist_test_nccl_counts();
     assert_int_equal(counts.n_made, 1);
     assert_int_equal(counts.n_destroyed, 1);
-    assert_int_equal(counts.n_aborted + counts.n_misused + counts.n_events, 0);
+    assert_int_equal(counts.n_aborted + counts.n_misused, 0);
 #endif
 }
 
@@ -358,9 +355,9 @@ static void *run_rank(void *arg)
             run_gather(rank, team, step);
         else
             run_messages(rank, step);
-        if (mist_cuda_collectives_poll(rank->at, &rank->err) != MIST_OK)
-            atomic_fetch_add(&board.n_failed, 1);
     }
+    if (atomic_load(&rank->device.base.has_failed))
+        atomic_fetch_add(&board.n_failed, 1);
     mist_collectives_close(rank->at);
     mist_device_fini(&rank->device.base);
     return NULL;
@@ -373,22 +370,18 @@ static void test_threads(void **state)
 
     (void)state;
     print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
-    for (int round = 0; round < 2; round++) {
-        mist_test_nccl_reset();
-        mist_test_nccl()->n_polls = 2 * round;
-        memset(ranks, 0, sizeof ranks);
-        for (int32_t i = 0; i < N_RANKS; i++) {
-            ranks[i].rank = i;
-            assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
-        }
-        for (int32_t i = 0; i < N_RANKS; i++)
-            pthread_join(threads[i], NULL);
-        struct mist_test_nccl_counts counts = mist_test_nccl_counts();
-        assert_int_equal(atomic_load(&board.n_failed), 0);
-        assert_int_equal(counts.n_made, N_RANKS * (N_TEAMS + 1));
-        assert_int_equal(counts.n_destroyed, counts.n_made);
-        assert_int_equal(counts.n_aborted + counts.n_misused + counts.n_events, 0);
+    mist_test_nccl_reset();
+    for (int32_t i = 0; i < N_RANKS; i++) {
+        ranks[i].rank = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
     }
+    for (int32_t i = 0; i < N_RANKS; i++)
+        pthread_join(threads[i], NULL);
+    struct mist_test_nccl_counts counts = mist_test_nccl_counts();
+    assert_int_equal(atomic_load(&board.n_failed), 0);
+    assert_int_equal(counts.n_made, N_RANKS * (N_TEAMS + 1));
+    assert_int_equal(counts.n_destroyed, counts.n_made);
+    assert_int_equal(counts.n_aborted + counts.n_misused, 0);
 }
 
 /* ----------------------------------------------------------------------------- faults */
@@ -397,41 +390,63 @@ static void test_threads(void **state)
 struct fault {
     const char *name;
     struct mist_test_nccl faults;
-    enum { AT_GROUP, AT_CALL, AT_POLL, AT_CLOSE } fails_at;
+    const char *fails; /* a call of CUDA that fails; NULL: none */
+    enum { AT_GROUP, AT_CALL, BEHIND, AT_CLOSE } fails_at;
     const char *message;
 };
 
 static const struct fault faults[] = {
-    {"id", {.id_error = ncclSystemError}, AT_GROUP, "NCCL: system error: the last words"},
-    {"init", {.init_error = ncclInvalidUsage}, AT_GROUP, "NCCL: invalid usage"},
-    {"init later",
-     {.n_polls = 4, .init_result = ncclRemoteError},
-     AT_GROUP,
-     "communicator: rank 0: NCCL: remote error"},
-    {"init never", {.init_never_ends = true}, AT_GROUP, "has waited 0.05 s"},
-    {"call", {.call_error = ncclInternalError}, AT_CALL, "all_reduce: rank 0: NCCL: int"},
-    {"call later",
-     {.n_polls = 3, .call_result = ncclUnhandledCudaError},
-     AT_CALL,
-     "NCCL: unhandled cuda error"},
-    {"call never", {.call_never_ends = true}, AT_CALL, "all_reduce: rank 0: has waited"},
-    {"hang", {.n_before_hang = 0}, AT_POLL, "0.05 s for its group, 12 bytes"},
-    {"asynchronous", {.async_error = ncclRemoteError}, AT_POLL, "NCCL: remote error"},
-    {"event", {.event_error = cudaErrorLaunchFailure}, AT_POLL, "CUDA: an error"},
-    {"end", {.end_never_ends = true}, AT_CLOSE, NULL},
+    {.name = "id",
+     .faults = {.id_error = ncclSystemError},
+     .fails_at = AT_GROUP,
+     .message = "communicator: rank 0: NCCL: system error"},
+    {.name = "init",
+     .faults = {.init_error = ncclInvalidUsage},
+     .fails_at = AT_GROUP,
+     .message = "NCCL: invalid usage: the last words"},
+    {.name = "no good communicator",
+     .faults = {.init_result = ncclRemoteError},
+     .fails_at = AT_GROUP,
+     .message = "communicator: rank 0: NCCL: remote error"},
+    {.name = "init never ends",
+     .faults = {.blocks = MIST_TEST_NCCL_INIT},
+     .fails_at = AT_GROUP,
+     .message = "communicator: rank 0: has waited 0.05 s to start with its group"},
+    {.name = "call",
+     .faults = {.call_error = ncclInternalError},
+     .fails_at = AT_CALL,
+     .message = "all_reduce: rank 0: NCCL: internal error"},
+    {.name = "call never ends",
+     .faults = {.blocks = MIST_TEST_NCCL_CALL},
+     .fails_at = AT_CALL,
+     .message =
+         "all_reduce: rank 0: has waited 0.05 s to start with its group, 12 bytes"},
+    {.name = "mark",
+     .fails = "cuStreamWriteValue32",
+     .fails_at = AT_CALL,
+     .message = "cuStreamWriteValue32 gives error 1"},
+    {.name = "operation never ends",
+     .faults = {.n_before_hang = 1},
+     .fails_at = BEHIND,
+     .message = "all_reduce: rank 0: has waited 0.05 s for its group, 12 bytes"},
+    {.name = "asynchronous",
+     .faults = {.async_error = ncclRemoteError},
+     .fails_at = BEHIND,
+     .message = "communication: rank 0: NCCL: remote error"},
+    {.name = "end never ends",
+     .faults = {.blocks = MIST_TEST_NCCL_END},
+     .fails_at = AT_CLOSE,
+     .message = "end: rank 0: has waited 0.05 s to start with its group"},
 };
 
-/* After a failure everything is refused. */
-static void check_refused(struct rank *rank, struct mist_collective_group *group)
+/* After a failure everything is refused, with the reason. */
+static void check_refused(struct rank *rank, struct mist_collective_group *group,
+                          const char *message)
 {
     static const int32_t self = 0;
     struct mist_collective_group *another;
     float value = 1;
 
-    assert_int_equal(
-        mist_collectives_group(rank->at, &self, 1, 1, 4, &another, &rank->err),
-        MIST_ERR_RUN);
-    assert_int_equal(mist_collectives_reserve(rank->at, 8, &rank->err), MIST_ERR_RUN);
     for (int64_t n = 0; n < 2 && group; n++) {
         assert_int_equal(
             mist_collective_all_reduce(group, MIST_DTYPE_FP32, &value, n, &rank->err),
@@ -439,6 +454,34 @@ static void check_refused(struct rank *rank, struct mist_collective_group *group
         assert_int_equal(mist_collective_all_gather(group, &value, &value, n, &rank->err),
                          MIST_ERR_RUN);
     }
+    assert_int_equal(mist_collectives_reserve(rank->at, 8, &rank->err), MIST_ERR_RUN);
+    assert_int_equal(
+        mist_collectives_group(rank->at, &self, 1, 1, 4, &another, &rank->err),
+        MIST_ERR_RUN);
+    if (!strstr(rank->err.message, message))
+        fail_msg("%s", rank->err.message);
+}
+
+static void wait_for_failure(struct rank *rank)
+{
+    double start_s = mist_clock_now_s();
+
+    while (!atomic_load(&rank->device.base.has_failed) &&
+           mist_clock_now_s() - start_s < 20)
+        mist_clock_sleep_s(1e-3);
+}
+
+/* What the device says that failed. */
+static void check_device(struct rank *rank, const char *message)
+{
+    struct mist_device *device = &rank->device.base;
+
+    pthread_mutex_lock(&device->failure_mutex);
+    assert_int_equal(device->failure, MIST_ERR_RUN);
+    if (!strstr(device->failure_err.message, message))
+        fail_msg("%s", device->failure_err.message);
+    assert_null(strchr(device->failure_err.message, '\n'));
+    pthread_mutex_unlock(&device->failure_mutex);
 }
 
 static void check_fault(const struct fault *fault)
@@ -450,31 +493,33 @@ static void check_fault(const struct fault *fault)
 
     mist_test_nccl_reset();
     *mist_test_nccl() = fault->faults;
-    if (strcmp(fault->name, "hang") != 0)
-        mist_test_nccl()->n_before_hang = -1;
+    mist_test_nccl()->n_before_hang--; /* 0 in the table: none hangs */
     open_alone(&rank, 0.05);
     enum mist_status status =
         mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err);
     assert_int_equal(status == MIST_OK, fault->fails_at > AT_GROUP);
-    if (status == MIST_OK)
+    if (fault->fails) {
+        mist_emulated_cuda.fails = fault->fails;
+        mist_emulated_cuda.fails_in = 1;
+    }
+    if (status == MIST_OK && strcmp(fault->name, "asynchronous") != 0)
         status = mist_collective_all_reduce(group, MIST_DTYPE_FP32, values, 3, &rank.err);
     assert_int_equal(status == MIST_OK, fault->fails_at > AT_CALL);
-    double start_s = mist_clock_now_s();
-    while (status == MIST_OK && fault->fails_at == AT_POLL &&
-           mist_clock_now_s() - start_s < 20)
-        status = rank.device.poll(rank.device.poll_context, &rank.err);
-    if (fault->fails_at < AT_CLOSE) {
-        assert_int_equal(status, MIST_ERR_RUN);
-        assert_non_null(strstr(rank.err.message, fault->message));
-        assert_null(strchr(rank.err.message, '\n'));
-        check_refused(&rank, group);
-        assert_int_equal(mist_cuda_collectives_poll(rank.at, &rank.err), MIST_ERR_RUN);
-        assert_non_null(strstr(rank.err.message, fault->message));
+    if (fault->fails_at == AT_CLOSE) {
+        mist_collectives_close(rank.at);
+        check_device(&rank, fault->message);
+        mist_device_fini(&rank.device.base);
+    } else {
+        wait_for_failure(&rank);
+        if (fault->fails_at < BEHIND && !strstr(rank.err.message, fault->message))
+            fail_msg("%s", rank.err.message);
+        check_device(&rank, fault->message);
+        check_refused(&rank, group, fault->message);
+        close_alone(&rank);
     }
-    close_alone(&rank);
     struct mist_test_nccl_counts counts = mist_test_nccl_counts();
     assert_int_equal(counts.n_aborted, counts.n_made);
-    assert_int_equal(counts.n_destroyed + counts.n_misused + counts.n_events, 0);
+    assert_int_equal(counts.n_destroyed + counts.n_misused, 0);
 }
 
 static void test_faults(void **state)
@@ -484,6 +529,64 @@ static void test_faults(void **state)
         print_message("%s\n", faults[i].name);
         check_fault(&faults[i]);
     }
+}
+
+static enum mist_status keep_id(void *context, const int32_t *ranks, int32_t n, void *id,
+                                struct mist_err *err)
+{
+    (void)context, (void)ranks, (void)n, (void)id, (void)err;
+    return MIST_OK;
+}
+
+/* A peer that never comes to make a communicator; the one that was made before is
+ * aborted, too. */
+static void test_peer_never_comes(void **state)
+{
+    static const int32_t self = 0;
+    struct mist_collective_group *group;
+    struct rank rank = {.n_ranks = 2};
+
+    (void)state;
+    mist_test_nccl_reset();
+    init_device(&rank.device);
+    assert_int_equal(mist_cuda_collectives_open(&rank.device.base, 0, 2, 0.05, keep_id,
+                                                NULL, &rank.at, &rank.err),
+                     MIST_OK);
+    assert_int_equal(mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err),
+                     MIST_OK);
+    assert_int_equal(mist_collectives_reserve(rank.at, 8, &rank.err), MIST_ERR_RUN);
+    assert_non_null(strstr(rank.err.message, "communicator: rank 0: has waited 0.05 s"));
+    close_alone(&rank);
+    assert_int_equal(mist_test_nccl_counts().n_aborted, 2);
+    assert_int_equal(mist_test_nccl_counts().n_misused, 0);
+}
+
+/* An operation hangs on the device, and the dispatcher in a launch behind it, since the
+ * stream is full. The deadline comes all the same, and the watchdog called nothing of
+ * CUDA, which that launch might have kept it out of. */
+static void test_full_stream(void **state)
+{
+    static const int32_t self = 0;
+    struct mist_collective_group *group;
+    struct rank rank;
+    float value = 1;
+
+    (void)state;
+    mist_test_nccl_reset();
+    mist_test_nccl()->n_before_hang = 3;
+    open_alone(&rank, 0.05);
+    assert_int_equal(mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err),
+                     MIST_OK);
+    for (int n = 0; n < 10; n++)
+        assert_int_equal(
+            mist_collective_all_reduce(group, MIST_DTYPE_BF16, &value, 1 + n, &rank.err),
+            MIST_OK);
+    long long n_calls = atomic_load(&mist_emulated_cuda.n_calls);
+    mist_test_nccl_wait_for_abort();
+    assert_int_equal(mist_test_nccl_counts().n_cuda_calls, n_calls);
+    check_device(&rank, "all_reduce: rank 0: has waited 0.05 s for its group, 8 bytes");
+    close_alone(&rank);
+    assert_int_equal(mist_test_nccl_counts().n_misused, 0);
 }
 
 /* As if the first of the ranks could not make an id. */
@@ -518,7 +621,17 @@ static void test_no_id(void **state)
     }
 }
 
-/* What fails elsewhere ends the communication, too: in a wait, and in a poll. */
+static void *fail_device(void *arg)
+{
+    struct mist_err err;
+
+    mist_clock_sleep_s(20e-3);
+    mist_device_fail(arg, mist_err_set(&err, MIST_ERR_VERIFY, "elsewhere"), &err);
+    return NULL;
+}
+
+/* What fails elsewhere ends the communication, too: a call under way, and what the device
+ * is at. */
 static void test_device_failed(void **state)
 {
     static const int32_t self = 0;
@@ -526,28 +639,47 @@ static void test_device_failed(void **state)
     float value = 1;
 
     (void)state;
-    for (int is_polled = 0; is_polled < 2; is_polled++) {
+    for (int is_call = 0; is_call < 2; is_call++) {
         struct rank rank;
+        pthread_t thread;
         mist_test_nccl_reset();
         open_alone(&rank, 1000);
         assert_int_equal(
             mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
-        mist_test_nccl()->call_never_ends = true;
-        atomic_store(&rank.device.base.has_failed, true);
-        assert_int_equal(is_polled ? mist_cuda_collectives_poll(rank.at, &rank.err)
-                                   : mist_collective_all_reduce(group, MIST_DTYPE_FP32,
-                                                                &value, 1, &rank.err),
-                         MIST_ERR_RUN);
-        assert_non_null(strstr(rank.err.message, "something else failed"));
+        mist_test_nccl()->blocks = is_call ? MIST_TEST_NCCL_CALL : MIST_TEST_NCCL_NOTHING;
+        mist_test_nccl()->n_before_hang = is_call ? -1 : 0;
+        assert_int_equal(pthread_create(&thread, NULL, fail_device, &rank.device.base),
+                         0);
+        enum mist_status status =
+            mist_collective_all_reduce(group, MIST_DTYPE_FP32, &value, 1, &rank.err);
+        assert_int_equal(status, is_call ? MIST_ERR_RUN : MIST_OK);
+        mist_test_nccl_wait_for_abort();
+        pthread_join(thread, NULL);
+        check_refused(&rank, group, "something else failed");
         close_alone(&rank);
         assert_int_equal(mist_test_nccl_counts().n_aborted, 1);
+        assert_int_equal(mist_test_nccl_counts().n_misused, 0);
     }
 }
 
+/* A device that gets on after a while. */
+static void *go_on(void *arg)
+{
+    struct mist_cuda_nccl *at = mist_cuda_nccl_of(arg);
+
+    mist_clock_sleep_s(20e-3);
+    pthread_mutex_lock(&at->mutex);
+    __atomic_store_n(&at->marks->n_begun, at->n_given, __ATOMIC_RELEASE);
+    __atomic_store_n(&at->marks->n_ended, at->n_given, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&at->mutex);
+    return NULL;
+}
+
 /* More operations than are watched at once: the dispatcher waits for the oldest, and no
- * longer than the deadline if that hangs. */
+ * longer than the deadline if that hangs. Counts wrap around meanwhile. */
 static void test_many(void **state)
 {
+    enum { N_BEFORE = 100 };
     static const int32_t self = 0;
     struct mist_collective_group *group;
     float value = 1;
@@ -557,22 +689,29 @@ static void test_many(void **state)
         struct rank rank;
         enum mist_status status = MIST_OK;
         int n = 0;
+        pthread_t thread;
         mist_test_nccl_reset();
-        mist_test_nccl()->n_late = 5;
-        mist_test_nccl()->n_before_hang = hangs ? 100 : -1;
-        open_alone(&rank, 0.1);
+        mist_test_nccl()->n_before_hang = N_BEFORE;
+        open_alone(&rank, hangs ? 0.1 : 1000);
+        struct mist_cuda_nccl *at = mist_cuda_nccl_of(rank.at);
         assert_int_equal(
             mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
-        for (; n < 2000 && status == MIST_OK; n++)
+        pthread_mutex_lock(&at->mutex);
+        at->n_given = at->marks->n_begun = at->marks->n_ended = UINT32_MAX - N_BEFORE / 2;
+        pthread_mutex_unlock(&at->mutex);
+        int most = N_BEFORE + MIST_CUDA_N_WATCHED + (hangs ? 0 : 1);
+        for (; n <= most && status == MIST_OK; n++) {
+            if (n == N_BEFORE + MIST_CUDA_N_WATCHED && !hangs)
+                assert_int_equal(pthread_create(&thread, NULL, go_on, rank.at), 0);
             status =
                 mist_collective_all_reduce(group, MIST_DTYPE_FP32, &value, 1, &rank.err);
-        if (hangs) {
-            assert_int_equal(status, MIST_ERR_RUN);
-            assert_true(n > 101 && n < 2000);
-            assert_non_null(strstr(rank.err.message, "has waited 0.1 s for its group"));
-        } else {
-            assert_int_equal(status, MIST_OK);
         }
+        assert_int_equal(status, hangs ? MIST_ERR_RUN : MIST_OK);
+        assert_int_equal(n, most + 1);
+        if (hangs)
+            assert_non_null(strstr(rank.err.message, "has waited 0.1 s for its group"));
+        else
+            pthread_join(thread, NULL);
         close_alone(&rank);
         assert_int_equal(mist_test_nccl_counts().n_aborted, hangs);
         assert_int_equal(mist_test_nccl_counts().n_destroyed, !hangs);
@@ -586,8 +725,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),
 #ifndef MIST_TEST_ON_GPU
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_device_failed), cmocka_unit_test(test_no_id),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_peer_never_comes),
+        cmocka_unit_test(test_full_stream),
+        cmocka_unit_test(test_device_failed),
+        cmocka_unit_test(test_no_id),
         cmocka_unit_test(test_many),
 #endif
     };
