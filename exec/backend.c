@@ -6,6 +6,7 @@
  */
 #include "exec/backend.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -161,11 +162,137 @@ enum mist_status mist_backend_find(enum mist_backend_choice choice,
     return backend_cpu.probe(info, err);
 }
 
-int32_t mist_backend_pick_device(const struct mist_backend_info *info,
-                                 const struct mist_comm *comm, bool *is_alone)
+/* ------------------------------------------------------------------- whose is which */
+
+/* What a rank sees, and what it takes. */
+struct seen {
+    int32_t node, n;
+    char ids[MIST_BACKEND_MAX_DEVICES][MIST_BACKEND_ID_BYTES];
+    int32_t pick; /* -1: none yet */
+};
+
+static bool has_picked(const struct seen *rank, int32_t node, const char *id)
 {
-    *is_alone = mist_comm_n_node_ranks(comm) <= info->n_devices;
-    return mist_comm_node_rank(comm) % info->n_devices;
+    return rank->node == node && rank->pick >= 0 &&
+           strcmp(rank->ids[rank->pick], id) == 0;
+}
+
+static int32_t count_users(const struct seen *ranks, int32_t n_ranks, int32_t node,
+                           const char *id)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < n_ranks; r++)
+        n += has_picked(&ranks[r], node, id);
+    return n;
+}
+
+static void pick_all(struct seen *ranks, int32_t n_ranks)
+{
+    for (int32_t n = 1; n <= MIST_BACKEND_MAX_DEVICES; n++)
+        for (int32_t r = 0; r < n_ranks; r++) {
+            int32_t best = -1, fewest = INT32_MAX;
+            for (int32_t i = 0; i < n && ranks[r].n == n; i++) {
+                int32_t users =
+                    count_users(ranks, n_ranks, ranks[r].node, ranks[r].ids[i]);
+                best = users < fewest ? i : best;
+                fewest = users < fewest ? users : fewest;
+            }
+            if (ranks[r].n == n)
+                ranks[r].pick = best;
+        }
+}
+
+/* Different devices that the ranks of a node see. */
+static int32_t count_devices(const struct seen *ranks, int32_t n_ranks, int32_t node)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < n_ranks; r++)
+        for (int32_t i = 0; i < ranks[r].n && ranks[r].node == node; i++) {
+            bool is_known = false;
+            for (int32_t k = 0; k < r && !is_known; k++)
+                for (int32_t j = 0; j < ranks[k].n && ranks[k].node == node; j++)
+                    is_known |= strcmp(ranks[k].ids[j], ranks[r].ids[i]) == 0;
+            n += !is_known;
+        }
+    return n;
+}
+
+/* "ranks 0, 1 share GPU 0000:3B:00.0; ..." */
+static void describe_sharing(const struct seen *ranks, int32_t n_ranks, char *note,
+                             size_t note_bytes)
+{
+    size_t length = 0;
+
+    *note = '\0';
+    for (int32_t r = 0; r < n_ranks; r++) {
+        const char *id = ranks[r].ids[ranks[r].pick], *before = "ranks ";
+        int32_t node = ranks[r].node;
+        if (!*id || count_users(ranks, n_ranks, node, id) < 2 ||
+            count_users(ranks, r, node, id) > 0)
+            continue;
+        if (length > 0)
+            before = "; ranks ";
+        for (int32_t k = r; k < n_ranks && length < note_bytes; k++)
+            if (has_picked(&ranks[k], node, id)) {
+                length += (size_t)snprintf(note + length, note_bytes - length, "%s%ld",
+                                           before, (long)k);
+                before = ", ";
+            }
+        if (length < note_bytes)
+            length +=
+                (size_t)snprintf(note + length, note_bytes - length, " share GPU %s", id);
+    }
+}
+
+static enum mist_status gather_seen(const struct mist_backend_info *info,
+                                    struct mist_comm *comm, struct seen *ranks,
+                                    struct mist_err *err)
+{
+    int32_t n_ranks = mist_comm_n_ranks(comm);
+    struct seen own = {.node = mist_comm_node(comm), .n = info->n_devices, .pick = -1};
+    int64_t *sizes = calloc((size_t)n_ranks, sizeof *sizes);
+    char *all = NULL;
+
+    assert(info->n_devices > 0 && info->n_devices <= MIST_BACKEND_MAX_DEVICES);
+    if (!sizes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(own.ids, info->device_ids, sizeof own.ids);
+    enum mist_status status =
+        mist_comm_gather_bytes(comm, &own, sizeof own, &all, sizes, err);
+    if (all)
+        memcpy(ranks, all, (size_t)n_ranks * sizeof *ranks);
+    free(all);
+    free(sizes);
+    if (status == MIST_OK)
+        status = mist_comm_broadcast_bytes(comm, 0, ranks,
+                                           n_ranks * (int64_t)sizeof *ranks, err);
+    return status;
+}
+
+enum mist_status mist_backend_pick_device(const struct mist_backend_info *info,
+                                          struct mist_comm *comm,
+                                          struct mist_backend_place *out,
+                                          struct mist_err *err)
+{
+    int32_t n_ranks = mist_comm_n_ranks(comm);
+    struct seen *ranks = calloc((size_t)n_ranks, sizeof *ranks);
+
+    if (!ranks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
+                            (long)n_ranks);
+    enum mist_status status = gather_seen(info, comm, ranks, err);
+    if (status == MIST_OK) {
+        const struct seen *own = &ranks[mist_comm_rank(comm)];
+        pick_all(ranks, n_ranks);
+        out->i_device = own->pick;
+        out->n_sharing = count_users(ranks, n_ranks, own->node, own->ids[own->pick]);
+        out->n_node_devices = count_devices(ranks, n_ranks, own->node);
+        describe_sharing(ranks, n_ranks, out->note, sizeof out->note);
+    }
+    free(ranks);
+    return status;
 }
 
 /* -------------------------------------------------------------------- communication */

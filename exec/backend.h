@@ -21,9 +21,15 @@
 /* Of this header and those it includes: a plugin of another version is refused. */
 enum { MIST_BACKEND_VERSION = 2 };
 
-/* Devices of this machine as a backend sees them. */
+enum { MIST_BACKEND_MAX_DEVICES = 32, MIST_BACKEND_ID_BYTES = 20 };
+
+/* Devices of this machine as this process sees them: others may see more, fewer, or the
+ * same in another order (CUDA_VISIBLE_DEVICES, srun --gpus-per-task). */
 struct mist_backend_info {
-    int32_t n_devices;
+    int32_t n_devices; /* 1 .. MIST_BACKEND_MAX_DEVICES */
+    /* [n_devices] the same for whoever sees it, such as "0000:3B:00.0", where on the PCI
+     * bus it is; "" for the CPU */
+    char device_ids[MIST_BACKEND_MAX_DEVICES][MIST_BACKEND_ID_BYTES];
     char device_name[128]; /* "NVIDIA H200" */
     char versions[256];    /* "driver 580.65, CUDA 13.0, cuBLASLt 13.1, cuDNN 9.19" */
     int64_t memory_bytes;  /* of a device, usable */
@@ -82,8 +88,22 @@ mist_backend_open_collectives(const struct mist_backend *backend, struct mist_co
                               double deadline_s, struct mist_collectives **out,
                               struct mist_err *err);
 
-/* Which device of the machine a rank uses, and whether it has it for itself. */
-int32_t mist_backend_pick_device(const struct mist_backend_info *info,
-                                 const struct mist_comm *comm, bool *is_alone);
+/* Where a rank computes. */
+struct mist_backend_place {
+    int32_t i_device;       /* of its own list */
+    int32_t n_sharing;      /* ranks on that device, this one included */
+    int32_t n_node_devices; /* that the ranks of its node see, taken together */
+    char note[256]; /* the same on all ranks: who shares a GPU with whom; "" nobody */
+};
+
+/*
+ * Which device a rank uses. All ranks call it, each with the devices that it sees. Each
+ * in turn, who sees the fewest first, takes of those it sees the one that the fewest
+ * ranks have taken: where all of a node see the same, the devices in order, again and
+ * again. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_backend_pick_device(const struct mist_backend_info *info, struct mist_comm *comm,
+                         struct mist_backend_place *out, struct mist_err *err);
 
 #endif

@@ -38,6 +38,7 @@ struct session {
     struct mist_data *data;
     struct mist_checkpoint *checkpoint; /* to resume from */
     struct mist_hf *import;
+    struct mist_backend_info devices; /* of the backend */
     struct mist_train_job job;
     struct mist_train_logger logger;
     const char *plan_path;
@@ -62,11 +63,10 @@ static FILE *notes_of(const struct session *at)
 static enum mist_status find_backend(struct session *at, struct mist_err *err)
 {
     struct mist_train_job *job = &at->job;
-    struct mist_backend_info info;
     char note[256];
     enum mist_status status =
         mist_backend_find((enum mist_backend_choice)at->options.backend, &job->backend,
-                          &info, note, sizeof note, err);
+                          &at->devices, note, sizeof note, err);
 
     if (status != MIST_OK)
         return status;
@@ -76,7 +76,6 @@ static enum mist_status find_backend(struct session *at, struct mist_err *err)
         job->backend->operators == &mist_operators_cpu)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--attention cudnn needs a GPU, and this run is on the CPU");
-    job->i_device = mist_backend_pick_device(&info, at->comm, &job->has_own_device);
     if (job->backend->operators != &mist_operators_cpu)
         at->options.n_threads = 0;
     else if (at->options.n_threads == 0)
@@ -420,6 +419,23 @@ static enum mist_status settle(struct session *at, struct mist_err *err)
     return MIST_OK;
 }
 
+/* All ranks; which device this one computes on. */
+static enum mist_status find_place(struct session *at, struct mist_err *err)
+{
+    struct mist_backend_place place;
+    enum mist_status status =
+        mist_backend_pick_device(&at->devices, at->comm, &place, err);
+
+    if (status != MIST_OK)
+        return status;
+    at->job.i_device = place.i_device;
+    at->job.has_own_device = place.n_sharing == 1;
+    if (place.note[0] && notes_of(at))
+        fprintf(stderr, "mist-exec: %s: all communicate through the host's memory\n",
+                place.note);
+    return MIST_OK;
+}
+
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
     const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
@@ -427,7 +443,10 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     struct mist_train_report report;
 
     mist_comm_set_deadline(at->comm, at->options.deadline_s);
-    enum mist_status status = mist_train_run(at->comm, &at->job, &log, &report, err);
+    enum mist_status status = find_place(at, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_train_run(at->comm, &at->job, &log, &report, err);
     if (status == MIST_OK && is_first(at) && at->options.timeline)
         status = mist_timeline_save(&report.timeline, at->options.timeline,
                                     at->options.common.force, err);

@@ -49,7 +49,10 @@ enum mist_status mist_machine_read(enum mist_backend_choice choice,
                             "/proc/meminfo can't be read, so the memory of this machine "
                             "is not known");
     out->memory_bytes = (int64_t)total_kib * 1024;
-    return mist_backend_find(choice, &out->backend, &out->devices, note, note_bytes, err);
+    enum mist_status status =
+        mist_backend_find(choice, &out->backend, &out->devices, note, note_bytes, err);
+    out->n_node_devices = out->devices.n_devices;
+    return status;
 }
 
 bool mist_machine_has_gpus(const struct mist_machine *machine)
@@ -59,7 +62,7 @@ bool mist_machine_has_gpus(const struct mist_machine *machine)
 
 int32_t mist_machine_n_sharing(const struct mist_machine *machine, int32_t n_ranks)
 {
-    int32_t n_devices = machine->devices.n_devices > 0 ? machine->devices.n_devices : 1;
+    int32_t n_devices = machine->n_node_devices > 0 ? machine->n_node_devices : 1;
 
     return (n_ranks + n_devices - 1) / n_devices;
 }

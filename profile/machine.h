@@ -14,7 +14,8 @@ struct mist_machine {
     int32_t n_rank_processors;           /* that a rank runs on */
     int64_t memory_bytes;                /* MemTotal */
     const struct mist_backend *backend;  /* what computes; static */
-    struct mist_backend_info devices;    /* of backend */
+    struct mist_backend_info devices;    /* of backend, as this process sees them */
+    int32_t n_node_devices; /* that all ranks of a node see, once that is known */
 };
 
 /*

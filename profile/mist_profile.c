@@ -452,18 +452,25 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--ranks %d, but mpirun started %d; leave --ranks out",
                             (int)setup->options.n_ranks, (int)n_ranks);
-    bool is_alone;
-    int32_t i_device = mist_backend_pick_device(&setup->machine.devices, comm, &is_alone);
+    struct mist_backend_place place = {0};
     enum mist_status status = mist_ranks_check_nodes(comm, &n_nodes, err);
     if (status == MIST_OK)
         status =
             mist_ranks_check_devices(comm, mist_machine_has_gpus(&setup->machine), err);
     if (status == MIST_OK)
+        status = mist_backend_pick_device(&setup->machine.devices, comm, &place, err);
+    if (status != MIST_OK)
+        return status;
+    setup->machine.n_node_devices = place.n_node_devices;
+    if (place.note[0] && mist_comm_rank(comm) == 0 && !setup->options.common.is_quiet)
+        fprintf(stderr, "mist-profile: %s: all communicate through the host's memory\n",
+                place.note);
+    if (status == MIST_OK)
         status = mist_ranks_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
     if (status == MIST_OK)
         status = settle(setup, comm, err);
     if (status == MIST_OK)
-        status = mist_ranks_agree(comm, try_device(setup, i_device, err), err);
+        status = mist_ranks_agree(comm, try_device(setup, place.i_device, err), err);
     if (status == MIST_OK)
         status = mist_time_links_try(comm, &setup->link_bytes_per_s, err);
     if (status == MIST_OK)

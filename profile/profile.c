@@ -310,10 +310,14 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    struct mist_bench_place place = {
-        .backend = machine->backend,
-        .n_sharing = mist_machine_n_sharing(machine, mist_comm_n_node_ranks(comm))};
-    place.i_device = mist_backend_pick_device(&machine->devices, comm, &place.is_alone);
+    struct mist_backend_place at;
+    status = mist_backend_pick_device(&machine->devices, comm, &at, err);
+    if (status != MIST_OK)
+        goto out;
+    struct mist_bench_place place = {.backend = machine->backend,
+                                     .i_device = at.i_device,
+                                     .is_alone = at.n_sharing == 1,
+                                     .n_sharing = at.n_sharing};
     status =
         mist_workbench_open(grid, plan->n_copies, comm, &place, &session->bench, err);
     session->bench.journal = journal;

@@ -97,6 +97,17 @@ static int attribute(enum cudaDeviceAttr which)
     return value;
 }
 
+static enum mist_status find_ids(struct mist_backend_info *info, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < info->n_devices && status == MIST_OK; i++)
+        status = mist_cuda_status(
+            cudaDeviceGetPCIBusId(info->device_ids[i], MIST_BACKEND_ID_BYTES, i),
+            "cudaDeviceGetPCIBusId", err);
+    return status;
+}
+
 /* The first device speaks for all. */
 static enum mist_status probe(struct mist_backend_info *out, struct mist_err *err)
 {
@@ -117,7 +128,8 @@ static enum mist_status probe(struct mist_backend_info *out, struct mist_err *er
     if (status != MIST_OK)
         return status;
     *out = (struct mist_backend_info){
-        .n_devices = n_devices,
+        .n_devices =
+            n_devices < MIST_BACKEND_MAX_DEVICES ? n_devices : MIST_BACKEND_MAX_DEVICES,
         .memory_bytes = (int64_t)properties.totalGlobalMem - MIST_CUDA_WORKSPACE_BYTES,
         .clock_hz = 1e3 * attribute(cudaDevAttrClockRate),
         .memory_bytes_per_s = 2e3 * attribute(cudaDevAttrMemoryClockRate) *
@@ -126,7 +138,7 @@ static enum mist_status probe(struct mist_backend_info *out, struct mist_err *er
     };
     snprintf(out->device_name, sizeof out->device_name, "%.120s", properties.name);
     describe_versions(out->versions, sizeof out->versions);
-    return MIST_OK;
+    return find_ids(out, err);
 }
 
 extern const struct mist_backend mist_backend_cuda;

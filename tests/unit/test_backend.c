@@ -229,23 +229,82 @@ static void test_real_plugin(void **state)
 
 /* ----------------------------------------------------------------------------- ranks */
 
+/* Which of four GPUs each of four ranks sees, as letters, and what they take; who shares,
+ * and what is said of that. */
+static const struct picking {
+    const char *mode, *sees[4], *takes, *note;
+    int32_t n_sharing[4], n_node_devices;
+} pickings[] = {
+    {"same", {"ABCD", "ABCD", "ABCD", "ABCD"}, "ABCD", "", {1, 1, 1, 1}, 4},
+    {"permuted", {"ABCD", "DCBA", "BADC", "CDAB"}, "ADBC", "", {1, 1, 1, 1}, 4},
+    {"one_each", {"C", "A", "D", "B"}, "CADB", "", {1, 1, 1, 1}, 4},
+    {"fewer_first", {"AB", "A", "CBA", "BCDA"}, "BACD", "", {1, 1, 1, 1}, 4},
+    {"two",
+     {"AB", "AB", "AB", "AB"},
+     "ABAB",
+     "ranks 0, 2 share GPU A; ranks 1, 3 share GPU B",
+     {2, 2, 2, 2},
+     2},
+    {"one_shared",
+     {"A", "B", "C", "A"},
+     "ABCA",
+     "ranks 0, 3 share GPU A",
+     {2, 1, 1, 2},
+     3},
+    {"one",
+     {"A", "A", "A", "A"},
+     "AAAA",
+     "ranks 0, 1, 2, 3 share GPU A",
+     {4, 4, 4, 4},
+     1},
+};
+enum { N_PICKINGS = sizeof pickings / sizeof *pickings };
+
+static int run_picking(const struct picking *picking)
+{
+    struct mist_backend_info info = {0};
+    struct mist_backend_place place;
+
+    CHECK(mist_comm_open(&comm, &err) == MIST_OK);
+    rank = mist_comm_rank(comm);
+    const char *sees = picking->sees[rank];
+    info.n_devices = (int32_t)strlen(sees);
+    for (int32_t i = 0; i < info.n_devices; i++)
+        info.device_ids[i][0] = sees[i];
+    CHECK(mist_backend_pick_device(&info, comm, &place, &err) == MIST_OK);
+    CHECK(sees[place.i_device] == picking->takes[rank]);
+    CHECK(place.n_sharing == picking->n_sharing[rank]);
+    CHECK(place.n_node_devices == picking->n_node_devices);
+    CHECK(strcmp(place.note, picking->note) == 0);
+    mist_comm_close(comm);
+    return 0;
+}
+
 static void test_pick_device(void **state)
 {
-    /* devices, ranks of the node, rank of the node; device, alone */
-    static const int32_t cases[][5] = {{1, 1, 0, 0, 1}, {1, 2, 0, 0, 0}, {1, 2, 1, 0, 0},
-                                       {4, 4, 3, 3, 1}, {4, 2, 1, 1, 1}, {2, 5, 4, 0, 0},
-                                       {2, 5, 3, 1, 0}};
+    (void)state;
+    need_mpirun();
+    for (int i = 0; i < N_PICKINGS; i++)
+        run_good_job(4, "", pickings[i].mode);
+}
+
+/* One rank, and CPUs, which nobody is told about. */
+static void test_pick_alone(void **state)
+{
+    struct mist_backend_info info = {.n_devices = 2, .device_ids = {"x", "y"}};
+    struct mist_backend_place place;
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mist_backend_info info = {.n_devices = cases[i][0]};
-        struct mist_comm made_up = {.n_node_ranks = cases[i][1],
-                                    .node_rank = cases[i][2]};
-        bool is_alone = !cases[i][4];
-        assert_int_equal(mist_backend_pick_device(&info, &made_up, &is_alone),
-                         cases[i][3]);
-        assert_int_equal(is_alone, cases[i][4]);
+    assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
+    for (int is_cpu = 0; is_cpu < 2; is_cpu++) {
+        info.n_devices = is_cpu ? 1 : 2;
+        info.device_ids[0][0] = is_cpu ? '\0' : 'x';
+        assert_int_equal(mist_backend_pick_device(&info, comm, &place, NULL), MIST_OK);
+        assert_int_equal(place.i_device, 0);
+        assert_int_equal(place.n_sharing, 1);
+        assert_string_equal(place.note, "");
     }
+    mist_comm_close(comm);
 }
 
 /* A backend's own communication, which only tells that it was asked for, after all ranks
@@ -289,6 +348,9 @@ static int run_rank(const char *mode)
     struct mist_collectives *at;
     bool shares = strcmp(mode, "one_shares") == 0;
 
+    for (int i = 0; i < N_PICKINGS; i++)
+        if (strcmp(mode, pickings[i].mode) == 0)
+            return run_picking(&pickings[i]);
     CHECK(mist_comm_open(&comm, &err) == MIST_OK);
     rank = mist_comm_rank(comm);
     n_ranks = mist_comm_n_ranks(comm);
@@ -358,6 +420,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_made_plugins, forget_plugin),
         cmocka_unit_test_setup(test_real_plugin, forget_plugin),
         cmocka_unit_test(test_pick_device),
+        cmocka_unit_test(test_pick_alone),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_communication),
     };
