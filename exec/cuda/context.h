@@ -23,8 +23,8 @@
  * store. */
 enum { MIST_CUDA_RUN_AHEAD = 16 };
 
-struct mist_cuda_recorder;  /* exec/cuda/recorder.h */
-struct mist_cuda_host_call; /* of device.c: a function of the host under way */
+struct mist_cuda_recorder;   /* exec/cuda/recorder.h */
+struct mist_cuda_host_calls; /* exec/cuda/host_calls.h */
 
 struct mist_cuda_device {
     struct mist_device base;              /* first */
@@ -44,8 +44,7 @@ struct mist_cuda_device {
     cudaEvent_t *events;  /* [event_capacity], of which [n_created] exist */
     uint8_t *is_recorded; /* [event_capacity] in this iteration */
     int32_t n_events, n_created, event_capacity;
-    struct mist_cuda_host_call *calls; /* a ring */
-    int64_t n_calls;                   /* ever */
+    struct mist_cuda_host_calls *calls;
     cudaEvent_t milestones[MIST_N_STREAMS][2];
     int64_t n_submitted[MIST_N_STREAMS]; /* tasks, ever */
 };

@@ -19,24 +19,13 @@
 #include "exec/cuda/context.h"
 
 #include "exec/cuda/device_start.h"
+#include "exec/cuda/host_calls.h"
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/recorder.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { N_CALLS = 1024 };
-
-/* A function of the host, from the call until it has run. */
-struct mist_cuda_host_call {
-    struct mist_device *device;
-    mist_stream_fn fn;
-    void *arg;
-    atomic_bool is_pending;
-    _Alignas(max_align_t) char copy[MIST_DEVICE_MAX_CALL_BYTES]; /* what arg points to */
-};
 
 static bool has_failed(struct mist_device *device)
 {
@@ -186,32 +175,20 @@ static void copy(struct mist_device *base, void *to, const void *from, int64_t b
                         "cudaMemcpyAsync");
 }
 
-static void run_host_call(void *arg)
-{
-    struct mist_cuda_host_call *call = arg;
-
-    if (!has_failed(call->device))
-        call->fn(call->arg);
-    atomic_store(&call->is_pending, false); /* from here on it may be used again */
-}
-
 static void call_host(struct mist_device *base, mist_stream_fn fn, void *arg,
                       size_t arg_bytes)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
-    struct mist_cuda_host_call *call = &device->calls[device->n_calls++ % N_CALLS];
 
-    if (atomic_load(&call->is_pending))
+    if (mist_cuda_host_calls_is_full(device->calls))
         drain(base);
     if (has_failed(base))
         return;
-    call->device = base;
-    call->fn = fn;
-    call->arg = arg_bytes > 0 ? memcpy(call->copy, arg, arg_bytes) : arg;
-    atomic_store(&call->is_pending, true);
-    mist_cuda_check(
-        device, cudaLaunchHostFunc(mist_cuda_current_stream(device), run_host_call, call),
-        "cudaLaunchHostFunc");
+    void *call = mist_cuda_host_calls_add(device->calls, fn, arg, arg_bytes);
+    mist_cuda_check(device,
+                    cudaLaunchHostFunc(mist_cuda_current_stream(device),
+                                       mist_cuda_host_calls_run, call),
+                    "cudaLaunchHostFunc");
 }
 
 static void fetch_results(struct mist_device *base)
@@ -344,7 +321,7 @@ static void close_device(struct mist_device *base)
     (void)cudaFree(base->arenas[MIST_ARENA_DEVICE]);
     mist_cuda_host_free(base->host_results);
     mist_cuda_host_free(base->arenas[MIST_ARENA_HOST]);
-    free(device->calls);
+    mist_cuda_host_calls_free(device->calls);
     free((void *)device->events);
     free(device->is_recorded);
     mist_device_fini(base);
@@ -418,17 +395,14 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     if (status != MIST_OK)
         return status;
     struct mist_cuda_device *device = calloc(1, sizeof *device);
-    struct mist_cuda_host_call *calls = calloc(N_CALLS, sizeof *calls);
-    if (!device || !calls) {
-        free(device);
-        free(calls);
+    if (!device)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a device");
-    }
     mist_device_init(&device->base, &cuda_ops, config);
-    device->calls = calls;
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
-    status = mist_cuda_device_start(device, config->records, err);
+    status = mist_cuda_host_calls_new(&device->base, &device->calls, err);
+    if (status == MIST_OK)
+        status = mist_cuda_device_start(device, config->records, err);
     if (status == MIST_OK)
         status = make_streams(device, err);
     if (status == MIST_OK)

@@ -41,8 +41,8 @@ static struct {
     enum mist_emulated_order order;
     struct CUstream_st *streams; /* newest first */
     int n_streams, n_events;
-    bool runs_host; /* a function of the host */
 } all;
+static _Thread_local bool runs_host; /* a function of the host, in this thread */
 
 void (*mist_emulated_watch)(const char *what);
 
@@ -73,7 +73,7 @@ static enum mist_emulated_order order_now(void)
 
 void mist_emulated_stream_enter(const char *call)
 {
-    if (!all.runs_host)
+    if (!runs_host)
         return;
     fprintf(stderr, "emulation: a function of the host in a stream calls %s\n", call);
     abort();
@@ -90,9 +90,9 @@ static void run_work(struct work *work)
         work->fn(work->copy);
         break;
     case WORK_HOST:
-        all.runs_host = true;
+        runs_host = true;
         work->fn(work->arg);
-        all.runs_host = false;
+        runs_host = false;
         break;
     case WORK_RECORD:
         work->event->time_s = mist_clock_now_s();

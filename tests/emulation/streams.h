@@ -9,8 +9,8 @@
  * may choose, too, and the farthest from the one in which the host called: where an event
  * is missing, results are wrong.
  *
- * For one thread. Functions of the host in a stream may not call CUDA; one that does ends
- * the program.
+ * For one thread. Functions of the host in a stream may not call CUDA; one that does, in
+ * the thread that the stream called it in, ends the program.
  */
 #ifndef MIST_TESTS_EMULATION_STREAMS_H
 #define MIST_TESTS_EMULATION_STREAMS_H

@@ -283,9 +283,16 @@ static void note_call(void *arg)
     call->seen_at = ++*call->n_seen;
 }
 
+/* And asks CUDA something, as an MPI does that was built for it; the streams here end the
+ * program if a function calls CUDA where a stream called it. */
 static void note_copy(void *arg)
 {
-    note_call(*(struct call **)arg);
+    struct call *call = *(struct call **)arg;
+    int priority;
+
+    note_call(call);
+    if (cudaDeviceGetStreamPriorityRange(&priority, &priority) != cudaSuccess)
+        call->seen_at = -1;
 }
 
 /* Every other one with an argument that is gone when it runs. */
