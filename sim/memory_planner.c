@@ -19,11 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
-
 static int64_t aligned_size(const struct mist_buffer *buffer)
 {
-    return mist_align_up(buffer->size_bytes, ALIGNMENT);
+    return mist_align_up(buffer->size_bytes, MIST_BUFFER_ALIGNMENT);
 }
 
 /* ---------------------------------------------------------------------------- offsets */

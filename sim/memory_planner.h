@@ -12,6 +12,10 @@
 
 #include "sim/schedule.h"
 
+/* Of every buffer in its arena, bytes: what CUDA gives an allocation, so that no kernel is
+ * slower for where its tensor begins. The same on all backends. */
+enum { MIST_BUFFER_ALIGNMENT = 256 };
+
 /*
  * Sets offset_bytes of all buffers and arena_bytes, and adds the dependencies that reuse
  * needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY
@@ -27,7 +31,7 @@ void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_are
 
 /*
  * Checks a layout, sharing nothing with the planner: dependencies point backwards;
- * buffers are inside their arena, 64-aligned and live exactly as long as they are used;
+ * buffers are inside their arena, 256-aligned and live exactly as long as they are used;
  * every user comes after the first; buffers that share bytes don't live at the same time,
  * and all users of the earlier one come before the first of the later, by stream order
  * and dependencies. MIST_OK, MIST_ERR_VERIFY naming the buffers, or MIST_ERR_MEMORY.

@@ -6,12 +6,13 @@
 #include "sim/stage_model_internal.h"
 
 #include "core/memory.h" /* mist_align_up */
+#include "sim/memory_planner.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, N_BLOCKS = 3, N_MICRO_BATCHES = 2 };
+enum { N_BLOCKS = 3, N_MICRO_BATCHES = 2 };
 
 /* A schedule with prices, and what it was built with. */
 struct sample {
@@ -246,6 +247,12 @@ static void read_once(const struct sample *at, double *values)
     }
 }
 
+/* What a buffer takes of its arena. */
+static double in_arena(int64_t size_bytes)
+{
+    return (double)mist_align_up(size_bytes, MIST_BUFFER_ALIGNMENT);
+}
+
 /* ----------------------------------------------------------------------------- bytes */
 
 /* Buffers that outlive the iteration; those of one module of each kind, in values from
@@ -266,8 +273,7 @@ static void read_homes(const struct sample *at, const int values_of[3], double *
             (layer_of[kind] >= 0 && layer_of[kind] != buffer->layer))
             continue;
         layer_of[kind] = buffer->layer;
-        values[values_of[what] + kind] +=
-            (double)mist_align_up(buffer->size_bytes, ALIGNMENT);
+        values[values_of[what] + kind] += in_arena(buffer->size_bytes);
     }
 }
 
@@ -276,10 +282,9 @@ static void read_ids(const struct sample *at, double *values)
     for (int32_t i = 0; i < at->schedule->n_buffers; i++) {
         const struct mist_buffer *buffer = &at->schedule->buffers[i];
         if (buffer->role == MIST_ROLE_TOKENS || buffer->role == MIST_ROLE_TARGETS)
-            values[MIST_STAGE_TOKENS] += (double)buffer->size_bytes / N_MICRO_BATCHES;
+            values[MIST_STAGE_TOKENS] += in_arena(buffer->size_bytes / N_MICRO_BATCHES);
         else if (buffer->role == MIST_ROLE_CONSTANT)
-            values[MIST_STAGE_CONSTANT] =
-                (double)mist_align_up(buffer->size_bytes, ALIGNMENT);
+            values[MIST_STAGE_CONSTANT] = in_arena(buffer->size_bytes);
     }
 }
 
@@ -303,13 +308,14 @@ static void read_layouts(const struct sample *at, double *values)
 {
     for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
         const struct mist_layer_layout *layout = &at->schedule->layouts[k];
-        values[MIST_STAGE_SAVED + k] = (double)layout->saved_bytes;
-        values[MIST_STAGE_SCRATCH_FORWARD + k] = (double)layout->scratch_forward_bytes;
-        values[MIST_STAGE_SCRATCH_BACKWARD + k] = (double)layout->scratch_backward_bytes;
+        values[MIST_STAGE_SAVED + k] = in_arena(layout->saved_bytes);
+        values[MIST_STAGE_SCRATCH_FORWARD + k] = in_arena(layout->scratch_forward_bytes);
+        values[MIST_STAGE_SCRATCH_BACKWARD + k] =
+            in_arena(layout->scratch_backward_bytes);
         read_matrices(at, k, values);
     }
-    values[MIST_STAGE_BOUNDARY] = (double)mist_align_up(
-        at->schedule->layouts[MIST_LAYER_BLOCK].input_bytes, ALIGNMENT);
+    values[MIST_STAGE_BOUNDARY] =
+        in_arena(at->schedule->layouts[MIST_LAYER_BLOCK].input_bytes);
     values[MIST_STAGE_IS_UNTIED] = !at->plan->model.ties_embeddings;
     values[MIST_STAGE_IS_DP] = at->plan->stages[at->schedule->i_stage].dp > 1;
 }

@@ -472,7 +472,7 @@ static double check_memory(const struct mist_schedule *schedule)
             const struct mist_buffer *buffer = &schedule->buffers[k];
             if (buffer->arena == MIST_ARENA_DEVICE && buffer->first_task <= i &&
                 i <= buffer->last_task)
-                sum += (buffer->size_bytes + 63) / 64 * 64;
+                sum += (buffer->size_bytes + 255) / 256 * 256;
         }
         assert_int_equal(live[i], sum);
         most = sum > most ? sum : most;

@@ -137,16 +137,16 @@ static void test_reuse_waits(void **state)
     (void)state;
     draw_reuse(&draft);
     assert_int_equal(draft.buffers[0].offset_bytes, 0);
-    assert_int_equal(draft.buffers[1].offset_bytes, 64);
-    assert_int_equal(draft.buffers[2].offset_bytes, 64);
-    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 64 + 128);
+    assert_int_equal(draft.buffers[1].offset_bytes, 256);
+    assert_int_equal(draft.buffers[2].offset_bytes, 256);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 512);
     assert_int_equal(draft.schedule.n_deps, 2);
     assert_int_equal(draft.tasks[2].n_deps, 1);
     assert_int_equal(draft.schedule.deps[draft.tasks[2].dep_first], 1);
     assert_good(&draft);
     mist_memory_live(&draft.schedule, MIST_ARENA_DEVICE, live);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(live[i], 64 + 128);
+        assert_int_equal(live[i], 512);
     end(&draft);
 }
 
@@ -158,15 +158,15 @@ static void test_two_arenas(void **state)
     (void)state;
     begin(&draft);
     int32_t only = task(&draft, MIST_STREAM_COMPUTE);
-    int32_t device = buffer(&draft, 10), host = buffer(&draft, 200);
+    int32_t device = buffer(&draft, 10), host = buffer(&draft, 500);
     draft.buffers[host].arena = MIST_ARENA_HOST;
     use(&draft, only, device);
     use(&draft, only, host);
     plan(&draft);
     assert_int_equal(draft.buffers[device].offset_bytes, 0);
     assert_int_equal(draft.buffers[host].offset_bytes, 0);
-    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 64);
-    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_HOST], 256);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_DEVICE], 256);
+    assert_int_equal(draft.schedule.arena_bytes[MIST_ARENA_HOST], 512);
     assert_good(&draft);
     end(&draft);
 }
@@ -218,12 +218,12 @@ static void test_check_fails(void **state)
     assert_bad(&draft, "live at the same time");
 
     draw_reuse(&draft);
-    draft.buffers[2].offset_bytes = 72;
-    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] += 64;
+    draft.buffers[2].offset_bytes = 256 + 64;
+    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] += 256;
     assert_bad(&draft, "aligned");
 
     draw_reuse(&draft);
-    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] = 64 + 99;
+    draft.schedule.arena_bytes[MIST_ARENA_DEVICE] = 256 + 99;
     assert_bad(&draft, "end of its arena");
 
     draw_reuse(&draft);
@@ -257,7 +257,7 @@ static int pick(struct mist_random *random, int low, int high)
 /* Tasks on all streams, buffers of a few sizes with short and long lives. */
 static void draw(struct mist_random *random, struct draft *draft)
 {
-    static const int sizes[] = {1, 64, 65, 200, 200, 1000, 5000};
+    static const int sizes[] = {1, 256, 257, 800, 800, 4000, 20000};
     int32_t n_tasks = pick(random, 1, MAX_TASKS), n = pick(random, 1, MAX_BUFFERS);
 
     begin(draft);
@@ -295,7 +295,7 @@ static bool share_bytes(const struct mist_buffer *a, const struct mist_buffer *b
 static bool is_earlier(const struct draft *draft, int32_t a, int32_t b)
 {
     const struct mist_buffer *x = &draft->buffers[a], *y = &draft->buffers[b];
-    int64_t x_size = (x->size_bytes + 63) / 64, y_size = (y->size_bytes + 63) / 64;
+    int64_t x_size = (x->size_bytes + 255) / 256, y_size = (y->size_bytes + 255) / 256;
 
     if (x->is_persistent != y->is_persistent)
         return x->is_persistent;
@@ -307,13 +307,13 @@ static bool is_earlier(const struct draft *draft, int32_t a, int32_t b)
 }
 
 /*
- * No lower multiple of 64 would have done for any buffer, given those placed before it.
+ * No lower multiple of 256 would have done for any buffer, given those placed before it.
  */
 static void check_lowest(const struct draft *draft)
 {
     for (int32_t i = 0; i < draft->schedule.n_buffers; i++) {
         struct mist_buffer moved = draft->buffers[i];
-        for (moved.offset_bytes = 0;; moved.offset_bytes += 64) {
+        for (moved.offset_bytes = 0;; moved.offset_bytes += 256) {
             bool is_free = true;
             for (int32_t k = 0; k < draft->schedule.n_buffers && is_free; k++)
                 is_free = k == i || !is_earlier(draft, k, i) ||
