@@ -165,6 +165,18 @@ void mist_device_end_span(struct mist_device *device)
     device->ops->end_span(device);
 }
 
+void mist_device_begin_range(struct mist_device *device, const char *name, int64_t value)
+{
+    if (device->ops->begin_range)
+        device->ops->begin_range(device, name, value);
+}
+
+void mist_device_end_range(struct mist_device *device)
+{
+    if (device->ops->end_range)
+        device->ops->end_range(device);
+}
+
 enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn,
                                            void *context, struct mist_err *err)
 {

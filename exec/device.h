@@ -83,6 +83,9 @@ struct mist_device_ops {
     void (*end_span)(struct mist_device *device);
     enum mist_status (*collect_spans)(struct mist_device *device, mist_span_fn *fn,
                                       void *context, struct mist_err *err);
+    /* for a profiler that looks on; NULL: there is none to tell */
+    void (*begin_range)(struct mist_device *device, const char *name, int64_t value);
+    void (*end_range)(struct mist_device *device);
     int64_t (*used_bytes)(struct mist_device *device); /* NULL: unknown */
     /* NULL: ordinary memory will do */
     enum mist_status (*alloc_host)(int64_t bytes, void **out, struct mist_err *err);
@@ -204,6 +207,11 @@ const void *mist_device_host_results(const struct mist_device *device);
 bool mist_device_records(const struct mist_device *device);
 void mist_device_begin_span(struct mist_device *device, int64_t id);
 void mist_device_end_span(struct mist_device *device);
+
+/* What is called between the two is name (static text) of value, such as a layer, for a
+ * profiler that looks on; they nest. */
+void mist_device_begin_range(struct mist_device *device, const char *name, int64_t value);
+void mist_device_end_range(struct mist_device *device);
 
 /* ------------------------------------------------------- from the host, streams idle */
 

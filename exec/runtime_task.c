@@ -521,20 +521,24 @@ void mist_runtime_run_task(void *arg)
     struct mist_task_body *body = arg;
     struct mist_runtime *runtime = body->runtime;
     struct mist_task_time *time = &runtime->current_times[body->i_task];
+    const struct mist_task *task = &runtime->schedule->tasks[body->i_task];
     bool is_recorded = mist_runtime_is_recorded(runtime);
     struct mist_err err = {0};
 
     if (runtime->config.delay_seed != 0)
         mist_device_call_host(runtime->device, pause_at_random, body);
+    mist_device_begin_range(runtime->device, mist_task_kind_name(task->kind),
+                            task->layer);
     if (is_recorded)
         mist_device_begin_span(runtime->device, time - runtime->times);
     else
         time->start_s = mist_clock_now_s();
-    enum mist_status status = run(runtime, &runtime->schedule->tasks[body->i_task], &err);
+    enum mist_status status = run(runtime, task, &err);
     if (is_recorded)
         mist_device_end_span(runtime->device);
     else
         time->end_s = mist_clock_now_s();
+    mist_device_end_range(runtime->device);
     if (status != MIST_OK)
         mist_runtime_fail(runtime, status, &err);
 }

@@ -21,6 +21,7 @@
 #include "exec/cuda/device_start.h"
 #include "exec/cuda/host_calls.h"
 #include "exec/cuda/host_memory.h"
+#include "exec/cuda/ranges.h"
 #include "exec/cuda/recorder.h"
 
 #include <stdio.h>
@@ -206,6 +207,18 @@ static void end_span(struct mist_device *device)
     mist_cuda_recorder_end(mist_cuda_device_of(device)->recorder);
 }
 
+static void begin_range(struct mist_device *device, const char *name, int64_t value)
+{
+    (void)device;
+    mist_cuda_range_begin(name, value);
+}
+
+static void end_range(struct mist_device *device)
+{
+    (void)device;
+    mist_cuda_range_end();
+}
+
 /* ------------------------------------------------------ from the host, streams idle */
 
 static enum mist_status collect_spans(struct mist_device *device, mist_span_fn *fn,
@@ -342,6 +355,8 @@ static const struct mist_device_ops cuda_ops = {
     .clear = clear,
     .write = write_memory,
     .read = read_memory,
+    .begin_range = begin_range,
+    .end_range = end_range,
     .used_bytes = used_bytes,
     .alloc_host = mist_cuda_host_alloc,
     .free_host = mist_cuda_host_free,

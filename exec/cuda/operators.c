@@ -5,6 +5,7 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/gemm.h"
 #include "exec/cuda/operators_internal.h"
+#include "exec/cuda/ranges.h"
 #include "exec/cuda/tuning.h"
 #include "exec/paths.h"
 
@@ -306,7 +307,9 @@ static void run_step(step_args at)
 
     if (!kernels[at->step->op]) /* no kernel of a program (communication) */
         return;
+    mist_cuda_range_begin(mist_op_name(at->step->op), at->step->dims[0]);
     kernels[at->step->op](at);
+    mist_cuda_range_end();
     check_launches(at);
 }
 
