@@ -177,10 +177,28 @@ void mist_device_end_range(struct mist_device *device)
         device->ops->end_range(device);
 }
 
-enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn,
-                                           void *context, struct mist_err *err)
+enum mist_status mist_device_start_spans(struct mist_device *device, struct mist_err *err)
 {
-    return device->ops->collect_spans(device, fn, context, err);
+    return device->ops->start_spans(device, err);
+}
+
+enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn,
+                                           void *context, enum mist_span_loss *loss,
+                                           struct mist_err *err)
+{
+    return device->ops->collect_spans(device, fn, context, loss, err);
+}
+
+const char *mist_span_loss_text(enum mist_span_loss loss)
+{
+    static const char *const texts[] = {
+        [MIST_SPANS_WHOLE] = "nothing is missing",
+        [MIST_SPANS_CLOCK_SET] = "the time of day was set",
+        [MIST_SPANS_INCOMPLETE] = "the profiler lost records",
+        [MIST_SPANS_TOO_MANY] = "there were more launches than are kept",
+    };
+
+    return texts[loss];
 }
 
 enum mist_status mist_device_alloc_host(struct mist_device *device, int64_t bytes,

@@ -49,8 +49,22 @@ struct mist_device_config {
 /* The body of a task, or a function of the host. Errors go to mist_device_fail(). */
 typedef void (*mist_stream_fn)(void *arg);
 
-/* From when to when a span's work ran, on the clock of mist_clock_now_s(). */
-typedef void mist_span_fn(void *context, int64_t id, double start_s, double end_s);
+/* What ran for a span: a kernel, a copy or a fill. */
+struct mist_span_work {
+    int64_t id;            /* of the span */
+    const char *name;      /* of the kernel; the same pointer until the device closes */
+    double start_s, end_s; /* on the clock of mist_clock_now_s() */
+};
+typedef void mist_span_fn(void *context, const struct mist_span_work *work);
+
+/* Why nothing can be told of what was recorded. */
+enum mist_span_loss {
+    MIST_SPANS_WHOLE,      /* it can */
+    MIST_SPANS_CLOCK_SET,  /* the time of day was set meanwhile */
+    MIST_SPANS_INCOMPLETE, /* records were lost on their way */
+    MIST_SPANS_TOO_MANY,   /* more launches than there is memory for */
+};
+const char *mist_span_loss_text(enum mist_span_loss loss); /* "the time of day was set" */
 
 struct mist_device;
 
@@ -79,10 +93,12 @@ struct mist_device_ops {
                               int64_t bytes, struct mist_err *err);
     enum mist_status (*read)(struct mist_device *device, void *to, const void *from,
                              int64_t bytes, struct mist_err *err);
+    enum mist_status (*start_spans)(struct mist_device *device, struct mist_err *err);
     void (*begin_span)(struct mist_device *device, int64_t id); /* NULL: can't record */
     void (*end_span)(struct mist_device *device);
     enum mist_status (*collect_spans)(struct mist_device *device, mist_span_fn *fn,
-                                      void *context, struct mist_err *err);
+                                      void *context, enum mist_span_loss *loss,
+                                      struct mist_err *err);
     /* for a profiler that looks on; NULL: there is none to tell */
     void (*begin_range)(struct mist_device *device, const char *name, int64_t value);
     void (*end_range)(struct mist_device *device);
@@ -201,8 +217,9 @@ void *mist_device_results(const struct mist_device *device);
 const void *mist_device_host_results(const struct mist_device *device);
 
 /*
- * Work launched between the two belongs to span id (>= 0). Spans of one body; not nested.
- * Only where mist_device_records(); elsewhere the caller looks at the clock.
+ * Work launched between the two belongs to span id (>= 0), which may have several such
+ * pieces. Spans of one body; not nested. Only where mist_device_records() and after
+ * mist_device_start_spans(); elsewhere the caller looks at the clock.
  */
 bool mist_device_records(const struct mist_device *device);
 void mist_device_begin_span(struct mist_device *device, int64_t id);
@@ -215,12 +232,16 @@ void mist_device_end_range(struct mist_device *device);
 
 /* ------------------------------------------------------- from the host, streams idle */
 
-/* Calls fn for every span since the last time, each once: from the start of its first
- * work to the end of its last. Spans without work are left out. */
-MIST_MUST_CHECK enum mist_status mist_device_collect_spans(struct mist_device *device,
-                                                           mist_span_fn *fn,
-                                                           void *context,
-                                                           struct mist_err *err);
+/* Spans are recorded from here on; what was before is forgotten. The first time takes
+ * long, until then recording costs nothing. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_device_start_spans(struct mist_device *device,
+                                                         struct mist_err *err);
+
+/* Calls fn for all work of spans since the start or the last time, by ascending id and
+ * start; or says in *loss why not, and calls it for none. */
+MIST_MUST_CHECK enum mist_status
+mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn, void *context,
+                          enum mist_span_loss *loss, struct mist_err *err);
 
 /* bytes (> 0) of zeros in memory of the host that the device copies to and from at full
  * speed, without making anyone wait; for mist_device_free_host(). MIST_OK,

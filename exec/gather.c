@@ -295,7 +295,16 @@ gather_timeline(struct mist_comm *comm, const struct mist_train_job *job,
     if (!live || !sizes)
         goto out;
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
-    status = mist_runtime_timeline(runtime, live, &mine, err);
+    mist_runtime_losses(runtime, report->losses);
+    if (job->n_timed_iterations > 0) /* what one rank has not, the timeline has not */
+        status = mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, report->losses,
+                                          job->n_timed_iterations, err);
+    else
+        status = MIST_OK;
+    if (status == MIST_OK)
+        status = mist_runtime_timeline(runtime, report->losses, live, &mine, err);
+    if (status == MIST_OK && job->times_operators)
+        status = mist_op_table_gather(&report->ops, comm, err);
     if (status != MIST_OK)
         goto out;
     sent = calloc(mine.n_rows + 1, sizeof *sent);

@@ -436,6 +436,20 @@ static enum mist_status find_place(struct session *at, struct mist_err *err)
     return MIST_OK;
 }
 
+/* Timed iterations of which there are no times. */
+static void warn_of_losses(const struct session *at,
+                           const struct mist_train_report *report)
+{
+    const struct mist_train_job *job = &at->job;
+    int64_t first = job->settings.n_iterations - job->n_timed_iterations + 1;
+
+    for (int32_t i = 0; i < job->n_timed_iterations && notes_of(at); i++)
+        if (report->losses[i] != MIST_SPANS_WHOLE)
+            fprintf(stderr, "mist-exec: step %lld was not timed: %s meanwhile\n",
+                    (long long)(first + i),
+                    mist_span_loss_text((enum mist_span_loss)report->losses[i]));
+}
+
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
     const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
@@ -447,6 +461,8 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     status = mist_train_run(at->comm, &at->job, &log, &report, err);
+    if (status == MIST_OK && is_first(at))
+        warn_of_losses(at, &report);
     if (status == MIST_OK && is_first(at) && at->options.timeline)
         status = mist_timeline_save(&report.timeline, at->options.timeline,
                                     at->options.common.force, err);

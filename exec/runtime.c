@@ -170,7 +170,7 @@ static void prepare_bodies(struct mist_runtime *runtime)
     for (int32_t i = 0; i < schedule->n_deps; i++)
         runtime->is_awaited[schedule->deps[i]] = true;
     for (int32_t i = 0; i < schedule->n_tasks; i++)
-        runtime->bodies[i] = (struct mist_task_body){runtime, i};
+        runtime->bodies[i] = (struct mist_task_body){.runtime = runtime, .i_task = i};
 }
 
 int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule)
@@ -186,7 +186,6 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
                                   struct mist_err *err)
 {
     size_t n = (size_t)schedule->n_tasks;
-    size_t n_kept = (size_t)config->n_timed_iterations;
     struct mist_runtime *runtime = calloc(1, sizeof *runtime);
 
     if (!runtime)
@@ -204,11 +203,12 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
     runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
     runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
-    runtime->times = calloc(n * (n_kept + 1), sizeof *runtime->times);
     enum mist_status status = MIST_ERR_MEMORY;
-    if (!runtime->bodies || !runtime->is_awaited || !runtime->spans || !runtime->times)
+    if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     else
+        status = mist_runtime_prepare_times(runtime, err);
+    if (status == MIST_OK)
         status = make_groups(runtime, err);
     if (status == MIST_OK)
         status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
@@ -246,7 +246,7 @@ void mist_runtime_free(struct mist_runtime *runtime)
     free(runtime->bodies);
     free(runtime->is_awaited);
     free(runtime->spans);
-    free(runtime->times);
+    mist_runtime_free_times(runtime);
     free(runtime);
 }
 
@@ -285,46 +285,18 @@ static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
                                      : MIST_OK;
 }
 
-bool mist_runtime_is_recorded(const struct mist_runtime *runtime)
-{
-    size_t n_kept = (size_t)runtime->config.n_timed_iterations;
-
-    return mist_device_records(runtime->device) &&
-           runtime->current_times <
-               runtime->times + n_kept * (size_t)runtime->schedule->n_tasks;
-}
-
-/* Where the task times of the running iteration go. */
-static struct mist_task_time *times_of(struct mist_runtime *runtime, int32_t i_iteration)
-{
-    int32_t first_kept = runtime->n_iterations - runtime->config.n_timed_iterations;
-    size_t n = (size_t)runtime->schedule->n_tasks;
-
-    /* the last row takes what is not kept */
-    size_t row = i_iteration >= first_kept && i_iteration < runtime->n_iterations
-                     ? (size_t)(i_iteration - first_kept)
-                     : (size_t)runtime->config.n_timed_iterations;
-    return runtime->times + row * n;
-}
-
-/* A span is a place in times. */
-static void keep_span(void *context, int64_t id, double start_s, double end_s)
-{
-    struct mist_runtime *runtime = context;
-
-    runtime->times[id] = (struct mist_task_time){start_s, end_s};
-}
-
 /* Dispatches the tasks of one walk and waits for them. */
 static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
                              struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_runtime_begin_times(
+        runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations,
+        err);
 
+    if (status != MIST_OK)
+        return status;
     runtime->walk = kind;
-    runtime->current_times = times_of(
-        runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations);
     runtime->where[0] = '\0';
     atomic_store(&runtime->n_faults, 0);
     mist_device_reset_events(runtime->device, schedule->n_tasks);
@@ -332,9 +304,7 @@ static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
         status = dispatch(runtime, i, err);
     enum mist_status end = mist_device_synchronize(runtime->device, err);
     status = status == MIST_OK ? end : status;
-    if (status == MIST_OK && mist_runtime_is_recorded(runtime))
-        status = mist_device_collect_spans(runtime->device, keep_span, runtime, err);
-    return status;
+    return status == MIST_OK ? mist_runtime_end_times(runtime, err) : status;
 }
 
 /* What the walk left for the host, all streams idle. */
@@ -415,39 +385,4 @@ void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
 {
     *start_s = runtime->spans[i_iteration].start_s;
     *end_s = runtime->spans[i_iteration].end_s;
-}
-
-enum mist_status mist_runtime_timeline(const struct mist_runtime *runtime,
-                                       const int64_t *live_bytes,
-                                       struct mist_timeline *out, struct mist_err *err)
-{
-    const struct mist_schedule *schedule = runtime->schedule;
-    int32_t n_kept = runtime->config.n_timed_iterations;
-
-    for (int32_t k = 0; k < n_kept; k++) {
-        for (int32_t i = 0; i < schedule->n_tasks; i++) {
-            const struct mist_task *task = &schedule->tasks[i];
-            const struct mist_task_time *time =
-                &runtime->times[(size_t)k * (size_t)schedule->n_tasks + (size_t)i];
-            if (time->end_s == 0) /* skipped: an update in the first iteration */
-                continue;
-            struct mist_timeline_row row = {
-                .rank = schedule->rank,
-                .stream = task->stream,
-                .kind = task->kind,
-                .layer = task->layer,
-                .micro_batch = task->micro_batch,
-                .iteration = runtime->n_iterations - n_kept + k,
-                .task = i,
-                .start_s = time->start_s,
-                .end_s = time->end_s,
-                .bytes = task->bytes,
-                .device_live_bytes = live_bytes[i],
-            };
-            enum mist_status status = mist_timeline_add(out, &row, err);
-            if (status != MIST_OK)
-                return status;
-        }
-    }
-    return MIST_OK;
 }

@@ -14,6 +14,7 @@
 #include "exec/collectives.h"
 #include "exec/comm.h"
 #include "exec/device.h"
+#include "exec/op_table.h"
 #include "exec/operators.h"
 #include "exec/paths.h"
 #include "exec/state.h"
@@ -29,6 +30,7 @@ struct mist_train_config {
     int32_t n_threads;      /* of the compute stream; 0: a device of its own */
     int32_t n_processors; /* that the rank may use while no stream runs; 0 counts as 1 */
     int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
+    struct mist_op_table *ops;  /* borrowed; gets the operators of those; NULL: none */
     bool is_serial;             /* one task at a time, to tell races from mistakes */
     uint64_t delay_seed;  /* 0: none; else tasks start after random delays, which must not
                              change a bit */
@@ -117,9 +119,13 @@ mist_runtime_write_state(const struct mist_runtime *runtime, enum mist_state_kin
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
                        double *start_s, double *end_s);
 
-/* Appends the kept iterations' tasks as they were measured;
- * live: [n_tasks] from mist_memory_live. */
+/* Of each kept iteration, an enum mist_span_loss: [n_timed_iterations]. */
+void mist_runtime_losses(const struct mist_runtime *runtime, int64_t *losses);
+
+/* Appends the tasks of those kept iterations whose losses[] are 0, as they were measured;
+ * live_bytes: [n_tasks] from mist_memory_live. */
 MIST_MUST_CHECK enum mist_status mist_runtime_timeline(const struct mist_runtime *runtime,
+                                                       const int64_t *losses,
                                                        const int64_t *live_bytes,
                                                        struct mist_timeline *out,
                                                        struct mist_err *err);

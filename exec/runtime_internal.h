@@ -1,4 +1,4 @@
-/* What runtime.c and runtime_task.c share. */
+/* What runtime.c, runtime_task.c and runtime_times.c share. */
 #ifndef MIST_EXEC_RUNTIME_INTERNAL_H
 #define MIST_EXEC_RUNTIME_INTERNAL_H
 
@@ -9,6 +9,8 @@
 struct mist_task_body {
     struct mist_runtime *runtime;
     int32_t i_task;
+    int32_t row;    /* of config.ops: what the task works on, by looks at the clock */
+    double since_s; /* since when */
 };
 
 struct mist_task_time {
@@ -43,14 +45,41 @@ struct mist_runtime {
     struct mist_task_time *spans;  /* [n_iterations] */
     struct mist_task_time *times;  /* [n_timed_iterations + 1][n_tasks] */
     struct mist_task_time *current_times; /* row of the running iteration */
-    const int32_t *tokens, *targets;      /* of the running iteration; borrowed */
+    enum mist_span_loss *losses;          /* [n_timed_iterations] */
+    /* rows of config.ops: of tasks [n_tasks], and of the steps of their programs */
+    int32_t *task_rows, step_rows[MIST_N_LAYER_KINDS][2][MIST_MAX_STEPS];
+    int64_t last_span;               /* whose work came last */
+    const int32_t *tokens, *targets; /* of the running iteration; borrowed */
 };
 
 /* Address of a buffer in its arena. */
 char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);
 
-/* Whether the device times the tasks of the running walk. */
-bool mist_runtime_is_recorded(const struct mist_runtime *runtime);
+/* ------------------------------------------------------- runtime_times.c: when tasks ran
+ */
+
+/* Room for the times, and the rows of config.ops. MIST_OK, MIST_ERR_RANGE (too many) or
+ * MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status mist_runtime_prepare_times(struct mist_runtime *runtime,
+                                                            struct mist_err *err);
+void mist_runtime_free_times(struct mist_runtime *runtime);
+
+/* A walk that is iteration i_iteration (n_iterations: none) begins and ends, streams
+ * idle. */
+MIST_MUST_CHECK enum mist_status mist_runtime_begin_times(struct mist_runtime *runtime,
+                                                          int32_t i_iteration,
+                                                          struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_runtime_end_times(struct mist_runtime *runtime,
+                                                        struct mist_err *err);
+
+/* On the task's stream: it begins and ends; between, it works on step i_step of its
+ * program from here on, or beside its steps (-1). */
+void mist_runtime_begin_task(struct mist_task_body *body);
+void mist_runtime_enter_step(struct mist_task_body *body, int32_t i_step);
+void mist_runtime_end_task(struct mist_task_body *body);
+
+/* --------------------------------------------------------------------------------------
+ */
 
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);

@@ -1,5 +1,4 @@
 /* The bodies of tasks: what each kind does on its stream. See runtime.h. */
-#include "core/clock.h"
 #include "core/random.h"
 #include "exec/bind.h"
 #include "exec/runtime_internal.h"
@@ -145,6 +144,7 @@ static void zero_gradients(struct mist_runtime *runtime, const struct mist_task 
 static enum mist_status run_part(struct mist_runtime *runtime,
                                  const struct mist_task *task, struct mist_err *err)
 {
+    struct mist_task_body *body = &runtime->bodies[task - runtime->schedule->tasks];
     struct mist_binding binding;
     enum mist_status status = MIST_OK;
 
@@ -163,14 +163,17 @@ static enum mist_status run_part(struct mist_runtime *runtime,
     for (int32_t i = part->first_step; i < end && status == MIST_OK; i++) {
         struct mist_step_args args;
         mist_binding_resolve(&binding, kind, i, &args);
+        mist_runtime_enter_step(body, i);
         runtime->operators->run_step(&args);
         if (mist_op_has_losses(args.step->op)) {
+            mist_runtime_enter_step(body, -1);
             runtime->operators->sum_losses(runtime->backend,
                                            args.operands[MIST_ARG_LOSS_LOSSES],
                                            args.step->dims[0], tally_of(runtime, task));
             status = check_at_once(runtime, task, err);
         }
     }
+    mist_runtime_enter_step(body, -1);
     return status;
 }
 
@@ -520,24 +523,16 @@ void mist_runtime_run_task(void *arg)
 {
     struct mist_task_body *body = arg;
     struct mist_runtime *runtime = body->runtime;
-    struct mist_task_time *time = &runtime->current_times[body->i_task];
     const struct mist_task *task = &runtime->schedule->tasks[body->i_task];
-    bool is_recorded = mist_runtime_is_recorded(runtime);
     struct mist_err err = {0};
 
     if (runtime->config.delay_seed != 0)
         mist_device_call_host(runtime->device, pause_at_random, body);
     mist_device_begin_range(runtime->device, mist_task_kind_name(task->kind),
                             task->layer);
-    if (is_recorded)
-        mist_device_begin_span(runtime->device, time - runtime->times);
-    else
-        time->start_s = mist_clock_now_s();
+    mist_runtime_begin_task(body);
     enum mist_status status = run(runtime, task, &err);
-    if (is_recorded)
-        mist_device_end_span(runtime->device);
-    else
-        time->end_s = mist_clock_now_s();
+    mist_runtime_end_task(body);
     mist_device_end_range(runtime->device);
     if (status != MIST_OK)
         mist_runtime_fail(runtime, status, &err);

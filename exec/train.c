@@ -58,7 +58,7 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
                                          &run->collectives, err);
 }
 
-static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
+static enum mist_status open_runtime(struct run *run, struct mist_train_report *report,
                                      struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
@@ -68,6 +68,7 @@ static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
         .n_threads = job->n_threads,
         .n_processors = job->n_processors,
         .n_timed_iterations = job->n_timed_iterations,
+        .ops = job->times_operators ? &report->ops : NULL,
         .is_serial = job->is_serial,
         .delay_seed = job->delay_seed,
         .skips_nonfinite = job->skips_nonfinite,
@@ -75,7 +76,7 @@ static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
     struct mist_runtime_parts parts = {run->device, run->comm, run->collectives,
                                        job->backend->operators};
     enum mist_status status = mist_runtime_new(run->plan, run->schedule, &parts, &config,
-                                               n_iterations, &run->runtime, err);
+                                               report->n_iterations, &run->runtime, err);
 
     if (status == MIST_OK && job->import)
         status = mist_train_import(run->runtime, job->import, err);
@@ -84,7 +85,7 @@ static enum mist_status open_runtime(struct run *run, int32_t n_iterations,
     return status;
 }
 
-static enum mist_status open_rank(struct run *run, int32_t n_iterations,
+static enum mist_status open_rank(struct run *run, struct mist_train_report *report,
                                   struct mist_err *err)
 {
     const struct mist_stage_plan *stage;
@@ -101,11 +102,11 @@ static enum mist_status open_rank(struct run *run, int32_t n_iterations,
                       (size_t)run->plan->job.seq_len;
     run->tokens = malloc(n_tokens * sizeof *run->tokens);
     run->targets = malloc(n_tokens * sizeof *run->targets);
-    run->begin_s = calloc((size_t)n_iterations, sizeof *run->begin_s);
+    run->begin_s = calloc((size_t)report->n_iterations, sizeof *run->begin_s);
     if (!run->tokens || !run->targets || !run->begin_s)
         return out_of_memory(err);
     status = open_device(run, err);
-    return status == MIST_OK ? open_runtime(run, n_iterations, err) : status;
+    return status == MIST_OK ? open_runtime(run, report, err) : status;
 }
 
 static void close_rank(struct run *run)
@@ -258,10 +259,16 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     bool validates =
         job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
     bool saves = job->saving.dir && is_due(job->save_every, step->step, last);
+    /* one iteration before the first that is timed, if there is one */
+    int64_t first = job->progress.n_steps + 1, before = last - job->n_timed_iterations;
+    bool warms = job->n_timed_iterations > 0 && mist_device_records(run->device) &&
+                 step->step == (before > first ? before : first);
+    enum mist_status status = warms ? mist_device_start_spans(run->device, err) : MIST_OK;
 
-    if (*has_paused)
+    if (*has_paused || warms)
         *begin_s = mist_clock_now_s();
-    enum mist_status status = do_step(run, step, err);
+    if (status == MIST_OK)
+        status = do_step(run, step, err);
     if (status == MIST_OK && validates)
         status = validate(run, &step->validation_loss, err);
     step->is_saved_next = saves || step->step == last;
@@ -291,10 +298,13 @@ static enum mist_status init_report(struct mist_train_report *report,
         .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
         .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
         .used_bytes = calloc(ranks, sizeof *report->used_bytes),
+        .losses = calloc((size_t)job->n_timed_iterations + 1, sizeof *report->losses),
     };
     mist_timeline_init(&report->timeline);
+    mist_op_table_init(&report->ops);
     if (!report->steps || !report->iteration_s || !report->planned_bytes ||
-        !report->allocated_bytes || !report->resident_bytes || !report->used_bytes)
+        !report->allocated_bytes || !report->resident_bytes || !report->used_bytes ||
+        !report->losses)
         return out_of_memory(err);
     for (int64_t i = 0; i < n; i++)
         report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
@@ -310,6 +320,8 @@ void mist_train_report_fini(struct mist_train_report *report)
     free(report->allocated_bytes);
     free(report->resident_bytes);
     free(report->used_bytes);
+    free(report->losses);
+    mist_op_table_fini(&report->ops);
     mist_timeline_fini(&report->timeline);
     *report = (struct mist_train_report){0};
 }
@@ -384,7 +396,7 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
 
     if (status != MIST_OK)
         return status;
-    status = open_rank(&run, report->n_iterations, err);
+    status = open_rank(&run, report, err);
     if (status == MIST_OK)
         status = begin(&run, err);
     for (int32_t i = 0; i < report->n_iterations && status == MIST_OK; i++)

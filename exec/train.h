@@ -17,6 +17,7 @@
 #include "exec/backend.h"
 #include "exec/comm.h"
 #include "exec/data.h"
+#include "exec/op_table.h"
 #include "exec/paths.h"
 #include "exec/train_settings.h"
 #include "exec/train_state.h"
@@ -45,6 +46,7 @@ struct mist_train_job {
     enum mist_dtype export_dtype;
     bool force;                 /* of the export */
     int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */
+    bool times_operators;       /* in these, for the report */
     int32_t n_threads;          /* of each rank's compute stream; 0: not a CPU */
     int32_t n_processors;       /* for a rank while it computes nothing; 0 counts as 1 */
     double deadline_s;          /* of a wait for other ranks */
@@ -98,6 +100,9 @@ struct mist_train_report { /* complete on rank 0 only */
     struct mist_paths paths;         /* of all ranks */
     struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept
                                         iteration */
+    int64_t *losses; /* owned; [n_timed_iterations] enum mist_span_loss: those that are
+                        not in the timeline, and why */
+    struct mist_op_table ops; /* of all ranks; empty unless asked for */
 };
 
 /*

@@ -411,7 +411,7 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     if (status == MIST_OK)
         status =
             mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm, journal,
-                             is_first ? &progress : NULL, &traces, &report, err);
+                             is_first ? &progress : NULL, NULL, &traces, &report, err);
     mist_progress_fini(&progress);
     if (status == MIST_OK && is_first)
         status = save(setup, &traces, err);

@@ -294,8 +294,8 @@ enum mist_status
 mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
                  const struct mist_profile_plan *plan, struct mist_comm *comm,
                  struct mist_journal *journal, struct mist_progress *progress,
-                 struct mist_trace_set *traces, struct mist_profile_report *report,
-                 struct mist_err *err)
+                 struct mist_op_table *ops, struct mist_trace_set *traces,
+                 struct mist_profile_report *report, struct mist_err *err)
 {
     struct session *session = calloc(1, sizeof *session);
     double start_s = mist_clock_now_s();
@@ -321,6 +321,7 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
     status =
         mist_workbench_open(grid, plan->n_copies, comm, &place, &session->bench, err);
     session->bench.journal = journal;
+    session->bench.ops = ops;
     session->bench.progress = progress;
     session->bench.time_start_s = start_s;
     session->bench.expected_s = plan->expected_s;
@@ -329,6 +330,7 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
     if (status == MIST_OK)
         status = run_parts(session, plan, report, err);
     count_runs(grid, session, report);
+    report->n_repeated = session->bench.n_repeated;
     report->time_s = mist_clock_now_s() - start_s;
     if (status == MIST_OK && mist_comm_rank(comm) == 0)
         status = fill_traces(grid, machine, session, report, traces, err);

@@ -37,6 +37,7 @@ struct mist_profile_report {
     int32_t n_wide;             /* operator rows not known to 1 % */
     double widest_frac;         /* half-width of the 95 % interval of the worst of them */
     double interruption_frac;   /* struct mist_cluster */
+    int32_t n_repeated;         /* runs whose recording was lost */
     double drift_frac;          /* how rounds and ranks differ as a whole (drift.h) */
     struct mist_host_costs host;
     double time_s;
@@ -44,14 +45,15 @@ struct mist_profile_report {
 
 /*
  * Times everything. All ranks call it; traces (initialised by the caller) is filled on
- * rank 0 only, report everywhere. journal (NULL: none) is borrowed. progress may be NULL
- * and is NULL on ranks but 0.
+ * rank 0 only, report everywhere. journal and progress (both NULL: none) are borrowed;
+ * progress is NULL on ranks but 0. ops (initialised; NULL: not wanted) gets, on rank 0,
+ * the operators of all ranks with their kernels; not the rounds of an earlier session.
  */
 MIST_MUST_CHECK enum mist_status
 mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
                  const struct mist_profile_plan *plan, struct mist_comm *comm,
                  struct mist_journal *journal, struct mist_progress *progress,
-                 struct mist_trace_set *traces, struct mist_profile_report *report,
-                 struct mist_err *err);
+                 struct mist_op_table *ops, struct mist_trace_set *traces,
+                 struct mist_profile_report *report, struct mist_err *err);
 
 #endif

@@ -2,8 +2,8 @@
 #include "profile/stopwatch.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 void mist_stopwatch_init(struct mist_stopwatch *watch, struct mist_device *device)
@@ -14,6 +14,7 @@ void mist_stopwatch_init(struct mist_stopwatch *watch, struct mist_device *devic
 void mist_stopwatch_fini(struct mist_stopwatch *watch)
 {
     free(watch->spans);
+    free(watch->works);
     *watch = (struct mist_stopwatch){0};
 }
 
@@ -30,6 +31,8 @@ enum mist_status mist_stopwatch_reset(struct mist_stopwatch *watch, int64_t n,
                                 (long long)n);
     }
     watch->n = n;
+    watch->n_works = 0;
+    watch->loss = MIST_SPANS_WHOLE;
     for (int64_t i = 0; i < n; i++)
         watch->spans[i] = (struct mist_span){0};
     return MIST_OK;
@@ -44,12 +47,7 @@ static void look_at_clock(void *arg)
 
 static bool is_recorded(const struct mist_stopwatch *watch, const struct mist_span *span)
 {
-    return span->work != MIST_WORK_OF_HOST && mist_device_records(watch->device);
-}
-
-static bool is_looked_at(const struct mist_stopwatch *watch, const struct mist_span *span)
-{
-    return span->work != MIST_WORK_OF_DEVICE || !mist_device_records(watch->device);
+    return span->work == MIST_WORK_OF_DEVICE && mist_device_records(watch->device);
 }
 
 void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id,
@@ -58,10 +56,10 @@ void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id,
     struct mist_span *span = &watch->spans[id];
 
     span->work = work;
-    if (is_looked_at(watch, span))
-        mist_device_call_host(watch->device, look_at_clock, &span->start_s);
     if (is_recorded(watch, span))
         mist_device_begin_span(watch->device, id);
+    else
+        mist_device_call_host(watch->device, look_at_clock, &span->start_s);
 }
 
 void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id)
@@ -70,27 +68,44 @@ void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id)
 
     if (is_recorded(watch, span))
         mist_device_end_span(watch->device);
-    if (is_looked_at(watch, span))
+    else
         mist_device_call_host(watch->device, look_at_clock, &span->end_s);
 }
 
-/* What the device recorded is nearer to the work than looks around it. */
-static void keep(void *context, int64_t id, double start_s, double end_s)
+/* From the start of a span's first work to the end of its last. */
+static void keep(void *context, const struct mist_span_work *work)
 {
     struct mist_stopwatch *watch = context;
+    struct mist_span *span = &watch->spans[work->id];
 
-    if (id < 0 || id >= watch->n)
+    if (span->end_s <= 0 || work->start_s < span->start_s)
+        span->start_s = work->start_s;
+    if (work->end_s > span->end_s)
+        span->end_s = work->end_s;
+    if (!watch->keeps_works)
         return;
-    watch->spans[id].start_s = start_s;
-    watch->spans[id].end_s = end_s;
+    struct mist_span_work *works = mist_grow(watch->works, &watch->works_capacity,
+                                             watch->n_works + 1, sizeof *works);
+    if (!works) {
+        watch->loss = MIST_SPANS_TOO_MANY;
+        return;
+    }
+    watch->works = works;
+    works[watch->n_works++] = *work;
 }
 
 enum mist_status mist_stopwatch_collect(struct mist_stopwatch *watch,
                                         struct mist_err *err)
 {
+    enum mist_span_loss loss = MIST_SPANS_WHOLE;
+
     if (!mist_device_records(watch->device))
         return MIST_OK;
-    return mist_device_collect_spans(watch->device, keep, watch, err);
+    enum mist_status status =
+        mist_device_collect_spans(watch->device, keep, watch, &loss, err);
+    if (loss != MIST_SPANS_WHOLE)
+        watch->loss = loss;
+    return status;
 }
 
 double mist_stopwatch_time_s(const struct mist_stopwatch *watch, int64_t id)

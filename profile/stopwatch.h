@@ -20,10 +20,7 @@
 /* Who does the work of a span. */
 enum mist_stopwatch_work {
     MIST_WORK_OF_DEVICE,
-    MIST_WORK_OF_HOST,   /* functions of the host take part */
-    MIST_WORK_OF_LIBRARY /* of the device, but a library's own threads may launch it,
-                            which a device that records need not know to be of this span:
-                            then it is timed as work of the host */
+    MIST_WORK_OF_HOST /* functions of the host take part */
 };
 
 struct mist_span {
@@ -35,6 +32,10 @@ struct mist_stopwatch {
     struct mist_device *device; /* borrowed */
     struct mist_span *spans;    /* owned; [capacity] */
     int64_t n, capacity;
+    enum mist_span_loss loss;     /* why the latest times are not known after all */
+    bool keeps_works;             /* the next two are wanted */
+    struct mist_span_work *works; /* owned; what the device recorded since the reset */
+    size_t n_works, works_capacity;
 };
 
 void mist_stopwatch_init(struct mist_stopwatch *watch, struct mist_device *device);
@@ -53,7 +54,8 @@ void mist_stopwatch_begin(struct mist_stopwatch *watch, int64_t id,
                           enum mist_stopwatch_work work);
 void mist_stopwatch_end(struct mist_stopwatch *watch, int64_t id);
 
-/* Streams idle: makes the times known. MIST_OK or an error of the device. */
+/* Streams idle: makes the times known, or says in watch->loss why they are not. MIST_OK,
+ * MIST_ERR_MEMORY or an error of the device. */
 MIST_MUST_CHECK enum mist_status mist_stopwatch_collect(struct mist_stopwatch *watch,
                                                         struct mist_err *err);
 

@@ -68,6 +68,9 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
     mist_emit_int64(emit, "runs", "runs timed", report->n_runs, MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "outliers", "of these left out", report->n_outliers,
                     MIST_HUMAN_NUMBER);
+    if (report->n_repeated > 0)
+        mist_emit_int64(emit, "repeated_runs", "repeated: recording lost",
+                        report->n_repeated, MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "wide_rows", "operators known worse than 1 %", report->n_wide,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,

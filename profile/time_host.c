@@ -48,30 +48,41 @@ static double mean_gap_us(const struct mist_stopwatch *watch)
 }
 
 /* Tasks that take turns on two streams, each waiting for the one before, or all on one
- * stream; us per task: of everything on the host, between their work on a GPU. */
+ * stream. */
+struct small_tasks {
+    const enum mist_stream *streams; /* [2] */
+    struct small_task *tasks;        /* [n] */
+    int32_t n;
+    double start_s;
+};
+
+static void submit_tasks(struct mist_workbench *bench, void *arg)
+{
+    struct small_tasks *at = arg;
+
+    at->start_s = mist_clock_now_s();
+    for (int32_t i = 0; i < at->n; i++) {
+        enum mist_stream stream = at->streams[i % 2];
+        at->tasks[i] = (struct small_task){bench, i};
+        if (i > 0 && at->streams[0] != at->streams[1])
+            mist_device_wait(bench->device, stream, i - 1);
+        mist_device_submit(bench->device, stream, run_small, &at->tasks[i]);
+        mist_device_record(bench->device, stream, i);
+    }
+}
+
+/* us per task: of everything on the host, between their work on a GPU. */
 static enum mist_status time_tasks(struct mist_workbench *bench,
                                    const enum mist_stream streams[2],
                                    struct small_task *tasks, double *out_us,
                                    struct mist_err *err)
 {
-    struct mist_device *device = bench->device;
     bool is_on_host = mist_workbench_is_on_host(bench);
-    int32_t n = is_on_host ? N_TASKS : N_GPU_TASKS;
-    enum mist_status status = mist_workbench_begin_held(bench, n, n, err);
+    struct small_tasks at = {streams, tasks, is_on_host ? N_TASKS : N_GPU_TASKS, 0};
+    enum mist_status status =
+        mist_workbench_run_held(bench, at.n, at.n, submit_tasks, &at, err);
 
-    if (status != MIST_OK)
-        return status;
-    double start_s = mist_clock_now_s();
-    for (int32_t i = 0; i < n; i++) {
-        enum mist_stream stream = streams[i % 2];
-        tasks[i] = (struct small_task){bench, i};
-        if (i > 0 && streams[0] != streams[1])
-            mist_device_wait(device, stream, i - 1);
-        mist_device_submit(device, stream, run_small, &tasks[i]);
-        mist_device_record(device, stream, i);
-    }
-    status = mist_workbench_end_held(bench, err);
-    *out_us = is_on_host ? (mist_clock_now_s() - start_s) / n * 1e6
+    *out_us = is_on_host ? (mist_clock_now_s() - at.start_s) / at.n * 1e6
                          : fmax(0, mean_gap_us(&bench->watch));
     return status;
 }

@@ -206,27 +206,35 @@ static double time_together_us(const struct bench_state *state,
     return end_s > 0 ? (end_s - start_s) * 1e6 : 0;
 }
 
-/* Starts the jobs (NULL: channel idle) at once; us until the last one ended here. */
+struct together {
+    struct bench_state *state;
+    struct job *const *jobs; /* [MIST_N_STREAMS]; NULL: channel idle */
+};
+
+static void submit_together(struct mist_workbench *bench, void *arg)
+{
+    const struct together *at = arg;
+
+    mist_device_submit(bench->device, MIST_STREAM_GPU_GPU, meet, at->state);
+    mist_device_record(bench->device, MIST_STREAM_GPU_GPU, RELEASE);
+    for (int c = 0; c < MIST_N_STREAMS; c++) {
+        if (!at->jobs[c])
+            continue;
+        if (c != MIST_STREAM_GPU_GPU)
+            mist_device_wait(bench->device, (enum mist_stream)c, RELEASE);
+        mist_device_submit(bench->device, (enum mist_stream)c, run_job, at->jobs[c]);
+    }
+}
+
+/* Starts the jobs at once; us until the last one ended here. */
 static enum mist_status run_together(struct bench_state *state,
                                      struct job *const jobs[MIST_N_STREAMS],
                                      double *out_us, struct mist_err *err)
 {
-    struct mist_workbench *bench = state->bench;
-    struct mist_device *device = bench->device;
-    enum mist_status status = mist_workbench_begin_held(bench, 1, MIST_N_STREAMS, err);
+    struct together at = {state, jobs};
+    enum mist_status status = mist_workbench_run_held(state->bench, 1, MIST_N_STREAMS,
+                                                      submit_together, &at, err);
 
-    if (status != MIST_OK)
-        return status;
-    mist_device_submit(device, MIST_STREAM_GPU_GPU, meet, state);
-    mist_device_record(device, MIST_STREAM_GPU_GPU, RELEASE);
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
-        if (!jobs[c])
-            continue;
-        if (c != MIST_STREAM_GPU_GPU)
-            mist_device_wait(device, (enum mist_stream)c, RELEASE);
-        mist_device_submit(device, (enum mist_stream)c, run_job, jobs[c]);
-    }
-    status = mist_workbench_end_held(bench, err);
     *out_us = time_together_us(state, jobs);
     return status;
 }

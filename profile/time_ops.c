@@ -37,6 +37,7 @@ struct ops_timer {
     struct noted *noted; /* [n_noted] of the run under way */
     size_t noted_capacity;
     int32_t n_noted;
+    int32_t *rows; /* [n_keys] of bench->ops; NULL: there is none */
     int32_t i_variant, i_micro_batch;
     int32_t n_repeats; /* passes of a run */
     int32_t i_round;
@@ -79,13 +80,20 @@ static enum mist_status run_and_keep(struct ops_timer *at, mist_stream_fn fn,
     if (!noted)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
     at->noted = noted;
-    at->n_noted = 0;
     enum mist_status status =
         mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, fn, at, n_spans, err);
     for (int32_t i = 0; i < at->n_noted && status == MIST_OK && !at->is_warm_up; i++) {
         double time_s = mist_stopwatch_time_since_s(watch, noted[i].first, i);
         if (noted[i].key >= 0 && time_s > 0)
             status = keep(at, noted[i].key, time_s * 1e6, err);
+        if (at->rows && noted[i].key >= 0 && time_s > 0)
+            mist_op_table_add_calls(at->bench->ops, at->rows[noted[i].key], 1, time_s);
+    }
+    for (size_t i = 0; i < watch->n_works && at->rows && !at->is_warm_up; i++) {
+        const struct mist_span_work *work = &watch->works[i];
+        if (noted[work->id].key >= 0)
+            mist_op_table_add_kernel(at->bench->ops, at->rows[noted[work->id].key],
+                                     work->name, work->end_s - work->start_s);
     }
     return status;
 }
@@ -133,6 +141,7 @@ static void run_passes(void *arg)
 {
     struct ops_timer *at = arg;
 
+    at->n_noted = 0;
     for (int32_t i = 0; i < at->n_repeats; i++)
         run_pass(at, at->i_round * at->n_repeats + i);
 }
@@ -249,6 +258,7 @@ static void run_optimizer(void *arg)
     struct ops_timer *at = arg;
     int32_t n = at->bench->n_copies;
 
+    at->n_noted = 0;
     run_shards(at, MIST_LAYER_EMBEDDING, 0, 1);
     run_shards(at, MIST_LAYER_BLOCK, 1, n);
     run_shards(at, MIST_LAYER_HEAD, n + 1, 1);
@@ -450,6 +460,24 @@ out:
     return status;
 }
 
+/* The rows of the table that people get, one for each key. */
+static enum mist_status make_rows(struct ops_timer *at, struct mist_err *err)
+{
+    const struct mist_grid *grid = at->bench->grid;
+
+    if (!at->bench->ops)
+        return MIST_OK;
+    at->rows = calloc((size_t)grid->n_keys, sizeof *at->rows);
+    if (!at->rows)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < grid->n_keys; i++) {
+        const struct mist_grid_key *key = &grid->keys[i];
+        at->rows[i] = mist_op_table_op(at->bench->ops, key->op, key->phase, key->dims,
+                                       key->flop, key->bytes);
+    }
+    return MIST_OK;
+}
+
 enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
                                struct mist_estimate *estimates, int32_t *n_rounds,
                                double *drift_frac, struct mist_err *err)
@@ -460,16 +488,23 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
 
     if (!at.samples)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = run_rounds(&at, budget_s, estimates, err);
+    enum mist_status status = make_rows(&at, err);
+    bench->watch.keeps_works = bench->ops != NULL;
+    if (status == MIST_OK)
+        status = run_rounds(&at, budget_s, estimates, err);
+    bench->watch.keeps_works = false;
     *n_rounds = at.i_round;
     for (int32_t i = 0; i < n; i++)
         mist_samples_fini(&at.samples[i]);
     free(at.samples);
     free(at.noted);
+    free(at.rows);
     if (status == MIST_OK)
         status = mist_workbench_pool(bench, estimates, n, err);
     if (status == MIST_OK)
         status = find_drift(&at, estimates, drift_frac, err);
+    if (status == MIST_OK && bench->ops)
+        status = mist_op_table_gather(bench->ops, bench->comm, err);
     mist_drift_fini(&at.drift);
     return status;
 }

@@ -15,6 +15,7 @@ static const int64_t least_region_bytes = 64 << 20; /* beyond the last cache */
 static const double deadline_s = 120; /* of waits for other ranks: as comm.h's */
 static const double most_hold_s = 60; /* then the device takes no more work */
 static const double hold_sleep_s = 20e-6;
+static const int most_attempts = 4; /* of a run whose recording is lost */
 
 /* ------------------------------------------------------------------------------ sizes */
 
@@ -204,6 +205,10 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
         return status;
     mist_stopwatch_init(&bench->watch, bench->device);
     mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
+    if (mist_device_records(bench->device))
+        status = mist_device_start_spans(bench->device, err);
+    if (status != MIST_OK)
+        return status;
     status = bench->operators->open(bench->device, at->dtype, at->n_threads,
                                     &bench->backend, err);
     if (status != MIST_OK)
@@ -249,9 +254,8 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
 
 enum mist_stopwatch_work mist_workbench_message_work(const struct mist_workbench *bench)
 {
-    /* "mpi" and "staged" communicate in memory of the host, "nccl" from a thread of its
-     * own */
-    return strcmp(bench->collectives->ops->name, "nccl") == 0 ? MIST_WORK_OF_LIBRARY
+    /* "mpi" and "staged" communicate in memory of the host */
+    return strcmp(bench->collectives->ops->name, "nccl") == 0 ? MIST_WORK_OF_DEVICE
                                                               : MIST_WORK_OF_HOST;
 }
 
@@ -356,20 +360,50 @@ char *mist_workbench_turn(char *region, int64_t region_bytes, int64_t bytes, int
     return region + (n_places > 0 ? turn % n_places : 0) * stride;
 }
 
+/* A run ends: waits for it and makes its times known. Whether a rank has none of them,
+ * so that all have to do it again; too often is an error. */
+static enum mist_status end_run(struct mist_workbench *bench, int *n_attempts,
+                                bool *is_lost, struct mist_err *err)
+{
+    enum mist_status status = mist_device_synchronize(bench->device, err);
+
+    *is_lost = false;
+    if (status == MIST_OK)
+        status = mist_stopwatch_collect(&bench->watch, err);
+    if (status != MIST_OK || !mist_device_records(bench->device))
+        return status;
+    double loss = bench->watch.loss;
+    if (bench->n_ranks > 1)
+        status = mist_workbench_max(bench, &loss, err);
+    *is_lost = loss > 0;
+    bench->n_repeated += *is_lost;
+    if (status != MIST_OK || !*is_lost || ++*n_attempts < most_attempts)
+        return status;
+    return mist_err_set(err, MIST_ERR_RUN,
+                        "nothing could be timed in %d attempts, one after the other: %s "
+                        "meanwhile",
+                        most_attempts, mist_span_loss_text((enum mist_span_loss)loss));
+}
+
 enum mist_status mist_workbench_run(struct mist_workbench *bench, enum mist_stream stream,
                                     mist_stream_fn fn, void *arg, int64_t n_spans,
                                     struct mist_err *err)
 {
-    enum mist_status status = mist_stopwatch_reset(&bench->watch, n_spans, err);
+    bool is_lost = true;
+    int n_attempts = 0;
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK)
-        status = mist_comm_barrier(bench->comm, err);
-    if (status != MIST_OK)
-        return status;
-    mist_device_reset_events(bench->device, 0);
-    mist_device_submit(bench->device, stream, fn, arg);
-    status = mist_device_synchronize(bench->device, err);
-    return status == MIST_OK ? mist_stopwatch_collect(&bench->watch, err) : status;
+    while (is_lost && status == MIST_OK) {
+        status = mist_stopwatch_reset(&bench->watch, n_spans, err);
+        if (status == MIST_OK)
+            status = mist_comm_barrier(bench->comm, err);
+        if (status != MIST_OK)
+            return status;
+        mist_device_reset_events(bench->device, 0);
+        mist_device_submit(bench->device, stream, fn, arg);
+        status = end_run(bench, &n_attempts, &is_lost, err);
+    }
+    return status;
 }
 
 static void meet_on_host(void *arg)
@@ -385,16 +419,6 @@ static void meet_on_host(void *arg)
 void mist_workbench_meet(struct mist_workbench *bench)
 {
     mist_device_call_host(bench->device, meet_on_host, bench);
-}
-
-enum mist_status mist_workbench_begin_held(struct mist_workbench *bench, int32_t n_events,
-                                           int64_t n_spans, struct mist_err *err)
-{
-    enum mist_status status = mist_stopwatch_reset(&bench->watch, n_spans, err);
-
-    mist_device_reset_events(bench->device, n_events);
-    atomic_store(&bench->is_held, true);
-    return status;
 }
 
 static void hold_on_host(void *arg)
@@ -419,12 +443,25 @@ void mist_workbench_hold(struct mist_workbench *bench)
         mist_device_call_host(bench->device, hold_on_host, bench);
 }
 
-enum mist_status mist_workbench_end_held(struct mist_workbench *bench,
-                                         struct mist_err *err)
+enum mist_status mist_workbench_run_held(struct mist_workbench *bench, int32_t n_events,
+                                         int64_t n_spans, mist_submit_fn *submit,
+                                         void *arg, struct mist_err *err)
 {
-    atomic_store(&bench->is_held, false);
-    enum mist_status status = mist_device_synchronize(bench->device, err);
-    return status == MIST_OK ? mist_stopwatch_collect(&bench->watch, err) : status;
+    bool is_lost = true;
+    int n_attempts = 0;
+    enum mist_status status = MIST_OK;
+
+    while (is_lost && status == MIST_OK) {
+        status = mist_stopwatch_reset(&bench->watch, n_spans, err);
+        if (status != MIST_OK)
+            return status;
+        mist_device_reset_events(bench->device, n_events);
+        atomic_store(&bench->is_held, true);
+        submit(bench, arg);
+        atomic_store(&bench->is_held, false);
+        status = end_run(bench, &n_attempts, &is_lost, err);
+    }
+    return status;
 }
 
 /* Estimates of all ranks, one behind the other, into one. */

@@ -21,6 +21,7 @@
 #include "exec/backend.h"
 #include "exec/bind.h"
 #include "exec/comm.h"
+#include "exec/op_table.h"
 #include "profile/grid.h"
 #include "profile/journal.h"
 #include "profile/statistics.h"
@@ -50,7 +51,9 @@ struct mist_workbench {
     struct mist_collective_group *all;    /* of all ranks; NULL: there is one */
     void *backend;                        /* owned; of the operators */
     struct mist_stopwatch watch;
-    atomic_bool is_held; /* what waits in mist_workbench_hold() does so */
+    struct mist_op_table *ops; /* borrowed; gets operators and kernels; NULL: none */
+    int32_t n_repeated;        /* runs whose recording was lost, on all ranks */
+    atomic_bool is_held;       /* what waits in mist_workbench_hold() does so */
     int32_t rank, n_ranks, node;
     int32_t n_copies;                  /* blocks; modules 1 .. n_copies */
     struct mist_bench_module *modules; /* owned; [n_copies + 2], embedding first */
@@ -123,7 +126,8 @@ char *mist_workbench_turn(char *region, int64_t region_bytes, int64_t bytes,
 
 /*
  * Meets all ranks, runs fn(arg) on a stream, waits for it and makes the times of spans 0
- * .. n_spans - 1 known, in which fn put what it timed. All ranks must call it.
+ * .. n_spans - 1 known, in which fn put what it timed. Where a rank's recording was lost
+ * all do it again, a few times at most. All ranks must call it.
  */
 MIST_MUST_CHECK enum mist_status
 mist_workbench_run(struct mist_workbench *bench, enum mist_stream stream,
@@ -133,20 +137,17 @@ mist_workbench_run(struct mist_workbench *bench, enum mist_stream stream,
 void mist_workbench_meet(struct mist_workbench *bench);
 
 /*
- * So that a device with streams of its own is not slower for waiting for its work: what
- * is submitted between begin and end of a held batch is there before any of it begins.
- * begin forgets spans and events (n_events of them) and readies n_spans; the first task
- * of the batch calls hold; end lets it go, waits for all streams and collects. On the
- * host nothing is held. A batch may have MIST_HELD_LAUNCHES launches at most.
+ * The same of what submit(bench, arg) submits, for n_events events. So that a device with
+ * streams of its own is not slower for waiting for its work, all of it is there before
+ * any of it begins: the first task calls hold, which lasts until submit has returned. On
+ * the host nothing is held. MIST_HELD_LAUNCHES launches at most.
  */
 enum { MIST_HELD_LAUNCHES = 500 };
-MIST_MUST_CHECK enum mist_status mist_workbench_begin_held(struct mist_workbench *bench,
-                                                           int32_t n_events,
-                                                           int64_t n_spans,
-                                                           struct mist_err *err);
+typedef void mist_submit_fn(struct mist_workbench *bench, void *arg);
+MIST_MUST_CHECK enum mist_status
+mist_workbench_run_held(struct mist_workbench *bench, int32_t n_events, int64_t n_spans,
+                        mist_submit_fn *submit, void *arg, struct mist_err *err);
 void mist_workbench_hold(struct mist_workbench *bench);
-MIST_MUST_CHECK enum mist_status mist_workbench_end_held(struct mist_workbench *bench,
-                                                         struct mist_err *err);
 
 /* Replaces estimates[n] by what mist_estimate_pool makes of all ranks', everywhere. */
 MIST_MUST_CHECK enum mist_status mist_workbench_pool(struct mist_workbench *bench,

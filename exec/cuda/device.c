@@ -197,6 +197,11 @@ static void fetch_results(struct mist_device *base)
     copy(base, base->host_results, base->results, base->result_bytes);
 }
 
+static enum mist_status start_spans(struct mist_device *device, struct mist_err *err)
+{
+    return mist_cuda_recorder_start(mist_cuda_device_of(device)->recorder, err);
+}
+
 static void begin_span(struct mist_device *device, int64_t id)
 {
     mist_cuda_recorder_begin(mist_cuda_device_of(device)->recorder, id);
@@ -222,10 +227,11 @@ static void end_range(struct mist_device *device)
 /* ------------------------------------------------------ from the host, streams idle */
 
 static enum mist_status collect_spans(struct mist_device *device, mist_span_fn *fn,
-                                      void *context, struct mist_err *err)
+                                      void *context, enum mist_span_loss *loss,
+                                      struct mist_err *err)
 {
     return mist_cuda_recorder_collect(mist_cuda_device_of(device)->recorder, fn, context,
-                                      err);
+                                      loss, err);
 }
 
 static int64_t used_bytes(struct mist_device *base)
@@ -360,6 +366,7 @@ static const struct mist_device_ops cuda_ops = {
     .used_bytes = used_bytes,
     .alloc_host = mist_cuda_host_alloc,
     .free_host = mist_cuda_host_free,
+    .start_spans = start_spans,
     .begin_span = begin_span,
     .end_span = end_span,
     .collect_spans = collect_spans,

@@ -10,38 +10,34 @@
 #include "exec/cuda/recorder.h"
 
 #include "core/clock.h"
-#include "core/memory.h"
 #include "exec/cuda/recorder_cupti.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     BUFFER_BYTES = 4 << 20,        /* of a buffer, about 15000 launches */
-    N_BUFFERS = 4,                 /* made in advance; more when they run out */
+    N_BUFFERS = 4,                 /* made in advance */
+    MAX_BUFFERS = 64,              /* then CUPTI drops records, and says so */
     DEVICE_BUFFER_BYTES = 3200000, /* about 100000 kernels and copies in flight */
     N_DEVICE_BUFFERS = 3,          /* made in advance */
     N_CLOCK_READINGS = 32          /* of which the tightest counts */
 };
 
 struct mist_cuda_recorder {
-    struct mist_cuda_matcher matcher; /* guarded by state.sink_mutex */
-    struct mist_cuda_losses losses;   /* guarded by it; as of the last collect */
-    struct mist_cuda_losses told;     /* what earlier collects returned */
-    int64_t n_broken, n_dropped;      /* the first guarded by it */
-    enum mist_status sink_status;     /* guarded by it: of adding to the matcher */
-    atomic_int span_result;           /* first failure of a push or pop */
-    struct mist_cuda_clock_pair last_pair;
+    struct mist_cuda_records records;       /* guarded by state.sink_mutex */
+    bool is_recording;                      /* started once: CUPTI notes everything */
+    CUptiResult span_result;                /* first failure of a push or pop */
+    struct mist_cuda_clock_pair begin, end; /* of the period; of the last that ended */
     int64_t device_bytes;
 };
 
 /* CUPTI's callbacks carry no context, so what they use has to be global. */
 static struct {
-    pthread_mutex_t pool_mutex; /* guards the pool */
-    uint8_t **pool;             /* owned; zeroed buffers of BUFFER_BYTES */
-    size_t n_pool, capacity;
+    pthread_mutex_t pool_mutex;      /* guards the pool */
+    uint8_t *pool[MAX_BUFFERS];      /* owned; zeroed buffers of BUFFER_BYTES */
+    int n_pool, n_made;              /* there; these and those that CUPTI has */
     pthread_mutex_t sink_mutex;      /* guards sink and what it says above */
     struct mist_cuda_recorder *sink; /* the open recorder, or NULL */
 } state = {.pool_mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -63,50 +59,51 @@ static enum mist_status cupti_error(CUptiResult result, const char *what,
 
 /* ---------------------------------------------------------------------------- buffers */
 
-static uint8_t *new_buffer(void)
+/* NULL: out of memory, or there are as many as may be. */
+static uint8_t *take_buffer(void)
 {
-    uint8_t *buffer = aligned_alloc(64, BUFFER_BYTES);
+    uint8_t *buffer = NULL;
 
-    if (buffer)
-        memset(buffer, 0, BUFFER_BYTES);
+    pthread_mutex_lock(&state.pool_mutex);
+    if (state.n_pool > 0) {
+        buffer = state.pool[--state.n_pool];
+    } else if (state.n_made < MAX_BUFFERS) {
+        buffer = aligned_alloc(64, BUFFER_BYTES);
+        state.n_made += buffer != NULL;
+        if (buffer)
+            memset(buffer, 0, BUFFER_BYTES);
+    }
+    pthread_mutex_unlock(&state.pool_mutex);
     return buffer;
 }
 
 static void put_buffer(uint8_t *buffer)
 {
     pthread_mutex_lock(&state.pool_mutex);
-    uint8_t **grown =
-        mist_grow(state.pool, &state.capacity, state.n_pool + 1, sizeof *state.pool);
-    if (grown) {
-        state.pool = grown;
-        state.pool[state.n_pool++] = buffer;
-    }
+    state.pool[state.n_pool++] = buffer;
     pthread_mutex_unlock(&state.pool_mutex);
-    if (!grown)
-        free(buffer);
+}
+
+static void drop_buffer(uint8_t *buffer)
+{
+    pthread_mutex_lock(&state.pool_mutex);
+    state.n_made--;
+    pthread_mutex_unlock(&state.pool_mutex);
+    free(buffer);
 }
 
 static void free_pool(void)
 {
     pthread_mutex_lock(&state.pool_mutex);
+    state.n_made -= state.n_pool;
     while (state.n_pool > 0)
         free(state.pool[--state.n_pool]);
-    free(state.pool);
-    state.pool = NULL;
-    state.capacity = 0;
     pthread_mutex_unlock(&state.pool_mutex);
 }
 
-/* Without a buffer CUPTI drops records, and counts them. */
 static void CUPTIAPI on_request(uint8_t **buffer, size_t *n_bytes, size_t *max_records)
 {
-    *buffer = NULL;
-    pthread_mutex_lock(&state.pool_mutex);
-    if (state.n_pool > 0)
-        *buffer = state.pool[--state.n_pool];
-    pthread_mutex_unlock(&state.pool_mutex);
-    if (!*buffer)
-        *buffer = new_buffer();
+    *buffer = take_buffer();
     *n_bytes = *buffer ? BUFFER_BYTES : 0;
     *max_records = 0; /* as many as fit */
 }
@@ -114,8 +111,6 @@ static void CUPTIAPI on_request(uint8_t **buffer, size_t *n_bytes, size_t *max_r
 static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *buffer,
                                  size_t n_bytes, size_t n_valid)
 {
-    bool is_open;
-
     (void)context;
     (void)stream;
     (void)n_bytes;
@@ -123,17 +118,12 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bu
         return;
     pthread_mutex_lock(&state.sink_mutex);
     struct mist_cuda_recorder *recorder = state.sink;
-    is_open = recorder != NULL;
-    if (is_open) {
-        enum mist_status status =
-            mist_cuda_read_buffer(buffer, n_valid, cuptiActivityGetNextRecord,
-                                  &recorder->matcher, &recorder->n_broken, NULL);
-        if (recorder->sink_status == MIST_OK)
-            recorder->sink_status = status;
-    }
+    if (recorder)
+        mist_cuda_read_buffer(buffer, n_valid, cuptiActivityGetNextRecord,
+                              &recorder->records);
     pthread_mutex_unlock(&state.sink_mutex);
-    if (!is_open) { /* comes after the close */
-        free(buffer);
+    if (!recorder) { /* comes after the close */
+        drop_buffer(buffer);
         return;
     }
     memset(buffer, 0, BUFFER_BYTES);
@@ -232,12 +222,6 @@ static void set_attributes(struct mist_cuda_recorder *recorder)
                   size_of(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE));
 }
 
-static void disable_kinds(int n)
-{
-    while (n > 0)
-        (void)cuptiActivityDisable(kinds[--n]);
-}
-
 /* Both clocks at once: the tightest bracket of several, its middle. */
 static enum mist_status read_clocks(struct mist_cuda_clock_pair *out,
                                     struct mist_err *err)
@@ -260,18 +244,32 @@ static enum mist_status read_clocks(struct mist_cuda_clock_pair *out,
     return MIST_OK;
 }
 
-static enum mist_status enable(struct mist_cuda_recorder *recorder, struct mist_err *err)
+/* The first kind makes no record without the others, but CUPTI is attached, or refuses.
+ */
+static enum mist_status attach(struct mist_cuda_recorder *recorder, struct mist_err *err)
 {
     set_attributes(recorder);
     CUptiResult result = cuptiActivityRegisterCallbacks(on_request, on_complete);
     if (result != CUPTI_SUCCESS)
         return cupti_error(result, "cuptiActivityRegisterCallbacks", err);
-    for (int i = 0; i < N_KINDS; i++) {
-        result = cuptiActivityEnable(kinds[i]);
-        if (result != CUPTI_SUCCESS) {
-            disable_kinds(i);
+    result = cuptiActivityEnable(kinds[0]);
+    return result == CUPTI_SUCCESS ? MIST_OK
+                                   : cupti_error(result, "cuptiActivityEnable", err);
+}
+
+static enum mist_status enable(struct mist_err *err)
+{
+    uint8_t *buffers[N_BUFFERS];
+
+    for (int i = 0; i < N_BUFFERS; i++)
+        buffers[i] = take_buffer();
+    for (int i = 0; i < N_BUFFERS; i++)
+        if (buffers[i])
+            put_buffer(buffers[i]);
+    for (int i = 1; i < N_KINDS; i++) {
+        CUptiResult result = cuptiActivityEnable(kinds[i]);
+        if (result != CUPTI_SUCCESS)
             return cupti_error(result, "cuptiActivityEnable", err);
-        }
     }
     /* after the kinds, which override it; only to have fewer records */
     for (size_t i = 0; i < sizeof quiet_runtime / sizeof *quiet_runtime; i++)
@@ -292,49 +290,26 @@ static bool claim_sink(struct mist_cuda_recorder *recorder)
     return is_free;
 }
 
-static void release(struct mist_cuda_recorder *recorder)
-{
-    pthread_mutex_lock(&state.sink_mutex);
-    state.sink = NULL;
-    pthread_mutex_unlock(&state.sink_mutex);
-    free_pool();
-    mist_cuda_matcher_fini(&recorder->matcher);
-    free(recorder);
-}
-
 enum mist_status mist_cuda_recorder_open(struct mist_cuda_recorder **out,
                                          struct mist_err *err)
 {
     struct mist_cuda_recorder *recorder = calloc(1, sizeof *recorder);
-    enum mist_status status = MIST_OK;
 
     if (!recorder)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    mist_cuda_matcher_init(&recorder->matcher);
-    atomic_init(&recorder->span_result, CUPTI_SUCCESS);
+    mist_cuda_records_clear(&recorder->records);
     if (!claim_sink(recorder)) {
         free(recorder);
         return mist_err_set(err, MIST_ERR_RUN,
                             "this process records a device already, and CUPTI can "
                             "record for one only");
     }
-    for (int i = 0; i < N_BUFFERS && status == MIST_OK; i++) {
-        uint8_t *buffer = new_buffer();
-        if (buffer)
-            put_buffer(buffer);
-        else
-            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    }
+    enum mist_status status = attach(recorder, err);
     if (status == MIST_OK)
-        status = read_clocks(&recorder->last_pair, err);
-    if (status == MIST_OK)
-        status = enable(recorder, err);
-    if (status != MIST_OK) {
-        release(recorder);
-        return status;
-    }
-    *out = recorder;
-    return MIST_OK;
+        *out = recorder;
+    else
+        mist_cuda_recorder_close(recorder);
+    return status;
 }
 
 /* A buffer that CUPTI keeps in spite of the flush stays its own until it is completed. */
@@ -345,9 +320,15 @@ void mist_cuda_recorder_close(struct mist_cuda_recorder *recorder)
     /* first, because CUPTI 13.0 may hang when kernels are disabled with records pending
      */
     (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    disable_kinds(N_KINDS);
+    for (int i = recorder->is_recording ? N_KINDS : 1; i > 0;)
+        (void)cuptiActivityDisable(kinds[--i]);
     (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    release(recorder);
+    pthread_mutex_lock(&state.sink_mutex);
+    state.sink = NULL;
+    pthread_mutex_unlock(&state.sink_mutex);
+    free_pool();
+    mist_cuda_records_clear(&recorder->records);
+    free(recorder);
 }
 
 int64_t mist_cuda_recorder_device_bytes(const struct mist_cuda_recorder *recorder)
@@ -355,14 +336,38 @@ int64_t mist_cuda_recorder_device_bytes(const struct mist_cuda_recorder *recorde
     return recorder->device_bytes;
 }
 
-/* ------------------------------------------------------------------------------ spans */
+/* ---------------------------------------------------------------------------- periods */
+
+/* With the mutex of the sink. */
+static void begin_period(struct mist_cuda_recorder *recorder,
+                         const struct mist_cuda_clock_pair *begin)
+{
+    recorder->begin = *begin;
+    mist_cuda_records_begin(&recorder->records, recorder->end.cupti_ns, begin->cupti_ns);
+}
+
+enum mist_status mist_cuda_recorder_start(struct mist_cuda_recorder *recorder,
+                                          struct mist_err *err)
+{
+    struct mist_cuda_clock_pair now;
+    bool is_first = !recorder->is_recording;
+
+    recorder->is_recording = true; /* some kinds at least */
+    enum mist_status status = is_first ? enable(err) : MIST_OK;
+    if (status == MIST_OK)
+        status = read_clocks(&now, err);
+    if (status != MIST_OK)
+        return status;
+    pthread_mutex_lock(&state.sink_mutex);
+    begin_period(recorder, &now);
+    pthread_mutex_unlock(&state.sink_mutex);
+    return MIST_OK;
+}
 
 static void note_span(struct mist_cuda_recorder *recorder, CUptiResult result)
 {
-    int none = CUPTI_SUCCESS;
-
-    if (result != CUPTI_SUCCESS)
-        atomic_compare_exchange_strong(&recorder->span_result, &none, (int)result);
+    if (recorder->span_result == CUPTI_SUCCESS)
+        recorder->span_result = result;
 }
 
 void mist_cuda_recorder_begin(struct mist_cuda_recorder *recorder, int64_t id)
@@ -378,120 +383,67 @@ void mist_cuda_recorder_end(struct mist_cuda_recorder *recorder)
     note_span(recorder, cuptiActivityPopExternalCorrelationId(MIST_CUDA_SPAN_KIND, &id));
 }
 
-/* ---------------------------------------------------------------------------- collect */
-
 /* Has CUPTI bring all its buffers: first those that are complete, then the rest. With
- * idle streams nothing is left for the second; a record that it brings counts as untimed
- * if its times are missing. */
-static enum mist_status flush(struct mist_cuda_recorder *recorder, struct mist_err *err)
+ * idle streams nothing is left for the second; a record that it brings counts as lost if
+ * its times are missing. */
+static enum mist_status flush(struct mist_cuda_recorder *recorder, size_t *n_dropped,
+                              struct mist_err *err)
 {
-    size_t n_dropped = 0;
-    int span_result = atomic_exchange(&recorder->span_result, CUPTI_SUCCESS);
+    CUptiResult span_result = recorder->span_result;
     CUptiResult result = cuptiActivityFlushAll(0);
 
+    recorder->span_result = CUPTI_SUCCESS;
     if (result == CUPTI_SUCCESS)
         result = cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     if (result != CUPTI_SUCCESS)
         return cupti_error(result, "cuptiActivityFlushAll", err);
     if (span_result != CUPTI_SUCCESS)
-        return cupti_error((CUptiResult)span_result, "marking a span", err);
-    result = cuptiActivityGetNumDroppedRecords(NULL, 0, &n_dropped);
-    if (result != CUPTI_SUCCESS)
-        return cupti_error(result, "cuptiActivityGetNumDroppedRecords", err);
-    recorder->n_dropped += (int64_t)n_dropped;
-    return MIST_OK;
+        return cupti_error(span_result, "marking a span", err);
+    result = cuptiActivityGetNumDroppedRecords(NULL, 0, n_dropped);
+    return result == CUPTI_SUCCESS
+               ? MIST_OK
+               : cupti_error(result, "cuptiActivityGetNumDroppedRecords", err);
 }
 
-static enum mist_status take(struct mist_cuda_recorder *recorder,
-                             const struct mist_cuda_interval **intervals, size_t *n,
-                             struct mist_err *err)
+/* Hands out the period's work, n of it. */
+static void tell(const struct mist_cuda_records *records, size_t n,
+                 const struct mist_cuda_clock *clock, mist_span_fn *fn, void *context)
 {
-    pthread_mutex_lock(&state.sink_mutex);
-    enum mist_status status = recorder->sink_status;
-    recorder->sink_status = MIST_OK;
-    if (status != MIST_OK)
-        mist_err_set(err, status, "out of memory for the device's records");
-    else
-        status = mist_cuda_matcher_take(&recorder->matcher, intervals, n, err);
-    recorder->losses = recorder->matcher.losses;
-    recorder->losses.n_broken = recorder->n_broken;
-    recorder->losses.n_dropped = recorder->n_dropped;
-    pthread_mutex_unlock(&state.sink_mutex);
-    return status;
-}
-
-/* Told once. */
-static enum mist_status tell_losses(struct mist_cuda_recorder *recorder,
-                                    struct mist_err *err)
-{
-    struct mist_cuda_losses now = recorder->losses, told = recorder->told;
-    long long n_dropped = now.n_dropped - told.n_dropped;
-    long long n_untimed = now.n_untimed - told.n_untimed;
-    long long n_late = now.n_late - told.n_late;
-    long long n_broken = now.n_broken - told.n_broken;
-
-    recorder->told = now;
-    if (n_dropped == 0 && n_untimed == 0 && n_late == 0 && n_broken == 0)
-        return MIST_OK;
-    return mist_err_set(err, MIST_ERR_RUN,
-                        "the recording is incomplete: of the device's records %lld were "
-                        "dropped, %lld have no times, %lld came too late, and %lld "
-                        "buffers broke off; record fewer iterations at a time",
-                        n_dropped, n_untimed, n_late, n_broken);
-}
-
-enum mist_status mist_cuda_recorder_collect_spans(struct mist_cuda_recorder *recorder,
-                                                  mist_cuda_span_fn *fn, void *context,
-                                                  struct mist_err *err)
-{
-    struct mist_cuda_clock_pair pair;
-    struct mist_cuda_clock clock;
-    const struct mist_cuda_interval *intervals = NULL;
-    size_t n = 0;
-    enum mist_status status = flush(recorder, err);
-
-    if (status == MIST_OK)
-        status = read_clocks(&pair, err);
-    if (status != MIST_OK)
-        return status;
-    status = take(recorder, &intervals, &n, err);
-    enum mist_status clocks = mist_cuda_clock_through(&recorder->last_pair, &pair, &clock,
-                                                      status == MIST_OK ? err : NULL);
-    recorder->last_pair = pair;
-    if (status == MIST_OK)
-        status = clocks;
-    if (status != MIST_OK)
-        return status;
     for (size_t i = 0; i < n; i++) {
-        struct mist_cuda_span span = mist_cuda_clock_span(&clock, &intervals[i]);
-        fn(context, &span);
+        const struct mist_cuda_work *work = &records->works[i];
+        struct mist_span_work out = {.id = work->id,
+                                     .name = work->name > 0 ? records->names[work->name]
+                                                            : "other kernels",
+                                     .start_s = mist_cuda_clock_at(clock, work->start_ns),
+                                     .end_s = mist_cuda_clock_at(clock, work->end_ns)};
+        fn(context, &out);
     }
-    return tell_losses(recorder, err);
-}
-
-struct narrow {
-    mist_span_fn *fn;
-    void *context;
-};
-
-static void call_narrow(void *context, const struct mist_cuda_span *span)
-{
-    const struct narrow *narrow = context;
-
-    narrow->fn(narrow->context, span->id, span->start_s, span->end_s);
 }
 
 enum mist_status mist_cuda_recorder_collect(struct mist_cuda_recorder *recorder,
                                             mist_span_fn *fn, void *context,
+                                            enum mist_span_loss *loss,
                                             struct mist_err *err)
 {
-    struct narrow narrow = {fn, context};
+    struct mist_cuda_records *records = &recorder->records;
+    struct mist_cuda_clock clock;
+    size_t n_dropped = 0;
+    enum mist_status status = flush(recorder, &n_dropped, err);
 
-    return mist_cuda_recorder_collect_spans(recorder, call_narrow, &narrow, err);
-}
-
-struct mist_cuda_losses
-mist_cuda_recorder_losses(const struct mist_cuda_recorder *recorder)
-{
-    return recorder->losses;
+    if (status == MIST_OK)
+        status = read_clocks(&recorder->end, err);
+    if (status != MIST_OK)
+        return status;
+    pthread_mutex_lock(&state.sink_mutex);
+    size_t n = mist_cuda_records_join(records);
+    *loss = !mist_cuda_clock_through(&recorder->begin, &recorder->end, &clock)
+                ? MIST_SPANS_CLOCK_SET
+            : records->has_no_room                 ? MIST_SPANS_TOO_MANY
+            : records->n_lost > 0 || n_dropped > 0 ? MIST_SPANS_INCOMPLETE
+                                                   : MIST_SPANS_WHOLE;
+    if (*loss == MIST_SPANS_WHOLE)
+        tell(records, n, &clock, fn, context);
+    begin_period(recorder, &recorder->end);
+    pthread_mutex_unlock(&state.sink_mutex);
+    return MIST_OK;
 }

@@ -5,244 +5,166 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* --------------------------------------------------------------------- table of calls */
+/* What a kernel's times may be off by, as CUPTI brings them from the GPU's clock. */
+static const uint64_t slack_ns = 1000000;
 
-/* The call's slot, or the free one where it would go; NULL only without slots. */
-static struct mist_cuda_call *find_slot(const struct mist_cuda_calls *calls,
-                                        uint32_t correlation_id)
+void mist_cuda_records_clear(struct mist_cuda_records *records)
 {
-    size_t mask = calls->n_slots - 1;
-
-    if (calls->n_slots == 0)
-        return NULL;
-    size_t i = (size_t)((correlation_id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
-    while (calls->slots[i].is_used && calls->slots[i].correlation_id != correlation_id)
-        i = (i + 1) & mask;
-    return &calls->slots[i];
+    for (uint32_t i = 1; i < records->n_names; i++)
+        free(records->names[i]);
+    free(records->names);
+    free(records->marks);
+    free(records->works);
+    *records = (struct mist_cuda_records){.max_launches = MIST_CUDA_MAX_LAUNCHES};
 }
 
-static struct mist_cuda_call *find_call(const struct mist_cuda_calls *calls,
-                                        uint32_t correlation_id)
+void mist_cuda_records_begin(struct mist_cuda_records *records, uint64_t previous_ns,
+                             uint64_t now_ns)
 {
-    struct mist_cuda_call *slot = find_slot(calls, correlation_id);
-
-    return slot && slot->is_used ? slot : NULL;
-}
-
-static enum mist_status grow_calls(struct mist_cuda_calls *calls, struct mist_err *err)
-{
-    struct mist_cuda_calls grown = {.n_used = calls->n_used,
-                                    .n_slots = calls->n_slots ? 2 * calls->n_slots : 64};
-
-    grown.slots = calloc(grown.n_slots, sizeof *grown.slots);
-    if (!grown.slots)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < calls->n_slots; i++)
-        if (calls->slots[i].is_used)
-            *find_slot(&grown, calls->slots[i].correlation_id) = calls->slots[i];
-    free(calls->slots);
-    *calls = grown;
-    return MIST_OK;
-}
-
-/* The call, a new one if there was none. */
-static enum mist_status get_call(struct mist_cuda_calls *calls, uint32_t correlation_id,
-                                 struct mist_cuda_call **out, struct mist_err *err)
-{
-    *out = find_call(calls, correlation_id);
-    if (*out)
-        return MIST_OK;
-    if (2 * (calls->n_used + 1) > calls->n_slots) {
-        enum mist_status status = grow_calls(calls, err);
-        if (status != MIST_OK)
-            return status;
-    }
-    *out = find_slot(calls, correlation_id);
-    **out = (struct mist_cuda_call){.correlation_id = correlation_id, .is_used = true};
-    calls->n_used++;
-    return MIST_OK;
-}
-
-/* Keeps the memory for the next period. */
-static void empty_calls(struct mist_cuda_calls *calls)
-{
-    for (size_t i = 0; i < calls->n_slots; i++)
-        calls->slots[i].is_used = false;
-    calls->n_used = 0;
+    records->n_marks = records->n_works = 0;
+    records->n_lost = 0;
+    records->has_no_room = false;
+    records->previous_ns = previous_ns;
+    records->period_ns = now_ns;
 }
 
 /* -------------------------------------------------------------------------------- add */
 
-void mist_cuda_matcher_init(struct mist_cuda_matcher *matcher)
+/* Room for one more element; NULL: there is none. */
+static void *grow(struct mist_cuda_records *records, void *array, size_t *capacity,
+                  size_t n, size_t size)
 {
-    *matcher = (struct mist_cuda_matcher){0};
+    void *grown =
+        n < records->max_launches ? mist_grow(array, capacity, n + 1, size) : NULL;
+
+    records->has_no_room |= !grown;
+    return grown;
 }
 
-void mist_cuda_matcher_fini(struct mist_cuda_matcher *matcher)
+void mist_cuda_records_add_mark(struct mist_cuda_records *records, uint32_t call,
+                                int64_t id)
 {
-    free(matcher->now.slots);
-    free(matcher->before.slots);
-    free(matcher->intervals);
-    mist_cuda_matcher_init(matcher);
+    struct mist_cuda_mark *marks = grow(records, records->marks, &records->marks_capacity,
+                                        records->n_marks, sizeof *marks);
+
+    if (!marks)
+        return;
+    records->marks = marks;
+    marks[records->n_marks++] = (struct mist_cuda_mark){id, call};
 }
 
-/*
- * The call of the period before that this record completes, if there is one: the record
- * is then too late. An id that comes again for a call whose work has not is not.
- */
-static struct mist_cuda_call *find_late(const struct mist_cuda_matcher *matcher,
-                                        const struct mist_cuda_record *record)
+/* A name that is there already, or a copy of a new one. */
+static uint16_t intern(struct mist_cuda_records *records, const char *name)
 {
-    struct mist_cuda_call *call = find_call(&matcher->before, record->correlation_id);
+    size_t n_slots = sizeof records->slots / sizeof *records->slots;
+    size_t length = strnlen(name, MIST_CUDA_MAX_NAME_BYTES - 1);
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
 
-    if (!call)
-        return NULL;
-    if (record->kind == MIST_CUDA_RECORD_WORK)
-        return call->has_id ? call : NULL;
-    return call->has_id || call->n_kernels + call->n_untimed > 0 ? call : NULL;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(1099511628211);
+    size_t i = hash % n_slots;
+    for (; records->slots[i]; i = (i + 1) % n_slots) {
+        const char *other = records->names[records->slots[i]];
+        if (strncmp(other, name, length) == 0 && other[length] == '\0')
+            return records->slots[i];
+    }
+    if (!records->names) {
+        records->names = calloc(MIST_CUDA_MAX_NAMES + 1, sizeof *records->names);
+        if (!records->names)
+            return 0;
+        records->n_names = 1;
+    }
+    char *copy = records->n_names <= MIST_CUDA_MAX_NAMES ? strndup(name, length) : NULL;
+    if (!copy)
+        return 0;
+    records->names[records->n_names] = copy;
+    return records->slots[i] = (uint16_t)records->n_names++;
 }
 
-static void add_late(struct mist_cuda_matcher *matcher, struct mist_cuda_call *call,
-                     const struct mist_cuda_record *record)
+void mist_cuda_records_add_work(struct mist_cuda_records *records, uint32_t call,
+                                const char *name, uint64_t start_ns, uint64_t end_ns)
 {
-    if (record->kind == MIST_CUDA_RECORD_WORK)
-        matcher->losses.n_late++;
-    else if (!call->has_id)
-        matcher->losses.n_late += call->n_kernels + call->n_untimed;
-    call->has_id = true; /* and work that is still to come is late, too */
-}
-
-static void add_work(struct mist_cuda_call *call, const struct mist_cuda_record *record)
-{
-    if (record->start_ns == 0 || record->end_ns < record->start_ns) {
-        call->n_untimed++;
+    if (start_ns != 0 && start_ns + slack_ns < records->period_ns) {
+        records->n_lost += start_ns + slack_ns < records->previous_ns;
         return;
     }
-    if (call->n_kernels == 0 || record->start_ns < call->start_ns)
-        call->start_ns = record->start_ns;
-    if (call->n_kernels == 0 || record->end_ns > call->end_ns)
-        call->end_ns = record->end_ns;
-    call->busy_ns += record->end_ns - record->start_ns;
-    call->n_kernels++;
+    struct mist_cuda_work *works = grow(records, records->works, &records->works_capacity,
+                                        records->n_works, sizeof *works);
+    if (!works)
+        return;
+    records->works = works;
+    works[records->n_works++] = (struct mist_cuda_work){
+        .id = -1,
+        .start_ns = start_ns,
+        .end_ns = end_ns,
+        .call = call,
+        .name = intern(records, name ? name : "unnamed kernel"),
+    };
 }
 
-static enum mist_status add_record(struct mist_cuda_matcher *matcher,
-                                   const struct mist_cuda_record *record,
-                                   struct mist_err *err)
-{
-    struct mist_cuda_call *call = NULL;
+/* ------------------------------------------------------------------------------- join */
 
-    if (record->kind == MIST_CUDA_RECORD_API)
-        return MIST_OK;
-    struct mist_cuda_call *late = find_late(matcher, record);
-    if (late) {
-        add_late(matcher, late, record);
-        return MIST_OK;
+static int compare(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* By call, of one call the largest id first. */
+static int compare_marks(const void *a, const void *b)
+{
+    const struct mist_cuda_mark *x = a, *y = b;
+
+    return x->call != y->call ? compare(x->call, y->call)
+                              : compare((uint64_t)y->id, (uint64_t)x->id);
+}
+
+static int compare_works(const void *a, const void *b)
+{
+    const struct mist_cuda_work *x = a, *y = b;
+
+    return x->id != y->id ? compare((uint64_t)x->id, (uint64_t)y->id)
+                          : compare(x->start_ns, y->start_ns);
+}
+
+/* The first mark of a call, which are sorted; -1: it has none. */
+static int64_t find_id(const struct mist_cuda_records *records, uint32_t call)
+{
+    size_t first = 0, end = records->n_marks;
+
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (records->marks[middle].call < call)
+            first = middle + 1;
+        else
+            end = middle;
     }
-    enum mist_status status = get_call(&matcher->now, record->correlation_id, &call, err);
-    if (status != MIST_OK)
-        return status;
-    if (record->kind == MIST_CUDA_RECORD_WORK) {
-        add_work(call, record);
-    } else if (!call->has_id || record->external_id > call->external_id) {
-        call->external_id = record->external_id;
-        call->has_id = true;
-    }
-    return MIST_OK;
+    return first < records->n_marks && records->marks[first].call == call
+               ? records->marks[first].id
+               : -1;
 }
 
-enum mist_status mist_cuda_matcher_add(struct mist_cuda_matcher *matcher,
-                                       const struct mist_cuda_record *records, size_t n,
-                                       struct mist_err *err)
+size_t mist_cuda_records_join(struct mist_cuda_records *records)
 {
-    enum mist_status status = MIST_OK;
+    size_t n = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        enum mist_status added = add_record(matcher, &records[i], err);
-        if (added != MIST_OK)
-            status = added;
-    }
-    return status;
-}
-
-/* ------------------------------------------------------------------------------- take */
-
-/* Work of a call whose id has come for the period before: as late as if it had come
- * after that id. */
-static void count_late(struct mist_cuda_matcher *matcher,
-                       const struct mist_cuda_call *call)
-{
-    const struct mist_cuda_call *before =
-        find_call(&matcher->before, call->correlation_id);
-
-    if (before && before->has_id)
-        matcher->losses.n_late += call->n_kernels + call->n_untimed;
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    const struct mist_cuda_interval *x = a, *y = b;
-
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* Joins neighbours of one id in place; returns how many are left. */
-static size_t merge_intervals(struct mist_cuda_interval *intervals, size_t n)
-{
-    size_t n_merged = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        struct mist_cuda_interval *last = &intervals[n_merged - (n_merged > 0)];
-        if (n_merged == 0 || last->id != intervals[i].id) {
-            intervals[n_merged++] = intervals[i];
+    if (records->n_marks > 0)
+        qsort(records->marks, records->n_marks, sizeof *records->marks, compare_marks);
+    for (size_t i = 0; i < records->n_works; i++) {
+        struct mist_cuda_work work = records->works[i];
+        work.id = find_id(records, work.call);
+        if (work.id < 0)
             continue;
-        }
-        if (intervals[i].start_ns < last->start_ns)
-            last->start_ns = intervals[i].start_ns;
-        if (intervals[i].end_ns > last->end_ns)
-            last->end_ns = intervals[i].end_ns;
-        last->busy_ns += intervals[i].busy_ns;
-        last->n_kernels += intervals[i].n_kernels;
+        if (work.start_ns == 0 || work.end_ns < work.start_ns)
+            records->n_lost++;
+        else
+            records->works[n++] = work;
     }
-    return n_merged;
-}
-
-enum mist_status mist_cuda_matcher_take(struct mist_cuda_matcher *matcher,
-                                        const struct mist_cuda_interval **intervals,
-                                        size_t *n, struct mist_err *err)
-{
-    const struct mist_cuda_calls *calls = &matcher->now;
-    size_t n_found = 0;
-    void *grown = mist_grow(matcher->intervals, &matcher->capacity, calls->n_used + 1,
-                            sizeof *matcher->intervals);
-
-    if (!grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    matcher->intervals = grown;
-    for (size_t i = 0; i < calls->n_slots; i++) {
-        const struct mist_cuda_call *call = &calls->slots[i];
-        if (!call->is_used)
-            continue;
-        if (!call->has_id) {
-            count_late(matcher, call);
-            continue;
-        }
-        matcher->losses.n_untimed += call->n_untimed;
-        if (call->n_kernels > 0)
-            matcher->intervals[n_found++] =
-                (struct mist_cuda_interval){call->external_id, call->start_ns,
-                                            call->end_ns, call->busy_ns, call->n_kernels};
-    }
-    qsort(matcher->intervals, n_found, sizeof *matcher->intervals, compare_ids);
-    *n = merge_intervals(matcher->intervals, n_found);
-    *intervals = matcher->intervals;
-
-    struct mist_cuda_calls emptied = matcher->before;
-    empty_calls(&emptied);
-    matcher->before = matcher->now;
-    matcher->now = emptied;
-    return MIST_OK;
+    records->n_works = n;
+    if (n > 0)
+        qsort(records->works, n, sizeof *records->works, compare_works);
+    return n;
 }
 
 /* ------------------------------------------------------------------------------ clock */
@@ -254,39 +176,20 @@ static double seconds_between(uint64_t a_ns, uint64_t b_ns)
     return 1e-9 * (double)(int64_t)(b_ns - a_ns);
 }
 
-enum mist_status mist_cuda_clock_through(const struct mist_cuda_clock_pair *a,
-                                         const struct mist_cuda_clock_pair *b,
-                                         struct mist_cuda_clock *out,
-                                         struct mist_err *err)
+bool mist_cuda_clock_through(const struct mist_cuda_clock_pair *a,
+                             const struct mist_cuda_clock_pair *b,
+                             struct mist_cuda_clock *out)
 {
     double cupti_s = seconds_between(a->cupti_ns, b->cupti_ns);
     double clock_s = b->clock_s - a->clock_s;
 
-    if (!(fabs(cupti_s - clock_s) <= 1e-3 + 1e-3 * fabs(clock_s)))
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "the time of day went %.6f s while the steady clock went "
-                            "%.6f s: it was set during the recording, whose times are "
-                            "lost; record again",
-                            cupti_s, clock_s);
     *out = clock_s < 0.01 ? (struct mist_cuda_clock){*b, 1e-9}
                           : (struct mist_cuda_clock){*a, 1e-9 * clock_s / cupti_s};
-    return MIST_OK;
+    return fabs(cupti_s - clock_s) <= 1e-3 + 1e-3 * fabs(clock_s);
 }
 
 double mist_cuda_clock_at(const struct mist_cuda_clock *clock, uint64_t cupti_ns)
 {
     return clock->from.clock_s +
            clock->s_per_ns * (double)(int64_t)(cupti_ns - clock->from.cupti_ns);
-}
-
-struct mist_cuda_span mist_cuda_clock_span(const struct mist_cuda_clock *clock,
-                                           const struct mist_cuda_interval *interval)
-{
-    return (struct mist_cuda_span){
-        .id = interval->id,
-        .start_s = mist_cuda_clock_at(clock, interval->start_ns),
-        .end_s = mist_cuda_clock_at(clock, interval->end_ns),
-        .busy_s = clock->s_per_ns * (double)interval->busy_ns,
-        .n_kernels = interval->n_kernels,
-    };
 }

@@ -207,15 +207,32 @@ static inline void async_end_span(struct mist_device *base)
     async_of(base)->span = -1;
 }
 
+static inline enum mist_status async_start(struct mist_device *base, struct mist_err *err)
+{
+    (void)err;
+    memset(async_of(base)->spans, 0, sizeof async_of(base)->spans);
+    return MIST_OK;
+}
+
+/* So many collects from now on have lost what was recorded; how many there were. */
+static int async_n_losses, async_n_collects;
+
 static inline enum mist_status async_collect(struct mist_device *base, mist_span_fn *fn,
-                                             void *context, struct mist_err *err)
+                                             void *context, enum mist_span_loss *loss,
+                                             struct mist_err *err)
 {
     struct async_device *device = async_of(base);
 
     (void)err;
-    for (int64_t i = 0; i < ASYNC_SPANS; i++)
-        if (device->spans[i].end_s > 0)
-            fn(context, i, device->spans[i].start_s, device->spans[i].end_s);
+    async_n_collects++;
+    *loss = async_n_losses > 0 ? MIST_SPANS_CLOCK_SET : MIST_SPANS_WHOLE;
+    async_n_losses -= async_n_losses > 0;
+    for (int64_t i = 0; i < ASYNC_SPANS && *loss == MIST_SPANS_WHOLE; i++) {
+        struct mist_span_work work = {i, "async", device->spans[i].start_s,
+                                      device->spans[i].end_s};
+        if (work.end_s > 0)
+            fn(context, &work);
+    }
     memset(device->spans, 0, sizeof device->spans);
     return MIST_OK;
 }
@@ -271,6 +288,7 @@ static inline void async_close(struct mist_device *base)
 static const struct mist_device_ops async_plain_ops = {ASYNC_OPS};
 static const struct mist_device_ops async_recording_ops = {
     ASYNC_OPS,
+    .start_spans = async_start,
     .begin_span = async_begin_span,
     .end_span = async_end_span,
     .collect_spans = async_collect,

@@ -669,18 +669,19 @@ static void run_span(void *arg)
     mist_device_end_span(task->device);
 }
 
-static void note_span(void *context, int64_t id, double start_s, double end_s)
+static void note_span(void *context, const struct mist_span_work *work)
 {
     int *n = context;
 
-    assert_int_equal(id, ++*n);
-    assert_true(end_s >= start_s);
+    assert_int_equal(work->id, ++*n);
+    assert_true(work->end_s >= work->start_s && work->name);
 }
 
 static void test_spans(void **state)
 {
     struct mist_device *device = open_device(0, 0), *recording;
     struct mist_device_config config = {.records = true};
+    enum mist_span_loss loss = MIST_SPANS_TOO_MANY;
     long ticks = 0;
     int n_spans = 0;
 
@@ -691,13 +692,16 @@ static void test_spans(void **state)
     assert_true(mist_device_records(recording));
     struct task a = {.device = recording, .n_deps = 2, .ticks = &ticks}, b = a;
     b.n_deps = 1;
+    assert_int_equal(mist_device_start_spans(recording, NULL), MIST_OK);
     mist_device_reset_events(recording, 0);
     mist_device_submit(recording, MIST_STREAM_COMPUTE, run_span, &a);
     mist_device_submit(recording, MIST_STREAM_COMPUTE, run_span, &b);
     assert_int_equal(mist_device_synchronize(recording, NULL), MIST_OK);
     for (int i = 0; i < 2; i++) { /* each once */
-        assert_int_equal(mist_device_collect_spans(recording, note_span, &n_spans, NULL),
-                         MIST_OK);
+        assert_int_equal(
+            mist_device_collect_spans(recording, note_span, &n_spans, &loss, NULL),
+            MIST_OK);
+        assert_int_equal(loss, MIST_SPANS_WHOLE);
         assert_int_equal(n_spans, 2);
     }
     mist_device_close(recording);

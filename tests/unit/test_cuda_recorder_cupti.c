@@ -1,8 +1,8 @@
 /*
  * The CUDA recorder against CUPTI's own structs, without a GPU: buffers composed of them
- * become timelines that are saved and loaded, and the life cycle runs on an imitation of
- * CUPTI. Skipped without CUPTI's headers. The sources are included, so that the
- * imitation's functions stand in for the library's.
+ * become work of spans, and the life cycle runs on an imitation of CUPTI. Skipped without
+ * CUPTI's headers. The sources are included, so that the imitation's functions stand in
+ * for the library's.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -15,27 +15,13 @@
 #include <stdio.h>
 
 #if __has_include(<cupti.h>)
-#include "core/random.h"
 #include "exec/cuda/recorder.c"
 #include "exec/cuda/recorder_cupti.c"
 #include "exec/cuda/recorder_match.c"
-#include "tests/unit/scratch.h"
-#include "traces/timeline.h"
 
 #include <dlfcn.h>
-#include <inttypes.h>
-#include <string.h>
 
 #define NS0 UINT64_C(1795270089955996324) /* a time of day */
-
-static uint64_t seed_of_run(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : 20240607;
-
-    printf("# MIST_SEED=%" PRIu64 "\n", seed);
-    return seed;
-}
 
 /* ----------------------------------------------------- buffers of CUPTI's own structs */
 
@@ -136,19 +122,26 @@ static void append_work(struct bytes *buffer, CUpti_ActivityKind kind, uint32_t 
     peer_copy_record peer;
     memset_record fill;
 
-#define APPEND(record)                                                                   \
+#define SET(record)                                                                      \
     memset(&record, 0x5a, sizeof record),                                                \
         record.kind = kind, record.correlationId = call, record.start = start_ns,        \
-        record.end = end_ns, append(buffer, &record, sizeof record)
-    if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-        APPEND(kernel);
-    else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY)
-        APPEND(copy);
-    else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2)
-        APPEND(peer);
-    else
-        APPEND(fill);
-#undef APPEND
+        record.end = end_ns
+    if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        SET(kernel);
+        kernel.name = call % 2 ? "_Z4evenIfEvPT_" : "odd";
+        append(buffer, &kernel, sizeof kernel);
+    } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+        SET(copy);
+        copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+        append(buffer, &copy, sizeof copy);
+    } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+        SET(peer);
+        append(buffer, &peer, sizeof peer);
+    } else {
+        SET(fill);
+        append(buffer, &fill, sizeof fill);
+    }
+#undef SET
 }
 
 static const CUpti_ActivityKind work_kinds[] = {
@@ -158,13 +151,12 @@ static const CUpti_ActivityKind work_kinds[] = {
 /* What is of no interest stays out; a record that breaks off is counted. */
 static void test_translate(void **unused)
 {
+    static const char *const names[] = {"_Z4evenIfEvPT_", "copy host to device", "fill",
+                                        "copy between devices"};
     static struct bytes buffer;
-    struct mist_cuda_matcher matcher;
-    const struct mist_cuda_interval *intervals;
+    struct mist_cuda_records records = {0};
     mist_cuda_next_fn *next = next_of_library();
     CUpti_ActivityName name = {.kind = CUPTI_ACTIVITY_KIND_NAME};
-    int64_t n_broken = 0;
-    size_t n;
 
     (void)unused;
     buffer.n = 0;
@@ -177,126 +169,22 @@ static void test_translate(void **unused)
         append(&buffer, &name, sizeof name);
         append_work(&buffer, work_kinds[i], i + 1, NS0 + i, NS0 + 10 * i);
     }
-    mist_cuda_matcher_init(&matcher);
-    assert_int_equal(
-        mist_cuda_read_buffer(buffer.bytes, buffer.n, next, &matcher, &n_broken, NULL),
-        MIST_OK);
-    assert_int_equal(n_broken, 0);
-    assert_int_equal(mist_cuda_matcher_take(&matcher, &intervals, &n, NULL), MIST_OK);
-    assert_int_equal(n, 4);
+    mist_cuda_records_clear(&records);
+    mist_cuda_read_buffer(buffer.bytes, buffer.n, next, &records);
+    assert_int_equal(mist_cuda_records_join(&records), 4);
+    assert_int_equal(records.n_lost, 0);
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(intervals[i].id, INT64_C(1) << (20 * i / 2));
-        assert_int_equal(intervals[i].start_ns, NS0 + i);
-        assert_int_equal(intervals[i].end_ns, NS0 + 10 * i);
-        assert_int_equal(intervals[i].n_kernels, 1);
+        const struct mist_cuda_work *work = &records.works[i];
+        assert_int_equal(work->id, INT64_C(1) << (20 * i / 2));
+        assert_int_equal(work->start_ns, NS0 + i);
+        assert_int_equal(work->end_ns, NS0 + 10 * i);
+        assert_string_equal(records.names[work->name], names[i]);
     }
     uint32_t nonsense[6] = {777};
     append(&buffer, nonsense, sizeof nonsense);
-    assert_int_equal(
-        mist_cuda_read_buffer(buffer.bytes, buffer.n, next, &matcher, &n_broken, NULL),
-        MIST_OK);
-    assert_int_equal(n_broken, 1);
-    mist_cuda_matcher_fini(&matcher);
-}
-
-/* Tasks on four streams, each of some kernels and copies, as records of several buffers
- * in any order, become a timeline that loads as it was saved. */
-enum { N_TASKS = 200, N_BYTES = 5 };
-
-static uint32_t compose_task(struct bytes *buffers, struct mist_random *random,
-                             int64_t task, uint32_t call, uint64_t start_ns,
-                             uint64_t end_ns)
-{
-    int64_t n_works = 1 + mist_random_below(random, 5);
-    uint64_t length_ns = (end_ns - start_ns) / (uint64_t)n_works;
-
-    for (int64_t i = 0; i < n_works; i++, call++) {
-        uint64_t from_ns = start_ns + (uint64_t)i * length_ns;
-        struct bytes *calls = &buffers[mist_random_below(random, N_BYTES)];
-        append_external(calls, MIST_CUDA_SPAN_KIND, call, (uint64_t)task);
-        append_call(calls, CUPTI_ACTIVITY_KIND_RUNTIME, call);
-        append_work(&buffers[mist_random_below(random, N_BYTES)],
-                    work_kinds[mist_random_below(random, 4)], call, from_ns,
-                    i + 1 == n_works ? end_ns : from_ns + length_ns / 2);
-    }
-    append_work(&buffers[mist_random_below(random, N_BYTES)], work_kinds[0], call,
-                start_ns - 500, end_ns + 500); /* of no span */
-    return call + 1;
-}
-
-static void read_all(struct bytes *buffers, struct mist_cuda_matcher *matcher)
-{
-    int64_t n_broken = 0;
-    mist_cuda_next_fn *next = next_of_library();
-
-    for (int i = 0; i < N_BYTES; i++)
-        assert_int_equal(mist_cuda_read_buffer(buffers[i].bytes, buffers[i].n, next,
-                                               matcher, &n_broken, NULL),
-                         MIST_OK);
-    assert_int_equal(n_broken, 0);
-}
-
-static void check_same_rows(const struct mist_timeline *a, const struct mist_timeline *b)
-{
-    assert_int_equal(a->n_rows, b->n_rows);
-    for (size_t i = 0; i < a->n_rows; i++) {
-        assert_int_equal(a->rows[i].task, b->rows[i].task);
-        assert_int_equal(a->rows[i].stream, b->rows[i].stream);
-        assert_true(a->rows[i].start_s == b->rows[i].start_s);
-        assert_true(a->rows[i].end_s == b->rows[i].end_s);
-    }
-}
-
-static void test_timeline(void **unused)
-{
-    static struct bytes buffers[N_BYTES];
-    struct mist_cuda_clock_pair a = {NS0, 100}, b = {NS0 + 1000000000, 101};
-    struct mist_cuda_clock clock;
-    struct mist_cuda_matcher matcher;
-    struct mist_timeline measured, loaded;
-    const struct mist_cuda_interval *intervals;
-    struct mist_random random;
-    struct scratch scratch;
-    struct mist_err err = {0};
-    size_t n;
-    uint32_t call = UINT32_MAX - 50; /* wraps around */
-
-    (void)unused;
-    mist_random_init(&random, seed_of_run());
-    for (int64_t task = 0; task < N_TASKS; task++)
-        call = compose_task(buffers, &random, task, call,
-                            NS0 + 1000 + 250000 * (uint64_t)task,
-                            NS0 + 1000 + 250000 * (uint64_t)task + 999999);
-    mist_cuda_matcher_init(&matcher);
-    mist_timeline_init(&measured);
-    read_all(buffers, &matcher);
-    assert_int_equal(mist_cuda_matcher_take(&matcher, &intervals, &n, &err), MIST_OK);
-    assert_int_equal(n, N_TASKS);
-    assert_int_equal(mist_cuda_clock_through(&a, &b, &clock, &err), MIST_OK);
-    for (size_t i = 0; i < n; i++) {
-        struct mist_cuda_span span = mist_cuda_clock_span(&clock, &intervals[i]);
-        struct mist_timeline_row row = {.stream = (enum mist_stream)(i % 4),
-                                        .kind = MIST_TASK_FORWARD,
-                                        .layer = -1,
-                                        .micro_batch = -1,
-                                        .task = span.id,
-                                        .start_s = span.start_s,
-                                        .end_s = span.end_s};
-        double expected_s = 100 + 1e-6 + 250e-6 * (double)i;
-        assert_int_equal(span.id, i);
-        assert_true(fabs(span.start_s - expected_s) < 1e-12 + 1e-13 * 100);
-        assert_true(fabs(span.end_s - expected_s - 999999e-9) < 1e-12 + 1e-13 * 100);
-        assert_int_equal(mist_timeline_add(&measured, &row, &err), MIST_OK);
-    }
-    scratch_init(&scratch);
-    scratch_path(&scratch, "timeline.csv");
-    assert_int_equal(mist_timeline_save(&measured, scratch.path, false, &err), MIST_OK);
-    assert_int_equal(mist_timeline_load(&loaded, scratch.path, &err), MIST_OK);
-    check_same_rows(&measured, &loaded);
-    scratch_fini(&scratch);
-    mist_timeline_fini(&measured);
-    mist_timeline_fini(&loaded);
-    mist_cuda_matcher_fini(&matcher);
+    mist_cuda_read_buffer(buffer.bytes, buffer.n, next, &records);
+    assert_int_equal(records.n_lost, 1);
+    mist_cuda_records_clear(&records);
 }
 
 /* ---------------------------------------------------------- an imitation of CUPTI */
@@ -317,7 +205,7 @@ static struct {
     uint32_t call;
     uint8_t *buffer; /* that CUPTI has */
     size_t n_bytes, capacity;
-    int n_held, n_requests;
+    int n_held, n_requests, n_calls; /* of CUPTI */
     size_t n_dropped;
     bool is_incomplete; /* work without times keeps a buffer until a forced flush */
     int64_t offset_ns;  /* of the time of day, changed when it is set */
@@ -397,6 +285,7 @@ CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind
                                                    uint64_t id)
 {
     assert_int_equal(kind, MIST_CUDA_SPAN_KIND);
+    fake.n_calls++;
     fake.ids[fake.n_ids++] = id;
     return fake.push_result;
 }
@@ -406,6 +295,7 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
 {
     assert_int_equal(kind, MIST_CUDA_SPAN_KIND);
     assert_true(fake.n_ids > 0);
+    fake.n_calls++;
     *id = fake.ids[--fake.n_ids];
     return CUPTI_SUCCESS;
 }
@@ -429,6 +319,7 @@ CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
     uint8_t *buffer = fake.buffer;
 
+    fake.n_calls++;
     if (buffer && (flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED || !fake.is_incomplete)) {
         fake.buffer = NULL;
         fake.n_held--;
@@ -465,6 +356,8 @@ static void fake_launch(double start_s, double end_s)
     uint64_t now_ns = fake_now_ns();
 
     fake.call++;
+    if (!fake.is_enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL])
+        return;
     for (int i = 0; i < fake.n_ids; i++) {
         record.n = 0;
         append_external(&record, MIST_CUDA_SPAN_KIND, fake.call, fake.ids[i]);
@@ -481,22 +374,28 @@ static void fake_launch(double start_s, double end_s)
 }
 
 struct collected {
-    struct mist_cuda_span spans[256];
+    struct mist_span_work works[512];
     size_t n;
 };
 
-static void collect_span(void *context, const struct mist_cuda_span *span)
+static void collect_work(void *context, const struct mist_span_work *work)
 {
     struct collected *collected = context;
 
-    collected->spans[collected->n++] = *span;
+    collected->works[collected->n++] = *work;
 }
 
-static void collect_times(void *context, int64_t id, double start_s, double end_s)
+static enum mist_span_loss collect(struct mist_cuda_recorder *recorder,
+                                   struct collected *collected)
 {
-    struct mist_cuda_span span = {id, start_s, end_s, 0, 0};
+    enum mist_span_loss loss = MIST_SPANS_WHOLE;
 
-    collect_span(context, &span);
+    collected->n = 0;
+    assert_int_equal(
+        mist_cuda_recorder_collect(recorder, collect_work, collected, &loss, NULL),
+        MIST_OK);
+    assert_true(loss == MIST_SPANS_WHOLE || collected->n == 0);
+    return loss;
 }
 
 static struct mist_cuda_recorder *open_fake(void)
@@ -509,6 +408,14 @@ static struct mist_cuda_recorder *open_fake(void)
     return recorder;
 }
 
+static struct mist_cuda_recorder *start_fake(void)
+{
+    struct mist_cuda_recorder *recorder = open_fake();
+
+    assert_int_equal(mist_cuda_recorder_start(recorder, NULL), MIST_OK);
+    return recorder;
+}
+
 /* Nothing is enabled and no buffer is out any more. */
 static void close_fake(struct mist_cuda_recorder *recorder)
 {
@@ -516,105 +423,115 @@ static void close_fake(struct mist_cuda_recorder *recorder)
     assert_int_equal(fake.n_held, 0);
     for (int i = 0; i < CUPTI_ACTIVITY_KIND_COUNT; i++)
         assert_false(fake.is_enabled[i]);
-    assert_true(!state.sink && !state.pool && state.n_pool == 0);
+    assert_true(!state.sink && state.n_pool == 0);
+}
+
+/* Spans of 0 to 3 works, in no order of time, and works of no span between them. */
+static void launch_spans(struct mist_cuda_recorder *recorder, double origin_s)
+{
+    for (int id = 99; id >= 0; id--) {
+        double start_s = origin_s + 0.01 * id;
+        mist_cuda_recorder_begin(recorder, id);
+        for (int k = 0; k < id % 4; k++)
+            fake_launch(start_s + 1e-3 * k, start_s + 1e-3 * k + 5e-4);
+        mist_cuda_recorder_end(recorder);
+        fake_launch(start_s, 2 * start_s);
+    }
 }
 
 static void test_record(void **unused)
 {
     struct mist_cuda_recorder *recorder = open_fake();
-    struct mist_err err = {0};
+    struct collected collected;
+    int n_launches = 0;
 
     (void)unused;
-    assert_true(fake.is_enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]);
-    assert_false(fake.is_enabled[CUPTI_ACTIVITY_KIND_KERNEL]);
     assert_int_equal(mist_cuda_recorder_device_bytes(recorder), 3000);
-    for (int round = 0; round < 3; round++) { /* the same ids again */
-        struct collected collected = {.n = 0};
+    for (int kind = 0; kind < CUPTI_ACTIVITY_KIND_COUNT; kind++) /* only attached */
+        assert_int_equal(fake.is_enabled[kind],
+                         kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+    fake_launch(1, 2);
+    assert_int_equal(fake.n_requests + fake.n_calls, 0);
+    assert_int_equal(state.n_made, 0);
+    for (int round = 0; round < 4; round++) { /* the same ids again */
+        if (round != 1)
+            assert_int_equal(mist_cuda_recorder_start(recorder, NULL), MIST_OK);
+        assert_true(fake.is_enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]);
+        assert_false(fake.is_enabled[CUPTI_ACTIVITY_KIND_KERNEL]);
         double origin_s = mist_clock_now_s();
-        for (int id = 99; id >= 0; id--) {
-            double start_s = origin_s + 0.01 * id;
-            mist_cuda_recorder_begin(recorder, id);
-            for (int k = 0; k < id % 4; k++)
-                fake_launch(start_s + 1e-3 * k, start_s + 1e-3 * k + 5e-4);
-            mist_cuda_recorder_end(recorder);
-            fake_launch(0.5 * start_s, 2 * start_s); /* of no span */
+        fake.n_calls = 0;
+        launch_spans(recorder, origin_s);
+        n_launches = fake.n_requests;
+        assert_int_equal(collect(recorder, &collected), MIST_SPANS_WHOLE);
+        /* two calls for a span, and two flushes beside those of full buffers */
+        assert_true(fake.n_calls <= 2 * 100 + 2 + fake.n_requests);
+        assert_int_equal(collected.n, 25 * (1 + 2 + 3));
+        for (size_t i = 0, id = 1, k = 0; i < collected.n; i++, k++) {
+            const struct mist_span_work *work = &collected.works[i];
+            if (k == id % 4)
+                k = 0, id += id % 4 == 3 ? 2 : 1;
+            double start_s = origin_s + 0.01 * (double)id + 1e-3 * (double)k;
+            assert_int_equal(work->id, id);
+            assert_true(fabs(work->start_s - start_s) < 1e-3);
+            assert_true(fabs(work->end_s - work->start_s - 5e-4) < 1e-6);
+            assert_true(strlen(work->name) > 2);
         }
-        if (round < 2)
-            assert_int_equal(mist_cuda_recorder_collect_spans(recorder, collect_span,
-                                                              &collected, &err),
-                             MIST_OK);
-        else
-            assert_int_equal(
-                mist_cuda_recorder_collect(recorder, collect_times, &collected, &err),
-                MIST_OK);
-        assert_int_equal(collected.n, 75); /* every fourth has no work */
-        for (size_t i = 0; i < 75; i++) {
-            const struct mist_cuda_span *span = &collected.spans[i];
-            int n = (int)span->id % 4;
-            double start_s = origin_s + 0.01 * (double)span->id;
-            assert_int_equal(span->id, 4 * (i / 3) + i % 3 + 1);
-            assert_true(fabs(span->start_s - start_s) < 1e-3);
-            assert_true(fabs(span->end_s - start_s - 1e-3 * n + 5e-4) < 1e-3);
-            if (round < 2) {
-                assert_int_equal(span->n_kernels, n);
-                assert_true(fabs(span->busy_s - 5e-4 * n) < 1e-5);
-            }
-        }
+        fake_launch(mist_clock_now_s(), mist_clock_now_s()); /* between periods */
     }
-    assert_true(fake.n_requests > 10);
+    assert_true(n_launches > 10);
     close_fake(recorder);
 }
 
-/* Every loss is told once, and the spans are there all the same. */
+static void launch_one(struct mist_cuda_recorder *recorder)
+{
+    double now_s = mist_clock_now_s();
+
+    mist_cuda_recorder_begin(recorder, 5);
+    fake_launch(now_s, now_s + 1e-3);
+    mist_cuda_recorder_end(recorder);
+}
+
+/* Each costs its period, and the next one is whole. */
 static void test_losses(void **unused)
 {
-    struct mist_cuda_recorder *recorder = open_fake();
-    struct collected collected = {.n = 0};
+    struct mist_cuda_recorder *recorder = start_fake();
+    struct collected collected;
     struct mist_err err = {0};
     double now_s = mist_clock_now_s();
 
     (void)unused;
-    mist_cuda_recorder_begin(recorder, 5);
-    fake_launch(now_s, now_s + 1e-3);
-    mist_cuda_recorder_end(recorder);
-    fake.n_dropped = 17;
-    assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
-        MIST_ERR_RUN);
-    assert_non_null(strstr(err.message, " 17 were dropped"));
-    assert_int_equal(collected.n, 1);
-    assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
-        MIST_OK);
-    assert_int_equal(collected.n, 1);
-    assert_int_equal(mist_cuda_recorder_losses(recorder).n_dropped, 17);
-
-    mist_cuda_recorder_begin(recorder, 6);
-    fake_launch(now_s, now_s - 1);
-    mist_cuda_recorder_end(recorder);
-    fake.is_incomplete = true;
-    assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
-        MIST_ERR_RUN);
-    assert_non_null(strstr(err.message, " 1 have no times"));
-    assert_int_equal(collected.n, 1);
-
+    for (int i = 0; i < 6; i++) {
+        launch_one(recorder);
+        if (i == 0)
+            fake.n_dropped = 17;
+        if (i == 1) { /* without times, in a buffer that CUPTI would keep */
+            mist_cuda_recorder_begin(recorder, 6);
+            fake_launch(now_s, now_s - 1);
+            mist_cuda_recorder_end(recorder);
+            fake.is_incomplete = true;
+        }
+        if (i == 2) /* of a period that is over */
+            fake_launch(now_s - 10, now_s);
+        if (i == 3 || i == 4) /* the time of day is set, back and forth */
+            fake.offset_ns = i == 3 ? INT64_C(-7200000000000) : 0;
+        if (i == 5) {
+            recorder->records.max_launches = 1;
+            launch_one(recorder);
+        }
+        assert_int_equal(collect(recorder, &collected), i < 3   ? MIST_SPANS_INCOMPLETE
+                                                        : i < 5 ? MIST_SPANS_CLOCK_SET
+                                                                : MIST_SPANS_TOO_MANY);
+        launch_one(recorder);
+        assert_int_equal(collect(recorder, &collected), MIST_SPANS_WHOLE);
+        assert_int_equal(collected.n, 1);
+    }
     fake.push_result = CUPTI_ERROR_UNKNOWN;
-    mist_cuda_recorder_begin(recorder, 6);
-    mist_cuda_recorder_end(recorder);
+    launch_one(recorder);
+    enum mist_span_loss loss;
     assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
+        mist_cuda_recorder_collect(recorder, collect_work, &collected, &loss, &err),
         MIST_ERR_RUN);
     assert_non_null(strstr(err.message, "marking a span"));
-
-    fake.offset_ns = INT64_C(-7200000000000); /* the time of day is set */
-    assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
-        MIST_ERR_RUN);
-    assert_non_null(strstr(err.message, "time of day"));
-    assert_int_equal(
-        mist_cuda_recorder_collect_spans(recorder, collect_span, &collected, &err),
-        MIST_OK);
     close_fake(recorder);
 }
 
@@ -627,30 +544,42 @@ static void test_open_fails(void **unused)
     assert_int_equal(mist_cuda_recorder_open(&second, &err), MIST_ERR_RUN);
     assert_non_null(strstr(err.message, "already"));
     close_fake(recorder);
-    for (int i = 0; i < N_KINDS; i++) {
+    memset(&fake, 0, sizeof fake);
+    for (int i = 0; i < N_KINDS; i++) { /* the first at once, the others at the start */
         fake.refused_kind = kinds[i];
         fake.refusal = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-        assert_int_equal(mist_cuda_recorder_open(&second, &err), MIST_ERR_RUN);
+        enum mist_status status = mist_cuda_recorder_open(&second, &err);
+        if (i > 0) {
+            assert_int_equal(status, MIST_OK);
+            status = mist_cuda_recorder_start(second, &err);
+        }
+        assert_int_equal(status, MIST_ERR_RUN);
         assert_non_null(strstr(err.message, "another profiler"));
-        assert_null(second);
-        close_fake(NULL);
+        close_fake(i > 0 ? second : NULL);
     }
     close_fake(open_fake()); /* and again */
 }
 
-/* A buffer that CUPTI keeps over the close is freed when it comes. */
-static void test_late_buffer(void **unused)
+/* There are only so many buffers; one that CUPTI keeps over the close is freed when it
+ * comes. */
+static void test_buffers(void **unused)
 {
-    struct mist_cuda_recorder *recorder = open_fake();
-    uint8_t *buffer = NULL;
-    size_t n_bytes, max_records;
+    struct mist_cuda_recorder *recorder = start_fake();
+    uint8_t *buffers[MAX_BUFFERS + 1] = {NULL};
+    size_t n_bytes = 1, max_records;
 
     (void)unused;
-    fake.request(&buffer, &n_bytes, &max_records);
-    assert_non_null(buffer);
+    assert_int_equal(state.n_made, N_BUFFERS);
+    for (int i = 0; i <= MAX_BUFFERS; i++) {
+        fake.request(&buffers[i], &n_bytes, &max_records);
+        assert_int_equal(buffers[i] != NULL && n_bytes > 0, i < MAX_BUFFERS);
+    }
+    fake.complete(NULL, 0, buffers[1], n_bytes, 0);
     close_fake(recorder);
-    fake.complete(NULL, 0, buffer, n_bytes, 0);
-    assert_true(state.n_pool == 0);
+    for (int i = 0; i < MAX_BUFFERS; i++)
+        if (i != 1)
+            fake.complete(NULL, 0, buffers[i], n_bytes, 0);
+    assert_true(state.n_pool == 0 && state.n_made == 0);
 }
 
 #else
@@ -661,21 +590,20 @@ static void skip_test(void **unused)
     printf("# no CUPTI headers here\n");
     skip();
 }
-#define test_translate   skip_test
-#define test_timeline    skip_test
-#define test_record      skip_test
-#define test_losses      skip_test
-#define test_open_fails  skip_test
-#define test_late_buffer skip_test
+#define test_translate  skip_test
+#define test_record     skip_test
+#define test_losses     skip_test
+#define test_open_fails skip_test
+#define test_buffers    skip_test
 
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_translate),  cmocka_unit_test(test_timeline),
-        cmocka_unit_test(test_record),     cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_open_fails), cmocka_unit_test(test_late_buffer),
+        cmocka_unit_test(test_translate), cmocka_unit_test(test_record),
+        cmocka_unit_test(test_losses),    cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_buffers),
     };
 
     return cmocka_run_group_tests_name("cuda_recorder_cupti", tests, NULL, NULL);

@@ -919,8 +919,8 @@ static void a_session_fills_a_trace_set(void **state)
     plan.ops_s = plan.links_s = plan.interference_s = 0; /* the least of everything */
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     mist_trace_set_init(&traces);
-    assert_int_equal(mist_profile_run(&grid, &machine, &plan, comm, NULL, NULL, &traces,
-                                      &report, NULL),
+    assert_int_equal(mist_profile_run(&grid, &machine, &plan, comm, NULL, NULL, NULL,
+                                      &traces, &report, NULL),
                      MIST_OK);
     mist_comm_close(comm);
     assert_int_equal(traces.n_kernels, grid.n_keys);
@@ -955,8 +955,8 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
     assert_int_equal(mist_profile_plan(grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     plan.ops_s = plan.links_s = plan.interference_s = 0;
     mist_trace_set_init(traces);
-    assert_int_equal(mist_profile_run(grid, &machine, &plan, comm, journal, NULL, traces,
-                                      &report, NULL),
+    assert_int_equal(mist_profile_run(grid, &machine, &plan, comm, journal, NULL, NULL,
+                                      traces, &report, NULL),
                      MIST_OK);
 }
 
