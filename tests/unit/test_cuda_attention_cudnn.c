@@ -209,7 +209,7 @@ static void run_on_gpu(struct bench *bench, int way)
         fail_msg("%s: attention by %s", ways[way], paths.attention);
     struct job job = make_job(bench, backend, operands, at);
     for (int i = 0; i < 2; i++)
-        must(operators->prepare(&job.steps[i], false, &err), &err);
+        must(operators->prepare(&job.steps[i], &err), &err);
     mist_device_reset_events(bench->device, 0);
     mist_device_submit(bench->device, MIST_STREAM_COMPUTE, run_job, &job);
     must(mist_device_synchronize(bench->device, &err), &err);
@@ -406,7 +406,7 @@ static enum mist_status prepare(struct bench *bench, enum mist_attention_choice 
         return status;
     struct job job = make_job(bench, backend, operands, NULL);
     for (int i = 0; i < 2 && status == MIST_OK; i++)
-        status = operators->prepare(&job.steps[i], false, err);
+        status = operators->prepare(&job.steps[i], err);
     operators->close(backend);
     return status;
 }
@@ -448,7 +448,7 @@ static void test_refusals(void **state)
     struct mist_step_args args = {.step = &small, .dtype = MIST_DTYPE_BF16};
     bench.device->attention = MIST_ATTENTION_AUTO;
     must(operators->open(bench.device, MIST_DTYPE_BF16, 0, &args.backend, &err), &err);
-    assert_int_equal(operators->prepare(&args, false, &err), MIST_ERR_RUN);
+    assert_int_equal(operators->prepare(&args, &err), MIST_ERR_RUN);
     must_say(&err, "within 16384 bytes");
     must_say(&err, "--allow-atomics");
     operators->close(args.backend);
