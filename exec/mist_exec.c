@@ -348,6 +348,8 @@ static enum mist_status check_outputs(const struct session *at, struct mist_err 
     enum mist_status status = check_file(options->timeline, force, err);
 
     if (status == MIST_OK)
+        status = check_file(options->kernels_csv, force, err);
+    if (status == MIST_OK)
         status = check_file(options->log_csv, force || at->checkpoint, err);
     if (status == MIST_OK && options->export)
         status = check_export(at, err);
@@ -375,8 +377,9 @@ static void fill_job(struct session *at)
     job->export_folder = options->export;
     job->export_dtype = (enum mist_dtype)options->export_dtype;
     job->force = options->common.force;
-    job->n_timed_iterations =
-        !options->timeline ? 0 : (int32_t)(options->n_timed < n ? options->n_timed : n);
+    job->times_operators = options->prints_kernels || options->kernels_csv;
+    if (options->timeline || job->times_operators)
+        job->n_timed_iterations = (int32_t)(options->n_timed < n ? options->n_timed : n);
     job->n_threads = (int32_t)options->n_threads;
     job->deadline_s = options->deadline_s;
     job->is_serial = options->is_serial;
@@ -450,6 +453,28 @@ static void warn_of_losses(const struct session *at,
                     mist_span_loss_text((enum mist_span_loss)report->losses[i]));
 }
 
+static enum mist_status save_results(const struct session *at,
+                                     const struct mist_train_report *report,
+                                     struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    const struct mist_train_peak *known = &at->logger.peak;
+    struct mist_op_peak peak = {known->flop_per_s, known->bytes_per_s};
+    enum mist_status status = MIST_OK;
+
+    if (options->timeline)
+        status = mist_timeline_save(&report->timeline, options->timeline,
+                                    options->common.force, err);
+    if (status == MIST_OK && options->kernels_csv)
+        status = mist_op_table_save(&report->ops, &peak, options->kernels_csv,
+                                    options->common.force, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_train_report_print(report, &at->job, &at->logger,
+                                   options->prints_kernels ? &peak : NULL,
+                                   options->common.as_json, stdout, err);
+}
+
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
     const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
@@ -461,17 +486,13 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     status = mist_train_run(at->comm, &at->job, &log, &report, err);
-    if (status == MIST_OK && is_first(at))
-        warn_of_losses(at, &report);
-    if (status == MIST_OK && is_first(at) && at->options.timeline)
-        status = mist_timeline_save(&report.timeline, at->options.timeline,
-                                    at->options.common.force, err);
     if (status == MIST_OK && report.paths.n_fallbacks > 0 && notes_of(at))
         fprintf(stderr, "mist-exec: %lld products took a slower way than planned\n",
                 (long long)report.paths.n_fallbacks);
-    if (status == MIST_OK && is_first(at))
-        status = mist_train_report_print(&report, &at->job, &at->logger,
-                                         at->options.common.as_json, stdout, err);
+    if (status == MIST_OK && is_first(at)) {
+        warn_of_losses(at, &report);
+        status = save_results(at, &report, err);
+    }
     mist_train_report_fini(&report);
     return status;
 }

@@ -71,6 +71,7 @@ struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan)
     out.is_measured = out.flop_per_s > 0;
     if (!out.is_measured)
         out.flop_per_s = set.cluster.peak_flop_per_s[dtype];
+    out.bytes_per_s = set.cluster.memory_bytes_per_s;
     mist_trace_set_fini(&set);
     return out;
 }

@@ -23,11 +23,11 @@ mist_train_flop_per_token(const struct mist_catalog *catalog,
                           const struct mist_plan *plan, double *out,
                           struct mist_err *err);
 
-/* What a device can do at most in the plan's number format, in FLOP/s. */
+/* What a device can do at most, in the plan's number format. */
 struct mist_train_peak {
-    double flop_per_s; /* 0: not known */
-    bool is_measured;  /* the fastest linear layer of the trace set; otherwise what its
-                          cluster.json says */
+    double flop_per_s, bytes_per_s; /* of its memory; 0: not known */
+    bool is_measured; /* FLOP/s: the fastest linear layer of the trace set; otherwise what
+                         its cluster.json says */
 };
 
 /* From the trace set that the plan was made for. */

@@ -141,8 +141,14 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, log_csv),
     ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
         "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
+    ROW("kernels", MIST_OPTION_FLAG, "Results", NULL,
+        "print what operators and their kernels took in the last iterations", NULL, 0, 0,
+        prints_kernels),
+    ROW("kernels-csv", MIST_OPTION_STRING, "Results", "FILE", "write that table as CSV",
+        NULL, 0, 0, kernels_csv),
     ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
-        "iterations in the timeline", "3", 1, 1000, n_timed),
+        "last iterations, in the timeline and in the table of kernels", "3", 1, 1000,
+        n_timed),
     MIST_OPTION_ROW_DRY_RUN(struct mist_exec_options),
     MIST_OPTION_ROW_FORCE(struct mist_exec_options),
     MIST_OPTION_ROW_JSON(struct mist_exec_options),
@@ -187,11 +193,14 @@ static enum mist_status check(const struct mist_exec_options *options,
                             "--validation-frac");
     if (!options->checkpoint && options->save_every > 0)
         return mist_err_set(err, MIST_ERR_USAGE, "--save-every needs --checkpoint DIR");
-    if (options->timeline && options->log_csv &&
-        strcmp(options->timeline, options->log_csv) == 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--timeline and --log-csv are both %.200s",
-                            options->timeline);
+    const char *const names[] = {"timeline", "log-csv", "kernels-csv"};
+    const char *const paths[] = {options->timeline, options->log_csv,
+                                 options->kernels_csv};
+    for (int i = 0; i < 3; i++)
+        for (int k = i + 1; k < 3; k++)
+            if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)
+                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
+                                    names[i], names[k], paths[i]);
     return MIST_OK;
 }
 

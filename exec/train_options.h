@@ -30,7 +30,8 @@ struct mist_exec_options {
     int64_t log_every, n_timed, n_threads;
     double deadline_s;
     bool is_serial;
-    const char *timeline, *log_csv;
+    const char *timeline, *log_csv, *kernels_csv;
+    bool prints_kernels;
 };
 
 extern const struct mist_tool mist_exec_tool;

@@ -108,13 +108,14 @@ static void emit_ranks(struct mist_emit *emit, const struct mist_train_report *r
 enum mist_status mist_train_report_print(const struct mist_train_report *report,
                                          const struct mist_train_job *job,
                                          const struct mist_train_logger *logger,
+                                         const struct mist_op_peak *ops_peak,
                                          bool as_json, FILE *stream, struct mist_err *err)
 {
+    enum mist_emit_kind kind = as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE;
     struct mist_hash hash = {report->parameters_fingerprint};
     char text[MIST_HASH_TEXT_BYTES];
     struct mist_emit *emit;
-    enum mist_status status =
-        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+    enum mist_status status = mist_emit_begin(&emit, kind, stream, err);
 
     if (status != MIST_OK)
         return status;
@@ -127,5 +128,14 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
         emit_paths(emit, &report->paths);
     }
     emit_ranks(emit, report);
-    return mist_emit_end(&emit, err);
+    if (ops_peak) {
+        char title[96];
+        snprintf(title, sizeof title, "Operators and their kernels in the last %d steps",
+                 (int)job->n_timed_iterations);
+        status = mist_op_table_emit(&report->ops, ops_peak, title, emit, kind, err);
+    }
+    if (status == MIST_OK)
+        return mist_emit_end(&emit, err);
+    mist_emit_free(emit);
+    return status;
 }

@@ -10,6 +10,7 @@
  *     ...
  *     written to         traces/here
  */
+#include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/hash.h"
 #include "core/options.h"
@@ -42,7 +43,8 @@ struct options {
     int bind; /* 0 auto, 1 none */
     int attention; /* enum mist_attention_choice */
     bool is_quick, allows_atomics;
-    bool resumes;
+    bool resumes, prints_kernels;
+    const char *kernels_csv;
 };
 
 /* In the order of enum dtype_choice. */
@@ -83,6 +85,10 @@ static const struct mist_option option_table[] = {
     ROW("resume", MIST_OPTION_FLAG, "What", NULL,
         "go on with a session that was stopped (its journal is in DIR.partial)", NULL, 0,
         0, resumes),
+    ROW("kernels", MIST_OPTION_FLAG, "What", NULL,
+        "print what operators and their kernels took, too", NULL, 0, 0, prints_kernels),
+    ROW("kernels-csv", MIST_OPTION_STRING, "What", "FILE", "write that table as CSV",
+        NULL, 0, 0, kernels_csv),
     {.name = "backend",
      .kind = MIST_OPTION_CHOICE,
      .group = "Where",
@@ -174,14 +180,19 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
 }
 
 /* Nothing that took long to measure is overwritten by chance. */
-static enum mist_status check_output(const struct mist_common_options *common,
-                                     bool resumes, struct mist_err *err)
+static enum mist_status check_output(const struct options *options, struct mist_err *err)
 {
-    if (!common->output)
-        return MIST_OK;
-    enum mist_status status =
-        mist_profile_check_output(common->output, common->force, err);
-    if (status == MIST_OK && !resumes && !common->force &&
+    const struct mist_common_options *common = &options->common;
+    struct mist_atomic_file file = {0};
+    enum mist_status status = MIST_OK;
+
+    if (options->kernels_csv)
+        status = mist_atomic_file_open(&file, options->kernels_csv, common->force, err);
+    mist_atomic_file_abort(&file);
+    if (status != MIST_OK || !common->output)
+        return status;
+    status = mist_profile_check_output(common->output, common->force, err);
+    if (status == MIST_OK && !options->resumes && !common->force &&
         mist_journal_exists(common->output))
         return mist_err_at(err, MIST_ERR_USAGE, common->output, 0, 0,
                            "a session was stopped here; --resume goes on with it, "
@@ -221,7 +232,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
     if (status == MIST_OK)
         status = mist_grid_make(setup->catalog, config, &setup->grid, err);
     if (status == MIST_OK)
-        status = check_output(&options->common, options->resumes, err);
+        status = check_output(options, err);
     return status;
 }
 
@@ -341,6 +352,7 @@ static enum mist_status print_plan(const struct setup *setup, struct mist_err *e
 static enum mist_status print_summary(const struct setup *setup,
                                       const struct mist_trace_set *traces,
                                       const struct mist_profile_report *report,
+                                      const struct mist_op_table *ops,
                                       struct mist_err *err)
 {
     struct mist_emit *emit;
@@ -351,6 +363,12 @@ static enum mist_status print_summary(const struct setup *setup,
     emit_job(emit, setup);
     status = mist_profile_emit_summary(emit, traces, report, err);
     mist_emit_text(emit, "output", "written to", setup->options.common.output);
+    if (status == MIST_OK && setup->options.prints_kernels) {
+        struct mist_op_peak peak = mist_profile_peak(&traces->cluster);
+        status = mist_op_table_emit(
+            ops, &peak, "Operators and their kernels", emit,
+            setup->options.common.as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, err);
+    }
     if (status != MIST_OK) {
         mist_emit_free(emit);
         return status;
@@ -398,6 +416,8 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     struct mist_trace_set traces;
     struct mist_profile_report report;
     struct mist_journal *journal = NULL;
+    struct mist_op_table ops;
+    const char *csv = setup->options.kernels_csv;
 
     if (is_first && !common->is_quiet)
         announce(setup);
@@ -407,17 +427,24 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
                            : MIST_PROGRESS_NEVER,
                        common->no_color, stderr, "measuring, seconds");
     mist_trace_set_init(&traces);
+    mist_op_table_init(&ops);
     enum mist_status status = open_journal(setup, comm, &journal, err);
     if (status == MIST_OK)
-        status =
-            mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm, journal,
-                             is_first ? &progress : NULL, NULL, &traces, &report, err);
+        status = mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,
+                                  journal, is_first ? &progress : NULL,
+                                  setup->options.prints_kernels || csv ? &ops : NULL,
+                                  &traces, &report, err);
     mist_progress_fini(&progress);
     if (status == MIST_OK && is_first)
         status = save(setup, &traces, err);
     if (status == MIST_OK && is_first)
-        status = print_summary(setup, &traces, &report, err);
+        status = print_summary(setup, &traces, &report, &ops, err);
+    if (status == MIST_OK && is_first && csv) {
+        struct mist_op_peak peak = mist_profile_peak(&traces.cluster);
+        status = mist_op_table_save(&ops, &peak, csv, common->force, err);
+    }
     mist_journal_close(journal, status == MIST_OK);
+    mist_op_table_fini(&ops);
     mist_trace_set_fini(&traces);
     return status;
 }

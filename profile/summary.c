@@ -3,6 +3,7 @@
 
 #include "sim/interference.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* How much compute and gpu_gpu slow each other down, from all mixtures. */
@@ -39,21 +40,27 @@ static enum mist_status emit_slowdowns(struct mist_emit *emit,
     return MIST_OK;
 }
 
+struct mist_op_peak mist_profile_peak(const struct mist_cluster *cluster)
+{
+    struct mist_op_peak peak = {.bytes_per_s = cluster->memory_bytes_per_s};
+
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) /* only one was measured */
+        peak.flop_per_s = fmax(peak.flop_per_s, cluster->peak_flop_per_s[i]);
+    return peak;
+}
+
 enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
                                            const struct mist_trace_set *traces,
                                            const struct mist_profile_report *report,
                                            struct mist_err *err)
 {
-    const struct mist_cluster *cluster = &traces->cluster;
+    struct mist_op_peak peak = mist_profile_peak(&traces->cluster);
     enum mist_status status;
-    double best = 0; /* of the format that was measured, the only one */
 
-    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
-        best = cluster->peak_flop_per_s[i] > best ? cluster->peak_flop_per_s[i] : best;
-    mist_emit_double(emit, "peak_flop_per_s", "best operator", best,
+    mist_emit_double(emit, "peak_flop_per_s", "best operator", peak.flop_per_s,
                      MIST_HUMAN_FLOP_PER_S);
     mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
-                     cluster->memory_bytes_per_s, MIST_HUMAN_BYTES_PER_S);
+                     peak.bytes_per_s, MIST_HUMAN_BYTES_PER_S);
     mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,
                      MIST_HUMAN_TIME_US);
     mist_emit_double(emit, "hand_over_us", "handing over to a stream",

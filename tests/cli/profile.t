@@ -25,6 +25,10 @@ refuse 'a GPU that is not to be had' 1 '^mist-profile: MIST_CUDA_PLUGIN names no
 unset MIST_CUDA_PLUGIN
 profile 'an unknown format' 2 "--dtype: " --dtype fp8
 
+echo > ops.csv
+profile 'a table of kernels that exists' 2 'ops\.csv: exists already; --force' --ranks 1 --kernels-csv ops.csv
+rm ops.csv
+
 begin 'another number of ranks than mpirun started'
 run mpirun -n 1 "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
 expect_exit 2

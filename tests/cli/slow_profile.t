@@ -60,10 +60,13 @@ mv set resumed
 
 begin 'a trace set of one rank'
 # shellcheck disable=SC2086
-run $profile --ranks 1 -q --json -o set
+run $profile --ranks 1 -q --json --kernels --kernels-csv ops.csv -o set
 expect_exit 0
 expect_json
 expect_stderr_empty
+expect_stdout '"operators": \['
+[ "$(wc -l < ops.csv)" -eq "$(wc -l < set/kernels.csv)" ] || fail "$(wc -l ops.csv set/kernels.csv)"
+rm ops.csv
 expect_stdout '"drift_frac": [0-9.e-]+'
 grep -q '"drift_frac": [0-9]' set/cluster.json || fail 'cluster.json has no drift_frac'
 grep -q '"how_measured": ".* on [0-9]* processors each' set/cluster.json || fail 'cluster.json does not say on how many processors'

@@ -147,6 +147,44 @@ expect_exit 0
 [ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "two ranks: $(losses b.csv)"
 rm -f a.csv b.csv log.csv
 
+begin 'what operators took: the same as JSON and as CSV, all of it, longest first'
+run $exec -q --iterations 3 --timed-iterations 2 --kernels --kernels-csv ops.csv --json
+expect_exit 0
+expect_json
+perl -MJSON::PP -e '
+    my @rows = @{JSON::PP->new->decode(do { local $/; <STDIN> })->{operators}};
+    open(my $file, "<", "ops.csv") or die;
+    my @keys = split /,/, <$file> =~ s/\n//r;
+    my ($shares, $calls, $before) = (0, 0, 1e99);
+    for my $row (@rows) {
+        my @cells = split /,/, <$file> =~ s/\n//r, -1;
+        for my $i (0 .. $#keys) {
+            my $cell = $row->{$keys[$i]} // "";
+            die "$keys[$i]: $cells[$i], $cell" if $cells[$i] ne $cell && $cells[$i] != $cell;
+        }
+        die "not by time" if $row->{total_us} > $before;
+        $before = $row->{total_us};
+        $shares += $row->{share_frac};
+        $calls += $row->{calls} if $row->{operator} eq "attention" && $row->{phase} eq "forward";
+    }
+    die "more in the table" if defined <$file>;
+    die "shares: $shares, attention: $calls" if abs($shares - 1) > 1e-9 || $calls != 2 * 2 * 2;
+' < "$out" 2> "$scratch/io/perl" || fail "$(head -n 2 "$scratch/io/perl")"
+rm ops.csv
+begin 'for people, of two ranks'
+run $mpi2 -q --iterations 2 --kernels
+expect_exit 0
+expect_stdout '^Operators and their kernels in the last 2 steps$'
+expect_stdout '^operator +calls +mean +share +rate +memory +of peak$'
+expect_stdout '^linear_bias backward_weight 32x32x96 +[0-9]+ +[0-9.]+ .s +[0-9.]+ % +[0-9.]+ .FLOP/s +[0-9.]+ .B/s +([0-9.]+ %|-)$'
+expect_stdout '^send_activation [0-9.]+ KiB +4 '
+nothing_written
+echo > ops.csv
+refuse 'a table of operators that exists' 2 '^mist-exec: ops\.csv: exists already; --force' $exec --kernels-csv ops.csv
+rm ops.csv
+refuse 'two tables into one file' 2 '^mist-exec: --log-csv and --kernels-csv are both same$' \
+    $exec --log-csv same --kernels-csv same
+
 # --------------------------------------------------------------------------------- checkpoints
 begin 'a run that saves, keeping two'
 run $exec --iterations 6 --log-csv whole.csv
