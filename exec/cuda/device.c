@@ -87,6 +87,16 @@ static void reset_events(struct mist_device *base, int32_t n_events)
         memset(device->is_recorded, 0, (size_t)n_events);
 }
 
+/* What a stream had to do shows in the answer of who waited for it. */
+static bool check_stream(struct mist_cuda_device *device, cudaError_t code,
+                         enum mist_stream stream)
+{
+    char what[64];
+
+    snprintf(what, sizeof what, "work of the %s stream", mist_stream_name(stream));
+    return mist_cuda_check(device, code, what);
+}
+
 /* Behind a task: marks every so manieth, and waits for the one that was marked before. An
  * event that nothing has recorded is not waited for. */
 static void bound_run_ahead(struct mist_cuda_device *device, enum mist_stream stream)
@@ -99,8 +109,7 @@ static void bound_run_ahead(struct mist_cuda_device *device, enum mist_stream st
     if (n % half == 0 &&
         mist_cuda_check(device, cudaEventRecord(milestones[now], device->streams[stream]),
                         "cudaEventRecord"))
-        mist_cuda_check(device, cudaEventSynchronize(milestones[1 - now]),
-                        mist_stream_name(stream));
+        check_stream(device, cudaEventSynchronize(milestones[1 - now]), stream);
 }
 
 static void submit(struct mist_device *base, enum mist_stream stream, mist_stream_fn fn,
@@ -155,12 +164,9 @@ static void drain(struct mist_device *base)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    for (int i = 0; i < MIST_N_STREAMS; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "work of the %s stream",
-                 mist_stream_name((enum mist_stream)i));
-        mist_cuda_check(device, cudaStreamSynchronize(device->streams[i]), what);
-    }
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        check_stream(device, cudaStreamSynchronize(device->streams[i]),
+                     (enum mist_stream)i);
 }
 
 /* -------------------------------------------------------- inside the body of a task */

@@ -192,14 +192,25 @@ static void test_copies(void **state)
     mist_device_close(device);
 }
 
-enum { N_CALLS = 1000 };
+enum { N_CALLS = 3000 }; /* more than are under way at once */
 
+static void tick_copy(void *arg)
+{
+    tick(*(struct task **)arg);
+}
+
+/* Every other one with an argument that is gone when it runs. */
 static void launch_calls(void *arg)
 {
     struct task *calls = arg;
 
-    for (int i = 0; i < N_CALLS; i++)
-        mist_device_call_host(calls[i].device, tick, &calls[i]);
+    for (int i = 0; i < N_CALLS; i++) {
+        struct task *call = &calls[i];
+        if (i % 2 == 0)
+            mist_device_call_host(call->device, tick, call);
+        else
+            mist_device_call_host_copy(call->device, tick_copy, &call, sizeof call);
+    }
 }
 
 static void test_host_calls(void **state)
