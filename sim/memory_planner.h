@@ -12,8 +12,8 @@
 
 #include "sim/schedule.h"
 
-/* Of every buffer in its arena, bytes: what CUDA gives an allocation, so that no kernel is
- * slower for where its tensor begins. The same on all backends. */
+/* Of every buffer in its arena, bytes: what CUDA gives an allocation, so that no kernel
+ * is slower for where its tensor begins. The same on all backends. */
 enum { MIST_BUFFER_ALIGNMENT = 256 };
 
 /*
