@@ -186,6 +186,7 @@ static const CUpti_CallbackId quiet_driver[] = {
     CUPTI_DRIVER_TRACE_CBID_cuEventRecordWithFlags,
     CUPTI_DRIVER_TRACE_CBID_cuEventQuery,
     CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent,
+    CUPTI_DRIVER_TRACE_CBID_cuStreamWriteValue32_v2,
     CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing,
     CUPTI_DRIVER_TRACE_CBID_cuTensorMapEncodeTiled,
 };

@@ -61,7 +61,7 @@ static bool fails(const char *call)
     struct mist_emulated_cuda *at = &mist_emulated_cuda;
 
     mist_emulated_stream_enter(call);
-    atomic_fetch_add(&at->n_calls, 1);
+    __atomic_fetch_add(&at->n_calls, 1, __ATOMIC_RELAXED);
     if (!at->fails || strcmp(at->fails, call) != 0 || --at->fails_in != 0)
         return false;
     last = (cudaError_t)at->fails_with;

@@ -2,7 +2,6 @@
 #ifndef MIST_TESTS_EMULATION_CUDART_H
 #define MIST_TESTS_EMULATION_CUDART_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,7 +21,7 @@ struct mist_emulated_cuda {
     int fails_in;              /* the how-manieth of them from now on, from 1 */
     int fails_with;            /* a cudaError_t */
     bool loses_writes;         /* of cuStreamWriteValue32(): the stream hangs */
-    atomic_llong n_calls;      /* of all functions */
+    long long n_calls;         /* of all functions; by __atomic built-ins */
     int n_launched_host_calls; /* cudaLaunchHostFunc */
 };
 

@@ -233,7 +233,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         group.aborted[group.n++] = comm;
     comm->is_told = true;
     if (fake.n_told++ == 0)
-        fake.counts.n_cuda_calls = atomic_load(&mist_emulated_cuda.n_calls);
+        fake.counts.n_cuda_calls =
+            __atomic_load_n(&mist_emulated_cuda.n_calls, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
     return ncclSuccess;

@@ -591,7 +591,7 @@ static void test_full_stream(void **state)
         assert_int_equal(
             mist_collective_all_reduce(group, MIST_DTYPE_BF16, values, 1 + n, &rank.err),
             MIST_OK);
-    long long n_calls = atomic_load(&mist_emulated_cuda.n_calls);
+    long long n_calls = __atomic_load_n(&mist_emulated_cuda.n_calls, __ATOMIC_RELAXED);
     mist_test_nccl_wait_for_abort();
     assert_int_equal(mist_test_nccl_counts().n_cuda_calls, n_calls);
     check_device(&rank, "all_reduce: rank 0: has waited 0.05 s for its group, 8 bytes");
