@@ -98,6 +98,9 @@ void mist_binding_resolve(const struct mist_binding *binding,
     for (int i = 0; i < MIST_MAX_OPERANDS; i++)
         if (step->operands[i] >= 0)
             out->operands[i] = operand(binding, is_backward, step->operands[i]);
+    if (step->params[0] >= 0) /* all slabs of a step begin with the same micro-batch */
+        out->overwrites_gradients =
+            binding->overwrites >> slab_of(binding->storage, step->params[0]) & 1;
     for (int i = 0; i < 2; i++) {
         out->params[i] = weight(binding, step->params[i]);
         out->param_gradients[i] = gradient(binding, step->params[i]);

@@ -21,7 +21,8 @@ struct mist_binding {
     int32_t i_tp;             /* tensor-parallel rank */
     int32_t n_threads;
     float loss_scale;
-    void *backend; /* operators->open() */
+    uint8_t overwrites; /* bit i: gradients of slab i are overwritten, not added to */
+    void *backend;      /* operators->open() */
 };
 
 /* Addresses of step i_step of layout->forward or ->backward. Of MIST_PROGRAM_EVALUATE the

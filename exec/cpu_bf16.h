@@ -72,7 +72,8 @@ void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
                                  float *dweight, float *dbias, const mist_bf16 *d_out,
                                  const mist_bf16 *d_residual, const mist_bf16 *x,
                                  const float *stats, const mist_bf16 *weight,
-                                 int64_t rows, int64_t h, void *workspace, int n_threads);
+                                 int64_t rows, int64_t h, void *workspace, int n_threads,
+                                 int how);
 size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h,
                                                    int n_threads);
 
@@ -112,7 +113,7 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
 void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
                                           float *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,
-                                          int64_t n_out, int n_threads);
+                                          int64_t n_out, int n_threads, int how);
 
 /* -------------------------------------------------------------------------- attention */
 

@@ -150,7 +150,7 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
  * BIAS_COLUMNS. */
 MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
                                              int64_t rows, int64_t columns,
-                                             int64_t stride)
+                                             int64_t stride, int how)
 {
     float total[BIAS_COLUMNS] = {0};
     for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
@@ -167,28 +167,31 @@ MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
             total[j] += block[j];
     }
     for (int64_t j = 0; j < columns; j++)
-        dbias[j] += total[j];
+        dbias[j] = how & MIST_CPU_OVERWRITES ? total[j] : dbias[j] + total[j];
 }
 
 void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
                                           float *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,
-                                          int64_t n_out, int n_threads)
+                                          int64_t n_out, int n_threads, int how)
 {
     const struct tiled product = {.a = {dy, 1, n_out},
                                   .b = {x, n_in, 1},
                                   .c = dweight,
                                   .c_bytes = sizeof *dweight,
-                                  .addend = dweight,
+                                  .addend =
+                                      how & MIST_CPU_OVERWRITES ? NULL : dweight,
                                   .m = n_out,
                                   .n = n_in,
                                   .k = rows};
-    if (rows == 0)
-        return;
-    multiply(context, &product, n_threads);
+    if (rows > 0)
+        multiply(context, &product, n_threads);
+    else if (!product.addend)
+        memset(dweight, 0, (size_t)(n_out * n_in) * sizeof *dweight);
     if (dbias == NULL)
         return;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
-        sum_bf16_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out);
+        sum_bf16_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out,
+                         how);
 }

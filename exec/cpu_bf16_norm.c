@@ -97,7 +97,8 @@ void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
                                  float *dweight, float *dbias, const mist_bf16 *d_out,
                                  const mist_bf16 *d_residual, const mist_bf16 *x,
                                  const float *stats, const mist_bf16 *weight,
-                                 int64_t rows, int64_t h, void *workspace, int n_threads)
+                                 int64_t rows, int64_t h, void *workspace, int n_threads,
+                                 int how)
 {
     float *block_sums = workspace; /* [n_blocks, 2, h] */
     float *weight_f =
@@ -114,6 +115,6 @@ void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
             for (int64_t i = begin; i < begin + MIST_CPU_NORM_BLOCK_ROWS && i < rows; i++)
                 backward_row(&a, i, sums, dbias == NULL ? NULL : sums + h, row);
         }
-        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h);
+        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h, how);
     }
 }

@@ -103,7 +103,7 @@ void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *wei
 /* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
  * BIAS_COLUMNS. */
 MIST_CPU_CLONES static void sum_columns(float *dbias, const float *dy, int64_t rows,
-                                        int64_t columns, int64_t stride)
+                                        int64_t columns, int64_t stride, int how)
 {
     float total[BIAS_COLUMNS] = {0};
     for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
@@ -120,22 +120,23 @@ MIST_CPU_CLONES static void sum_columns(float *dbias, const float *dy, int64_t r
             total[j] += block[j];
     }
     for (int64_t j = 0; j < columns; j++)
-        dbias[j] += total[j];
+        dbias[j] = how & MIST_CPU_OVERWRITES ? total[j] : dbias[j] + total[j];
 }
 
 void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,
                                      const float *x, int64_t rows, int64_t n_in,
-                                     int64_t n_out, int n_threads)
+                                     int64_t n_out, int n_threads, int how)
 {
     struct mist_cpu_operand a = {dy, n_out, true}, b = {x, n_in, false};
-    tiled_product(dweight, a, b, dweight, NULL, n_out, n_in, rows, n_threads);
+    tiled_product(dweight, a, b, how & MIST_CPU_OVERWRITES ? NULL : dweight, NULL, n_out,
+                  n_in, rows, n_threads);
     if (dbias == NULL)
         return;
     int64_t n_blocks = n_chunks(n_out, BIAS_COLUMNS);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t t = 0; t < n_blocks; t++) {
         int64_t j = t * BIAS_COLUMNS;
-        sum_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out);
+        sum_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out, how);
     }
 }
 

@@ -210,9 +210,9 @@ void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
                                 const float *d_residual, const float *x,
                                 const float *stats, const float *weight, int64_t h);
 
-/* Adds block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
+/* += block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
 void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
-                          int64_t rows, int64_t h);
+                          int64_t rows, int64_t h, int how);
 
 /* Sums over logits are cut into pieces of this length. */
 #define MIST_CPU_LOSS_PIECE 2048

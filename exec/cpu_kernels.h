@@ -11,7 +11,7 @@
  * and never NULL unless it says so. Tensors must not overlap except where "may alias"
  * allows exactly the same address.
  *
- * "+=" means accumulated: the caller zeroes once per step. n_threads >= 1 OpenMP threads;
+ * "+=" means accumulated; how says otherwise (see below). n_threads >= 1 OpenMP threads;
  * the bits of every result are the same for any n_threads (see cpu_internal.h for how).
  *
  * Left out: dropout.
@@ -22,6 +22,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* How gradients of parameters are left, as bits: 0 adds to what is there. */
+enum {
+    MIST_CPU_OVERWRITES = 1, /* what is there is not read */
+};
 
 /* -------------------------------------------------------------------------- embedding */
 
@@ -86,7 +91,8 @@ void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
 void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
                             float *dbias, const float *d_out, const float *d_residual,
                             const float *x, const float *stats, const float *weight,
-                            int64_t rows, int64_t h, void *workspace, int n_threads);
+                            int64_t rows, int64_t h, void *workspace, int n_threads,
+                            int how);
 size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h);
 
 /* ----------------------------------------------------------------------------- linear */
@@ -105,7 +111,7 @@ void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *wei
 /* dW[n_out, n_in] += dy^T x;  dbias[n_out] += column sums of dy (dbias NULL: none). */
 void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,
                                      const float *x, int64_t rows, int64_t n_in,
-                                     int64_t n_out, int n_threads);
+                                     int64_t n_out, int n_threads, int how);
 
 /* -------------------------------------------------------------------------- attention */
 

@@ -174,7 +174,8 @@ void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
 /* d[0 .. n) += the sum over blocks, in order, of block_sums[block, 0 .. n); n <=
  * REDUCE_COLUMNS. */
 MIST_CPU_CLONES static void reduce_blocks(float *d, const float *block_sums,
-                                          int64_t n_blocks, int64_t stride, int64_t n)
+                                          int64_t n_blocks, int64_t stride, int64_t n,
+                                          int how)
 {
     float total[REDUCE_COLUMNS] = {0};
     for (int64_t t = 0; t < n_blocks; t++) {
@@ -184,20 +185,20 @@ MIST_CPU_CLONES static void reduce_blocks(float *d, const float *block_sums,
             total[j] += row[j];
     }
     for (int64_t j = 0; j < n; j++)
-        d[j] += total[j];
+        d[j] = how & MIST_CPU_OVERWRITES ? total[j] : d[j] + total[j];
 }
 
 /* The calling thread's share of the columns. */
 void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
-                          int64_t rows, int64_t h)
+                          int64_t rows, int64_t h, int how)
 {
     int64_t n_blocks = n_blocks_of(rows);
 #pragma omp for schedule(static)
     for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
         int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
-        reduce_blocks(dweight + j, block_sums + j, n_blocks, 2 * h, n);
+        reduce_blocks(dweight + j, block_sums + j, n_blocks, 2 * h, n, how);
         if (dbias != NULL)
-            reduce_blocks(dbias + j, block_sums + h + j, n_blocks, 2 * h, n);
+            reduce_blocks(dbias + j, block_sums + h + j, n_blocks, 2 * h, n, how);
     }
 }
 
@@ -209,7 +210,8 @@ size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h)
 void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
                             float *dbias, const float *d_out, const float *d_residual,
                             const float *x, const float *stats, const float *weight,
-                            int64_t rows, int64_t h, void *workspace, int n_threads)
+                            int64_t rows, int64_t h, void *workspace, int n_threads,
+                            int how)
 {
     int64_t n_blocks = n_blocks_of(rows);
     float *block_sums = workspace; /* [n_blocks, 2, h]: weight, bias */
@@ -226,6 +228,6 @@ void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dwei
                                            d_residual == NULL ? NULL : d_residual + i * h,
                                            x + i * h, stats + 2 * i, weight, h);
         }
-        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h);
+        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h, how);
     }
 }

@@ -35,6 +35,8 @@ struct mist_step_args {
     int32_t n_threads;
     float loss_scale; /* 1 / tokens of the whole step */
     bool only_loss;   /* linear_cross_entropy: losses alone are written, no gradient */
+    bool overwrites_gradients; /* param_gradients hold nothing yet: they are written; else
+                                  added to, as always by an embedding */
 };
 
 /* Columns of this rank's slice of the vocabulary (dims[1] wide) that are not padding. */

@@ -8,6 +8,12 @@
 
 typedef const struct mist_step_args *step_args;
 
+/* How a step leaves gradients of parameters; is_first: of those that add to them. */
+static int how_of(step_args at, bool is_first)
+{
+    return at->overwrites_gradients && is_first ? MIST_CPU_OVERWRITES : 0;
+}
+
 static void embedding(step_args at)
 {
     const int64_t *dims = at->step->dims;
@@ -40,7 +46,7 @@ static void norm(step_args at)
                                at->param_gradients[1], x[MIST_ARG_DY],
                                x[MIST_ARG_DNORM_RESIDUAL], x[MIST_ARG_DNORM_X],
                                x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1],
-                               at->workspace, at->n_threads);
+                               at->workspace, at->n_threads, how_of(at, true));
 }
 
 static void residual_norm(step_args at)
@@ -74,7 +80,7 @@ static void linear(step_args at)
     default:
         KERNEL(linear_backward_weight)
         (BACKEND at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_DY],
-         x[MIST_ARG_DW_X], rows, n_in, n_out, at->n_threads);
+         x[MIST_ARG_DW_X], rows, n_in, n_out, at->n_threads, how_of(at, true));
     }
 }
 
@@ -167,7 +173,7 @@ static void loss_of_rows(step_args at, int64_t first, int64_t n)
     (BACKEND dx, at->workspace, at->params[0], NULL, n, hidden, vocab, at->n_threads);
     KERNEL(linear_backward_weight)
     (BACKEND at->param_gradients[0], NULL, at->workspace, x, n, hidden, vocab,
-     at->n_threads);
+     at->n_threads, how_of(at, first == 0));
 }
 
 static void linear_cross_entropy(step_args at)

@@ -122,21 +122,55 @@ static void make_binding(const struct mist_runtime *runtime, const struct mist_t
         .i_tp = runtime->schedule->i_tp,
         .n_threads = runtime->config.n_threads,
         .loss_scale = runtime->loss_scale,
+        .overwrites = task->overwrites,
         .backend = runtime->backend,
     };
     for (int i = 0; i < MIST_N_ROLES; i++)
         out->base[i] = role_address(runtime, task, (enum mist_role)i);
 }
 
+static void zero_elements(struct mist_runtime *runtime, float *gradients, int64_t first,
+                          int64_t end)
+{
+    if (first < end)
+        runtime->operators->zero(runtime->backend, gradients + first, end - first,
+                                 runtime->config.n_threads);
+}
+
+/* What lies behind each parameter of a slab, up to the next. */
+static void zero_padding(struct mist_runtime *runtime, const struct mist_task *task,
+                         int32_t i_slab, float *gradients)
+{
+    const struct mist_layer_layout *layout = layout_of(runtime, task);
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(runtime->schedule, task->layer);
+
+    for (int32_t i = 0; i < layout->n_params; i++) {
+        int64_t next = storage->slabs[i_slab].n_elements;
+        if (storage->param_slab[i] != i_slab)
+            continue;
+        for (int32_t k = 0; k < layout->n_params; k++)
+            if (storage->param_slab[k] == i_slab &&
+                storage->param_offset[k] > storage->param_offset[i] &&
+                storage->param_offset[k] < next)
+                next = storage->param_offset[k];
+        zero_elements(runtime, gradients,
+                      storage->param_offset[i] + layout->param_elements[i], next);
+    }
+}
+
 static void zero_gradients(struct mist_runtime *runtime, const struct mist_task *task)
 {
     for (int s = 0; s < MIST_MAX_SLABS; s++) {
         enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + s);
-        if (task->zeroes >> s & 1)
-            runtime->operators->zero(
-                runtime->backend, floats(role_address(runtime, task, role)),
-                buffer_elements(runtime, task, role, (int32_t)sizeof(float)),
-                runtime->config.n_threads);
+        if (!(task->zeroes >> s & 1))
+            continue;
+        float *gradients = floats(role_address(runtime, task, role));
+        if (task->overwrites >> s & 1)
+            zero_padding(runtime, task, s, gradients);
+        else
+            zero_elements(runtime, gradients, 0,
+                          buffer_elements(runtime, task, role, (int32_t)sizeof(float)));
     }
 }
 
@@ -177,8 +211,7 @@ static enum mist_status run_part(struct mist_runtime *runtime,
     return status;
 }
 
-/* AdamW on this rank's shard of a slab, then zeroed gradients for the next accumulation.
- */
+/* AdamW on this rank's shard of a slab. */
 static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *task)
 {
     const struct mist_schedule *schedule = runtime->schedule;
@@ -209,9 +242,6 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
         update.gradients_first = first;
     if (!runtime->skips_update)
         mist_binding_run_adamw(&update, &runtime->update, runtime->operators);
-    if (task->n_zeroed_elements > 0)
-        runtime->operators->zero(runtime->backend, update.gradients,
-                                 task->n_zeroed_elements, runtime->config.n_threads);
 }
 
 static void run_accumulate(struct mist_runtime *runtime, const struct mist_task *task)
@@ -222,16 +252,6 @@ static void run_accumulate(struct mist_runtime *runtime, const struct mist_task 
     runtime->operators->add(runtime->backend, floats(to + task->to_offset_bytes),
                             (const float *)(const void *)(from + task->from_offset_bytes),
                             task->n_elements, runtime->config.n_threads);
-}
-
-/* The head's gradient of a tied weight, on the same rank, joins the embedding's. */
-static void run_tie(struct mist_runtime *runtime, const struct mist_task *task)
-{
-    float *from = floats(role_address(runtime, task, MIST_ROLE_INPUT));
-
-    run_accumulate(runtime, task);
-    runtime->operators->zero(runtime->backend, from, task->n_zeroed_elements,
-                             runtime->config.n_threads);
 }
 
 /*
@@ -485,7 +505,7 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
             return mist_collective_all_reduce(
                 runtime->tie_group, MIST_DTYPE_FP32,
                 role_address(runtime, task, MIST_ROLE_OUTPUT), task->n_elements, err);
-        run_tie(runtime, task);
+        run_accumulate(runtime, task); /* the head's, on the same rank */
         return MIST_OK;
     case MIST_TASK_REDUCE_NORM:
         mist_device_fetch_results(runtime->device);

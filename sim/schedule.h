@@ -81,9 +81,11 @@ struct mist_task {
     int32_t micro_batch;            /* -1 none */
     enum mist_program_kind program; /* computation, and communication inside a module */
     int8_t part;                    /* of the program; -1: the task is no part of one */
-    int8_t slab;    /* of updates, reductions and swaps of parameters; -1 none */
-    uint8_t zeroes; /* bit i: gradients of slab i are set to zero first */
-    int32_t cost;   /* equal for tasks that cost the same; index below n_costs */
+    int8_t slab;        /* of updates, reductions and swaps of parameters; -1 none */
+    uint8_t overwrites; /* bit i: gradients of slab i are overwritten, not added to */
+    uint8_t zeroes;     /* bit i: gradients of slab i are set to zero first; of those that
+                           are overwritten the padding alone */
+    int32_t cost;       /* equal for tasks that cost the same; index below n_costs */
     enum mist_group group;
     int32_t peer; /* GROUP_PEER: the other rank; else -1 */
     int32_t tag;  /* transfers: number of the transfer between the two ranks; collectives:
@@ -93,7 +95,7 @@ struct mist_task {
         from_offset_bytes;   /* of what is sent or copied, in the buffer of ROLE_INPUT */
     int64_t to_offset_bytes; /* of what is received or copied, in that of ROLE_OUTPUT */
     int64_t n_elements;      /* the optimizer's shard, what is accumulated or normed */
-    int64_t n_zeroed_elements; /* of gradients, before or after the rest of the work */
+    int64_t n_zeroed_elements;     /* of gradients, before the rest of the work */
     int32_t buffers[MIST_N_ROLES]; /* indices into buffers; -1 none */
     int32_t dep_first; /* dependencies are deps[dep_first .. dep_first + n_deps - 1], all
                           earlier tasks */

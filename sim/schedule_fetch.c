@@ -252,9 +252,6 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
         return;
     at->out->tasks[task].slab = (int8_t)i_slab;
     at->out->tasks[task].n_elements = n;
-    /* a shard's first sum overwrites; what is swapped is zeroed when it is needed */
-    if (!slab->offloads_gradients && !shards_gradients)
-        at->out->tasks[task].n_zeroed_elements = slab->n_elements;
     mist_schedule_swap_out_state(
         at); /* of the step before: its room was not this one's */
     if (slab->offloads_state)
@@ -348,7 +345,7 @@ static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
         at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), layer,
         micro_batch, mist_schedule_gradient_bytes(at, slab->n_elements), false);
     if (reduces_each || micro_batch == 0)
-        return; /* starts from zero: see mist_schedule_compute() */
+        return; /* is overwritten: see mist_schedule_compute() */
     int32_t task = mist_schedule_add_copy(
         at, MIST_TASK_SWAP_IN_GRADIENT, false, layer, micro_batch, state->home[1], 0,
         at->fresh[cell], 0, mist_schedule_gradient_bytes(at, slab->n_elements),

@@ -43,6 +43,8 @@ struct mist_schedule_slab {
     int32_t weights_ready; /* task that completed them; -1 */
     int32_t weights_pass;  /* latest pass for which they were brought; -1 */
     int32_t gradients_ready;
+    int32_t gradients_begin; /* first micro-batch that the gradients at home, or the sum
+                                that is brought from there, have; -1: they have none */
     int32_t written[2]; /* task that wrote weights, gradients at home, if in the host */
 };
 

@@ -325,7 +325,7 @@ static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
             return;
         at->out->tasks[task].slab = 0;
         at->out->tasks[task].n_elements = storage->slabs[s].n_elements;
-        at->out->tasks[task].n_zeroed_elements = storage->slabs[s].n_elements;
+        mist_schedule_slab_of(at, head, s)->gradients_begin = -1;
     }
 }
 

@@ -78,7 +78,7 @@ struct run {
     enum mist_program_kind program;
     uint32_t weights, gradients; /* slabs */
     int32_t buffers[MIST_N_ROLES];
-    uint8_t zeroes;
+    uint8_t overwrites, zeroes;
     int64_t n_zeroed_elements;
     int32_t awaited[16]; /* tasks that the first parts wait for; -1 */
     int n_awaited;
@@ -137,6 +137,34 @@ static void bind_scratch(struct mist_schedule_builder *at, struct run *run)
     run->buffers[MIST_ROLE_SCRATCH] = buffer;
 }
 
+/*
+ * What becomes of what a slab's gradients hold before a micro-batch: its first one
+ * overwrites. The embedding's adds rows here and there, to zeros. Padding of a new buffer
+ * is zeroed, too: sums over ranks look through all of it.
+ */
+static void begin_gradients(struct mist_schedule_builder *at, struct run *run, int32_t s)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, pass->i_module, s);
+    struct mist_schedule_slab *state = mist_schedule_slab_of(at, pass->i_module, s);
+    int32_t k = pass->slot->micro_batch;
+    size_t cell = mist_schedule_cell(at, pass->i_module * MIST_MAX_SLABS + s, k);
+    bool is_first = at->is_touched[cell] < 0, is_new = at->fresh[cell] >= 0;
+    bool scatters = run->layout->kind == MIST_LAYER_EMBEDDING;
+
+    at->is_touched[cell] = 1;
+    if (state->gradients_begin < 0 || (mist_schedule_reduces_each(at) && !slab->is_alias))
+        state->gradients_begin = k;
+    if (state->gradients_begin != k)
+        return;
+    if (!scatters)
+        run->overwrites |= (uint8_t)(1u << s);
+    if (is_first && (scatters || is_new))
+        run->zeroes |= (uint8_t)(1u << s);
+    if (is_first && scatters)
+        run->n_zeroed_elements += slab->n_elements;
+}
+
 static void bind_params(struct mist_schedule_builder *at, struct run *run)
 {
     const struct mist_schedule_pass *pass = run->pass;
@@ -155,18 +183,10 @@ static void bind_params(struct mist_schedule_builder *at, struct run *run)
         }
         if (!(run->gradients >> s & 1))
             continue;
-        size_t cell = mist_schedule_cell(at, pass->i_module * MIST_MAX_SLABS + s, k);
         run->buffers[MIST_ROLE_GRADIENTS + s] =
             mist_schedule_gradients(at, pass->i_module, s, k);
         await(run, state->gradients_ready);
-        /* what was brought from the host is added to, other new buffers start from zero
-         */
-        if (at->fresh[cell] >= 0 && at->is_touched[cell] < 0 &&
-            (mist_schedule_reduces_each(at) || k == 0)) {
-            run->zeroes |= (uint8_t)(1u << s);
-            run->n_zeroed_elements += storage->slabs[s].n_elements;
-        }
-        at->is_touched[cell] = 1;
+        begin_gradients(at, run, s);
     }
 }
 
@@ -348,7 +368,10 @@ static void run_program(struct mist_schedule_builder *at,
             n_waited = part->waits_for;
         for (int i = 0; i < run.n_awaited && n_computed == 0; i++)
             mist_schedule_depend(at, task, run.awaited[i]);
-        if (part->is_communication || n_computed++ > 0)
+        if (part->is_communication)
+            continue;
+        at->out->tasks[task].overwrites = run.overwrites;
+        if (n_computed++ > 0)
             continue;
         at->out->tasks[task].zeroes = run.zeroes;
         at->out->tasks[task].n_zeroed_elements = run.n_zeroed_elements;

@@ -505,6 +505,12 @@ static mist_expr by_offloading(writer *at, int ratio, mist_expr yes, mist_expr n
     return mist_expr_select(at->pool, at->ratio[ratio], yes, no);
 }
 
+/* What the first micro-batch zeroes; in t where each does. */
+static mist_expr zero_once(writer *at)
+{
+    return mist_stage_by_zero(at, 2, num(at, 0), of(at, MIST_STAGE_ZEROING, EMBEDDING));
+}
+
 static mist_expr extra(writer *at)
 {
     mist_expr apart = sub(at, first_forward(at), forward_all(at));
@@ -512,6 +518,9 @@ static mist_expr extra(writer *at)
     mist_expr rest =
         add(at, mist_stage_all(at, norm),
             add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]));
+
+    if (at->is_first)
+        rest = add(at, rest, zero_once(at));
 
     if (!at->is_first) {
         mist_expr behind =

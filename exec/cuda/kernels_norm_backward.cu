@@ -228,10 +228,11 @@ template <typename T> static __global__ void dx_any(backward_args<T> at)
 
 /* ------------------------------------------------------- the second stage, and launch */
 
-/* dweight (blockIdx.y 0) or dbias (1) += the sums of all blocks: ADD_PARTS runs of
- * blocks, each in order, then the runs in order. */
-static __global__ void add_blocks(float *dweight, float *dbias, const float *sums,
-                                  int64_t n_blocks, int64_t h)
+/* dweight (blockIdx.y 0) or dbias (1) += (overwrites: =) the sums of all blocks:
+ * ADD_PARTS runs of blocks, each in order, then the runs in order. */
+template <typename G>
+static __global__ void add_blocks(G *dweight, G *dbias, const float *sums,
+                                  int64_t n_blocks, int64_t h, bool overwrites)
 {
     __shared__ float parts[ADD_PARTS][WARP];
     int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x;
@@ -253,7 +254,8 @@ static __global__ void add_blocks(float *dweight, float *dbias, const float *sum
     total = 0.0f;
     for (int t = 0; t < ADD_PARTS; t++)
         total += parts[t][threadIdx.x];
-    (blockIdx.y == 0 ? dweight : dbias)[column] += total;
+    G *to = (blockIdx.y == 0 ? dweight : dbias) + column;
+    *to = mist_from_float<G>(overwrites ? total : mist_to_float(*to) + total);
 }
 
 template <typename T>
@@ -284,9 +286,9 @@ static void launch_held(mist_cuda_stream stream, const backward_args<T> &at)
                      at);
 }
 
-template <typename T>
+template <typename T, typename G>
 static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
-                            float *dweight, float *dbias)
+                            G *dweight, G *dbias, bool overwrites)
 {
     int64_t h_packs = at.h / mist_pack<T>::n;
     bool is_whole = at.h % mist_pack<T>::n == 0 && is_aligned(at.dx) &&
@@ -302,16 +304,18 @@ static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
         launch_held<T, 2>(stream, at);
     else
         launch_held<T, 4>(stream, at);
-    MIST_CUDA_LAUNCH((add_blocks),
+    MIST_CUDA_LAUNCH((add_blocks<G>),
                      dim3((unsigned)((at.h + WARP - 1) / WARP), dbias ? 2 : 1),
                      dim3(WARP, ADD_PARTS), 0, stream, dweight, dbias,
-                     (const float *)at.sums, at.n_blocks, at.h);
+                     (const float *)at.sums, at.n_blocks, at.h, overwrites);
 }
 
-void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
-                             void *dx, float *dweight, float *dbias, const void *d_out,
+void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                             enum mist_dtype gradient_dtype, int kind, void *dx,
+                             void *dweight, void *dbias, const void *d_out,
                              const void *d_residual, const void *x, const float *stats,
-                             const void *weight, int64_t rows, int64_t h, void *workspace)
+                             const void *weight, int64_t rows, int64_t h, void *workspace,
+                             bool overwrites)
 {
     int64_t n_blocks = mist_catalog_norm_blocks(rows);
 
@@ -319,10 +323,11 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype, int
         return;
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        launch_backward<T>(stream,
-                           {(T *)dx, (float *)workspace, (const T *)d_out,
-                            (const T *)d_residual, (const T *)x, (const T *)weight, stats,
-                            kind == 0, dbias != NULL, rows, h, n_blocks,
-                            (rows + n_blocks - 1) / n_blocks},
-                           dweight, dbias));
+        const backward_args<T> at = {(T *)dx, (float *)workspace, (const T *)d_out,
+                                     (const T *)d_residual, (const T *)x,
+                                     (const T *)weight, stats, kind == 0, dbias != NULL,
+                                     rows, h, n_blocks, (rows + n_blocks - 1) / n_blocks};
+        MIST_CUDA_BY_DTYPE(
+            gradient_dtype, G,
+            launch_backward(stream, at, (G *)dweight, (G *)dbias, overwrites)));
 }

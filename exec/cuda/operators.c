@@ -102,11 +102,11 @@ static void norm(step_args at)
                                dims[1]);
     else if (mist_cuda_operators_has_workspace(at, 2 * n_blocks * dims[1] *
                                                        (int64_t)sizeof(float)))
-        mist_cuda_norm_backward(stream, at->dtype, norm_kind(at), x[MIST_ARG_DX],
-                                at->param_gradients[0], at->param_gradients[1],
-                                x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
-                                x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS],
-                                at->params[0], dims[0], dims[1], at->workspace);
+        mist_cuda_norm_backward(
+            stream, at->dtype, MIST_DTYPE_FP32, norm_kind(at), x[MIST_ARG_DX],
+            at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DY],
+            x[MIST_ARG_DNORM_RESIDUAL], x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS],
+            at->params[0], dims[0], dims[1], at->workspace, at->overwrites_gradients);
 }
 
 static void residual_norm(step_args at)
@@ -131,6 +131,7 @@ static bool linear_shape(step_args at, struct mist_cuda_linear *out)
     *out = (struct mist_cuda_linear){.stream = stream_of(context),
                                      .workspace = device->workspaces[device->current],
                                      .dtype = at->dtype,
+                                     .overwrites = at->overwrites_gradients,
                                      .rows = dims[0],
                                      .n_in = dims[1],
                                      .n_out = dims[2]};
@@ -259,6 +260,7 @@ static void linear_cross_entropy(step_args at)
     for (int64_t first = 0; first < at->step->dims[0]; first += shape.rows) {
         shape.rows = mist_step_loss_rows(at, first);
         loss_of_rows(at, &shape, first);
+        shape.overwrites = false;
     }
     check_products(at);
 }

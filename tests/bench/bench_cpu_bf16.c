@@ -141,7 +141,7 @@ static void run_float(struct tensors *t, const struct row *r)
         break;
     case BACKWARD_WEIGHT:
         mist_cpu_linear_backward_weight(t->dw, NULL, t->x, t->y, ROWS, r->n_in, r->n_out,
-                                        1);
+                                        1, 0);
         break;
     case ATTENTION:
         mist_cpu_attention_forward(t->y, t->lse, t->x, &t->attention, t->workspace, 1);
@@ -156,7 +156,7 @@ static void run_float(struct tensors *t, const struct row *r)
         break;
     case NORM_BACKWARD:
         mist_cpu_norm_backward(MIST_CPU_NORM_LAYER, t->y, t->dw, t->dw + H, t->z, t->z,
-                               t->x, t->stats, t->w, ROWS, H, t->workspace, 1);
+                               t->x, t->stats, t->w, ROWS, H, t->workspace, 1, 0);
         break;
     case GELU:
         mist_cpu_gelu_forward(t->y, t->x, ROWS * FFN, 1);
@@ -184,7 +184,7 @@ static void run_bf16(struct tensors *t, const struct row *r)
         break;
     case BACKWARD_WEIGHT:
         mist_cpu_bf16_linear_backward_weight(t->context, t->dw, NULL, t->x16, t->y16,
-                                             ROWS, r->n_in, r->n_out, 1);
+                                             ROWS, r->n_in, r->n_out, 1, 0);
         break;
     case ATTENTION:
         mist_cpu_bf16_attention_forward(t->y16, t->lse, t->x16, &t->attention,
@@ -201,7 +201,7 @@ static void run_bf16(struct tensors *t, const struct row *r)
     case NORM_BACKWARD:
         mist_cpu_bf16_norm_backward(MIST_CPU_NORM_LAYER, t->y16, t->dw, t->dw + H, t->z16,
                                     t->z16, t->x16, t->stats, t->w16, ROWS, H,
-                                    t->workspace, 1);
+                                    t->workspace, 1, 0);
         break;
     case GELU:
         mist_cpu_bf16_gelu_forward(t->y16, t->x16, ROWS * FFN, 1);

@@ -211,7 +211,7 @@ static void run_linear(struct tensors *t, int64_t n_in, int64_t n_out, int backw
     mist_cpu_linear_backward_input(t->rows_wide_c, y, t->weight, NULL, rows, n_in, n_out,
                                    1);
     mist_cpu_linear_backward_weight(t->dweight, t->dbias, y, t->rows_wide_a, rows, n_in,
-                                    n_out, 1);
+                                    n_out, 1, 0);
 }
 
 /* Runs one call of a linear or attention op. */
@@ -254,7 +254,7 @@ static struct cost run_heavy(struct tensors *t, enum op op)
     mist_cpu_linear_backward_input(t->rows_b, t->logits, t->weight, NULL, rows, h,
                                    z->vocab, 1);
     mist_cpu_linear_backward_weight(t->dweight, NULL, t->logits, t->rows_a, rows, h,
-                                    z->vocab, 1);
+                                    z->vocab, 1, 0);
     return linear_cost(rows, h, z->vocab, 1, 1);
 }
 
@@ -286,7 +286,7 @@ static struct cost run_light(struct tensors *t, enum op op)
     case NORM_BACKWARD:
         mist_cpu_norm_backward(MIST_CPU_NORM_LAYER, t->rows_wide_a, t->dweight, t->dbias,
                                t->rows_a, t->rows_b, t->rows_c, t->stats, t->bias, rows,
-                               h, t->workspace, 1);
+                               h, t->workspace, 1, 0);
         return (struct cost){0, 4 * r, 2 * n + 1};
     case ROPE_FORWARD:
         mist_cpu_rope_forward(t->rows_wide_a, t->rows_b, &t->attention, 1);

@@ -152,7 +152,7 @@ static inline void read_param(struct flow *at, const struct mist_task *task, int
               "the weights are not there, or not up to date");
 }
 
-/* A step adds a micro-batch to a parameter's gradient. */
+/* A step adds a micro-batch to a parameter's gradient, or overwrites it. */
 static inline void add_gradient(struct flow *at, const struct mist_task *task, int32_t p)
 {
     static struct segment pieces[MAX_PIECES];
@@ -167,6 +167,9 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
 
     flow_require(at, buffer >= 0, "no buffer for a gradient");
     flow_touch(at, buffer, from, to, true);
+    if (task->overwrites >> s & 1)
+        flow_put(at, buffer, from, to,
+                 (struct value){.what = GRADIENT, .layer = task->layer, .id = s});
     int n = flow_collect(at, buffer, from, to, pieces);
     for (int i = 0; i < n; i++) {
         struct value value = pieces[i].value;
@@ -220,22 +223,28 @@ static inline void run_step(struct flow *at, const struct mist_task *task,
     }
 }
 
-static inline void zero_gradients(struct flow *at, const struct mist_task *task,
-                                  uint32_t slabs)
+/* All of a slab's gradients, or the padding of those that are overwritten. */
+static inline void zero_gradients(struct flow *at, const struct mist_task *task)
 {
+    struct param_range ranges[3 * MIST_MAX_PARAMS];
     int32_t m = 0;
     const struct mist_module_storage *storage = flow_storage(at, task->layer, &m);
     int64_t n_zeroed = 0;
 
     for (int32_t s = 0; s < MIST_MAX_SLABS; s++) {
-        if (!(slabs >> s & 1))
+        if (!(task->zeroes >> s & 1))
             continue;
         flow_require(at, s < storage->n_slabs, "zeroes a slab that is not there");
         int64_t bytes = storage->slabs[s].n_elements * 4;
         int32_t buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
+        bool is_padding = task->overwrites >> s & 1;
         flow_write(at, buffer, 0, bytes,
                    (struct value){.what = GRADIENT, .layer = task->layer, .id = s});
-        n_zeroed += storage->slabs[s].n_elements;
+        n_zeroed += is_padding ? 0 : storage->slabs[s].n_elements;
+        int n_ranges = is_padding ? flow_params(at, task->layer, s, ranges) : 0;
+        for (int i = 0; i < n_ranges; i++)
+            flow_put(at, buffer, ranges[i].from, ranges[i].to,
+                     (struct value){.what = NOTHING});
     }
     flow_require(at, n_zeroed == task->n_zeroed_elements,
                  "zeroed elements are miscounted");
@@ -266,7 +275,7 @@ static inline void run_part(struct flow *at, const struct mist_task *task)
                          task->bytes == steps[part->first_step].dims[0],
                      "communication inside a module has the wrong group or size");
     if (at->walk != WALK_EVALUATE && !part->is_communication)
-        zero_gradients(at, task, task->zeroes);
+        zero_gradients(at, task);
     for (int32_t i = part->first_step; i < part->first_step + part->n_steps; i++)
         if (at->walk != WALK_EVALUATE ||
             i < layout->programs[MIST_PROGRAM_EVALUATE].n_steps)
@@ -330,8 +339,6 @@ static inline void run_optimizer(struct flow *at, const struct mist_task *task)
     weight.version = moments.version = 1;
     flow_write(at, weights, from - w, to - w, weight);
     flow_write(at, state, 0, 2 * (to - from), moments);
-    if (task->n_zeroed_elements > 0)
-        zero_gradients(at, task, 1u << s);
 }
 
 static inline void run_gather(struct flow *at, const struct mist_task *task)
@@ -383,6 +390,9 @@ static inline void run_reduce(struct flow *at, const struct mist_task *task)
     flow_require(at, buffer >= 0 && task->group == MIST_GROUP_DP && task->bytes == bytes,
                  "a reduction is wrong");
     flow_touch(at, buffer, 0, bytes, true);
+    int n_pieces = flow_collect(at, buffer, 0, bytes, pieces);
+    for (int i = 0; i < n_pieces; i++) /* padding, too: faults are looked for in it */
+        flow_require(at, pieces[i].value.what != NOTHING, "a gradient has a gap");
     for (int i = 0; i < n_ranges; i++) {
         int n = flow_collect(at, buffer, ranges[i].from, ranges[i].to, pieces);
         for (int k = 0; k < n; k++) {
@@ -481,15 +491,14 @@ static inline void run_tie(struct flow *at, const struct mist_task *task)
     uint32_t mine = pieces[0].value.local;
     if (is_alone) {
         flow_touch(at, from, 0, bytes, true);
-        flow_require(at, task->n_zeroed_elements * 4 == bytes,
-                     "the head's gradient is not zeroed");
         int k = flow_collect(at, from, 0, end, others);
         struct value value = others[0].value;
         if (k != 1 || value.what != GRADIENT || value.reduced || value.local != mine ||
             value.origin != 0)
             flow_fail(at, "the head's half is not there", from, 0, &value);
-        flow_put(at, from, 0, bytes,
-                 (struct value){.what = GRADIENT, .layer = value.layer, .id = value.id});
+        flow_put(
+            at, from, 0, bytes,
+            (struct value){.what = OLD_GRADIENT, .layer = value.layer, .id = value.id});
     }
     for (int i = 0; i < n; i++) {
         struct value value = pieces[i].value;
@@ -695,10 +704,7 @@ static inline void flow_begin(struct flow *at)
             value.what = STATE;
             value.version = !has_update;
         } else if (buffer->role >= MIST_ROLE_GRADIENTS) {
-            bool is_zero =
-                slab->is_alias || (at->walk == WALK_FIRST && !slab->offloads_gradients &&
-                                   !flow_cuts(at, at->stage->shards_gradients));
-            value.what = is_zero ? GRADIENT : OLD_GRADIENT;
+            value.what = OLD_GRADIENT;
             value.origin = flow_origin(at, slab, i);
         } else {
             value.what = WEIGHT;
@@ -733,13 +739,8 @@ static inline void flow_end(struct flow *at)
         } else if (buffer->role >= MIST_ROLE_GRADIENTS) {
             value.origin = flow_origin(at, slab, i);
             value.what = GRADIENT;
-            if (slab->is_alias)
-                flow_expect(at, i, 0, buffer->size_bytes, value, "head's at the end");
-            else if (has_gradients)
+            if (has_gradients && !slab->is_alias)
                 flow_expect_final(at, buffer->layer, buffer->slab, i, from, to);
-            else if (at->walk == WALK_UPDATE && !slab->offloads_gradients &&
-                     !flow_cuts(at, at->stage->shards_gradients))
-                flow_expect(at, i, 0, buffer->size_bytes, value, "zeroes at the end");
         } else {
             value.what = WEIGHT;
             value.version = 1;

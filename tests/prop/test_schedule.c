@@ -488,9 +488,9 @@ static void check_same_task(const struct mist_task *a, const struct mist_task *b
         a->kind == b->kind && a->stream == b->stream && a->layer == b->layer &&
         a->micro_batch == b->micro_batch && a->cost == b->cost &&
         a->program == b->program && a->part == b->part && a->slab == b->slab &&
-        a->zeroes == b->zeroes && a->group == b->group && a->peer == b->peer &&
-        a->tag == b->tag && a->bytes == b->bytes &&
-        a->from_offset_bytes == b->from_offset_bytes &&
+        a->zeroes == b->zeroes && a->overwrites == b->overwrites &&
+        a->group == b->group && a->peer == b->peer && a->tag == b->tag &&
+        a->bytes == b->bytes && a->from_offset_bytes == b->from_offset_bytes &&
         a->to_offset_bytes == b->to_offset_bytes && a->n_elements == b->n_elements &&
         a->n_zeroed_elements == b->n_zeroed_elements && a->dep_first == b->dep_first &&
         a->n_deps == b->n_deps && a->is_update == b->is_update &&

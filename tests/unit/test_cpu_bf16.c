@@ -192,15 +192,22 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
         mist_bf16 *dx = k == 0 ? help_bf16_poisoned(h, n) : k == 1 ? d_residual2 : d_out2;
         mist_cpu_norm_backward(c->kind, dx_f, dw_f, c->has_bias ? db_f : NULL, d_out_f,
                                k == 0 ? NULL : d_residual_f, x_f, stats, weight_f,
-                               c->rows, c->h, work_f, 1);
+                               c->rows, c->h, work_f, 1, 0);
         mist_cpu_bf16_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out2,
                                     k == 0 ? NULL : d_residual2, x, stats, weight,
-                                    c->rows, c->h, work, n_threads);
+                                    c->rows, c->h, work, n_threads, 0);
         help_bf16_assert_rounded(h, dx, dx_f, n);
         help_assert_same_bits(dw, dw_f, c->h + HELP_GUARD);
         help_assert_same_bits(db, db_f, c->h + HELP_GUARD);
         assert_workspace(work, n_work);
     }
+    float *zeros = help_random(h, c->h, 0.0), *over = help_poisoned(h, c->h);
+    for (int k = 0; k < 2; k++)
+        mist_cpu_bf16_norm_backward(c->kind, help_bf16_poisoned(h, n), k ? over : zeros,
+                                    NULL, d_out, NULL, x, stats, weight, c->rows, c->h,
+                                    work, n_threads, k ? MIST_CPU_OVERWRITES : 0);
+    for (int64_t j = 0; j < c->h; j++)
+        assert_true(over[j] == zeros[j]);
 }
 
 static void test_norm(void **state)

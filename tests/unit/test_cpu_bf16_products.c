@@ -58,7 +58,7 @@ static struct linear_result run_linear(struct help *h, struct mist_cpu_bf16 *con
                                         is_in_place ? r.rounded[3] : l->dx_before, rows,
                                         n_in, n_out, n_threads);
     mist_cpu_bf16_linear_backward_weight(context, r.exact[0], r.exact[1], l->dy, l->x,
-                                         rows, n_in, n_out, n_threads);
+                                         rows, n_in, n_out, n_threads, 0);
     return r;
 }
 
@@ -104,6 +104,15 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
     }
     help_assert_close(one.exact[0], dw, n_w, "dW");
     help_assert_close(one.exact[1], dbias, n_out, "dbias");
+    float *over[2] = {help_poisoned(h, n_w), help_poisoned(h, n_out)};
+    for (int64_t i = 0; i < n_w; i++)
+        dw[i] -= (double)l.dw_before[i];
+    for (int64_t i = 0; i < n_out; i++)
+        dbias[i] -= (double)l.dbias_before[i];
+    mist_cpu_bf16_linear_backward_weight(context, over[0], over[1], l.dy, l.x, rows, n_in,
+                                         n_out, 2, MIST_CPU_OVERWRITES);
+    help_assert_close(over[0], dw, n_w, "dW overwritten");
+    help_assert_close(over[1], dbias, n_out, "dbias overwritten");
     for (int t = 2; t <= HELP_N_THREADS; t++) {
         struct linear_result more = run_linear(h, context, &l, t);
         for (int k = 0; k < 4; k++)
@@ -170,7 +179,7 @@ static void test_linear_empty(void **state)
     float *dw = help_random(h, 6, 1.0), *before = help_copy(h, dw, 6);
     mist_cpu_bf16_linear_forward(context, &none, &none, w, NULL, NULL, 0, 3, 2, 1);
     mist_cpu_bf16_linear_backward_input(context, &none, &none, w, NULL, 0, 3, 2, 1);
-    mist_cpu_bf16_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1);
+    mist_cpu_bf16_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1, 0);
     help_assert_same_bits(dw, before, 6);
     assert_int_equal(none, 0);
     mist_cpu_bf16_free(context);

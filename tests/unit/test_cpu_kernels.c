@@ -131,7 +131,7 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
         mist_cpu_linear_backward_input(got[3], dy, w, is_in_place ? got[3] : dx_before,
                                        rows, n_in, n_out, n_threads);
         mist_cpu_linear_backward_weight(got[4], got[5], dy, x, rows, n_in, n_out,
-                                        n_threads);
+                                        n_threads, 0);
         for (int k = 0; k < 6; k++) {
             if (n_threads == 1)
                 first[k] = got[k];
@@ -140,8 +140,18 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
         }
     }
     float *dw_only = help_copy(h, dw_before, n_w);
-    mist_cpu_linear_backward_weight(dw_only, NULL, dy, x, rows, n_in, n_out, 1);
+    mist_cpu_linear_backward_weight(dw_only, NULL, dy, x, rows, n_in, n_out, 1, 0);
     help_assert_same_bits(dw_only, first[4], n_w);
+    /* overwritten: what was added less what was there */
+    float *over[2] = {help_poisoned(h, n_w), help_poisoned(h, n_out)};
+    for (int64_t i = 0; i < n_w; i++)
+        dw[i] -= (double)dw_before[i];
+    for (int64_t i = 0; i < n_out; i++)
+        dbias[i] -= (double)dbias_before[i];
+    mist_cpu_linear_backward_weight(over[0], over[1], dy, x, rows, n_in, n_out, 2,
+                                    MIST_CPU_OVERWRITES);
+    help_assert_close(over[0], dw, n_w, "dW overwritten");
+    help_assert_close(over[1], dbias, n_out, "dbias overwritten");
 }
 
 static void test_linear(void **state)
@@ -169,7 +179,7 @@ static void test_linear_addresses(void **state)
         mist_cpu_linear_forward(y + shift, x2 + shift, w2 + shift, NULL, NULL, ROWS, IN,
                                 OUT, 1);
         mist_cpu_linear_backward_input(dx, dy, w2 + shift, NULL, ROWS, IN, OUT, 1);
-        mist_cpu_linear_backward_weight(dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1);
+        mist_cpu_linear_backward_weight(dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1, 0);
         if (shift == 0)
             first[0] = y, first[1] = dx, first[2] = dw;
         help_assert_same_bits(y + shift, first[0], ROWS * OUT);
@@ -203,7 +213,7 @@ static void test_linear_slopes(void **state)
     double *slopes = help_slopes(h, naive_linear_forward, help_doubles(h, in, n), n, dy,
                                  c.rows * c.n_out, &c);
     mist_cpu_linear_backward_input(dx, dy, in + n_x, NULL, c.rows, c.n_in, c.n_out, 1);
-    mist_cpu_linear_backward_weight(dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1);
+    mist_cpu_linear_backward_weight(dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1, 0);
     help_assert_close(dx, slopes, n_x, "dx");
     help_assert_close(dw, slopes + n_x, n_w, "dW");
     help_assert_close(dbias, slopes + n_x + n_w, c.n_out, "dbias");
@@ -271,11 +281,11 @@ static void check_norm(struct help *h, const struct norm_case *c)
         mist_cpu_norm_forward(c->kind, out, stats, in, weight, bias, (float)NORM_EPS,
                               c->rows, c->h, n_threads);
         mist_cpu_norm_backward(c->kind, dx, dw, bias == NULL ? NULL : db, d_out, NULL, in,
-                               stats, weight, c->rows, c->h, work, n_threads);
+                               stats, weight, c->rows, c->h, work, n_threads, 0);
         mist_cpu_norm_backward(c->kind, alias, ignored, NULL, d_out, alias, in, stats,
-                               weight, c->rows, c->h, work, n_threads);
+                               weight, c->rows, c->h, work, n_threads, 0);
         mist_cpu_norm_backward(c->kind, alias_out, ignored, NULL, alias_out, d_residual,
-                               in, stats, weight, c->rows, c->h, work, n_threads);
+                               in, stats, weight, c->rows, c->h, work, n_threads, 0);
         help_assert_guard(work, n_work);
         help_assert_guard(stats, 2 * c->rows);
         help_assert_close(out, out_d, n, "norm");
@@ -287,6 +297,15 @@ static void check_norm(struct help *h, const struct norm_case *c)
         help_assert_same_bits(alias, alias_out, n);
         if (bias != NULL)
             help_assert_close(db, db_d, c->h, "dbias");
+        /* overwritten has the bits of added to zeros */
+        float *zeros = help_random(h, 2 * c->h, 0.0), *over = help_poisoned(h, 2 * c->h);
+        for (int k = 0; k < 2; k++)
+            mist_cpu_norm_backward(c->kind, alias, k ? over : zeros,
+                                   (k ? over : zeros) + c->h, d_out, d_residual, in,
+                                   stats, weight, c->rows, c->h, work, n_threads,
+                                   k ? MIST_CPU_OVERWRITES : 0);
+        for (int64_t j = 0; j < 2 * c->h; j++)
+            assert_true(over[j] == zeros[j]);
         float *all = help_poisoned(h, 2 * n);
         memcpy(all, out, (size_t)n * sizeof *all);
         memcpy(all + n, dx, (size_t)n * sizeof *all);
@@ -315,7 +334,7 @@ static void test_norm_threads(void **state)
         sums[t] = help_alloc(h, 2 * H * (int64_t)sizeof(float));
         memset(sums[t], 0, 2 * H * sizeof(float));
         mist_cpu_norm_backward(MIST_CPU_NORM_LAYER, out, sums[t], sums[t] + H, d_out,
-                               NULL, x, stats, w, ROWS, H, work, t + 1);
+                               NULL, x, stats, w, ROWS, H, work, t + 1, 0);
         help_assert_same_bits(sums[t], sums[0], 2 * H);
     }
 }
@@ -342,7 +361,7 @@ static void test_norm_slopes(void **state)
             c->kind, dx, dw, c->has_bias ? db : NULL, d_out, NULL, in, stats, in + n,
             c->rows, c->h,
             help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(c->rows, c->h)),
-            1);
+            1, 0);
         help_assert_close(dx, slopes, n, "dx");
         help_assert_close(dw, slopes + n, c->h, "dweight");
         if (c->has_bias)
@@ -385,7 +404,7 @@ static void test_residual_norm_slopes(void **state)
                                        (float)NORM_EPS, c->rows, c->h, 1);
         mist_cpu_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out + n, d_out,
                                sum, stats, weight, c->rows, c->h,
-                               help_alloc(h, (int64_t)n_work), 1);
+                               help_alloc(h, (int64_t)n_work), 1, 0);
         help_assert_close(dx, slopes, n, "da");
         help_assert_close(dx, slopes + n, n, "db");
         help_assert_close(dw, slopes + 2 * n, c->h, "dweight");

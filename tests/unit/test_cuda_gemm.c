@@ -336,7 +336,7 @@ static void check_gradients(struct bench *bench, const struct mist_cuda_linear *
                                        has_bias ? dbias.device : NULL, dy.device,
                                        x.device);
         mist_cpu_linear_backward_weight(sums, has_bias ? bias_sums : NULL, dy.values,
-                                        x.values, at->rows, at->n_in, at->n_out, 1);
+                                        x.values, at->rows, at->n_in, at->n_out, 1, 0);
         expect(bench, &dweight, sums);
         expect(bench, &dbias, bias_sums);
         check(bench, &dweight, dweight.values, "backward_weight");

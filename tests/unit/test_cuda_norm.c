@@ -8,7 +8,7 @@ struct shape {
     enum mist_dtype dtype;
     int kind;
     int64_t rows, h;
-    bool has_bias, in_place;
+    bool has_bias, in_place, overwrites;
     double mean;
 };
 
@@ -103,19 +103,20 @@ static void run_backward(struct cuda_help *h, const struct shape *s, bool has_re
     struct pair *dx = s->in_place ? in_place : pair_empty(h, s->dtype, n);
     struct pair *workspace = pair_empty(h, MIST_DTYPE_FP32, 2 * n_blocks * s->h);
 
-    mist_cuda_norm_backward(NULL, s->dtype, s->kind, dx->device, dweight->device,
-                            device_of(dbias), d_out->device, device_of(d_residual),
-                            x->device, stats->device, weight->device, s->rows, s->h,
-                            workspace->device);
+    mist_cuda_norm_backward(
+        NULL, s->dtype, MIST_DTYPE_FP32, s->kind, dx->device, dweight->device,
+        device_of(dbias), d_out->device, device_of(d_residual), x->device, stats->device,
+        weight->device, s->rows, s->h, workspace->device, s->overwrites);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_norm_backward(kind, dx->host, dweight->host, host_of(dbias),
-                                    d_out->host, host_of(d_residual), x->host,
-                                    stats->host, weight->host, s->rows, s->h,
-                                    scratch(h, s), 1);
+        mist_cpu_bf16_norm_backward(
+            kind, dx->host, dweight->host, host_of(dbias), d_out->host,
+            host_of(d_residual), x->host, stats->host, weight->host, s->rows, s->h,
+            scratch(h, s), 1, s->overwrites ? MIST_CPU_OVERWRITES : 0);
     else
         mist_cpu_norm_backward(kind, dx->host, dweight->host, host_of(dbias), d_out->host,
                                host_of(d_residual), x->host, stats->host, weight->host,
-                               s->rows, s->h, scratch(h, s), 1);
+                               s->rows, s->h, scratch(h, s), 1,
+                               s->overwrites ? MIST_CPU_OVERWRITES : 0);
     pair_assert_close(h, dx, 0, "dx");
     pair_assert_close(h, dweight, 1e-5, "dweight");
     if (dbias != NULL)
@@ -144,12 +145,18 @@ static void for_all_shapes(cuda_case *run)
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int dtype = 0; dtype < 2; dtype++) {
-            struct shape shape = {
-                (enum mist_dtype)dtype, (turn + dtype) % 2, sizes[i][0],      sizes[i][1],
-                turn % 3 != 0,          turn / 2 % 2 == 1,  0.25 * (turn % 4)};
+            struct shape shape = {(enum mist_dtype)dtype,
+                                  (turn + dtype) % 2,
+                                  sizes[i][0],
+                                  sizes[i][1],
+                                  turn % 3 != 0,
+                                  turn / 2 % 2 == 1,
+                                  turn % 2 == 1,
+                                  0.25 * (turn % 4)};
             cuda_run(run, &shape);
             shape.kind = 1 - shape.kind;
             shape.in_place = !shape.in_place;
+            shape.overwrites = !shape.overwrites;
             if (shape.rows * shape.h < 50000)
                 cuda_run(run, &shape);
             turn++;
@@ -215,9 +222,9 @@ static void test_large_mean(void **state)
 {
     (void)state;
     cuda_run(check_large_mean,
-             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1024, false, false, 10.0});
+             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1024, false, false, false, 10.0});
     cuda_run(check_large_mean,
-             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1023, false, false, 1000.0});
+             &(struct shape){MIST_DTYPE_FP32, 0, 5, 1023, false, false, false, 1000.0});
 }
 
 /* No rows: nothing is launched or written. */
@@ -228,8 +235,9 @@ static void check_nothing(struct cuda_help *h, const void *context)
 
     mist_cuda_norm_forward(NULL, MIST_DTYPE_FP32, 0, NULL, NULL, NULL, NULL, NULL,
                            epsilon, 0, 8);
-    mist_cuda_norm_backward(NULL, MIST_DTYPE_FP32, 0, NULL, dweight->device, NULL, NULL,
-                            NULL, NULL, NULL, NULL, 0, 8, NULL);
+    mist_cuda_norm_backward(NULL, MIST_DTYPE_FP32, MIST_DTYPE_FP32, 0, NULL,
+                            dweight->device, NULL, NULL, NULL, NULL, NULL, NULL, 0, 8,
+                            NULL, true);
     pair_assert_same(h, dweight);
 }
 

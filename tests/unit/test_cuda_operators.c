@@ -282,7 +282,7 @@ static void lay_out(const struct mist_catalog *catalog, enum mist_layer_kind kin
 }
 
 static void check_step(struct bench *bench, const struct mist_model *model,
-                       bool is_backward, int i_step, bool only_loss)
+                       bool is_backward, int i_step, bool only_loss, bool overwrites)
 {
     const struct mist_layer_layout *layout = &layouts[0];
     const struct mist_concrete_step *step =
@@ -296,7 +296,8 @@ static void check_step(struct bench *bench, const struct mist_model *model,
                                  .i_tp = layout->shape.tp - 1,
                                  .n_threads = 1,
                                  .loss_scale = 0.5f,
-                                 .only_loss = only_loss};
+                                 .only_loss = only_loss,
+                                 .overwrites_gradients = overwrites};
     struct mist_step_args cuda = cpu;
     struct mist_err err = {0};
     char shape[128], what[256];
@@ -340,9 +341,9 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
 
         lay_out(catalog, (enum mist_layer_kind)kind, shape);
         for (int i = 0; i < layouts[0].n_forward; i++)
-            check_step(&bench, &model, false, i, false);
-        for (int i = 0; i < layouts[0].n_backward; i++)
-            check_step(&bench, &model, true, i, false);
+            check_step(&bench, &model, false, i, false, i % 2 == 0);
+        for (int i = 0; i < 2 * layouts[0].n_backward; i++)
+            check_step(&bench, &model, true, i / 2, false, i % 2);
     }
     mist_catalog_free(catalog);
     bench_close(&bench);
@@ -387,8 +388,8 @@ static void check_loss(enum mist_dtype dtype)
     const struct mist_concrete_step *loss = &layouts[0].forward[i_loss];
     assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
     assert_true(loss->dims[0] > MIST_CATALOG_LOSS_ROWS_GPU);
-    check_step(&bench, &model, false, i_loss, false);
-    check_step(&bench, &model, false, i_loss, true);
+    check_step(&bench, &model, false, i_loss, false, true);
+    check_step(&bench, &model, false, i_loss, true, true);
     mist_catalog_free(catalog);
     bench_close(&bench);
 }

@@ -129,7 +129,8 @@ static struct loss copy_loss(struct bench *bench, const struct loss *from)
     return to;
 }
 
-static void run_operator(struct bench *bench, const struct loss *loss, bool only_loss)
+static void run_operator(struct bench *bench, const struct loss *loss, bool only_loss,
+                         bool overwrites)
 {
     const struct mist_model model = {.vocab = N_VALID};
     int64_t n_at_once = loss->rows < LOSS_ROWS ? loss->rows : LOSS_ROWS;
@@ -157,6 +158,7 @@ static void run_operator(struct bench *bench, const struct loss *loss, bool only
         .n_threads = 2,
         .loss_scale = SCALE,
         .only_loss = only_loss,
+        .overwrites_gradients = overwrites,
     };
 
     /* logits of so many rows, and nothing behind them */
@@ -182,7 +184,7 @@ static void run_kernels(struct bench *bench, const struct loss *loss)
         mist_cpu_linear_backward_input(loss->dx, logits, loss->weight, NULL, loss->rows,
                                        HIDDEN, VOCAB, 2);
         mist_cpu_linear_backward_weight(loss->dweight, NULL, logits, loss->x, loss->rows,
-                                        HIDDEN, VOCAB, 2);
+                                        HIDDEN, VOCAB, 2, 0);
         return;
     }
     mist_cpu_bf16_linear_forward(bench->backend, logits, loss->x, loss->weight, NULL,
@@ -192,7 +194,7 @@ static void run_kernels(struct bench *bench, const struct loss *loss)
     mist_cpu_bf16_linear_backward_input(bench->backend, loss->dx, logits, loss->weight,
                                         NULL, loss->rows, HIDDEN, VOCAB, 2);
     mist_cpu_bf16_linear_backward_weight(bench->backend, loss->dweight, NULL, logits,
-                                         loss->x, loss->rows, HIDDEN, VOCAB, 2);
+                                         loss->x, loss->rows, HIDDEN, VOCAB, 2, 0);
 }
 
 /* Relative L2 error of got. */
@@ -224,7 +226,7 @@ static void check_loss(struct bench *bench, int64_t rows)
     struct loss got = make_loss(bench, rows), expected = copy_loss(bench, &got);
     int64_t n = rows * HIDDEN;
 
-    run_operator(bench, &got, false);
+    run_operator(bench, &got, false, false);
     run_kernels(bench, &expected);
     if (rows <= LOSS_ROWS) {
         assert_memory_equal(got.losses, expected.losses, got.losses_bytes);
@@ -247,11 +249,24 @@ static void check_only_loss(struct bench *bench, int64_t rows)
     struct loss with = make_loss(bench, rows), without = copy_loss(bench, &with);
     struct loss before = copy_loss(bench, &with);
 
-    run_operator(bench, &with, false);
-    run_operator(bench, &without, true);
+    run_operator(bench, &with, false, false);
+    run_operator(bench, &without, true, false);
     assert_memory_equal(without.losses, with.losses, with.losses_bytes);
     assert_memory_equal(without.dx, before.dx, before.x_bytes);
     assert_memory_equal(without.dweight, before.dweight, before.dweight_bytes);
+}
+
+/* Overwritten, by its first rows alone, is added to zeros. */
+static void check_overwriting(struct bench *bench, int64_t rows)
+{
+    struct loss added = make_loss(bench, rows), over = copy_loss(bench, &added);
+
+    memset(added.dweight, 0, VOCAB * HIDDEN * sizeof(float));
+    memset(over.dweight, 0xFF, VOCAB * HIDDEN * sizeof(float));
+    run_operator(bench, &added, false, false);
+    run_operator(bench, &over, false, true);
+    for (int64_t i = 0; i < VOCAB * HIDDEN; i++)
+        assert_true(over.dweight[i] == added.dweight[i]);
 }
 
 static void check_losses(enum mist_dtype dtype)
@@ -263,6 +278,7 @@ static void check_losses(enum mist_dtype dtype)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         check_loss(&bench, rows[i]);
         check_only_loss(&bench, rows[i]);
+        check_overwriting(&bench, rows[i]);
     }
     bench_close(&bench);
 }
