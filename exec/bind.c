@@ -65,13 +65,15 @@ static void *weight(const struct mist_binding *at, int8_t id)
     return base ? base + offset * mist_dtype_weight_bytes(at->layout->shape.dtype) : NULL;
 }
 
-static float *gradient(const struct mist_binding *at, int8_t id)
+static void *gradient(const struct mist_binding *at, int8_t id)
 {
     if (id < 0)
         return NULL;
     char *base = at->base[MIST_ROLE_GRADIENTS + slab_of(at->storage, id)];
 
-    return base ? (float *)(void *)base + offset_of(at->layout, at->storage, id) : NULL;
+    return base ? base + offset_of(at->layout, at->storage, id) *
+                             mist_dtype_gradient_bytes(at->gradient_dtype)
+                : NULL;
 }
 
 void mist_binding_resolve(const struct mist_binding *binding,
@@ -87,6 +89,7 @@ void mist_binding_resolve(const struct mist_binding *binding,
         .step = step,
         .model = binding->model,
         .dtype = layout->shape.dtype,
+        .gradient_dtype = binding->gradient_dtype,
         .seq = layout->shape.seq,
         .tp = layout->shape.tp,
         .i_tp = binding->i_tp,
@@ -135,6 +138,7 @@ void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind
 
 enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
                                       const struct mist_model *model,
+                                      enum mist_dtype gradient_dtype,
                                       const struct mist_operators *operators,
                                       void *backend, struct mist_err *err)
 {
@@ -149,6 +153,7 @@ enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, i
                 .model = model,
                 .backend = backend,
                 .dtype = layout->shape.dtype,
+                .gradient_dtype = gradient_dtype,
                 .seq = layout->shape.seq,
                 .tp = layout->shape.tp,
                 .loss_scale = 1,
@@ -185,7 +190,10 @@ void mist_binding_run_adamw(const struct mist_binding_update *update,
             .m = state,
             .v = state + update->n,
             .master = dtype == MIST_DTYPE_BF16 ? state + 2 * update->n : NULL,
-            .g = update->gradients + (start - update->gradients_first),
+            .g = (char *)update->gradients +
+                 (start - update->gradients_first) *
+                     mist_dtype_gradient_bytes(update->gradient_dtype),
+            .gradient_dtype = update->gradient_dtype,
             .n = end - start,
             .decays = layout->param_decays[i],
         };

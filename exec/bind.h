@@ -22,7 +22,8 @@ struct mist_binding {
     int32_t n_threads;
     float loss_scale;
     uint8_t overwrites; /* bit i: gradients of slab i are overwritten, not added to */
-    void *backend;      /* operators->open() */
+    enum mist_dtype gradient_dtype; /* of parameters' gradients */
+    void *backend;                  /* operators->open() */
 };
 
 /* Addresses of step i_step of layout->forward or ->backward. Of MIST_PROGRAM_EVALUATE the
@@ -41,9 +42,11 @@ void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind
 
 /* operators->prepare() for every step of layouts[n], then tune(); layouts of kinds that
  * are not there have no steps. */
-MIST_MUST_CHECK enum mist_status mist_binding_prepare(
-    const struct mist_layer_layout *layouts, int32_t n, const struct mist_model *model,
-    const struct mist_operators *operators, void *backend, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
+                     const struct mist_model *model, enum mist_dtype gradient_dtype,
+                     const struct mist_operators *operators, void *backend,
+                     struct mist_err *err);
 
 /* The optimizer step on elements first .. first + n - 1 of a slab. */
 struct mist_binding_update {
@@ -52,7 +55,8 @@ struct mist_binding_update {
     int32_t i_slab;
     int64_t first, n;
     void *weights; /* fp32 or bf16, as the layout's shape says */
-    float *gradients;
+    void *gradients;
+    enum mist_dtype gradient_dtype;
     int64_t weights_first, gradients_first; /* the element that each begins with */
     float *state;  /* [2 or, with bf16, 3][n]: first and second moments, master weights */
     void *backend; /* operators->open() */

@@ -6,8 +6,9 @@
  * first); what differs:
  *   - mist_bf16 tensors are the upper half of an fp32: rounded to nearest, ties to even;
  *     NaN stays NaN. A result is rounded once, when it is stored.
- *   - Gradients of parameters, statistics (norm, lse, cross-entropy), losses, rotary
- *     tables, and the optimizer's state are fp32.
+ *   - Statistics (norm, lse, cross-entropy), losses, rotary tables, and the optimizer's
+ *     state are fp32; gradients of parameters, too, unless how has
+ *     MIST_CPU_BF16_GRADIENTS.
  *   - Scratch comes from the caller (size from the *_workspace_bytes function beside it,
  *     alignment of float) where a row must be held in fp32.
  *   - Linear layers multiply bf16 by bf16 and accumulate in fp32 in oneDNN, for which
@@ -45,11 +46,10 @@ void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens
                                            int64_t rows, int64_t s, int64_t h,
                                            int64_t first_token, int64_t n_local,
                                            int n_threads);
-void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
-                                            const int32_t *tokens, const mist_bf16 *d_out,
-                                            int64_t rows, int64_t s, int64_t h,
-                                            int64_t first_token, int64_t n_local,
-                                            int n_threads);
+void mist_cpu_bf16_embedding_slice_backward(void *dwte, void *dwpe, const int32_t *tokens,
+                                            const mist_bf16 *d_out, int64_t rows,
+                                            int64_t s, int64_t h, int64_t first_token,
+                                            int64_t n_local, int n_threads, int how);
 
 /* ------------------------------------------------------------------------------- norm */
 
@@ -69,7 +69,7 @@ void mist_cpu_bf16_residual_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16
 size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads);
 
 void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
-                                 float *dweight, float *dbias, const mist_bf16 *d_out,
+                                 void *dweight, void *dbias, const mist_bf16 *d_out,
                                  const mist_bf16 *d_residual, const mist_bf16 *x,
                                  const float *stats, const mist_bf16 *weight,
                                  int64_t rows, int64_t h, void *workspace, int n_threads,
@@ -110,8 +110,8 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
                                          const mist_bf16 *dy, const mist_bf16 *weight,
                                          const mist_bf16 *residual, int64_t rows,
                                          int64_t n_in, int64_t n_out, int n_threads);
-void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
-                                          float *dbias, const mist_bf16 *dy,
+void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
+                                          void *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,
                                           int64_t n_out, int n_threads, int how);
 
@@ -172,10 +172,17 @@ void mist_cpu_bf16_cross_entropy_parallel(mist_bf16 *logits, float *losses,
 
 /*
  * mist_cpu_adamw_step() on the fp32 master weights (the same bits), of which weights
- * become the rounded copy. All [n].
+ * become the rounded copy. All [n]; how: g may be bf16.
  */
 void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
-                              const float *g, int64_t n,
-                              const struct mist_cpu_adamw *config, int n_threads);
+                              const void *g, int64_t n,
+                              const struct mist_cpu_adamw *config, int n_threads,
+                              int how);
+
+/* ------------------------------------------------------------------ sums and searches */
+
+void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
+                                     struct mist_cpu_sum *out, int n_threads);
+int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads);
 
 #endif

@@ -91,16 +91,62 @@ void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens
     mist_cpu_embed(&of, out, wte, wpe, n_threads);
 }
 
-void mist_cpu_bf16_embedding_slice_backward(float *dwte, float *dwpe,
-                                            const int32_t *tokens, const mist_bf16 *d_out,
-                                            int64_t rows, int64_t s, int64_t h,
-                                            int64_t first_token, int64_t n_local,
-                                            int n_threads)
+/* sum[0 .. h) += the rows of d_out in bf16, summed in fp32 piece by piece: those of
+ * positions i, i + step, ..., or of them those that have token i's (is_token). */
+static void add_positions(const struct mist_cpu_embedding *of, mist_bf16 *sum,
+                          const mist_bf16 *d_out, int64_t i, int64_t step, bool is_token)
+{
+    for (int64_t j = 0; j < of->h; j += PIECE) {
+        float total[PIECE];
+        int64_t n = piece_length(j, of->h);
+        mist_cpu_bf16_load(total, sum + j, n);
+        for (int64_t k = i; k < of->rows; k += step)
+            if (!is_token || of->tokens[k] == of->tokens[i])
+                add_bf16_to(total, d_out + k * of->h + j, n);
+        mist_cpu_bf16_store(sum + j, total, n);
+    }
+}
+
+static bool occurs_before(const int32_t *tokens, int64_t i)
+{
+    for (int64_t k = 0; k < i; k++)
+        if (tokens[k] == tokens[i])
+            return true;
+    return false;
+}
+
+/* Where gradients are bf16, all rows of a token are added up before they are rounded:
+ * threads share out the tokens, by the first place of each. */
+static void scatter_bf16(const struct mist_cpu_embedding *of, mist_bf16 *dwte,
+                         mist_bf16 *dwpe, const mist_bf16 *d_out, int n_threads)
+{
+#pragma omp parallel num_threads(n_threads)
+    {
+#pragma omp for schedule(dynamic, 16) nowait
+        for (int64_t i = 0; i < of->rows; i++) {
+            int64_t row = mist_cpu_embedding_row(of, i);
+            if (row >= 0 && !occurs_before(of->tokens, i))
+                add_positions(of, dwte + row * of->h, d_out, i, 1, true);
+        }
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < of->s; i++)
+            if (dwpe != NULL && i < of->rows)
+                add_positions(of, dwpe + i * of->h, d_out, i, of->s, false);
+    }
+}
+
+void mist_cpu_bf16_embedding_slice_backward(void *dwte, void *dwpe, const int32_t *tokens,
+                                            const mist_bf16 *d_out, int64_t rows,
+                                            int64_t s, int64_t h, int64_t first_token,
+                                            int64_t n_local, int n_threads, int how)
 {
     const struct mist_cpu_embedding of = {&bf16, tokens,      rows,   s,
                                           h,     first_token, n_local};
 
-    mist_cpu_embed_backward(&of, dwte, dwpe, d_out, n_threads);
+    if (how & MIST_CPU_BF16_GRADIENTS)
+        scatter_bf16(&of, dwte, dwpe, d_out, n_threads);
+    else
+        mist_cpu_embed_backward(&of, dwte, dwpe, d_out, n_threads);
 }
 
 /* ------------------------------------------------------------------------ activations */
@@ -190,13 +236,38 @@ void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf
 enum { ADAMW_PIECE = 512 };
 
 void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
-                              const float *g, int64_t n,
-                              const struct mist_cpu_adamw *config, int n_threads)
+                              const void *g, int64_t n,
+                              const struct mist_cpu_adamw *config, int n_threads, int how)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += ADAMW_PIECE) {
         int64_t length = n - i < ADAMW_PIECE ? n - i : ADAMW_PIECE;
-        mist_cpu_adamw_chunk(master + i, m + i, v + i, g + i, length, config);
+        float wide[ADAMW_PIECE];
+        const float *gradients = wide;
+        if (how & MIST_CPU_BF16_GRADIENTS)
+            mist_cpu_bf16_load(wide, (const mist_bf16 *)g + i, length);
+        else
+            gradients = (const float *)g + i;
+        mist_cpu_adamw_chunk(master + i, m + i, v + i, gradients, length, config);
         mist_cpu_bf16_store(weights + i, master + i, length);
+    }
+}
+
+/* ----------------------------------------------------------- gradients of parameters */
+
+MIST_CPU_CLONES void mist_cpu_leave_gradients(void *d, int64_t first, const float *x,
+                                              int64_t n, int how)
+{
+    bool overwrites = how & MIST_CPU_OVERWRITES;
+
+    if (how & MIST_CPU_BF16_GRADIENTS) {
+        mist_bf16 *to = (mist_bf16 *)d + first;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = mist_cpu_bf16_round(overwrites ? x[j]
+                                                   : mist_cpu_bf16_value(to[j]) + x[j]);
+    } else {
+        float *to = (float *)d + first;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = overwrites ? x[j] : to[j] + x[j];
     }
 }

@@ -146,10 +146,10 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
     multiply(context, &product, n_threads);
 }
 
-/* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
- * BIAS_COLUMNS. */
-MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
-                                             int64_t rows, int64_t columns,
+/* dbias[first .. first + columns) += those column sums of dy, in blocks of BIAS_ROWS
+ * rows; columns <= BIAS_COLUMNS. */
+MIST_CPU_CLONES static void sum_bf16_columns(void *dbias, const mist_bf16 *dy,
+                                             int64_t first, int64_t rows, int64_t columns,
                                              int64_t stride, int how)
 {
     float total[BIAS_COLUMNS] = {0};
@@ -157,7 +157,7 @@ MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
         float block[BIAS_COLUMNS] = {0};
         int64_t end = begin + BIAS_ROWS < rows ? begin + BIAS_ROWS : rows;
         for (int64_t i = begin; i < end; i++) {
-            const mist_bf16 *row = dy + i * stride;
+            const mist_bf16 *row = dy + i * stride + first;
 #pragma omp simd
             for (int64_t j = 0; j < columns; j++)
                 block[j] += mist_cpu_bf16_value(row[j]);
@@ -166,19 +166,19 @@ MIST_CPU_CLONES static void sum_bf16_columns(float *dbias, const mist_bf16 *dy,
         for (int64_t j = 0; j < columns; j++)
             total[j] += block[j];
     }
-    for (int64_t j = 0; j < columns; j++)
-        dbias[j] = how & MIST_CPU_OVERWRITES ? total[j] : dbias[j] + total[j];
+    mist_cpu_leave_gradients(dbias, first, total, columns, how);
 }
 
-void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *dweight,
-                                          float *dbias, const mist_bf16 *dy,
+void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
+                                          void *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,
                                           int64_t n_out, int n_threads, int how)
 {
+    bool is_bf16 = how & MIST_CPU_BF16_GRADIENTS;
     const struct tiled product = {.a = {dy, 1, n_out},
                                   .b = {x, n_in, 1},
                                   .c = dweight,
-                                  .c_bytes = sizeof *dweight,
+                                  .c_bytes = is_bf16 ? sizeof(mist_bf16) : sizeof(float),
                                   .addend =
                                       how & MIST_CPU_OVERWRITES ? NULL : dweight,
                                   .m = n_out,
@@ -187,11 +187,10 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, float *
     if (rows > 0)
         multiply(context, &product, n_threads);
     else if (!product.addend)
-        memset(dweight, 0, (size_t)(n_out * n_in) * sizeof *dweight);
+        memset(dweight, 0, (size_t)(n_out * n_in * product.c_bytes));
     if (dbias == NULL)
         return;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
-        sum_bf16_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out,
-                         how);
+        sum_bf16_columns(dbias, dy, j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out, how);
 }

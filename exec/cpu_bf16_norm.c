@@ -94,7 +94,7 @@ static void backward_row(const struct backward *a, int64_t i, float *dweight_sum
 }
 
 void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
-                                 float *dweight, float *dbias, const mist_bf16 *d_out,
+                                 void *dweight, void *dbias, const mist_bf16 *d_out,
                                  const mist_bf16 *d_residual, const mist_bf16 *x,
                                  const float *stats, const mist_bf16 *weight,
                                  int64_t rows, int64_t h, void *workspace, int n_threads,

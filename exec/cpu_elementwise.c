@@ -173,9 +173,9 @@ void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads)
         scale_chunk(x + i, factor, chunk_length(i, n));
 }
 
-void mist_cpu_zero(float *x, int64_t n, int n_threads)
+void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        memset(x + i, 0, (size_t)chunk_length(i, n) * sizeof *x);
+    for (int64_t i = 0; i < n_bytes; i += CHUNK)
+        memset((char *)x + i, 0, (size_t)chunk_length(i, n_bytes));
 }

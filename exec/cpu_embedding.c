@@ -12,8 +12,7 @@ enum { COLUMNS = 64 };
 
 /* ---------------------------------------------------------------- any number format */
 
-/* The row of a token in a slice of the vocabulary; -1 if it lies in another. */
-static int64_t row_of_token(const struct mist_cpu_embedding *of, int64_t i)
+int64_t mist_cpu_embedding_row(const struct mist_cpu_embedding *of, int64_t i)
 {
     int64_t row = of->tokens[i] - of->first_token;
 
@@ -27,7 +26,7 @@ void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < of->rows; i++) {
-        int64_t row = row_of_token(of, i);
+        int64_t row = mist_cpu_embedding_row(of, i);
         char *to = (char *)out + i * h_bytes;
         const char *token_row = row < 0 ? NULL : (const char *)wte + row * h_bytes;
         const char *position_row =
@@ -47,7 +46,7 @@ static void scatter_columns(const struct mist_cpu_embedding *of, float *dwte, fl
 {
     for (int64_t i = 0; i < of->rows; i++) {
         const char *d = d_out + (i * of->h + column) * of->format->element_bytes;
-        int64_t row = row_of_token(of, i);
+        int64_t row = mist_cpu_embedding_row(of, i);
         if (row >= 0)
             of->format->add_to(dwte + row * of->h + column, d, n);
         if (dwpe != NULL)
@@ -106,11 +105,12 @@ void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const f
 void mist_cpu_embedding_slice_backward(float *dwte, float *dwpe, const int32_t *tokens,
                                        const float *d_out, int64_t rows, int64_t s,
                                        int64_t h, int64_t first_token, int64_t n_local,
-                                       int n_threads)
+                                       int n_threads, int how)
 {
     const struct mist_cpu_embedding of = {&fp32, tokens,      rows,   s,
                                           h,     first_token, n_local};
 
+    (void)how;
     mist_cpu_embed_backward(&of, dwte, dwpe, d_out, n_threads);
 }
 
@@ -127,5 +127,5 @@ void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens
                                  int n_threads)
 {
     mist_cpu_embedding_slice_backward(dwte, dwpe, tokens, d_out, rows, s, h, 0, INT64_MAX,
-                                      n_threads);
+                                      n_threads, 0);
 }

@@ -119,8 +119,7 @@ MIST_CPU_CLONES static void sum_columns(float *dbias, const float *dy, int64_t r
         for (int64_t j = 0; j < columns; j++)
             total[j] += block[j];
     }
-    for (int64_t j = 0; j < columns; j++)
-        dbias[j] = how & MIST_CPU_OVERWRITES ? total[j] : dbias[j] + total[j];
+    mist_cpu_leave_gradients(dbias, 0, total, columns, how);
 }
 
 void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,

@@ -194,6 +194,8 @@ struct mist_cpu_embedding {
     int64_t rows, s, h;
     int64_t first_token, n_local;
 };
+/* The row of token i in the slice of the vocabulary; -1: it lies in another. */
+int64_t mist_cpu_embedding_row(const struct mist_cpu_embedding *of, int64_t i);
 void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *wte,
                     const void *wpe, int n_threads);
 void mist_cpu_embed_backward(const struct mist_cpu_embedding *of, float *dwte,
@@ -211,8 +213,11 @@ void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
                                 const float *stats, const float *weight, int64_t h);
 
 /* += block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
-void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
+void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
                           int64_t rows, int64_t h, int how);
+
+/* Elements first .. first + n - 1 of d, gradients of parameters, += x (how: or =). */
+void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how);
 
 /* Sums over logits are cut into pieces of this length. */
 #define MIST_CPU_LOSS_PIECE 2048

@@ -23,9 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How gradients of parameters are left, as bits: 0 adds to what is there. */
+/* How gradients of parameters are left, as bits: 0 adds to what is there, in fp32. */
 enum {
-    MIST_CPU_OVERWRITES = 1, /* what is there is not read */
+    MIST_CPU_OVERWRITES = 1,     /* what is there is not read */
+    MIST_CPU_BF16_GRADIENTS = 2, /* they are bf16: sums are fp32 and rounded at the end;
+                                    for the functions of cpu_bf16.h alone */
 };
 
 /* -------------------------------------------------------------------------- embedding */
@@ -49,7 +51,7 @@ void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens
  * The same for a slice of the vocabulary: wte and dwte hold the rows of tokens
  * first_token .. first_token + n_local - 1 alone. Any other token adds nothing: its row
  * of out is 0 (plus wpe's, if given), and dwte stays as it is. The sum over all slices,
- * of which one has wpe, is the whole. n_local 0: wte, dwte may be NULL.
+ * of which one has wpe, is the whole. n_local 0: wte, dwte may be NULL. how: always +=.
  */
 void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const float *wte,
                                       const float *wpe, int64_t rows, int64_t s,
@@ -58,7 +60,7 @@ void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const f
 void mist_cpu_embedding_slice_backward(float *dwte, float *dwpe, const int32_t *tokens,
                                        const float *d_out, int64_t rows, int64_t s,
                                        int64_t h, int64_t first_token, int64_t n_local,
-                                       int n_threads);
+                                       int n_threads, int how);
 
 /* ------------------------------------------------------------------------------- norm */
 
@@ -186,8 +188,8 @@ void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
 /* x *= factor. */
 void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads);
 
-/* x = 0. */
-void mist_cpu_zero(float *x, int64_t n, int n_threads);
+/* n_bytes of zeros. */
+void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads);
 
 /* ------------------------------------------------------------------------------- loss */
 

@@ -171,34 +171,35 @@ void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
                              stats, weight, h);
 }
 
-/* d[0 .. n) += the sum over blocks, in order, of block_sums[block, 0 .. n); n <=
- * REDUCE_COLUMNS. */
-MIST_CPU_CLONES static void reduce_blocks(float *d, const float *block_sums,
-                                          int64_t n_blocks, int64_t stride, int64_t n,
-                                          int how)
+/* total[0 .. n) = the sum over blocks, in order, of block_sums[block, 0 .. n). */
+MIST_CPU_CLONES static void sum_blocks(float total[REDUCE_COLUMNS],
+                                       const float *block_sums, int64_t n_blocks,
+                                       int64_t stride, int64_t n)
 {
-    float total[REDUCE_COLUMNS] = {0};
+    memset(total, 0, REDUCE_COLUMNS * sizeof *total);
     for (int64_t t = 0; t < n_blocks; t++) {
         const float *row = block_sums + t * stride;
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
             total[j] += row[j];
     }
-    for (int64_t j = 0; j < n; j++)
-        d[j] = how & MIST_CPU_OVERWRITES ? total[j] : d[j] + total[j];
 }
 
 /* The calling thread's share of the columns. */
-void mist_cpu_norm_reduce(float *dweight, float *dbias, const float *block_sums,
+void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
                           int64_t rows, int64_t h, int how)
 {
     int64_t n_blocks = n_blocks_of(rows);
 #pragma omp for schedule(static)
     for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
+        float total[REDUCE_COLUMNS];
         int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
-        reduce_blocks(dweight + j, block_sums + j, n_blocks, 2 * h, n, how);
-        if (dbias != NULL)
-            reduce_blocks(dbias + j, block_sums + h + j, n_blocks, 2 * h, n, how);
+        sum_blocks(total, block_sums + j, n_blocks, 2 * h, n);
+        mist_cpu_leave_gradients(dweight, j, total, n, how);
+        if (dbias == NULL)
+            continue;
+        sum_blocks(total, block_sums + h + j, n_blocks, 2 * h, n);
+        mist_cpu_leave_gradients(dbias, j, total, n, how);
     }
 }
 

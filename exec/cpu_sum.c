@@ -14,6 +14,7 @@
  * Left out: values beyond MIST_CPU_SUM_MAX_ABS, which no gradient that is worth a step
  * has; they are counted and add nothing.
  */
+#include "exec/cpu_bf16_internal.h"
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
 
@@ -37,6 +38,16 @@ typedef float half_f8 __attribute__((vector_size(32), aligned(4), may_alias));
 static int64_t block_length(int64_t begin, int64_t n)
 {
     return n - begin < BLOCK ? n - begin : BLOCK;
+}
+
+/* The block of x that begins with element i: where it lies or, bf16, widened in to. */
+static const float *load_block(float to[BLOCK], const void *x, bool is_bf16, int64_t i,
+                               int64_t n)
+{
+    if (!is_bf16)
+        return (const float *)x + i;
+    mist_cpu_bf16_load(to, (const mist_bf16 *)x + i, block_length(i, n));
+    return to;
 }
 
 /* --------------------------------------------------------------- one block of squares */
@@ -182,8 +193,8 @@ static void sum_outliers(const float *x, int64_t n, struct mist_cpu_sum *out)
     sum_any(rest, n, &out->coarse, &out->fine);
 }
 
-void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *out,
-                                int n_threads)
+static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
+                            struct mist_cpu_sum *out, int n_threads)
 {
     mist_cpu_sum_clear(out);
 #pragma omp parallel num_threads(n_threads)
@@ -194,16 +205,30 @@ void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *
 #pragma omp for schedule(static) nowait
         for (int64_t i = 0; i < n; i += BLOCK) {
             struct mist_cpu_sum block;
+            float wide[BLOCK];
+            const float *from = load_block(wide, x, is_bf16, i, n);
             mist_cpu_sum_clear(&block);
             is_small = is_small || i / BLOCK % RETRY_BLOCKS == 0;
-            if (!sum_block(x + i, block_length(i, n), &is_small, &block.coarse,
+            if (!sum_block(from, block_length(i, n), &is_small, &block.coarse,
                            &block.fine))
-                sum_outliers(x + i, block_length(i, n), &block);
+                sum_outliers(from, block_length(i, n), &block);
             mist_cpu_sum_add(&mine, &block, i);
         }
 #pragma omp critical(mist_cpu_sum)
         mist_cpu_sum_add(out, &mine, 0);
     }
+}
+
+void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *out,
+                                int n_threads)
+{
+    sum_all_squares(x, false, n, out, n_threads);
+}
+
+void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
+                                     struct mist_cpu_sum *out, int n_threads)
+{
+    sum_all_squares(x, true, n, out, n_threads);
 }
 
 /* ---------------------------------------------------------------------- finite or not */
@@ -220,17 +245,31 @@ MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
     return !any_negative(&above);
 }
 
-int64_t mist_cpu_find_nonfinite(const float *x, int64_t n, int n_threads)
+static int64_t find_nonfinite(const void *x, bool is_bf16, int64_t n, int n_threads)
 {
     int64_t first = INT64_MAX;
 #pragma omp parallel for num_threads(n_threads) schedule(static) reduction(min : first)
     for (int64_t i = 0; i < n; i += BLOCK) {
-        if (i > first || block_is_finite(x + i, block_length(i, n)))
+        float wide[BLOCK];
+        if (i > first)
             continue;
-        int64_t at = i;
-        while (isfinite(x[at]))
+        const float *from = load_block(wide, x, is_bf16, i, n);
+        if (block_is_finite(from, block_length(i, n)))
+            continue;
+        int64_t at = 0;
+        while (isfinite(from[at]))
             at++;
-        first = at;
+        first = i + at;
     }
     return first == INT64_MAX ? -1 : first;
+}
+
+int64_t mist_cpu_find_nonfinite(const float *x, int64_t n, int n_threads)
+{
+    return find_nonfinite(x, false, n, n_threads);
+}
+
+int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads)
+{
+    return find_nonfinite(x, true, n, n_threads);
 }

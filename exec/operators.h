@@ -25,13 +25,16 @@ struct mist_step_args {
     const struct mist_model *model;
     void *operands[MIST_MAX_OPERANDS]; /* by MIST_ARG_*; NULL where the step has none */
     void *params[2];                   /* weight, bias; NULL none */
-    float *param_gradients[2]; /* the same of the gradients; NULL in forward programs
-                                  without any */
-    void *workspace;           /* step->workspace_bytes */
-    void *backend;             /* from open() */
-    enum mist_dtype dtype;     /* of activations and params */
-    int32_t seq;               /* tokens per sample */
-    int32_t tp, i_tp;          /* tensor-parallel ranks, and which one this is */
+    void *param_gradients[2]; /* the same of the gradients; NULL in forward programs
+                                 without any */
+    void *workspace;          /* step->workspace_bytes */
+    void *backend;            /* from open() */
+    enum mist_dtype dtype;    /* of activations and params */
+    enum mist_dtype
+        gradient_dtype; /* of param_gradients: fp32, or bf16 with dtype bf16.
+                           Sums are fp32 and rounded once where they are left */
+    int32_t seq;        /* tokens per sample */
+    int32_t tp, i_tp;   /* tensor-parallel ranks, and which one this is */
     int32_t n_threads;
     float loss_scale; /* 1 / tokens of the whole step */
     bool only_loss;   /* linear_cross_entropy: losses alone are written, no gradient */
@@ -70,7 +73,8 @@ struct mist_adamw_args {
 struct mist_adamw_span {
     void *p;
     float *m, *v, *master;
-    const float *g;
+    const void *g;
+    enum mist_dtype gradient_dtype; /* of g; that of all spans of a call */
     int64_t n;
     bool decays; /* args->weight_decay applies */
 };
@@ -130,15 +134,18 @@ struct mist_operators {
     /* x = the draws, in fp32 or bf16 */
     void (*draw)(void *backend, enum mist_dtype dtype, void *x,
                  const struct mist_draw *draw, int32_t n_threads);
-    /* sum += x */
-    void (*add)(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads);
-    void (*zero)(void *backend, float *x, int64_t n, int32_t n_threads);
+    /* The next four take gradients in either format. sum += x */
+    void (*add)(void *backend, enum mist_dtype dtype, void *sum, const void *x, int64_t n,
+                int32_t n_threads);
+    void (*zero)(void *backend, enum mist_dtype dtype, void *x, int64_t n,
+                 int32_t n_threads);
     /* += into coarse, fine and the nonfinite fields, as if x began at element
      * index_offset */
-    void (*sum_squares)(void *backend, const float *x, int64_t n, int64_t index_offset,
-                        struct mist_tally *tally, int32_t n_threads);
+    void (*sum_squares)(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
+                        int64_t index_offset, struct mist_tally *tally,
+                        int32_t n_threads);
     /* notes the first element that is NaN or infinite; n_nonfinite becomes > 0 then */
-    void (*find_nonfinite)(void *backend, const float *x, int64_t n,
+    void (*find_nonfinite)(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
                            struct mist_tally *tally, int32_t n_threads);
     /* loss_sum += the sum of losses[n] */
     void (*sum_losses)(void *backend, const float *losses, int64_t n,

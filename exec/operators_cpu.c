@@ -43,7 +43,8 @@ static void adamw(void *backend, enum mist_dtype dtype,
         };
         if (dtype == MIST_DTYPE_BF16)
             mist_cpu_bf16_adamw_step(span->p, span->master, span->m, span->v, span->g,
-                                     span->n, &config, n_threads);
+                                     span->n, &config, n_threads,
+                                     mist_operators_cpu_how(span->gradient_dtype));
         else
             mist_cpu_adamw_step(span->p, span->m, span->v, span->g, span->n, &config,
                                 n_threads);
@@ -57,25 +58,33 @@ static void draw(void *backend, enum mist_dtype dtype, void *x,
     mist_cpu_draw(x, dtype == MIST_DTYPE_BF16, what, n_threads);
 }
 
-static void add(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads)
+static void add(void *backend, enum mist_dtype dtype, void *sum, const void *x, int64_t n,
+                int32_t n_threads)
 {
     (void)backend;
-    mist_cpu_add_forward(sum, sum, x, n, n_threads);
+    if (dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_add_forward(sum, sum, x, n, n_threads);
+    else
+        mist_cpu_add_forward(sum, sum, x, n, n_threads);
 }
 
-static void zero(void *backend, float *x, int64_t n, int32_t n_threads)
+static void zero(void *backend, enum mist_dtype dtype, void *x, int64_t n,
+                 int32_t n_threads)
 {
     (void)backend;
-    mist_cpu_zero(x, n, n_threads);
+    mist_cpu_zero(x, n * mist_dtype_gradient_bytes(dtype), n_threads);
 }
 
-static void sum_squares(void *backend, const float *x, int64_t n, int64_t index_offset,
-                        struct mist_tally *tally, int32_t n_threads)
+static void sum_squares(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
+                        int64_t index_offset, struct mist_tally *tally, int32_t n_threads)
 {
     struct mist_cpu_sum sum;
 
     (void)backend;
-    mist_cpu_sum_squares_exact(x, n, &sum, n_threads);
+    if (dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_sum_squares_exact(x, n, &sum, n_threads);
+    else
+        mist_cpu_sum_squares_exact(x, n, &sum, n_threads);
     tally->coarse += sum.coarse;
     tally->fine += sum.fine;
     tally->n_nonfinite += sum.n_nonfinite;
@@ -83,10 +92,12 @@ static void sum_squares(void *backend, const float *x, int64_t n, int64_t index_
         mist_tally_note_nonfinite(tally, index_offset + sum.first_nonfinite);
 }
 
-static void find_nonfinite(void *backend, const float *x, int64_t n,
+static void find_nonfinite(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
                            struct mist_tally *tally, int32_t n_threads)
 {
-    int64_t first = mist_cpu_find_nonfinite(x, n, n_threads);
+    int64_t first = dtype == MIST_DTYPE_BF16
+                        ? mist_cpu_bf16_find_nonfinite(x, n, n_threads)
+                        : mist_cpu_find_nonfinite(x, n, n_threads);
 
     (void)backend;
     if (first >= 0) {

@@ -22,6 +22,12 @@ static inline enum mist_cpu_norm_kind mist_step_norm(const struct mist_step_args
     return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
 }
 
+/* Where gradients are added to. */
+static inline int mist_operators_cpu_how(enum mist_dtype gradient_dtype)
+{
+    return gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0;
+}
+
 /* run_step for activations and weights in bf16. */
 void mist_operators_cpu_run_bf16(const struct mist_step_args *at);
 

@@ -11,7 +11,9 @@ typedef const struct mist_step_args *step_args;
 /* How a step leaves gradients of parameters; is_first: of those that add to them. */
 static int how_of(step_args at, bool is_first)
 {
-    return at->overwrites_gradients && is_first ? MIST_CPU_OVERWRITES : 0;
+    int how = mist_operators_cpu_how(at->gradient_dtype);
+
+    return at->overwrites_gradients && is_first ? how | MIST_CPU_OVERWRITES : how;
 }
 
 static void embedding(step_args at)
@@ -28,7 +30,7 @@ static void embedding(step_args at)
     else KERNEL(embedding_slice_backward)(at->param_gradients[0], at->param_gradients[1],
                                           x[MIST_ARG_DW_X], x[MIST_ARG_DW_DY], dims[0],
                                           at->seq, dims[1], first_token, dims[2],
-                                          at->n_threads);
+                                          at->n_threads, how_of(at, false));
 }
 
 static void norm(step_args at)

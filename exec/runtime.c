@@ -137,8 +137,7 @@ static enum mist_status make_tie_group(struct mist_runtime *runtime, struct mist
         int32_t ranks[2] = {is_first ? schedule->rank : task->peer,
                             is_first ? task->peer : schedule->rank};
         return mist_collectives_group(runtime->collectives, ranks, 2, TAGS_TIE,
-                                      task->n_elements * (int64_t)sizeof(float),
-                                      &runtime->tie_group, err);
+                                      task->bytes, &runtime->tie_group, err);
     }
     return MIST_OK;
 }
@@ -215,7 +214,8 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
                                         &runtime->backend, err);
     if (status == MIST_OK)
         status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS, &plan->model,
-                                      parts->operators, runtime->backend, err);
+                                      plan->job.gradient_dtype, parts->operators,
+                                      runtime->backend, err);
     if (status == MIST_OK) {
         prepare_bodies(runtime);
         status = fill_persistent(runtime, err);

@@ -34,6 +34,16 @@ static const struct mist_layer_layout *layout_of(const struct mist_runtime *runt
                 ->layouts[mist_schedule_layer_kind(&runtime->plan->model, task->layer)];
 }
 
+static enum mist_dtype gradient_dtype_of(const struct mist_runtime *runtime)
+{
+    return runtime->plan->job.gradient_dtype;
+}
+
+static int32_t gradient_bytes(const struct mist_runtime *runtime)
+{
+    return mist_dtype_gradient_bytes(gradient_dtype_of(runtime));
+}
+
 static int64_t buffer_elements(const struct mist_runtime *runtime,
                                const struct mist_task *task, enum mist_role role,
                                int32_t element_bytes)
@@ -123,23 +133,25 @@ static void make_binding(const struct mist_runtime *runtime, const struct mist_t
         .n_threads = runtime->config.n_threads,
         .loss_scale = runtime->loss_scale,
         .overwrites = task->overwrites,
+        .gradient_dtype = gradient_dtype_of(runtime),
         .backend = runtime->backend,
     };
     for (int i = 0; i < MIST_N_ROLES; i++)
         out->base[i] = role_address(runtime, task, (enum mist_role)i);
 }
 
-static void zero_elements(struct mist_runtime *runtime, float *gradients, int64_t first,
+static void zero_elements(struct mist_runtime *runtime, char *gradients, int64_t first,
                           int64_t end)
 {
     if (first < end)
-        runtime->operators->zero(runtime->backend, gradients + first, end - first,
+        runtime->operators->zero(runtime->backend, gradient_dtype_of(runtime),
+                                 gradients + first * gradient_bytes(runtime), end - first,
                                  runtime->config.n_threads);
 }
 
 /* What lies behind each parameter of a slab, up to the next. */
 static void zero_padding(struct mist_runtime *runtime, const struct mist_task *task,
-                         int32_t i_slab, float *gradients)
+                         int32_t i_slab, char *gradients)
 {
     const struct mist_layer_layout *layout = layout_of(runtime, task);
     const struct mist_module_storage *storage =
@@ -165,12 +177,12 @@ static void zero_gradients(struct mist_runtime *runtime, const struct mist_task 
         enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + s);
         if (!(task->zeroes >> s & 1))
             continue;
-        float *gradients = floats(role_address(runtime, task, role));
+        char *gradients = role_address(runtime, task, role);
         if (task->overwrites >> s & 1)
             zero_padding(runtime, task, s, gradients);
         else
             zero_elements(runtime, gradients, 0,
-                          buffer_elements(runtime, task, role, (int32_t)sizeof(float)));
+                          buffer_elements(runtime, task, role, gradient_bytes(runtime)));
     }
 }
 
@@ -229,7 +241,8 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
         .first = first,
         .n = n,
         .weights = role_address(runtime, task, weights),
-        .gradients = floats(role_address(runtime, task, gradients)),
+        .gradients = role_address(runtime, task, gradients),
+        .gradient_dtype = gradient_dtype_of(runtime),
         .state = floats(role_address(runtime, task, MIST_ROLE_STATE)),
         .backend = runtime->backend,
         .n_threads = runtime->config.n_threads,
@@ -238,7 +251,7 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     /* buffers have the whole slab or the shard alone */
     if (buffer_elements(runtime, task, weights, weight_bytes) < n_whole)
         update.weights_first = first;
-    if (buffer_elements(runtime, task, gradients, (int32_t)sizeof(float)) < n_whole)
+    if (buffer_elements(runtime, task, gradients, gradient_bytes(runtime)) < n_whole)
         update.gradients_first = first;
     if (!runtime->skips_update)
         mist_binding_run_adamw(&update, &runtime->update, runtime->operators);
@@ -249,8 +262,8 @@ static void run_accumulate(struct mist_runtime *runtime, const struct mist_task 
     const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
     char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
 
-    runtime->operators->add(runtime->backend, floats(to + task->to_offset_bytes),
-                            (const float *)(const void *)(from + task->from_offset_bytes),
+    runtime->operators->add(runtime->backend, gradient_dtype_of(runtime),
+                            to + task->to_offset_bytes, from + task->from_offset_bytes,
                             task->n_elements, runtime->config.n_threads);
 }
 
@@ -266,7 +279,7 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
     const struct mist_module_storage *storage =
         mist_schedule_storage(schedule, task->layer);
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
-    const float *at = floats(role_address(runtime, task, role) + task->from_offset_bytes);
+    const char *at = role_address(runtime, task, role) + task->from_offset_bytes;
     int64_t first = task->n_elements * schedule->i_dp, end = first + task->n_elements;
 
     for (int32_t i = 0; i < layout->n_params; i++) {
@@ -282,7 +295,8 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
         stop = stop < end ? stop : end;
         if (start >= stop)
             continue;
-        runtime->operators->sum_squares(runtime->backend, at + (start - first),
+        runtime->operators->sum_squares(runtime->backend, gradient_dtype_of(runtime),
+                                        at + (start - first) * gradient_bytes(runtime),
                                         stop - start, start, tally_of(runtime, task),
                                         runtime->config.n_threads);
     }
@@ -336,20 +350,21 @@ static enum mist_status run_reduce(struct mist_runtime *runtime,
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
-    float *whole = floats(role_address(runtime, task, role));
-    float *home = floats(role_address(runtime, task, MIST_ROLE_OUTPUT));
-    int64_t n = task->bytes / (int64_t)sizeof(float), shard = n / stage->dp;
+    enum mist_dtype dtype = gradient_dtype_of(runtime);
+    char *whole = role_address(runtime, task, role);
+    char *home = role_address(runtime, task, MIST_ROLE_OUTPUT);
+    int64_t n = task->bytes / gradient_bytes(runtime);
 
-    runtime->operators->find_nonfinite(runtime->backend, whole, n,
+    runtime->operators->find_nonfinite(runtime->backend, dtype, whole, n,
                                        tally_of(runtime, task), 1);
     enum mist_status status = check_at_once(runtime, task, err);
     if (status != MIST_OK)
         return status;
     if (stage->shards_optimizer)
         return mist_collective_reduce_scatter(
-            runtime->groups[0], MIST_DTYPE_FP32, whole,
-            home ? home : whole + shard * schedule->i_dp, n, err);
-    return mist_collective_all_reduce(runtime->groups[0], MIST_DTYPE_FP32, whole, n, err);
+            runtime->groups[0], dtype, whole,
+            home ? home : whole + task->bytes / stage->dp * schedule->i_dp, n, err);
+    return mist_collective_all_reduce(runtime->groups[0], dtype, whole, n, err);
 }
 
 static enum mist_status run_gather(struct mist_runtime *runtime,
@@ -380,9 +395,10 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
             (enum mist_role)(MIST_ROLE_GRADIENTS + storage->param_slab[i]);
         if (layout->param_partial_elements[i] > 0)
             status = mist_collective_all_reduce(
-                runtime->groups[1], MIST_DTYPE_FP32,
-                floats(role_address(runtime, task, role)) + storage->param_offset[i] +
-                    layout->param_partial_first[i],
+                runtime->groups[1], gradient_dtype_of(runtime),
+                role_address(runtime, task, role) +
+                    (storage->param_offset[i] + layout->param_partial_first[i]) *
+                        gradient_bytes(runtime),
                 layout->param_partial_elements[i], err);
     }
     return status;
@@ -503,7 +519,7 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
     case MIST_TASK_TIE_GRADIENT:
         if (task->stream == MIST_STREAM_GPU_GPU)
             return mist_collective_all_reduce(
-                runtime->tie_group, MIST_DTYPE_FP32,
+                runtime->tie_group, gradient_dtype_of(runtime),
                 role_address(runtime, task, MIST_ROLE_OUTPUT), task->n_elements, err);
         run_accumulate(runtime, task); /* the head's, on the same rank */
         return MIST_OK;

@@ -156,7 +156,7 @@ static bool add_data_parallel(struct mist_grid *grid, int32_t i_shape,
                 enum mist_link_operation operation = collectives[i % N_COLLECTIVES];
                 int32_t element_bytes = operation == MIST_LINK_ALL_GATHER
                                             ? mist_dtype_weight_bytes(dtype)
-                                            : mist_dtype_gradient_bytes(dtype);
+                                            : mist_dtype_gradient_bytes(MIST_DTYPE_FP32);
                 if (!add_collective(grid, operation, i_shape, MIST_DTYPE_FP32,
                                     element_bytes *
                                         storage.slabs[i / N_COLLECTIVES].n_elements))

@@ -32,7 +32,7 @@ static void run_small(void *arg)
         mist_workbench_hold(bench);
     mist_stopwatch_begin(&bench->watch, task->id, MIST_WORK_OF_DEVICE);
     if (!mist_workbench_is_on_host(bench))
-        bench->operators->zero(bench->backend, (float *)(void *)bench->message, N_TOUCHED,
+        bench->operators->zero(bench->backend, MIST_DTYPE_FP32, bench->message, N_TOUCHED,
                                bench->grid->config.n_threads);
     mist_stopwatch_end(&bench->watch, task->id);
 }

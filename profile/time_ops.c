@@ -217,14 +217,15 @@ static void time_shard(struct ops_timer *at, const struct mist_bench_module *mod
         int64_t n = k ? shard->n_whole : shard->n;
         const float *from = gradients + (k ? shard->slab_first : first);
         id = begin_span(at, shard->norm_key[k], at->n_noted);
-        operators->sum_squares(backend, from, n, 0, tally, n_threads);
+        operators->sum_squares(backend, MIST_DTYPE_FP32, from, n, 0, tally, n_threads);
         mist_stopwatch_end(watch, id);
         id = begin_span(at, shard->add_key[k], at->n_noted);
-        operators->add(backend, sum, from, n, n_threads);
+        operators->add(backend, MIST_DTYPE_FP32, sum, from, n, n_threads);
         mist_stopwatch_end(watch, id);
     }
     id = begin_span(at, shard->zero_key, at->n_noted);
-    operators->zero(backend, gradients + shard->slab_first, shard->n_whole, n_threads);
+    operators->zero(backend, MIST_DTYPE_FP32, gradients + shard->slab_first,
+                    shard->n_whole, n_threads);
     mist_stopwatch_end(watch, id);
 }
 

@@ -92,7 +92,7 @@ static struct mist_bench_module carve_module(const struct mist_grid *grid,
     struct mist_bench_module module = {.kind = kind, .n_elements = n};
 
     module.weights = carve(carver, n * mist_dtype_weight_bytes(dtype));
-    module.gradients = carve(carver, n * mist_dtype_gradient_bytes(dtype));
+    module.gradients = carve(carver, n * mist_dtype_gradient_bytes(MIST_DTYPE_FP32));
     module.state = carve(carver, n * mist_dtype_state_bytes(dtype));
     module.saved = carve(carver, needs_of(grid, kind).saved);
     return module;
@@ -217,7 +217,7 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
     int32_t n_layouts =
         bench->grid->n_variants * at->n_micro_batches * MIST_N_LAYER_KINDS;
     return mist_binding_prepare(bench->grid->layouts, n_layouts, &at->model,
-                                bench->operators, bench->backend, err);
+                                MIST_DTYPE_FP32, bench->operators, bench->backend, err);
 }
 
 enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_copies,
@@ -328,7 +328,7 @@ void mist_workbench_stand_in(const struct mist_workbench *bench,
 
 static void zero(struct mist_workbench *bench, char *at, int64_t size_bytes)
 {
-    bench->operators->zero(bench->backend, (float *)(void *)at,
+    bench->operators->zero(bench->backend, MIST_DTYPE_FP32, at,
                            size_bytes / (int64_t)sizeof(float),
                            bench->grid->config.n_threads);
 }

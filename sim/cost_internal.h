@@ -61,12 +61,15 @@ double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 /* The trace set's word for a number format. */
 enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
 
-/* Adds one pass over an array of fp32: AdamW, zeroing, a norm, a sum (MIST_OP_RESIDUAL);
- * nothing for no elements. */
+/*
+ * Adds one pass over an array of gradients: AdamW, zeroing, a norm, a sum
+ * (MIST_OP_RESIDUAL); nothing for no elements. They were measured on fp32 gradients, at
+ * the speed of memory: bf16 ones cost what as many bytes of fp32 ones cost.
+ */
 MIST_MUST_CHECK enum mist_status
 mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
-                       enum mist_dtype dtype, int64_t elements, struct mist_cost *sum,
-                       struct mist_err *err);
+                       enum mist_dtype dtype, enum mist_dtype gradient_dtype,
+                       int64_t elements, struct mist_cost *sum, struct mist_err *err);
 
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,

@@ -168,28 +168,33 @@ enum mist_status mist_cost_program(const struct mist_cost_model *model,
 
 enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
                                         enum mist_op op, enum mist_dtype dtype,
-                                        int64_t elements, struct mist_cost *sum,
-                                        struct mist_err *err)
+                                        enum mist_dtype gradient_dtype, int64_t elements,
+                                        struct mist_cost *sum, struct mist_err *err)
 {
     static const struct {
         enum mist_phase phase;
-        double flop, bytes; /* per element */
+        double flop, bytes;  /* per element, of fp32 gradients */
+        int32_t n_gradients; /* read or written, of those bytes */
     } uses[MIST_N_OPS] = {
         /* bf16: state (moments, master weights) read and written, gradient read, weight
          * written are 28 bytes, too */
         [MIST_OP_ADAMW] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
-                           MIST_COST_ADAMW_BYTES},
-        [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES},
+                           MIST_COST_ADAMW_BYTES, 1},
+        [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES, 1},
         [MIST_OP_GRADIENT_NORM] = {MIST_PHASE_OPTIMIZER, MIST_COST_NORM_FLOP,
-                                   MIST_COST_NORM_BYTES},
-        [MIST_OP_RESIDUAL] = {MIST_PHASE_FORWARD, MIST_COST_SUM_FLOP,
-                              MIST_COST_SUM_BYTES},
+                                   MIST_COST_NORM_BYTES, 1},
+        [MIST_OP_RESIDUAL] = {MIST_PHASE_FORWARD, MIST_COST_SUM_FLOP, MIST_COST_SUM_BYTES,
+                              3},
     };
-    int64_t dims[MIST_MAX_DIMS] = {elements};
+    double saved_bytes =
+        uses[op].n_gradients * (mist_dtype_gradient_bytes(MIST_DTYPE_FP32) -
+                                mist_dtype_gradient_bytes(gradient_dtype));
     struct mist_cost cost;
 
     if (elements == 0)
         return MIST_OK;
+    elements = (int64_t)ceil((double)elements * (1 - saved_bytes / uses[op].bytes));
+    int64_t dims[MIST_MAX_DIMS] = {elements};
     enum mist_status status = mist_cost_op(model, op, uses[op].phase, dtype, dims,
                                            uses[op].flop * (double)elements,
                                            uses[op].bytes * (double)elements, &cost, err);

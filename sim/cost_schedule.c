@@ -18,7 +18,7 @@ struct place {
     const struct mist_plan *plan;
     const struct mist_schedule *schedule;
     const struct mist_stage_plan *stage;
-    enum mist_dtype dtype;
+    enum mist_dtype dtype, gradient_dtype;
     struct group dp, tp, all; /* of the rank */
 };
 
@@ -115,9 +115,9 @@ static enum mist_status price_reduction(const struct place *at,
 
     if (status != MIST_OK)
         return status;
-    return mist_cost_add_elements(at->model, MIST_OP_GRADIENT_NORM, at->dtype,
-                                  task->bytes / mist_dtype_gradient_bytes(at->dtype), out,
-                                  err);
+    return mist_cost_add_elements(
+        at->model, MIST_OP_GRADIENT_NORM, at->dtype, at->gradient_dtype,
+        task->bytes / mist_dtype_gradient_bytes(at->gradient_dtype), out, err);
 }
 
 static enum mist_status price_transfer(const struct place *at,
@@ -201,10 +201,11 @@ static enum mist_status price_computation(const struct place *at,
     if (task->part >= 0)
         status = price_part(at, task, out, err);
     else
-        status =
-            mist_cost_add_elements(at->model, op, at->dtype, task->n_elements, out, err);
+        status = mist_cost_add_elements(at->model, op, at->dtype, at->gradient_dtype,
+                                        task->n_elements, out, err);
     return status != MIST_OK ? status
                              : mist_cost_add_elements(at->model, MIST_OP_ZERO, at->dtype,
+                                                      at->gradient_dtype,
                                                       task->n_zeroed_elements, out, err);
 }
 
@@ -244,6 +245,7 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
         .schedule = schedule,
         .stage = &plan->stages[schedule->i_stage],
         .dtype = plan->job.dtype,
+        .gradient_dtype = plan->job.gradient_dtype,
     };
     double interruption_frac = interruptions(&at);
     int32_t n_priced = 0;

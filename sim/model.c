@@ -59,10 +59,9 @@ int32_t mist_dtype_weight_bytes(enum mist_dtype dtype)
     return dtype == MIST_DTYPE_FP32 ? 4 : 2;
 }
 
-int32_t mist_dtype_gradient_bytes(enum mist_dtype dtype)
+int32_t mist_dtype_gradient_bytes(enum mist_dtype gradient_dtype)
 {
-    (void)dtype; /* fp32 for either */
-    return 4;
+    return gradient_dtype == MIST_DTYPE_FP32 ? 4 : 2;
 }
 
 int32_t mist_dtype_state_bytes(enum mist_dtype dtype)

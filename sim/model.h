@@ -66,13 +66,14 @@ bool mist_family_parse(const char *name, enum mist_family *out);
 bool mist_dtype_parse(const char *name, enum mist_dtype *out);
 
 /*
- * Bytes per parameter of the weights computed with, of their gradients, and of the
- * optimizer's state (AdamW: two fp32 moments, and with bf16 weights also their fp32
- * master copy): fp32 4 + 4 + 8 = 16, bf16 2 + 4 + 12 = 18 (gradients are added up over
- * micro-batches and ranks, so they stay fp32).
+ * Bytes per parameter of the weights computed with, of their gradients (by the format of
+ * those), and of the optimizer's state (AdamW: two fp32 moments, and with bf16 weights
+ * also their fp32 master copy): fp32 4 + 4 + 8 = 16; bf16 2 + 4 + 12 = 18, or 16 where
+ * gradients are bf16, too (they are added up over micro-batches and ranks, so they are
+ * fp32 unless the job says otherwise).
  */
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype);
-int32_t mist_dtype_gradient_bytes(enum mist_dtype dtype);
+int32_t mist_dtype_gradient_bytes(enum mist_dtype gradient_dtype);
 int32_t mist_dtype_state_bytes(enum mist_dtype dtype);
 
 /*

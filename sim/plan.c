@@ -110,6 +110,8 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
     mist_hash_init(&hash);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         mist_hash_add_int64(&hash, numbers[i]);
+    if (job->gradient_dtype != MIST_DTYPE_FP32)
+        mist_hash_add_int64(&hash, job->gradient_dtype);
     mist_hash_add_double(&hash, model->norm_epsilon);
     mist_hash_add_double(&hash, model->rope_theta);
     mist_hash_add_int64(&hash, (int64_t)trace_set_fingerprint);
@@ -165,6 +167,14 @@ static enum mist_status check_job(const struct check *c)
     if ((unsigned)job->dtype >= MIST_N_DTYPES)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "dtype", "dtype %d is unknown",
                       (int)job->dtype);
+    if ((unsigned)job->gradient_dtype >= MIST_N_DTYPES)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "gradient_dtype",
+                      "gradient_dtype %d is unknown", (int)job->gradient_dtype);
+    if (job->gradient_dtype != MIST_DTYPE_FP32 && job->gradient_dtype != job->dtype)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "gradient_dtype",
+                      "gradient_dtype is %s with dtype %s, expected dtype %s",
+                      mist_dtype_name(job->gradient_dtype), mist_dtype_name(job->dtype),
+                      mist_dtype_name(job->gradient_dtype));
     if (job->threads < 0 || job->threads > 1024)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "threads",
                       "threads is %d, expected 1 to 1024, or 0 (not said)", job->threads);

@@ -36,6 +36,8 @@ struct mist_job {
     int64_t global_batch; /* samples per optimizer step */
     int32_t seq_len;      /* tokens per sample */
     enum mist_dtype dtype;
+    enum mist_dtype gradient_dtype; /* of parameters' gradients as they are stored and
+                                       sent; bf16 needs dtype bf16. Sums are fp32 */
     int32_t threads;      /* compute threads of a device, 1 .. 1024; 0: not said */
     bool computes_on_gpu; /* devices compute themselves: no threads of the host */
 };
@@ -141,9 +143,9 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * every stage's layers and stages that divide n_micro_batches, and nothing else has
  * chunks; with tied embeddings first and last stage have the same dp and tp; ZeRO flags
  * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; seq_len fits
- * learned positions; numbers of ranks and of tokens of a micro-batch fit 31 bits;
- * predictions are finite and not negative. Whether a cluster has the devices and the
- * memory is not the plan's to know.
+ * learned positions; gradients are bf16 only where the rest is; numbers of ranks and of
+ * tokens of a micro-batch fit 31 bits; predictions are finite and not negative. Whether a
+ * cluster has the devices and the memory is not the plan's to know.
  *
  * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
  * O(n_stages).
@@ -172,7 +174,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
  *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
  *              "norm_epsilon", "rope_theta"},
- *    "job": {"global_batch", "seq_len", "dtype", "threads", "gpu"},
+ *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved" or "zb_h1",
@@ -187,8 +189,8 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
- * out when 0), "chunks" (left out when 0 or 1), "gpu",
- * "reduces_each_micro_batch" and "sequence_parallel" (left out when false) and the
+ * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
+ * "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false) and the
  * stages' four offload fractions (0). What was saved loads as the same plan, bit by bit,
  * but that one chunk loads as 0; entries of arrays beyond n_stages load as 0.
  *

@@ -31,6 +31,7 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     FIELD(MIST_FIELD_INT64, mist_job, "global_batch", global_batch),
     FIELD(MIST_FIELD_INT32, mist_job, "seq_len", seq_len),
     FIELD(MIST_FIELD_DTYPE, mist_job, "dtype", dtype),
+    FIELD(MIST_FIELD_DTYPE_IF_NOT_FP32, mist_job, "gradient_dtype", gradient_dtype),
     FIELD(MIST_FIELD_COUNT, mist_job, "threads", threads),
     FIELD(MIST_FIELD_FLAG, mist_job, "gpu", computes_on_gpu),
     {NULL, MIST_FIELD_BOOL, 0, 0},

@@ -18,9 +18,10 @@ enum mist_plan_field_type {
     MIST_FIELD_FLAG, /* bool; left out when false */
     MIST_FIELD_FAMILY,
     MIST_FIELD_DTYPE,
-    MIST_FIELD_CHARS, /* char[size] */
-    MIST_FIELD_HEX64, /* uint64_t as 16 hexadecimal digits */
-    MIST_FIELD_ZERO,  /* the three nested flags of a stage as 0..3 */
+    MIST_FIELD_DTYPE_IF_NOT_FP32, /* left out when fp32 */
+    MIST_FIELD_CHARS,             /* char[size] */
+    MIST_FIELD_HEX64,             /* uint64_t as 16 hexadecimal digits */
+    MIST_FIELD_ZERO,              /* the three nested flags of a stage as 0..3 */
 };
 
 struct mist_plan_field {

@@ -80,7 +80,8 @@ static enum mist_status read_field(const struct mist_json *object,
     const char *const *choices =
         f->type == MIST_FIELD_FAMILY ? family_choices : dtype_choices;
     bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
-                       f->type == MIST_FIELD_FLAG;
+                       f->type == MIST_FIELD_FLAG ||
+                       f->type == MIST_FIELD_DTYPE_IF_NOT_FP32;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
@@ -106,6 +107,7 @@ static enum mist_status read_field(const struct mist_json *object,
         break;
     case MIST_FIELD_FAMILY:
     case MIST_FIELD_DTYPE:
+    case MIST_FIELD_DTYPE_IF_NOT_FP32:
         status = mist_json_get_choice(object, f->key, need, choices, out, err);
         break;
     case MIST_FIELD_CHARS:

@@ -33,6 +33,7 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
     case MIST_FIELD_FAMILY:
         return json_string(mist_family_name(*(const enum mist_family *)in));
     case MIST_FIELD_DTYPE:
+    case MIST_FIELD_DTYPE_IF_NOT_FP32:
         return json_string(mist_dtype_name(*(const enum mist_dtype *)in));
     case MIST_FIELD_CHARS:
         return json_string(in);
@@ -51,7 +52,9 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
     const void *in = (const char *)base + f->offset;
 
     return (f->type == MIST_FIELD_COUNT && *(const int32_t *)in == 0) ||
-           (f->type == MIST_FIELD_FLAG && !*(const bool *)in);
+           (f->type == MIST_FIELD_FLAG && !*(const bool *)in) ||
+           (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
+            *(const enum mist_dtype *)in == MIST_DTYPE_FP32);
 }
 
 /* An object by its table; NULL: out of memory. */

@@ -150,7 +150,7 @@ enum mist_program_kind mist_schedule_slot_program(enum mist_slot_kind kind)
 int64_t mist_schedule_gradient_bytes(const struct mist_schedule_builder *at,
                                      int64_t elements)
 {
-    return elements * mist_dtype_gradient_bytes(at->plan->job.dtype);
+    return elements * mist_dtype_gradient_bytes(at->plan->job.gradient_dtype);
 }
 
 const struct mist_slab *mist_schedule_plan_slab(const struct mist_schedule_builder *at,

@@ -185,7 +185,7 @@ static void add_tie(struct mist_schedule_builder *at,
     at->out->tasks[task].slab = (int8_t)s;
     at->out->tasks[task].n_elements = storage->slabs[s].n_elements;
     at->out->tasks[task].bytes =
-        storage->slabs[s].n_elements * mist_dtype_gradient_bytes(at->plan->job.dtype);
+        mist_schedule_gradient_bytes(at, storage->slabs[s].n_elements);
     mist_schedule_use(at, task, MIST_ROLE_OUTPUT,
                       mist_schedule_gradients(at, i_module, s, k));
     mist_schedule_depend(at, task,

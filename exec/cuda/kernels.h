@@ -5,8 +5,8 @@
  * exec/cpu_kernels.h (fp32) and exec/cpu_bf16.h (bf16), which say more. Here dtype
  * chooses between the two: tensors of activations and weights are void *, fp32 or bf16
  * (the upper half of an fp32, rounded to nearest, ties to even, once per stored result);
- * gradients of parameters, statistics, losses, tables and optimizer state are fp32
- * always; computation is in fp32.
+ * gradients of parameters are as gradient_dtype says; statistics, losses, tables and
+ * optimizer state are fp32 always; computation is in fp32.
  *
  * All pointers are device memory, aligned to 16 bytes where they begin a tensor; rows are
  * dense. Nothing is allocated and nothing waits. Sums have one order: the same launch
@@ -45,11 +45,13 @@ void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                  void *out, const int32_t *tokens, const void *wte,
                                  const void *wpe, int64_t rows, int64_t s, int64_t h,
                                  int64_t first_token, int64_t n_local);
-/* += in token order. */
+/* += in token order; bf16 gradients are rounded once a row, or where a token occurs some
+ * thousand times, each thousand. */
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                  float *dwte, float *dwpe, const int32_t *tokens,
-                                  const void *d_out, int64_t rows, int64_t s, int64_t h,
-                                  int64_t first_token, int64_t n_local);
+                                  enum mist_dtype gradient_dtype, void *dwte, void *dwpe,
+                                  const int32_t *tokens, const void *d_out, int64_t rows,
+                                  int64_t s, int64_t h, int64_t first_token,
+                                  int64_t n_local);
 
 /* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
@@ -132,10 +134,10 @@ void mist_cuda_draw(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
 
 /* What goes into a tally, as the functions of struct mist_operators; the tally is device
  * memory. The square sums are those of the CPU, bit by bit. */
-void mist_cuda_sum_squares(mist_cuda_stream stream, const float *x, int64_t n,
-                           int64_t index_offset, struct mist_tally *tally);
-void mist_cuda_find_nonfinite(mist_cuda_stream stream, const float *x, int64_t n,
-                              struct mist_tally *tally);
+void mist_cuda_sum_squares(mist_cuda_stream stream, enum mist_dtype dtype, const void *x,
+                           int64_t n, int64_t index_offset, struct mist_tally *tally);
+void mist_cuda_find_nonfinite(mist_cuda_stream stream, enum mist_dtype dtype,
+                              const void *x, int64_t n, struct mist_tally *tally);
 /* In double, in a fixed order. */
 void mist_cuda_sum_losses(mist_cuda_stream stream, const float *losses, int64_t n,
                           struct mist_tally *tally);

@@ -6,10 +6,10 @@
  * Backward: rows of d_out that belong to one token are added up by one block, in token
  * order, so the bits are those of the CPU: there is a block for every position, and it
  * goes on only if no earlier position has its token. It looks for the token piece by
- * piece, lists the places in shared memory and adds the rows listed, threads side by side
- * over the columns. The search reads all tokens once per different token, which costs
- * less than the rows do. The position gradient is a kernel of its own, which adds up the
- * samples of each position in order.
+ * piece, lists the places in shared memory and, when that is full or all are found, adds
+ * the rows listed, threads side by side over the columns. The search reads all tokens
+ * once per different token, which costs less than the rows do. The position gradient is a
+ * kernel of its own, which adds up the samples of each position in order.
  */
 #include "exec/cuda/vector.cuh"
 
@@ -52,6 +52,15 @@ __device__ __forceinline__ void add(mist_unit<To, unit> *sum,
 #pragma unroll
     for (int j = 0; j < unit; j++)
         sum->set(j, sum->get(j) + x.get(j));
+}
+
+template <typename To, typename From, int unit>
+__device__ __forceinline__ void copy(mist_unit<To, unit> *to,
+                                     const mist_unit<From, unit> &from)
+{
+#pragma unroll
+    for (int j = 0; j < unit; j++)
+        to->set(j, from.get(j));
 }
 
 /* Blocks: tiles of columns, positions, samples. wpe NULL: none. */
@@ -112,16 +121,19 @@ void launch_look_up(mist_cuda_stream stream, T *out, const T *wte, const T *wpe,
 
 /* --------------------------------------------------------------------------- backward */
 
-/* Adds n rows of d_out, at places[n] * h, to sum[h], each element in order. */
-template <typename T, int unit>
-__device__ __forceinline__ void add_places(float *sum, const T *d_out, int64_t h,
+/* Adds n rows of d_out, at places[n] * h, to sum[h], each element in order and in fp32.
+ */
+template <typename T, typename G, int unit>
+__device__ __forceinline__ void add_places(G *sum, const T *d_out, int64_t h,
                                            const int32_t *places, int n)
 {
 #pragma unroll 1
     for (int64_t column = (int64_t)threadIdx.x * unit; column < h;
          column += N_THREADS * unit) {
+        mist_unit<G, unit> held;
         mist_unit<float, unit> total;
-        total.load(sum + column);
+        held.load(sum + column);
+        copy(&total, held);
 #pragma unroll 1
         for (int i = 0; i < n; i += N_ROWS) {
             mist_unit<T, unit> d[N_ROWS];
@@ -134,7 +146,8 @@ __device__ __forceinline__ void add_places(float *sum, const T *d_out, int64_t h
                 if (i + r < n)
                     add(&total, d[r]);
         }
-        total.store(sum + column);
+        copy(&held, total);
+        held.store(sum + column);
     }
 }
 
@@ -191,12 +204,13 @@ __device__ __forceinline__ int list_places(int32_t *places, int *warp_counts,
 }
 
 /* A block per position. */
-template <typename T, int unit>
+template <typename T, typename G, int unit>
 __global__ void __launch_bounds__(N_THREADS)
-    add_up_tokens(float *dwte, const T *d_out, embedding at)
+    add_up_tokens(G *dwte, const T *d_out, embedding at)
 {
-    __shared__ int32_t places[PIECE];
+    __shared__ int32_t places[2 * PIECE];
     __shared__ int warp_counts[N_WARPS];
+    int n = 0; /* places found that are not added yet */
     int64_t own = blockIdx.x, offset = (int64_t)threadIdx.x * N_TOKENS;
     int32_t token = at.tokens[own];
     int64_t row = row_of_token(at, token);
@@ -210,17 +224,21 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll 1
     for (int64_t i = own / PIECE * PIECE; i < at.rows; i += PIECE) {
         unsigned found = find_token(at.tokens, token, i + offset, own, at.rows);
-        if (__syncthreads_or(found != 0)) {
-            int n = list_places(places, warp_counts, found, i + offset);
-            add_places<T, unit>(dwte + row * at.h, d_out, at.h, places, n);
+        if (__syncthreads_or(found != 0))
+            n += list_places(places + n, warp_counts, found, i + offset);
+        if (n > PIECE) { /* the next piece may bring more than there is room for */
+            add_places<T, G, unit>(dwte + row * at.h, d_out, at.h, places, n);
+            n = 0;
         }
     }
+    if (n > 0)
+        add_places<T, G, unit>(dwte + row * at.h, d_out, at.h, places, n);
 }
 
 /* Blocks: tiles of columns, positions. */
-template <typename T, int unit>
+template <typename T, typename G, int unit>
 __global__ void __launch_bounds__(N_THREADS)
-    add_up_positions(float *dwpe, const T *d_out, embedding at)
+    add_up_positions(G *dwpe, const T *d_out, embedding at)
 {
     int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
 
@@ -229,8 +247,10 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll 1
     for (int64_t p = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; p < at.s;
          p += (int64_t)gridDim.y * blockDim.y) {
+        mist_unit<G, unit> held;
         mist_unit<float, unit> total;
-        total.load(dwpe + p * at.h + column);
+        held.load(dwpe + p * at.h + column);
+        copy(&total, held);
 #pragma unroll 1
         for (int64_t i = p; i < at.rows; i += N_ROWS * at.s) {
             mist_unit<T, unit> d[N_ROWS];
@@ -243,16 +263,17 @@ __global__ void __launch_bounds__(N_THREADS)
                 if (i + r * at.s < at.rows)
                     add(&total, d[r]);
         }
-        total.store(dwpe + p * at.h + column);
+        copy(&held, total);
+        held.store(dwpe + p * at.h + column);
     }
 }
 
-template <typename T, int unit>
-void launch_backward(mist_cuda_stream stream, float *dwte, float *dwpe, const T *d_out,
+template <typename T, typename G, int unit>
+void launch_backward(mist_cuda_stream stream, G *dwte, G *dwpe, const T *d_out,
                      const embedding &at)
 {
     if (at.n_local > 0)
-        MIST_CUDA_LAUNCH((add_up_tokens<T, unit>), (unsigned)at.rows, N_THREADS, 0,
+        MIST_CUDA_LAUNCH((add_up_tokens<T, G, unit>), (unsigned)at.rows, N_THREADS, 0,
                          stream, dwte, d_out, at);
     if (dwpe == nullptr)
         return;
@@ -263,7 +284,7 @@ void launch_backward(mist_cuda_stream stream, float *dwte, float *dwpe, const T 
     unsigned y = N_THREADS / x;
     dim3 grid((unsigned)mist_ceil_div(n_units, x),
               mist_grid_extent(mist_ceil_div(at.s, y)));
-    MIST_CUDA_LAUNCH((add_up_positions<T, unit>), grid, dim3(x, y), 0, stream, dwpe,
+    MIST_CUDA_LAUNCH((add_up_positions<T, G, unit>), grid, dim3(x, y), 0, stream, dwpe,
                      d_out, at);
 }
 
@@ -289,9 +310,10 @@ void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
 }
 
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                  float *dwte, float *dwpe, const int32_t *tokens,
-                                  const void *d_out, int64_t rows, int64_t s, int64_t h,
-                                  int64_t first_token, int64_t n_local)
+                                  enum mist_dtype gradient_dtype, void *dwte, void *dwpe,
+                                  const int32_t *tokens, const void *d_out, int64_t rows,
+                                  int64_t s, int64_t h, int64_t first_token,
+                                  int64_t n_local)
 {
     const embedding at = {tokens, rows, s, h, first_token, n_local};
     bool aligned =
@@ -299,11 +321,11 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
     if (rows == 0)
         return;
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && h % n == 0)
-            launch_backward<T, n>(stream, dwte, dwpe, (const T *)d_out, at);
-        else
-            launch_backward<T, 1>(stream, dwte, dwpe, (const T *)d_out, at);
-    });
+    MIST_CUDA_BY_DTYPE(dtype, T, MIST_CUDA_BY_DTYPE(gradient_dtype, G, {
+                           constexpr int n = mist_pack<T>::n;
+                           auto launch = launch_backward<T, G, 1>;
+                           if (aligned && h % n == 0)
+                               launch = launch_backward<T, G, n>;
+                           launch(stream, (G *)dwte, (G *)dwpe, (const T *)d_out, at);
+                       }));
 }

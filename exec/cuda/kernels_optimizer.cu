@@ -91,12 +91,25 @@ static __device__ __forceinline__ mist_pack<float> load4(const float *x)
     return *(const mist_pack<float> *)(const void *)x;
 }
 
+/* x is aligned to 8 bytes. */
+static __device__ __forceinline__ mist_pack<float> load4(const mist_cuda_bf16 *x)
+{
+    bf16x4 in = *(const bf16x4 *)(const void *)x;
+    mist_pack<float> out;
+
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        out.v[e] = mist_to_float(in.v[e]);
+    return out;
+}
+
 static __device__ __forceinline__ void store4(float *x, const mist_pack<float> &pack)
 {
     *(mist_pack<float> *)(void *)x = pack;
 }
 
-template <typename T>
+/* T: of the weights, G: of the gradients. */
+template <typename T, typename G>
 static __global__ void __launch_bounds__(ADAMW_THREADS)
     adamw(const __grid_constant__ adamw_launch at)
 {
@@ -111,7 +124,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
     T *weights = (T *)span.p + begin;
     float *p = (sizeof(T) == sizeof(float) ? (float *)span.p : span.master) + begin;
     float *m = span.m + begin, *v = span.v + begin, decay = at.weight_decay[s];
-    const float *g = span.g + begin;
+    const G *g = (const G *)span.g + begin;
 
     for (int i = 4 * (int)threadIdx.x; i < n_vector; i += 4 * ADAMW_THREADS) {
         mist_pack<float> g4 = load4(g + i), m4 = load4(m + i), v4 = load4(v + i),
@@ -127,7 +140,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
 #pragma unroll 2
     for (int i = n_vector + (int)threadIdx.x; i < n; i += ADAMW_THREADS) {
         float one = p[i];
-        update(&one, &m[i], &v[i], g[i], at, decay);
+        update(&one, &m[i], &v[i], mist_to_float(g[i]), at, decay);
         p[i] = one;
         store_weight(weights, i, one);
     }
@@ -145,6 +158,8 @@ void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
     struct adamw_launch at = {};
     float correction1 = (float)(1 - pow((double)args->beta1, args->t));
     float correction2 = (float)(1 - pow((double)args->beta2, args->t));
+    enum mist_dtype gradient_dtype =
+        n_spans > 0 ? spans[0].gradient_dtype : MIST_DTYPE_FP32;
     int64_t n_blocks = 0;
 
     at.lr = args->lr;
@@ -164,16 +179,19 @@ void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
         at.spans[s] = *span;
         at.first_block[s] = (unsigned)n_blocks;
         at.weight_decay[s] = span->decays ? args->weight_decay : 0.0f;
-        at.is_aligned[s] = is_aligned(span->p, dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
-                           is_aligned(span->m, 16) && is_aligned(span->v, 16) &&
-                           is_aligned(span->g, 16) &&
-                           (dtype != MIST_DTYPE_BF16 || is_aligned(span->master, 16));
+        at.is_aligned[s] =
+            is_aligned(span->p, dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
+            is_aligned(span->m, 16) && is_aligned(span->v, 16) &&
+            is_aligned(span->g, gradient_dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
+            (dtype != MIST_DTYPE_BF16 || is_aligned(span->master, 16));
         n_blocks += (span->n + ADAMW_TILE - 1) / ADAMW_TILE;
     }
     if (n_blocks > 0)
-        MIST_CUDA_BY_DTYPE(dtype, T,
-                           MIST_CUDA_LAUNCH((adamw<T>), dim3((unsigned)n_blocks),
-                                            dim3(ADAMW_THREADS), 0, stream, at));
+        MIST_CUDA_BY_DTYPE(
+            dtype, T,
+            MIST_CUDA_BY_DTYPE(gradient_dtype, G,
+                               MIST_CUDA_LAUNCH((adamw<T, G>), dim3((unsigned)n_blocks),
+                                                dim3(ADAMW_THREADS), 0, stream, at)));
 }
 
 /* ---------------------------------------------------- squares, and what is not finite */
@@ -334,30 +352,31 @@ static __device__ __forceinline__ void add_block(struct mist_tally *tally, findi
 }
 
 /* x begins at any element: up to three before and after the packs go one by one. */
-template <bool is_sum>
+template <bool is_sum, typename G>
 static __global__ void __launch_bounds__(SCAN_THREADS)
-    scan(const float *x, int64_t n, int64_t index_offset, struct mist_tally *tally)
+    scan(const G *x, int64_t n, int64_t index_offset, struct mist_tally *tally)
 {
-    int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof *x);
+    constexpr uintptr_t pack_bytes = 4 * sizeof(G);
+    int64_t head =
+        (int64_t)((pack_bytes - (uintptr_t)x % pack_bytes) % pack_bytes / sizeof *x);
     head = head < n ? head : n;
     int64_t n_packs = (n - head) / 4, tail = head + 4 * n_packs;
     int64_t stride = (int64_t)gridDim.x * SCAN_THREADS;
     int64_t i = (int64_t)blockIdx.x * SCAN_THREADS + threadIdx.x;
-    const mist_pack<float> *packs = (const mist_pack<float> *)(const void *)(x + head);
     findings found = {0, 0, 0, 0};
     int rounds = 0;
 
     if (i < head)
-        add_element<is_sum>(&found, x[i], index_offset + i);
+        add_element<is_sum>(&found, mist_to_float(x[i]), index_offset + i);
     if (i < n - tail)
-        add_element<is_sum>(&found, x[tail + i], index_offset + tail + i);
+        add_element<is_sum>(&found, mist_to_float(x[tail + i]), index_offset + tail + i);
     for (; i < n_packs; i += SCAN_AT_ONCE * stride) {
         mist_pack<float> held[SCAN_AT_ONCE];
 #pragma unroll
         for (int k = 0; k < SCAN_AT_ONCE; k++) {
             held[k] = mist_pack<float>{}; /* nothing is added for zeros */
             if (i + k * stride < n_packs)
-                held[k] = packs[i + k * stride];
+                held[k] = load4(x + head + 4 * (i + k * stride));
         }
 #pragma unroll
         for (int k = 0; k < SCAN_AT_ONCE; k++)
@@ -379,20 +398,24 @@ static unsigned scan_blocks(int64_t n)
     return (unsigned)(n_blocks < SCAN_BLOCKS ? n_blocks : (int64_t)SCAN_BLOCKS);
 }
 
-void mist_cuda_sum_squares(mist_cuda_stream stream, const float *x, int64_t n,
-                           int64_t index_offset, struct mist_tally *tally)
+void mist_cuda_sum_squares(mist_cuda_stream stream, enum mist_dtype dtype, const void *x,
+                           int64_t n, int64_t index_offset, struct mist_tally *tally)
 {
     if (n > 0)
-        MIST_CUDA_LAUNCH((scan<true>), dim3(scan_blocks(n)), dim3(SCAN_THREADS), 0,
-                         stream, x, n, index_offset, tally);
+        MIST_CUDA_BY_DTYPE(dtype, G,
+                           MIST_CUDA_LAUNCH((scan<true, G>), dim3(scan_blocks(n)),
+                                            dim3(SCAN_THREADS), 0, stream, (const G *)x,
+                                            n, index_offset, tally));
 }
 
-void mist_cuda_find_nonfinite(mist_cuda_stream stream, const float *x, int64_t n,
-                              struct mist_tally *tally)
+void mist_cuda_find_nonfinite(mist_cuda_stream stream, enum mist_dtype dtype,
+                              const void *x, int64_t n, struct mist_tally *tally)
 {
     if (n > 0)
-        MIST_CUDA_LAUNCH((scan<false>), dim3(scan_blocks(n)), dim3(SCAN_THREADS), 0,
-                         stream, x, n, (int64_t)0, tally);
+        MIST_CUDA_BY_DTYPE(dtype, G,
+                           MIST_CUDA_LAUNCH((scan<false, G>), dim3(scan_blocks(n)),
+                                            dim3(SCAN_THREADS), 0, stream, (const G *)x,
+                                            n, (int64_t)0, tally));
 }
 
 /* ----------------------------------------------------------------------------- losses */

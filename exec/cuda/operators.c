@@ -77,10 +77,10 @@ static void embedding(step_args at)
                                     at->params[1], dims[0], at->seq, dims[1], first_token,
                                     dims[2]);
     else
-        mist_cuda_embedding_backward(stream, at->dtype, at->param_gradients[0],
-                                     at->param_gradients[1], x[MIST_ARG_DW_X],
-                                     x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1],
-                                     first_token, dims[2]);
+        mist_cuda_embedding_backward(stream, at->dtype, at->gradient_dtype,
+                                     at->param_gradients[0], at->param_gradients[1],
+                                     x[MIST_ARG_DW_X], x[MIST_ARG_DW_DY], dims[0],
+                                     at->seq, dims[1], first_token, dims[2]);
 }
 
 static int norm_kind(step_args at)
@@ -103,7 +103,7 @@ static void norm(step_args at)
     else if (mist_cuda_operators_has_workspace(at, 2 * n_blocks * dims[1] *
                                                        (int64_t)sizeof(float)))
         mist_cuda_norm_backward(
-            stream, at->dtype, MIST_DTYPE_FP32, norm_kind(at), x[MIST_ARG_DX],
+            stream, at->dtype, at->gradient_dtype, norm_kind(at), x[MIST_ARG_DX],
             at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DY],
             x[MIST_ARG_DNORM_RESIDUAL], x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS],
             at->params[0], dims[0], dims[1], at->workspace, at->overwrites_gradients);
@@ -131,6 +131,7 @@ static bool linear_shape(step_args at, struct mist_cuda_linear *out)
     *out = (struct mist_cuda_linear){.stream = stream_of(context),
                                      .workspace = device->workspaces[device->current],
                                      .dtype = at->dtype,
+                                     .gradient_dtype = at->gradient_dtype,
                                      .overwrites = at->overwrites_gradients,
                                      .rows = dims[0],
                                      .n_in = dims[1],
@@ -336,44 +337,47 @@ static void draw(void *backend, enum mist_dtype dtype, void *x,
     check_call(backend, "drawing parameters");
 }
 
-static void add(void *backend, float *sum, const float *x, int64_t n, int32_t n_threads)
+static void add(void *backend, enum mist_dtype dtype, void *sum, const void *x, int64_t n,
+                int32_t n_threads)
 {
     (void)n_threads;
     if (n == 0)
         return;
-    mist_cuda_add(stream_of(backend), MIST_DTYPE_FP32, sum, sum, x, n);
+    mist_cuda_add(stream_of(backend), dtype, sum, sum, x, n);
     check_call(backend, "adding gradients");
 }
 
-static void zero(void *backend, float *x, int64_t n, int32_t n_threads)
+static void zero(void *backend, enum mist_dtype dtype, void *x, int64_t n,
+                 int32_t n_threads)
 {
     const struct mist_cuda_operators *context = backend;
+    size_t bytes = (size_t)(n * mist_dtype_gradient_bytes(dtype));
 
     (void)n_threads;
     if (n > 0)
-        (void)mist_cuda_check(context->device,
-                              cudaMemsetAsync(x, 0, (size_t)n * sizeof *x,
-                                              mist_cuda_current_stream(context->device)),
-                              "cudaMemsetAsync");
+        (void)mist_cuda_check(
+            context->device,
+            cudaMemsetAsync(x, 0, bytes, mist_cuda_current_stream(context->device)),
+            "cudaMemsetAsync");
 }
 
-static void sum_squares(void *backend, const float *x, int64_t n, int64_t index_offset,
-                        struct mist_tally *tally, int32_t n_threads)
+static void sum_squares(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
+                        int64_t index_offset, struct mist_tally *tally, int32_t n_threads)
 {
     (void)n_threads;
     if (n == 0)
         return;
-    mist_cuda_sum_squares(stream_of(backend), x, n, index_offset, tally);
+    mist_cuda_sum_squares(stream_of(backend), dtype, x, n, index_offset, tally);
     check_call(backend, "the gradient norm");
 }
 
-static void find_nonfinite(void *backend, const float *x, int64_t n,
+static void find_nonfinite(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
                            struct mist_tally *tally, int32_t n_threads)
 {
     (void)n_threads;
     if (n == 0)
         return;
-    mist_cuda_find_nonfinite(stream_of(backend), x, n, tally);
+    mist_cuda_find_nonfinite(stream_of(backend), dtype, x, n, tally);
     check_call(backend, "the search for what is not finite");
 }
 

@@ -322,7 +322,7 @@ static struct cost run_light(struct tensors *t, enum op op)
         t->sum.first_nonfinite = mist_cpu_find_nonfinite(t->g, np, 1);
         return (struct cost){0, 4.0 * (double)np, 0};
     case ZERO:
-        mist_cpu_zero(t->g, np, 1);
+        mist_cpu_zero(t->g, np * (int64_t)sizeof *t->g, 1);
         return (struct cost){0, 4.0 * (double)np, 1};
     default:
         return run_heavy(t, op);
@@ -389,7 +389,8 @@ static void run_large(enum large_op op, float *const x[4], mist_bf16 *weights, i
         mist_cpu_adamw_step(x[0], x[1], x[2], x[3], n, &config, n_threads);
         break;
     default:
-        mist_cpu_bf16_adamw_step(weights, x[0], x[1], x[2], x[3], n, &config, n_threads);
+        mist_cpu_bf16_adamw_step(weights, x[0], x[1], x[2], x[3], n, &config, n_threads,
+                                 0);
     }
 }
 

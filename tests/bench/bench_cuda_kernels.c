@@ -347,22 +347,23 @@ static void run_norm(struct bench *bench, const void *context)
 {
     const struct update *u = context;
 
-    bench->backend->operators->sum_squares(bench->operators, u->x[4], u->n, 0, u->tally,
-                                           0);
+    bench->backend->operators->sum_squares(bench->operators, MIST_DTYPE_FP32, u->x[4],
+                                           u->n, 0, u->tally, 0);
 }
 
 static void run_zero(struct bench *bench, const void *context)
 {
     const struct update *u = context;
 
-    bench->backend->operators->zero(bench->operators, u->x[4], u->n, 0);
+    bench->backend->operators->zero(bench->operators, MIST_DTYPE_FP32, u->x[4], u->n, 0);
 }
 
 static void run_add(struct bench *bench, const void *context)
 {
     const struct update *u = context;
 
-    bench->backend->operators->add(bench->operators, u->x[4], u->x[3], u->n, 0);
+    bench->backend->operators->add(bench->operators, MIST_DTYPE_FP32, u->x[4], u->x[3],
+                                   u->n, 0);
 }
 
 /* Over the arena from its start: contents don't matter any more. bf16 weights are written

@@ -345,11 +345,12 @@ static void time_optimizer(const struct stage *at, int32_t i_module, struct tabl
     int32_t n_calls = layout->kind == MIST_LAYER_BLOCK ? N_LAYERS : 1;
     double times_s[4] = {mist_clock_now_s()};
 
-    operators->sum_squares(at->backend, update.gradients, n, 0, &sum, at->n_threads);
+    operators->sum_squares(at->backend, MIST_DTYPE_FP32, update.gradients, n, 0, &sum,
+                           at->n_threads);
     times_s[1] = mist_clock_now_s();
     mist_binding_run_adamw(&update, &adamw, operators);
     times_s[2] = mist_clock_now_s();
-    operators->zero(at->backend, update.gradients, n, at->n_threads);
+    operators->zero(at->backend, MIST_DTYPE_FP32, update.gradients, n, at->n_threads);
     times_s[3] = mist_clock_now_s();
     const struct {
         const char *name;
@@ -370,7 +371,7 @@ static void time_tie(const struct stage *at, struct table *table)
     int64_t n = model.vocab * (int64_t)model.hidden;
     double start_s = mist_clock_now_s();
 
-    at->operators->add(at->backend, (float *)(void *)at->gradients[0],
+    at->operators->add(at->backend, MIST_DTYPE_FP32, (float *)(void *)at->gradients[0],
                        (const float *)(const void *)at->gradients[N_MODULES - 1], n,
                        at->n_threads);
     add_sample(table, "embedding tie gradient", 1, (double)n, 12.0 * (double)n,

@@ -50,6 +50,8 @@ bad 'a negative offload ratio' 's/"offload_activations_frac": 0.0/"offload_activ
 bad 'a sequence longer than the positions' 's/"seq_len": 128/"seq_len": 2048/' @ '1024'
 bad 'an unknown family' 's/"family": "gpt"/"family": "rnn"/' @ 'rnn'
 bad 'an unknown dtype' 's/"dtype": "fp32"/"dtype": "fp64"/' @ 'fp64'
+bad 'gradients in a number format of their own' 's/"dtype": "fp32"/"dtype": "fp32", "gradient_dtype": "bf16"/' @ \
+    'gradient_dtype is bf16 with dtype fp32, expected dtype bf16'
 bad 'an unknown pipeline' 's/"1f1b"/"gpipe"/' @ 'gpipe'
 bad 'a fingerprint that is too short' 's/"0000000000000000"/"00"/' @ 'fingerprint'
 bad 'no stages' '/"stages": \[/,$c "stages": []}' 31 'stages'

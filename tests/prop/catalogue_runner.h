@@ -46,7 +46,7 @@ static const struct catalogue_variant catalogue_variants[N_CATALOGUE_VARIANTS] =
 struct catalogue_module {
     const struct mist_layer_layout *layout; /* of its kind */
     void *weights;    /* flat, as the layout has them, in the run's number format */
-    float *gradients; /* the same in fp32 */
+    float *gradients; /* the same in fp32; with bf16 gradients once they are taken */
     float *state;     /* moments [2, n]; with bf16 also the master weights [n] */
     char *saved;
 };
@@ -54,7 +54,7 @@ struct catalogue_module {
 struct catalogue_run {
     const struct mist_model *model; /* borrowed */
     const struct catalogue_variant *variant;
-    enum mist_dtype dtype;
+    enum mist_dtype dtype, gradient_dtype; /* the latter to be set behind open */
     int32_t batch, seq, n_threads;
     void *backend;
     struct mist_catalog *catalog;
@@ -235,6 +235,7 @@ static inline void catalogue_bind(const struct catalogue_run *run, int i_module,
         .model = run->model,
         .micro_batch = i_micro_batch,
         .n_threads = run->n_threads,
+        .gradient_dtype = run->gradient_dtype,
         .backend = run->backend,
         .loss_scale = 1.0f / (float)(run->batch * run->seq),
     };
@@ -331,6 +332,17 @@ static inline bool catalogue_find_tied(const struct catalogue_run *run, int64_t 
     return false;
 }
 
+/* bf16 gradients in place to fp32, from the last on. */
+static inline void catalogue_widen_gradients(const struct catalogue_module *module)
+{
+    const mist_bf16 *from = (const mist_bf16 *)(const void *)module->gradients;
+
+    for (int64_t i = module->layout->n_parameters - 1; i >= 0; i--) {
+        mist_bf16 x = from[i];
+        mist_cpu_bf16_to_float(module->gradients + i, &x, 1, 1);
+    }
+}
+
 /* Loss of the whole batch; gradients are left in the modules, tied ones summed up in the
  * embedding's. */
 static inline double catalogue_take_gradient(struct catalogue_run *run)
@@ -347,6 +359,8 @@ static inline double catalogue_take_gradient(struct catalogue_run *run)
         sum += catalogue_forward(run, i, MIST_PROGRAM_FORWARD);
         catalogue_backward(run, i);
     }
+    for (int i = 0; i < run->n_modules && run->gradient_dtype == MIST_DTYPE_BF16; i++)
+        catalogue_widen_gradients(&run->modules[i]);
     if (catalogue_find_tied(run, &in_head, &in_embedding, &n))
         for (int64_t k = 0; k < n; k++)
             embedding->gradients[in_embedding + k] += head->gradients[in_head + k];

@@ -59,9 +59,10 @@ struct comparison {
     int n_compared, n_vanishing;
 };
 
-static void open_pair(const struct mist_model *model, struct pair *out)
+static void open_pair(const struct mist_model *model,
+                      enum catalogue_variant_index i_variant, struct pair *out)
 {
-    const struct catalogue_variant *variant = &catalogue_variants[CATALOGUE_WHOLE];
+    const struct catalogue_variant *variant = &catalogue_variants[i_variant];
 
     out->of = (struct reference){.model = *model, .batch = BATCH, .seq = SEQ};
     catalogue_open(&out->of, variant, MIST_DTYPE_FP32, 1, &out->fp32);
@@ -267,16 +268,17 @@ static void skip_without_bf16(void)
 }
 
 /* Keys' biases alone have no gradient: they move all scores of a query alike. */
-static void test_gradients(void **state)
+static void check_gradients(enum catalogue_variant_index i_variant,
+                            enum mist_dtype gradient_dtype)
 {
     static struct pair pair;
 
-    (void)state;
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         struct comparison result;
         bool has_key_bias = models[i].has_bias && models[i].family == MIST_FAMILY_GPT;
-        open_pair(&models[i], &pair);
+        open_pair(&models[i], i_variant, &pair);
+        pair.bf16.gradient_dtype = gradient_dtype;
         double fp32 = catalogue_take_gradient(&pair.fp32);
         double bf16 = catalogue_take_gradient(&pair.bf16);
         check_loss(&pair, 0, bf16, fp32, LOSS_TOLERANCE);
@@ -289,6 +291,20 @@ static void test_gradients(void **state)
         assert_int_equal(result.n_vanishing, has_key_bias ? models[i].n_layers : 0);
         close_pair(&pair);
     }
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_FP32);
+}
+
+/* Rounded after every micro-batch. */
+static void test_rounded_gradients(void **state)
+{
+    (void)state;
+    check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_BF16);
+    check_gradients(CATALOGUE_MICRO_BATCHES, MIST_DTYPE_BF16);
 }
 
 static void check_same_bits(const struct mist_model *model,
@@ -359,7 +375,7 @@ static void test_training(void **state)
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         double worst = 0, first = 0, fp32 = 0;
-        open_pair(&models[i], &pair);
+        open_pair(&models[i], CATALOGUE_WHOLE, &pair);
         for (int t = 0; t < N_TRAINING_STEPS; t++) {
             fp32 = catalogue_take_gradient(&pair.fp32);
             double bf16 = catalogue_take_gradient(&pair.bf16);
@@ -379,9 +395,8 @@ static void test_training(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_masters),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_rounded_gradients),
+        cmocka_unit_test(test_variants),  cmocka_unit_test(test_masters),
         cmocka_unit_test(test_training),
     };
 

@@ -30,6 +30,20 @@ static const char *const same[] = {
     "G2 cuda zb: ck1 / oo1",
     NULL,
 };
+static const char *const same_rounded[] = {
+    "G2 bg cuda: ",
+    "G2 bg cuda: ck1",
+    "G2 bg cuda: ow.5 og1 oo.5 oa1",
+    "G2 bg cuda zb: ck1 / oo1",
+    NULL,
+};
+static const char *const same_rounded_sharded[] = {
+    "G1 bg cuda: dp2",
+    "G1 bg cuda: dp2 z1",
+    "G1 bg cuda: dp2 z2 og.5",
+    "G1 bg cuda: dp2 z3 ow.5",
+    NULL,
+};
 static const char *const same_sharded[] = {
     "G1 cuda: dp2", "G1 cuda: dp2 z1", "G1 cuda: dp2 z2 og.5", "G1 cuda: dp2 z3 ow.5",
     NULL,
@@ -99,8 +113,11 @@ static void test_training(void **state)
     }
     add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_sharded);
     add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_split);
-    if (mist_cpu_has_bf16())
+    if (mist_cpu_has_bf16()) {
         add_list(&grid, TRAINING_GPT, MIST_DTYPE_BF16, same);
+        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, same_rounded);
+        add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_BF16, same_rounded_sharded);
+    }
     training_grid_execute(&grid);
     check_near(&grid);
     assert_int_equal(training_grid_check_same(&grid), 0);

@@ -605,6 +605,54 @@ static int32_t check_plan(struct world *at, double *ratios)
     return at->n_ranks;
 }
 
+/* Persistent bytes of a rank's parameters, gradients and optimizer state. */
+static int64_t kept_bytes(const struct mist_schedule *schedule)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++)
+        if (schedule->buffers[i].slab >= 0)
+            sum += schedule->buffers[i].size_bytes;
+    return sum;
+}
+
+/* Gradients in bf16: 16 bytes for each parameter instead of 18, and half the bytes to
+ * sum over ranks. */
+static void test_gradient_bytes(void **state)
+{
+    static struct mist_plan plan;
+    struct mist_catalog *catalog;
+
+    (void)state;
+    plan = (struct mist_plan){
+        .job = {.global_batch = 4, .seq_len = 32}, .n_micro_batches = 1, .n_stages = 1};
+    assert_int_equal(mist_model_load_preset("gpt3-demo", &plan.model, NULL), MIST_OK);
+    plan.job.dtype = MIST_DTYPE_BF16;
+    plan.stages[0] = (struct mist_stage_plan){.n_layers = plan.model.n_layers,
+                                              .n_nodes = 1,
+                                              .n_devices = 2,
+                                              .micro_batch = 2,
+                                              .dp = 2,
+                                              .tp = 1,
+                                              .offload_gradients = 0.5};
+    assert_int_equal(mist_catalog_new(&plan.model, &catalog, NULL), MIST_OK);
+    for (int i = 0; i < 2; i++) {
+        int64_t n_elements = 0, n_reduced = 0, element_bytes = i ? 2 : 4;
+        plan.job.gradient_dtype = i ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
+        struct mist_schedule *schedule = build(catalog, &plan, 0);
+        for (int32_t m = 0; m < schedule->n_modules; m++)
+            for (int32_t s = 0; s < schedule->storage[m].n_slabs; s++)
+                n_elements += schedule->storage[m].slabs[s].n_elements;
+        for (int32_t t = 0; t < schedule->n_tasks; t++)
+            if (schedule->tasks[t].kind == MIST_TASK_REDUCE_GRADIENT)
+                n_reduced += schedule->tasks[t].bytes / element_bytes;
+        assert_int_equal(kept_bytes(schedule), (14 + element_bytes) * n_elements);
+        assert_int_equal(n_reduced, n_elements);
+        mist_schedule_free(schedule);
+    }
+    mist_catalog_free(catalog);
+}
+
 static int compare_doubles(const void *a_void, const void *b_void)
 {
     double a = *(const double *)a_void, b = *(const double *)b_void;
@@ -648,6 +696,7 @@ static void test_random_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradient_bytes),
         cmocka_unit_test(test_random_plans),
     };
 

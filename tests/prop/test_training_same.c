@@ -214,33 +214,40 @@ static const char *const wide[] = {
     NULL,
 };
 
+/* Of weights and activations, and of gradients. */
+enum formats { FP32, BF16, BF16_GRADIENTS };
+
 struct class
 {
     const char *name;
     const char *const *plans;
     int32_t n_layers[TRAINING_N_MODELS]; /* 0: not this model */
     int32_t seq_len;
-    enum mist_dtype dtype;
+    enum formats formats;
 };
 
 static const struct class classes[] = {
-    {"one rank and pipelines", plain, {5, 3, 0, 0, 0}, 96, MIST_DTYPE_FP32},
-    {"the same, other models", plain, {0, 0, 5, 3, 5}, 32, MIST_DTYPE_FP32},
-    {"the same in bf16", plain, {3, 0, 3, 0, 0}, 32, MIST_DTYPE_BF16},
-    {"two chunks", chunked, {4, 0, 4, 4, 0}, 96, MIST_DTYPE_FP32},
-    {"eight layers", deep, {8, 0, 8, 0, 0}, 32, MIST_DTYPE_FP32},
-    {"ZeRO, each", sharded_each, {5, 0, 3, 0, 3}, 32, MIST_DTYPE_FP32},
-    {"ZeRO, each, bf16", sharded_each, {0, 3, 0, 3, 0}, 32, MIST_DTYPE_BF16},
-    {"ZeRO, once", sharded_once, {3, 0, 5, 3, 0}, 32, MIST_DTYPE_FP32},
-    {"ZeRO, one micro-batch", sharded_single, {3, 5, 3, 0, 0}, 96, MIST_DTYPE_FP32},
-    {"ZeRO, chunks", sharded_chunked, {4, 0, 0, 4, 0}, 32, MIST_DTYPE_FP32},
-    {"ZeRO, four ranks", sharded_four, {3, 0, 0, 0, 5}, 32, MIST_DTYPE_FP32},
-    {"ZeRO, eight ranks", sharded_eight, {3, 0, 3, 0, 0}, 32, MIST_DTYPE_FP32},
-    {"tensors", tensor, {5, 0, 3, 3, 0}, 32, MIST_DTYPE_FP32},
-    {"sequences", sequence, {3, 0, 5, 0, 3}, 96, MIST_DTYPE_FP32},
-    {"tensors and ZeRO", both, {3, 0, 3, 0, 0}, 32, MIST_DTYPE_FP32},
-    {"sequences and ZeRO", both_sequence, {3, 0, 0, 3, 0}, 32, MIST_DTYPE_FP32},
-    {"four tensors", wide, {3, 0, 0, 3, 0}, 32, MIST_DTYPE_FP32},
+    {"one rank and pipelines", plain, {5, 3, 0, 0, 0}, 96, FP32},
+    {"the same, other models", plain, {0, 0, 5, 3, 5}, 32, FP32},
+    {"the same in bf16", plain, {3, 0, 3, 0, 0}, 32, BF16},
+    {"the same, gradients, too", plain, {3, 0, 0, 3, 0}, 32, BF16_GRADIENTS},
+    {"two chunks", chunked, {4, 0, 4, 4, 0}, 96, FP32},
+    {"eight layers", deep, {8, 0, 8, 0, 0}, 32, FP32},
+    {"ZeRO, each", sharded_each, {5, 0, 3, 0, 3}, 32, FP32},
+    {"ZeRO, each, bf16", sharded_each, {0, 3, 0, 3, 0}, 32, BF16},
+    {"ZeRO, each, bf16 gradients", sharded_each, {3, 0, 3, 0, 0}, 32, BF16_GRADIENTS},
+    {"ZeRO, once, bf16 gradients", sharded_once, {3, 0, 0, 0, 0}, 32, BF16_GRADIENTS},
+    {"ZeRO, once", sharded_once, {3, 0, 5, 3, 0}, 32, FP32},
+    {"ZeRO, one micro-batch", sharded_single, {3, 5, 3, 0, 0}, 96, FP32},
+    {"ZeRO, chunks", sharded_chunked, {4, 0, 0, 4, 0}, 32, FP32},
+    {"ZeRO, four ranks", sharded_four, {3, 0, 0, 0, 5}, 32, FP32},
+    {"ZeRO, eight ranks", sharded_eight, {3, 0, 3, 0, 0}, 32, FP32},
+    {"tensors", tensor, {5, 0, 3, 3, 0}, 32, FP32},
+    {"sequences", sequence, {3, 0, 5, 0, 3}, 96, FP32},
+    {"tensors and ZeRO", both, {3, 0, 3, 0, 0}, 32, FP32},
+    {"sequences and ZeRO", both_sequence, {3, 0, 0, 3, 0}, 32, FP32},
+    {"the same, bf16 gradients", both_sequence, {3, 0, 3, 0, 0}, 32, BF16_GRADIENTS},
+    {"four tensors", wide, {3, 0, 0, 3, 0}, 32, FP32},
 };
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 
@@ -251,13 +258,15 @@ static int32_t add_class(struct training_grid *grid, const struct class *class)
     for (int model = 0; model < TRAINING_N_MODELS; model++) {
         int32_t first = grid->n;
         for (int32_t i = 0; class->n_layers[model] > 0 && class->plans[i]; i++) {
-            struct training_run *run =
-                training_grid_add(grid, (enum training_model)model,
-                                  class->n_layers[model], class->seq_len, class->dtype);
+            struct training_run *run = training_grid_add(
+                grid, (enum training_model)model, class->n_layers[model], class->seq_len,
+                class->formats == FP32 ? MIST_DTYPE_FP32 : MIST_DTYPE_BF16);
             snprintf(run->text, sizeof run->text, "%s", class->plans[i]);
             run->n_steps = N_STEPS;
             run->clip_norm = 1;
             run->i_like = i > 0 ? first : -1;
+            if (class->formats == BF16_GRADIENTS)
+                run->plan.job.gradient_dtype = MIST_DTYPE_BF16;
             training_read_plan(run);
         }
     }
@@ -277,7 +286,7 @@ static void test_classes(void **state)
         assert_true(grid.outcomes[i].losses[N_STEPS - 1] < grid.outcomes[i].losses[0]);
     int32_t n_wrong = training_grid_check_same(&grid);
     for (int i = 0; i < N_CLASSES; i++)
-        printf("# %-24s %3d plans, each equal to the first of its model\n",
+        printf("# %-28s %3d plans, each equal to the first of its model\n",
                classes[i].name, (int)n_of[i]);
     training_grid_fini(&grid);
     assert_int_equal(n_wrong, 0);

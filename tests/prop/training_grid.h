@@ -10,7 +10,7 @@
  *
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
- * Plan: G micro-batches; cuda: on the emulated CUDA backend; each: gradients are summed
+ * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each: gradients are summed
  * after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial; eval: the loss is
  * taken after every step, too; delay3: random delays, seed 3. Stage: l layers (left out:
  * the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and fractions in the
@@ -91,6 +91,8 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->n_micro_batches = number;
     else if (strcmp(word, "each") == 0)
         plan->reduces_each_micro_batch = true;
+    else if (strcmp(word, "bg") == 0)
+        plan->job.gradient_dtype = MIST_DTYPE_BF16;
     else if (strcmp(word, "cuda") == 0)
         plan->job.computes_on_gpu = true;
     else if (strcmp(word, "zb") == 0)

@@ -432,26 +432,28 @@ static inline void async_draw(void *backend, enum mist_dtype dtype, void *x,
 
 static inline void async_run_add(struct async_work *work)
 {
-    mist_operators_cpu.add(work->device->operators, work->to, work->from, work->n, 1);
+    mist_operators_cpu.add(work->device->operators, work->dtype, work->to, work->from,
+                           work->n, 1);
 }
 
 static inline void async_run_zero(struct async_work *work)
 {
-    mist_operators_cpu.zero(work->device->operators, work->to, work->n, 1);
+    mist_operators_cpu.zero(work->device->operators, work->dtype, work->to, work->n, 1);
 }
 
 static inline void async_run_squares(struct async_work *work)
 {
-    mist_operators_cpu.sum_squares(work->device->operators, work->from, work->n,
-                                   work->offset, work->tally, 1);
+    mist_operators_cpu.sum_squares(work->device->operators, work->dtype, work->from,
+                                   work->n, work->offset, work->tally, 1);
 }
 
 static inline void async_enqueue_on(void *backend, void (*run)(struct async_work *),
-                                    void *to, const void *from, int64_t n, int64_t offset,
-                                    void *tally)
+                                    enum mist_dtype dtype, void *to, const void *from,
+                                    int64_t n, int64_t offset, void *tally)
 {
     struct async_work *work = async_work_new(backend, run);
 
+    work->dtype = dtype;
     work->to = async_real(to);
     work->from = async_real(from);
     work->n = n;
@@ -460,24 +462,26 @@ static inline void async_enqueue_on(void *backend, void (*run)(struct async_work
     async_enqueue(work);
 }
 
-static inline void async_add(void *backend, float *sum, const float *x, int64_t n,
-                             int32_t n_threads)
+static inline void async_add(void *backend, enum mist_dtype dtype, void *sum,
+                             const void *x, int64_t n, int32_t n_threads)
 {
     (void)n_threads;
-    async_enqueue_on(backend, async_run_add, sum, x, n, 0, NULL);
+    async_enqueue_on(backend, async_run_add, dtype, sum, x, n, 0, NULL);
 }
 
-static inline void async_zero(void *backend, float *x, int64_t n, int32_t n_threads)
+static inline void async_zero(void *backend, enum mist_dtype dtype, void *x, int64_t n,
+                              int32_t n_threads)
 {
     (void)n_threads;
-    async_enqueue_on(backend, async_run_zero, x, NULL, n, 0, NULL);
+    async_enqueue_on(backend, async_run_zero, dtype, x, NULL, n, 0, NULL);
 }
 
-static inline void async_squares(void *backend, const float *x, int64_t n, int64_t offset,
-                                 struct mist_tally *tally, int32_t n_threads)
+static inline void async_squares(void *backend, enum mist_dtype dtype, const void *x,
+                                 int64_t n, int64_t offset, struct mist_tally *tally,
+                                 int32_t n_threads)
 {
     (void)n_threads;
-    async_enqueue_on(backend, async_run_squares, NULL, x, n, offset, tally);
+    async_enqueue_on(backend, async_run_squares, dtype, NULL, x, n, offset, tally);
 }
 
 /* What the profiler does not call is not there. */

@@ -398,19 +398,34 @@ static void test_optimizer(void **state)
     struct mist_cost_model *model = model_of(&set);
 
     struct mist_cost cost = {0};
-    assert_int_equal(
-        mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32, 1000, &cost, NULL),
-        MIST_OK);
-    assert_int_equal(
-        mist_cost_add_elements(model, MIST_OP_ZERO, MIST_DTYPE_FP32, 4000, &cost, NULL),
-        MIST_OK);
+    assert_int_equal(mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32,
+                                            MIST_DTYPE_FP32, 1000, &cost, NULL),
+                     MIST_OK);
+    assert_int_equal(mist_cost_add_elements(model, MIST_OP_ZERO, MIST_DTYPE_FP32,
+                                            MIST_DTYPE_FP32, 4000, &cost, NULL),
+                     MIST_OK);
     near_to(cost.time_s, optimizer_s(1000, 4000));
     near_to(cost.extrapolated_s, cost.time_s);
     cost = (struct mist_cost){0};
-    assert_int_equal(
-        mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32, 0, &cost, NULL),
-        MIST_OK);
+    assert_int_equal(mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32,
+                                            MIST_DTYPE_FP32, 0, &cost, NULL),
+                     MIST_OK);
     near_to(cost.time_s, 0);
+    /* bf16 gradients: 26 bytes of AdamW instead of 28, 2 of a norm, 6 of a sum */
+    static const struct {
+        enum mist_op op;
+        double bytes;
+    } uses[] = {{MIST_OP_ADAMW, 26},
+                {MIST_OP_GRADIENT_NORM, 2},
+                {MIST_OP_RESIDUAL, 6},
+                {MIST_OP_ZERO, 2}};
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        cost = (struct mist_cost){0};
+        assert_int_equal(mist_cost_add_elements(model, uses[i].op, MIST_DTYPE_FP32,
+                                                MIST_DTYPE_BF16, 28000, &cost, NULL),
+                         MIST_OK);
+        near_to(cost.time_s, uses[i].bytes * 28000 / BANDWIDTH);
+    }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }

@@ -100,11 +100,20 @@ static void test_embedding(void **state)
                                              ROWS, S, H, FIRST, N_LOCAL, 1);
             help_bf16_assert_rounded(h, out, out_f, N);
             mist_cpu_bf16_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens,
-                                                   d_out, ROWS, S, H, FIRST, N_LOCAL, t);
+                                                   d_out, ROWS, S, H, FIRST, N_LOCAL, t,
+                                                   0);
             mist_cpu_embedding_slice_backward(dwte_f, has_wpe ? dwpe_f : NULL, tokens,
-                                              d_out_f, ROWS, S, H, FIRST, N_LOCAL, 1);
+                                              d_out_f, ROWS, S, H, FIRST, N_LOCAL, 1, 0);
             help_assert_same_bits(dwte, dwte_f, N_WTE + HELP_GUARD);
             help_assert_same_bits(dwpe, dwpe_f, N_WPE + HELP_GUARD);
+            /* gradients in bf16: the same sums, rounded once (wte_f is bf16's) */
+            mist_bf16 *dwte_b = help_bf16_copy(h, wte, N_WTE);
+            mist_bf16 *dwpe_b = help_bf16_copy(h, wpe, N_WPE);
+            mist_cpu_bf16_embedding_slice_backward(dwte_b, has_wpe ? dwpe_b : NULL,
+                                                   tokens, d_out, ROWS, S, H, FIRST,
+                                                   N_LOCAL, t, MIST_CPU_BF16_GRADIENTS);
+            help_bf16_assert_rounded(h, dwte_b, dwte_f, N_WTE);
+            help_bf16_assert_rounded(h, dwpe_b, dwpe_f, N_WPE);
         }
 }
 
@@ -168,6 +177,28 @@ static void check_norm_forward(struct help *h, const struct norm_case *c, int n_
     assert_workspace(work, n_work);
 }
 
+/* Gradients in bf16 are those in fp32, rounded: added to bf16, or overwritten. */
+static void check_rounded_norm(struct help *h, const struct norm_case *c,
+                               const mist_bf16 *d_out, const mist_bf16 *x,
+                               const float *stats, const mist_bf16 *weight, int n_threads,
+                               void *work)
+{
+    for (int how = 0; how < 2; how++) {
+        float *dw_f, *db_f;
+        mist_bf16 *dw = help_bf16_random(h, &dw_f, c->h, 1.0);
+        mist_bf16 *db = help_bf16_random(h, &db_f, c->h, 1.0);
+        mist_bf16 *dx = help_bf16_poisoned(h, c->rows * c->h);
+        mist_cpu_bf16_norm_backward(c->kind, dx, dw_f, c->has_bias ? db_f : NULL, d_out,
+                                    NULL, x, stats, weight, c->rows, c->h, work,
+                                    n_threads, how);
+        mist_cpu_bf16_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out, NULL,
+                                    x, stats, weight, c->rows, c->h, work, n_threads,
+                                    how | MIST_CPU_BF16_GRADIENTS);
+        help_bf16_assert_rounded(h, dw, dw_f, c->h);
+        help_bf16_assert_rounded(h, db, db_f, c->h);
+    }
+}
+
 static void check_norm_backward(struct help *h, const struct norm_case *c, int n_threads)
 {
     int64_t n = c->rows * c->h;
@@ -208,6 +239,7 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
                                     work, n_threads, k ? MIST_CPU_OVERWRITES : 0);
     for (int64_t j = 0; j < c->h; j++)
         assert_true(over[j] == zeros[j]);
+    check_rounded_norm(h, c, d_out, x, stats, weight, n_threads, work);
 }
 
 static void test_norm(void **state)
@@ -358,11 +390,41 @@ static void test_adamw(void **state)
             float *p = help_copy(h, master, n), *m2 = help_copy(h, m, n);
             float *v2 = help_copy(h, v, n), *master2 = help_copy(h, master, n);
             mist_cpu_adamw_step(p, m, v, g, n, &config, 1);
-            mist_cpu_bf16_adamw_step(weights, master2, m2, v2, g, n, &config, t);
+            mist_cpu_bf16_adamw_step(weights, master2, m2, v2, g, n, &config, t, 0);
             help_assert_same_bits(master2, p, n + HELP_GUARD);
             help_assert_same_bits(m2, m, n);
             help_assert_same_bits(v2, v, n);
             help_bf16_assert_rounded(h, weights, p, n);
+            /* gradients in bf16: as their values in fp32 */
+            mist_bf16 *g16 = help_bf16_random(h, &g, n, 1.0);
+            mist_cpu_adamw_step(p, m, v, g, n, &config, 1);
+            mist_cpu_bf16_adamw_step(weights, master2, m2, v2, g16, n, &config, t,
+                                     MIST_CPU_BF16_GRADIENTS);
+            help_assert_same_bits(master2, p, n + HELP_GUARD);
+            help_assert_same_bits(v2, v, n);
+            help_bf16_assert_rounded(h, weights, p, n);
+        }
+}
+
+/* Squares and what is not finite: those of the values in fp32. */
+static void test_sums(void **state)
+{
+    struct help *h = *state;
+    for (int i = 0; i < N_LENGTHS; i++)
+        for (int t = 1; t <= HELP_N_THREADS; t++) {
+            int64_t n = lengths[i], bad = n / 3;
+            float *x_f;
+            mist_bf16 *x = help_bf16_random(h, &x_f, n, i % 2 == 0 ? 1e-4 : 3.0);
+            struct mist_cpu_sum sum, sum_f;
+            assert_int_equal(mist_cpu_bf16_find_nonfinite(x, n, t), -1);
+            if (n > 0 && i % 3 == 0) {
+                x[bad] = 0x7F80;
+                x_f[bad] = INFINITY;
+                assert_int_equal(mist_cpu_bf16_find_nonfinite(x, n, t), bad);
+            }
+            mist_cpu_sum_squares_exact(x_f, n, &sum_f, 1);
+            mist_cpu_bf16_sum_squares_exact(x, n, &sum, t);
+            assert_memory_equal(&sum, &sum_f, sizeof sum);
         }
 }
 
@@ -374,6 +436,7 @@ int main(void)
         TEST(test_conversion),    TEST(test_conversion_lengths), TEST(test_embedding),
         TEST(test_norm),          TEST(test_gelu_and_add),       TEST(test_swiglu),
         TEST(test_cross_entropy), TEST(test_cross_entropy_nan),  TEST(test_adamw),
+        TEST(test_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,23 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
                                          n_out, 2, MIST_CPU_OVERWRITES);
     help_assert_close(over[0], dw, n_w, "dW overwritten");
     help_assert_close(over[1], dbias, n_out, "dbias overwritten");
+    /* gradients in bf16: overwritten, then added to; within their rounding */
+    mist_bf16 *rounded[2] = {help_bf16_poisoned(h, n_w), help_bf16_poisoned(h, n_out)};
+    for (int how = MIST_CPU_OVERWRITES; how >= 0; how--) {
+        mist_cpu_bf16_linear_backward_weight(context, rounded[0], rounded[1], l.dy, l.x,
+                                             rows, n_in, n_out, 2,
+                                             how | MIST_CPU_BF16_GRADIENTS);
+        help_assert_within(help_floats_of(h, rounded[0], n_w), dw, n_w, rounding_of(n_w),
+                           "dW in bf16");
+        help_assert_within(help_floats_of(h, rounded[1], n_out), dbias, n_out,
+                           rounding_of(n_out), "dbias in bf16");
+        help_bf16_assert_guard(rounded[0], n_w);
+        help_bf16_assert_guard(rounded[1], n_out);
+        for (int64_t i = 0; i < n_w; i++) /* what adding doubles */
+            dw[i] = 2 * dw[i];
+        for (int64_t i = 0; i < n_out; i++)
+            dbias[i] = 2 * dbias[i];
+    }
     for (int t = 2; t <= HELP_N_THREADS; t++) {
         struct linear_result more = run_linear(h, context, &l, t);
         for (int k = 0; k < 4; k++)

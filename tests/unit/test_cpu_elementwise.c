@@ -159,7 +159,7 @@ static void test_add_scale_zero(void **state)
             mist_cpu_add_forward(on_a, on_a, b, n, t);
             mist_cpu_add_forward(on_b, a, on_b, n, t);
             mist_cpu_scale(scaled, 0.3f, n, t);
-            mist_cpu_zero(zero, n, t);
+            mist_cpu_zero(zero, n * (int64_t)sizeof *zero, t);
             for (int64_t j = 0; j < n; j++)
                 assert_true(out[j] == a[j] + b[j] && on_a[j] == out[j] &&
                             on_b[j] == out[j] && scaled[j] == 0.3f * a[j] &&

@@ -57,7 +57,7 @@ static void check_embedding(struct help *h, const struct cut *c, int n_threads)
                                          c->n_local, n_threads);
         mist_cpu_embedding_slice_backward(dwte2 + first * H, t == 0 ? dwpe2 : NULL,
                                           tokens, d_out, ROWS, S, H, first, c->n_local,
-                                          n_threads);
+                                          n_threads, 0);
         help_assert_guard(part, n);
         for (int64_t i = 0; i < n; i++)
             sum[i] += part[i];
@@ -89,8 +89,8 @@ static void test_embedding_empty_slice(void **state)
     for (int i = 0; i < ROWS; i++)
         help_assert_same_bits(out + i * H, wpe + i % S * H, H);
     mist_cpu_embedding_slice_forward(out, tokens, NULL, NULL, ROWS, S, H, 7, 0, 2);
-    mist_cpu_embedding_slice_backward(NULL, NULL, tokens, out, ROWS, S, H, 7, 0, 2);
-    mist_cpu_embedding_slice_backward(NULL, dwpe, tokens, out, ROWS, S, H, 7, 0, 2);
+    mist_cpu_embedding_slice_backward(NULL, NULL, tokens, out, ROWS, S, H, 7, 0, 2, 0);
+    mist_cpu_embedding_slice_backward(NULL, dwpe, tokens, out, ROWS, S, H, 7, 0, 2, 0);
     for (int i = 0; i < ROWS * H; i++)
         assert_true(out[i] == 0.0f);
     help_assert_same_bits(dwpe, wpe, S * H);
@@ -130,7 +130,7 @@ static void test_embedding_slopes(void **state)
     mist_cpu_embedding_slice_forward(out, c.tokens, in, in + n_wte, c.rows, c.s, c.h,
                                      c.first_token, c.n_local, 1);
     mist_cpu_embedding_slice_backward(d_in, d_in + n_wte, c.tokens, d_out, c.rows, c.s,
-                                      c.h, c.first_token, c.n_local, 1);
+                                      c.h, c.first_token, c.n_local, 1, 0);
     help_assert_close(out, out_d, n, "embedding");
     help_assert_close(d_in, slopes, n_wte + n_wpe, "embedding backward");
 }

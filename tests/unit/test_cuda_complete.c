@@ -153,30 +153,33 @@ static void record_adamw(void *backend, enum mist_dtype dtype,
     mist_operators_cuda.adamw(backend, dtype, spans, n_spans, args, n_threads);
 }
 
-static void record_add(void *backend, float *sum, const float *x, int64_t n, int32_t t)
+static void record_add(void *backend, enum mist_dtype dtype, void *sum, const void *x,
+                       int64_t n, int32_t t)
 {
     recorded.is_called[1] = true;
-    mist_operators_cuda.add(backend, sum, x, n, t);
+    mist_operators_cuda.add(backend, dtype, sum, x, n, t);
 }
 
-static void record_zero(void *backend, float *x, int64_t n, int32_t n_threads)
+static void record_zero(void *backend, enum mist_dtype dtype, void *x, int64_t n,
+                        int32_t n_threads)
 {
     recorded.is_called[2] = true;
-    mist_operators_cuda.zero(backend, x, n, n_threads);
+    mist_operators_cuda.zero(backend, dtype, x, n, n_threads);
 }
 
-static void record_sum_squares(void *backend, const float *x, int64_t n, int64_t offset,
-                               struct mist_tally *tally, int32_t n_threads)
+static void record_sum_squares(void *backend, enum mist_dtype dtype, const void *x,
+                               int64_t n, int64_t offset, struct mist_tally *tally,
+                               int32_t n_threads)
 {
     recorded.is_called[3] = true;
-    mist_operators_cuda.sum_squares(backend, x, n, offset, tally, n_threads);
+    mist_operators_cuda.sum_squares(backend, dtype, x, n, offset, tally, n_threads);
 }
 
-static void record_find_nonfinite(void *backend, const float *x, int64_t n,
-                                  struct mist_tally *tally, int32_t n_threads)
+static void record_find_nonfinite(void *backend, enum mist_dtype dtype, const void *x,
+                                  int64_t n, struct mist_tally *tally, int32_t n_threads)
 {
     recorded.is_called[4] = true;
-    mist_operators_cuda.find_nonfinite(backend, x, n, tally, n_threads);
+    mist_operators_cuda.find_nonfinite(backend, dtype, x, n, tally, n_threads);
 }
 
 static void record_sum_losses(void *backend, const float *losses, int64_t n,
@@ -291,7 +294,7 @@ static void test_other_models(void **state)
             enum mist_dtype dtype = (enum mist_dtype)(i / 3 / MIST_N_VARIANTS);
             is_turned = turned;
             if (dtype == MIST_DTYPE_FP32 || mist_cpu_has_bf16())
-                check_catalog(family, variant, dtype);
+                check_catalog(family, variant, dtype, dtype);
         }
     is_turned = false;
 }

@@ -528,9 +528,9 @@ static void launch_embedding_forward(struct tensor *t, enum mist_dtype dtype,
 static void launch_embedding_backward(struct tensor *t, enum mist_dtype dtype,
                                       const int64_t *dims)
 {
-    mist_cuda_embedding_backward(NULL, dtype, t[2].device, dims[5] ? t[3].device : NULL,
-                                 t[0].device, t[1].device, dims[0], dims[1], dims[2],
-                                 dims[3], dims[4]);
+    mist_cuda_embedding_backward(NULL, dtype, (enum mist_dtype)dims[6], t[2].device,
+                                 dims[5] ? t[3].device : NULL, t[0].device, t[1].device,
+                                 dims[0], dims[1], dims[2], dims[3], dims[4]);
 }
 
 static int32_t *random_tokens(struct help *h, const struct embedding_case *c)
@@ -581,16 +581,18 @@ static void test_embedding_forward(void **state)
 }
 
 static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
+                                     enum mist_dtype gradient_dtype,
                                      const struct embedding_case *c, bool has_wpe,
                                      size_t offset)
 {
-    const int64_t dims[] = {c->rows, c->s, c->h, c->first_token, c->n_local, has_wpe};
-    size_t wte_bytes = (size_t)(c->n_local * c->h) * 4,
-           wpe_bytes = (size_t)(c->s * c->h) * 4;
+    const int64_t dims[] = {c->rows,    c->s,    c->h,          c->first_token,
+                            c->n_local, has_wpe, gradient_dtype};
+    size_t wte_bytes = (size_t)(c->n_local * c->h) * size_of(gradient_dtype),
+           wpe_bytes = (size_t)(c->s * c->h) * size_of(gradient_dtype);
     const int32_t *tokens = random_tokens(h, c);
     void *d_out = random_values(h, dtype, c->rows * c->h, 1.0);
-    float *dwte = help_random(h, c->n_local * c->h, 1.0),
-          *dwpe = help_random(h, c->s * c->h, 1.0);
+    void *dwte = random_values(h, gradient_dtype, c->n_local * c->h, 1.0),
+         *dwpe = random_values(h, gradient_dtype, c->s * c->h, 1.0);
     struct tensor t[] = {{.bytes = (size_t)c->rows * 4, .input = tokens},
                          {.bytes = (size_t)(c->rows * c->h) * size_of(dtype),
                           .input = d_out,
@@ -600,24 +602,31 @@ static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
 
     run(h, launch_embedding_backward, t, 4, dtype, dims);
     if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens, d_out,
-                                               c->rows, c->s, c->h, c->first_token,
-                                               c->n_local, 1);
+        mist_cpu_bf16_embedding_slice_backward(
+            dwte, has_wpe ? dwpe : NULL, tokens, d_out, c->rows, c->s, c->h,
+            c->first_token, c->n_local, 1,
+            gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
     else
         mist_cpu_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens, d_out,
                                           c->rows, c->s, c->h, c->first_token, c->n_local,
-                                          1);
+                                          1, 0);
     assert_memory_equal(t[2].results[0], dwte, wte_bytes);
     assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
 }
 
 static void test_embedding_backward(void **state)
 {
+    static const struct embedding_case often = {7000, 100, 4, 2,
+                                                0,    2}; /* more than fit
+                                                             a list */
+
     for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
-        for (size_t k = 0; k < 3; k++)
+        for (size_t k = 0; k < 4; k++)
             check_embedding_backward(*state, dtypes[i % N_DTYPES],
-                                     &embedding_cases[i / N_DTYPES], k % 2 == 0,
+                                     k < 3 ? MIST_DTYPE_FP32 : dtypes[i % N_DTYPES],
+                                     &embedding_cases[i / N_DTYPES], k % 2 == 0 || k == 3,
                                      k / 2 * size_of(dtypes[i % N_DTYPES]));
+    check_embedding_backward(*state, MIST_DTYPE_BF16, MIST_DTYPE_FP32, &often, true, 0);
 }
 
 /* ------------------------------------------------------------------------------- main */

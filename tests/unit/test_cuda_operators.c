@@ -40,6 +40,7 @@ struct buffer {
 };
 
 struct bench {
+    enum mist_dtype gradient_dtype;
     struct mist_arena arena;
     struct mist_device *device;
     void *cpu, *cuda; /* backends */
@@ -218,7 +219,7 @@ static void make_operands(struct bench *bench, const struct mist_layer_layout *l
         struct buffer *weight = add_floats(bench, bench->dtype, n, 0, 1);
         cpu->params[i] = weight->cpu;
         cuda->params[i] = weight->cuda;
-        struct buffer *gradient = add_floats(bench, MIST_DTYPE_FP32, n, 0, 1);
+        struct buffer *gradient = add_floats(bench, cpu->gradient_dtype, n, 0, 1);
         cpu->param_gradients[i] = gradient->cpu;
         cuda->param_gradients[i] = gradient->cuda;
     }
@@ -291,6 +292,7 @@ static void check_step(struct bench *bench, const struct mist_model *model,
                                  .model = model,
                                  .backend = bench->cpu,
                                  .dtype = bench->dtype,
+                                 .gradient_dtype = bench->gradient_dtype,
                                  .seq = SEQ,
                                  .tp = layout->shape.tp,
                                  .i_tp = layout->shape.tp - 1,
@@ -320,7 +322,7 @@ static void check_step(struct bench *bench, const struct mist_model *model,
 }
 
 static void check_catalog(enum mist_family family, enum mist_layer_variant variant,
-                          enum mist_dtype dtype)
+                          enum mist_dtype dtype, enum mist_dtype gradient_dtype)
 {
     struct mist_model model = mist_tiny_model(family, 2);
     struct mist_catalog *catalog = NULL;
@@ -328,6 +330,7 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
     struct bench bench;
 
     bench_open(&bench, dtype);
+    bench.gradient_dtype = gradient_dtype;
     must(mist_model_check(&model, &err), &err);
     must(mist_catalog_new(&model, &catalog, &err), &err);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
@@ -353,8 +356,9 @@ static void test_fp32(void **state)
 {
     (void)state;
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
-        check_catalog(MIST_FAMILY_GPT, (enum mist_layer_variant)i, MIST_DTYPE_FP32);
-        check_catalog(MIST_FAMILY_LLAMA, (enum mist_layer_variant)i, MIST_DTYPE_FP32);
+        enum mist_layer_variant variant = (enum mist_layer_variant)i;
+        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
     }
 }
 
@@ -366,8 +370,11 @@ static void test_bf16(void **state)
         skip();
     }
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
-        check_catalog(MIST_FAMILY_GPT, (enum mist_layer_variant)i, MIST_DTYPE_BF16);
-        check_catalog(MIST_FAMILY_LLAMA, (enum mist_layer_variant)i, MIST_DTYPE_BF16);
+        enum mist_layer_variant variant = (enum mist_layer_variant)i;
+        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
+        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
     }
 }
 
@@ -443,14 +450,14 @@ static void test_outside_of_programs(void **state)
             .p = x[0], .m = x[1], .v = x[2], .g = x[3], .n = N, .decays = true};
         operators[i]->adamw(backend, MIST_DTYPE_FP32, &span, 1, &args, 1);
         operators[i]->adamw(backend, MIST_DTYPE_FP32, &span, 0, &args, 1);
-        operators[i]->add(backend, x[3], x[0], N, 1);
-        operators[i]->sum_squares(backend, x[3], N, 5, tally, 1);
-        operators[i]->sum_squares(backend, x[3], 0, 5, tally, 1);
-        operators[i]->find_nonfinite(backend, x[5], N, tally, 1);
+        operators[i]->add(backend, MIST_DTYPE_FP32, x[3], x[0], N, 1);
+        operators[i]->sum_squares(backend, MIST_DTYPE_FP32, x[3], N, 5, tally, 1);
+        operators[i]->sum_squares(backend, MIST_DTYPE_FP32, x[3], 0, 5, tally, 1);
+        operators[i]->find_nonfinite(backend, MIST_DTYPE_FP32, x[5], N, tally, 1);
         operators[i]->sum_losses(backend, x[2], N, tally);
-        operators[i]->zero(backend, x[4], N - 1, 1);
+        operators[i]->zero(backend, MIST_DTYPE_FP32, x[4], N - 1, 1);
         operators[i]->draw(backend, MIST_DTYPE_FP32, x[4], &draw, 1);
-        operators[i]->zero(backend, x[3], 0, 1);
+        operators[i]->zero(backend, MIST_DTYPE_FP32, x[3], 0, 1);
     }
     must(mist_device_synchronize(bench.device, &err), &err);
     for (int i = 0; i < 6; i++)

@@ -7,7 +7,7 @@
 /* ------------------------------------------------------------------------------ AdamW */
 
 struct step {
-    enum mist_dtype dtype;
+    enum mist_dtype dtype, gradient_dtype;
     int32_t t;
     int64_t offset; /* of every span from an aligned address, elements */
 };
@@ -31,8 +31,9 @@ static void cpu_step(const struct step *s, const struct mist_adamw_span *span,
     };
 
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_adamw_step(span->p, span->master, span->m, span->v, span->g,
-                                 span->n, &config, 1);
+        mist_cpu_bf16_adamw_step(
+            span->p, span->master, span->m, span->v, span->g, span->n, &config, 1,
+            s->gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
     else
         mist_cpu_adamw_step(span->p, span->m, span->v, span->g, span->n, &config, 1);
 }
@@ -52,7 +53,7 @@ static struct span_pairs make_span(struct cuda_help *h, const struct step *s, in
         .m = pair_random(h, fp32, all, 0.0, 1e-3),
         .v = pair_random(h, fp32, all, 2e-6, 2e-6),
         .master = s->dtype == fp32 ? NULL : pair_random(h, fp32, all, 0.0, 1.0),
-        .g = pair_random(h, fp32, all, 0.0, 1e-2),
+        .g = pair_random(h, s->gradient_dtype, all, 0.0, 1e-2),
     };
 }
 
@@ -74,7 +75,8 @@ static struct mist_adamw_span span_of(const struct span_pairs *s, int64_t offset
             s->master == NULL
                 ? NULL
                 : (float *)(is_device ? s->master->device : s->master->host) + offset,
-        .g = (float *)(is_device ? s->g->device : s->g->host) + offset,
+        .g = at(is_device ? s->g->device : s->g->host, s->g, offset),
+        .gradient_dtype = s->g->dtype,
         .n = n,
         .decays = decays,
     };
@@ -108,10 +110,12 @@ static void check_adamw(struct cuda_help *h, const void *context)
 static void test_adamw(void **state)
 {
     (void)state;
-    for (int dtype = 0; dtype < 2; dtype++)
+    for (int i = 0; i < 3; i++) /* fp32, bf16, bf16 with its gradients */
         for (int64_t offset = 0; offset < 5; offset++)
-            cuda_run(check_adamw, &(struct step){(enum mist_dtype)dtype,
-                                                 (int32_t)(1 + 10 * offset), offset});
+            cuda_run(check_adamw,
+                     &(struct step){i > 0 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+                                    i > 1 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+                                    (int32_t)(1 + 10 * offset), offset});
 }
 
 /* As many spans as fit into a launch, each of one element; and none. */
@@ -138,7 +142,8 @@ static void test_many_spans(void **state)
 {
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
-        cuda_run(check_many_spans, &(struct step){(enum mist_dtype)dtype, 1, 0});
+        cuda_run(check_many_spans,
+                 &(struct step){(enum mist_dtype)dtype, (enum mist_dtype)dtype, 1, 0});
 }
 
 /* ------------------------------------------------------------------ initial parameters
@@ -254,9 +259,10 @@ static void check_squares(struct cuda_help *h, const void *context)
 
     fill_squares(h, s, (float *)x->host + s->offset);
     pair_upload(x);
-    mist_cuda_sum_squares(NULL, (float *)x->device + s->offset, s->n, 1000, tally);
-    mist_cuda_sum_squares(NULL, (float *)x->device + s->offset, s->n / 2, 1000 + s->n,
-                          tally);
+    mist_cuda_sum_squares(NULL, MIST_DTYPE_FP32, (float *)x->device + s->offset, s->n,
+                          1000, tally);
+    mist_cuda_sum_squares(NULL, MIST_DTYPE_FP32, (float *)x->device + s->offset, s->n / 2,
+                          1000 + s->n, tally);
     mist_cpu_sum_clear(&sum);
     mist_cpu_sum_squares_exact((float *)x->host + s->offset, s->n, &first, 1);
     mist_cpu_sum_add(&sum, &first, 1000);
@@ -265,6 +271,36 @@ static void check_squares(struct cuda_help *h, const void *context)
     struct mist_tally got = take_tally(h, tally);
     assert_tally(&got, &sum);
     pair_assert_same(h, x);
+}
+
+/* bf16, at any address: squares, and what is not finite, as of the values in fp32. */
+static void check_rounded_squares(struct cuda_help *h, const void *context)
+{
+    const struct squares *s = context;
+    float *values = help_alloc(&h->host, (s->n + 1) * (int64_t)sizeof *values);
+
+    fill_squares(h, s, values);
+    struct pair *wide = pair_random(h, MIST_DTYPE_FP32, s->offset + s->n, 0.0, 1.0);
+    memcpy((float *)wide->host + s->offset, values, (size_t)s->n * sizeof *values);
+    struct pair *x = pair_of(h, MIST_DTYPE_BF16, wide->host, s->offset + s->n);
+    const mist_bf16 *host = (const mist_bf16 *)x->host + s->offset;
+    const mist_bf16 *device = (const mist_bf16 *)x->device + s->offset;
+    struct mist_cpu_sum sum;
+
+    for (int is_sum = 0; is_sum < 2; is_sum++) {
+        struct mist_tally *tally = new_tally();
+        if (is_sum)
+            mist_cuda_sum_squares(NULL, MIST_DTYPE_BF16, device, s->n, 0, tally);
+        else
+            mist_cuda_find_nonfinite(NULL, MIST_DTYPE_BF16, device, s->n, tally);
+        struct mist_tally got = take_tally(h, tally);
+        mist_cpu_bf16_sum_squares_exact(host, s->n, &sum, 1);
+        if (is_sum)
+            assert_tally(&got, &sum);
+        else
+            assert_int_equal(mist_tally_first_nonfinite(&got),
+                             mist_cpu_bf16_find_nonfinite(host, s->n, 1));
+    }
 }
 
 static void test_squares(void **state)
@@ -277,6 +313,10 @@ static void test_squares(void **state)
         for (int kind = 0; kind < 5; kind++)
             cuda_run(check_squares,
                      &(struct squares){lengths[i], (int64_t)i % 4, sizes[i % 6], kind});
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int kind = 0; kind < 5; kind++)
+            cuda_run(check_rounded_squares,
+                     &(struct squares){lengths[i], kind % 4, sizes[i % 6], kind});
     for (int i = 0; i < 6; i++)
         cuda_run(check_squares, &(struct squares){3001, (i + 1) % 4, sizes[i], 0});
 }
@@ -296,7 +336,8 @@ static void check_finite(struct cuda_help *h, const void *context)
                 first[n - 1] = INFINITY;
             }
             pair_upload(x);
-            mist_cuda_find_nonfinite(NULL, (float *)x->device + offset, n, tally);
+            mist_cuda_find_nonfinite(NULL, MIST_DTYPE_FP32, (float *)x->device + offset,
+                                     n, tally);
             struct mist_tally got = take_tally(h, tally);
             assert_int_equal(mist_tally_first_nonfinite(&got),
                              mist_cpu_find_nonfinite(first, n, 1));

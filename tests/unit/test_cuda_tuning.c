@@ -578,7 +578,8 @@ static void prepare(void)
     assert_int_equal(
         backend->operators->open(device, MIST_DTYPE_BF16, 0, &operators, &err), MIST_OK);
     assert_int_equal(mist_binding_prepare(layouts, MIST_N_LAYER_KINDS, &model,
-                                          backend->operators, operators, &err),
+                                          MIST_DTYPE_FP32, backend->operators, operators,
+                                          &err),
                      MIST_OK);
     const char *arena = mist_device_arena(device, MIST_ARENA_DEVICE);
     for (int64_t i = 0; i < 1 << 22; i++)

@@ -300,9 +300,13 @@ static void test_dtypes(void **state)
         assert_true(mist_dtype_parse(mist_dtype_name((enum mist_dtype)i), &dtype));
         assert_int_equal(dtype, i);
         assert_int_equal(mist_dtype_weight_bytes(dtype) +
-                             mist_dtype_gradient_bytes(dtype) +
+                             mist_dtype_gradient_bytes(MIST_DTYPE_FP32) +
                              mist_dtype_state_bytes(dtype),
                          dtype == MIST_DTYPE_BF16 ? 18 : 16);
+        assert_int_equal(mist_dtype_weight_bytes(dtype) +
+                             mist_dtype_gradient_bytes(dtype) +
+                             mist_dtype_state_bytes(dtype),
+                         16);
     }
     assert_int_equal(mist_dtype_weight_bytes(MIST_DTYPE_BF16), 2);
     assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_BF16), 12);

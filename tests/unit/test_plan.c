@@ -112,6 +112,10 @@ static void test_check(void **state)
     REFUSED(MIST_ERR_INPUT, n_stages = MIST_MAX_STAGES + 1, "513", "");
     REFUSED(MIST_ERR_INPUT, n_stages = 1, "5 layers", "");
     REFUSED(MIST_ERR_INPUT, job.dtype = (enum mist_dtype)9, "9", "dtype");
+    REFUSED(MIST_ERR_INPUT, job.gradient_dtype = (enum mist_dtype)9, "9",
+            "gradient_dtype");
+    REFUSED(MIST_ERR_INPUT, job.gradient_dtype = MIST_DTYPE_BF16, "expected dtype bf16",
+            "gradient_dtype");
     REFUSED(MIST_ERR_INPUT, pipeline = (enum mist_pipeline_schedule)9, "9", "");
     REFUSED(MIST_ERR_INPUT, model.family = (enum mist_family)9, "9", "");
     REFUSED(MIST_ERR_INPUT, predicted.error_s = NAN, "nan", "iteration_s");

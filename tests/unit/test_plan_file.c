@@ -319,6 +319,8 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
     plan->n_micro_batches = 1 + (int32_t)(next_random(seed) % 9);
     plan->job.seq_len = 1 + (int32_t)(next_random(seed) % 1024);
     plan->job.dtype = (enum mist_dtype)(next_random(seed) % MIST_N_DTYPES);
+    if (next_random(seed) % 2)
+        plan->job.gradient_dtype = plan->job.dtype;
     plan->job.threads = (int32_t)(next_random(seed) % 3);
     plan->job.computes_on_gpu = next_random(seed) % 2 == 0;
     plan->n_stages = 1 + (int32_t)(next_random(seed) % 12);
