@@ -39,7 +39,7 @@ struct options {
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples;
     double glpk_time_s;
-    int solver, dtype;
+    int solver, dtype, gradient_dtype;
 };
 
 /* In the order of enum mist_search_solver. */
@@ -86,10 +86,20 @@ static const struct mist_option option_table[] = {
      .kind = MIST_OPTION_CHOICE,
      .group = "Job",
      .value_name = "TYPE",
-     .help = "of weights, gradients and activations",
+     .help = "of weights and activations",
      .default_text = "fp32",
      .choices = dtypes,
      .offset = offsetof(struct options, dtype)},
+    {.name = "gradient-dtype",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Job",
+     .value_name = "TYPE",
+     .help =
+         "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
+         "--dtype bf16",
+     .default_text = "fp32",
+     .choices = dtypes,
+     .offset = offsetof(struct options, gradient_dtype)},
     {.name = "solver",
      .kind = MIST_OPTION_CHOICE,
      .group = "Search",
@@ -185,9 +195,18 @@ static enum mist_status load_job(struct session *at, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
-    at->job = (struct mist_job){.global_batch = options->global_batch,
-                                .seq_len = (int32_t)options->seq_len,
-                                .dtype = (enum mist_dtype)options->dtype};
+    at->job =
+        (struct mist_job){.global_batch = options->global_batch,
+                          .seq_len = (int32_t)options->seq_len,
+                          .dtype = (enum mist_dtype)options->dtype,
+                          .gradient_dtype = (enum mist_dtype)options->gradient_dtype};
+    if (at->job.gradient_dtype != MIST_DTYPE_FP32 &&
+        at->job.gradient_dtype != at->job.dtype)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--gradient-dtype is %s with --dtype %s; it needs --dtype %s",
+                            mist_dtype_name(at->job.gradient_dtype),
+                            mist_dtype_name(at->job.dtype),
+                            mist_dtype_name(at->job.gradient_dtype));
     if (at->model.max_seq > 0 && at->job.seq_len > at->model.max_seq)
         return mist_err_set(err, MIST_ERR_USAGE, "--seq-len is %d; %s has %d positions",
                             (int)at->job.seq_len, at->model.name, (int)at->model.max_seq);

@@ -33,6 +33,9 @@ tune 'a negative memory' 2 '--device-memory: ' --device-memory=-1MiB
 tune 'an unknown group of knobs' 2 ".*no group '4d'; expected 3d" --space 4d
 tune 'an unknown group after a known one' 2 ".*no group 'tp'; expected 3d, zero, ckpt, offload, " --space 3d,tp
 tune 'an unknown number format' 2 "--dtype: 'fp8' is none of fp32, bf16" --dtype fp8
+tune 'an unknown number format of gradients' 2 "--gradient-dtype: 'fp8' is none of fp32, bf16" --gradient-dtype fp8
+tune 'gradients in bf16 without the rest' 2 '--gradient-dtype is bf16 with --dtype fp32; it needs --dtype bf16' \
+    --gradient-dtype bf16
 tune 'an unknown solver' 2 "--solver: 'cplex' is none of exact, glpk, both" --solver cplex
 tune 'a time limit without a unit' 2 "--glpk-time: '3': expected a time" --solver glpk --glpk-time 3
 tune 'no best plan' 2 '--top: 0 is not within' --top 0
@@ -92,6 +95,19 @@ begin 'what it offloads can be run'
 run mist-sim best.json
 expect_exit 0
 rm best.json
+begin 'gradients in bf16 are in the plan, and only if asked for'
+cp -R traces wide
+edit traces/cluster.json 's/"peak_flop_per_s": {/& "bf16": 2e11,/' > wide/cluster.json
+run mist-tune --model gpt3-demo --cluster wide --global-batch 4 --seq-len 128 --dtype bf16 -o best.json
+expect_exit 0
+if grep -q gradient_dtype best.json; then fail 'nobody asked for it'; fi
+run mist-tune --model gpt3-demo --cluster wide --global-batch 4 --seq-len 128 --dtype bf16 --gradient-dtype bf16 \
+    -o best.json --force
+expect_exit 0
+grep -q '"gradient_dtype": "bf16"' best.json || fail 'the plan says nothing of it'
+run mist-sim best.json
+expect_exit 0
+rm -r best.json wide
 begin 'without host memory nothing is offloaded, which is said'
 cp -R traces poor
 edit traces/cluster.json '/"host_memory_bytes_per_node"/d' > poor/cluster.json
