@@ -167,10 +167,15 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
 
     flow_require(at, buffer >= 0, "no buffer for a gradient");
     flow_touch(at, buffer, from, to, true);
+    int n = flow_collect(at, buffer, from, to, pieces);
+    for (int i = 0; i < n; i++) /* one step of a micro-batch has the parameter */
+        flow_require(at,
+                     pieces[i].value.what != GRADIENT || !(pieces[i].value.local & bit),
+                     "a gradient is added to twice");
     if (task->overwrites >> s & 1)
         flow_put(at, buffer, from, to,
                  (struct value){.what = GRADIENT, .layer = task->layer, .id = s});
-    int n = flow_collect(at, buffer, from, to, pieces);
+    n = flow_collect(at, buffer, from, to, pieces);
     for (int i = 0; i < n; i++) {
         struct value value = pieces[i].value;
         if (value.what != GRADIENT || value.layer != task->layer || value.id != s ||

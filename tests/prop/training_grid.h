@@ -10,12 +10,12 @@
  *
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
- * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each: gradients are summed
- * after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial; eval: the loss is
- * taken after every step, too; delay3: random delays, seed 3. Stage: l layers (left out:
- * the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and fractions in the
- * host of weights ow, gradients og, optimizer oo, activations oa. The micro-batch follows
- * from the global batch.
+ * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each:
+ * gradients are summed after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial;
+ * eval: the loss is taken after every step, too; delay3: random delays, seed 3. Stage: l
+ * layers (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and
+ * fractions in the host of weights ow, gradients og, optimizer oo, activations oa. The
+ * micro-batch follows from the global batch.
  *
  * Include after cmocka.h, in one file of a program.
  */
