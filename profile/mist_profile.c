@@ -40,7 +40,7 @@ struct options {
     int backend, dtype;
     int64_t seq_len, n_ranks, n_threads;
     struct mist_option_list micro_batches;
-    int bind; /* 0 auto, 1 none */
+    int bind;      /* 0 auto, 1 none */
     int attention; /* enum mist_attention_choice */
     bool is_quick, allows_atomics;
     bool resumes, prints_kernels;
