@@ -205,7 +205,8 @@ static void open_model(struct bench *bench, const char *name)
                                          &bench->operators, &err),
          &err);
     must(mist_binding_prepare(bench->layouts, MIST_N_LAYER_KINDS, &bench->model,
-                              bench->backend->operators, bench->operators, &err),
+                              MIST_DTYPE_FP32, bench->backend->operators,
+                              bench->operators, &err),
          &err);
     bench->free = mist_device_arena(bench->device, MIST_ARENA_DEVICE);
     bench->end = bench->free + bytes + scratch;
