@@ -154,7 +154,7 @@ static void parallel_loss(struct mist_declaration *at, const struct loss *loss,
     int8_t logits =
         mist_declare_tensor(at, "logits", MIST_TENSOR_SCRATCH, loss->n_logits);
 
-    (void)mist_declare_linear_forward(at, program, &loss->head, logits, loss->n, -1);
+    mist_declare_linear_forward(at, program, &loss->head, logits, loss->n, -1);
     sliced_loss(at, loss, logits);
     mist_declare_linear_input(at, program, &loss->head, loss->d_n, logits, -1);
     mist_declare_reduce(at, program, shard_d_n, loss->d_n);

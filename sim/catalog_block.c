@@ -247,8 +247,7 @@ static void attention_forward(struct mist_declaration *at, const struct block *b
 {
     struct mist_program *program = &at->layer->forward;
 
-    (void)mist_declare_linear_forward(at, program, &block->to_qkv, block->qkv,
-                                      block->n1_w, -1);
+    mist_declare_linear_forward(at, program, &block->to_qkv, block->qkv, block->n1_w, -1);
     rope(at, program, MIST_PHASE_FORWARD, block->qkv, block->rope_table);
     struct mist_step *attention =
         head_step(at, program, "attention", MIST_OP_ATTENTION, MIST_PHASE_FORWARD);
@@ -303,8 +302,7 @@ static void ffn_forward(struct mist_declaration *at, const struct block *block)
                                          block->n2_w);
         return;
     }
-    (void)mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w,
-                                      -1);
+    mist_declare_linear_forward(at, program, &block->up, block->f1, block->n2_w, -1);
     struct mist_step *swiglu = swiglu_step(at, program, MIST_PHASE_FORWARD);
     swiglu->operands[MIST_ARG_OUT] = block->act;
     swiglu->operands[MIST_ARG_UNARY_X] = block->f1;
@@ -366,11 +364,9 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
     block->f1 = mist_declare_tensor(at, "f1", MIST_TENSOR_SAVED,
                                     has_swiglu(at) ? times(at, 2, act) : act);
     block->act = mist_declare_tensor(at, "act", MIST_TENSOR_SAVED, act);
-    if (is_parallel) /* z is added to y before it is reduced: whole */
+    if (is_parallel || adds_behind(at)) /* in parallel not reduced by itself: whole */
         block->y = mist_declare_tensor(at, "y", MIST_TENSOR_SCRATCH,
-                                       mul(at, at->rows, at->hidden));
-    else if (adds_behind(at))
-        block->y = mist_declare_tensor(at, "y", MIST_TENSOR_SCRATCH, u);
+                                       is_parallel ? mul(at, at->rows, at->hidden) : u);
     if (adds_behind(at))
         block->z = mist_declare_tensor(at, "z", MIST_TENSOR_SCRATCH, u);
 }
@@ -429,14 +425,24 @@ static void block_tensors(struct mist_declaration *at, struct block *block)
     block->d_n1_w = mist_declare_whole(at, "d_n1_whole", block->d_n1);
 }
 
-/* out = x W^T + residual, which every rank has whole: the first adds it. */
-static void linear_residual(struct mist_declaration *at, const struct mist_linear *linear,
-                            int8_t out, int8_t x, int8_t residual)
+/* out = residual + the products: down's, and in a parallel block proj's, which is in y.
+ */
+static void end_forward(struct mist_declaration *at, const struct block *block,
+                        bool is_parallel)
 {
-    struct mist_step *new =
-        mist_declare_linear_forward(at, &at->layer->forward, linear, out, x, residual);
+    struct mist_program *program = &at->layer->forward;
 
-    new->adds_residual_once = at->variant != MIST_VARIANT_PLAIN;
+    if (adds_behind(at)) {
+        mist_declare_linear_forward(at, program, &block->down, block->z_w, block->act,
+                                    is_parallel ? block->y : -1);
+        mist_declare_reduce(at, program, block->z, block->z_w);
+        mist_declare_residual(at, program, at->shard_rows, block->out, block->norm2.x,
+                              block->z);
+        return;
+    }
+    mist_declare_linear_forward(at, program, &block->down, block->out, block->act,
+                                is_parallel ? block->y : block->norm2.x);
+    mist_declare_reduce(at, program, block->out, block->out);
 }
 
 /* ------------------------------------------------------------------------- GPT, Llama */
@@ -447,33 +453,17 @@ static void middle_forward(struct mist_declaration *at, const struct block *bloc
     struct mist_program *program = &at->layer->forward;
 
     if (adds_behind(at)) {
-        (void)mist_declare_linear_forward(at, program, &block->proj, block->y_w,
-                                          block->att, -1);
+        mist_declare_linear_forward(at, program, &block->proj, block->y_w, block->att,
+                                    -1);
         mist_declare_reduce(at, program, block->y, block->y_w);
         mist_declare_residual_norm_forward(at, program, "norm2", &block->norm2, block->x,
                                            block->y);
         return;
     }
-    linear_residual(at, &block->proj, block->norm2.x, block->att, block->x);
+    mist_declare_linear_forward(at, program, &block->proj, block->norm2.x, block->att,
+                                block->x);
     mist_declare_reduce(at, program, block->norm2.x, block->norm2.x);
     mist_declare_norm_forward(at, program, "norm2", &block->norm2);
-}
-
-/* The sum of down and the middle residual. */
-static void end_forward(struct mist_declaration *at, const struct block *block)
-{
-    struct mist_program *program = &at->layer->forward;
-
-    if (adds_behind(at)) {
-        (void)mist_declare_linear_forward(at, program, &block->down, block->z_w,
-                                          block->act, -1);
-        mist_declare_reduce(at, program, block->z, block->z_w);
-        mist_declare_residual(at, program, at->shard_rows, block->out, block->norm2.x,
-                              block->z);
-        return;
-    }
-    linear_residual(at, &block->down, block->out, block->act, block->norm2.x);
-    mist_declare_reduce(at, program, block->out, block->out);
 }
 
 static void sequential_forward(struct mist_declaration *at, const struct block *block)
@@ -486,7 +476,7 @@ static void sequential_forward(struct mist_declaration *at, const struct block *
     middle_forward(at, block);
     mist_declare_gather(at, program, block->n2_w, block->norm2.out);
     ffn_forward(at, block);
-    end_forward(at, block);
+    end_forward(at, block, false);
 }
 
 static void sequential_backward(struct mist_declaration *at, const struct block *block)
@@ -526,20 +516,9 @@ static void parallel_forward(struct mist_declaration *at, const struct block *bl
     }
     attention_forward(at, block);
     ffn_forward(at, block);
-    if (adds_behind(at)) {
-        (void)mist_declare_linear_forward(at, program, &block->proj, block->y, block->att,
-                                          -1);
-        (void)mist_declare_linear_forward(at, program, &block->down, block->z_w,
-                                          block->act, block->y);
-        mist_declare_reduce(at, program, block->z, block->z_w);
-        mist_declare_residual(at, program, at->shard_rows, block->out, block->x,
-                              block->z);
-        return;
-    }
-    linear_residual(at, &block->proj, block->y, block->att, block->x);
-    (void)mist_declare_linear_forward(at, program, &block->down, block->out, block->act,
-                                      block->y);
-    mist_declare_reduce(at, program, block->out, block->out);
+    mist_declare_linear_forward(at, program, &block->proj, block->y, block->att,
+                                adds_behind(at) ? -1 : block->x);
+    end_forward(at, block, true);
 }
 
 /* Two norms: each has its gradient; they meet in d_x through d_r. */

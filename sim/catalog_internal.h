@@ -142,12 +142,13 @@ void mist_declare_norm_backward(struct mist_declaration *at, struct mist_program
 void mist_declare_residual(struct mist_declaration *at, struct mist_program *program,
                            mist_expr rows, int8_t out, int8_t a, int8_t b);
 
-/* y = x W^T + bias + residual; dx = dy W + residual (-1: none); dW += dy^T x.
- * The first returns its step. */
-struct mist_step *mist_declare_linear_forward(struct mist_declaration *at,
-                                              struct mist_program *program,
-                                              const struct mist_linear *linear, int8_t y,
-                                              int8_t x, int8_t residual);
+/* y = x W^T + bias + residual; dx = dy W + residual (-1: none); dW += dy^T x. Where y is
+ * a rank's part of a sum, a residual is, too, if it is scratch; else all ranks have it.
+ */
+void mist_declare_linear_forward(struct mist_declaration *at,
+                                 struct mist_program *program,
+                                 const struct mist_linear *linear, int8_t y, int8_t x,
+                                 int8_t residual);
 void mist_declare_linear_input(struct mist_declaration *at, struct mist_program *program,
                                const struct mist_linear *linear, int8_t dx, int8_t dy,
                                int8_t residual);

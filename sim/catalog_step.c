@@ -341,19 +341,21 @@ static void add_residual(struct mist_declaration *at, struct mist_step *step,
     step->operands[MIST_ARG_LINEAR_RESIDUAL] = residual;
 }
 
-struct mist_step *mist_declare_linear_forward(struct mist_declaration *at,
-                                              struct mist_program *program,
-                                              const struct mist_linear *linear, int8_t y,
-                                              int8_t x, int8_t residual)
+void mist_declare_linear_forward(struct mist_declaration *at,
+                                 struct mist_program *program,
+                                 const struct mist_linear *linear, int8_t y, int8_t x,
+                                 int8_t residual)
 {
     struct mist_step *new = linear_step(at, program, linear, MIST_PHASE_FORWARD);
+    bool is_part = at->variant != MIST_VARIANT_PLAIN && linear->is_row_parallel;
 
     new->operands[MIST_ARG_OUT] = y;
     new->operands[MIST_ARG_LINEAR_X] = x;
-    new->adds_bias_once =
-        at->variant != MIST_VARIANT_PLAIN && linear->is_row_parallel && linear->bias >= 0;
+    new->adds_bias_once = is_part && linear->bias >= 0;
     add_residual(at, new, mul(at, at->rows, linear->n_out), residual);
-    return new;
+    new->adds_residual_once =
+        is_part &&residual >= 0 &&
+        at->layer->tensors[residual].tensor_class != MIST_TENSOR_SCRATCH;
 }
 
 void mist_declare_linear_input(struct mist_declaration *at, struct mist_program *program,
