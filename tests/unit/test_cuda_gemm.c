@@ -126,12 +126,6 @@ static struct tensor random_tensor(struct bench *bench, enum mist_dtype dtype, i
     return upload(bench, dtype, help_random(&bench->help, n, 1.0), n, 0);
 }
 
-/* Aligned worse than the result it is added to. */
-static struct tensor residual_of(struct bench *bench, enum mist_dtype dtype, int64_t n)
-{
-    return upload(bench, dtype, help_random(&bench->help, n, 1.0), n, 1);
-}
-
 static struct tensor output(struct bench *bench, enum mist_dtype dtype, int64_t n)
 {
     return new_tensor(bench, dtype, n, 0);
@@ -209,7 +203,7 @@ static void check_forward(struct bench *bench, const struct mist_cuda_linear *at
     struct tensor x = random_tensor(bench, at->dtype, at->rows * at->n_in);
     struct tensor weight = random_tensor(bench, at->dtype, at->n_out * at->n_in);
     struct tensor bias = random_tensor(bench, at->dtype, at->n_out);
-    struct tensor residual = residual_of(bench, at->dtype, n);
+    struct tensor residual = random_tensor(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
     for (int i = 0; i < 4; i++) {
@@ -255,7 +249,7 @@ static void check_backward_input(struct bench *bench, const struct mist_cuda_lin
     int64_t n = at->rows * at->n_in;
     struct tensor dy = random_tensor(bench, at->dtype, at->rows * at->n_out);
     struct tensor weight = random_tensor(bench, at->dtype, at->n_out * at->n_in);
-    struct tensor residual = residual_of(bench, at->dtype, n);
+    struct tensor residual = random_tensor(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
     for (int adds = 0; adds < 2; adds++) {
@@ -406,6 +400,28 @@ static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
     mist_cpu_linear_forward(expected, x.values, w.values, b.values, NULL, at->rows,
                             at->n_in, at->n_out, 1);
     check(bench, &y, expected, "forward");
+}
+
+/* Aligned worse than the result it is added to: an algorithm for the worse. */
+static void test_residual_alignment(void **state)
+{
+    enum { ROWS = 16, N_IN = 32, N_OUT_OF = 48, N = ROWS * N_OUT_OF };
+    struct bench *bench = *state;
+    struct mist_cuda_linear at =
+        linear_of(bench, MIST_DTYPE_BF16, (struct shape){ROWS, N_IN, N_OUT_OF});
+    struct tensor x = random_tensor(bench, at.dtype, ROWS * N_IN);
+    struct tensor w = random_tensor(bench, at.dtype, N_OUT_OF * N_IN);
+    struct tensor residual =
+        upload(bench, at.dtype, help_random(&bench->help, N, 1), N, 1);
+    struct tensor y = output(bench, at.dtype, N);
+    float *expected = help_poisoned(&bench->help, N);
+
+    open_gemm(bench);
+    at.residual = residual.device;
+    mist_cuda_gemm_forward(bench->gemm, &at, y.device, x.device, w.device, NULL);
+    mist_cpu_linear_forward(expected, x.values, w.values, NULL, residual.values, ROWS,
+                            N_IN, N_OUT_OF, 1);
+    check(bench, &y, expected, "forward with a residual");
 }
 
 static void test_plans_are_kept(void **state)
@@ -761,6 +777,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_backward_input, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_input_gelu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_weight, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_residual_alignment, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plans_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_chosen_products, setup, teardown),
 #ifndef MIST_TEST_ON_GPU

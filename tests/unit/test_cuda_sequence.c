@@ -194,7 +194,8 @@ static void add_sequence(struct text *text, void *backend, const struct sequence
 /* What stands between the marks. */
 static void make_tables(struct text *text)
 {
-    struct mist_device_config config = {.arena_bytes = {4096, 0}};
+    struct mist_device_config config = {.arena_bytes = {4096, 0},
+                                        .attention = MIST_ATTENTION_OWN};
     struct mist_device *device;
     struct mist_err err;
     void *backend;

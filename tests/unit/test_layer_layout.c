@@ -434,7 +434,9 @@ static void check_gpu_workspace(const struct mist_layer_layout *layout)
         else if (step->op == MIST_OP_LAYER_NORM &&
                  step->phase == MIST_PHASE_BACKWARD_INPUT)
             assert_int_equal(step->workspace_bytes,
-                             4 * d[1] * (2 * mist_catalog_norm_blocks(d[0]) + 1));
+                             4 * d[1] *
+                                 (2 * mist_catalog_norm_blocks(d[0]) +
+                                  (layout->shape.dtype == MIST_DTYPE_BF16)));
     }
 }
 
