@@ -172,7 +172,9 @@ void mist_device_reset_events(struct mist_device *device, int32_t n_events);
  * wait until an event is recorded. arg must live until the stream is idle. An event is
  * recorded at most once per iteration. A call blocks while the stream's queue is full;
  * so that it can't block forever, enqueue the record of an event before the waits for it.
+ * A stream that was idle takes MIST_DEVICE_ALWAYS_TAKES tasks whatever holds it up.
  */
+enum { MIST_DEVICE_ALWAYS_TAKES = 8 };
 void mist_device_submit(struct mist_device *device, enum mist_stream stream,
                         mist_stream_fn fn, void *arg);
 void mist_device_record(struct mist_device *device, enum mist_stream stream,

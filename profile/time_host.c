@@ -10,7 +10,7 @@
 
 enum {
     N_TASKS = 1000,
-    N_GPU_TASKS = MIST_HELD_LAUNCHES / 4, /* a kernel, an event and a wait each */
+    N_GPU_TASKS = MIST_DEVICE_ALWAYS_TAKES, /* all of them held before they begin */
     N_ROUNDS = 15,
     N_COPIES = 12,
     N_TOUCHED = 1024, /* elements that the kernel of a task writes */

@@ -21,7 +21,7 @@
  * launches and a stream takes about 1,024 before launching blocks; so the host never gets
  * there, hears of errors within a few layers, and still has milliseconds of work in
  * store. */
-enum { MIST_CUDA_RUN_AHEAD = 16 };
+enum { MIST_CUDA_RUN_AHEAD = 2 * MIST_DEVICE_ALWAYS_TAKES };
 
 struct mist_cuda_recorder;   /* exec/cuda/recorder.h */
 struct mist_cuda_host_calls; /* exec/cuda/host_calls.h */
