@@ -275,9 +275,10 @@ bool mist_emulated_event_is_done(const struct CUevent_st *event)
 
 void mist_emulated_event_synchronize(struct CUevent_st *event)
 {
+    if (mist_emulated_event_is_done(event))
+        return;
     run_others_first();
-    if (event->stream)
-        run_until(event->stream, event->n_works);
+    run_until(event->stream, event->n_works);
 }
 
 double mist_emulated_event_time_s(const struct CUevent_st *event)
