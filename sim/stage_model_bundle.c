@@ -86,8 +86,8 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
 /* Channels that are left, with their seconds alone. */
 struct rest {
     int n;
-    int channels[MIST_N_STREAMS];
-    mist_expr alone[MIST_N_STREAMS];
+    int channels[MIST_N_CHANNELS];
+    mist_expr alone[MIST_N_CHANNELS];
 };
 
 static const double *slowdown_of(const struct mist_stage_writer *at,
@@ -134,12 +134,12 @@ static mist_expr bundle(struct mist_stage_writer *at, const struct rest *rest)
 }
 
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
-                            const mist_expr isolated[MIST_N_STREAMS])
+                            const mist_expr isolated[MIST_N_CHANNELS])
 {
     struct rest rest = {0};
     double value;
 
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
+    for (int c = 0; c < MIST_N_CHANNELS; c++) {
         if (mist_expr_is_const(at->pool, isolated[c], &value) && value == 0)
             continue;
         rest.channels[rest.n] = c;

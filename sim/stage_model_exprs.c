@@ -23,8 +23,8 @@ struct beside {
 
 static mist_expr bundle(writer *at, mist_expr compute, struct beside beside)
 {
-    const mist_expr alone[MIST_N_STREAMS] = {compute, beside.gpu_gpu, beside.to_device,
-                                             beside.to_host};
+    const mist_expr alone[MIST_N_CHANNELS] = {compute, beside.gpu_gpu, beside.to_device,
+                                              beside.to_host};
 
     return mist_stage_bundle(at, alone);
 }

@@ -141,7 +141,7 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
  * are the constant 0 cost nothing.
  */
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
-                            const mist_expr isolated[MIST_N_STREAMS]);
+                            const mist_expr isolated[MIST_N_CHANNELS]);
 
 /* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio. */
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,

@@ -56,7 +56,7 @@ static void start(struct queue *queue, const struct queue *other,
 /* Time of a program whose parts take alone_s: computation and communication in their
  * orders, beside one another where they don't wait. */
 static double program_s(const struct mist_concrete_program *program,
-                        const double *alone_s, const double slow[MIST_N_STREAMS])
+                        const double *alone_s, const double slow[MIST_N_CHANNELS])
 {
     struct queue queues[2] = {{.next = -1}, {.next = -1}};
     double sum_s = 0;

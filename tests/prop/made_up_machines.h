@@ -53,13 +53,13 @@ static void add_links(struct mist_trace_set *set, const struct machine *machine)
 /* What bundles of two channels take; the cost model finds the factors back. */
 static void add_interference(struct mist_trace_set *set, const struct machine *machine)
 {
-    const double slow[MIST_N_STREAMS] = {machine->slow_compute, machine->slow_transfer,
-                                         machine->slow_copy, machine->slow_copy};
+    const double slow[MIST_N_CHANNELS] = {machine->slow_compute, machine->slow_transfer,
+                                          machine->slow_copy, machine->slow_copy};
     struct mist_interference truth;
 
     mist_interference_init(&truth);
-    for (int a = 0; a < MIST_N_STREAMS; a++)
-        for (int b = a + 1; b < MIST_N_STREAMS; b++) {
+    for (int a = 0; a < MIST_N_CHANNELS; a++)
+        for (int b = a + 1; b < MIST_N_CHANNELS; b++) {
             unsigned channels = 1u << a | 1u << b;
             truth.slowdown[channels][a] = slow[a];
             truth.slowdown[channels][b] = slow[b];

@@ -197,7 +197,7 @@ static struct mist_schedule *build(const struct mist_catalog *catalog,
 static void close_order(const struct mist_schedule *schedule,
                         int32_t (*before)[MIST_N_STREAMS])
 {
-    int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1}, n_deps = 0;
+    int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1, -1}, n_deps = 0;
 
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];

@@ -541,11 +541,11 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 {
     struct mist_expr_pool pool;
     struct mist_stage_writer at = {.pool = &pool, .interference = interference};
-    double of_set_s[MIST_N_STREAMS];
-    mist_expr alone[MIST_N_STREAMS];
+    double of_set_s[MIST_N_CHANNELS];
+    mist_expr alone[MIST_N_CHANNELS];
 
     mist_expr_pool_init(&pool);
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
+    for (int c = 0; c < MIST_N_CHANNELS; c++) {
         static const char *const names[] = {"c", "g", "h", "d"};
         mist_expr symbol = mist_expr_symbol(&pool, names[c]);
         of_set_s[c] = set >> c & 1 ? alone_s[c] : 0;
@@ -575,8 +575,8 @@ static void bundles_are_near_the_exact_ones(void **state)
         for (int k = 0; k < 4 * N_BATCH && n < N_BATCH; k++) {
             unsigned set = (unsigned)between(&random, 1, 15);
             int n_channels = __builtin_popcount(set);
-            double alone_s[MIST_N_STREAMS], near_s, exact_s, longest_s = 0;
-            for (int c = 0; c < MIST_N_STREAMS; c++) {
+            double alone_s[MIST_N_CHANNELS], near_s, exact_s, longest_s = 0;
+            for (int c = 0; c < MIST_N_CHANNELS; c++) {
                 alone_s[c] = between(&random, 1, 1000) * 1e-3;
                 longest_s = fmax(longest_s, set >> c & 1 ? alone_s[c] : 0);
             }
