@@ -6,7 +6,9 @@
  * order; events order tasks of different streams. On the CPU a stream is a worker thread
  * and the body of a task does the work. A device with streams of its own calls the body
  * at once, in the dispatcher's thread, and the body launches kernels and copies into the
- * stream that the task was submitted to.
+ * stream that the task was submitted to. Bodies of the host stream always compute in a
+ * thread of their own, in memory of the host, and call nothing of the device but
+ * mist_device_fail().
  *
  * Nothing here allocates memory between mist_device_reset_events() and
  * mist_device_synchronize(). Left out: priorities, more than one dispatcher thread,

@@ -56,17 +56,25 @@ static void fill_block(const struct mist_runtime *runtime,
     mist_state_write(piece, i_run * piece->span.length + first, values, n);
 }
 
-/* Nothing else runs yet: all processors of the node are shared among its ranks. */
+/* The share of a rank in the processors that it may use. */
+static int32_t share_of_processors(const struct mist_comm *comm)
+{
+    int32_t n = omp_get_num_procs() / mist_comm_n_node_ranks(comm);
+
+    return n > 1 ? n : 1;
+}
+
+/* Nothing else runs yet. */
 static enum mist_status fill_piece(void *context, const struct mist_state_piece *piece,
                                    struct mist_err *err)
 {
     const struct mist_runtime *runtime = context;
-    int n_threads = omp_get_num_procs() / mist_comm_n_node_ranks(runtime->comm);
+    int32_t n_threads = share_of_processors(runtime->comm);
     int64_t length = piece->span.length;
     int64_t n_blocks = (length + FILL_BLOCK - 1) / FILL_BLOCK;
 
     (void)err;
-#pragma omp parallel for num_threads(n_threads > 1 ? n_threads : 1) schedule(static)
+#pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < piece->span.n_runs * n_blocks; i++) {
         int64_t first = i % n_blocks * FILL_BLOCK;
         fill_block(runtime, piece, i / n_blocks, first,
@@ -253,6 +261,8 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->operators = parts->operators;
     runtime->config = *config;
     runtime->n_iterations = n_iterations;
+    runtime->n_host_threads =
+        config->n_threads > 0 ? config->n_threads : share_of_processors(parts->comm);
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);

@@ -12,6 +12,7 @@ struct array {
     int32_t element_bytes;
     int64_t first, n;
     bool is_remote; /* not for the host to touch */
+    bool is_weight; /* as computed with: no state */
 };
 
 struct walk {
@@ -120,8 +121,12 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
         int i = at->kind == MIST_STATE_WEIGHT ? 2 : at->kind == MIST_STATE_MOMENT2;
         data += i * n * element_bytes;
     }
-    return (struct array){data, element_bytes, first, n,
-                          !mist_device_is_addressable(device, buffer->arena)};
+    return (struct array){data,
+                          element_bytes,
+                          first,
+                          n,
+                          !mist_device_is_addressable(device, buffer->arena),
+                          is_weight};
 }
 
 /* This rank's share of an array that other data-parallel ranks hold, too. */
@@ -161,6 +166,25 @@ static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
     return status;
 }
 
+/* Updates on the host read weights of their own there, which keep up with their home. */
+static enum mist_status renew_host_copy(const struct walk *at, const struct array *home,
+                                        struct mist_device *device, int32_t i_slab)
+{
+    int32_t id = mist_schedule_find_host_copy(
+        at->schedule, at->layer, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab), i_slab);
+
+    if (id < 0 || !home->is_weight)
+        return MIST_OK;
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    int64_t n = buffer->size_bytes / home->element_bytes;
+    int64_t first =
+        n < at->storage->slabs[i_slab].n_elements ? n * at->schedule->i_dp : 0;
+    return mist_device_read(
+        device, (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes,
+        home->data + (first - home->first) * home->element_bytes, buffer->size_bytes,
+        at->err);
+}
+
 enum mist_status mist_state_walk(const struct mist_plan *plan,
                                  const struct mist_schedule *schedule,
                                  struct mist_device *device, enum mist_state_kind kind,
@@ -184,12 +208,15 @@ enum mist_status mist_state_walk(const struct mist_plan *plan,
         };
         for (int32_t s = 0; s < at.storage->n_slabs && status == MIST_OK; s++) {
             struct array array = find_array(&at, plan, device, s);
+            const struct array home = array;
             if (array.n > 0 && is_owned_only)
                 array = own_share(&at, plan, s, array);
             if (array.n > 0 && array.is_remote)
                 status = visit_remote(&at, s, array, is_owned_only, device);
             else if (array.n > 0)
                 status = visit_slab(&at, s, &array, is_owned_only);
+            if (home.n > 0 && status == MIST_OK)
+                status = renew_host_copy(&at, &home, device, s);
         }
     }
     return status;

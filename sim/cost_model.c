@@ -179,6 +179,8 @@ enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
          * written are 28 bytes, too */
         [MIST_OP_ADAMW] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
                            MIST_COST_ADAMW_BYTES},
+        [MIST_OP_ADAMW_HOST] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
+                                MIST_COST_ADAMW_BYTES},
         [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES},
         [MIST_OP_GRADIENT_NORM] = {MIST_PHASE_OPTIMIZER, MIST_COST_NORM_FLOP,
                                    MIST_COST_NORM_BYTES},

@@ -159,10 +159,11 @@ static void bind_params(struct mist_schedule_builder *at, struct run *run)
         run->buffers[MIST_ROLE_GRADIENTS + s] =
             mist_schedule_gradients(at, pass->i_module, s, k);
         await(run, state->gradients_ready);
-        /* what was brought from the host is added to, other new buffers start from zero
-         */
-        if (at->fresh[cell] >= 0 && at->is_touched[cell] < 0 &&
-            (mist_schedule_reduces_each(at) || k == 0)) {
+        /* what was brought from the host is added to, other new buffers start from zero;
+         * so do homes whose gradients of the step before the host has applied */
+        bool starts = at->fresh[cell] >= 0 ? mist_schedule_reduces_each(at) || k == 0
+                                           : storage->slabs[s].updates_on_host && k == 0;
+        if (starts && at->is_touched[cell] < 0) {
             run->zeroes |= (uint8_t)(1u << s);
             run->n_zeroed_elements += storage->slabs[s].n_elements;
         }

@@ -10,6 +10,10 @@
  * that would be a race, it is refused here: the record has to be enqueued before the
  * wait, as exec/device.h says.
  *
+ * What is submitted to the host stream runs on a thread of its own (worker.h), in its
+ * order; the stream's part is to hand it over when its turn has come. Its bodies compute
+ * themselves and call nothing of the device but mist_device_fail().
+ *
  * device_start.c starts CUDA and allocates.
  */
 #include "exec/cuda/context.h"
@@ -18,6 +22,7 @@
 #include "exec/cuda/device_start.h"
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/recorder.h"
+#include "exec/cuda/worker.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -33,6 +38,8 @@ struct host_call {
     struct mist_device *device;
     mist_stream_fn fn;
     void *arg;
+    struct mist_cuda_job job; /* that is handed over */
+    int64_t n_jobs;           /* that are waited for */
 };
 
 struct call_chunk {
@@ -67,10 +74,10 @@ static enum mist_status grow_events(struct mist_cuda_device *device, int32_t n_e
         cudaEvent_t *events = realloc(device->events, n * sizeof *events);
         if (events)
             device->events = events;
-        uint8_t *is_recorded = realloc(device->is_recorded, n);
-        if (is_recorded)
-            device->is_recorded = is_recorded;
-        if (!events || !is_recorded)
+        int64_t *recorded = realloc(device->recorded, n * sizeof *recorded);
+        if (recorded)
+            device->recorded = recorded;
+        if (!events || !recorded)
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld events",
                                 (long)n_events);
         device->event_capacity = n_events;
@@ -103,7 +110,62 @@ static void reset_events(struct mist_device *base, int32_t n_events)
     }
     device->n_events = n_events;
     if (n_events > 0)
-        memset(device->is_recorded, 0, (size_t)n_events);
+        memset(device->recorded, 0, (size_t)n_events * sizeof *device->recorded);
+}
+
+/* NULL: out of memory. */
+static struct host_call *take_call(struct mist_cuda_call_pool *pool)
+{
+    if (pool->n_used == CALLS_PER_CHUNK) {
+        struct call_chunk *next = pool->current->next;
+        if (!next)
+            next = calloc(1, sizeof *next);
+        if (!next)
+            return NULL;
+        pool->current->next = next;
+        pool->current = next;
+        pool->n_used = 0;
+    }
+    return &pool->current->calls[pool->n_used++];
+}
+
+/* A function of the host in a stream; it gets its call. */
+static void launch_call(struct mist_cuda_device *device, cudaStream_t stream,
+                        cudaHostFn_t run, const struct host_call *values)
+{
+    struct host_call *call = take_call(device->calls);
+    struct mist_err err;
+
+    if (!call) {
+        mist_device_fail(&device->base,
+                         mist_err_set(&err, MIST_ERR_MEMORY, "out of memory"), &err);
+        return;
+    }
+    *call = *values;
+    mist_cuda_check(device, cudaLaunchHostFunc(stream, run, call), "cudaLaunchHostFunc");
+}
+
+static void run_host_call(void *arg)
+{
+    struct host_call *call = arg;
+
+    if (!has_failed(call->device))
+        call->fn(call->arg);
+}
+
+static void hand_over(void *arg)
+{
+    struct host_call *call = arg;
+
+    call->job = (struct mist_cuda_job){.fn = run_host_call, .arg = call};
+    mist_cuda_worker_put(mist_cuda_device_of(call->device)->worker, &call->job);
+}
+
+static void wait_for_jobs(void *arg)
+{
+    struct host_call *call = arg;
+
+    mist_cuda_worker_wait(mist_cuda_device_of(call->device)->worker, call->n_jobs);
 }
 
 static void submit(struct mist_device *base, enum mist_stream stream, mist_stream_fn fn,
@@ -113,6 +175,12 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
 
     if (has_failed(base))
         return;
+    if (stream == MIST_STREAM_HOST) {
+        device->n_jobs++;
+        launch_call(device, device->streams[stream], hand_over,
+                    &(struct host_call){.device = base, .fn = fn, .arg = arg});
+        return;
+    }
     device->current = stream;
     fn(arg);
     device->current = MIST_STREAM_COMPUTE;
@@ -131,7 +199,7 @@ static void record(struct mist_device *base, enum mist_stream stream, int32_t ev
     if (mist_cuda_check(device,
                         cudaEventRecord(device->events[event], device->streams[stream]),
                         "cudaEventRecord"))
-        device->is_recorded[event] = 1;
+        device->recorded[event] = stream == MIST_STREAM_HOST ? 1 + device->n_jobs : 1;
 }
 
 static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t event)
@@ -141,7 +209,7 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
 
     if (event >= device->n_events || has_failed(base))
         return;
-    if (!device->is_recorded[event]) {
+    if (device->recorded[event] == 0) {
         mist_device_fail(base,
                          mist_err_set(&err, MIST_ERR_RUN,
                                       "the %s stream is to wait for event %ld, which "
@@ -153,12 +221,17 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
     mist_cuda_check(
         device, cudaStreamWaitEvent(device->streams[stream], device->events[event], 0),
         "cudaStreamWaitEvent");
+    /* by then the work has been handed over, so it ends whatever this holds up */
+    if (device->recorded[event] > 1)
+        launch_call(
+            device, device->streams[stream], wait_for_jobs,
+            &(struct host_call){.device = base, .n_jobs = device->recorded[event] - 1});
 }
 
-/* Nobody of the host waits for an event. */
 static void wake(struct mist_device *device)
 {
-    (void)device;
+    if (mist_cuda_device_of(device)->worker)
+        mist_cuda_worker_release(mist_cuda_device_of(device)->worker);
 }
 
 /* As cudaStreamSynchronize(), with a look at the poll every now and then. */
@@ -192,6 +265,7 @@ static void drain(struct mist_device *base)
                                         : cudaStreamSynchronize(device->streams[i]);
         mist_cuda_check(device, code, what);
     }
+    mist_cuda_worker_wait(device->worker, INT64_MAX);
     (void)cudaGetLastError(); /* "not ready" is no error of the next launch */
 }
 
@@ -219,47 +293,13 @@ static void copy(struct mist_device *base, void *to, const void *from, int64_t b
                         "cudaMemcpyAsync");
 }
 
-/* NULL: out of memory. */
-static struct host_call *take_call(struct mist_cuda_call_pool *pool)
-{
-    if (pool->n_used == CALLS_PER_CHUNK) {
-        struct call_chunk *next = pool->current->next;
-        if (!next)
-            next = calloc(1, sizeof *next);
-        if (!next)
-            return NULL;
-        pool->current->next = next;
-        pool->current = next;
-        pool->n_used = 0;
-    }
-    return &pool->current->calls[pool->n_used++];
-}
-
-static void run_host_call(void *arg)
-{
-    struct host_call *call = arg;
-
-    if (!has_failed(call->device))
-        call->fn(call->arg);
-}
-
 static void call_host(struct mist_device *base, mist_stream_fn fn, void *arg)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (has_failed(base))
-        return;
-    struct host_call *call = take_call(device->calls);
-    if (!call) {
-        struct mist_err err;
-        mist_device_fail(base, mist_err_set(&err, MIST_ERR_MEMORY, "out of memory"),
-                         &err);
-        return;
-    }
-    *call = (struct host_call){base, fn, arg};
-    mist_cuda_check(
-        device, cudaLaunchHostFunc(mist_cuda_current_stream(device), run_host_call, call),
-        "cudaLaunchHostFunc");
+    if (!has_failed(base))
+        launch_call(device, mist_cuda_current_stream(device), run_host_call,
+                    &(struct host_call){.device = base, .fn = fn, .arg = arg});
 }
 
 static void fetch_results(struct mist_device *base)
@@ -377,6 +417,7 @@ static void close_device(struct mist_device *base)
     for (int i = 0; i < MIST_N_STREAMS; i++)
         if (device->streams[i])
             (void)cudaStreamSynchronize(device->streams[i]);
+    mist_cuda_worker_close(device->worker);
     mist_cuda_recorder_close(device->recorder);
     for (int32_t i = 0; i < device->n_created; i++)
         (void)cudaEventDestroy(device->events[i]);
@@ -397,7 +438,7 @@ static void close_device(struct mist_device *base)
         }
     free(device->calls);
     free((void *)device->events);
-    free(device->is_recorded);
+    free(device->recorded);
     mist_device_fini(base);
     free(device);
 }
@@ -490,7 +531,9 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     device->calls = calls;
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
-    status = mist_cuda_device_start(device, config->records, err);
+    status = mist_cuda_worker_open(&device->worker, err);
+    if (status == MIST_OK)
+        status = mist_cuda_device_start(device, config->records, err);
     if (status == MIST_OK)
         status = make_streams(device, err);
     if (status != MIST_OK) {

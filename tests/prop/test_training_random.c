@@ -58,6 +58,8 @@ static void draw_stage(struct mist_random *random, int n_layers, int dp, int tp,
         if (pick(random, 0, 2) == 0)
             append(text, size, fractions[i],
                    pick(random, 0, 3) ? mist_random_uniform(random) : 1);
+    if (strstr(text, " oo") && !strstr(text, " oo0 ") && pick(random, 0, 1))
+        strcat(text, " uh");
 }
 
 /* Data-parallel and tensor-parallel sizes of the stages; false: more ranks than fit. */

@@ -17,6 +17,7 @@
 #include "tests/emulation/cudart.h"
 #include "tests/emulation/streams.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ struct task {
     enum mist_stream stream;
     int n_deps;
     int deps[MAX_DEPS]; /* earlier tasks, any stream */
-    long *ticks;        /* one counter for all: a logical clock */
+    atomic_long *ticks; /* one counter for all: a logical clock */
     long at;            /* when its work ran; 0: has not */
 };
 
@@ -76,7 +77,7 @@ static void tick(void *arg)
 {
     struct task *task = *(struct task **)arg;
 
-    task->at = ++*task->ticks;
+    task->at = atomic_fetch_add(task->ticks, 1) + 1;
 }
 
 /* A body: launches its "kernel" into the stream it was submitted to. */
@@ -85,6 +86,10 @@ static void launch_tick(void *arg)
     struct task *task = arg;
     struct mist_cuda_device *device = mist_cuda_device_of(task->device);
 
+    if (task->stream == MIST_STREAM_HOST) { /* computes itself, in its own thread */
+        tick(&task);
+        return;
+    }
     assert_int_equal(device->current, task->stream);
     mist_emulated_stream_run(mist_cuda_current_stream(device), tick, &task, sizeof task);
 }
@@ -98,13 +103,14 @@ static uint64_t seed(void)
     return value;
 }
 
-static void make_tasks(struct mist_device *device, struct task *tasks, long *ticks,
+static void make_tasks(struct mist_device *device, struct task *tasks, atomic_long *ticks,
                        struct mist_random *random)
 {
     for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] = (struct task){.device = device,
-                                 .stream = (enum mist_stream)mist_random_below(random, 4),
-                                 .ticks = ticks};
+        tasks[i] = (struct task){
+            .device = device,
+            .stream = (enum mist_stream)mist_random_below(random, MIST_N_STREAMS),
+            .ticks = ticks};
         while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
             int reach = i < 20 ? i : 20;
             tasks[i].deps[tasks[i].n_deps++] =
@@ -148,7 +154,7 @@ static void test_random_graphs(void **state)
     (void)state;
     mist_random_init(&random, seed());
     for (int round = 0; round < 12; round++) {
-        long ticks = 0;
+        atomic_long ticks = 0;
         mist_emulated_streams_set(orders[round % N_ORDERS]);
         make_tasks(device, tasks, &ticks, &random);
         dispatch(device, tasks);
@@ -167,7 +173,7 @@ static void test_missing_wait_is_seen(void **state)
 
     (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
-        long ticks = 0;
+        atomic_long ticks = 0;
         /* lazy runs the later streams first, lazy-forward the one that is waited for */
         bool is_forward = orders[i] == MIST_EMULATED_LAZY_FORWARD;
         enum mist_stream first =
@@ -626,7 +632,7 @@ static void test_spans(void **state)
 {
     struct mist_device *device = open_device(0, 0), *recording;
     struct mist_device_config config = {.records = true};
-    long ticks = 0;
+    atomic_long ticks = 0;
     int n_spans = 0;
 
     (void)state;

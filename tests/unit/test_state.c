@@ -90,6 +90,7 @@ static void draw_stage(struct mist_random *random, const struct mist_model *mode
     stage->offload_weights = draw_fraction(random);
     stage->offload_gradients = draw_fraction(random);
     stage->offload_optimizer = draw_fraction(random);
+    stage->updates_on_host = stage->offload_optimizer > 0 && pick(random, 0, 1);
 }
 
 static void draw_plan(struct mist_random *random, struct mist_plan *plan)
