@@ -81,6 +81,34 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
                                          : share;
 }
 
+/* The share of a module's matrices that the host updates. */
+static mist_expr updated_on_host(struct mist_stage_writer *at, enum mist_layer_kind kind)
+{
+    return mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
+}
+
+mist_expr mist_stage_host_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                               int ratio)
+{
+    double none;
+
+    if (mist_expr_is_const(at->pool, at->on_host, &none))
+        return num(at, 0);
+    return max(at, num(at, 0),
+               sub(at, updated_on_host(at, kind), mist_stage_share(at, kind, ratio)));
+}
+
+mist_expr mist_stage_device_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                 int ratio)
+{
+    mist_expr all = mist_stage_share(at, kind, ratio);
+    double none;
+
+    if (mist_expr_is_const(at->pool, at->on_host, &none))
+        return all;
+    return max(at, num(at, 0), sub(at, all, updated_on_host(at, kind)));
+}
+
 /* ---------------------------------------------------------------------------- bundle */
 
 /* Channels that are left, with their seconds alone. */
