@@ -257,6 +257,13 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     int32_t threads = at->job.threads;
     enum mist_status status = mist_cost_model_new(&at->traces, &at->cost_model, err);
 
+    /* where the device is the host, there is nothing to move to it */
+    if (status == MIST_OK)
+        at->space.allows_host_updates =
+            mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
+            at->traces.cluster.backend != MIST_TRACE_CPU &&
+            mist_cost_model_prices_host(at->cost_model, at->job.dtype);
+
     if (status == MIST_OK)
         status = mist_stage_price_new(at->catalog, at->cost_model, &at->space, threads,
                                       &at->price, err);
@@ -365,6 +372,13 @@ static void say_limits(const struct session *at)
         fputs("mist-tune: the trace set says nothing of host memory: nothing is "
               "offloaded\n",
               stderr);
+    else if (mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
+             at->traces.cluster.backend != MIST_TRACE_CPU &&
+             !at->space.allows_host_updates)
+        fputs(
+            "mist-tune: the trace set has no adamw_host: optimizer state is not updated "
+            "on the host\n",
+            stderr);
     if (mist_space_has(&at->space, MIST_SPACE_MESH) &&
         at->space.n_ranks > MIST_SPACE_MAX_MESH_RANKS)
         fprintf(stderr,
