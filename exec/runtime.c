@@ -64,6 +64,11 @@ static int32_t share_of_processors(const struct mist_comm *comm)
     return n > 1 ? n : 1;
 }
 
+int32_t mist_runtime_host_threads(const struct mist_comm *comm, int32_t n_threads)
+{
+    return n_threads > 0 ? n_threads : share_of_processors(comm);
+}
+
 /* Nothing else runs yet. */
 static enum mist_status fill_piece(void *context, const struct mist_state_piece *piece,
                                    struct mist_err *err)
@@ -261,8 +266,7 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->operators = parts->operators;
     runtime->config = *config;
     runtime->n_iterations = n_iterations;
-    runtime->n_host_threads =
-        config->n_threads > 0 ? config->n_threads : share_of_processors(parts->comm);
+    runtime->n_host_threads = mist_runtime_host_threads(parts->comm, config->n_threads);
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);

@@ -51,6 +51,10 @@ struct mist_runtime_parts {
     const struct mist_operators *operators;
 };
 
+/* Threads of updates on the host: those of the compute stream or, beside a device of its
+ * own (n_threads 0), the rank's share of the processors that this process may use. */
+int32_t mist_runtime_host_threads(const struct mist_comm *comm, int32_t n_threads);
+
 /* What tasks leave for the host in an iteration. */
 int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule);
 
