@@ -227,6 +227,18 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
                                &at->config.limit_bytes, err);
 }
 
+/* Whether AdamW on the host was measured (mist_cost_model_prices_host()). Where the
+ * device is the host, there is nothing to move to it. */
+static bool has_host_updates(const struct session *at)
+{
+    enum mist_trace_dtype dtype =
+        at->job.dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16 : MIST_TRACE_FP32;
+
+    return at->traces.cluster.backend != MIST_TRACE_CPU &&
+           mist_trace_set_first_kernel(&at->traces, mist_op_name(MIST_OP_ADAMW_HOST),
+                                       dtype, MIST_TRACE_OPTIMIZER);
+}
+
 static enum mist_status make_space(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
@@ -247,8 +259,12 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     at->has_space = true;
-    return mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
-                           cluster->devices_per_node, groups, err);
+    status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
+                             cluster->devices_per_node, groups, err);
+    at->space.allows_host_updates = status == MIST_OK &&
+                                    mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
+                                    has_host_updates(at);
+    return status;
 }
 
 static enum mist_status make_prices(struct session *at, struct mist_err *err)
@@ -256,13 +272,6 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     const struct options *options = &at->options;
     int32_t threads = at->job.threads;
     enum mist_status status = mist_cost_model_new(&at->traces, &at->cost_model, err);
-
-    /* where the device is the host, there is nothing to move to it */
-    if (status == MIST_OK)
-        at->space.allows_host_updates =
-            mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
-            at->traces.cluster.backend != MIST_TRACE_CPU &&
-            mist_cost_model_prices_host(at->cost_model, at->job.dtype);
 
     if (status == MIST_OK)
         status = mist_stage_price_new(at->catalog, at->cost_model, &at->space, threads,
