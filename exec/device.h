@@ -1,12 +1,14 @@
 /*
- * A device: two memory arenas, four streams, and events that order them.
+ * A device: two memory arenas, five streams, and events that order them.
  *
  * This is the one interface behind which the backends stand. The runtime's dispatcher
  * (one thread) enqueues the tasks of a schedule; every stream works on its own queue in
  * order; events order tasks of different streams. On the CPU a stream is a worker thread
  * and the body of a task does the work. A device with streams of its own calls the body
  * at once, in the dispatcher's thread, and the body launches kernels and copies into the
- * stream that the task was submitted to.
+ * stream that the task was submitted to. Bodies of the host stream always compute in a
+ * thread of their own, in memory of the host, and call nothing of the device but
+ * mist_device_fail().
  *
  * Nothing here allocates memory between mist_device_reset_events() and
  * mist_device_synchronize(). Left out: priorities, more than one dispatcher thread,
@@ -130,7 +132,7 @@ void mist_device_fini(struct mist_device *device);
 
 /*
  * Opens the CPU backend: allocates both arenas (4096-byte aligned, zeroed, every page
- * touched by the thread team of the compute stream) and starts the four workers.
+ * touched by the thread team of the compute stream) and starts the five workers.
  * *out is owned by the caller (mist_device_close). MIST_OK, MIST_ERR_RANGE (a size or
  * threads out of range), MIST_ERR_MEMORY or MIST_ERR_RUN (no threads).
  */

@@ -1,5 +1,5 @@
 /*
- * The CPU device: four worker threads as streams, each with a ring of things to do.
+ * The CPU device: five worker threads as streams, each with a ring of things to do.
  *
  * The dispatcher is the only one that puts entries into a ring, its worker the only one
  * that takes them out, so two counters per ring are all the synchronisation there is.

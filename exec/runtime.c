@@ -197,6 +197,8 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->operators = parts->operators;
     runtime->config = *config;
     runtime->n_iterations = n_iterations;
+    runtime->n_host_threads =
+        mist_runtime_host_threads(config->n_threads, config->n_processors);
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);

@@ -55,6 +55,13 @@ struct mist_runtime_parts {
     const struct mist_operators *operators;
 };
 
+/* Threads of updates on the host: those of the compute stream or, beside a device of its
+ * own (n_threads 0), one for each of the rank's processors. */
+static inline int32_t mist_runtime_host_threads(int32_t n_threads, int32_t n_processors)
+{
+    return n_threads > 0 ? n_threads : n_processors > 1 ? n_processors : 1;
+}
+
 /* What tasks leave for the host in an iteration. */
 int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule);
 

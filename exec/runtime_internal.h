@@ -28,7 +28,8 @@ struct mist_runtime {
     struct mist_collectives *collectives;
     const struct mist_operators *operators;
     struct mist_train_config config;
-    void *backend; /* of the operators */
+    void *backend;          /* of the operators */
+    int32_t n_host_threads; /* of updates on the host */
     /* data-parallel, tensor-parallel; the two ends of a tied weight; NULL for one */
     struct mist_collective_group *groups[2], *tie_group;
     float loss_scale; /* 1 / tokens of a step */

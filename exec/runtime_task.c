@@ -223,7 +223,8 @@ static enum mist_status run_part(struct mist_runtime *runtime,
     return status;
 }
 
-/* AdamW on this rank's shard of a slab. */
+/* AdamW on this rank's shard of a slab. On the host the CPU's kernel, in the stream's
+ * thread. */
 static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *task)
 {
     const struct mist_schedule *schedule = runtime->schedule;
@@ -234,6 +235,7 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     int64_t n_whole = storage->slabs[task->slab].n_elements, n = task->n_elements;
     int64_t first = n < n_whole ? n * schedule->i_dp : 0;
     int32_t weight_bytes = mist_dtype_weight_bytes(runtime->plan->job.dtype);
+    bool on_host = task->stream == MIST_STREAM_HOST;
     struct mist_binding_update update = {
         .layout = layout_of(runtime, task),
         .storage = storage,
@@ -244,8 +246,8 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
         .gradients = role_address(runtime, task, gradients),
         .gradient_dtype = gradient_dtype_of(runtime),
         .state = floats(role_address(runtime, task, MIST_ROLE_STATE)),
-        .backend = runtime->backend,
-        .n_threads = runtime->config.n_threads,
+        .backend = on_host ? NULL : runtime->backend,
+        .n_threads = on_host ? runtime->n_host_threads : runtime->config.n_threads,
     };
 
     /* buffers have the whole slab or the shard alone */
@@ -254,7 +256,8 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     if (buffer_elements(runtime, task, gradients, gradient_bytes(runtime)) < n_whole)
         update.gradients_first = first;
     if (!runtime->skips_update)
-        mist_binding_run_adamw(&update, &runtime->update, runtime->operators);
+        mist_binding_run_adamw(&update, &runtime->update,
+                               on_host ? &mist_operators_cpu : runtime->operators);
 }
 
 static void run_accumulate(struct mist_runtime *runtime, const struct mist_task *task)
@@ -319,11 +322,14 @@ static void run_load(struct mist_runtime *runtime, const struct mist_task *task)
     }
 }
 
+/* An update that is skipped has nothing to bring and nothing new to take away. */
 static void run_copy(struct mist_runtime *runtime, const struct mist_task *task)
 {
     const char *from = role_address(runtime, task, MIST_ROLE_INPUT);
     char *to = role_address(runtime, task, MIST_ROLE_OUTPUT);
 
+    if (task->is_update && runtime->skips_update)
+        return;
     mist_device_copy(runtime->device, to + task->to_offset_bytes,
                      from + task->from_offset_bytes, task->bytes);
 }
@@ -560,9 +566,12 @@ void mist_runtime_run_task(void *arg)
     struct mist_task_body *body = arg;
     struct mist_runtime *runtime = body->runtime;
     const struct mist_task *task = &runtime->schedule->tasks[body->i_task];
+    bool on_host = task->stream == MIST_STREAM_HOST;
     struct mist_err err = {0};
 
-    if (runtime->config.delay_seed != 0)
+    if (runtime->config.delay_seed != 0 && on_host)
+        pause_at_random(body);
+    else if (runtime->config.delay_seed != 0)
         mist_device_call_host(runtime->device, pause_at_random, body);
     mist_device_begin_range(runtime->device, mist_task_kind_name(task->kind),
                             task->layer);

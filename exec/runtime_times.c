@@ -201,6 +201,15 @@ enum mist_status mist_runtime_end_times(struct mist_runtime *runtime,
 /* -------------------------------------------------------------------------------- tasks
  */
 
+/* Whether the device times the task: what the host stream does it can't see. */
+static bool is_span(const struct mist_task_body *body)
+{
+    const struct mist_runtime *runtime = body->runtime;
+
+    return is_recorded(runtime) &&
+           runtime->schedule->tasks[body->i_task].stream != MIST_STREAM_HOST;
+}
+
 static void begin_span(struct mist_task_body *body, int32_t i_step)
 {
     const struct mist_runtime *runtime = body->runtime;
@@ -214,7 +223,7 @@ void mist_runtime_begin_task(struct mist_task_body *body)
 {
     struct mist_runtime *runtime = body->runtime;
 
-    if (is_recorded(runtime)) {
+    if (is_span(body)) {
         begin_span(body, -1);
         return;
     }
@@ -230,7 +239,7 @@ void mist_runtime_enter_step(struct mist_task_body *body, int32_t i_step)
 
     if (!runtime->config.ops || !is_timed(runtime))
         return;
-    if (is_recorded(runtime)) {
+    if (is_span(body)) {
         mist_device_end_span(runtime->device);
         begin_span(body, i_step);
         return;
@@ -247,7 +256,7 @@ void mist_runtime_end_task(struct mist_task_body *body)
 {
     struct mist_runtime *runtime = body->runtime;
 
-    if (is_recorded(runtime)) {
+    if (is_span(body)) {
         mist_device_end_span(runtime->device);
         return;
     }

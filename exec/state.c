@@ -10,6 +10,7 @@ struct array {
     int32_t element_bytes;
     int64_t first, n;
     bool is_remote; /* not for the host to touch */
+    bool is_weight; /* as computed with: no state */
 };
 
 struct walk {
@@ -136,8 +137,12 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
         int i = kind == MIST_STATE_WEIGHT ? 2 : kind == MIST_STATE_MOMENT2;
         data += i * n * element_bytes;
     }
-    return (struct array){data, element_bytes, first, n,
-                          !mist_device_is_addressable(device, buffer->arena)};
+    return (struct array){data,
+                          element_bytes,
+                          first,
+                          n,
+                          !mist_device_is_addressable(device, buffer->arena),
+                          is_weight};
 }
 
 /* This rank's share of an array that other data-parallel ranks hold, too. */
@@ -178,6 +183,25 @@ static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
     return status;
 }
 
+/* Updates on the host read weights of their own there, which keep up with their home. */
+static enum mist_status renew_host_copy(const struct walk *at, const struct array *home,
+                                        struct mist_device *device, int32_t i_slab)
+{
+    int32_t id = mist_schedule_find_host_copy(
+        at->schedule, at->layer, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab), i_slab);
+
+    if (id < 0 || !home->is_weight)
+        return MIST_OK;
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    int64_t n = buffer->size_bytes / home->element_bytes;
+    int64_t first =
+        n < at->storage->slabs[i_slab].n_elements ? n * at->schedule->i_dp : 0;
+    return mist_device_read(
+        device, (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes,
+        home->data + (first - home->first) * home->element_bytes, buffer->size_bytes,
+        at->err);
+}
+
 /* The slabs of a module that have something chosen. */
 static enum mist_status visit_module(const struct walk *at, const struct mist_plan *plan,
                                      struct mist_device *device)
@@ -186,6 +210,7 @@ static enum mist_status visit_module(const struct walk *at, const struct mist_pl
 
     for (int32_t s = 0; s < at->storage->n_slabs && status == MIST_OK; s++) {
         struct array array = find_array(at, plan, device, s);
+        const struct array home = array;
         int32_t i = 0;
         while (i < at->layout->n_params && !is_chosen(at, i, s))
             i++;
@@ -197,6 +222,8 @@ static enum mist_status visit_module(const struct walk *at, const struct mist_pl
             status = visit_remote(at, s, array, device);
         else
             status = visit_slab(at, s, &array);
+        if (status == MIST_OK && at->write)
+            status = renew_host_copy(at, &home, device, s);
     }
     return status;
 }

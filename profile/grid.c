@@ -231,6 +231,11 @@ static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
     grid->shards = shards;
     shard.adamw_key = add_element_key(grid, MIST_OP_ADAMW, MIST_PHASE_OPTIMIZER, shard.n,
                                       MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES);
+    shard.host_key = -1;
+    if (grid->config.n_threads == 0) /* on a CPU it is the same as the other */
+        shard.host_key =
+            add_element_key(grid, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, shard.n,
+                            MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES);
     shard.zero_key = add_element_key(grid, MIST_OP_ZERO, MIST_PHASE_OPTIMIZER,
                                      shard.n_whole, 0, MIST_COST_ZERO_BYTES);
     for (int k = 0; k < 2; k++) {
@@ -242,8 +247,10 @@ static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
                                            MIST_COST_SUM_FLOP, MIST_COST_SUM_BYTES);
     }
     shards[grid->n_shards++] = shard;
-    return shard.adamw_key >= 0 && shard.zero_key >= 0 && shard.norm_key[0] >= 0 &&
-           shard.norm_key[1] >= 0 && shard.add_key[0] >= 0 && shard.add_key[1] >= 0;
+    return shard.adamw_key >= 0 && shard.zero_key >= 0 &&
+           (shard.host_key >= 0 || grid->config.n_threads > 0) &&
+           shard.norm_key[0] >= 0 && shard.norm_key[1] >= 0 && shard.add_key[0] >= 0 &&
+           shard.add_key[1] >= 0;
 }
 
 /* Every slab of a module, where it begins in the flat array of the layout. */

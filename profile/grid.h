@@ -75,6 +75,7 @@ struct mist_grid_shard {
     int64_t slab_first; /* element of the layout's flat array */
     int64_t n_whole, n; /* padded elements of the slab and of a shard */
     int32_t adamw_key, zero_key;
+    int32_t host_key; /* AdamW on the host beside a device of its own; else -1 */
     int32_t norm_key[2], add_key[2]; /* of the shard, of the slab */
 };
 

@@ -5,7 +5,7 @@ static int n_channels_of(unsigned channels)
 {
     int n = 0;
 
-    for (int c = 0; c < MIST_N_STREAMS; c++)
+    for (int c = 0; c < MIST_N_CHANNELS; c++)
         n += (channels >> c & 1u) != 0;
     return n;
 }
@@ -14,11 +14,11 @@ static int n_channels_of(unsigned channels)
 static int32_t add_set(struct mist_mixture *out, int32_t n, unsigned channels,
                        bool exchanges)
 {
-    for (int doubled = -1; doubled < MIST_N_STREAMS; doubled++) {
+    for (int doubled = -1; doubled < MIST_N_CHANNELS; doubled++) {
         if (doubled >= 0 && !(channels >> doubled & 1u))
             continue;
         out[n] = (struct mist_mixture){.channels = channels, .exchanges = exchanges};
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             out[n].ratio[c] = channels >> c & 1u ? 1 + (c == doubled) : 0;
         n++;
     }
@@ -32,8 +32,8 @@ int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
     const unsigned compute = 1u << MIST_STREAM_COMPUTE;
     int32_t n = 0;
 
-    for (int size = 2; size <= MIST_N_STREAMS; size++)
-        for (unsigned set = 0; set < 1u << MIST_N_STREAMS; set++) {
+    for (int size = 2; size <= MIST_N_CHANNELS; size++)
+        for (unsigned set = 0; set < 1u << MIST_N_CHANNELS; set++) {
             if (n_channels_of(set) != size || (n_ranks < 2 && set & gpu_gpu))
                 continue;
             n = add_set(out, n, set, false);

@@ -317,7 +317,8 @@ mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machin
     struct mist_bench_place place = {.backend = machine->backend,
                                      .i_device = at.i_device,
                                      .is_alone = at.n_sharing == 1,
-                                     .n_sharing = at.n_sharing};
+                                     .n_sharing = at.n_sharing,
+                                     .n_processors = machine->n_rank_processors};
     status =
         mist_workbench_open(grid, plan->n_copies, comm, &place, &session->bench, err);
     session->bench.journal = journal;

@@ -191,12 +191,12 @@ static void meet(void *arg)
 
 /* us from the begin, on the host the release, until the last job ended here. */
 static double time_together_us(const struct bench_state *state,
-                               struct job *const jobs[MIST_N_STREAMS])
+                               struct job *const jobs[MIST_N_CHANNELS])
 {
     const struct mist_span *spans = state->bench->watch.spans;
     double start_s = INFINITY, end_s = 0;
 
-    for (int c = 0; c < MIST_N_STREAMS; c++)
+    for (int c = 0; c < MIST_N_CHANNELS; c++)
         if (jobs[c] && spans[c].end_s > 0) {
             start_s = fmin(start_s, spans[c].start_s);
             end_s = fmax(end_s, spans[c].end_s);
@@ -208,7 +208,7 @@ static double time_together_us(const struct bench_state *state,
 
 struct together {
     struct bench_state *state;
-    struct job *const *jobs; /* [MIST_N_STREAMS]; NULL: channel idle */
+    struct job *const *jobs; /* [MIST_N_CHANNELS]; NULL: channel idle */
 };
 
 static void submit_together(struct mist_workbench *bench, void *arg)
@@ -217,7 +217,7 @@ static void submit_together(struct mist_workbench *bench, void *arg)
 
     mist_device_submit(bench->device, MIST_STREAM_GPU_GPU, meet, at->state);
     mist_device_record(bench->device, MIST_STREAM_GPU_GPU, RELEASE);
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
+    for (int c = 0; c < MIST_N_CHANNELS; c++) {
         if (!at->jobs[c])
             continue;
         if (c != MIST_STREAM_GPU_GPU)
@@ -228,11 +228,11 @@ static void submit_together(struct mist_workbench *bench, void *arg)
 
 /* Starts the jobs at once; us until the last one ended here. */
 static enum mist_status run_together(struct bench_state *state,
-                                     struct job *const jobs[MIST_N_STREAMS],
+                                     struct job *const jobs[MIST_N_CHANNELS],
                                      double *out_us, struct mist_err *err)
 {
     struct together at = {state, jobs};
-    enum mist_status status = mist_workbench_run_held(state->bench, 1, MIST_N_STREAMS,
+    enum mist_status status = mist_workbench_run_held(state->bench, 1, MIST_N_CHANNELS,
                                                       submit_together, &at, err);
 
     *out_us = time_together_us(state, jobs);
@@ -241,7 +241,7 @@ static enum mist_status run_together(struct bench_state *state,
 
 /* run_together(), or what an earlier session measured in its place. */
 static enum mist_status measure(struct bench_state *state, struct mist_samples *samples,
-                                struct job *const jobs[MIST_N_STREAMS],
+                                struct job *const jobs[MIST_N_CHANNELS],
                                 struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
@@ -269,7 +269,7 @@ static bool has_work(const struct bench_state *state, int work)
 static enum mist_status run_alone(struct bench_state *state, int work, int ratio,
                                   double *out_us, struct mist_err *err)
 {
-    struct job *jobs[MIST_N_STREAMS] = {NULL};
+    struct job *jobs[MIST_N_CHANNELS] = {NULL};
 
     jobs[stream_of[work]] = &state->jobs[work][ratio];
     return run_together(state, jobs, out_us, err);
@@ -277,8 +277,8 @@ static enum mist_status run_alone(struct bench_state *state, int work, int ratio
 
 static enum work work_of(const struct mist_mixture *mixture, int channel)
 {
-    static const enum work works[MIST_N_STREAMS] = {WORK_COMPUTE, WORK_REDUCE, WORK_LOAD,
-                                                    WORK_STORE};
+    static const enum work works[MIST_N_CHANNELS] = {WORK_COMPUTE, WORK_REDUCE, WORK_LOAD,
+                                                     WORK_STORE};
 
     return works[channel] == WORK_REDUCE && mixture->exchanges ? WORK_EXCHANGE
                                                                : works[channel];
@@ -383,7 +383,7 @@ static enum mist_status connect_ranks(struct bench_state *state, struct mist_err
         job.amount = 2 * state->piece_bytes;
         if (has_work(state, work) && !mist_workbench_is_on_host(state->bench))
             status = mist_workbench_run(state->bench, stream_of[work], run_job, &job,
-                                        MIST_N_STREAMS, err);
+                                        MIST_N_CHANNELS, err);
     }
     return status;
 }
@@ -442,7 +442,7 @@ static enum mist_status run_alone_all(struct bench_state *state, struct mist_err
 
     for (int work = 0; work < N_WORKS; work++)
         for (int ratio = 0; ratio < N_RATIOS && status == MIST_OK; ratio++) {
-            struct job *jobs[MIST_N_STREAMS] = {NULL};
+            struct job *jobs[MIST_N_CHANNELS] = {NULL};
             if (!has_work(state, work))
                 continue;
             jobs[stream_of[work]] = &state->jobs[work][ratio];
@@ -459,10 +459,10 @@ static enum mist_status run_round(struct bench_state *state,
 
     state->round.n = 0;
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
-        struct job *jobs[MIST_N_STREAMS] = {NULL};
+        struct job *jobs[MIST_N_CHANNELS] = {NULL};
         if (i % (n / 2 + 1) == 0) /* twice in a round */
             status = run_alone_all(state, err);
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             if (mixtures[i].ratio[c] > 0)
                 jobs[c] =
                     &state->jobs[work_of(&mixtures[i], c)][mixtures[i].ratio[c] - 1];
@@ -537,7 +537,7 @@ static enum mist_status fill_results(struct bench_state *state,
         mixture->together =
             mist_estimate_make(state->together[i].values, state->together[i].n);
         status = mist_workbench_pool(state->bench, &mixture->together, 1, err);
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             if (mixture->ratio[c] > 0)
                 mixture->alone_us[c] =
                     alone[(int)work_of(mixture, c) * N_RATIOS + mixture->ratio[c] - 1]

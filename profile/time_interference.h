@@ -23,11 +23,11 @@ enum { MIST_MIXTURES_MAX = 80 };
 
 /* One mixture: a row of interference.csv. */
 struct mist_mixture {
-    unsigned channels;               /* bit mask over enum mist_stream */
-    bool exchanges;                  /* gpu_gpu: exchange, not all-reduce */
-    int32_t ratio[MIST_N_STREAMS];   /* 1 or 2 times the base time; 0: idle */
-    double alone_us[MIST_N_STREAMS]; /* measured; 0: idle */
-    struct mist_estimate together;   /* us */
+    unsigned channels;                /* bit mask over enum mist_stream */
+    bool exchanges;                   /* gpu_gpu: exchange, not all-reduce */
+    int32_t ratio[MIST_N_CHANNELS];   /* 1 or 2 times the base time; 0: idle */
+    double alone_us[MIST_N_CHANNELS]; /* measured; 0: idle */
+    struct mist_estimate together;    /* us */
 };
 
 /*

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/memory.h"
+#include "exec/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
 
 #include <stdlib.h>
@@ -41,8 +42,10 @@ struct ops_timer {
     int32_t i_variant, i_micro_batch;
     int32_t n_repeats; /* passes of a run */
     int32_t i_round;
-    int32_t i_next_look; /* round at which the precision is looked at again */
-    bool is_warm_up;     /* nothing is kept */
+    int32_t i_next_look;   /* round at which the precision is looked at again */
+    bool is_warm_up;       /* nothing is kept */
+    float *host;           /* of the device, for updates on the host; NULL: none */
+    int64_t host_elements; /* of each of its arrays */
 };
 
 int32_t mist_time_ops_least_rounds(void)
@@ -163,6 +166,17 @@ static int32_t n_spans_of_pass(const struct ops_timer *at)
 
 /* ------------------------------------------------------------------------- optimizer */
 
+static struct mist_adamw_args step_of(const struct ops_timer *at)
+{
+    return (struct mist_adamw_args){.lr = 1e-4f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.95f,
+                                    .epsilon = 1e-8f,
+                                    .weight_decay = .1f,
+                                    .gradient_scale = 1,
+                                    .t = at->i_round + 1};
+}
+
 /* AdamW over this rank's shard of a slab, parameter by parameter, as the runtime does it.
  */
 static void run_adamw(const struct ops_timer *at, const struct mist_bench_module *module,
@@ -184,13 +198,7 @@ static void run_adamw(const struct ops_timer *at, const struct mist_bench_module
         .backend = bench->backend,
         .n_threads = bench->grid->config.n_threads,
     };
-    struct mist_adamw_args args = {.lr = 1e-4f,
-                                   .beta1 = 0.9f,
-                                   .beta2 = 0.95f,
-                                   .epsilon = 1e-8f,
-                                   .weight_decay = .1f,
-                                   .gradient_scale = 1,
-                                   .t = at->i_round + 1};
+    struct mist_adamw_args args = step_of(at);
 
     mist_binding_run_adamw(&update, &args, bench->operators);
 }
@@ -266,6 +274,65 @@ static void run_optimizer(void *arg)
     mist_workbench_clear(at->bench);
 }
 
+/* Arrays for the largest update on the host: parameters, moments, masters, gradients. */
+enum { N_HOST_ARRAYS = 5 };
+
+static enum mist_status alloc_host(struct ops_timer *at, struct mist_err *err)
+{
+    const struct mist_grid *grid = at->bench->grid;
+    void *memory = NULL;
+
+    for (int32_t i = 0; i < grid->n_shards; i++)
+        if (grid->shards[i].host_key >= 0 && grid->shards[i].n > at->host_elements)
+            at->host_elements = grid->shards[i].n;
+    if (at->host_elements == 0)
+        return MIST_OK;
+    enum mist_status status = mist_device_alloc_host(
+        at->bench->device, at->host_elements * N_HOST_ARRAYS * (int64_t)sizeof *at->host,
+        &memory, err);
+    at->host = memory;
+    return status;
+}
+
+/* One update on the host, in memory that the device copies from; us. */
+static double time_host_update(const struct ops_timer *at, int64_t n, int32_t n_threads)
+{
+    enum mist_dtype dtype = at->bench->grid->config.dtype;
+    int64_t step = at->host_elements;
+    struct mist_adamw_args args = step_of(at);
+    struct mist_adamw_span span = {.p = at->host,
+                                   .m = at->host + step,
+                                   .v = at->host + 2 * step,
+                                   .master = at->host + 3 * step,
+                                   .g = at->host + 4 * step,
+                                   .n = n,
+                                   .decays = true};
+    double begin_s = mist_clock_now_s();
+
+    mist_operators_cpu.adamw(NULL, dtype, &span, 1, &args, n_threads);
+    return (mist_clock_now_s() - begin_s) * 1e6;
+}
+
+/* Updates on the host of all shards, on all ranks at once, as in a run. */
+static enum mist_status run_host_updates(struct ops_timer *at, struct mist_err *err)
+{
+    const struct mist_workbench *bench = at->bench;
+    const struct mist_grid *grid = bench->grid;
+    int32_t n_threads =
+        mist_runtime_host_threads(grid->config.n_threads, bench->place.n_processors);
+    enum mist_status status = mist_comm_barrier(bench->comm, err);
+
+    for (int32_t i = 0; i < grid->n_shards && status == MIST_OK; i++) {
+        double time_us = time_host_update(at, grid->shards[i].n, n_threads);
+        if (!at->is_warm_up)
+            status = keep(at, grid->shards[i].host_key, time_us, err);
+        if (!at->is_warm_up && at->rows)
+            mist_op_table_add_calls(bench->ops, at->rows[grid->shards[i].host_key], 1,
+                                    time_us * 1e-6);
+    }
+    return status;
+}
+
 /* ----------------------------------------------------------------------------- rounds */
 
 /* Passes of the variant and micro-batch at hand. */
@@ -296,6 +363,8 @@ static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
         status = run_and_keep(
             at, run_optimizer,
             SPANS_PER_SHARD * (int64_t)(grid->n_shards + at->bench->n_copies + 2), err);
+    if (status == MIST_OK && at->host)
+        status = run_host_updates(at, err);
     return status;
 }
 
@@ -490,6 +559,8 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     if (!at.samples)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     enum mist_status status = make_rows(&at, err);
+    if (status == MIST_OK)
+        status = alloc_host(&at, err);
     bench->watch.keeps_works = bench->ops != NULL;
     if (status == MIST_OK)
         status = run_rounds(&at, budget_s, estimates, err);
@@ -497,6 +568,7 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     *n_rounds = at.i_round;
     for (int32_t i = 0; i < n; i++)
         mist_samples_fini(&at.samples[i]);
+    mist_device_free_host(bench->device, at.host);
     free(at.samples);
     free(at.noted);
     free(at.rows);

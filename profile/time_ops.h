@@ -4,7 +4,8 @@
  * (in a run the neighbours compute, too, and share the memory).
  *
  * A round is one pass of every tensor-parallel variant at every micro-batch size, and for
- * every module the optimizer's work on a shard. Communication inside a module is not
+ * every module the optimizer's work on a shard, beside a GPU also that of the host's
+ * processors. Communication inside a module is not
  * timed. Rounds go on until the mean of every row that matters is known to 1 % either way
  * (95 % interval), or the time is over. Slow changes of the machine so meet all rows
  * alike. A step's time reaches from the end of the step before to its own end, so the

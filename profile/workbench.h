@@ -33,6 +33,7 @@ struct mist_bench_place {
     int32_t i_device;                   /* of the machine */
     bool is_alone;                      /* no other rank uses that device */
     int32_t n_sharing;                  /* ranks that use it, >= 1 */
+    int32_t n_processors;               /* of the host, for the rank; 0 counts as 1 */
 };
 
 struct mist_bench_module {

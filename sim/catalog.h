@@ -68,6 +68,7 @@ enum mist_op {
     MIST_OP_TP_ALL_REDUCE,          /* communication inside a module; no kernel */
     MIST_OP_TP_REDUCE_SCATTER,
     MIST_OP_TP_ALL_GATHER,
+    MIST_OP_ADAMW_HOST, /* of no program: on the host's processors, beside a device */
     MIST_N_OPS
 };
 

@@ -40,6 +40,7 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_TP_ALL_REDUCE] = {"tp_all_reduce", {"bytes"}},
     [MIST_OP_TP_REDUCE_SCATTER] = {"tp_reduce_scatter", {"bytes"}},
     [MIST_OP_TP_ALL_GATHER] = {"tp_all_gather", {"bytes"}},
+    [MIST_OP_ADAMW_HOST] = {"adamw_host", {"elements"}},
 };
 
 static const char *const phase_names[MIST_N_PHASES] = {

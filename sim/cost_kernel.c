@@ -313,6 +313,13 @@ static const struct mist_kernel_group *group_of(const struct mist_cost_model *mo
     return &model->groups[key_of(op, mist_cost_trace_dtype(dtype), trace_phase(phase))];
 }
 
+bool mist_cost_model_prices_host(const struct mist_cost_model *model,
+                                 enum mist_dtype dtype)
+{
+    return model->interference.shares_processors ||
+           group_of(model, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, dtype)->n > 0;
+}
+
 /* Whether something of the operator was measured: it, or what it is made of. */
 static bool is_measured(const struct mist_cost_model *model, enum mist_op op,
                         enum mist_phase phase, enum mist_dtype dtype,

@@ -22,7 +22,7 @@ enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype)
     return words[dtype];
 }
 
-/* Factors of the four streams from interference.csv; all 1 without any row. */
+/* Factors of the channels from interference.csv; all 1 without any row. */
 static enum mist_status fit_interference(struct mist_cost_model *model,
                                          struct mist_err *err)
 {
@@ -30,7 +30,6 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     struct mist_interference_fit_report report = {0};
     enum mist_status status;
 
-    _Static_assert((int)MIST_N_STREAMS == (int)MIST_N_STREAMS, "streams are channels");
     mist_interference_init(&model->interference);
     if (traces->n_interferences == 0)
         return MIST_OK;
@@ -40,7 +39,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < traces->n_interferences; i++) {
         const struct mist_interference_row *row = &traces->interferences[i];
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             samples[i].isolated_s[c] = row->alone_us[c] * 1e-6;
         samples[i].together_s = row->together_us * 1e-6;
     }
@@ -66,6 +65,7 @@ enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
         status = mist_cost_link_init(model, err);
     if (status == MIST_OK)
         status = fit_interference(model, err);
+    model->interference.shares_processors = traces->cluster.backend == MIST_TRACE_CPU;
     if (status != MIST_OK) {
         mist_cost_model_free(model);
         return status;
@@ -180,6 +180,8 @@ enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
          * written are 28 bytes, too */
         [MIST_OP_ADAMW] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
                            MIST_COST_ADAMW_BYTES, 1},
+        [MIST_OP_ADAMW_HOST] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
+                                MIST_COST_ADAMW_BYTES, 1},
         [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES, 1},
         [MIST_OP_GRADIENT_NORM] = {MIST_PHASE_OPTIMIZER, MIST_COST_NORM_FLOP,
                                    MIST_COST_NORM_BYTES, 1},

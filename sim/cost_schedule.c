@@ -209,6 +209,23 @@ static enum mist_status price_computation(const struct place *at,
                                                       task->n_zeroed_elements, out, err);
 }
 
+/* The optimizer step on the host. No data sheet of a device knows its memory. */
+static enum mist_status price_host(const struct place *at, const struct mist_task *task,
+                                   struct mist_cost *out, struct mist_err *err)
+{
+    bool is_device = mist_cost_model_interference(at->model)->shares_processors;
+
+    *out = (struct mist_cost){0};
+    if (!mist_cost_model_prices_host(at->model, at->dtype))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "cluster %s has no %s adamw_host in kernels.csv, which an "
+                            "update on the host needs: mist-profile measures it",
+                            at->model->traces->cluster.name, mist_dtype_name(at->dtype));
+    return mist_cost_add_elements(
+        at->model, is_device ? MIST_OP_ADAMW : MIST_OP_ADAMW_HOST, at->dtype,
+        at->gradient_dtype, task->n_elements, out, err);
+}
+
 static enum mist_status price_task(const struct place *at, const struct mist_task *task,
                                    struct mist_cost *out, struct mist_err *err)
 {
@@ -217,6 +234,8 @@ static enum mist_status price_task(const struct place *at, const struct mist_tas
         return price_computation(at, task, out, err);
     case MIST_STREAM_GPU_GPU:
         return price_communication(at, task, out, err);
+    case MIST_STREAM_HOST:
+        return price_host(at, task, out, err);
     default:
         return price_copy(at, task, out, err);
     }
@@ -261,7 +280,8 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
             return status;
         if (task->stream == MIST_STREAM_COMPUTE)
             costs[task->cost].time_s *= 1 + interruption_frac;
-        costs[task->cost].time_s += mist_cost_model_launch_s(model);
+        if (task->stream != MIST_STREAM_HOST)
+            costs[task->cost].time_s += mist_cost_model_launch_s(model);
         n_priced++;
     }
     return MIST_OK;

@@ -296,16 +296,19 @@ static void change_member(struct mist_event_engine *e, int32_t i_flow, double ol
 static void update_device(struct mist_event_engine *e, int32_t i_device)
 {
     struct event_device *device = &e->device[i_device];
-    const double *slowdown = device->slowdown[device->busy];
 
     device->dirty = false;
     for (int c = 0; c < N_CH; c++) {
         int32_t stream = i_device * N_CH + c;
         double old = e->stream_slowdown[stream];
-        if (!(device->busy >> c & 1u) || old == slowdown[c])
+        if (!(device->busy >> c & 1u))
             continue;
-        e->stream_slowdown[stream] = slowdown[c];
-        change_member(e, e->stream_flow[stream], old, slowdown[c]);
+        double slowdown =
+            mist_interference_of(device->factors, device->busy, (enum mist_stream)c);
+        if (old == slowdown)
+            continue;
+        e->stream_slowdown[stream] = slowdown;
+        change_member(e, e->stream_flow[stream], old, slowdown);
     }
 }
 

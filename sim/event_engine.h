@@ -1,5 +1,5 @@
 /*
- * Event engine: replays a flat, priced task graph on devices with four streams each.
+ * Event engine: replays a flat, priced task graph on devices with five streams each.
  *
  * It knows no models, plans or links' prices: whoever builds the graph has put the
  * isolated duration into every task. The rules:

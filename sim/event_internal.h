@@ -40,9 +40,9 @@ struct event_flow {
 };
 
 struct event_device {
-    const double (*slowdown)[MIST_N_STREAMS]; /* [busy set][channel] */
-    unsigned busy;                            /* set of channels that run something */
-    bool dirty;                               /* is in dirty_device */
+    const struct mist_interference *factors;
+    unsigned busy; /* set of streams that run something */
+    bool dirty;    /* is in dirty_device */
 };
 
 struct event_link_state {

@@ -248,7 +248,7 @@ static void build_devices(struct mist_event_engine *e)
         bool none = class < 0 || g->n_interference == 0;
         const struct mist_interference *factors =
             none ? &e->undisturbed : &g->interference[class];
-        e->device[d].slowdown = (const double(*)[N_CH])factors->slowdown;
+        e->device[d].factors = factors;
     }
 }
 

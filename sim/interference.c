@@ -14,7 +14,7 @@
 #include <stdlib.h> /* malloc */
 #include <string.h> /* memcpy */
 
-#define N_CH        MIST_N_STREAMS
+#define N_CH        MIST_N_CHANNELS
 #define N_SETS      MIST_N_STREAM_SETS
 #define N_STARTS    6  /* best grid points that are refined */
 #define GRID_SAMPLE 96 /* samples the grid looks at */
@@ -38,6 +38,7 @@ struct set_problem {
 
 void mist_interference_init(struct mist_interference *interference)
 {
+    interference->shares_processors = false;
     for (int set = 0; set < N_SETS; set++)
         for (int c = 0; c < N_CH; c++)
             interference->slowdown[set][c] = 1.0;
@@ -60,7 +61,7 @@ enum mist_status mist_interference_check(const struct mist_interference *interfe
 }
 
 double mist_interference_bundle_s(const struct mist_interference *interference,
-                                  const double isolated_s[MIST_N_STREAMS])
+                                  const double isolated_s[MIST_N_CHANNELS])
 {
     double left_s[N_CH], total_s = 0.0;
     unsigned set = 0;

@@ -20,15 +20,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MIST_N_STREAM_SETS (1 << MIST_N_STREAMS)
-
-/* "compute", "gpu_gpu", "host_to_device", "device_to_host"; static text. */
-const char *mist_stream_name(enum mist_stream channel);
+#define MIST_N_STREAM_SETS (1 << MIST_N_CHANNELS)
 
 struct mist_interference {
     double slowdown[MIST_N_STREAM_SETS]
-                   [MIST_N_STREAMS]; /* [busy set][channel], >= 1; 1 outside */
+                   [MIST_N_CHANNELS]; /* [busy set][channel], >= 1; 1 outside */
+    /* The device computes on the processors of the host: while the compute and the host
+     * stream both run, each has them half the time. */
+    bool shares_processors;
 };
+
+/* Factor of a stream of the busy ones (a set of streams). Work of the host disturbs no
+ * channel, unless it shares the processors. */
+static inline double mist_interference_of(const struct mist_interference *interference,
+                                          unsigned busy, enum mist_stream stream)
+{
+    const unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_HOST;
+    bool is_shared =
+        interference->shares_processors && (busy & both) == both && (both >> stream & 1u);
+    double factor = stream == MIST_STREAM_HOST
+                        ? 1
+                        : interference->slowdown[busy & (MIST_N_STREAM_SETS - 1)][stream];
+
+    return is_shared ? 2 * factor : factor;
+}
 
 /* All factors 1: channels do not disturb each other. */
 void mist_interference_init(struct mist_interference *interference);
@@ -48,12 +63,12 @@ enum mist_status mist_interference_check(const struct mist_interference *interfe
  * mist_interference_check().
  */
 double mist_interference_bundle_s(const struct mist_interference *interference,
-                                  const double isolated_s[MIST_N_STREAMS]);
+                                  const double isolated_s[MIST_N_CHANNELS]);
 
 /* One measurement: work that takes isolated_s[c] alone (0 = channel idle),
  * started together. */
 struct mist_interference_sample {
-    double isolated_s[MIST_N_STREAMS]; /* each channel alone; finite, >= 0 */
+    double isolated_s[MIST_N_CHANNELS]; /* each channel alone; finite, >= 0 */
     double together_s; /* measured until the last one finished; finite, > 0 */
 };
 

@@ -128,6 +128,7 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
             .offloads_gradients = k < prefix[RATIO_GRADIENTS] && !is_tied[k],
             .offloads_state = k < prefix[RATIO_STATE],
             .is_alias = layout->param_is_tied[i] && plan->n_stages == 1,
+            .updates_on_host = k < prefix[RATIO_STATE] && stage->updates_on_host,
         };
         if (places[k].is_alias)
             places[k] = (struct mist_slab){.is_alias = true};

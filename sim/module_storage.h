@@ -29,6 +29,7 @@ struct mist_slab {
     bool offloads_weights, offloads_gradients, offloads_state;
     bool is_alias; /* the weights are the embedding's, on the same rank: only gradients
                       have storage here, which are added to the embedding's */
+    bool updates_on_host; /* where its state is */
 };
 
 struct mist_module_storage {

@@ -360,6 +360,9 @@ static enum mist_status check_stage_memory(const struct check *c, int32_t i)
                           "%s is %g, expected 0 to 1", fractions[k].key,
                           fractions[k].value);
     }
+    if (s->updates_on_host && s->offload_optimizer == 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "update_on",
+                      "update_on host with offload_optimizer_frac 0, expected above 0");
     return MIST_OK;
 }
 

@@ -61,6 +61,10 @@ struct mist_stage_plan {
     double offload_gradients;
     double offload_optimizer;
     double offload_activations;
+    /* The optimizer state in host memory is updated there, by the host's processors:
+     * gradients go to it and parameters come back, the state never moves. Needs
+     * offload_optimizer > 0. */
+    bool updates_on_host;
 };
 
 /* What the tuner or the simulator said; all 0 when nothing was predicted yet. */
@@ -142,10 +146,11 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * micro-batch; interleaved has two chunks or more, two stages or more, chunks that divide
  * every stage's layers and stages that divide n_micro_batches, and nothing else has
  * chunks; with tied embeddings first and last stage have the same dp and tp; ZeRO flags
- * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; seq_len fits
- * learned positions; gradients are bf16 only where the rest is; numbers of ranks and of
- * tokens of a micro-batch fit 31 bits; predictions are finite and not negative. Whether a
- * cluster has the devices and the memory is not the plan's to know.
+ * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; an update on
+ * the host has optimizer state there; seq_len fits learned positions; gradients are bf16
+ * only where the rest is; numbers of ranks and of tokens of a micro-batch fit 31 bits;
+ * predictions are finite and not negative. Whether a cluster has the devices and the
+ * memory is not the plan's to know.
  *
  * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
  * O(n_stages).
@@ -184,15 +189,17 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
  *                "zero": 0..3, "sequence_parallel", "checkpointed_layers",
  *                "offload_weights_frac", "offload_gradients_frac",
- *                "offload_optimizer_frac", "offload_activations_frac"}, ...],
+ *                "offload_optimizer_frac", "offload_activations_frac",
+ *                "update_on": "device" or "host"}, ...],
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac",
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
- * "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false) and the
- * stages' four offload fractions (0). What was saved loads as the same plan, bit by bit,
- * but that one chunk loads as 0; entries of arrays beyond n_stages load as 0.
+ * "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false), the
+ * stages' four offload fractions (0) and "update_on" (left out when "device"). What was
+ * saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries of
+ * arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

@@ -61,6 +61,7 @@ const struct mist_plan_field mist_plan_stage_fields[] = {
           offload_optimizer),
     FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_activations_frac",
           offload_activations),
+    FIELD(MIST_FIELD_PLACE, mist_stage_plan, "update_on", updates_on_host),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

@@ -19,6 +19,7 @@ enum { MAX_KEYS = 16 };
 
 static const char *const family_choices[] = {"gpt", "llama", "falcon", NULL};
 static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
+static const char *const place_choices[] = {"device", "host", NULL};
 static const char *const pipeline_choices[] = {"1f1b", "interleaved", "zb_h1", NULL};
 
 static enum mist_status read_int(const struct mist_json *object,
@@ -80,11 +81,12 @@ static enum mist_status read_field(const struct mist_json *object,
     const char *const *choices =
         f->type == MIST_FIELD_FAMILY ? family_choices : dtype_choices;
     bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
-                       f->type == MIST_FIELD_FLAG ||
+                       f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE ||
                        f->type == MIST_FIELD_DTYPE_IF_NOT_FP32;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
+    int place = 0;
 
     switch (f->type) {
     case MIST_FIELD_INT32:
@@ -109,6 +111,10 @@ static enum mist_status read_field(const struct mist_json *object,
     case MIST_FIELD_DTYPE:
     case MIST_FIELD_DTYPE_IF_NOT_FP32:
         status = mist_json_get_choice(object, f->key, need, choices, out, err);
+        break;
+    case MIST_FIELD_PLACE:
+        status = mist_json_get_choice(object, f->key, need, place_choices, &place, err);
+        *(bool *)out = place == 1;
         break;
     case MIST_FIELD_CHARS:
         status = read_chars(object, f, out, err);

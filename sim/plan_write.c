@@ -30,6 +30,8 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
     case MIST_FIELD_BOOL:
     case MIST_FIELD_FLAG:
         return json_boolean(*(const bool *)in);
+    case MIST_FIELD_PLACE:
+        return json_string(*(const bool *)in ? "host" : "device");
     case MIST_FIELD_FAMILY:
         return json_string(mist_family_name(*(const enum mist_family *)in));
     case MIST_FIELD_DTYPE:
@@ -52,7 +54,8 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
     const void *in = (const char *)base + f->offset;
 
     return (f->type == MIST_FIELD_COUNT && *(const int32_t *)in == 0) ||
-           (f->type == MIST_FIELD_FLAG && !*(const bool *)in) ||
+           ((f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE) &&
+            !*(const bool *)in) ||
            (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
             *(const enum mist_dtype *)in == MIST_DTYPE_FP32);
 }

@@ -57,6 +57,20 @@ int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t 
     return -1;
 }
 
+int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32_t layer,
+                                     enum mist_role role, int32_t i_slab)
+{
+    int32_t home = mist_schedule_find_buffer(schedule, layer, role, i_slab);
+
+    for (int32_t i = home + 1; home >= 0 && i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
+            buffer->slab == i_slab)
+            return i;
+    }
+    return -1;
+}
+
 bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
                                    int32_t layer)
 {

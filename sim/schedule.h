@@ -16,8 +16,10 @@
  * moves beside that one's computation; what a pass leaves behind (activations and
  * gradients to the host, sums over ranks) moves beside the next one's. The optimizer step
  * on the gradients of the iteration before is taken apart by module and part of the first
- * micro-batch's forward. Iterations follow one another with one rule: nothing of the next
- * starts on a rank before everything of this one has ended there.
+ * micro-batch's forward. Where the host does it, on a stream of its own, the gradients
+ * have left at the end of the iteration before, and only weights come. Iterations follow
+ * one another with one rule: nothing of the next starts on a rank before everything of
+ * this one has ended there.
  */
 #ifndef MIST_SIM_SCHEDULE_H
 #define MIST_SIM_SCHEDULE_H
@@ -141,6 +143,11 @@ bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage
  * state: role), on either arena; -1 none. */
 int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
                                   enum mist_role role, int32_t i_slab);
+
+/* The same of what an update on the host has there of weights or gradients that have
+ * their home on the device; -1 none. */
+int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32_t layer,
+                                     enum mist_role role, int32_t i_slab);
 
 /* Shape of the modules of a stage, for mist_layer_layout_make(). */
 struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,

@@ -3,8 +3,9 @@
  *
  * Parameters that are cut over data-parallel ranks (ZeRO-3) or live in the host are put
  * together in a buffer that lives for the pass; neighbouring passes of one module share
- * it. An update works on the home of its slab where that is on the device; where it is in
- * the host, on the buffer of the forward that follows.
+ * it. An update on the device works on the home of its slab where that is on the device;
+ * where it is in the host, on the buffer of the forward that follows. An update on the
+ * host works on what is there, and its result comes to the device before the forward.
  */
 #include "sim/schedule_internal.h"
 
@@ -16,6 +17,15 @@ static enum mist_dtype dtype_of(const struct mist_schedule_builder *at)
 static int64_t weight_bytes(const struct mist_schedule_builder *at, int64_t elements)
 {
     return elements * mist_dtype_weight_bytes(dtype_of(at));
+}
+
+/* Elements of a slab that this rank updates. */
+static int64_t update_elements(const struct mist_schedule_builder *at,
+                               const struct mist_slab *slab)
+{
+    return mist_schedule_shards(at, at->stage->shards_optimizer)
+               ? mist_schedule_shard_elements(at, slab)
+               : slab->n_elements;
 }
 
 /* ------------------------------------------------------------------------- persistent */
@@ -31,6 +41,26 @@ static int32_t add_home(struct mist_schedule_builder *at, bool is_offloaded,
     if (id >= 0)
         at->out->buffers[id].slab = (int8_t)i_slab;
     return id;
+}
+
+/* What an update on the host reads and writes there beside the state. */
+static void add_host_copies(struct mist_schedule_builder *at, int32_t i_module,
+                            int32_t i_slab)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
+    int32_t layer = at->out->modules[i_module];
+    int64_t n = update_elements(at, slab);
+
+    state->host[0] = state->home[0];
+    state->host[1] = state->home[1];
+    if (!slab->offloads_weights)
+        state->host[0] = add_home(at, true, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab),
+                                  layer, i_slab, weight_bytes(at, n));
+    if (!slab->offloads_gradients)
+        state->host[1] =
+            add_home(at, true, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), layer,
+                     i_slab, mist_schedule_gradient_bytes(at, n));
 }
 
 static void add_module_homes(struct mist_schedule_builder *at, int32_t i_module)
@@ -60,6 +90,8 @@ static void add_module_homes(struct mist_schedule_builder *at, int32_t i_module)
                          at, shards_gradients && !slab->is_alias ? shard : whole));
         if (!slab->offloads_weights && !shards_weights)
             state->weights = state->home[0];
+        if (slab->updates_on_host)
+            add_host_copies(at, i_module, s);
     }
 }
 
@@ -208,20 +240,46 @@ static int32_t swap_out_whole(struct mist_schedule_builder *at, enum mist_task_k
     return task;
 }
 
-/* The optimizer step of a slab, from what it swaps in to what it swaps out. Weights that
- * live in the host are on the device already. */
-static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab)
+/* Whether the ranks of a stage update parts of weights that all of them keep whole. */
+static bool gathers_update(const struct mist_schedule_builder *at)
+{
+    return mist_schedule_shards(at, at->stage->shards_optimizer) &&
+           !mist_schedule_shards(at, at->stage->shards_weights);
+}
+
+/* The task of an optimizer step: this rank's part of a slab, or all of it. */
+static int32_t add_step(struct mist_schedule_builder *at, enum mist_stream stream,
+                        int32_t i_module, int32_t i_slab, int32_t weights,
+                        int32_t gradients, int32_t moments)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+    int32_t task = mist_schedule_add_task(at, MIST_TASK_OPTIMIZER, stream,
+                                          at->out->modules[i_module], -1);
+
+    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab), weights);
+    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab),
+                      gradients);
+    mist_schedule_use(at, task, MIST_ROLE_STATE, moments);
+    mark_update(at, task);
+    if (task < 0)
+        return -1;
+    at->out->tasks[task].slab = (int8_t)i_slab;
+    at->out->tasks[task].n_elements = update_elements(at, slab);
+    return task;
+}
+
+/* The optimizer step of a slab on the device, with what it swaps in. Weights that live in
+ * the host are there already. */
+static void step_on_device(struct mist_schedule_builder *at, int32_t i_module,
+                           int32_t i_slab)
 {
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     bool shards_state = mist_schedule_shards(at, at->stage->shards_optimizer);
     bool shards_gradients = mist_schedule_shards(at, at->stage->shards_gradients);
-    bool shards_weights = mist_schedule_shards(at, at->stage->shards_weights);
-    int64_t shard = mist_schedule_shard_elements(at, slab);
-    int64_t n = shards_state ? shard : slab->n_elements;
+    int64_t n = update_elements(at, slab);
     int64_t state_bytes = n * mist_dtype_state_bytes(dtype_of(at));
     int32_t gradients = state->home[1], moments = state->home[2];
-    int32_t weights = slab->offloads_weights ? state->weights : state->home[0];
     int32_t ready[2] = {-1, -1};
 
     if (slab->offloads_gradients)
@@ -230,20 +288,16 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
                           (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), i_module,
                           i_slab, state->home[1],
                           shards_state && !shards_gradients
-                              ? mist_schedule_gradient_bytes(at, shard) * at->out->i_dp
+                              ? mist_schedule_gradient_bytes(at, n) * at->out->i_dp
                               : 0,
                           mist_schedule_gradient_bytes(at, n), &ready[0]);
     if (slab->offloads_state)
         moments =
             swap_in_whole(at, MIST_TASK_SWAP_IN_OPTIMIZER, MIST_ROLE_STATE, i_module,
                           i_slab, state->home[2], 0, state_bytes, &ready[1]);
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_OPTIMIZER, MIST_STREAM_COMPUTE,
-                                          at->out->modules[i_module], -1);
-    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab), weights);
-    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab),
-                      gradients);
-    mist_schedule_use(at, task, MIST_ROLE_STATE, moments);
-    mark_update(at, task);
+    int32_t task = add_step(at, MIST_STREAM_COMPUTE, i_module, i_slab,
+                            slab->offloads_weights ? state->weights : state->home[0],
+                            gradients, moments);
     mist_schedule_depend(at, task, ready[0]);
     mist_schedule_depend(at, task, ready[1]);
     if (slab->offloads_weights)
@@ -258,17 +312,54 @@ static void add_update(struct mist_schedule_builder *at, int32_t i_module, int32
         at->stepped =
             (struct mist_schedule_stepped){i_module, i_slab, moments, task, state_bytes};
     state->weights_ready = task;
-    int32_t complete = task;
-    if (shards_state && !shards_weights) {
-        gather_weights(at, i_module, i_slab, -1, task);
+}
+
+/*
+ * The optimizer step of a slab on the host. Its gradients have been there since the last
+ * sum (schedule_leave.c), and those on the device are zeroed when they are added to. The
+ * weights come from there: all that live there (swap_in_weights()), or this rank's part.
+ */
+static void step_on_host(struct mist_schedule_builder *at, int32_t i_module,
+                         int32_t i_slab)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
+    int32_t task = add_step(at, MIST_STREAM_HOST, i_module, i_slab, state->host[0],
+                            state->host[1], state->home[2]);
+
+    state->written[0] = task;
+    if (slab->offloads_weights || task < 0)
+        return;
+    int64_t bytes = weight_bytes(at, at->out->tasks[task].n_elements);
+    state->weights_ready = mist_schedule_add_copy(
+        at, MIST_TASK_SWAP_IN_WEIGHT, false, at->out->modules[i_module], -1,
+        state->host[0], 0, state->home[0], gathers_update(at) ? bytes * at->out->i_dp : 0,
+        bytes, task);
+    if (state->weights_ready >= 0)
+        at->out->tasks[state->weights_ready].slab = (int8_t)i_slab;
+    mark_update(at, state->weights_ready);
+}
+
+/* What follows a step: the other ranks' parts of the weights, and the way to their home
+ * in the host for those that are not new there. */
+static void end_update(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
+    bool shards_weights = mist_schedule_shards(at, at->stage->shards_weights);
+    int64_t shard = mist_schedule_shard_elements(at, slab);
+    bool is_gathered = gathers_update(at);
+
+    if (is_gathered) {
+        gather_weights(at, i_module, i_slab, -1, state->weights_ready);
         mark_update(at, state->weights_ready);
-        complete = state->weights_ready;
     }
-    if (slab->offloads_weights)
+    if (slab->offloads_weights && (is_gathered || !slab->updates_on_host))
         state->written[0] = swap_out_whole(
-            at, MIST_TASK_SWAP_OUT_WEIGHT, i_module, i_slab, weights,
+            at, MIST_TASK_SWAP_OUT_WEIGHT, i_module, i_slab, state->weights,
             shards_weights ? weight_bytes(at, shard) * at->out->i_dp : 0, state->home[0],
-            weight_bytes(at, shards_weights ? shard : slab->n_elements), complete);
+            weight_bytes(at, shards_weights ? shard : slab->n_elements),
+            state->weights_ready);
 }
 
 void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
@@ -284,12 +375,23 @@ void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
     at->stepped = (struct mist_schedule_stepped){.i_module = -1, .buffer = -1};
 }
 
+/* The update of a slab whose weights don't live in the host. */
+static void update_in_front(struct mist_schedule_builder *at, int32_t i_module,
+                            int32_t i_slab)
+{
+    if (mist_schedule_plan_slab(at, i_module, i_slab)->updates_on_host)
+        step_on_host(at, i_module, i_slab);
+    else
+        step_on_device(at, i_module, i_slab);
+    end_update(at, i_module, i_slab);
+}
+
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 {
     for (int32_t m = 0; m < at->out->n_modules; m++)
         for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++)
             if (!mist_schedule_plan_slab(at, m, s)->is_alias)
-                add_update(at, m, s);
+                update_in_front(at, m, s);
     mist_schedule_swap_out_state(at);
 }
 
@@ -310,13 +412,19 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     bool is_gathered = mist_schedule_shards(at, at->stage->shards_weights);
+    bool on_host = updates && slab->updates_on_host;
 
     if (!is_resident(at, slab))
         new_working_weights(at, i_module, i_slab, micro_batch);
+    if (on_host)
+        step_on_host(at, i_module, i_slab);
     if (slab->offloads_weights)
-        swap_in_weights(at, i_module, i_slab, micro_batch, is_forward, updates);
+        swap_in_weights(at, i_module, i_slab, micro_batch, is_forward,
+                        updates && (!on_host || gathers_update(at)));
+    if (updates && !on_host)
+        step_on_device(at, i_module, i_slab);
     if (updates)
-        add_update(at, i_module, i_slab);
+        end_update(at, i_module, i_slab);
     if (!is_gathered)
         return;
     gather_weights(at, i_module, i_slab, micro_batch, state->weights_ready);

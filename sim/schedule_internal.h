@@ -39,6 +39,8 @@ struct mist_schedule_pass {
 /* A slab of a module: where its things are. Buffers; -1 where there is none (now). */
 struct mist_schedule_slab {
     int32_t home[3];       /* weights, gradients, state: persistent, on either arena */
+    int32_t host[2];       /* weights, gradients in the host for an update there: the
+                              home, or this rank's part of what has its home on the device */
     int32_t weights;       /* on the device, to compute with; may be the home */
     int32_t weights_ready; /* task that completed them; -1 */
     int32_t weights_pass;  /* latest pass for which they were brought; -1 */

@@ -89,8 +89,9 @@ static int64_t home_first(const struct mist_schedule_builder *at,
                                                                  : 0;
 }
 
-/* Swaps elements first .. first + n - 1 of gradients to their home in the host; the
- * buffer begins with element buffer_first of the slab. */
+/* Swaps elements first .. first + n - 1 of gradients to their home in the host, or to
+ * where the host applies them; the buffer begins with element buffer_first of the slab.
+ */
 static void swap_out_gradients(struct mist_schedule_builder *at, int32_t i_module,
                                int32_t i_slab, int32_t micro_batch, int32_t buffer,
                                int64_t buffer_first, int64_t first, int64_t n,
@@ -98,10 +99,13 @@ static void swap_out_gradients(struct mist_schedule_builder *at, int32_t i_modul
 {
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
+    bool is_home = slab->offloads_gradients;
+    int64_t to_first = is_home ? home_first(at, slab) : first;
     int32_t task = mist_schedule_add_copy(
         at, MIST_TASK_SWAP_OUT_GRADIENT, true, at->out->modules[i_module], micro_batch,
-        buffer, mist_schedule_gradient_bytes(at, first - buffer_first), state->home[1],
-        mist_schedule_gradient_bytes(at, first - home_first(at, slab)),
+        buffer, mist_schedule_gradient_bytes(at, first - buffer_first),
+        is_home ? state->home[1] : state->host[1],
+        mist_schedule_gradient_bytes(at, first - to_first),
         mist_schedule_gradient_bytes(at, n), after);
 
     if (task >= 0)
@@ -163,6 +167,7 @@ static void settle_one(struct mist_schedule_builder *at,
         mist_schedule_plan_slab(at, entry->i_module, entry->i_slab);
     int32_t buffer = entry->gradients;
     int64_t buffer_first = entry->gradients_first;
+    bool is_last = entry->micro_batch == at->plan->n_micro_batches - 1;
 
     if (entry->sum >= 0) {
         int32_t task = accumulate(at, entry);
@@ -171,11 +176,11 @@ static void settle_one(struct mist_schedule_builder *at,
         buffer = entry->sum;
         buffer_first = entry->sum_first;
     }
-    if (entry->micro_batch == at->plan->n_micro_batches - 1) {
+    if (is_last) {
         int32_t task = add_norm(at, entry, buffer, buffer_first);
         mist_schedule_depend(at, task, entry->after[0]);
     }
-    if (slab->offloads_gradients)
+    if (slab->offloads_gradients || (slab->updates_on_host && is_last))
         swap_out_gradients(at, entry->i_module, entry->i_slab, entry->micro_batch, buffer,
                            buffer_first, range_first(at, slab), range_elements(at, slab),
                            entry->after[0]);

@@ -14,7 +14,8 @@ enum {
     IS_LAST = 2,
     OFFLOADS = 4,
     IS_CUT = 8,
-    N_VARIANTS = 16,
+    HOSTS = 16, /* updates on the host; with OFFLOADS */
+    N_VARIANTS = 32,
     ALIGNMENT = 64
 };
 
@@ -33,7 +34,7 @@ struct mist_stage_model {
 /* ---------------------------------------------------------------------- construction */
 
 static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
-    "L", "C", "Z", "OW", "OG", "OO", "OA", "P", "G"};
+    "L", "C", "Z", "OW", "OG", "OO", "OA", "UH", "P", "G"};
 
 #define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
 #define NAMES_ONCE(name)    #name,
@@ -81,6 +82,8 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .value = values,
     };
 
+    at.on_host =
+        variant & HOSTS ? columns[MIST_STAGE_UPDATE_ON_HOST] : mist_expr_const(pool, 0);
     for (int r = 0; r < 4; r++)
         at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r]
                                   : mist_expr_const(pool, 0);
@@ -97,6 +100,8 @@ static enum mist_status compile(struct mist_stage_model *model, struct mist_err 
 
     make_symbols(model, columns, values, is_uniform);
     for (int i = 0; i < N_VARIANTS && status == MIST_OK; i++) {
+        if ((i & HOSTS) && !(i & OFFLOADS))
+            continue;
         write_variant(model, i, columns, values, outputs);
         status = mist_expr_pool_check(&model->pool, err);
         if (status == MIST_OK)
@@ -195,6 +200,8 @@ static int choose_variant(const struct mist_stage_shape *shape,
     for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
         if (!is_zero(&columns[i]))
             variant |= OFFLOADS;
+    if ((variant & OFFLOADS) && !is_zero(&columns[MIST_STAGE_UPDATE_ON_HOST]))
+        variant |= HOSTS;
     return variant;
 }
 
@@ -246,6 +253,7 @@ static enum mist_status predict_stage(const struct mist_stage_model *model,
         [MIST_STAGE_OFFLOAD_GRADIENTS] = {NULL, stage->offload_gradients},
         [MIST_STAGE_OFFLOAD_OPTIMIZER] = {NULL, stage->offload_optimizer},
         [MIST_STAGE_OFFLOAD_ACTIVATIONS] = {NULL, stage->offload_activations},
+        [MIST_STAGE_UPDATE_ON_HOST] = {NULL, stage->updates_on_host},
         [MIST_STAGE_IN_FLIGHT] = {NULL, mist_pipeline_in_flight(
                                             MIST_PIPELINE_1F1B, original->n_stages, 1, i,
                                             original->n_micro_batches)},

@@ -41,6 +41,9 @@
  * exactly. Every slab more than one costs the latency of its copies and collectives, left
  * out.
  *
+ * - updates on the host run in a chain beside everything: the first forward ends when the
+ *   last module's weights have come from there and it has been computed, or later.
+ *
  * Left out: what differs between stages of one role (the transfers of a stage priced by
  * mist_stage_model_prepare go to neighbours of its own shape), loading the batch, sums
  * after each micro-batch where no ZeRO-2 asks for them, other pipelines than 1F1B,
@@ -69,8 +72,10 @@ enum mist_stage_column {
     MIST_STAGE_OFFLOAD_GRADIENTS,
     MIST_STAGE_OFFLOAD_OPTIMIZER,
     MIST_STAGE_OFFLOAD_ACTIVATIONS,
-    MIST_STAGE_IN_FLIGHT,     /* P: min(stages from this one on, G) */
-    MIST_STAGE_MICRO_BATCHES, /* G */
+    MIST_STAGE_UPDATE_ON_HOST, /* 0 or 1, with a price alone (mist_cost_model_prices_host)
+                                */
+    MIST_STAGE_IN_FLIGHT,      /* P: min(stages from this one on, G) */
+    MIST_STAGE_MICRO_BATCHES,  /* G */
     MIST_STAGE_N_COLUMNS
 };
 
@@ -83,7 +88,7 @@ struct mist_stage_shape {
     bool is_sequence_parallel;
 };
 
-enum { MIST_STAGE_N_VALUES = 144 };
+enum { MIST_STAGE_N_VALUES = 152 };
 
 /* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
 struct mist_stage_values {
@@ -125,9 +130,9 @@ size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
  *
  * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
  * value for all. Where the four ratios are one value, 0, the terms of offloading are left
- * out, which is several times as fast. t_s, d_s, peak_bytes, host_bytes  [n] each; NULL:
- * not wanted. Cannot fail, does not allocate; threads may share the model, not the
- * scratch.
+ * out, which is several times as fast; likewise those of updates on the host. t_s, d_s,
+ * peak_bytes, host_bytes  [n] each; NULL: not wanted. Cannot fail, does not allocate;
+ * threads may share the model, not the scratch.
  */
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,

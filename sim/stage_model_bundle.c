@@ -81,13 +81,41 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
                                          : share;
 }
 
+/* The share of a module's matrices that the host updates. */
+static mist_expr updated_on_host(struct mist_stage_writer *at, enum mist_layer_kind kind)
+{
+    return mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
+}
+
+mist_expr mist_stage_host_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                               int ratio)
+{
+    double none;
+
+    if (mist_expr_is_const(at->pool, at->on_host, &none))
+        return num(at, 0);
+    return max(at, num(at, 0),
+               sub(at, updated_on_host(at, kind), mist_stage_share(at, kind, ratio)));
+}
+
+mist_expr mist_stage_device_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                 int ratio)
+{
+    mist_expr all = mist_stage_share(at, kind, ratio);
+    double none;
+
+    if (mist_expr_is_const(at->pool, at->on_host, &none))
+        return all;
+    return max(at, num(at, 0), sub(at, all, updated_on_host(at, kind)));
+}
+
 /* ---------------------------------------------------------------------------- bundle */
 
 /* Channels that are left, with their seconds alone. */
 struct rest {
     int n;
-    int channels[MIST_N_STREAMS];
-    mist_expr alone[MIST_N_STREAMS];
+    int channels[MIST_N_CHANNELS];
+    mist_expr alone[MIST_N_CHANNELS];
 };
 
 static const double *slowdown_of(const struct mist_stage_writer *at,
@@ -134,12 +162,12 @@ static mist_expr bundle(struct mist_stage_writer *at, const struct rest *rest)
 }
 
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
-                            const mist_expr isolated[MIST_N_STREAMS])
+                            const mist_expr isolated[MIST_N_CHANNELS])
 {
     struct rest rest = {0};
     double value;
 
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
+    for (int c = 0; c < MIST_N_CHANNELS; c++) {
         if (mist_expr_is_const(at->pool, isolated[c], &value) && value == 0)
             continue;
         rest.channels[rest.n] = c;

@@ -23,8 +23,8 @@ struct beside {
 
 static mist_expr bundle(writer *at, mist_expr compute, struct beside beside)
 {
-    const mist_expr alone[MIST_N_STREAMS] = {compute, beside.gpu_gpu, beside.to_device,
-                                             beside.to_host};
+    const mist_expr alone[MIST_N_CHANNELS] = {compute, beside.gpu_gpu, beside.to_device,
+                                              beside.to_host};
 
     return mist_stage_bundle(at, alone);
 }
@@ -311,13 +311,47 @@ static mist_expr stable(writer *at)
 
 /* -------------------------------------------------------------- extra: first forward */
 
-/* The optimizer step of a module. */
+static bool updates_on_host(const writer *at)
+{
+    double none;
+
+    return !mist_expr_is_const(at->pool, at->on_host, &none);
+}
+
+/* The optimizer step of a module on the device, of what the host does not update. */
 static mist_expr update(writer *at, enum mist_layer_kind kind)
 {
     mist_expr shard = mist_stage_by_zero(at, 2, of(at, MIST_STAGE_UPDATE_2, kind),
                                          of(at, MIST_STAGE_UPDATE_1, kind));
+    mist_expr all = mist_stage_by_zero(at, 1, shard, of(at, MIST_STAGE_UPDATE_0, kind));
 
-    return mist_stage_by_zero(at, 1, shard, of(at, MIST_STAGE_UPDATE_0, kind));
+    if (!updates_on_host(at))
+        return all;
+    mist_expr share = mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
+    return sub(at, all, mul(at, share, all));
+}
+
+/* The step of a module on the host, the way of its gradients there and of its weights
+ * back. */
+static mist_expr host_step(writer *at, enum mist_layer_kind kind)
+{
+    mist_expr share = mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
+
+    return mul(at, share,
+               by_level(at, kind, 1, MIST_STAGE_UPDATE_HOST_0, MIST_STAGE_UPDATE_HOST_1));
+}
+
+static mist_expr host_in(writer *at, enum mist_layer_kind kind)
+{
+    return mul(at, mist_stage_host_only(at, kind, MIST_RATIO_WEIGHTS),
+               by_level(at, kind, 1, MIST_STAGE_WEIGHTS_IN_0, MIST_STAGE_WEIGHTS_IN_1));
+}
+
+static mist_expr host_out(writer *at, enum mist_layer_kind kind)
+{
+    return mul(
+        at, mist_stage_host_only(at, kind, MIST_RATIO_GRADIENTS),
+        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_OUT_0, MIST_STAGE_GRADIENTS_OUT_1));
 }
 
 /* The gather behind it; under ZeRO-3 that of the forward. */
@@ -334,31 +368,37 @@ static mist_expr gather_updated(writer *at, enum mist_layer_kind kind)
 
 static mist_expr state_in(writer *at, enum mist_layer_kind kind)
 {
-    return scaled(at, kind, MIST_RATIO_STATE,
-                  by_level(at, kind, 1, MIST_STAGE_STATE_IN_0, MIST_STAGE_STATE_IN_1));
+    return mul(at, mist_stage_device_only(at, kind, MIST_RATIO_STATE),
+               by_level(at, kind, 1, MIST_STAGE_STATE_IN_0, MIST_STAGE_STATE_IN_1));
 }
 
 static mist_expr state_out(writer *at, enum mist_layer_kind kind)
 {
-    return scaled(at, kind, MIST_RATIO_STATE,
-                  by_level(at, kind, 1, MIST_STAGE_STATE_OUT_0, MIST_STAGE_STATE_OUT_1));
+    return mul(at, mist_stage_device_only(at, kind, MIST_RATIO_STATE),
+               by_level(at, kind, 1, MIST_STAGE_STATE_OUT_0, MIST_STAGE_STATE_OUT_1));
 }
 
 /* What the step swaps in, but for weights. */
 static mist_expr step_in(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr gradients = scaled(
-        at, kind, MIST_RATIO_GRADIENTS,
-        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
+    mist_expr gradients =
+        mul(at, mist_stage_device_only(at, kind, MIST_RATIO_GRADIENTS),
+            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
 
     return add(at, gradients, state_in(at, kind));
 }
 
+/* Weights in the host that the host updates are new there, unless other ranks' parts are
+ * gathered on the device. */
 static mist_expr step_out(writer *at, enum mist_layer_kind kind)
 {
+    mist_expr all = mist_stage_share(at, kind, MIST_RATIO_WEIGHTS);
+    mist_expr some = mist_stage_device_only(at, kind, MIST_RATIO_WEIGHTS);
+    mist_expr share =
+        mist_stage_by_zero(at, 3, some, mist_stage_by_zero(at, 1, all, some));
     mist_expr weights =
-        scaled(at, kind, MIST_RATIO_WEIGHTS,
-               by_level(at, kind, 3, MIST_STAGE_WEIGHTS_OUT_0, MIST_STAGE_WEIGHTS_OUT_1));
+        mul(at, share,
+            by_level(at, kind, 3, MIST_STAGE_WEIGHTS_OUT_0, MIST_STAGE_WEIGHTS_OUT_1));
 
     return add(at, weights, state_out(at, kind));
 }
@@ -379,7 +419,9 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
     if (then >= 0) {
         enum mist_layer_kind stepping = (enum mist_layer_kind)then;
         more = update(at, stepping);
-        beside.to_device = add(at, weights_in(at, stepping), step_in(at, stepping));
+        beside.to_device =
+            add(at, add(at, weights_in(at, stepping), host_in(at, stepping)),
+                step_in(at, stepping));
         beside.to_host = add(at, beside.to_host, step_out(at, stepping));
     }
     return at->is_cut
@@ -390,7 +432,10 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
 /* The first step with nothing beside it, from what it swaps in on. */
 static mist_expr lone_step(writer *at, enum mist_layer_kind kind)
 {
-    return add(at, add(at, weights_in(at, kind), step_in(at, kind)), update(at, kind));
+    mist_expr in =
+        add(at, weights_in(at, kind), add(at, step_in(at, kind), host_in(at, kind)));
+
+    return add(at, in, update(at, kind));
 }
 
 static enum mist_layer_kind first_kind(const writer *at)
@@ -404,7 +449,7 @@ static mist_expr second_step(writer *at, enum mist_layer_kind first,
 {
     struct beside beside = {
         gather(at, first),
-        add(at, weights_in(at, kind), step_in(at, kind)),
+        add(at, add(at, weights_in(at, kind), host_in(at, kind)), step_in(at, kind)),
         step_out(at, first),
     };
 
@@ -445,6 +490,30 @@ static mist_expr first_forward(writer *at)
                mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
 
+/*
+ * The first forward, or what is in front of it (span), with the chain of steps on the
+ * host beside: the first of them comes before, and the last module waits for all.
+ * gathered: the last module's weights, in time; computed: forwards that span leaves out.
+ * Where host and device share the processors, nothing is beside.
+ */
+static mist_expr beside_host(writer *at, mist_expr span, mist_expr gathered,
+                             mist_expr computed)
+{
+    enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
+    mist_expr steps, tail;
+
+    if (!updates_on_host(at))
+        return span;
+    steps = mist_stage_all(at, host_step);
+    if (at->interference->shares_processors)
+        return add(at, span, steps);
+    tail = add(at, gathered, of(at, MIST_STAGE_FORWARD, last));
+    mist_expr chain = max(at, add(at, steps, host_in(at, last)),
+                          add(at, host_step(at, first), mist_stage_all(at, host_in)));
+    return max(at, add(at, span, host_step(at, first)),
+               sub(at, add(at, chain, tail), computed));
+}
+
 /* All steps in front of the first forward: u1 | u2 .. un beside g1 .. g(n-1) | gn. */
 static mist_expr steps_in_front(writer *at)
 {
@@ -457,8 +526,10 @@ static mist_expr steps_in_front(writer *at)
     };
     mist_expr steps = sub(at, mist_stage_all(at, update), u1);
     mist_expr time = bundle(at, steps, beside);
+    mist_expr in = add(at, step_in(at, first), host_in(at, first));
 
-    return add(at, add(at, step_in(at, first), u1), add(at, time, gn));
+    return beside_host(at, add(at, add(at, in, u1), add(at, time, gn)), gn,
+                       forward_all(at));
 }
 
 /* -------------------------------------------------------------- extra: last backward */
@@ -492,10 +563,22 @@ static mist_expr last_backward(writer *at)
     mist_expr ends = add(at, of(at, MIST_STAGE_BACKWARD, EMBEDDING),
                          of(at, MIST_STAGE_BACKWARD, HEAD));
     mist_expr beside = sub(at, add(at, add(at, computed, ends), again), top);
-    mist_expr before = sub(at, mist_stage_all(at, reduce_once), reduce_once(at, first));
+    struct beside before = {
+        sub(at, mist_stage_all(at, reduce_once), reduce_once(at, first)), num(at, 0),
+        sub(at, mist_stage_all(at, host_out), host_out(at, first))};
+    mist_expr behind = add(at, gradients_out(at, first), host_out(at, first));
 
-    return add(at, sub(at, pair(at, beside, before), beside),
-               add(at, reduce(at, first), gradients_out(at, first)));
+    return add(at, sub(at, bundle(at, beside, before), beside),
+               add(at, reduce(at, first), behind));
+}
+
+/* Sums all behind the last backward, and what leaves for the host beside them. */
+static mist_expr reduce_behind(writer *at)
+{
+    struct beside beside = {mist_stage_all(at, reduce_once), num(at, 0),
+                            mist_stage_all(at, host_out)};
+
+    return bundle(at, num(at, 0), beside);
 }
 
 static mist_expr by_offloading(writer *at, int ratio, mist_expr yes, mist_expr no)
@@ -513,7 +596,10 @@ static mist_expr zero_once(writer *at)
 
 static mist_expr extra(writer *at)
 {
-    mist_expr apart = sub(at, first_forward(at), forward_all(at));
+    mist_expr apart = sub(at,
+                          beside_host(at, first_forward(at),
+                                      gather(at, at->is_last ? HEAD : BLOCK), num(at, 0)),
+                          forward_all(at));
     mist_expr beside = last_backward(at);
     mist_expr rest =
         add(at, mist_stage_all(at, norm),
@@ -523,8 +609,7 @@ static mist_expr extra(writer *at)
         rest = add(at, rest, zero_once(at));
 
     if (!at->is_first) {
-        mist_expr behind =
-            mist_stage_by_zero(at, 2, beside, mist_stage_all(at, reduce_once));
+        mist_expr behind = mist_stage_by_zero(at, 2, beside, reduce_behind(at));
         apart = by_offloading(at, MIST_RATIO_WEIGHTS, apart, steps_in_front(at));
         beside = by_offloading(at, MIST_RATIO_GRADIENTS, beside, behind);
     }

@@ -11,7 +11,8 @@
  *
  * Seconds: of a program with the communication inside it, and of what it computes before
  * the first such communication (all of it under tp 1); of an optimizer step on whole
- * state, on a shard, on shards of state and gradients; of a sum and a gather over
+ * state, on a shard, on shards of state and gradients; of one on the host at ratio 1; of
+ * a sum and a gather over
  * data-parallel ranks; of copies at ratio 1, _1: of a shard. Bytes: of parameters,
  * gradients and state (_1: of a shard), of what a block keeps and what programs need
  * inside; elements of the parameters, and of the matrices that can be offloaded (the
@@ -27,6 +28,8 @@
     X(UPDATE_0)                                                                          \
     X(UPDATE_1)                                                                          \
     X(UPDATE_2)                                                                          \
+    X(UPDATE_HOST_0)                                                                     \
+    X(UPDATE_HOST_1)                                                                     \
     X(ZEROING)                                                                           \
     X(REDUCE_0)                                                                          \
     X(REDUCE_1)                                                                          \
@@ -112,6 +115,7 @@ struct mist_stage_writer {
     bool is_cut;   /* programs communicate inside (tp > 1) */
     mist_expr n_layers, n_checkpointed, zero, in_flight, n_micro_batches;
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
+    mist_expr on_host;  /* 1: updates of offloaded state; 0 unless offloads */
     const mist_expr *value;
 };
 
@@ -141,11 +145,19 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
  * are the constant 0 cost nothing.
  */
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
-                            const mist_expr isolated[MIST_N_STREAMS]);
+                            const mist_expr isolated[MIST_N_CHANNELS]);
 
 /* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio. */
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio);
+
+/* Of the share of optimizer state that the host updates, what is above the share of
+ * weights or gradients (ratio) in the host: these have copies there. */
+mist_expr mist_stage_host_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                               int ratio);
+/* The other way round: offloaded, and not updated by the host. */
+mist_expr mist_stage_device_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                 int ratio);
 
 /* level <= Z ? yes : no */
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,

@@ -37,18 +37,24 @@ static mist_expr state(writer *at, enum mist_layer_kind kind)
     return by_level(at, kind, 1, MIST_STAGE_STATE_0, MIST_STAGE_STATE_1);
 }
 
-/* Share of a module's parameters that is offloaded. */
-static mist_expr offloaded(writer *at, enum mist_layer_kind kind, int ratio)
+/* The share of a module's matrices as one of its parameters. */
+static mist_expr of_parameters(writer *at, enum mist_layer_kind kind, mist_expr share)
 {
     double none;
 
-    if (mist_expr_is_const(at->pool, at->ratio[ratio], &none))
-        return at->ratio[ratio];
+    if (mist_expr_is_const(at->pool, share, &none) && none == 0)
+        return share;
     mist_expr matrices =
         add(at, of(at, MIST_STAGE_MATRIX_A, kind), of(at, MIST_STAGE_MATRIX_B, kind));
 
-    return mul(at, mist_stage_share(at, kind, ratio),
+    return mul(at, share,
                mist_expr_div(at->pool, matrices, of(at, MIST_STAGE_ELEMENTS, kind)));
+}
+
+/* Share of a module's parameters that is offloaded. */
+static mist_expr offloaded(writer *at, enum mist_layer_kind kind, int ratio)
+{
+    return of_parameters(at, kind, mist_stage_share(at, kind, ratio));
 }
 
 static mist_expr homes(writer *at, enum mist_layer_kind kind)
@@ -64,6 +70,20 @@ static mist_expr homes_in_host(writer *at, enum mist_layer_kind kind)
     mist_expr s = mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
 
     return add(at, add(at, w, g), s);
+}
+
+/* Beside them, what an update there reads and writes. */
+static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
+{
+    mist_expr w =
+        of_parameters(at, kind, mist_stage_host_only(at, kind, MIST_RATIO_WEIGHTS));
+    mist_expr g =
+        of_parameters(at, kind, mist_stage_host_only(at, kind, MIST_RATIO_GRADIENTS));
+
+    return add(
+        at, mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1)),
+        mul(at, g,
+            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1)));
 }
 
 static mist_expr persistent(writer *at)
@@ -102,21 +122,24 @@ static mist_expr sum_so_far(writer *at, enum mist_layer_kind kind)
     return mist_stage_by_zero(at, 2, shard, num(at, 0));
 }
 
-/* Buffers of an optimizer step. */
-static mist_expr stepping(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr s = mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
-    mist_expr g =
-        mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS),
-            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
-
-    return add(at, s, g);
-}
-
 /* Optimizer state behind its step, on its way out while the next one's is there. */
 static mist_expr behind(writer *at, enum mist_layer_kind kind)
 {
-    return mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
+    return mul(
+        at, of_parameters(at, kind, mist_stage_device_only(at, kind, MIST_RATIO_STATE)),
+        state(at, kind));
+}
+
+/* Buffers of an optimizer step on the device. */
+static mist_expr stepping(writer *at, enum mist_layer_kind kind)
+{
+    mist_expr s = behind(at, kind);
+    mist_expr g = mul(
+        at,
+        of_parameters(at, kind, mist_stage_device_only(at, kind, MIST_RATIO_GRADIENTS)),
+        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
+
+    return add(at, s, g);
 }
 
 /* ----------------------------------------------------------------------- activations */
@@ -382,7 +405,10 @@ static mist_expr device(writer *at)
 
 static mist_expr host(writer *at)
 {
-    return add(at, mist_stage_all(at, homes_in_host), kept_away(at));
+    mist_expr homes_and_copies =
+        add(at, mist_stage_all(at, homes_in_host), mist_stage_all(at, copies_in_host));
+
+    return add(at, homes_and_copies, kept_away(at));
 }
 
 void mist_stage_model_write_memory(struct mist_stage_writer *at,

@@ -1,7 +1,8 @@
 /*
  * Reads the template quantities of a stage off schedules of three blocks (one
  * checkpointed) and two micro-batches, with each ZeRO level, with nothing and with
- * everything offloaded: then every task kind and buffer occurs, at the ranks where it is.
+ * everything offloaded, and where that has a price updated on the host: then every task
+ * kind and buffer occurs, at the ranks where it is.
  */
 #include "sim/stage_model_internal.h"
 
@@ -16,12 +17,12 @@ enum { N_BLOCKS = 3, N_MICRO_BATCHES = 2 };
 
 /* A schedule with prices, and what it was built with. */
 struct sample {
+    int zero;
+    bool offloads, on_host;
     const struct mist_plan *plan;
     const struct mist_schedule *schedule;
     const struct mist_cost *costs;
     const struct mist_interference *interference;
-    int zero;
-    bool offloads;
 };
 
 /* -------------------------------------------------------------------------- programs */
@@ -57,7 +58,7 @@ static void start(struct queue *queue, const struct queue *other,
 /* Time of a program whose parts take alone_s: computation and communication in their
  * orders, beside one another where they don't wait. */
 static double program_s(const struct mist_concrete_program *program,
-                        const double *alone_s, const double slow[MIST_N_STREAMS])
+                        const double *alone_s, const double slow[MIST_N_CHANNELS])
 {
     struct queue queues[2] = {{.next = -1}, {.next = -1}};
     double sum_s = 0;
@@ -157,31 +158,33 @@ struct source {
     enum mist_task_kind kind;
     int micro_batch; /* -1: none */
     int zero;
-    bool offloads;
+    bool offloads, on_host;
 };
 
 static const struct source sources[] = {
-    {MIST_STAGE_UPDATE_0, MIST_TASK_OPTIMIZER, -1, 0, false},
-    {MIST_STAGE_UPDATE_1, MIST_TASK_OPTIMIZER, -1, 1, false},
-    {MIST_STAGE_UPDATE_2, MIST_TASK_OPTIMIZER, -1, 2, false},
-    {MIST_STAGE_REDUCE_0, MIST_TASK_REDUCE_GRADIENT, 1, 0, false},
-    {MIST_STAGE_REDUCE_1, MIST_TASK_REDUCE_GRADIENT, 1, 1, false},
-    {MIST_STAGE_REDUCE_PARTIAL, MIST_TASK_TP_REDUCE_GRADIENT, 1, 0, false},
-    {MIST_STAGE_GATHER, MIST_TASK_GATHER_PARAMETER, -1, 1, false},
-    {MIST_STAGE_ACCUMULATE, MIST_TASK_ACCUMULATE_GRADIENT, 1, 2, false},
-    {MIST_STAGE_NORM, MIST_TASK_GRADIENT_NORM, 1, 0, false},
-    {MIST_STAGE_WEIGHTS_IN_0, MIST_TASK_SWAP_IN_WEIGHT, 0, 0, true},
-    {MIST_STAGE_WEIGHTS_IN_1, MIST_TASK_SWAP_IN_WEIGHT, 0, 3, true},
-    {MIST_STAGE_WEIGHTS_OUT_0, MIST_TASK_SWAP_OUT_WEIGHT, -1, 0, true},
-    {MIST_STAGE_WEIGHTS_OUT_1, MIST_TASK_SWAP_OUT_WEIGHT, -1, 3, true},
-    {MIST_STAGE_GRADIENTS_IN_0, MIST_TASK_SWAP_IN_GRADIENT, 1, 0, true},
-    {MIST_STAGE_GRADIENTS_IN_1, MIST_TASK_SWAP_IN_GRADIENT, 1, 2, true},
-    {MIST_STAGE_GRADIENTS_OUT_0, MIST_TASK_SWAP_OUT_GRADIENT, 0, 0, true},
-    {MIST_STAGE_GRADIENTS_OUT_1, MIST_TASK_SWAP_OUT_GRADIENT, 0, 2, true},
-    {MIST_STAGE_STATE_IN_0, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 0, true},
-    {MIST_STAGE_STATE_IN_1, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 1, true},
-    {MIST_STAGE_STATE_OUT_0, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 0, true},
-    {MIST_STAGE_STATE_OUT_1, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 1, true},
+    {MIST_STAGE_UPDATE_0, MIST_TASK_OPTIMIZER, -1, 0, false, false},
+    {MIST_STAGE_UPDATE_1, MIST_TASK_OPTIMIZER, -1, 1, false, false},
+    {MIST_STAGE_UPDATE_2, MIST_TASK_OPTIMIZER, -1, 2, false, false},
+    {MIST_STAGE_UPDATE_HOST_0, MIST_TASK_OPTIMIZER, -1, 0, true, true},
+    {MIST_STAGE_UPDATE_HOST_1, MIST_TASK_OPTIMIZER, -1, 1, true, true},
+    {MIST_STAGE_REDUCE_0, MIST_TASK_REDUCE_GRADIENT, 1, 0, false, false},
+    {MIST_STAGE_REDUCE_1, MIST_TASK_REDUCE_GRADIENT, 1, 1, false, false},
+    {MIST_STAGE_REDUCE_PARTIAL, MIST_TASK_TP_REDUCE_GRADIENT, 1, 0, false, false},
+    {MIST_STAGE_GATHER, MIST_TASK_GATHER_PARAMETER, -1, 1, false, false},
+    {MIST_STAGE_ACCUMULATE, MIST_TASK_ACCUMULATE_GRADIENT, 1, 2, false, false},
+    {MIST_STAGE_NORM, MIST_TASK_GRADIENT_NORM, 1, 0, false, false},
+    {MIST_STAGE_WEIGHTS_IN_0, MIST_TASK_SWAP_IN_WEIGHT, 0, 0, true, false},
+    {MIST_STAGE_WEIGHTS_IN_1, MIST_TASK_SWAP_IN_WEIGHT, 0, 3, true, false},
+    {MIST_STAGE_WEIGHTS_OUT_0, MIST_TASK_SWAP_OUT_WEIGHT, -1, 0, true, false},
+    {MIST_STAGE_WEIGHTS_OUT_1, MIST_TASK_SWAP_OUT_WEIGHT, -1, 3, true, false},
+    {MIST_STAGE_GRADIENTS_IN_0, MIST_TASK_SWAP_IN_GRADIENT, 1, 0, true, false},
+    {MIST_STAGE_GRADIENTS_IN_1, MIST_TASK_SWAP_IN_GRADIENT, 1, 2, true, false},
+    {MIST_STAGE_GRADIENTS_OUT_0, MIST_TASK_SWAP_OUT_GRADIENT, 0, 0, true, false},
+    {MIST_STAGE_GRADIENTS_OUT_1, MIST_TASK_SWAP_OUT_GRADIENT, 0, 2, true, false},
+    {MIST_STAGE_STATE_IN_0, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 0, true, false},
+    {MIST_STAGE_STATE_IN_1, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 1, true, false},
+    {MIST_STAGE_STATE_OUT_0, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 0, true, false},
+    {MIST_STAGE_STATE_OUT_1, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 1, true, false},
 };
 
 /* Sum over the slabs of one module of each kind. */
@@ -192,7 +195,8 @@ static void read_source(const struct sample *at, const struct source *source,
 
     for (int32_t i = 0; i < at->schedule->n_tasks; i++) {
         const struct mist_task *task = &at->schedule->tasks[i];
-        if (task->kind != source->kind || task->micro_batch != source->micro_batch)
+        if (task->kind != source->kind || task->micro_batch != source->micro_batch ||
+            (task->stream == MIST_STREAM_HOST) != source->on_host)
             continue;
         int kind = (int)mist_schedule_layer_kind(&at->plan->model, task->layer);
         /* the weights of a module come back in the backward */
@@ -332,8 +336,11 @@ static void read_sample(const struct sample *at, double *values)
     };
 
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        if (sources[i].zero == at->zero && sources[i].offloads == at->offloads)
+        if (sources[i].zero == at->zero && sources[i].offloads == at->offloads &&
+            sources[i].on_host == at->on_host)
             read_source(at, &sources[i], values);
+    if (at->on_host)
+        return;
     if (!at->offloads)
         read_homes(at, homes[at->zero], values);
     if (at->zero > 0)
@@ -375,8 +382,10 @@ static enum mist_status take_sample(const struct mist_catalog *catalog,
     return status;
 }
 
-static void set_knobs(struct mist_stage_plan *stage, int zero, bool offloads)
+static void set_knobs(struct mist_stage_plan *stage, int zero, bool offloads,
+                      bool on_host)
 {
+    stage->updates_on_host = on_host;
     stage->shards_optimizer = zero >= 1;
     stage->shards_gradients = zero >= 2;
     stage->shards_weights = zero >= 3;
@@ -396,6 +405,9 @@ enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
                   stage->dp, stage->tp, stage->n_nodes, stage->n_devices,
                   stage->is_sequence_parallel},
     };
+    /* who asks for what has no price gets to know it */
+    bool has_host = stage->updates_on_host ||
+                    mist_cost_model_prices_host(cost_model, plan->job.dtype);
     enum mist_status status = MIST_OK;
 
     plan->pipeline = MIST_PIPELINE_1F1B;
@@ -405,13 +417,16 @@ enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
     plan->job.global_batch = (int64_t)N_MICRO_BATCHES * stage->micro_batch * stage->dp;
     plan->model.n_layers = N_BLOCKS * plan->n_stages;
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        set_knobs(&plan->stages[i], 0, false);
+        set_knobs(&plan->stages[i], 0, false, false);
         plan->stages[i].n_layers = N_BLOCKS;
         plan->stages[i].n_checkpointed = 1;
     }
-    for (int i = 0; i < 8 && status == MIST_OK; i++) {
-        struct sample sample = {.zero = i / 2, .offloads = i % 2};
-        set_knobs(&plan->stages[i_stage], i / 2, i % 2);
+    for (int i = 0; i < (has_host ? 10 : 8) && status == MIST_OK; i++) {
+        bool on_host = i >= 8;
+        struct sample sample = {.zero = on_host ? i - 8 : i / 2,
+                                .offloads = on_host || i % 2,
+                                .on_host = on_host};
+        set_knobs(&plan->stages[i_stage], sample.zero, sample.offloads, on_host);
         status = take_sample(catalog, cost_model, threads, plan, i_stage, &sample,
                              values.values, err);
     }

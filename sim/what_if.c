@@ -125,7 +125,7 @@ static enum mist_status edit_interference(const struct edit *at,
     for (size_t i = 0; i < traces->n_interferences; i++) {
         struct mist_interference_row *row = &traces->interferences[i];
         row->together_us = 0;
-        for (int k = 0; k < MIST_N_STREAMS; k++)
+        for (int k = 0; k < MIST_N_CHANNELS; k++)
             if (row->alone_us[k] > row->together_us)
                 row->together_us = row->alone_us[k];
     }

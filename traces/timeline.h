@@ -19,14 +19,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The four channels of a device, in the order in which files and tables name them. */
+/* The streams of a rank, in the order in which files and tables name them: the four
+ * channels of its device, and work of the host's processors. */
 enum mist_stream {
     MIST_STREAM_COMPUTE,
     MIST_STREAM_GPU_GPU, /* collectives and sends between devices */
     MIST_STREAM_HOST_TO_DEVICE,
     MIST_STREAM_DEVICE_TO_HOST,
+    MIST_STREAM_HOST,
     MIST_N_STREAMS
 };
+
+/* The channels, which disturb each other (sim/interference.h), are the first streams. */
+enum { MIST_N_CHANNELS = MIST_STREAM_HOST };
 
 enum mist_task_kind {
     MIST_TASK_FORWARD,

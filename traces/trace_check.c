@@ -188,7 +188,7 @@ enum mist_status mist_trace_check_interference(const struct mist_interference_ro
     enum mist_status status = check_count("nodes", row->nodes, err);
     int n_channels = 0;
 
-    for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++) {
+    for (int i = 0; i < MIST_N_CHANNELS && status == MIST_OK; i++) {
         bool is_busy = row->channels >> i & 1u;
         char name[MIST_CHANNELS_TEXT_MAX];
         snprintf(name, sizeof name, "%s_us", mist_stream_name((enum mist_stream)i));
@@ -200,7 +200,7 @@ enum mist_status mist_trace_check_interference(const struct mist_interference_ro
                                   "%s is %g, expected 0 as channels does not name it",
                                   name, row->alone_us[i]);
     }
-    if (status == MIST_OK && (n_channels < 2 || row->channels >> MIST_N_STREAMS))
+    if (status == MIST_OK && (n_channels < 2 || row->channels >> MIST_N_CHANNELS))
         status =
             mist_err_set(err, MIST_ERR_INPUT, "channels must name two streams or more");
     if (status == MIST_OK)

@@ -130,7 +130,7 @@ static bool same_interference(const struct mist_trace_set *set, size_t i_row,
 {
     const struct mist_interference_row *row = &set->interferences[i_row], *key = key_any;
 
-    for (int i = 0; i < MIST_N_STREAMS; i++)
+    for (int i = 0; i < MIST_N_CHANNELS; i++)
         if (row->alone_us[i] != key->alone_us[i])
             return false;
     return row->channels == key->channels && row->nodes == key->nodes &&

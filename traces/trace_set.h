@@ -173,10 +173,10 @@ struct mist_interference_row {
     unsigned channels;  /* bit mask over enum mist_stream, two channels or more */
     int nodes;          /* of the gpu_gpu group, > 0 */
     int ranks_per_node; /* of the gpu_gpu group, > 0 */
-    double alone_us[MIST_N_STREAMS]; /* each by itself: > 0 in channels, 0 elsewhere */
-    double together_us;              /* until the last one ended; > 0 */
-    double deviation_us;             /* of together_us; 0: not known */
-    int64_t repetitions;             /* > 0 */
+    double alone_us[MIST_N_CHANNELS]; /* each by itself: > 0 in channels, 0 elsewhere */
+    double together_us;               /* until the last one ended; > 0 */
+    double deviation_us;              /* of together_us; 0: not known */
+    int64_t repetitions;              /* > 0 */
 };
 
 /* ---- trace set ---- */

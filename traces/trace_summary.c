@@ -34,7 +34,7 @@ void mist_trace_hash_interference_key(struct mist_hash *hash,
     mist_hash_add_int64(hash, row->channels);
     mist_hash_add_int64(hash, row->nodes);
     mist_hash_add_int64(hash, row->ranks_per_node);
-    for (int i = 0; i < MIST_N_STREAMS; i++)
+    for (int i = 0; i < MIST_N_CHANNELS; i++)
         mist_hash_add_double(hash, row->alone_us[i]);
 }
 
@@ -225,7 +225,7 @@ static void print_links(const struct mist_trace_set *set, FILE *stream)
 static void print_interferences(const struct mist_trace_set *set, FILE *stream)
 {
     fprintf(stream, "interference %zu rows\n", set->n_interferences);
-    for (unsigned channels = 1; channels < 1u << MIST_N_STREAMS; channels++) {
+    for (unsigned channels = 1; channels < 1u << MIST_N_CHANNELS; channels++) {
         char text[MIST_CHANNELS_TEXT_MAX];
         size_t n = 0;
         for (size_t i = 0; i < set->n_interferences; i++)

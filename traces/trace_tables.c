@@ -54,8 +54,8 @@ enum {
     INTERFERENCE_CHANNELS,
     INTERFERENCE_NODES,
     INTERFERENCE_RANKS,
-    INTERFERENCE_ALONE, /* MIST_N_STREAMS columns in the order of enum mist_stream */
-    INTERFERENCE_TOGETHER = INTERFERENCE_ALONE + MIST_N_STREAMS,
+    INTERFERENCE_ALONE, /* MIST_N_CHANNELS columns in the order of enum mist_stream */
+    INTERFERENCE_TOGETHER = INTERFERENCE_ALONE + MIST_N_CHANNELS,
     INTERFERENCE_DEVIATION,
     INTERFERENCE_REPETITIONS,
     N_INTERFERENCE_COLUMNS
@@ -200,7 +200,7 @@ static enum mist_status read_interference(const struct mist_csv *csv, size_t i,
                              channels);
     row.nodes = (int)read_count(&reader, INTERFERENCE_NODES, INT_MAX);
     row.ranks_per_node = (int)read_count(&reader, INTERFERENCE_RANKS, INT_MAX);
-    for (size_t j = 0; j < MIST_N_STREAMS; j++)
+    for (size_t j = 0; j < MIST_N_CHANNELS; j++)
         row.alone_us[j] = read_number(&reader, INTERFERENCE_ALONE + j);
     row.together_us = read_number(&reader, INTERFERENCE_TOGETHER);
     row.deviation_us = read_number(&reader, INTERFERENCE_DEVIATION);
@@ -259,7 +259,7 @@ static void write_interferences(struct mist_csv_writer *writer,
         mist_csv_add_text(writer, channels);
         mist_csv_add_int64(writer, row->nodes);
         mist_csv_add_int64(writer, row->ranks_per_node);
-        for (int j = 0; j < MIST_N_STREAMS; j++)
+        for (int j = 0; j < MIST_N_CHANNELS; j++)
             mist_csv_add_double(writer, row->alone_us[j]);
         mist_csv_add_double(writer, row->together_us);
         mist_csv_add_double(writer, row->deviation_us);

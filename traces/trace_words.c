@@ -90,7 +90,7 @@ void mist_channels_to_text(unsigned channels, char text[MIST_CHANNELS_TEXT_MAX])
     size_t n = 0;
 
     text[0] = '\0';
-    for (int i = 0; i < MIST_N_STREAMS; i++) {
+    for (int i = 0; i < MIST_N_CHANNELS; i++) {
         if (!(channels & 1u << i))
             continue;
         n += (size_t)snprintf(text + n, MIST_CHANNELS_TEXT_MAX - n, "%s%s", n ? "+" : "",
@@ -105,7 +105,7 @@ bool mist_channels_from_text(const char *text, unsigned *out)
 
     /* Fifteen sets: trying each is shorter than a parser and
      * accepts the canonical text only. */
-    for (unsigned channels = 1; channels < 1u << MIST_N_STREAMS; channels++) {
+    for (unsigned channels = 1; channels < 1u << MIST_N_CHANNELS; channels++) {
         mist_channels_to_text(channels, canonical);
         if (strcmp(canonical, text) == 0) {
             *out = channels;

@@ -246,6 +246,18 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
                                &at->config.limit_bytes, err);
 }
 
+/* Whether AdamW on the host was measured (mist_cost_model_prices_host()). Where the
+ * device is the host, there is nothing to move to it. */
+static bool has_host_updates(const struct session *at)
+{
+    enum mist_trace_dtype dtype =
+        at->job.dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16 : MIST_TRACE_FP32;
+
+    return at->traces.cluster.backend != MIST_TRACE_CPU &&
+           mist_trace_set_first_kernel(&at->traces, mist_op_name(MIST_OP_ADAMW_HOST),
+                                       dtype, MIST_TRACE_OPTIMIZER);
+}
+
 static enum mist_status make_space(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
@@ -266,8 +278,12 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     at->has_space = true;
-    return mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
-                           cluster->devices_per_node, groups, err);
+    status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
+                             cluster->devices_per_node, groups, err);
+    at->space.allows_host_updates = status == MIST_OK &&
+                                    mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
+                                    has_host_updates(at);
+    return status;
 }
 
 static enum mist_status make_prices(struct session *at, struct mist_err *err)
@@ -384,6 +400,13 @@ static void say_limits(const struct session *at)
         fputs("mist-tune: the trace set says nothing of host memory: nothing is "
               "offloaded\n",
               stderr);
+    else if (mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
+             at->traces.cluster.backend != MIST_TRACE_CPU &&
+             !at->space.allows_host_updates)
+        fputs(
+            "mist-tune: the trace set has no adamw_host: optimizer state is not updated "
+            "on the host\n",
+            stderr);
     if (mist_space_has(&at->space, MIST_SPACE_MESH) &&
         at->space.n_ranks > MIST_SPACE_MAX_MESH_RANKS)
         fprintf(stderr,

@@ -55,6 +55,7 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
         most.offload_optimizer = max(most.offload_optimizer, stage->offload_optimizer);
         most.offload_activations =
             max(most.offload_activations, stage->offload_activations);
+        most.updates_on_host |= stage->updates_on_host;
     }
     text[0] = '\0';
     if (plan->n_stages > 1)
@@ -71,6 +72,8 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
     add_ratio(text, "og", most.offload_gradients);
     add_ratio(text, "oo", most.offload_optimizer);
     add_ratio(text, "oa", most.offload_activations);
+    if (most.updates_on_host)
+        add(text, "uh");
     if (most.n_checkpointed > 0)
         add(text, "ck");
     if (plan->pipeline != MIST_PIPELINE_1F1B)

@@ -12,6 +12,7 @@ enum { MIST_PLAN_LABEL_BYTES = 96 };
  *   S2     stages                     dp2  tp2  data- and tensor-parallel size
  *   sp     sequence parallelism       z1 z2 z3  ZeRO
  *   ow.5 og1 oo.25 oa1  offloaded: weights, gradients, optimizer state, activations
+ *   uh  offloaded optimizer state is updated on the host
  *   ck     some layers are checkpointed
  *   zb_h1, interleaved   pipeline schedule
  *

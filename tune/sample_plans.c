@@ -144,6 +144,8 @@ static void draw_open(struct sampler *at, struct mist_search_choice *stage, int 
     for (int k = 0; k < MIST_N_OFFLOADS && mist_space_n_ratios(space) > 1; k++)
         if (draw(at, 0, 3) == 0)
             stage->offload[k] = draw_ratio(at);
+    if (space->allows_host_updates && stage->offload[MIST_OFFLOAD_OPTIMIZER] > 0)
+        stage->updates_on_host = draw(at, 0, 1);
 }
 
 /* What the theme is about; false: no stage can have it. */

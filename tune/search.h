@@ -12,6 +12,8 @@
  *      grid {0, 1/2, 1}, unless none of the ratios' 0 and 1 brings it below the limit or
  *      a point of the frontier is no slower than it would be without offloading; then the
  *      neighbours of the offloaded points of the frontier in steps of 1/4 and 1/8. What
+ *      Where the space allows it, each of these that offloads optimizer state is priced
+ *      with the update on the device and on the host. What
  *      fits without offloading is never offloaded: that only costs time. This loses no
  *      point of the frontier over the coarse grid as long as nothing gets faster when a
  *      ratio rises, and halves fit only where wholes do;
@@ -84,7 +86,8 @@ struct mist_search_block {
     size_t n;
     const double *n_layers, *n_checkpointed, *zero; /* zero: 0 .. 3 */
     const double *offload[MIST_N_OFFLOADS];         /* NULL: 0 everywhere */
-    double *t_s, *d_s;               /* out; not finite: can't be run, dropped */
+    const double *on_host; /* 1: offloaded optimizer state is updated there; NULL: 0 */
+    double *t_s, *d_s;     /* out; not finite: can't be run, dropped */
     double *peak_bytes, *host_bytes; /* out; of the device and the host arena of a rank */
 };
 
@@ -100,6 +103,7 @@ struct mist_search_choice {
     struct mist_space_shape shape;
     int32_t n_layers, n_checkpointed, zero, micro_batch;
     int8_t offload[MIST_N_OFFLOADS]; /* in units of 1 / MIST_RATIO_ONE */
+    bool updates_on_host;
     double t_s, d_s;
     int64_t peak_bytes, host_bytes;
 };
@@ -128,6 +132,7 @@ struct mist_search_row {
     struct mist_search_kind kind;
     int32_t n_layers, n_checkpointed, zero;
     int8_t offload[MIST_N_OFFLOADS];
+    bool updates_on_host;
     double t_s, d_s;
     int64_t peak_bytes, host_bytes;
     enum mist_search_fate fate;

@@ -7,6 +7,7 @@ int64_t mist_search_pack_knobs(const struct mist_search_knobs *knobs)
 {
     int64_t number = 0;
 
+    number = knobs->updates_on_host;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         number = number << 4 | knobs->offload[k];
     return number << 34 | (int64_t)knobs->n_checkpointed << 2 | knobs->zero;
@@ -20,6 +21,7 @@ struct mist_search_knobs mist_search_unpack_knobs(int64_t number)
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         knobs.offload[k] = (int8_t)(number >> (34 + 4 * (MIST_N_OFFLOADS - 1 - k)) & 15);
+    knobs.updates_on_host = number >> (34 + 4 * MIST_N_OFFLOADS) != 0;
     return knobs;
 }
 
@@ -36,13 +38,13 @@ void mist_search_free_columns(struct mist_search_columns *columns)
 
 bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity)
 {
-    double *all = calloc(capacity * (7 + MIST_N_OFFLOADS), sizeof *all);
+    double *all = calloc(capacity * (8 + MIST_N_OFFLOADS), sizeof *all);
     double **each[] = {&columns->n_layers,   &columns->n_checkpointed,
                        &columns->zero,       &columns->offload[0],
                        &columns->offload[1], &columns->offload[2],
                        &columns->offload[3], &columns->t_s,
                        &columns->d_s,        &columns->peak_bytes,
-                       &columns->host_bytes};
+                       &columns->host_bytes, &columns->on_host};
 
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         *each[i] = all ? all + i * capacity : NULL;
@@ -59,6 +61,7 @@ void mist_search_add_row(struct mist_search_columns *to, int32_t n_layers,
     to->n_layers[i] = n_layers;
     to->n_checkpointed[i] = knobs->n_checkpointed;
     to->zero[i] = knobs->zero;
+    to->on_host[i] = knobs->updates_on_host;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         to->offload[k][i] = knobs->offload[k] / (double)MIST_RATIO_ONE;
 }
@@ -67,7 +70,8 @@ struct mist_search_knobs mist_search_get_row(const struct mist_search_columns *f
                                              size_t i)
 {
     struct mist_search_knobs knobs = {.n_checkpointed = (int32_t)from->n_checkpointed[i],
-                                      .zero = (int32_t)from->zero[i]};
+                                      .zero = (int32_t)from->zero[i],
+                                      .updates_on_host = from->on_host[i] > 0};
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         knobs.offload[k] = (int8_t)(from->offload[k][i] * MIST_RATIO_ONE);

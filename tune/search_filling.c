@@ -19,6 +19,8 @@ enum mist_status mist_search_price_columns(struct mist_search_filling *at,
 
     for (int k = 0; k < MIST_N_OFFLOADS && columns != &at->base; k++)
         block.offload[k] = columns->offload[k];
+    if (columns != &at->base && at->space->allows_host_updates)
+        block.on_host = columns->on_host;
     at->work->n_priced += (int64_t)columns->n;
     if (columns->n == 0)
         return MIST_OK;

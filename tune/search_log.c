@@ -37,7 +37,8 @@ static bool runs(const struct mist_search_row *row, const struct mist_plan *plan
            row->offload[MIST_OFFLOAD_WEIGHTS] / one == stage->offload_weights &&
            row->offload[MIST_OFFLOAD_GRADIENTS] / one == stage->offload_gradients &&
            row->offload[MIST_OFFLOAD_OPTIMIZER] / one == stage->offload_optimizer &&
-           row->offload[MIST_OFFLOAD_ACTIVATIONS] / one == stage->offload_activations;
+           row->offload[MIST_OFFLOAD_ACTIVATIONS] / one == stage->offload_activations &&
+           row->updates_on_host == stage->updates_on_host;
 }
 
 static bool is_chosen(const struct mist_search_row *row, const struct mist_plan *best)
@@ -94,6 +95,7 @@ enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t
                                         "offload_gradients_frac",
                                         "offload_optimizer_frac",
                                         "offload_activations_frac",
+                                        "update_on",
                                         "stable_s",
                                         "extra_s",
                                         "peak_bytes",
@@ -123,6 +125,7 @@ enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t
         mist_csv_add_int64(&writer, row->zero);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             mist_csv_add_double(&writer, row->offload[k] / (double)MIST_RATIO_ONE);
+        mist_csv_add_text(&writer, row->updates_on_host ? "host" : "device");
         mist_csv_add_double(&writer, row->t_s);
         mist_csv_add_double(&writer, row->d_s);
         mist_csv_add_int64(&writer, row->peak_bytes);

@@ -4,8 +4,8 @@
  *
  *   role, in_flight, micro_batches, micro_batch, dp, tp, sequence_parallel, layers,
  *   checkpointed_layers, zero, offload_weights_frac, offload_gradients_frac,
- *   offload_optimizer_frac, offload_activations_frac, stable_s, extra_s, peak_bytes,
- *   host_bytes, on_frontier, chosen, why
+ *   offload_optimizer_frac, offload_activations_frac, update_on, stable_s, extra_s,
+ * peak_bytes, host_bytes, on_frontier, chosen, why
  *
  * Times are seconds by the closed form (0 where there is no price), peak_bytes and
  * host_bytes the device and the host arena of a rank by the closed form. on_frontier and

@@ -14,8 +14,44 @@
 enum {
     REFINED = 24,    /* points of a frontier whose neighbours are looked at */
     COARSE_STEP = 4, /* of a ratio, in units of 1 / MIST_RATIO_ONE */
-    N_CORNERS = 1 << MIST_N_OFFLOADS
+    N_CORNERS = 1 << MIST_N_OFFLOADS,
+    MAX_CORNERS = N_CORNERS + N_CORNERS / 2 /* those with optimizer state twice */
 };
+
+static int n_corners(const struct mist_search_filling *at)
+{
+    return at->space->allows_host_updates ? MAX_CORNERS : N_CORNERS;
+}
+
+/* The ratios' 0 and 1; behind N_CORNERS those that are updated on the host. */
+static void set_corner(struct mist_search_knobs *knobs, int corner)
+{
+    const int state = 1 << MIST_OFFLOAD_OPTIMIZER;
+    int rest = corner - N_CORNERS, low = rest & (state - 1);
+    int bits = rest < 0 ? corner : low | state | (rest - low) << 1;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        knobs->offload[k] = bits >> k & 1 ? MIST_RATIO_ONE : 0;
+    knobs->updates_on_host = rest >= 0;
+}
+
+/* Adds a configuration to the block, updated on the device and, where that may be, on the
+ * host; but for the one that is there (NULL: neither is). */
+static enum mist_status add_both(struct mist_search_filling *at, int32_t n_layers,
+                                 struct mist_search_knobs knobs,
+                                 const struct mist_search_knobs *there)
+{
+    bool may_host =
+        at->space->allows_host_updates && knobs.offload[MIST_OFFLOAD_OPTIMIZER] > 0;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < (may_host ? 2 : 1) && status == MIST_OK; i++) {
+        knobs.updates_on_host = i == 1;
+        if (!there || mist_search_pack_knobs(there) != mist_search_pack_knobs(&knobs))
+            status = mist_search_add_to_block(at, n_layers, &knobs);
+    }
+    return status;
+}
 
 /* Whether a row of the base may be worth offloading: it can be run, is over the limit,
  * and would be on the frontier if it were not. */
@@ -40,7 +76,7 @@ static enum mist_status flush_corners(struct mist_search_filling *at, size_t beg
     for (size_t i = begin; i < end && status == MIST_OK; i++) {
         bool is_open_row = can_fit[i];
         can_fit[i] = false;
-        for (int k = 1; k < N_CORNERS && is_open_row; k++, row++)
+        for (int k = 1; k < n_corners(at) && is_open_row; k++, row++)
             can_fit[i] = can_fit[i] || (mist_search_is_priced(&at->block, row) &&
                                         ceil(at->block.peak_bytes[row]) <=
                                             (double)at->config->limit_bytes);
@@ -61,12 +97,11 @@ static enum mist_status try_corners(struct mist_search_filling *at, bool *can_fi
     for (size_t i = 0; i < at->base.n && status == MIST_OK; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(&at->base, i);
         can_fit[i] = is_open(at, i);
-        for (int corner = 1; corner < N_CORNERS && can_fit[i]; corner++) {
-            for (int k = 0; k < MIST_N_OFFLOADS; k++)
-                knobs.offload[k] = corner >> k & 1 ? MIST_RATIO_ONE : 0;
+        for (int corner = 1; corner < n_corners(at) && can_fit[i]; corner++) {
+            set_corner(&knobs, corner);
             mist_search_add_row(&at->block, (int32_t)at->base.n_layers[i], &knobs);
         }
-        if (at->block.n + N_CORNERS > at->block.capacity || i + 1 == at->base.n) {
+        if (at->block.n + MAX_CORNERS > at->block.capacity || i + 1 == at->base.n) {
             status = flush_corners(at, begin, i + 1, can_fit);
             begin = i + 1;
         }
@@ -90,7 +125,7 @@ static enum mist_status add_grid(struct mist_search_filling *at, size_t i_base,
             is_corner = is_corner && knobs.offload[k] % MIST_RATIO_ONE == 0;
         }
         if (!is_corner)
-            status = mist_search_add_to_block(at, n_layers, &knobs);
+            status = add_both(at, n_layers, knobs, NULL);
     }
     return status;
 }
@@ -103,14 +138,14 @@ static enum mist_status add_neighbours(struct mist_search_filling *at, int32_t n
 
     for (int i = 0; i < 81 && status == MIST_OK; i++) {
         struct mist_search_knobs knobs = *of;
-        bool is_inside = i != 40; /* which is the point itself */
+        bool is_inside = true; /* 40: the point itself, updated elsewhere */
         for (int k = 0, rest = i; k < MIST_N_OFFLOADS; k++, rest /= 3) {
             int ratio = of->offload[k] + (rest % 3 - 1) * step;
             is_inside = is_inside && ratio >= 0 && ratio <= MIST_RATIO_ONE;
             knobs.offload[k] = (int8_t)ratio;
         }
         if (is_inside)
-            status = mist_search_add_to_block(at, n_layers, &knobs);
+            status = add_both(at, n_layers, knobs, of);
     }
     return status;
 }

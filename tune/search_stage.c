@@ -101,6 +101,7 @@ static struct mist_search_row make_row(const struct mist_search_filling *at,
     };
 
     memcpy(row.offload, knobs.offload, sizeof row.offload);
+    row.updates_on_host = knobs.updates_on_host;
     return row;
 }
 
@@ -182,6 +183,7 @@ static enum mist_status add_options(struct mist_search_filling *at,
             .host_bytes = (int64_t)ceil(kept->host_bytes[i]),
         };
         memcpy(choice->offload, knobs.offload, sizeof choice->offload);
+        choice->updates_on_host = knobs.updates_on_host;
         work->options[work->n_options++] = (struct mist_stage_option){
             .n_layers = choice->n_layers,
             .n_devices = mist_space_n_devices(&choice->shape),

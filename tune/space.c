@@ -294,7 +294,11 @@ static void count_stage(const struct mist_space *space, const struct mist_space_
 {
     int32_t n_layers = space->model.n_layers, n_ranks = space->n_ranks;
     size_t row = (size_t)n_layers + 1, n = row * ((size_t)n_ranks + 1);
-    double offloads = pow(mist_space_n_ratios(space), MIST_N_OFFLOADS);
+    double n_ratios = mist_space_n_ratios(space);
+    double offloads = pow(n_ratios, MIST_N_OFFLOADS);
+
+    if (space->allows_host_updates) /* where optimizer state is offloaded */
+        offloads += pow(n_ratios, MIST_N_OFFLOADS - 1) * (n_ratios - 1);
 
     memset(next, 0, n * sizeof *next);
     for (size_t at = 0; at < n; at++) {

@@ -93,6 +93,8 @@ struct mist_space {
     int32_t n_ranks, devices_per_node;
     unsigned groups;    /* bit mask over enum mist_space_group */
     int32_t ratio_step; /* of offload ratios: 1, 2, 4 or 8 eighths; init sets 1 */
+    /* Offloaded optimizer state may be updated on the host; init sets false. */
+    bool allows_host_updates;
     int32_t n_cases;
     struct mist_space_case *cases; /* owned; by rising G, then S */
     size_t capacity;

@@ -144,6 +144,7 @@ static void eval(const struct mist_stage_price *price,
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
+    inputs[MIST_STAGE_UPDATE_ON_HOST].column = block->on_host;
     mist_stage_model_eval(price->model, values, inputs, block->n, block->t_s, block->d_s,
                           block->peak_bytes, block->host_bytes, scratch);
 }

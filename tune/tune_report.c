@@ -85,6 +85,8 @@ static const char *list_offloads(const struct mist_stage_plan *stage, char *text
             used +=
                 (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s %.3g %%",
                                  used > 0 ? ", " : "", each[i].name, 100 * each[i].frac);
+    if (stage->updates_on_host)
+        snprintf(text + used, TEXT_BYTES - used, "; updated on the host");
     return text;
 }
 
@@ -105,6 +107,7 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
                      MIST_HUMAN_FRAC);
     mist_emit_double(emit, "offload_activations_frac", "", stage->offload_activations,
                      MIST_HUMAN_FRAC);
+    mist_emit_text(emit, "update_on", "", stage->updates_on_host ? "host" : "device");
 }
 
 static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,

@@ -42,6 +42,7 @@ static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
         mist_hash_add_int64(&hash, stage->shape.is_sequence_parallel);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             mist_hash_add_int64(&hash, stage->offload[k]);
+        mist_hash_add_int64(&hash, stage->updates_on_host);
     }
     return hash.value;
 }

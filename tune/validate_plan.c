@@ -49,6 +49,7 @@ static void make_stage(const struct mist_space *space,
         .offload_gradients = offload[MIST_OFFLOAD_GRADIENTS] / one,
         .offload_optimizer = offload[MIST_OFFLOAD_OPTIMIZER] / one,
         .offload_activations = offload[MIST_OFFLOAD_ACTIVATIONS] / one,
+        .updates_on_host = choice->updates_on_host,
     };
     mist_stage_price_mesh(space, mist_space_n_devices(&choice->shape), &out->n_nodes,
                           &out->n_devices);

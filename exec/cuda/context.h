@@ -25,13 +25,16 @@ enum { MIST_CUDA_RUN_AHEAD = 2 * MIST_DEVICE_ALWAYS_TAKES };
 
 struct mist_cuda_recorder;   /* exec/cuda/recorder.h */
 struct mist_cuda_host_calls; /* exec/cuda/host_calls.h */
+struct mist_cuda_worker;     /* exec/cuda/worker.h */
 
 struct mist_cuda_device {
-    struct mist_device base;              /* first */
-    int32_t i_device;                     /* of this machine */
-    char name[256];                       /* "NVIDIA H200" */
-    int32_t n_processors;                 /* streaming multiprocessors */
-    cudaStream_t streams[MIST_N_STREAMS]; /* none waits for the default stream */
+    struct mist_device base; /* first */
+    int32_t i_device;        /* of this machine */
+    char name[256];          /* "NVIDIA H200" */
+    int32_t n_processors;    /* streaming multiprocessors */
+    /* None waits for the default stream. That of the host has only functions that hand
+     * work over to the worker. */
+    cudaStream_t streams[MIST_N_STREAMS];
     /* Where the body of the running task launches; outside of bodies the compute stream.
      */
     enum mist_stream current;
@@ -41,12 +44,16 @@ struct mist_cuda_device {
     struct mist_cuda_recorder *recorder; /* NULL: the device does not record */
 
     /* private to device.c */
-    cudaEvent_t *events;  /* [event_capacity], of which [n_created] exist */
-    uint8_t *is_recorded; /* [event_capacity] in this iteration */
+    cudaEvent_t *events; /* [event_capacity], of which [n_created] exist */
+    /* [event_capacity] 0: not in this iteration; else 1 + the jobs of the host stream,
+     * ever, that it stands behind */
+    int64_t *recorded;
     int32_t n_events, n_created, event_capacity;
     struct mist_cuda_host_calls *calls;
     cudaEvent_t milestones[MIST_N_STREAMS][2];
     int64_t n_submitted[MIST_N_STREAMS]; /* tasks, ever */
+    struct mist_cuda_worker *worker;     /* of the host stream */
+    int64_t n_jobs;                      /* handed over to it, ever */
 };
 
 static inline struct mist_cuda_device *mist_cuda_device_of(struct mist_device *device)

@@ -14,6 +14,10 @@
  * stream end with a milestone, an event, and the host then waits for the milestone
  * before.
  *
+ * What is submitted to the host stream runs on a thread of its own (worker.h), in its
+ * order; the stream's part is to hand it over when its turn has come. Its bodies compute
+ * themselves and call nothing of the device but mist_device_fail().
+ *
  * device_start.c starts CUDA and allocates.
  */
 #include "exec/cuda/context.h"
@@ -23,7 +27,9 @@
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/ranges.h"
 #include "exec/cuda/recorder.h"
+#include "exec/cuda/worker.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +56,10 @@ static enum mist_status grow_events(struct mist_cuda_device *device, int32_t n_e
         cudaEvent_t *events = realloc(device->events, n * sizeof *events);
         if (events)
             device->events = events;
-        uint8_t *is_recorded = realloc(device->is_recorded, n);
-        if (is_recorded)
-            device->is_recorded = is_recorded;
-        if (!events || !is_recorded)
+        int64_t *recorded = realloc(device->recorded, n * sizeof *recorded);
+        if (recorded)
+            device->recorded = recorded;
+        if (!events || !recorded)
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld events",
                                 (long)n_events);
         device->event_capacity = n_events;
@@ -84,7 +90,47 @@ static void reset_events(struct mist_device *base, int32_t n_events)
     }
     device->n_events = n_events;
     if (n_events > 0)
-        memset(device->is_recorded, 0, (size_t)n_events);
+        memset(device->recorded, 0, (size_t)n_events * sizeof *device->recorded);
+}
+
+static void drain(struct mist_device *base);
+
+/* A function of the host in a stream. */
+static void launch_call(struct mist_cuda_device *device, enum mist_stream stream,
+                        mist_stream_fn fn, void *arg, size_t arg_bytes)
+{
+    if (mist_cuda_host_calls_is_full(device->calls))
+        drain(&device->base);
+    if (has_failed(&device->base))
+        return;
+    void *call = mist_cuda_host_calls_add(device->calls, fn, arg, arg_bytes);
+    mist_cuda_check(
+        device,
+        cudaLaunchHostFunc(device->streams[stream], mist_cuda_host_calls_run, call),
+        "cudaLaunchHostFunc");
+}
+
+/* Work of the host stream, and what another stream waits for of it. */
+struct handed {
+    struct mist_cuda_worker *worker;
+    mist_stream_fn fn;
+    void *arg;
+    int64_t n_jobs;
+};
+static_assert(sizeof(struct handed) <= MIST_DEVICE_MAX_CALL_BYTES, "is copied");
+
+static void hand_over(void *arg)
+{
+    const struct handed *at = arg;
+
+    mist_cuda_worker_put(at->worker, at->fn, at->arg);
+}
+
+static void wait_for_jobs(void *arg)
+{
+    const struct handed *at = arg;
+
+    mist_cuda_worker_wait(at->worker, at->n_jobs);
 }
 
 /* What a stream had to do shows in the answer of who waited for it. */
@@ -119,6 +165,13 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
 
     if (has_failed(base))
         return;
+    if (stream == MIST_STREAM_HOST) {
+        device->n_jobs++;
+        launch_call(device, stream, hand_over,
+                    &(struct handed){.worker = device->worker, .fn = fn, .arg = arg},
+                    sizeof(struct handed));
+        return;
+    }
     device->current = stream;
     fn(arg);
     device->current = MIST_STREAM_COMPUTE;
@@ -136,7 +189,7 @@ static void record(struct mist_device *base, enum mist_stream stream, int32_t ev
     if (mist_cuda_check(device,
                         cudaEventRecord(device->events[event], device->streams[stream]),
                         "cudaEventRecord"))
-        device->is_recorded[event] = 1;
+        device->recorded[event] = stream == MIST_STREAM_HOST ? 1 + device->n_jobs : 1;
 }
 
 static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t event)
@@ -146,7 +199,7 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
 
     if (event >= device->n_events || has_failed(base))
         return;
-    if (!device->is_recorded[event]) {
+    if (device->recorded[event] == 0) {
         mist_device_fail(base,
                          mist_err_set(&err, MIST_ERR_RUN,
                                       "the %s stream is to wait for event %ld, which "
@@ -158,6 +211,18 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
     mist_cuda_check(
         device, cudaStreamWaitEvent(device->streams[stream], device->events[event], 0),
         "cudaStreamWaitEvent");
+    /* by then the work has been handed over, so it ends whatever this holds up */
+    if (device->recorded[event] > 1)
+        launch_call(device, stream, wait_for_jobs,
+                    &(struct handed){.worker = device->worker,
+                                     .n_jobs = device->recorded[event] - 1},
+                    sizeof(struct handed));
+}
+
+static void wake(struct mist_device *device)
+{
+    if (mist_cuda_device_of(device)->worker)
+        mist_cuda_worker_release(mist_cuda_device_of(device)->worker);
 }
 
 static void drain(struct mist_device *base)
@@ -167,6 +232,7 @@ static void drain(struct mist_device *base)
     for (int i = 0; i < MIST_N_STREAMS; i++)
         check_stream(device, cudaStreamSynchronize(device->streams[i]),
                      (enum mist_stream)i);
+    mist_cuda_worker_wait(device->worker, INT64_MAX);
 }
 
 /* -------------------------------------------------------- inside the body of a task */
@@ -187,15 +253,7 @@ static void call_host(struct mist_device *base, mist_stream_fn fn, void *arg,
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (mist_cuda_host_calls_is_full(device->calls))
-        drain(base);
-    if (has_failed(base))
-        return;
-    void *call = mist_cuda_host_calls_add(device->calls, fn, arg, arg_bytes);
-    mist_cuda_check(device,
-                    cudaLaunchHostFunc(mist_cuda_current_stream(device),
-                                       mist_cuda_host_calls_run, call),
-                    "cudaLaunchHostFunc");
+    launch_call(device, device->current, fn, arg, arg_bytes);
 }
 
 static void fetch_results(struct mist_device *base)
@@ -331,6 +389,7 @@ static void close_device(struct mist_device *base)
     for (int i = 0; i < MIST_N_STREAMS; i++)
         if (device->streams[i])
             (void)cudaStreamSynchronize(device->streams[i]);
+    mist_cuda_worker_close(device->worker);
     mist_cuda_recorder_close(device->recorder);
     for (int32_t i = 0; i < device->n_created; i++)
         (void)cudaEventDestroy(device->events[i]);
@@ -348,7 +407,7 @@ static void close_device(struct mist_device *base)
     mist_cuda_host_free(base->arenas[MIST_ARENA_HOST]);
     mist_cuda_host_calls_free(device->calls);
     free((void *)device->events);
-    free(device->is_recorded);
+    free(device->recorded);
     mist_device_fini(base);
     free(device);
 }
@@ -360,6 +419,7 @@ static const struct mist_device_ops cuda_ops = {
     .submit = submit,
     .record = record,
     .wait = wait_for,
+    .wake = wake,
     .drain = drain,
     .copy = copy,
     .call_host = call_host,
@@ -429,6 +489,8 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
     status = mist_cuda_host_calls_new(&device->base, &device->calls, err);
+    if (status == MIST_OK)
+        status = mist_cuda_worker_open(&device->base, &device->worker, err);
     if (status == MIST_OK)
         status = mist_cuda_device_start(device, config->records, err);
     if (status == MIST_OK)

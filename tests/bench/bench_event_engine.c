@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 
     mist_interference_init(&f);
     for (int set = 0; set < MIST_N_STREAM_SETS; set++)
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             if ((set & (set - 1)) && (set >> c & 1))
                 f.slowdown[set][c] = 1.0 + 0.02 * set + 0.05 * c;
     build_chains(&b, 32 * n);

@@ -71,6 +71,23 @@ sed 's/"vocab_size": 256,/&\
 tune 'a config.json with a key twice' 3 './bad\.json:3(:[0-9]+)?: duplicate.*vocab_size' --model ./bad.json
 rm -r bad small tiny.json bad.json broken.json
 
+# ---------------------------------------------------------------------------- updates on the host
+begin 'updates on the host, on a machine that is no CPU'
+cp -r traces gpu
+sed 's/"backend": "cpu"/"backend": "datasheet"/' traces/cluster.json > gpu/cluster.json
+run mist-tune --model gpt3-demo --cluster gpu --global-batch 4 --seq-len 128 --dry-run
+expect_exit 0
+expect_stderr '^mist-tune: the trace set has no adamw_host'
+printf 'adamw_host,fp32,optimizer,elements=%d,%d,0,10,0,0\n' 1024 2 16777216 32768 >> gpu/kernels.csv
+run mist-tune --model gpt3-demo --cluster gpu --global-batch 4 --seq-len 128 --device-memory 92MiB -o host.json --quiet
+expect_exit 0
+expect_stdout 'optimizer 100 %.*; updated on the host'
+sed -i '/^adamw_host/d' gpu/kernels.csv
+run mist-sim host.json --cluster gpu
+expect_exit 3
+expect_stderr '^mist-sim: .*no fp32 adamw_host in kernels\.csv'
+rm -r gpu host.json
+
 # ------------------------------------------------------------------------------ groups of knobs
 # space GROUPS REGEX: no line of the best plan's json has what belongs to another group.
 space() {

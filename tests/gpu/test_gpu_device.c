@@ -65,6 +65,10 @@ static void launch_tick(void *arg)
     char *from = mist_device_arena(task->device, MIST_ARENA_DEVICE);
     char *to = from + (1 + (int)task->stream) * (int64_t)8 * MIB;
 
+    if (task->stream == MIST_STREAM_HOST) { /* computes itself, in its own thread */
+        tick(task);
+        return;
+    }
     if (task->copy_bytes > 0)
         mist_device_copy(task->device, to, from, task->copy_bytes);
     mist_device_call_host(task->device, tick, task);
@@ -83,11 +87,11 @@ static void make_tasks(struct mist_device *device, struct task *tasks, atomic_lo
                        struct mist_random *random)
 {
     for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] =
-            (struct task){.device = device,
-                          .stream = (enum mist_stream)mist_random_below(random, 4),
-                          .copy_bytes = (int64_t)mist_random_below(random, 9) * MIB,
-                          .ticks = ticks};
+        tasks[i] = (struct task){
+            .device = device,
+            .stream = (enum mist_stream)mist_random_below(random, MIST_N_STREAMS),
+            .copy_bytes = (int64_t)mist_random_below(random, 9) * MIB,
+            .ticks = ticks};
         while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
             int reach = i < 20 ? i : 20;
             tasks[i].deps[tasks[i].n_deps++] =

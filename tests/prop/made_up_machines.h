@@ -8,17 +8,20 @@
 #include "sim/interference.h"
 #include "traces/trace_set.h"
 
+#include <stdio.h> /* snprintf */
+
 /* A machine, as its trace set tells. */
 struct machine {
     const char *name;
     double alpha_us, us_per_byte;                  /* of a link */
     double slow_compute, slow_transfer, slow_copy; /* beside another channel */
+    double us_per_element;                         /* of AdamW on the host */
 };
 
 static const struct machine machines[] = {
-    {"mild interference, fast links", 15, 1e-4, 1.05, 1.3, 1.1},
-    {"mild interference, slow links", 30, 2e-3, 1.15, 1.2, 1.2},
-    {"heavy interference, slow links", 30, 2e-3, 2.0, 2.0, 1.8},
+    {"mild interference, fast links", 15, 1e-4, 1.05, 1.3, 1.1, 3e-3},
+    {"mild interference, slow links", 30, 2e-3, 1.15, 1.2, 1.2, 5e-4},
+    {"heavy interference, slow links", 30, 2e-3, 2.0, 2.0, 1.8, 1e-2},
 };
 
 enum { N_MACHINES = sizeof machines / sizeof *machines };
@@ -53,13 +56,13 @@ static void add_links(struct mist_trace_set *set, const struct machine *machine)
 /* What bundles of two channels take; the cost model finds the factors back. */
 static void add_interference(struct mist_trace_set *set, const struct machine *machine)
 {
-    const double slow[MIST_N_STREAMS] = {machine->slow_compute, machine->slow_transfer,
-                                         machine->slow_copy, machine->slow_copy};
+    const double slow[MIST_N_CHANNELS] = {machine->slow_compute, machine->slow_transfer,
+                                          machine->slow_copy, machine->slow_copy};
     struct mist_interference truth;
 
     mist_interference_init(&truth);
-    for (int a = 0; a < MIST_N_STREAMS; a++)
-        for (int b = a + 1; b < MIST_N_STREAMS; b++) {
+    for (int a = 0; a < MIST_N_CHANNELS; a++)
+        for (int b = a + 1; b < MIST_N_CHANNELS; b++) {
             unsigned channels = 1u << a | 1u << b;
             truth.slowdown[channels][a] = slow[a];
             truth.slowdown[channels][b] = slow[b];
@@ -79,6 +82,25 @@ static void add_interference(struct mist_trace_set *set, const struct machine *m
         }
 }
 
+/* AdamW on the host, a third as fast as on the device and faster. */
+static void add_host(struct mist_trace_set *set, const struct machine *machine)
+{
+    for (int dtype = 0; dtype < 2; dtype++)
+        for (int64_t n = 1024; n <= (int64_t)1 << 30; n *= 8) {
+            struct mist_kernel_row row = {
+                .op = "adamw_host",
+                .dtype = dtype ? MIST_TRACE_BF16 : MIST_TRACE_FP32,
+                .phase = MIST_TRACE_OPTIMIZER,
+                .time_us = 5 + (double)n * machine->us_per_element,
+                .repetitions = 10,
+            };
+            char shape[32];
+            snprintf(shape, sizeof shape, "elements=%lld", (long long)n);
+            assert_int_equal(mist_shape_parse(shape, &row.shape, NULL), MIST_OK);
+            assert_int_equal(mist_trace_set_add_kernel(set, &row, NULL), MIST_OK);
+        }
+}
+
 static void make_machine(struct mist_trace_set *set, const struct machine *machine)
 {
     mist_trace_set_init(set);
@@ -95,6 +117,7 @@ static void make_machine(struct mist_trace_set *set, const struct machine *machi
     };
     add_links(set, machine);
     add_interference(set, machine);
+    add_host(set, machine);
 }
 
 #endif

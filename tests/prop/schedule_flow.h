@@ -327,10 +327,19 @@ static inline void run_optimizer(struct flow *at, const struct mist_task *task)
     int32_t state = task->buffers[MIST_ROLE_STATE];
     int64_t from, to;
 
+    bool on_host = at->stage->updates_on_host && slab->offloads_state;
+    const struct mist_buffer *buffers = at->schedule->buffers;
+
     flow_part(at, slab, &from, &to);
     flow_require(at, weights >= 0 && gradients >= 0 && state >= 0 && !slab->is_alias,
                  "the optimizer lacks a buffer");
     flow_require(at, task->n_elements * 4 == to - from, "the optimizer's part is wrong");
+    flow_require(at,
+                 task->stream == (on_host ? MIST_STREAM_HOST : MIST_STREAM_COMPUTE) &&
+                     (buffers[weights].arena == MIST_ARENA_HOST) == on_host &&
+                     (buffers[gradients].arena == MIST_ARENA_HOST) == on_host &&
+                     (buffers[state].arena == MIST_ARENA_HOST) == on_host,
+                 "the optimizer is in the wrong place");
     int64_t w = flow_origin(at, slab, weights), g = flow_origin(at, slab, gradients);
     struct value weight = {
         .what = WEIGHT, .layer = task->layer, .id = s, .version = 0, .origin = w};

@@ -28,6 +28,9 @@ static const char *const same[] = {
     "G2 cuda: ow1 og.5 oo1 oa.5 ck1",
     "G2 cuda: / ow.5 oa.5",
     "G2 cuda zb: ck1 / oo1",
+    "G2 cuda: oo1 uh",
+    "G2 cuda delay5: ow.5 og.3 oo.7 uh ck1",
+    "G2 cuda: oo.5 uh / ow1 og1 oo1 oa.5 uh",
     NULL,
 };
 static const char *const same_rounded[] = {
@@ -45,7 +48,13 @@ static const char *const same_rounded_sharded[] = {
     NULL,
 };
 static const char *const same_sharded[] = {
-    "G1 cuda: dp2", "G1 cuda: dp2 z1", "G1 cuda: dp2 z2 og.5", "G1 cuda: dp2 z3 ow.5",
+    "G1 cuda: dp2",
+    "G1 cuda: dp2 z1",
+    "G1 cuda: dp2 z2 og.5",
+    "G1 cuda: dp2 z3 ow.5",
+    "G1 cuda: dp2 z1 oo1 uh",
+    "G1 cuda: dp2 z2 og.5 ow.5 oo1 uh",
+    "G1 cuda: dp2 z3 oo.7 uh",
     NULL,
 };
 static const char *const same_split[] = {

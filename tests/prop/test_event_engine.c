@@ -59,8 +59,9 @@ static void make_tables(struct random_graph *r, uint64_t *rng)
 {
     for (int k = 0; k < 2; k++) {
         mist_interference_init(&r->interference[k]);
+        r->interference[k].shares_processors = below(rng, 2);
         for (int set = 1; set < MIST_N_STREAM_SETS; set++)
-            for (int c = 0; c < MIST_N_STREAMS; c++)
+            for (int c = 0; c < MIST_N_CHANNELS; c++)
                 if ((set >> c & 1) && (set & (set - 1)))
                     r->interference[k].slowdown[set][c] =
                         below(rng, 3) ? 1.0 + 2.0 * uniform(rng) : 1.5;
@@ -193,7 +194,14 @@ static double own_rate(const struct mist_event_graph *g, const struct naive *s, 
     for (int k = 0; k < g->n_tasks; k++)
         if (s->phase[k] == RUNNING && g->device[k] == g->device[i])
             set |= 1 << g->channel[k];
-    return class < 0 ? 1.0 : 1.0 / g->interference[class].slowdown[set][g->channel[i]];
+    if (class < 0)
+        return 1.0;
+    const struct mist_interference *factors = &g->interference[class];
+    int channel = g->channel[i];
+    bool is_shared = factors->shares_processors && (set & 1) && (set >> 4 & 1) &&
+                     (channel == MIST_STREAM_COMPUTE || channel == MIST_STREAM_HOST);
+    double alone = channel == 4 ? 1 : 1.0 / factors->slowdown[set % 16][channel];
+    return is_shared ? alone / 2 : alone;
 }
 
 static double rate(const struct mist_event_graph *g, const struct naive *s, int i)

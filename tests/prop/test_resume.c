@@ -34,20 +34,34 @@ struct layout {
     int n_checkpointed;
     bool is_sequence_parallel;
     enum mist_dtype dtype;
+    bool updates_on_host;
 };
 
 /* No two of one class differ in what is added when: dp, tp and G are the same. */
-static const struct layout alone = {1, 1, 1, 4, 0, 0, 0, false, MIST_DTYPE_FP32};
-static const struct layout two_stages = {2, 1, 1, 4, 0, 0, 1, false, MIST_DTYPE_FP32};
-static const struct layout offloads = {1, 1, 1, 4, 0, 0.5, 1, false, MIST_DTYPE_FP32};
-static const struct layout two_tp = {1, 1, 2, 4, 0, 0, 0, false, MIST_DTYPE_FP32};
-static const struct layout two_tp_sp = {1, 1, 2, 4, 1, 0, 0, true, MIST_DTYPE_FP32};
-static const struct layout two_dp = {1, 2, 1, 2, 0, 0, 0, false, MIST_DTYPE_FP32};
-static const struct layout two_dp_zero1 = {1, 2, 1, 2, 1, 0, 0, false, MIST_DTYPE_FP32};
-static const struct layout two_dp_zero3 = {1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_FP32};
+static const struct layout alone = {1, 1, 1, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false};
+static const struct layout two_stages = {2,    1, 1, 4, 0, 0, 1, false, MIST_DTYPE_FP32,
+                                         false};
+static const struct layout offloads = {1,    1, 1, 4, 0, 0.5, 1, false, MIST_DTYPE_FP32,
+                                       false};
+static const struct layout two_tp = {1, 1, 2, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false};
+static const struct layout two_tp_sp = {1,    1, 2, 4, 1, 0, 0, true, MIST_DTYPE_FP32,
+                                        false};
+static const struct layout two_dp = {1, 2, 1, 2, 0, 0, 0, false, MIST_DTYPE_FP32, false};
+static const struct layout two_dp_zero1 = {1,    2, 1, 2, 1, 0, 0, false, MIST_DTYPE_FP32,
+                                           false};
+static const struct layout two_dp_zero3 = {
+    1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_FP32, false};
+static const struct layout on_host = {1,   1, 1, 4, 0, 0.6, 0, false, MIST_DTYPE_FP32,
+                                      true};
+static const struct layout two_dp_on_host = {
+    1, 2, 1, 2, 1, 0.4, 0, false, MIST_DTYPE_FP32, true};
 
-static const struct layout half_zero3 = {1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_BF16};
-static const struct layout half_zero1 = {1, 2, 1, 2, 1, 0, 1, false, MIST_DTYPE_BF16};
+static const struct layout half_on_host = {
+    1, 2, 1, 2, 1, 0.5, 0, false, MIST_DTYPE_BF16, true};
+static const struct layout half_zero3 = {1,    2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_BF16,
+                                         false};
+static const struct layout half_zero1 = {1,    2, 1, 2, 1, 0, 1, false, MIST_DTYPE_BF16,
+                                         false};
 
 struct outcome {
     int n;
@@ -114,6 +128,7 @@ static void save_plan(enum mist_family family, const struct layout *layout,
             .offload_gradients = layout->offload,
             .offload_optimizer = layout->offload,
             .offload_activations = layout->offload,
+            .updates_on_host = layout->updates_on_host,
         };
     if (mist_plan_check(&plan, &err) != MIST_OK ||
         mist_plan_save(&plan, path, true, &err) != MIST_OK)
@@ -234,6 +249,8 @@ static void test_same_plan(void **state)
     check_same_plan(MIST_FAMILY_LLAMA, &two_tp, "Llama, two tensor-parallel ranks");
     check_same_plan(MIST_FAMILY_LLAMA, &two_dp_zero3, "Llama, ZeRO-3, half offloaded");
     check_same_plan(MIST_FAMILY_GPT, &half_zero3, "GPT, bf16, ZeRO-3, half offloaded");
+    check_same_plan(MIST_FAMILY_LLAMA, &on_host, "Llama, updated on the host");
+    check_same_plan(MIST_FAMILY_GPT, &half_on_host, "GPT, bf16, updated on the host");
 }
 
 /* Saved under one plan, gone on with under others. */
@@ -256,21 +273,23 @@ static void check_other_plans(enum mist_family family, const struct layout *from
 
 static void test_from_one_rank(void **state)
 {
-    const struct layout *to[] = {&two_stages, &offloads, &two_tp_sp, &two_dp_zero3};
-    const double tolerances[] = {0, 0, TOLERANCE, TOLERANCE};
+    const struct layout *to[] = {&two_stages, &offloads, &on_host, &two_tp_sp,
+                                 &two_dp_zero3};
+    const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
 
     (void)state;
-    check_other_plans(MIST_FAMILY_GPT, &alone, to, tolerances, 4, "GPT, one rank");
-    check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 4, "Llama, one rank");
+    check_other_plans(MIST_FAMILY_GPT, &alone, to, tolerances, 5, "GPT, one rank");
+    check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 5, "Llama, one rank");
 }
 
 static void test_from_two_dp(void **state)
 {
-    const struct layout *to[] = {&two_dp_zero3, &two_dp_zero1, &two_stages, &two_tp};
-    const double tolerances[] = {0, 0, TOLERANCE, TOLERANCE};
+    const struct layout *to[] = {&two_dp_zero3, &two_dp_zero1, &two_dp_on_host,
+                                 &two_stages, &two_tp};
+    const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
 
     (void)state;
-    check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 4, "GPT, dp 2");
+    check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 5, "GPT, dp 2");
 }
 
 static void test_bf16(void **state)

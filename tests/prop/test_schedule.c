@@ -112,6 +112,7 @@ static void draw_stage(struct mist_random *random, int n_samples, bool is_tame,
     out->offload_gradients = draw_ratio(random);
     out->offload_optimizer = draw_ratio(random);
     out->offload_activations = draw_ratio(random);
+    out->updates_on_host = out->offload_optimizer > 0 && pick(random, 0, 1);
 }
 
 /* False: the knobs do not go together (mist_plan_check says why). */
@@ -171,12 +172,12 @@ static void print_plan(const struct mist_plan *plan)
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *s = &plan->stages[i];
         printf("#   L %d C %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
-               "%g\n",
+               "%g update on host %d\n",
                (int)s->n_layers, (int)s->n_checkpointed, (int)s->micro_batch, (int)s->dp,
                (int)s->tp, s->is_sequence_parallel,
                s->shards_optimizer + s->shards_gradients + s->shards_weights,
                s->offload_weights, s->offload_gradients, s->offload_optimizer,
-               s->offload_activations);
+               s->offload_activations, s->updates_on_host);
     }
 }
 
@@ -197,7 +198,7 @@ static struct mist_schedule *build(const struct mist_catalog *catalog,
 static void close_order(const struct mist_schedule *schedule,
                         int32_t (*before)[MIST_N_STREAMS])
 {
-    int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1}, n_deps = 0;
+    int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1, -1}, n_deps = 0;
 
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];

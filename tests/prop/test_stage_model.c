@@ -96,6 +96,7 @@ static void random_knobs(struct mist_random *random, const struct kind *kind,
     out->offload_gradients = random_ratio(random);
     out->offload_optimizer = random_ratio(random);
     out->offload_activations = random_ratio(random);
+    out->updates_on_host = out->offload_optimizer > 0 && between(random, 0, 1);
 }
 
 /* Layers within two of even, as far as a stage keeps one. Where tensors move they are not
@@ -185,11 +186,11 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
            plan->job.seq_len);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
-        printf(" [L %d C %d Z %d w %g g %g o %g a %g mem %+.3f t %.3g d %.3g]",
+        printf(" [L %d C %d Z %d w %g g %g o %g a %g%s mem %+.3f t %.3g d %.3g]",
                stage->n_layers, stage->n_checkpointed,
                stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
                stage->offload_weights, stage->offload_gradients, stage->offload_optimizer,
-               stage->offload_activations,
+               stage->offload_activations, stage->updates_on_host ? " on host" : "",
                (double)closed->peak_bytes[i] /
                        (double)replay->stages[i].arena_bytes[MIST_ARENA_DEVICE] -
                    1,
@@ -221,6 +222,7 @@ static double host_bytes(const struct mist_stage_model *model,
         stage->offload_gradients,
         stage->offload_optimizer,
         stage->offload_activations,
+        stage->updates_on_host,
         mist_pipeline_in_flight(MIST_PIPELINE_1F1B, plan->n_stages, 1, i,
                                 plan->n_micro_batches),
         plan->n_micro_batches,
@@ -356,7 +358,7 @@ static const struct kind kinds[] = {
     {"tp", true, false, false, 0.03, 0.25, 0.93, 1},
     {"zero", false, true, false, 0.05, 0.3, 0.93, 1.25},
     {"offload", false, false, true, 0.08, 0.5, 0.82, 1.6},
-    {"mixed", true, true, true, 0.07, 0.5, 0.82, 1.55},
+    {"mixed", true, true, true, 0.08, 0.5, 0.82, 1.55},
 };
 
 static void closed_form_follows_the_replay(void **state)
@@ -491,6 +493,8 @@ static void batches_equal_single_calls(void **state)
         columns[MIST_STAGE_ZERO][i] = between(&random, 0, 3);
         for (int k = MIST_STAGE_OFFLOAD_WEIGHTS; k <= MIST_STAGE_OFFLOAD_ACTIVATIONS; k++)
             columns[k][i] = i % 2 ? random_ratio(&random) : 0;
+        columns[MIST_STAGE_UPDATE_ON_HOST][i] =
+            columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i] > 0 && between(&random, 0, 1);
         columns[MIST_STAGE_IN_FLIGHT][i] =
             mist_pipeline_in_flight(MIST_PIPELINE_1F1B, 3, 1, 1, g);
         columns[MIST_STAGE_MICRO_BATCHES][i] = g;
@@ -519,10 +523,12 @@ static void batches_equal_single_calls(void **state)
         plan->stages[1].offload_gradients = columns[MIST_STAGE_OFFLOAD_GRADIENTS][i];
         plan->stages[1].offload_optimizer = columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i];
         plan->stages[1].offload_activations = columns[MIST_STAGE_OFFLOAD_ACTIVATIONS][i];
+        plan->stages[1].updates_on_host = columns[MIST_STAGE_UPDATE_ON_HOST][i] > 0;
         expect_ok(mist_plan_check(plan, &err), &err);
         expect_ok(mist_stage_model_plan(model, plan, closed, &err), &err);
-        /* what offloads nothing has expressions of its own, which round differently */
-        double tolerance = i % 2 ? 0 : 1e-12;
+        /* what offloads nothing or updates nothing on the host has expressions of its
+         * own, which round differently */
+        double tolerance = plan->stages[1].updates_on_host ? 0 : 1e-12;
         assert_true(fabs(closed->stable_s[1] - t[i]) <= tolerance * t[i]);
         assert_true(fabs(closed->extra_s[1] - d[i]) <= tolerance * t[i]);
         assert_true(fabs((double)closed->peak_bytes[1] - ceil(peak[i])) <=
@@ -543,11 +549,11 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 {
     struct mist_expr_pool pool;
     struct mist_stage_writer at = {.pool = &pool, .interference = interference};
-    double of_set_s[MIST_N_STREAMS];
-    mist_expr alone[MIST_N_STREAMS];
+    double of_set_s[MIST_N_CHANNELS];
+    mist_expr alone[MIST_N_CHANNELS];
 
     mist_expr_pool_init(&pool);
-    for (int c = 0; c < MIST_N_STREAMS; c++) {
+    for (int c = 0; c < MIST_N_CHANNELS; c++) {
         static const char *const names[] = {"c", "g", "h", "d"};
         mist_expr symbol = mist_expr_symbol(&pool, names[c]);
         of_set_s[c] = set >> c & 1 ? alone_s[c] : 0;
@@ -577,8 +583,8 @@ static void bundles_are_near_the_exact_ones(void **state)
         for (int k = 0; k < 4 * N_BATCH && n < N_BATCH; k++) {
             unsigned set = (unsigned)between(&random, 1, 15);
             int n_channels = __builtin_popcount(set);
-            double alone_s[MIST_N_STREAMS], near_s, exact_s, longest_s = 0;
-            for (int c = 0; c < MIST_N_STREAMS; c++) {
+            double alone_s[MIST_N_CHANNELS], near_s, exact_s, longest_s = 0;
+            for (int c = 0; c < MIST_N_CHANNELS; c++) {
                 alone_s[c] = between(&random, 1, 1000) * 1e-3;
                 longest_s = fmax(longest_s, set >> c & 1 ? alone_s[c] : 0);
             }

@@ -54,10 +54,14 @@ static void draw_stage(struct mist_random *random, int n_layers, int dp, int tp,
     append(text, size, "z", pick(random, 0, 3));
     if (pick(random, 0, 1))
         append(text, size, "ck", pick(random, 0, n_layers));
-    for (int i = 0; i < 4; i++)
-        if (pick(random, 0, 2) == 0)
-            append(text, size, fractions[i],
-                   pick(random, 0, 3) ? mist_random_uniform(random) : 1);
+    for (int i = 0; i < 4; i++) {
+        if (pick(random, 0, 2) != 0)
+            continue;
+        append(text, size, fractions[i],
+               pick(random, 0, 3) ? mist_random_uniform(random) : 1);
+        if (i == 2 && pick(random, 0, 1))
+            strcat(text, " uh");
+    }
 }
 
 /* Data-parallel and tensor-parallel sizes of the stages; false: more ranks than fit. */

@@ -14,8 +14,8 @@
  * gradients are summed after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial;
  * eval: the loss is taken after every step, too; delay3: random delays, seed 3. Stage: l
  * layers (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and
- * fractions in the host of weights ow, gradients og, optimizer oo, activations oa. The
- * micro-batch follows from the global batch.
+ * fractions in the host of weights ow, gradients og, optimizer oo, activations oa; uh:
+ * its update, too. The micro-batch follows from the global batch.
  *
  * Include after cmocka.h, in one file of a program.
  */
@@ -131,6 +131,8 @@ static inline bool training_read_stage_word(struct mist_stage_plan *stage,
     char name[8] = "";
     double value = -1;
 
+    if (strcmp(word, "uh") == 0)
+        return stage->updates_on_host = true;
     if (strcmp(word, "sp") == 0)
         return stage->is_sequence_parallel = true;
     if (sscanf(word, "%7[a-z]%lf", name, &value) != 2)

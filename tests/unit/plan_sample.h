@@ -43,6 +43,7 @@ static const char good_json[] =
     "\"offload_weights_frac\": 0.25,\n"
     "\"offload_gradients_frac\": 0.75,\n"
     "\"offload_optimizer_frac\": 1,\n"
+    "\"update_on\": \"host\",\n"
     "\"offload_activations_frac\": 0.125}],\n"
     "\"predicted\": {\n"
     "\"iteration_s\": 1.5, \"error_s\": 0.1,\n"

@@ -808,6 +808,86 @@ static void test_schedule(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Prices of the host's steps of a plan; NULL: refused for want of rows. */
+static void check_host(const struct mist_trace_set *set, const struct mist_plan *plan,
+                       double (*wanted_s)(int64_t n))
+{
+    struct mist_cost_model *model = model_of(set);
+    struct mist_catalog *catalog = NULL;
+    struct mist_schedule *schedule = NULL;
+    struct mist_err err = {0};
+    int n_steps = 0;
+
+    assert_int_equal(mist_catalog_new(&plan->model, &catalog, &err), MIST_OK);
+    assert_int_equal(mist_schedule_build(catalog, plan, 0, 1, &schedule, &err), MIST_OK);
+    struct mist_cost *costs = calloc((size_t)schedule->n_costs, sizeof *costs);
+    enum mist_status status = mist_cost_schedule(model, plan, schedule, costs, &err);
+    assert_int_equal(mist_cost_model_prices_host(model, plan->job.dtype),
+                     wanted_s != NULL);
+    assert_int_equal(status, wanted_s ? MIST_OK : MIST_ERR_INPUT);
+    if (!wanted_s)
+        assert_non_null(strstr(err.message, "adamw_host"));
+    for (int32_t i = 0; i < schedule->n_tasks && wanted_s; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->stream != MIST_STREAM_HOST)
+            continue;
+        assert_int_equal(task->kind, MIST_TASK_OPTIMIZER);
+        near_to(costs[task->cost].time_s, wanted_s(task->n_elements));
+        n_steps++;
+    }
+    assert_true(!wanted_s || n_steps > 1);
+    free(costs);
+    mist_schedule_free(schedule);
+    mist_catalog_free(catalog);
+    mist_cost_model_free(model);
+}
+
+static double measured_s(int64_t n)
+{
+    return 1e-6 + 2e-9 * (double)n;
+}
+
+static double device_s(int64_t n)
+{
+    return optimizer_s(n, 0);
+}
+
+/* By its own rows; on a CPU as the device's; else not at all. */
+static void test_update_on_host(void **state)
+{
+    static struct mist_plan plan;
+    struct mist_trace_set set;
+
+    (void)state;
+    make_plan(&plan);
+    for (int i = 0; i < plan.n_stages; i++) {
+        plan.stages[i].offload_optimizer = 1;
+        plan.stages[i].updates_on_host = true;
+    }
+    start(&set);
+    for (int i = 0; i < N_LAWS; i++)
+        add_law(&set, &laws[i]);
+    set.cluster.backend = MIST_TRACE_CPU;
+    check_host(&set, &plan, device_s);
+    set.cluster.backend = MIST_TRACE_DATASHEET;
+    check_host(&set, &plan, NULL);
+    for (int64_t n = 1; n <= 1 << 24; n *= 1 << 24) {
+        struct mist_kernel_row row = {
+            .op = "adamw_host",
+            .dtype = MIST_TRACE_FP32,
+            .phase = MIST_TRACE_OPTIMIZER,
+            .time_us = measured_s(n) * 1e6,
+            .repetitions = 10,
+        };
+        assert_int_equal(mist_shape_parse(n > 1 ? "elements=16777216" : "elements=1",
+                                          &row.shape, NULL),
+                         MIST_OK);
+        assert_int_equal(mist_trace_set_add_kernel(&set, &row, NULL), MIST_OK);
+    }
+    check_host(&set, &plan, measured_s);
+    mist_trace_set_fini(&set);
+}
+
 /* Where groups lie: ranks of four devices, two on each node. */
 static void test_placement(void **state)
 {
@@ -1077,6 +1157,7 @@ int main(void)
         cmocka_unit_test(test_link_stand_in),
         cmocka_unit_test(test_link_missing),
         cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_update_on_host),
         cmocka_unit_test(test_placement),
         cmocka_unit_test(test_link_residual),
         cmocka_unit_test(test_link_mirrors),

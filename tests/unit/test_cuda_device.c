@@ -17,6 +17,7 @@
 #include "tests/emulation/cudart.h"
 #include "tests/emulation/streams.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ struct task {
     enum mist_stream stream;
     int n_deps;
     int deps[MAX_DEPS]; /* earlier tasks, any stream */
-    long *ticks;        /* one counter for all: a logical clock */
+    atomic_long *ticks; /* one counter for all: a logical clock */
     long at;            /* when its work ran; 0: has not */
 };
 
@@ -76,7 +77,7 @@ static void tick(void *arg)
 {
     struct task *task = *(struct task **)arg;
 
-    task->at = ++*task->ticks;
+    task->at = atomic_fetch_add(task->ticks, 1) + 1;
 }
 
 /* A body: launches its "kernel" into the stream it was submitted to. */
@@ -85,6 +86,10 @@ static void launch_tick(void *arg)
     struct task *task = arg;
     struct mist_cuda_device *device = mist_cuda_device_of(task->device);
 
+    if (task->stream == MIST_STREAM_HOST) { /* computes itself, in its own thread */
+        tick(&task);
+        return;
+    }
     assert_int_equal(device->current, task->stream);
     mist_emulated_stream_run(mist_cuda_current_stream(device), tick, &task, sizeof task);
 }
@@ -98,13 +103,14 @@ static uint64_t seed(void)
     return value;
 }
 
-static void make_tasks(struct mist_device *device, struct task *tasks, long *ticks,
+static void make_tasks(struct mist_device *device, struct task *tasks, atomic_long *ticks,
                        struct mist_random *random)
 {
     for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] = (struct task){.device = device,
-                                 .stream = (enum mist_stream)mist_random_below(random, 4),
-                                 .ticks = ticks};
+        tasks[i] = (struct task){
+            .device = device,
+            .stream = (enum mist_stream)mist_random_below(random, MIST_N_STREAMS),
+            .ticks = ticks};
         while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
             int reach = i < 20 ? i : 20;
             tasks[i].deps[tasks[i].n_deps++] =
@@ -148,7 +154,7 @@ static void test_random_graphs(void **state)
     (void)state;
     mist_random_init(&random, seed());
     for (int round = 0; round < 12; round++) {
-        long ticks = 0;
+        atomic_long ticks = 0;
         mist_emulated_streams_set(orders[round % N_ORDERS]);
         make_tasks(device, tasks, &ticks, &random);
         dispatch(device, tasks);
@@ -168,7 +174,7 @@ static void test_missing_wait_is_seen(void **state)
 
     (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
-        long ticks = 0;
+        atomic_long ticks = 0;
         /* lazy runs the later streams first, lazy-forward the one that is waited for */
         bool is_forward = orders[i] == MIST_EMULATED_LAZY_FORWARD;
         enum mist_stream first =
@@ -633,16 +639,17 @@ static void launch_ahead(void *arg)
 static void test_run_ahead(void **state)
 {
     enum { N_AHEAD = 10 * MIST_CUDA_RUN_AHEAD + 3 };
-    static struct ahead tasks[MIST_N_STREAMS][N_AHEAD];
+    static struct ahead tasks[MIST_N_CHANNELS][N_AHEAD];
     struct mist_device *device = open_device(0, 0);
-    long ticks[MIST_N_STREAMS] = {0}, most[MIST_N_STREAMS] = {0};
-    int n_given[MIST_N_STREAMS] = {0};
+    atomic_long ticks[MIST_N_CHANNELS] = {0};
+    long most[MIST_N_CHANNELS] = {0};
+    int n_given[MIST_N_CHANNELS] = {0};
 
     (void)state;
     mist_emulated_streams_set(MIST_EMULATED_LAZY_FORWARD);
     mist_device_reset_events(device, 0);
     for (int i = 0; i < N_AHEAD; i++)
-        for (int k = 0; k < MIST_N_STREAMS; k++) {
+        for (int k = 0; k < MIST_N_CHANNELS; k++) {
             enum mist_stream stream = (enum mist_stream)k;
             if (i % (k + 1) != 0)
                 continue;
@@ -652,10 +659,10 @@ static void test_run_ahead(void **state)
                                &most[k]};
             mist_device_submit(device, stream, launch_ahead, &tasks[k][i]);
         }
-    for (int k = 0; k < MIST_N_STREAMS; k++)
+    for (int k = 0; k < MIST_N_CHANNELS; k++)
         assert_int_equal(most[k], MIST_CUDA_RUN_AHEAD);
     assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-    for (int k = 0; k < MIST_N_STREAMS; k++)
+    for (int k = 0; k < MIST_N_CHANNELS; k++)
         assert_int_equal(ticks[k], n_given[k]);
     mist_device_close(device);
 }
@@ -682,7 +689,7 @@ static void test_spans(void **state)
     struct mist_device *device = open_device(0, 0), *recording;
     struct mist_device_config config = {.records = true};
     enum mist_span_loss loss = MIST_SPANS_TOO_MANY;
-    long ticks = 0;
+    atomic_long ticks = 0;
     int n_spans = 0;
 
     (void)state;

@@ -336,8 +336,8 @@ static void test_invalid_graphs_are_refused(void **state)
     s.device[1] = 3;
     expect_invalid(&s, "task 1 has device 3, expected 0 to 2");
     set_up(&s, 2, rows);
-    s.channel[0] = 4;
-    expect_invalid(&s, "task 0 has channel 4");
+    s.channel[0] = 5;
+    expect_invalid(&s, "task 0 has channel 5");
     set_up(&s, 2, rows);
     s.rendezvous[1] = 4;
     expect_invalid(&s, "task 1 has rendezvous 4, expected -1 to 3");

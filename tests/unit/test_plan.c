@@ -108,6 +108,14 @@ static void test_check(void **state)
             "offload_weights_frac");
     REFUSED(MIST_ERR_INPUT, stages[0].offload_optimizer = INFINITY, "inf",
             "offload_optimizer_frac");
+    p = good;
+    p.stages[0].offload_optimizer = 0;
+    p.stages[0].updates_on_host = true;
+    assert_int_equal(mist_plan_find_fault(&p, &fault, &err), MIST_ERR_INPUT);
+    assert_string_equal(err.message,
+                        "stage 0: update_on host with offload_optimizer_frac "
+                        "0, expected above 0");
+    assert_string_equal(fault.key, "update_on");
     REFUSED(MIST_ERR_INPUT, n_stages = 0, "stages is 0", "");
     REFUSED(MIST_ERR_INPUT, n_stages = MIST_MAX_STAGES + 1, "513", "");
     REFUSED(MIST_ERR_INPUT, n_stages = 1, "5 layers", "");

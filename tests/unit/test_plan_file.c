@@ -56,6 +56,8 @@ static void test_load(void **state)
     assert_true(plan.stages[1].offload_gradients == 0.75);
     assert_true(plan.stages[1].offload_optimizer == 1);
     assert_true(plan.stages[1].offload_activations == 0.125);
+    assert_false(plan.stages[0].updates_on_host);
+    assert_true(plan.stages[1].updates_on_host);
     assert_true(plan.predicted.iteration_s == 1.5 && plan.predicted.error_s == 0.1);
     assert_int_equal(plan.predicted.peak_bytes[1], 6);
     assert_true(plan.predicted.stable_s[0] == 0.5 && plan.predicted.extra_s[0] == -1);
@@ -206,6 +208,10 @@ static const struct bad_file bad_files[] = {
      "stage 1: offload_weights_frac is 1.5, expected 0 to 1", false},
     {"_gradients_frac\": 0.75", "_gradients_frac\": -0.5", NULL, "is -0.5", false},
     {"_optimizer_frac\": 1", "_optimizer_frac\": 1.0001", NULL, "is 1.0001", false},
+    {"_optimizer_frac\": 1,", "_optimizer_frac\": 0,", "\"update_on\"",
+     "stage 1: update_on host with offload_optimizer_frac 0, expected above 0", false},
+    {"\"update_on\": \"host\"", "\"update_on\": \"cpu\"", "\"cpu\"",
+     "none of device, host", false},
     {"_activations_frac\": 0.125", "_activations_frac\": 2", NULL, "is 2", false},
     /* predictions */
     {"\"iteration_s\": 1.5", "\"iteration_s\": -1.5", NULL, "iteration_s -1.5", false},
@@ -280,6 +286,7 @@ static void make_random_stage(struct mist_stage_plan *stage, int32_t n_chunks,
     stage->offload_gradients = random_fraction(seed);
     stage->offload_optimizer = random_fraction(seed);
     stage->offload_activations = random_fraction(seed);
+    stage->updates_on_host = stage->offload_optimizer > 0 && next_random(seed) % 2;
 }
 
 /* Knobs of the pipeline that fit the number of stages, which are to be made yet. */

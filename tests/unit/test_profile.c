@@ -594,7 +594,7 @@ static void the_stage_fits_the_memory(void **state)
 static void mixtures_cover_all_sets(void **state)
 {
     struct mist_mixture all[MIST_MIXTURES_MAX];
-    int n_of_set[1 << MIST_N_STREAMS] = {0};
+    int n_of_set[1 << MIST_N_CHANNELS] = {0};
 
     (void)state;
     /* 6 pairs of 3, 4 triples of 4, 1 of 5; the exchange again in 3, 3 and 1 sets */
@@ -604,14 +604,14 @@ static void mixtures_cover_all_sets(void **state)
     assert_int_equal(n, 18 + 16 + 5 + 3);
     for (int32_t i = 0; i < n; i++) {
         n_of_set[all[i].channels]++;
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             assert_int_equal(all[i].ratio[c] > 0, all[i].channels >> c & 1u);
         for (int32_t k = 0; k < i; k++)
             assert_false(all[i].channels == all[k].channels &&
                          all[i].exchanges == all[k].exchanges &&
                          memcmp(all[i].ratio, all[k].ratio, sizeof all[i].ratio) == 0);
     }
-    for (unsigned set = 0; set < 1u << MIST_N_STREAMS; set++) {
+    for (unsigned set = 0; set < 1u << MIST_N_CHANNELS; set++) {
         int n_channels = __builtin_popcount(set);
         assert_true(n_channels < 2 ? n_of_set[set] == 0 : n_of_set[set] >= n_channels);
     }
@@ -630,18 +630,18 @@ static void mixtures_determine_the_factors(void **state)
     mist_random_init(&random, 3);
     mist_interference_init(&truth);
     for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             if (__builtin_popcount(set) > 1 && set >> c & 1u)
                 truth.slowdown[set][c] =
                     __builtin_popcount(set) - 0.5 + 0.4 * mist_random_uniform(&random);
     for (int32_t i = 0; i < n; i++) {
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             samples[i].isolated_s[c] = 6e-3 * all[i].ratio[c];
         samples[i].together_s = mist_interference_bundle_s(&truth, samples[i].isolated_s);
     }
     assert_int_equal(mist_interference_fit(&fitted, NULL, samples, n, NULL), MIST_OK);
     for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
-        for (int c = 0; c < MIST_N_STREAMS; c++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
             if (__builtin_popcount(set) == 2 && set >> c & 1u)
                 assert_near(fitted.slowdown[set][c], truth.slowdown[set][c], 1e-3);
 }

@@ -94,6 +94,7 @@ static void draw_stage(struct mist_random *random, const struct mist_model *mode
     stage->offload_weights = draw_fraction(random);
     stage->offload_gradients = draw_fraction(random);
     stage->offload_optimizer = draw_fraction(random);
+    stage->updates_on_host = stage->offload_optimizer > 0 && pick(random, 0, 1);
 }
 
 static void draw_plan(struct mist_random *random, struct mist_plan *plan)
@@ -387,7 +388,22 @@ static enum mist_status check_drawn(void *context, const struct mist_state_piece
     return MIST_OK;
 }
 
-/* Draws the parameters of a rank, without a copy. */
+/* Slabs of weights that updates on the host have there, too. */
+static int n_host_copies(const struct mist_schedule *schedule)
+{
+    int n = 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        n += buffer->is_persistent && buffer->role >= MIST_ROLE_WEIGHTS &&
+             buffer->role < MIST_ROLE_WEIGHTS + MIST_MAX_SLABS &&
+             mist_schedule_find_host_copy(schedule, buffer->layer, buffer->role,
+                                          buffer->slab) == i;
+    }
+    return n;
+}
+
+/* Draws the parameters of a rank where they lie; the host's copies follow them. */
 static void draw_rank(struct world *at, struct remote_device *remote)
 {
     static const enum mist_state_kind kinds[] = {MIST_STATE_WEIGHT,
@@ -397,7 +413,8 @@ static void draw_rank(struct world *at, struct remote_device *remote)
 
     remote->n_reads = remote->n_writes = 0;
     must(mist_initial_fill(&at->plan, at->schedule, &parts, SEED, &err), &err);
-    assert_int_equal(remote->n_reads + remote->n_writes, 0);
+    assert_int_equal(remote->n_writes, 0);
+    assert_int_equal(remote->n_reads, remote_device ? n_host_copies(at->schedule) : 0);
     for (int i = 0; i < 2; i++) {
         struct mist_state_choice all = {.kind = kinds[i]};
         must(mist_state_read(&at->plan, at->schedule, at->device, &all, check_drawn, at,

@@ -38,6 +38,27 @@ struct bench {
 
 static struct mist_err err;
 
+/* AdamW on the host of a machine that is no CPU. 0: not measured, and it is one. */
+static double host_us_per_element;
+
+static void add_host(struct mist_trace_set *traces)
+{
+    traces->cluster.backend = MIST_TRACE_DATASHEET;
+    for (int i = 0; i < 2; i++) {
+        struct mist_kernel_row row = {
+            .op = "adamw_host",
+            .dtype = MIST_TRACE_FP32,
+            .phase = MIST_TRACE_OPTIMIZER,
+            .time_us = (i ? 1 << 20 : 32) * host_us_per_element,
+            .repetitions = 10,
+        };
+        assert_int_equal(
+            mist_shape_parse(i ? "elements=1048576" : "elements=32", &row.shape, &err),
+            MIST_OK);
+        assert_int_equal(mist_trace_set_add_kernel(traces, &row, &err), MIST_OK);
+    }
+}
+
 static void make_traces(struct mist_trace_set *traces)
 {
     static const enum mist_link_operation operations[] = {
@@ -52,6 +73,8 @@ static void make_traces(struct mist_trace_set *traces)
     traces->cluster.device_memory_bytes = 1 << 20;
     traces->cluster.peak_flop_per_s[MIST_TRACE_FP32] = 5e9;
     traces->cluster.memory_bytes_per_s = 1e9;
+    if (host_us_per_element > 0)
+        add_host(traces);
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
         for (int ranks = 1; ranks <= 4; ranks++)
             for (int k = 0; k < 2; k++) {
@@ -81,6 +104,7 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
     assert_int_equal(
         mist_space_init(&at->space, &at->model, &job, n_ranks, 4, MIST_SPACE_ALL, &err),
         MIST_OK);
+    at->space.allows_host_updates = host_us_per_element > 0;
     assert_int_equal(mist_stage_price_new(at->catalog, at->cost_model, &at->space, 1,
                                           &at->price, &err),
                      MIST_OK);
@@ -344,7 +368,7 @@ static void test_threads(void **state)
 static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t step)
 {
     const struct mist_space *space = &at->space;
-    double best_s = INFINITY, row[11];
+    double best_s = INFINITY, row[12];
     int n = MIST_RATIO_ONE / step + 1;
 
     for (int32_t i = 0; i < space->n_cases; i++)
@@ -363,6 +387,7 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
                 .n_checkpointed = &row[1],
                 .zero = &row[2],
                 .offload = {&row[3], &row[4], &row[5], &row[6]},
+                .on_host = space->allows_host_updates ? &row[11] : NULL,
                 .t_s = &row[7],
                 .d_s = &row[8],
                 .peak_bytes = &row[9],
@@ -373,11 +398,14 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
                 continue;
             for (int c = 0; c <= space->model.n_layers; c++)
                 for (int z = 0; z < (kind.shape.dp > 1 ? 4 : 1); z++)
-                    for (int o = 0; o < n * n * n * n; o++) {
+                    for (int o = 0; o < 2 * n * n * n * n; o++) {
+                        row[11] = o >= n * n * n * n;
                         row[1] = c;
                         row[2] = z;
                         for (int x = 0, rest = o; x < 4; x++, rest /= n)
                             row[3 + x] = rest % n * step / (double)MIST_RATIO_ONE;
+                        if (row[11] > 0 && (row[5] == 0 || !block.on_host))
+                            continue;
                         assert_int_equal(
                             mist_stage_price_block(at->price, &kind, &block, &err),
                             MIST_OK);
@@ -392,12 +420,11 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
 
 /* The prices of a cluster keep what the search assumes of them: skipping offloading where
  * it is not needed, and bounds, lose nothing. */
-static void test_all_knobs(void **state)
+static int check_all_knobs(void)
 {
     struct bench bench;
-    int n_offloaded = 0;
+    int n_offloaded = 0, n_on_host = 0;
 
-    (void)state;
     init(&bench, 2, 2);
     bench.search.n_best = 1;
     bench.search.keeps_rows = false;
@@ -419,11 +446,33 @@ static void test_all_knobs(void **state)
                         1e-12 * fastest_s);
             const int8_t *offload = result.candidates[0].stages[0].offload;
             n_offloaded += offload[0] || offload[1] || offload[2] || offload[3];
+            n_on_host += result.candidates[0].stages[0].updates_on_host;
         }
         mist_search_result_fini(&result);
     }
     assert_true(n_offloaded > 2);
     fini(&bench);
+    return n_on_host;
+}
+
+static void test_all_knobs(void **state)
+{
+    (void)state;
+    assert_int_equal(check_all_knobs(), 0);
+}
+
+/* Copies take some nanoseconds a byte: 12 bytes of state there and back are
+ * worth more than a fast host takes, and less than a slow one. */
+static void test_updates_on_host(void **state)
+{
+    (void)state;
+    host_us_per_element = 1e-3;
+    int n_fast = check_all_knobs();
+    host_us_per_element = 10;
+    int n_slow = check_all_knobs();
+    host_us_per_element = 0;
+    assert_true(n_fast > 2);
+    assert_int_equal(n_slow, 0);
 }
 
 /* --------------------------------------------------------------------- several nodes */
@@ -645,6 +694,7 @@ static void test_log(void **state)
         {"offload_gradients_frac", MIST_CSV_REQUIRED},
         {"offload_optimizer_frac", MIST_CSV_REQUIRED},
         {"offload_activations_frac", MIST_CSV_REQUIRED},
+        {"update_on", MIST_CSV_REQUIRED},
         {"stable_s", MIST_CSV_REQUIRED},
         {"extra_s", MIST_CSV_REQUIRED},
         {"peak_bytes", MIST_CSV_REQUIRED},
@@ -672,12 +722,12 @@ static void test_log(void **state)
                                           bench.config.limit_bytes, best, path, false,
                                           &err),
                      MIST_OK);
-    assert_int_equal(mist_csv_load(path, columns, 21, &csv, &err), MIST_OK);
+    assert_int_equal(mist_csv_load(path, columns, 22, &csv, &err), MIST_OK);
     assert_int_equal(mist_csv_n_rows(csv), result.search.n_rows);
     for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-        bool chosen = strcmp(mist_csv_text(csv, i, 19), "1") == 0;
+        bool chosen = strcmp(mist_csv_text(csv, i, 20), "1") == 0;
         n_chosen += chosen;
-        assert_int_equal(chosen, mist_csv_text(csv, i, 20)[0] == '\0');
+        assert_int_equal(chosen, mist_csv_text(csv, i, 21)[0] == '\0');
     }
     assert_true(n_chosen > 0 && n_chosen <= best->n_stages);
     mist_csv_free(csv);
@@ -705,7 +755,7 @@ int main(void)
         cmocka_unit_test(test_stop),      cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_samples),   cmocka_unit_test(test_log),
         cmocka_unit_test(test_all_knobs), cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_pipelines),
+        cmocka_unit_test(test_pipelines), cmocka_unit_test(test_updates_on_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
