@@ -53,16 +53,16 @@ model() { # NAME LAYERS
 }
 
 # FILE MODEL LAYERS SEQ gpu|cpu [b=MICRO_BATCH] [G=MICRO_BATCHES] [ck=LAYERS] [ow=, og=, oo=, oa=FRAC: weights, gradients,
-# optimizer, activations in the host's memory] [memory=BYTES]
+# optimizer, activations in the host's memory] [on=host|device: the update of what oo names] [grads=bf16|fp32] [memory=BYTES]
 write_plan() {
     file=$1 name=$2 layers=$3 s=$4 device_words='"gpu": true'
     [ "$5" = gpu ] && [ -z "${MIST_GPU_TINY:-}" ] || device_words="\"threads\": $(nproc)"
     shift 5
-    b=1 G=1 ck=0 ow=0 og=0 oo=0 oa=0 memory=0
+    b=1 G=1 ck=0 ow=0 og=0 oo=0 oa=0 on=device grads=fp32 memory=0
     for word; do
         case $word in
         b=*) b=${word#*=} ;; G=*) G=${word#*=} ;; ck=*) ck=${word#*=} ;; ow=*) ow=${word#*=} ;; og=*) og=${word#*=} ;;
-        oo=*) oo=${word#*=} ;; oa=*) oa=${word#*=} ;; memory=*) memory=${word#*=} ;;
+        oo=*) oo=${word#*=} ;; oa=*) oa=${word#*=} ;; on=*) on=${word#*=} ;; grads=*) grads=${word#*=} ;; memory=*) memory=${word#*=} ;;
         *) fail "a plan knows no $word" ;;
         esac
     done
@@ -71,12 +71,12 @@ write_plan() {
     cat << END > "$file"
 {"format": 1,
  "model": $(model "$name" "$layers"),
- "job": {"global_batch": $((b * G)), "seq_len": $s, "dtype": "bf16", $device_words},
+ "job": {"global_batch": $((b * G)), "seq_len": $s, "dtype": "bf16"$([ "$grads" = fp32 ] || echo ", \"gradient_dtype\": \"$grads\""), $device_words},
  "cluster": {"trace_set": "$([ -d "$traces" ] && echo "$traces")", "fingerprint": "0000000000000000", "device_memory_bytes": $memory},
  "pipeline": "1f1b", "n_micro_batches": $G,
  "stages": [{"layers": $layers, "mesh_nodes": 1, "mesh_devices": 1, "micro_batch": $b, "dp": 1, "tp": 1, "zero": 0,
   "checkpointed_layers": $ck, "offload_weights_frac": $ow, "offload_gradients_frac": $og,
-  "offload_optimizer_frac": $oo, "offload_activations_frac": $oa}]}
+  "offload_optimizer_frac": $oo, "offload_activations_frac": $oa$([ "$on" = device ] || echo ", \"update_on\": \"$on\"")}]}
 END
 }
 
@@ -221,7 +221,8 @@ speed() {
 timeline() {
     ensure_speed_plan
     train "$speed_plan" 6 "$work/timeline.json" -q --timeline "$work/timeline_measured.csv" --timed-iterations 2 || return 1
-    figure "$how, $(wc -l < "$work/timeline_measured.csv") tasks"
+    train "$speed_plan" 4 "$work/operators.json" --kernels-csv "$work/operators.csv" --timed-iterations 1 || return 1
+    figure "$how, $(wc -l < "$work/timeline_measured.csv") tasks, $(wc -l < "$work/operators.csv") operators and kernels"
     [ -f "$traces/kernels.csv" ] || { figure 'measured alone: no trace set'; return 0; }
     mist sim "$speed_plan" --cluster "$traces" --compare "$work/timeline_measured.csv" -f -o "$work/timeline_predicted.csv" 2>&1
 }
@@ -256,6 +257,8 @@ accuracy() {
 b=8
 b=8 ck=8
 b=8 oo=1
+b=8 oo=1 on=host
+b=8 grads=bf16
 b=8 ow=1
 b=8 og=1
 b=8 oa=1
@@ -265,8 +268,8 @@ b=2 G=4
 b=4 G=2 oo=0.5
 b=4 G=2 oa=0.5
 b=8 ck=4
-b=4 G=2 ow=1 oo=1
-b=4 G=2 ck=8 oo=1
+b=4 G=2 ow=1 og=1 oo=1 on=host
+b=4 G=2 ck=8 oo=1 on=host grads=bf16
 b=1 G=8 ow=1 oo=1
 b=2 G=4 ck=4 ow=0.5 og=0.5 oo=0.5 oa=0.5
 b=8 ow=1 og=1 oo=1
@@ -351,6 +354,10 @@ llama() {
     train "$plans/llama-7b.json" 5 "$work/llama.json" || return 1
     cat "$work/llama.json"
     figure "$oo of the optimizer in the host's memory: $(speed_of "$work/llama.json")"
+    [ "$oo" != 0 ] || return 0
+    write_plan "$plans/llama-7b-host.json" llama-7b 32 $seq gpu b=4 G=4 oo=$oo on=host memory="$memory"
+    train "$plans/llama-7b-host.json" 5 "$work/llama-host.json" || return 1
+    figure "$(cat "$work/.figure-llama"); updated there: $(speed_of "$work/llama-host.json")"
 }
 
 # Each kernel of a layer: time, share of the memory's bandwidth and of the processors' peak, by the hardware's counters.
