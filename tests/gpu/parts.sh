@@ -355,7 +355,7 @@ llama() {
     cat "$work/llama.json"
     figure "$oo of the optimizer in the host's memory: $(speed_of "$work/llama.json")"
     [ "$oo" != 0 ] || return 0
-    write_plan "$plans/llama-7b-host.json" llama-7b 32 $seq gpu b=4 G=4 oo=$oo on=host memory="$memory"
+    write_plan "$plans/llama-7b-host.json" llama-7b 32 $seq gpu b=4 G=4 oo="$oo" on=host memory="$memory"
     train "$plans/llama-7b-host.json" 5 "$work/llama-host.json" || return 1
     figure "$(cat "$work/.figure-llama"); updated there: $(speed_of "$work/llama-host.json")"
 }
