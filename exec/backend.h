@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Of this header and those it includes: a plugin of another version is refused. */
-enum { MIST_BACKEND_VERSION = 2 };
+enum { MIST_BACKEND_VERSION = 3 };
 
 enum { MIST_BACKEND_MAX_DEVICES = 32, MIST_BACKEND_ID_BYTES = 20 };
 

@@ -8,6 +8,7 @@
 enum { HOST_ALIGNMENT = 4096 };
 
 const char *const mist_attention_words[] = {"auto", "cudnn", "own", NULL};
+const char *const mist_graphs_words[] = {"auto", "on", "off", NULL};
 
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config)
@@ -115,6 +116,40 @@ enum mist_status mist_device_synchronize(struct mist_device *device, struct mist
         *err = device->failure_err;
     pthread_mutex_unlock(&device->failure_mutex);
     return status;
+}
+
+bool mist_device_can_capture(const struct mist_device *device)
+{
+    return device->ops->begin_capture != NULL;
+}
+
+void mist_device_begin_capture(struct mist_device *device)
+{
+    device->ops->begin_capture(device);
+}
+
+/* Nothing has run, so what failed has done no harm. */
+enum mist_status mist_device_end_capture(struct mist_device *device, struct mist_err *err)
+{
+    device->ops->end_capture(device);
+    pthread_mutex_lock(&device->failure_mutex);
+    enum mist_status status = device->failure;
+    if (status != MIST_OK && err)
+        *err = device->failure_err;
+    device->failure = MIST_OK;
+    pthread_mutex_unlock(&device->failure_mutex);
+    atomic_store(&device->has_failed, false);
+    return status;
+}
+
+void mist_device_replay(struct mist_device *device)
+{
+    device->ops->replay(device);
+}
+
+void mist_device_drop_capture(struct mist_device *device)
+{
+    device->ops->drop_capture(device);
 }
 
 void mist_device_copy(struct mist_device *device, void *to, const void *from,

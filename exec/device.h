@@ -36,6 +36,11 @@ enum mist_attention_choice {
 };
 extern const char *const mist_attention_words[]; /* "auto", "cudnn", "own"; NULL */
 
+/* Whether iterations that launch the same work are captured and replayed. AUTO: where
+ * that is possible and turns out to be faster. */
+enum mist_graphs_choice { MIST_GRAPHS_AUTO, MIST_GRAPHS_ON, MIST_GRAPHS_OFF };
+extern const char *const mist_graphs_words[]; /* "auto", "on", "off"; NULL */
+
 struct mist_device_config {
     int64_t arena_bytes[MIST_N_ARENAS]; /* exact sizes, >= 0 */
     int64_t result_bytes; /* of memory that tasks leave results in for the host */
@@ -104,6 +109,11 @@ struct mist_device_ops {
     /* for a profiler that looks on; NULL: there is none to tell */
     void (*begin_range)(struct mist_device *device, const char *name, int64_t value);
     void (*end_range)(struct mist_device *device);
+    /* all four, or NULL: can't */
+    void (*begin_capture)(struct mist_device *device);
+    void (*end_capture)(struct mist_device *device);
+    void (*replay)(struct mist_device *device);
+    void (*drop_capture)(struct mist_device *device);
     int64_t (*used_bytes)(struct mist_device *device); /* NULL: unknown */
     /* NULL: ordinary memory will do */
     enum mist_status (*alloc_host)(int64_t bytes, void **out, struct mist_err *err);
@@ -194,6 +204,20 @@ void mist_device_fail(struct mist_device *device, enum mist_status status,
 /* Waits until all streams are idle. MIST_OK or what mist_device_fail() got first. */
 MIST_MUST_CHECK enum mist_status mist_device_synchronize(struct mist_device *device,
                                                          struct mist_err *err);
+
+/*
+ * Between begin and end, streams idle at both, tasks are submitted as ever and nothing of
+ * them runs: what they launch is kept, with its order. Bodies may not call the host.
+ * MIST_OK: mist_device_replay() does all of it, whenever and as often as it is called, on
+ * the memory that it was launched for. Otherwise nothing is kept, and the device has not
+ * failed for it. The next capture replaces what is kept. Allocates.
+ */
+bool mist_device_can_capture(const struct mist_device *device);
+void mist_device_begin_capture(struct mist_device *device);
+MIST_MUST_CHECK enum mist_status mist_device_end_capture(struct mist_device *device,
+                                                         struct mist_err *err);
+void mist_device_replay(struct mist_device *device); /* until the next synchronize */
+void mist_device_drop_capture(struct mist_device *device); /* streams idle */
 
 /* ------------------------------------------------- inside the body of a task, in order
  */

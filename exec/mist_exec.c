@@ -7,6 +7,7 @@
  *     attention   cuDNN 9.19.0, deterministic backward
  *     products    cuBLASLt 13.1.0
  *     messages    NCCL 2.28.9
+ *     graphs      not replayed: more than one rank
  *     training    steps 1 to 30, gradients clipped to norm 1
  *         step       loss  grad norm         lr   tokens/s    ms/step     MFU
  *            1     5.5581      3.871      0.001       2760      742.1  41.2 %
@@ -17,6 +18,7 @@
 #include "core/atomic_file.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
+#include "exec/runtime.h" /* what can't be replayed */
 #include "exec/train.h"
 #include "exec/train_log.h"
 #include "exec/train_options.h"
@@ -76,11 +78,29 @@ static enum mist_status find_backend(struct session *at, struct mist_err *err)
         job->backend->operators == &mist_operators_cpu)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--attention cudnn needs a GPU, and this run is on the CPU");
+    if (at->options.graphs == MIST_GRAPHS_ON &&
+        job->backend->operators == &mist_operators_cpu)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--graphs on needs a GPU, and this run is on the CPU");
     if (job->backend->operators != &mist_operators_cpu)
         at->options.n_threads = 0;
     else if (at->options.n_threads == 0)
         at->options.n_threads = at->plan.job.threads > 0 ? at->plan.job.threads : 1;
     return MIST_OK;
+}
+
+/* That iterations can be replayed, if they are to be. */
+static enum mist_status check_graphs(const struct session *at, struct mist_err *err)
+{
+    const struct mist_train_config config = {.is_serial = at->options.is_serial,
+                                             .delay_seed =
+                                                 (uint64_t)at->options.delay_seed};
+    const char *obstacle =
+        mist_runtime_graphs_obstacle(&config, mist_comm_n_ranks(at->comm));
+
+    if (at->options.graphs != MIST_GRAPHS_ON || !obstacle)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_USAGE, "--graphs on can't be had: %s", obstacle);
 }
 
 static enum mist_status check_ranks(const struct session *at, struct mist_err *err)
@@ -232,6 +252,8 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
+    if (status == MIST_OK)
+        status = check_graphs(at, err);
     if (status == MIST_OK)
         status = find_backend(at, err);
     if (status == MIST_OK)
@@ -387,6 +409,7 @@ static void fill_job(struct session *at)
     job->skips_nonfinite = options->on_nan == 1;
     job->allows_atomics = options->allows_atomics;
     job->attention = (enum mist_attention_choice)options->attention;
+    job->graphs = (enum mist_graphs_choice)options->graphs;
 }
 
 /* Rank 0's log; the other ranks have none. */
@@ -478,7 +501,7 @@ static enum mist_status save_results(const struct session *at,
 static enum mist_status train(struct session *at, struct mist_err *err)
 {
     const struct mist_train_log log = {mist_train_log_begin, mist_train_log_step,
-                                       &at->logger};
+                                       &at->logger, mist_train_log_note};
     struct mist_train_report report;
 
     mist_comm_set_deadline(at->comm, at->options.deadline_s);

@@ -127,7 +127,11 @@ struct mist_operators {
     /* Who does the work: fills all but collectives. n_threads as in open(). */
     void (*describe)(const void *backend, int32_t n_threads, struct mist_paths *out);
     void (*run_step)(const struct mist_step_args *args);
-    /* AdamW on all spans, at most MIST_MAX_PARAMS */
+    /* The numbers of the calls of adamw() that follow, up to the next of these; so that
+     * what was captured has those of its time. In the same stream; NULL: adamw() takes
+     * them from its arguments. */
+    void (*prepare_update)(void *backend, const struct mist_adamw_args *args);
+    /* AdamW on all spans, at most MIST_MAX_PARAMS; args as in prepare_update() */
     void (*adamw)(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
                   const struct mist_adamw_args *args, int32_t n_threads);
@@ -151,6 +155,15 @@ struct mist_operators {
     void (*sum_losses)(void *backend, const float *losses, int64_t n,
                        struct mist_tally *tally);
 };
+
+/* In front of adamw(), whatever the operators. */
+static inline void mist_operators_prepare_update(const struct mist_operators *operators,
+                                                 void *backend,
+                                                 const struct mist_adamw_args *args)
+{
+    if (operators->prepare_update)
+        operators->prepare_update(backend, args);
+}
 
 /* The CPU's operators: cpu_kernels.h behind this table. */
 extern const struct mist_operators mist_operators_cpu;

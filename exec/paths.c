@@ -59,6 +59,7 @@ void mist_paths_join(const struct mist_paths *all, int32_t n_ranks,
     join(all, n_ranks, offsetof(struct mist_paths, attention), out->attention);
     join(all, n_ranks, offsetof(struct mist_paths, products), out->products);
     join(all, n_ranks, offsetof(struct mist_paths, collectives), out->collectives);
+    join(all, n_ranks, offsetof(struct mist_paths, graphs), out->graphs);
     for (int32_t i = 0; i < n_ranks; i++)
         out->n_fallbacks += all[i].n_fallbacks;
 }
@@ -81,8 +82,16 @@ enum mist_status mist_paths_gather(struct mist_comm *comm, const struct mist_pat
     return status;
 }
 
+void mist_paths_print_one(const char *name, const char *text, FILE *stream)
+{
+    fprintf(stream, "%-11s %s\n", name, text);
+}
+
 void mist_paths_print(const struct mist_paths *paths, FILE *stream)
 {
-    fprintf(stream, "attention   %s\nproducts    %s\nmessages    %s\n", paths->attention,
-            paths->products, paths->collectives);
+    mist_paths_print_one("attention", paths->attention, stream);
+    mist_paths_print_one("products", paths->products, stream);
+    mist_paths_print_one("messages", paths->collectives, stream);
+    if (paths->graphs[0])
+        mist_paths_print_one("graphs", paths->graphs, stream);
 }

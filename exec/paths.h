@@ -21,6 +21,7 @@ struct mist_paths {
     char products[MIST_PATH_BYTES];
     char collectives[MIST_PATH_BYTES];
     int64_t n_fallbacks; /* products so far that a slower way made than was planned */
+    char graphs[MIST_PATH_BYTES]; /* "replayed, 3.1 % faster"; "": the device can't */
 };
 
 /* Fills out->collectives. is_alone: no other rank computes on this rank's device
@@ -42,7 +43,8 @@ MIST_MUST_CHECK enum mist_status mist_paths_gather(struct mist_comm *comm,
                                                    struct mist_paths *out,
                                                    struct mist_err *err);
 
-/* A line for each. */
+/* A line for each, as "graphs      replayed". */
+void mist_paths_print_one(const char *name, const char *text, FILE *stream);
 void mist_paths_print(const struct mist_paths *paths, FILE *stream);
 
 #endif

@@ -210,6 +210,8 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     else
         status = mist_runtime_prepare_times(runtime, err);
     if (status == MIST_OK)
+        status = mist_runtime_prepare_graph(runtime, err);
+    if (status == MIST_OK)
         status = make_groups(runtime, err);
     if (status == MIST_OK)
         status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
@@ -238,6 +240,7 @@ void mist_runtime_describe(const struct mist_runtime *runtime, int32_t i_device,
     runtime->operators->describe(runtime->backend, runtime->config.n_threads, out);
     mist_paths_describe_collectives(runtime->collectives, runtime->comm, i_device,
                                     is_alone, out);
+    memcpy(out->graphs, runtime->graph.text, sizeof out->graphs);
 }
 
 void mist_runtime_free(struct mist_runtime *runtime)
@@ -287,11 +290,27 @@ static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
                                      : MIST_OK;
 }
 
+enum mist_status mist_runtime_dispatch(struct mist_runtime *runtime, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < runtime->schedule->n_tasks && status == MIST_OK; i++)
+        status = dispatch(runtime, i, err);
+    return status;
+}
+
+/* Whether the tasks of the walk have a gradient to apply. */
+static bool updates(const struct mist_runtime *runtime)
+{
+    return !runtime->skips_update &&
+           (runtime->walk == MIST_WALK_UPDATE ||
+            (runtime->walk == MIST_WALK_ITERATION && runtime->has_update));
+}
+
 /* Dispatches the tasks of one walk and waits for them. */
 static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
                              struct mist_err *err)
 {
-    const struct mist_schedule *schedule = runtime->schedule;
     enum mist_status status = mist_runtime_begin_times(
         runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations,
         err);
@@ -301,9 +320,13 @@ static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
     runtime->walk = kind;
     runtime->where[0] = '\0';
     atomic_store(&runtime->n_faults, 0);
-    mist_device_reset_events(runtime->device, schedule->n_tasks);
-    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
-        status = dispatch(runtime, i, err);
+    mist_device_reset_events(runtime->device, runtime->schedule->n_tasks);
+    if (updates(runtime))
+        mist_operators_prepare_update(runtime->operators, runtime->backend,
+                                      &runtime->update);
+    status = updates(runtime) && mist_runtime_is_steady(runtime)
+                 ? mist_runtime_walk_steady(runtime, err)
+                 : mist_runtime_dispatch(runtime, err);
     enum mist_status end = mist_device_synchronize(runtime->device, err);
     status = status == MIST_OK ? end : status;
     return status == MIST_OK ? mist_runtime_end_times(runtime, err) : status;
@@ -337,6 +360,7 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
                                    struct mist_step_result *result, struct mist_err *err)
 {
     int32_t i_iteration = runtime->n_done;
+    bool was_chosen = runtime->graph.is_chosen;
 
     runtime->tokens = tokens;
     runtime->targets = targets;
@@ -354,6 +378,7 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
         .gradient_norm =
             sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
         .is_finite = runtime->exchanged[2] == 0,
+        .graphs = runtime->graph.is_chosen && !was_chosen ? runtime->graph.text : NULL,
     };
     memcpy(result->where, runtime->where, sizeof result->where);
     return status;

@@ -32,8 +32,9 @@ struct mist_train_config {
     int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
     struct mist_op_table *ops;  /* borrowed; gets the operators of those; NULL: none */
     bool is_serial;             /* one task at a time, to tell races from mistakes */
-    uint64_t delay_seed;  /* 0: none; else tasks start after random delays, which must not
-                             change a bit */
+    uint64_t delay_seed; /* 0: none; else tasks start after random delays, which must not
+                            change a bit */
+    enum mist_graphs_choice graphs; /* ON: an error where they are impossible */
     bool skips_nonfinite; /* an iteration with a loss or gradient that is not finite is
                              not applied; otherwise it is an error */
 };
@@ -44,6 +45,8 @@ struct mist_step_result {
     double gradient_norm; /* L2, of the mean loss's gradient, all parameters */
     bool is_finite;       /* loss and gradients */
     char where[200];      /* what was not finite on this rank; "" nothing */
+    const char *graphs;   /* what was found out about replaying in this iteration, as in
+                             struct mist_paths; NULL: nothing */
 };
 
 /* What a runtime works with; all borrowed for its life. */
@@ -61,6 +64,11 @@ static inline int32_t mist_runtime_host_threads(int32_t n_threads, int32_t n_pro
 {
     return n_threads > 0 ? n_threads : n_processors > 1 ? n_processors : 1;
 }
+
+/* Why iterations can't be replayed: "more than one rank"; NULL: they can, on a device
+ * that can capture. */
+const char *mist_runtime_graphs_obstacle(const struct mist_train_config *config,
+                                         int32_t n_ranks);
 
 /* What tasks leave for the host in an iteration. */
 int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule);

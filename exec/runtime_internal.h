@@ -20,6 +20,20 @@ struct mist_task_time {
 /* Which tasks of the schedule a walk runs. */
 enum mist_walk { MIST_WALK_ITERATION, MIST_WALK_UPDATE, MIST_WALK_EVALUATION };
 
+/* Iterations of each way that are timed before one of them is chosen. */
+enum { MIST_GRAPH_SAMPLES = 3 };
+
+/* Replaying of iterations: runtime_graph.c. */
+struct mist_runtime_graph {
+    bool is_possible, is_captured;
+    bool replays;                    /* steady iterations, from now on */
+    bool is_chosen;                  /* for good */
+    const int32_t *tokens, *targets; /* that the captured copies take */
+    int32_t n_timed[2];              /* plain ones, replayed ones */
+    double times_s[2][MIST_GRAPH_SAMPLES];
+    char text[MIST_PATH_BYTES]; /* for people; "": the device can't */
+};
+
 struct mist_runtime {
     const struct mist_plan *plan;
     const struct mist_schedule *schedule;
@@ -51,7 +65,24 @@ struct mist_runtime {
     int32_t *task_rows, step_rows[MIST_N_LAYER_KINDS][2][MIST_MAX_STEPS];
     int64_t last_span;               /* whose work came last */
     const int32_t *tokens, *targets; /* of the running iteration; borrowed */
+    struct mist_runtime_graph graph;
 };
+
+/* Submits the tasks of the walk, in order. */
+MIST_MUST_CHECK enum mist_status mist_runtime_dispatch(struct mist_runtime *runtime,
+                                                       struct mist_err *err);
+
+/* ------------------------------------------- runtime_graph.c: iterations, replayed */
+
+/* MIST_OK, or MIST_ERR_USAGE: they are to be, and can't. */
+MIST_MUST_CHECK enum mist_status mist_runtime_prepare_graph(struct mist_runtime *runtime,
+                                                            struct mist_err *err);
+
+/* Whether a walk that applies an update launches what all such walks do:
+ * mist_runtime_walk_steady() then runs it, and waits for it. */
+bool mist_runtime_is_steady(const struct mist_runtime *runtime);
+MIST_MUST_CHECK enum mist_status mist_runtime_walk_steady(struct mist_runtime *runtime,
+                                                          struct mist_err *err);
 
 /* Address of a buffer in its arena. */
 char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);

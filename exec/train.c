@@ -72,6 +72,7 @@ static enum mist_status open_runtime(struct run *run, struct mist_train_report *
         .is_serial = job->is_serial,
         .delay_seed = job->delay_seed,
         .skips_nonfinite = job->skips_nonfinite,
+        .graphs = job->graphs,
     };
     struct mist_runtime_parts parts = {run->device, run->comm, run->collectives,
                                        job->backend->operators};
@@ -82,6 +83,23 @@ static enum mist_status open_runtime(struct run *run, struct mist_train_report *
         status = mist_train_import(run->runtime, job->import, err);
     if (status == MIST_OK && job->checkpoint)
         status = mist_train_load(run->runtime, job->checkpoint, err);
+    return status;
+}
+
+/* Where the device copies samples from: always the same memory. */
+static enum mist_status
+alloc_samples(struct run *run, const struct mist_stage_plan *stage, struct mist_err *err)
+{
+    int64_t bytes = (int64_t)run->plan->n_micro_batches * stage->micro_batch *
+                    run->plan->job.seq_len * (int64_t)sizeof *run->tokens;
+    void *memory = NULL;
+    enum mist_status status = mist_device_alloc_host(run->device, bytes, &memory, err);
+
+    run->tokens = memory;
+    if (status == MIST_OK)
+        status = mist_device_alloc_host(run->device, bytes, &memory, err);
+    if (status == MIST_OK)
+        run->targets = memory;
     return status;
 }
 
@@ -98,14 +116,12 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
     stage = &run->plan->stages[run->schedule->i_stage];
     run->has_embedding = run->schedule->i_stage == 0;
     run->has_head = run->schedule->i_stage == run->plan->n_stages - 1;
-    size_t n_tokens = (size_t)run->plan->n_micro_batches * (size_t)stage->micro_batch *
-                      (size_t)run->plan->job.seq_len;
-    run->tokens = malloc(n_tokens * sizeof *run->tokens);
-    run->targets = malloc(n_tokens * sizeof *run->targets);
     run->begin_s = calloc((size_t)report->n_iterations, sizeof *run->begin_s);
-    if (!run->tokens || !run->targets || !run->begin_s)
+    if (!run->begin_s)
         return out_of_memory(err);
     status = open_device(run, err);
+    if (status == MIST_OK)
+        status = alloc_samples(run, stage, err);
     return status == MIST_OK ? open_runtime(run, report, err) : status;
 }
 
@@ -114,10 +130,12 @@ static void close_rank(struct run *run)
     mist_comm_set_busy_probe(run->comm, NULL, NULL);
     mist_runtime_free(run->runtime);
     mist_collectives_close(run->collectives);
+    if (run->device) {
+        mist_device_free_host(run->device, run->tokens);
+        mist_device_free_host(run->device, run->targets);
+    }
     mist_device_close(run->device);
     mist_schedule_free(run->schedule);
-    free(run->tokens);
-    free(run->targets);
     free(run->begin_s);
 }
 
@@ -201,6 +219,8 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
                                    err);
     if (status != MIST_OK)
         return status;
+    if (result.graphs && run->log->note && mist_comm_rank(run->comm) == 0)
+        run->log->note(run->log->context, "graphs", result.graphs);
     set_update(run, &result, step);
     run->progress.n_steps = step->step;
     step->loss = result.loss_sum / tokens_of_step(run);

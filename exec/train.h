@@ -55,6 +55,7 @@ struct mist_train_job {
     bool skips_nonfinite;       /* see struct mist_train_config */
     bool allows_atomics;        /* see struct mist_device_config */
     enum mist_attention_choice attention;
+    enum mist_graphs_choice graphs;
 };
 
 /* Memory of the ranks before the first step, each number of the rank that has most. */
@@ -76,13 +77,15 @@ struct mist_train_step {
     bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */
 };
 
-/* Called on rank 0; what is not MIST_OK ends the run. Either may be NULL. */
+/* Called on rank 0; what is not MIST_OK ends the run. Each may be NULL. */
 struct mist_train_log {
     enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
                               const struct mist_paths *paths, struct mist_err *err);
     enum mist_status (*step)(void *context, const struct mist_train_step *step,
                              struct mist_err *err);
     void *context;
+    /* a path that was chosen meanwhile, and its text: see struct mist_paths */
+    void (*note)(void *context, const char *name, const char *text);
 };
 
 struct mist_train_report { /* complete on rank 0 only */

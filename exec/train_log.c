@@ -296,6 +296,14 @@ enum mist_status mist_train_log_begin(void *context,
     return MIST_OK;
 }
 
+void mist_train_log_note(void *context, const char *name, const char *text)
+{
+    struct mist_train_logger *logger = context;
+
+    if (logger->stream)
+        mist_paths_print_one(name, text, logger->stream);
+}
+
 /* A number in a column of ten; "-": not finite. */
 static void say_number(FILE *stream, double value, int n_digits, bool is_fixed)
 {

@@ -50,6 +50,7 @@ mist_train_log_begin(void *context, const struct mist_train_memory *memory,
 MIST_MUST_CHECK enum mist_status mist_train_log_step(void *context,
                                                      const struct mist_train_step *step,
                                                      struct mist_err *err);
+void mist_train_log_note(void *context, const char *name, const char *text);
 
 /* Model FLOP utilisation at that many seconds a step; 0: the peak is not known. */
 double mist_train_log_mfu(const struct mist_train_logger *logger, double step_s);

@@ -120,6 +120,15 @@ static const struct mist_option option_table[] = {
      .default_text = "auto",
      .choices = mist_attention_words,
      .offset = offsetof(struct mist_exec_options, attention)},
+    {.name = "graphs",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Execution",
+     .value_name = "WHEN",
+     .help = "replay iterations on a GPU as one graph: on, off, or auto: where one rank "
+             "trains and it is faster; same losses, bit for bit",
+     .default_text = "auto",
+     .choices = mist_graphs_words,
+     .offset = offsetof(struct mist_exec_options, graphs)},
     ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
         "let GPU kernels add in any order where that is faster (attention's backward); "
         "losses then differ in their last digits from run to run",

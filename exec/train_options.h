@@ -27,6 +27,7 @@ struct mist_exec_options {
     int bind;         /* 0 auto, 1 none */
     bool allows_atomics;
     int attention; /* enum mist_attention_choice */
+    int graphs;    /* enum mist_graphs_choice */
     int64_t log_every, n_timed, n_threads;
     double deadline_s;
     bool is_serial;

@@ -82,6 +82,8 @@ static void emit_paths(struct mist_emit *emit, const struct mist_paths *paths)
     mist_emit_text(emit, "collectives", NULL, paths->collectives);
     mist_emit_int64(emit, "product_fallbacks", NULL, paths->n_fallbacks,
                     MIST_HUMAN_NUMBER);
+    if (paths->graphs[0])
+        mist_emit_text(emit, "graphs", NULL, paths->graphs);
     mist_emit_object_end(emit);
 }
 

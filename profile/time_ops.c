@@ -217,7 +217,9 @@ static void time_shard(struct ops_timer *at, const struct mist_bench_module *mod
     float *sum = (float *)(void *)bench->message;
     struct mist_tally *tally = mist_device_results(bench->device);
     void *backend = bench->backend;
+    struct mist_adamw_args args = step_of(at);
 
+    mist_operators_prepare_update(operators, backend, &args);
     int32_t id = begin_span(at, shard->adamw_key, at->n_noted);
     run_adamw(at, module, shard, first);
     mist_stopwatch_end(watch, id);

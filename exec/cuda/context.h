@@ -42,6 +42,7 @@ struct mist_cuda_device {
      * aligned to 256; NULL for all but the compute stream. */
     void *workspaces[MIST_N_STREAMS];
     struct mist_cuda_recorder *recorder; /* NULL: the device does not record */
+    bool is_capturing;                   /* what streams get is kept, and does not run */
 
     /* private to device.c */
     cudaEvent_t *events; /* [event_capacity], of which [n_created] exist */
@@ -54,6 +55,10 @@ struct mist_cuda_device {
     int64_t n_submitted[MIST_N_STREAMS]; /* tasks, ever */
     struct mist_cuda_worker *worker;     /* of the host stream */
     int64_t n_jobs;                      /* handed over to it, ever */
+
+    /* private to graph.c */
+    cudaGraphExec_t graph;                      /* what was captured; NULL: nothing */
+    cudaEvent_t capture_events[MIST_N_STREAMS]; /* NULL before the first capture */
 };
 
 static inline struct mist_cuda_device *mist_cuda_device_of(struct mist_device *device)

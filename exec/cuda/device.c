@@ -12,7 +12,7 @@
  *
  * How far the host may be ahead is bounded (MIST_CUDA_RUN_AHEAD): half as many tasks of a
  * stream end with a milestone, an event, and the host then waits for the milestone
- * before.
+ * before. A capture (graph.c) has no milestones: it launches nothing.
  *
  * What is submitted to the host stream runs on a thread of its own (worker.h), in its
  * order; the stream's part is to hand it over when its turn has come. Its bodies compute
@@ -23,6 +23,7 @@
 #include "exec/cuda/context.h"
 
 #include "exec/cuda/device_start.h"
+#include "exec/cuda/graph.h"
 #include "exec/cuda/host_calls.h"
 #include "exec/cuda/host_memory.h"
 #include "exec/cuda/ranges.h"
@@ -99,6 +100,17 @@ static void drain(struct mist_device *base);
 static void launch_call(struct mist_cuda_device *device, enum mist_stream stream,
                         mist_stream_fn fn, void *arg, size_t arg_bytes)
 {
+    struct mist_err err;
+
+    if (device->is_capturing) { /* its argument is kept for one run */
+        mist_device_fail(&device->base,
+                         mist_err_set(&err, MIST_ERR_RUN,
+                                      "a function of the host in the %s stream cannot be "
+                                      "captured",
+                                      mist_stream_name(stream)),
+                         &err);
+        return;
+    }
     if (mist_cuda_host_calls_is_full(device->calls))
         drain(&device->base);
     if (has_failed(&device->base))
@@ -166,7 +178,7 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
     if (has_failed(base))
         return;
     if (stream == MIST_STREAM_HOST) {
-        device->n_jobs++;
+        device->n_jobs += !device->is_capturing;
         launch_call(device, stream, hand_over,
                     &(struct handed){.worker = device->worker, .fn = fn, .arg = arg},
                     sizeof(struct handed));
@@ -176,7 +188,7 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
     fn(arg);
     device->current = MIST_STREAM_COMPUTE;
     /* What a body did not look at itself. */
-    if (mist_cuda_check(device, cudaGetLastError(), "a launch"))
+    if (mist_cuda_check(device, cudaGetLastError(), "a launch") && !device->is_capturing)
         bound_run_ahead(device, stream);
 }
 
@@ -391,6 +403,7 @@ static void close_device(struct mist_device *base)
             (void)cudaStreamSynchronize(device->streams[i]);
     mist_cuda_worker_close(device->worker);
     mist_cuda_recorder_close(device->recorder);
+    mist_cuda_graph_close(base);
     for (int32_t i = 0; i < device->n_created; i++)
         (void)cudaEventDestroy(device->events[i]);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
@@ -424,6 +437,10 @@ static const struct mist_device_ops cuda_ops = {
     .copy = copy,
     .call_host = call_host,
     .fetch_results = fetch_results,
+    .begin_capture = mist_cuda_graph_begin,
+    .end_capture = mist_cuda_graph_end,
+    .replay = mist_cuda_graph_replay,
+    .drop_capture = mist_cuda_graph_drop,
     .clear = clear,
     .write = write_memory,
     .read = read_memory,

@@ -64,9 +64,9 @@ void mist_cuda_residual_norm_forward(mist_cuda_stream stream, enum mist_dtype dt
                                      const void *a, const void *b, const void *weight,
                                      const void *bias, float eps, int64_t rows,
                                      int64_t h);
-/* workspace: [2, mist_catalog_norm_blocks(rows), h] floats, what the catalogue plans: sums
- * over blocks of rows, then over the blocks in their order. overwrites: dweight and dbias
- * are not added to. */
+/* workspace: [2, mist_catalog_norm_blocks(rows), h] floats, what the catalogue plans:
+ * sums over blocks of rows, then over the blocks in their order. overwrites: dweight and
+ * dbias are not added to. */
 void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                              enum mist_dtype gradient_dtype, int kind, void *dx,
                              void *dweight, void *dbias, const void *d_out,
@@ -123,10 +123,19 @@ void mist_cuda_cross_entropy_parallel(mist_cuda_stream stream, enum mist_dtype d
 
 /* -------------------------------------------------- optimizer: kernels_optimizer.cu */
 
+/* What AdamW's kernel works with: device memory, which changes from step to step. */
+struct mist_cuda_adamw_numbers {
+    float lr, beta1, beta2, eps, weight_decay, scale;
+    float fresh1, fresh2, inverse1, inverse2;
+};
+void mist_cuda_adamw_prepare(mist_cuda_stream stream,
+                             struct mist_cuda_adamw_numbers *numbers,
+                             const struct mist_adamw_args *args);
+
 /* AdamW on all spans in one launch; n_spans <= MIST_MAX_PARAMS. */
 void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
                      const struct mist_adamw_span *spans, int32_t n_spans,
-                     const struct mist_adamw_args *args);
+                     const struct mist_cuda_adamw_numbers *numbers);
 
 /* The draws of mist_cpu_draw(), bit by bit: kernels_draw.cu */
 void mist_cuda_draw(mist_cuda_stream stream, enum mist_dtype dtype, void *x,

@@ -3,7 +3,8 @@
  *
  * AdamW is the CPU's arithmetic operation by operation (exec/cpu_optimizer.c), each
  * correctly rounded and none contracted: the same bits. One launch updates all spans;
- * blocks of threads are dealt out to them in tiles.
+ * blocks of threads are dealt out to them in tiles. The numbers of the step lie in device
+ * memory, so that a launch that was captured can be replayed with others.
  *
  * Sums of squares are whole numbers of a fixed grid, as exec/cpu_sum.c explains, and
  * hence do not depend on the order of adding: atomics may add up blocks. Each thread adds
@@ -29,20 +30,25 @@ enum {
 
 /* ------------------------------------------------------------------------------ AdamW */
 
-/* A launch's argument: spans and the numbers that the CPU's kernel works with. */
+/* A launch's argument. */
 struct adamw_launch {
     struct mist_adamw_span spans[MIST_MAX_PARAMS];
     unsigned first_block[MIST_MAX_PARAMS];
-    float weight_decay[MIST_MAX_PARAMS];
     bool is_aligned[MIST_MAX_PARAMS];
     int32_t n_spans;
-    float lr, beta1, beta2, eps, scale;
-    float fresh1, fresh2, inverse1, inverse2;
+    const mist_cuda_adamw_numbers *numbers;
 };
+
+static __global__ void store_numbers(mist_cuda_adamw_numbers *to,
+                                     mist_cuda_adamw_numbers numbers)
+{
+    *to = numbers;
+}
 
 /* One element; p is the fp32 parameter or the master. */
 static __device__ __forceinline__ void update(float *p, float *m, float *v, float g,
-                                              const adamw_launch &at, float weight_decay)
+                                              const mist_cuda_adamw_numbers &at,
+                                              float weight_decay)
 {
     float gradient = __fmul_rn(g, at.scale);
 
@@ -123,7 +129,9 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
     int n_vector = at.is_aligned[s] ? n & ~3 : 0;
     T *weights = (T *)span.p + begin;
     float *p = (sizeof(T) == sizeof(float) ? (float *)span.p : span.master) + begin;
-    float *m = span.m + begin, *v = span.v + begin, decay = at.weight_decay[s];
+    float *m = span.m + begin, *v = span.v + begin;
+    const mist_cuda_adamw_numbers numbers = *at.numbers;
+    float decay = span.decays ? numbers.weight_decay : 0.0f;
     const G *g = (const G *)span.g + begin;
 
     for (int i = 4 * (int)threadIdx.x; i < n_vector; i += 4 * ADAMW_THREADS) {
@@ -131,7 +139,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
                          p4 = load4(p + i);
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            update(&p4.v[e], &m4.v[e], &v4.v[e], g4.v[e], at, decay);
+            update(&p4.v[e], &m4.v[e], &v4.v[e], g4.v[e], numbers, decay);
         store4(m + i, m4);
         store4(v + i, v4);
         store4(p + i, p4);
@@ -140,7 +148,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
 #pragma unroll 2
     for (int i = n_vector + (int)threadIdx.x; i < n; i += ADAMW_THREADS) {
         float one = p[i];
-        update(&one, &m[i], &v[i], mist_to_float(g[i]), at, decay);
+        update(&one, &m[i], &v[i], mist_to_float(g[i]), numbers, decay);
         p[i] = one;
         store_weight(weights, i, one);
     }
@@ -151,26 +159,37 @@ static bool is_aligned(const void *x, uintptr_t bytes)
     return (uintptr_t)x % bytes == 0;
 }
 
-void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
-                     const struct mist_adamw_span *spans, int32_t n_spans,
-                     const struct mist_adamw_args *args)
+void mist_cuda_adamw_prepare(mist_cuda_stream stream,
+                             struct mist_cuda_adamw_numbers *numbers,
+                             const struct mist_adamw_args *args)
 {
-    struct adamw_launch at = {};
     float correction1 = (float)(1 - pow((double)args->beta1, args->t));
     float correction2 = (float)(1 - pow((double)args->beta2, args->t));
+    mist_cuda_adamw_numbers now = {};
+
+    now.lr = args->lr;
+    now.beta1 = args->beta1;
+    now.beta2 = args->beta2;
+    now.eps = args->epsilon;
+    now.weight_decay = args->weight_decay;
+    now.scale = args->gradient_scale;
+    now.fresh1 = 1.0f - args->beta1;
+    now.fresh2 = 1.0f - args->beta2;
+    now.inverse1 = 1.0f / correction1;
+    now.inverse2 = 1.0f / correction2;
+    MIST_CUDA_LAUNCH(store_numbers, dim3(1), dim3(1), 0, stream, numbers, now);
+}
+
+void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
+                     const struct mist_adamw_span *spans, int32_t n_spans,
+                     const struct mist_cuda_adamw_numbers *numbers)
+{
+    struct adamw_launch at = {};
     enum mist_dtype gradient_dtype =
         n_spans > 0 ? spans[0].gradient_dtype : MIST_DTYPE_FP32;
     int64_t n_blocks = 0;
 
-    at.lr = args->lr;
-    at.beta1 = args->beta1;
-    at.beta2 = args->beta2;
-    at.eps = args->epsilon;
-    at.scale = args->gradient_scale;
-    at.fresh1 = 1.0f - args->beta1;
-    at.fresh2 = 1.0f - args->beta2;
-    at.inverse1 = 1.0f / correction1;
-    at.inverse2 = 1.0f / correction2;
+    at.numbers = numbers;
     for (int32_t i = 0; i < n_spans; i++) {
         const struct mist_adamw_span *span = &spans[i];
         if (span->n <= 0)
@@ -178,7 +197,6 @@ void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
         int32_t s = at.n_spans++;
         at.spans[s] = *span;
         at.first_block[s] = (unsigned)n_blocks;
-        at.weight_decay[s] = span->decays ? args->weight_decay : 0.0f;
         at.is_aligned[s] =
             is_aligned(span->p, dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
             is_aligned(span->m, 16) && is_aligned(span->v, 16) &&

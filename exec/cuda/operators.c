@@ -318,14 +318,25 @@ static void run_step(step_args at)
 
 /* ---------------------------------------------------------------- outside of programs */
 
+static void prepare_update(void *backend, const struct mist_adamw_args *args)
+{
+    const struct mist_cuda_operators *context = backend;
+
+    mist_cuda_adamw_prepare(stream_of(context), context->update, args);
+    check_call(backend, "the numbers of adamw");
+}
+
 static void adamw(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
                   const struct mist_adamw_args *args, int32_t n_threads)
 {
+    const struct mist_cuda_operators *context = backend;
+
+    (void)args; /* as prepared */
     (void)n_threads;
     if (n_spans == 0)
         return;
-    mist_cuda_adamw(stream_of(backend), dtype, spans, n_spans, args);
+    mist_cuda_adamw(stream_of(context), dtype, spans, n_spans, context->update);
     check_call(backend, "adamw");
 }
 
@@ -417,6 +428,7 @@ static void close_backend(void *backend)
         return;
     mist_cuda_gemm_close(context->gemm);
     mist_cuda_sdpa_close(context->sdpa);
+    (void)cudaFree(context->update);
     free(context);
 }
 
@@ -433,6 +445,10 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
     context->device = mist_cuda_device_of(device);
     status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
+    if (status == MIST_OK)
+        status = mist_cuda_status(
+            cudaMalloc((void **)&context->update, sizeof *context->update), "cudaMalloc",
+            err);
     if (status == MIST_OK)
         status = mist_cuda_operators_open_attention(context, dtype, err);
     if (status == MIST_OK)
@@ -461,6 +477,7 @@ const struct mist_operators mist_operators_cuda = {
     .tune = tune,
     .describe = describe,
     .run_step = run_step,
+    .prepare_update = prepare_update,
     .adamw = adamw,
     .draw = draw,
     .add = add,

@@ -15,7 +15,8 @@ struct mist_cuda_sdpa;
 struct mist_cuda_operators {
     struct mist_cuda_device *device; /* borrowed */
     struct mist_cuda_gemm *gemm;
-    struct mist_cuda_sdpa *sdpa; /* NULL: attention is the own kernels' */
+    struct mist_cuda_sdpa *sdpa;            /* NULL: attention is the own kernels' */
+    struct mist_cuda_adamw_numbers *update; /* device memory */
 };
 
 typedef const struct mist_step_args *step_args;

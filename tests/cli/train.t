@@ -46,6 +46,15 @@ wrong 'an unknown type to export' '--export-dtype: .*fp32, bf16' --export x --ex
 wrong 'weights and a checkpoint' '--import and --resume can.t be given together' --import a --resume b
 wrong 'no step between lines' '--log-every: 0 is not within' --log-every 0
 wrong 'cuDNN on the CPU' '--attention cudnn needs a GPU' --backend cpu --attention cudnn
+wrong 'graphs on the CPU' '--graphs on needs a GPU' --backend cpu --graphs on
+wrong 'graphs at times' '--graphs: .*auto, on, off' --graphs sometimes
+wrong 'graphs of one task at a time' '--graphs on can.t be had: one task at a time$' --graphs on --serial
+wrong 'graphs with delays' '--graphs on can.t be had: delays between tasks$' --graphs on --delay-seed 3
+begin 'graphs of two ranks'
+run $mpi2 --graphs on
+expect_exit 2
+expect_once '^mist-exec: --graphs on can.t be had: more than one rank$'
+expect_stdout_empty
 wrong 'attention by nobody' '--attention: .*auto, cudnn, own' --attention fast
 refuse 'validation data of less than a batch' 3 '^mist-exec: the validation data has [0-3] samples of 16 tokens, a global batch has 4$' \
     $exec --validation-frac 0.001
@@ -84,6 +93,7 @@ expect_stderr '^training +steps 1 to 2, gradients clipped to norm 1$'
 expect_once '^attention +own kernels'
 expect_once '^products +oneDNN [0-9.]+, '
 expect_once '^messages +none for one rank$'
+! grep -q '^graphs' "$err" || fail 'the CPU replays nothing'
 planned=$(sed -n 's/.*arena \(.*\) planned.*/\1/p' "$err")
 expect_stderr "arena $planned planned, $planned allocated"
 begin 'a line per step: step, loss, norm, rate, tokens/s, ms, MFU'

@@ -3,6 +3,7 @@
 
 #if __has_include(<cuda_runtime_api.h>)
 #include "exec/cuda/context.h"
+#include "tests/emulation/cudart.h"
 
 #include <stdlib.h>
 
@@ -32,9 +33,19 @@ const struct mist_backend *mist_emulated_backend(void)
     setenv("MIST_CUDA_ALGORITHMS", "", 0);
     return &backend;
 }
+
+int mist_emulated_n_replays(void)
+{
+    return mist_emulated_cuda.n_launched_graphs;
+}
 #else
 const struct mist_backend *mist_emulated_backend(void)
 {
     return NULL;
+}
+
+int mist_emulated_n_replays(void)
+{
+    return 0;
 }
 #endif

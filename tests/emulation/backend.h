@@ -7,4 +7,7 @@
 /* NULL where CUDA's headers were not there when the tests were built. */
 const struct mist_backend *mist_emulated_backend(void);
 
+/* Graphs that were launched so far; -1: a GPU's, which nobody counts. */
+int mist_emulated_n_replays(void);
+
 #endif

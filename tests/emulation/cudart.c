@@ -88,6 +88,18 @@ static const struct {
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "operation does not match the capture of the stream"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
 };
 enum { N_ERRORS = sizeof errors / sizeof *errors };
 
@@ -119,6 +131,29 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaPeekAtLastError(void)
 {
     return last;
+}
+
+static cudaError_t give_misuse(enum mist_emulated_misuse misuse)
+{
+    static const cudaError_t codes[] = {
+        [MIST_EMULATED_FINE] = cudaSuccess,
+        [MIST_EMULATED_NOT_WHILE_CAPTURING] = cudaErrorStreamCaptureUnsupported,
+        [MIST_EMULATED_OUTSIDE_EVENT] = cudaErrorStreamCaptureIsolation,
+        [MIST_EMULATED_CAPTURED_EVENT] = cudaErrorCapturedEvent,
+        [MIST_EMULATED_UNJOINED] = cudaErrorStreamCaptureUnjoined,
+        [MIST_EMULATED_INVALIDATED] = cudaErrorStreamCaptureInvalidated,
+        [MIST_EMULATED_UNMATCHED] = cudaErrorStreamCaptureUnmatched,
+    };
+
+    return give(codes[misuse]);
+}
+
+/* What allocates, or waits for all, is refused while any stream captures. */
+static bool fails_or_captures(const char *call)
+{
+    if (fails(call))
+        return true;
+    return mist_emulated_streams_capture() && give(cudaErrorStreamCaptureUnsupported);
 }
 
 /* -------------------------------------------------------------------------- devices */
@@ -199,7 +234,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *fu
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    if (fails("cudaDeviceSynchronize"))
+    if (fails_or_captures("cudaDeviceSynchronize"))
         return last;
     mist_emulated_streams_synchronize();
     return cudaSuccess;
@@ -212,7 +247,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     struct mist_emulated_cuda *at = &mist_emulated_cuda;
     void *whole;
 
-    if (fails("cudaMalloc"))
+    if (fails_or_captures("cudaMalloc"))
         return last;
     *memory = NULL;
     if (bytes == 0)
@@ -229,7 +264,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
-    if (fails("cudaFree"))
+    if (fails_or_captures("cudaFree"))
         return last;
     if (!memory)
         return cudaSuccess;
@@ -253,7 +288,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
     int i = 0;
 
     (void)flags;
-    if (fails("cudaHostRegister"))
+    if (fails_or_captures("cudaHostRegister"))
         return last;
     while (i < MAX_REGISTERED && registered[i].memory)
         i++;
@@ -337,7 +372,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
  */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    if (fails("cudaMemcpy"))
+    if (fails_or_captures("cudaMemcpy"))
         return last;
     return cudaMemcpyAsync(to, from, bytes, kind, NULL);
 }
@@ -354,7 +389,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaMemset(void *to, int value, size_t bytes)
 {
-    if (fails("cudaMemset"))
+    if (fails_or_captures("cudaMemset"))
         return last;
     return cudaMemsetAsync(to, value, bytes, NULL);
 }
@@ -398,8 +433,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     if (fails("cudaStreamSynchronize"))
         return last;
-    mist_emulated_stream_synchronize(stream);
-    return cudaSuccess;
+    return give_misuse(mist_emulated_stream_synchronize(stream));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
@@ -407,8 +441,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     if (fails("cudaStreamWaitEvent"))
         return last;
-    mist_emulated_event_wait(event, stream);
-    return cudaSuccess;
+    return give_misuse(mist_emulated_event_wait(event, stream));
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
@@ -417,6 +450,67 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
         return last;
     mist_emulated_cuda.n_launched_host_calls++;
     mist_emulated_stream_run_host(stream, fn, arg);
+    return cudaSuccess;
+}
+
+/* --------------------------------------------------------------------------- graphs */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    (void)mode;
+    if (fails("cudaStreamBeginCapture"))
+        return last;
+    return give_misuse(mist_emulated_capture_begin(stream));
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    enum mist_emulated_misuse misuse = mist_emulated_capture_end(stream, graph);
+
+    if (fails("cudaStreamEndCapture")) {
+        if (*graph)
+            mist_emulated_graph_free(*graph);
+        *graph = NULL;
+        return last;
+    }
+    return give_misuse(misuse);
+}
+
+/* What can be launched is the graph itself, held once more. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
+                                 unsigned long long flags)
+{
+    (void)flags;
+    if (fails_or_captures("cudaGraphInstantiate"))
+        return last;
+    mist_emulated_graph_hold(graph);
+    *out = (cudaGraphExec_t)(void *)graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    if (fails("cudaGraphLaunch"))
+        return last;
+    mist_emulated_cuda.n_launched_graphs++;
+    mist_emulated_graph_run((cudaGraph_t)(void *)graph, stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    if (fails("cudaGraphDestroy"))
+        return last;
+    mist_emulated_graph_free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    if (fails("cudaGraphExecDestroy"))
+        return last;
+    mist_emulated_streams_synchronize(); /* the real one waits for launches, too */
+    mist_emulated_graph_free((cudaGraph_t)(void *)graph);
     return cudaSuccess;
 }
 
@@ -501,8 +595,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     if (fails("cudaEventSynchronize"))
         return last;
-    mist_emulated_event_synchronize(event);
-    return cudaSuccess;
+    return give_misuse(mist_emulated_event_synchronize(event));
 }
 
 cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t start, cudaEvent_t end)

@@ -23,6 +23,7 @@ struct mist_emulated_cuda {
     bool loses_writes;         /* of cuStreamWriteValue32(): the stream hangs */
     long long n_calls;         /* of all functions; by __atomic built-ins */
     int n_launched_host_calls; /* cudaLaunchHostFunc */
+    int n_launched_graphs;     /* cudaGraphLaunch */
 };
 
 extern struct mist_emulated_cuda mist_emulated_cuda;

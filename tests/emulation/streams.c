@@ -1,5 +1,6 @@
 /* See streams.h. A stream is a list of works; a wait names a stream and how many works of
- * that one must have been done. */
+ * that one must have been done. In a graph works are in the order of the capture, and
+ * each names up to two before it: the last of its stream, and the one of an event. */
 #include "tests/emulation/streams.h"
 
 #include "core/clock.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { WORK_RUN, WORK_HOST, WORK_RECORD, WORK_WAIT };
+enum kind { WORK_RUN, WORK_HOST, WORK_RECORD, WORK_WAIT, WORK_NOTHING };
 
 struct work {
     struct work *next;
@@ -19,6 +20,9 @@ struct work {
     struct CUevent_st *event;   /* of WORK_RECORD */
     struct CUstream_st *stream; /* of WORK_WAIT */
     uint64_t n_works;           /* of WORK_WAIT */
+    struct work *before[2];     /* in a graph; NULL: none */
+    struct work *previous;      /* in a graph: the one captured before */
+    uint64_t visit;             /* of a graph, the latest that came here */
     max_align_t copy[];
 };
 
@@ -28,19 +32,34 @@ struct CUstream_st {
     uint64_t n_queued, n_done; /* ever */
     bool is_running;
     int priority; /* nobody here minds it */
+    bool is_capturing;
+    struct work *captured; /* the last, while it does; NULL: none */
 };
 
 struct CUevent_st {
     struct CUstream_st *stream; /* of the latest record; NULL: none */
     uint64_t n_works;           /* of that stream, the record being the last */
+    struct work *captured;      /* the record, if that was captured */
+    uint64_t graph;             /* number of the one it is in; 0: none */
     double time_s;
+};
+
+struct CUgraph_st {
+    uint64_t number;            /* from 1 */
+    struct work *first, *last;  /* in the order of the capture */
+    struct CUstream_st *origin; /* where the capture began */
+    enum mist_emulated_misuse misuse;
+    int n_owners;
+    uint64_t n_visits;
 };
 
 static struct {
     bool has_order;
     enum mist_emulated_order order;
     struct CUstream_st *streams; /* newest first */
-    int n_streams, n_events;
+    int n_streams, n_events, n_graphs;
+    struct CUgraph_st *capture; /* the running one; NULL: none */
+    uint64_t n_captures;        /* ever */
 } all;
 static _Thread_local bool runs_host; /* a function of the host, in this thread */
 
@@ -100,6 +119,8 @@ static void run_work(struct work *work)
     case WORK_WAIT:
         run_until(work->stream, work->n_works);
         break;
+    case WORK_NOTHING:
+        break;
     }
 }
 
@@ -123,8 +144,25 @@ static void run_until(struct CUstream_st *stream, uint64_t n_works)
     }
 }
 
+/* Into the running capture, behind what its stream has and, if any, another work. */
+static void capture(struct CUstream_st *stream, struct work *work, struct work *other)
+{
+    work->before[0] = stream->captured;
+    work->before[1] = other;
+    work->previous = all.capture->last;
+    if (work->previous)
+        work->previous->next = work;
+    else
+        all.capture->first = work;
+    all.capture->last = stream->captured = work;
+}
+
 static void enqueue(struct CUstream_st *stream, struct work *work)
 {
+    if (stream->is_capturing) {
+        capture(stream, work, NULL);
+        return;
+    }
     *stream->last = work;
     stream->last = &work->next;
     stream->n_queued++;
@@ -206,11 +244,14 @@ void mist_emulated_stream_free(struct CUstream_st *stream)
     free(stream);
 }
 
-void mist_emulated_stream_synchronize(struct CUstream_st *stream)
+enum mist_emulated_misuse mist_emulated_stream_synchronize(struct CUstream_st *stream)
 {
+    if (stream && stream->is_capturing)
+        return all.capture->misuse = MIST_EMULATED_NOT_WHILE_CAPTURING;
     run_others_first();
     if (stream)
         run_until(stream, stream->n_queued);
+    return MIST_EMULATED_FINE;
 }
 
 void mist_emulated_streams_synchronize(void)
@@ -244,12 +285,20 @@ void mist_emulated_event_record(struct CUevent_st *event, struct CUstream_st *st
 {
     struct work *work;
 
+    event->graph = 0;
     if (!stream) { /* nothing is ever queued there */
         event->stream = NULL;
         event->time_s = mist_clock_now_s();
         return;
     }
     work = allocate(sizeof *work);
+    if (stream->is_capturing) {
+        work->kind = WORK_NOTHING;
+        capture(stream, work, NULL);
+        event->captured = work;
+        event->graph = all.capture->number;
+        return;
+    }
     work->kind = WORK_RECORD;
     work->event = event;
     event->stream = stream;
@@ -257,15 +306,29 @@ void mist_emulated_event_record(struct CUevent_st *event, struct CUstream_st *st
     enqueue(stream, work);
 }
 
-void mist_emulated_event_wait(struct CUevent_st *event, struct CUstream_st *stream)
+/* A stream that waits for a captured event takes part in the capture from then on. */
+enum mist_emulated_misuse mist_emulated_event_wait(struct CUevent_st *event,
+                                                   struct CUstream_st *stream)
 {
+    if (stream && all.capture && event->graph == all.capture->number) {
+        struct work *join = allocate(sizeof *join);
+        join->kind = WORK_NOTHING;
+        stream->is_capturing = true;
+        capture(stream, join, event->captured);
+        return MIST_EMULATED_FINE;
+    }
+    if (stream && stream->is_capturing)
+        return all.capture->misuse = MIST_EMULATED_OUTSIDE_EVENT;
+    if (event->graph)
+        return MIST_EMULATED_CAPTURED_EVENT;
     if (!event->stream || event->stream == stream || !stream)
-        return;
+        return MIST_EMULATED_FINE;
     struct work *work = allocate(sizeof *work);
     work->kind = WORK_WAIT;
     work->stream = event->stream;
     work->n_works = event->n_works;
     enqueue(stream, work);
+    return MIST_EMULATED_FINE;
 }
 
 bool mist_emulated_event_is_done(const struct CUevent_st *event)
@@ -273,12 +336,18 @@ bool mist_emulated_event_is_done(const struct CUevent_st *event)
     return !event->stream || event->stream->n_done >= event->n_works;
 }
 
-void mist_emulated_event_synchronize(struct CUevent_st *event)
+enum mist_emulated_misuse mist_emulated_event_synchronize(struct CUevent_st *event)
 {
+    if (event->graph) {
+        if (all.capture && event->graph == all.capture->number)
+            all.capture->misuse = MIST_EMULATED_NOT_WHILE_CAPTURING;
+        return MIST_EMULATED_CAPTURED_EVENT;
+    }
     if (mist_emulated_event_is_done(event))
-        return;
+        return MIST_EMULATED_FINE;
     run_others_first();
     run_until(event->stream, event->n_works);
+    return MIST_EMULATED_FINE;
 }
 
 double mist_emulated_event_time_s(const struct CUevent_st *event)
@@ -289,4 +358,108 @@ double mist_emulated_event_time_s(const struct CUevent_st *event)
 int mist_emulated_events_count(void)
 {
     return all.n_events;
+}
+
+/* --------------------------------------------------------------------------- graphs */
+
+bool mist_emulated_streams_capture(void)
+{
+    return all.capture != NULL;
+}
+
+enum mist_emulated_misuse mist_emulated_capture_begin(struct CUstream_st *stream)
+{
+    if (all.capture || !stream)
+        return MIST_EMULATED_UNMATCHED;
+    all.capture = allocate(sizeof *all.capture);
+    all.capture->number = ++all.n_captures;
+    all.capture->origin = stream;
+    all.capture->n_owners = 1;
+    all.n_graphs++;
+    stream->is_capturing = true;
+    return MIST_EMULATED_FINE;
+}
+
+/* Goes to a work through all that is before it, and runs what no visit of this number has
+ * run; or goes only. */
+static void visit(struct work *work, uint64_t number, int first, bool runs)
+{
+    if (!work || work->visit == number)
+        return;
+    work->visit = number;
+    visit(work->before[first], number, first, runs);
+    visit(work->before[1 - first], number, first, runs);
+    if (runs)
+        run_work(work);
+}
+
+enum mist_emulated_misuse mist_emulated_capture_end(struct CUstream_st *stream,
+                                                    struct CUgraph_st **out)
+{
+    struct CUgraph_st *graph = all.capture;
+
+    *out = NULL;
+    if (!graph || graph->origin != stream)
+        return MIST_EMULATED_UNMATCHED;
+    enum mist_emulated_misuse misuse = graph->misuse == MIST_EMULATED_FINE
+                                           ? MIST_EMULATED_FINE
+                                           : MIST_EMULATED_INVALIDATED;
+    visit(stream->captured, ++graph->n_visits, 0, false);
+    for (struct CUstream_st *at = all.streams; at; at = at->next) {
+        if (misuse == MIST_EMULATED_FINE && at->captured &&
+            at->captured->visit != graph->n_visits)
+            misuse = MIST_EMULATED_UNJOINED;
+        at->is_capturing = false;
+        at->captured = NULL;
+    }
+    all.capture = NULL;
+    if (misuse == MIST_EMULATED_FINE)
+        *out = graph;
+    else
+        mist_emulated_graph_free(graph);
+    return misuse;
+}
+
+static void run_graph(void *arg)
+{
+    struct CUgraph_st *graph = *(struct CUgraph_st **)arg;
+    uint64_t number = ++graph->n_visits;
+
+    if (order_now() == MIST_EMULATED_AT_ONCE) {
+        for (struct work *work = graph->first; work; work = work->next)
+            run_work(work);
+        return;
+    }
+    /* the last first: what an event orders before what a stream does, or the reverse */
+    for (struct work *work = graph->last; work; work = work->previous)
+        visit(work, number, order_now() == MIST_EMULATED_LAZY, true);
+}
+
+void mist_emulated_graph_run(struct CUgraph_st *graph, struct CUstream_st *stream)
+{
+    mist_emulated_stream_run(stream, run_graph, &graph, sizeof graph);
+}
+
+void mist_emulated_graph_hold(struct CUgraph_st *graph)
+{
+    graph->n_owners++;
+}
+
+void mist_emulated_graph_free(struct CUgraph_st *graph)
+{
+    struct work *previous;
+
+    if (--graph->n_owners > 0)
+        return;
+    for (struct work *work = graph->last; work; work = previous) {
+        previous = work->previous;
+        free(work);
+    }
+    all.n_graphs--;
+    free(graph);
+}
+
+int mist_emulated_graphs_count(void)
+{
+    return all.n_graphs;
 }

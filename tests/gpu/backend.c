@@ -20,3 +20,8 @@ const struct mist_backend *mist_emulated_backend(void)
     }
     return found;
 }
+
+int mist_emulated_n_replays(void)
+{
+    return -1;
+}

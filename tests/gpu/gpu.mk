@@ -10,10 +10,10 @@ ifndef GPU_RULES
 GPU_RULES := yes
 GPU := $(BUILD)/gpu
 
-# attention_graph, attention_plans: cuDNN's interpreter, a described device; device: orders
+# attention_graph, attention_plans: cuDNN's interpreter, a described device; device, graph: orders
 # of emulated streams (tests/gpu/test_gpu_device.c is its twin); recorder*: made-up records; sequence:
 # notes launches; start: GPUs that are refused; tuning: the emulated GPU's name.
-GPU_STAND_IN := attention_graph attention_plans device recorder recorder_cupti sequence start tuning
+GPU_STAND_IN := attention_graph attention_plans device graph recorder recorder_cupti sequence start tuning
 GPU_KERNEL_TESTS := $(filter-out $(GPU_STAND_IN:%=tests/unit/test_cuda_%.c),$(wildcard tests/unit/test_cuda_*.c))
 GPU_PLUGIN_TESTS := $(wildcard tests/gpu/test_*.c) tests/prop/test_cuda_training.c
 GPU_TESTS := $(patsubst %.c,$(GPU)/%,$(GPU_KERNEL_TESTS) $(GPU_PLUGIN_TESTS))

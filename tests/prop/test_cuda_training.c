@@ -3,7 +3,8 @@
  * emulator. Losses and gradient norms of plans of every sort are near the CPU's of the
  * same plan (fp32: 1e-5 relative over the steps; bf16: loss 2e-3), and where only data
  * moves or work is re-timed (checkpointing, offloading, ZeRO, serial,
- * streams that run as late as may be) they are the same, bit for bit.
+ * streams that run as late as may be, steps that are captured and replayed) they are the
+ * same, bit for bit.
  */
 /* clang-format off */
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 #include "exec/cpu_bf16.h"
 #include "tests/prop/training_grid.h"
 
-enum { N_STEPS = 2, N_LAYERS = 2, SEQ = 20 };
+enum { N_STEPS = 2, N_REPLAYED_STEPS = 6, N_CHOSEN_STEPS = 13, N_LAYERS = 2, SEQ = 20 };
 
 /* The first of a list is what the others have the same bits as. */
 static const char *const same[] = {
@@ -64,17 +65,36 @@ static const char *const same_split[] = {
     NULL,
 };
 static const char *const split_rows[] = {"G2 cuda: tp2 sp", NULL};
+/* Steps 2, 4 and 6 are replayed: the third has no update, the fifth starts behind one.
+ * Each is clipped by another factor. */
+static const char *const replayed[] = {
+    "G2 skip2 eval4 plain cuda: ",
+    "G2 skip2 eval4 graphs cuda: ",
+    "G2 skip2 eval4 graphs cuda: ow.5 og1 oo.5 oa1",
+    "G2 skip2 eval4 graphs cuda: ow1 og.5 oo1 oa.5 ck1",
+    "G2 skip2 eval4 graphs each cuda: ow.5 og.5 oo.5 oa.5",
+    NULL,
+};
+static const char *const replayed_rounded[] = {
+    "G2 bg plain cuda: ",
+    "G2 bg graphs cuda: ck1",
+    "G2 bg graphs cuda: ow.5 og1 oo.5 oa1",
+    NULL,
+};
+/* Long enough for the run to try both ways. */
+static const char *const chosen[] = {"G1 plain cuda: ", "G1 cuda: ", NULL};
 
 /* One list, and the same plan on the CPU as its first. */
 static void add_list(struct training_grid *grid, enum training_model model,
-                     enum mist_dtype dtype, const char *const *texts)
+                     enum mist_dtype dtype, const char *const *texts, int32_t n_steps)
 {
     int32_t i_first = grid->n;
 
     for (int32_t i = -1; i < 0 || texts[i]; i++) {
         struct training_run *run = training_grid_add(grid, model, N_LAYERS, SEQ, dtype);
         snprintf(run->text, sizeof run->text, "%s", texts[i < 0 ? 0 : i]);
-        run->n_steps = N_STEPS;
+        run->n_steps = n_steps;
+        run->clip_norm = n_steps > N_STEPS ? 0.5 : 0; /* another scale in every step */
         training_read_plan(run);
         if (i < 0)
             run->plan.job.computes_on_gpu = false;
@@ -107,6 +127,21 @@ static void check_near(const struct training_grid *grid)
            worst_s[0], worst_s[1]);
 }
 
+/* Steps are replayed where they are to be, and where a run tries both ways. */
+static void check_replays(const struct training_grid *grid)
+{
+    for (int32_t i = 0; i < grid->n && mist_emulated_n_replays() >= 0; i++) {
+        const struct training_run *run = &grid->runs[i];
+        long long n = grid->outcomes[i].n_replays, n_least = 0;
+        if (run->graphs == MIST_GRAPHS_ON && run->plan.job.computes_on_gpu)
+            n_least = run->skipped_step > 0 ? 3 : N_REPLAYED_STEPS - 1;
+        else if (run->graphs == MIST_GRAPHS_AUTO && run->n_steps == N_CHOSEN_STEPS)
+            n_least = 3;
+        if (n < n_least || (n_least == 0 && n > 0))
+            fail_msg("\"%s\": %lld steps were replayed, not %lld", run->text, n, n_least);
+    }
+}
+
 static void test_training(void **state)
 {
     struct training_grid grid = {0};
@@ -118,17 +153,22 @@ static void test_training(void **state)
     }
     for (int m = 0; m < TRAINING_N_MODELS; m++) {
         add_list(&grid, (enum training_model)m, MIST_DTYPE_FP32,
-                 m == TRAINING_GPT_TIED ? same : split_rows);
+                 m == TRAINING_GPT_TIED ? same : split_rows, N_STEPS);
     }
-    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_sharded);
-    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_split);
+    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_sharded, N_STEPS);
+    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_split, N_STEPS);
+    add_list(&grid, TRAINING_GPT, MIST_DTYPE_FP32, replayed, N_REPLAYED_STEPS);
+    add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_FP32, chosen, N_CHOSEN_STEPS);
     if (mist_cpu_has_bf16()) {
-        add_list(&grid, TRAINING_GPT, MIST_DTYPE_BF16, same);
-        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, same_rounded);
-        add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_BF16, same_rounded_sharded);
+        add_list(&grid, TRAINING_GPT, MIST_DTYPE_BF16, same, N_STEPS);
+        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, same_rounded, N_STEPS);
+        add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_BF16, same_rounded_sharded, N_STEPS);
+        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, replayed_rounded,
+                 N_REPLAYED_STEPS);
     }
     training_grid_execute(&grid);
     check_near(&grid);
+    check_replays(&grid);
     assert_int_equal(training_grid_check_same(&grid), 0);
     /* once more with streams that run their work as late as may be */
     struct training_outcome *eager = grid.outcomes;

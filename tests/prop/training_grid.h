@@ -12,8 +12,10 @@
  *
  * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each:
  * gradients are summed after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial;
- * eval: the loss is taken after every step, too; delay3: random delays, seed 3. Stage: l
- * layers (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and
+ * eval: the loss is taken after every step, too, eval3: after every third; skip2: the
+ * second step's gradients are dropped; delay3: random delays, seed 3; graphs: steady
+ * steps are replayed, plain: they are not (neither: as the run sees fit). Stage: l layers
+ * (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and
  * fractions in the host of weights ow, gradients og, optimizer oo, activations oa; uh:
  * its update, too. The micro-batch follows from the global batch.
  *
@@ -102,8 +104,16 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->n_chunks = number;
     } else if (strcmp(word, "serial") == 0)
         run->is_serial = true;
+    else if (strcmp(word, "graphs") == 0)
+        run->graphs = MIST_GRAPHS_ON;
+    else if (strcmp(word, "plain") == 0)
+        run->graphs = MIST_GRAPHS_OFF;
     else if (strcmp(word, "eval") == 0)
-        run->evaluates = true;
+        run->evaluates_every = 1;
+    else if (sscanf(word, "eval%d", &number) == 1)
+        run->evaluates_every = number;
+    else if (sscanf(word, "skip%d", &number) == 1)
+        run->skipped_step = number;
     else if (sscanf(word, "delay%d", &number) == 1)
         run->delay_seed = (uint64_t)number;
     else

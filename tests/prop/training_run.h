@@ -28,7 +28,9 @@ struct training_run {
     char text[256]; /* the plan, as it was asked for */
     int32_t n_steps;
     bool is_serial;
-    bool evaluates; /* after every step, which may not change anything */
+    int32_t evaluates_every; /* steps, which may not change anything; 0: never */
+    int32_t skipped_step;    /* whose gradients are dropped, from 1; 0: none */
+    enum mist_graphs_choice graphs;
     uint64_t delay_seed;
     double clip_norm; /* 0: never */
     int32_t i_like;   /* run with the same bits; -1: none */
@@ -46,6 +48,7 @@ struct training_outcome {
     double losses[TRAINING_MAX_STEPS], norms[TRAINING_MAX_STEPS];
     uint64_t fingerprints[3]; /* of all weights, first and second moments */
     int64_t n_elements;       /* of parameters: those of the model */
+    int64_t n_replays;        /* of steps, on rank 0 */
     struct training_rank ranks[TRAINING_MAX_RANKS];
 };
 
@@ -85,15 +88,13 @@ static inline enum mist_status training_open_run(struct training_child *child,
     struct mist_train_config config = {.seed = TRAINING_SEED,
                                        .n_threads = mist_plan_n_threads(plan),
                                        .is_serial = child->run->is_serial,
-                                       .delay_seed = child->run->delay_seed};
+                                       .delay_seed = child->run->delay_seed,
+                                       .graphs = child->run->graphs};
     struct mist_device_config arenas = {.threads = 1, .attention = MIST_ATTENTION_OWN};
-    size_t n_tokens = (size_t)(plan->job.global_batch * plan->job.seq_len);
+    int64_t bytes = plan->job.global_batch * plan->job.seq_len * (int64_t)sizeof(int32_t);
+    void *memory[2] = {NULL, NULL};
     enum mist_status status = mist_catalog_new(&plan->model, &child->catalog, err);
 
-    child->tokens = calloc(n_tokens, sizeof *child->tokens);
-    child->targets = calloc(n_tokens, sizeof *child->targets);
-    if (!child->tokens || !child->targets)
-        return MIST_ERR_MEMORY;
     if (status == MIST_OK)
         status = mist_schedule_build(child->catalog, plan, mist_comm_rank(child->comm),
                                      mist_plan_n_threads(plan), &child->schedule, err);
@@ -104,6 +105,10 @@ static inline enum mist_status training_open_run(struct training_child *child,
     bool is_gpu = plan->job.computes_on_gpu;
     status = is_gpu ? mist_emulated_backend()->open_device(&arenas, &child->device, err)
                     : mist_device_open_cpu(&arenas, &child->device, err);
+    for (int i = 0; i < 2 && status == MIST_OK; i++)
+        status = mist_device_alloc_host(child->device, bytes, &memory[i], err);
+    child->tokens = memory[0];
+    child->targets = memory[1];
     if (status == MIST_OK)
         status = (is_gpu ? mist_collectives_open_staged : mist_collectives_open_mpi)(
             child->comm, child->device, &child->collectives, err);
@@ -122,11 +127,11 @@ static inline void training_close_run(struct training_child *child)
     mist_comm_set_busy_probe(child->comm, NULL, NULL);
     mist_runtime_free(child->runtime);
     mist_collectives_close(child->collectives);
+    mist_device_free_host(child->device, child->tokens);
+    mist_device_free_host(child->device, child->targets);
     mist_device_close(child->device);
     mist_schedule_free(child->schedule);
     mist_catalog_free(child->catalog);
-    free(child->tokens);
-    free(child->targets);
     child->runtime = NULL;
     child->collectives = NULL;
     child->device = NULL;
@@ -177,7 +182,8 @@ static inline enum mist_status training_step(struct training_child *child, int32
         .t = i_step + 1,
         .gradient_scale = clip > 0 && norm > clip ? (float)(clip / norm) : 1,
     };
-    mist_runtime_set_update(child->runtime, &args, false);
+    mist_runtime_set_update(child->runtime, &args,
+                            i_step + 1 == child->run->skipped_step);
     child->outcome.losses[i_step] =
         result.loss_sum / (double)(plan->job.global_batch * plan->job.seq_len);
     child->outcome.norms[i_step] = norm;
@@ -256,13 +262,16 @@ static inline enum mist_status training_make_run(struct training_child *child,
                                                  struct mist_err *err)
 {
     enum mist_status status = training_open_run(child, err);
+    int n_replays = mist_emulated_n_replays();
 
     memset(&child->outcome, 0, sizeof child->outcome);
     for (int32_t i = 0; i < child->run->n_steps && status == MIST_OK; i++) {
         status = training_step(child, i, err);
-        if (status == MIST_OK && child->run->evaluates)
+        if (status == MIST_OK && child->run->evaluates_every > 0 &&
+            (i + 1) % child->run->evaluates_every == 0)
             status = training_evaluate(child, i, err);
     }
+    child->outcome.n_replays = mist_emulated_n_replays() - n_replays;
     if (status == MIST_OK)
         status = mist_runtime_apply(child->runtime, err);
     if (status == MIST_OK)

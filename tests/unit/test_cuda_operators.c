@@ -448,6 +448,7 @@ static void test_outside_of_programs(void **state)
             x[k] = i == 0 ? bench.buffers[k].cpu : bench.buffers[k].cuda;
         struct mist_adamw_span span = {
             .p = x[0], .m = x[1], .v = x[2], .g = x[3], .n = N, .decays = true};
+        mist_operators_prepare_update(operators[i], backend, &args);
         operators[i]->adamw(backend, MIST_DTYPE_FP32, &span, 1, &args, 1);
         operators[i]->adamw(backend, MIST_DTYPE_FP32, &span, 0, &args, 1);
         operators[i]->add(backend, MIST_DTYPE_FP32, x[3], x[0], N, 1);

@@ -82,6 +82,17 @@ static struct mist_adamw_span span_of(const struct span_pairs *s, int64_t offset
     };
 }
 
+/* The numbers of a step, in device memory. */
+static const struct mist_cuda_adamw_numbers *prepare(struct cuda_help *h,
+                                                     const struct mist_adamw_args *args)
+{
+    struct mist_cuda_adamw_numbers *numbers =
+        pair_empty(h, MIST_DTYPE_FP32, sizeof *numbers / sizeof(float))->device;
+
+    mist_cuda_adamw_prepare(NULL, numbers, args);
+    return numbers;
+}
+
 static void check_adamw(struct cuda_help *h, const void *context)
 {
     const struct step *s = context;
@@ -96,7 +107,7 @@ static void check_adamw(struct cuda_help *h, const void *context)
             span_of(&pairs[i], s->offset, span_lengths[i], i % 3 != 0, false);
         cpu_step(s, &host, &args);
     }
-    mist_cuda_adamw(NULL, s->dtype, spans, N_SPANS, &args);
+    mist_cuda_adamw(NULL, s->dtype, spans, N_SPANS, prepare(h, &args));
     for (int i = 0; i < N_SPANS; i++) {
         pair_assert_same(h, pairs[i].p);
         pair_assert_same(h, pairs[i].m);
@@ -131,8 +142,9 @@ static void check_many_spans(struct cuda_help *h, const void *context)
         spans[i] = span_of(&all, i, 1, true, true);
         cpu_step(s, &host, &args);
     }
-    mist_cuda_adamw(NULL, s->dtype, spans, MIST_MAX_PARAMS, &args);
-    mist_cuda_adamw(NULL, s->dtype, spans, 0, &args);
+    const struct mist_cuda_adamw_numbers *numbers = prepare(h, &args);
+    mist_cuda_adamw(NULL, s->dtype, spans, MIST_MAX_PARAMS, numbers);
+    mist_cuda_adamw(NULL, s->dtype, spans, 0, numbers);
     pair_assert_same(h, all.p);
     pair_assert_same(h, all.m);
     pair_assert_same(h, all.v);

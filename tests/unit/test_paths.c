@@ -12,7 +12,7 @@
 /* clang-format on */
 
 static const struct mist_paths same = {"cuDNN 9.19.0", "cuBLASLt 13.1.0", "NCCL 2.28.9",
-                                       0};
+                                       0, "replayed"};
 
 static void test_same(void **state)
 {
@@ -25,6 +25,7 @@ static void test_same(void **state)
         assert_string_equal(joined.attention, same.attention);
         assert_string_equal(joined.products, same.products);
         assert_string_equal(joined.collectives, same.collectives);
+        assert_string_equal(joined.graphs, same.graphs);
         assert_int_equal(joined.n_fallbacks, 0);
     }
 }
