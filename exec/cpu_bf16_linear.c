@@ -179,8 +179,7 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *d
                                   .b = {x, n_in, 1},
                                   .c = dweight,
                                   .c_bytes = is_bf16 ? sizeof(mist_bf16) : sizeof(float),
-                                  .addend =
-                                      how & MIST_CPU_OVERWRITES ? NULL : dweight,
+                                  .addend = how & MIST_CPU_OVERWRITES ? NULL : dweight,
                                   .m = n_out,
                                   .n = n_in,
                                   .k = rows};

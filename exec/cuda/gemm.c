@@ -209,10 +209,10 @@ cublasStatus_t mist_gemm_launch(const struct mist_cuda_gemm *gemm,
                                                 CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &x->aux, sizeof x->aux);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmul(gemm->handle, plan->desc, &one, x->a, plan->a, x->b,
-                                plan->b, &beta, c, plan->d, x->d, plan->d, &plan->algo,
-                                at->workspace,
-                                (size_t)(gemm->workspace_bytes - sums_bytes), at->stream);
+        status =
+            cublasLtMatmul(gemm->handle, plan->desc, &one, x->a, plan->a, x->b, plan->b,
+                           &beta, c, plan->d, x->d, plan->d, &plan->algo, at->workspace,
+                           (size_t)(gemm->workspace_bytes - sums_bytes), at->stream);
     if (status == CUBLAS_STATUS_SUCCESS && adds_sums)
         mist_cuda_add(at->stream, at->gradient_dtype, x->vector, x->vector, vector,
                       at->n_out);
