@@ -255,8 +255,8 @@ void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float
 
 /* ----------------------------------------------------------- gradients of parameters */
 
-MIST_CPU_CLONES void mist_cpu_leave_gradients(void *d, int64_t first, const float *x,
-                                              int64_t n, int how)
+MIST_CPU_CLONES static void leave_gradients(void *d, int64_t first, const float *x,
+                                            int64_t n, int how)
 {
     bool overwrites = how & MIST_CPU_OVERWRITES;
 
@@ -270,4 +270,10 @@ MIST_CPU_CLONES void mist_cpu_leave_gradients(void *d, int64_t first, const floa
         for (int64_t j = 0; j < n; j++)
             to[j] = overwrites ? x[j] : to[j] + x[j];
     }
+}
+
+/* Clones are static: not every compiler calls those of another file. */
+void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how)
+{
+    leave_gradients(d, first, x, n, how);
 }
