@@ -25,7 +25,7 @@
 
 enum { SEQ = 16, N_LAYERS = 2, N_STEPS = 14 };
 
-static const struct mist_plan plan = {
+static struct mist_plan plan = {
     .model = {.name = "tiny",
               .family = MIST_FAMILY_GPT,
               .n_layers = N_LAYERS,
@@ -161,6 +161,24 @@ static void test_chosen_by_time(void **state)
     assert_true(chosen.fingerprint == plain.fingerprint);
 }
 
+/* The host's share of the work is not the device's to replay. */
+static void test_updates_on_host(void **state)
+{
+    (void)state;
+    plan.stages[0].offload_optimizer = 1;
+    plan.stages[0].updates_on_host = true;
+    struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
+    struct outcome automatic = train(MIST_GRAPHS_AUTO, N_STEPS, 0);
+    struct outcome on = train(MIST_GRAPHS_ON, N_STEPS, 0);
+    plan.stages[0].offload_optimizer = 0;
+    plan.stages[0].updates_on_host = false;
+    assert_int_equal(automatic.status, MIST_OK);
+    assert_string_equal(automatic.graphs, "not replayed: updates on the host");
+    assert_true(automatic.fingerprint == plain.fingerprint);
+    assert_int_equal(on.status, MIST_ERR_USAGE);
+    assert_says(on.err.message, "updates on the host");
+}
+
 static void test_failing_capture(void **state)
 {
     static const char *const calls[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"};
@@ -204,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_chosen_by_time),
+        cmocka_unit_test(test_updates_on_host),
         cmocka_unit_test(test_failing_capture),
     };
 
