@@ -16,6 +16,7 @@
  *     iteration, measured (median)   701 ms
  */
 #include "core/atomic_file.h"
+#include "core/clock.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
 #include "exec/runtime.h" /* what can't be replayed */
@@ -580,6 +581,7 @@ int main(int argc, char **argv)
     struct mist_positionals positionals;
     struct mist_err err = {0};
     bool is_done = false;
+    at.job.begun_s = mist_clock_now_s();
     enum mist_status status =
         mist_exec_options_parse(argc, argv, &at.options, &positionals, &is_done, &err);
 

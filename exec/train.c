@@ -419,6 +419,7 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     status = open_rank(&run, report, err);
     if (status == MIST_OK)
         status = begin(&run, err);
+    report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s : 0;
     for (int32_t i = 0; i < report->n_iterations && status == MIST_OK; i++)
         status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
     if (status == MIST_OK)

@@ -49,6 +49,7 @@ struct mist_train_job {
     bool times_operators;       /* in these, for the report */
     int32_t n_threads;          /* of each rank's compute stream; 0: not a CPU */
     int32_t n_processors;       /* for a rank while it computes nothing; 0 counts as 1 */
+    double begun_s;             /* when the process began; 0: nobody asks */
     double deadline_s;          /* of a wait for other ranks */
     bool is_serial;             /* one task at a time */
     uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
@@ -93,6 +94,7 @@ struct mist_train_report { /* complete on rank 0 only */
     struct mist_train_step *steps; /* owned; [n_iterations] of this process */
     double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
+    double start_s;  /* from the process' begin to that of its first step; 0: not asked */
     int64_t n_skipped;        /* of all steps of the run */
     int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
     int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */

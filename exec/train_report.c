@@ -29,6 +29,8 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
 {
     const struct mist_prediction *predicted = &job->plan->predicted;
 
+    mist_emit_double(emit, "start_s", "from start-up to the first step", report->start_s,
+                     MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "iteration_s", "iteration, measured (median)",
                      report->steady_s, MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "tokens_per_s", "tokens/s",

@@ -58,7 +58,7 @@ begin 'B: profile, speed, timeline and accuracy'
 call B found
 expect_exit 0
 expect_line found/summary-B.txt '^profile +passed '
-expect_line found/summary-B.txt '^speed +passed .* tuned plan, .* ms/step.*; again [0-9.]+ ms, [-+][0-9.]+ % predicted'
+expect_line found/summary-B.txt '^speed +passed .* tuned plan, .* ms/step.*; again [0-9.]+ ms, first step after [0-9.]+ and [0-9.]+ s, [-+][0-9.]+ % predicted'
 expect_line found/summary-B.txt '^accuracy +passed .* 1[0-9] plans: median error [0-9.]+ %'
 for file in traces/h100-1/kernels.csv plans/speed.json accuracy.csv accuracy_bytes.csv timeline_measured.csv; do in_results B $file; done
 

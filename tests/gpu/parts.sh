@@ -196,7 +196,7 @@ profile() {
     return $code
 }
 
-# Twice: a figure of one run is none. Then with sums in any order.
+# Twice: a figure of one run is none. Then replayed as a graph, and with sums in any order.
 speed() {
     name=gpt3-1.3b
     [ -z "${MIST_GPU_TINY:-}" ] || name=gpt3-demo
@@ -211,10 +211,15 @@ speed() {
         figure "$how, $(speed_of "$work/speed-1.json")$([ $run = 1 ] ||
             calc '; again %.1f ms' "1e3 * $(value iteration_s "$work/speed-2.json")")"
     done
+    figure "$(cat "$work/.figure-speed"), first step after $(calc '%.1f and %.1f s' "$(value start_s "$work/speed-1.json"), $(value start_s "$work/speed-2.json")")"
     predicted=$(value predicted_iteration_s "$work/speed-1.json")
     [ -z "$predicted" ] || figure "$(cat "$work/.figure-speed"), $(calc '%+.1f %% predicted' "100 * ($predicted / $(value iteration_s "$work/speed-1.json") - 1)")"
-    train "$speed_plan" 10 "$work/speed-atomics.json" --allow-atomics -q || return 1
-    figure "$(cat "$work/.figure-speed"), $(calc '%.1f ms with atomics' "1e3 * $(value iteration_s "$work/speed-atomics.json")")"
+    for other in 'graphs --graphs on' 'atomics --allow-atomics'; do
+        if [ "$backend" = cpu ] && [ "${other%% *}" = graphs ]; then continue; fi
+        # shellcheck disable=SC2086
+        train "$speed_plan" 10 "$work/speed-${other%% *}.json" -q ${other#* } || return 1
+        figure "$(cat "$work/.figure-speed"), $(calc '%.1f ms' "1e3 * $(value iteration_s "$work/speed-${other%% *}.json")") with ${other%% *}"
+    done
 }
 
 # A measured timeline of a run, and the simulated one beside it.
