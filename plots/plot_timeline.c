@@ -125,7 +125,13 @@ static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
 static void write_lane_names(FILE *stream, const struct mist_plot_view *view,
                              const struct layout *layout)
 {
-    static const char *const names[] = {"compute", "gpu-gpu", "host→dev", "dev→host"};
+    static const char *const names[MIST_N_STREAMS] = {
+        [MIST_STREAM_COMPUTE] = "compute",
+        [MIST_STREAM_GPU_GPU] = "gpu-gpu",
+        [MIST_STREAM_HOST_TO_DEVICE] = "host→dev",
+        [MIST_STREAM_DEVICE_TO_HOST] = "dev→host",
+        [MIST_STREAM_HOST] = "host",
+    };
     bool is_thin = layout->unit * LANE_OTHER < 11;
     double last = -1e9;
 

@@ -46,6 +46,39 @@ static void fill(struct mist_timeline *timeline)
     add(timeline, 0, MIST_STREAM_GPU_GPU, MIST_TASK_REDUCE_GRADIENT, -1, 30, 40);
 }
 
+/* Every stream has a lane of its own name. */
+static void test_lanes(void **state)
+{
+    static const char *const names[MIST_N_STREAMS] = {"compute", "gpu-gpu", "host→dev",
+                                                      "dev→host", "host"};
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+    struct mist_plot_options options = {0};
+    char *text = NULL, *at;
+    size_t n = 0;
+
+    (void)state;
+    mist_timeline_init(&timeline);
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        add(&timeline, 0, (enum mist_stream)i, MIST_TASK_OPTIMIZER, -1, i, i + 1);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_timeline(stream, &input, 1, &options, MIST_PLOT_PNG, NULL),
+        MIST_OK);
+    fclose(stream);
+    at = strstr(text, "set ytics");
+    for (int i = 0; i < MIST_N_STREAMS; i++) {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "%s'", names[i]);
+        at = at ? strstr(at, quoted) : NULL;
+        if (!at)
+            fail_msg("no lane is called %s:\n%s", names[i], text);
+        at++;
+    }
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
 static void test_ranks(void **state)
 {
     static const char *const bad[] = {"",     "a",  "1-",  "-1", "3-1",
@@ -433,17 +466,12 @@ static void test_not_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),
-        cmocka_unit_test(test_gantt_cells),
-        cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_merging),
-        cmocka_unit_test(test_memory_program),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_bad_tables),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_not_whole),
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),   cmocka_unit_test(test_gantt_cells),
+        cmocka_unit_test(test_lanes),   cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_merging), cmocka_unit_test(test_memory_program),
+        cmocka_unit_test(test_tables),  cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_run),     cmocka_unit_test(test_not_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
