@@ -46,9 +46,12 @@ static void count_task(const struct mist_task *task, struct mist_op_row *key)
 /* The row of a task: of what is beside its steps, if it has any. */
 static int32_t row_of_task(struct mist_op_table *ops, const struct mist_task *task)
 {
-    struct mist_op_row key = {.is_link = task->stream != MIST_STREAM_COMPUTE};
+    bool computes =
+        task->stream == MIST_STREAM_COMPUTE || task->stream == MIST_STREAM_HOST;
+    struct mist_op_row key = {.is_link = !computes};
 
-    snprintf(key.op, sizeof key.op, "%s", mist_task_kind_name(task->kind));
+    snprintf(key.op, sizeof key.op, "%s%s", mist_task_kind_name(task->kind),
+             task->stream == MIST_STREAM_HOST ? "_host" : "");
     if (key.is_link) {
         key.bytes = (double)task->bytes;
         snprintf(key.shape, sizeof key.shape, "bytes=%" PRId64, task->bytes);
