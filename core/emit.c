@@ -7,6 +7,7 @@
 #include "core/emit.h"
 
 #include "core/emit_tree.h"
+#include "core/escape.h"
 #include "core/json.h"
 
 #include <assert.h>
@@ -42,13 +43,16 @@ void *mist_emit_alloc(struct mist_emit *emit, size_t n)
     return memory;
 }
 
+/* Jansson escapes for itself. */
 const char *mist_emit_copy(struct mist_emit *emit, const char *text)
 {
-    char *copy = mist_emit_alloc(emit, strlen(text) + 1);
+    bool is_json = emit->kind == MIST_EMIT_JSON;
+    size_t n = strlen(text);
+    char *copy = mist_emit_alloc(emit, (is_json ? n : MIST_ESCAPED_BYTES(n)) + 1);
 
     if (!copy)
         return "";
-    return strcpy(copy, text);
+    return is_json ? strcpy(copy, text) : mist_escape(text, copy);
 }
 
 /* Appends a node to the open container; NULL when out of memory. */
@@ -161,6 +165,18 @@ void mist_emit_text(struct mist_emit *emit, const char *key, const char *label,
 
 /* ---- JSON ---- */
 
+/* Jansson takes UTF-8 alone; a text that is none is spelt out. */
+static json_t *text_to_json(const char *text)
+{
+    json_t *json = json_string(text);
+    char *escaped = json ? NULL : malloc(MIST_ESCAPED_BYTES(strlen(text)) + 1);
+
+    if (escaped)
+        json = json_string(mist_escape(text, escaped));
+    free(escaped);
+    return json;
+}
+
 static json_t *to_json(const struct mist_emit_node *node)
 {
     json_t *container;
@@ -173,7 +189,7 @@ static json_t *to_json(const struct mist_emit_node *node)
     case NODE_BOOL:
         return json_boolean(node->whole != 0);
     case NODE_TEXT:
-        return node->text ? json_string(node->text) : json_null();
+        return node->text ? text_to_json(node->text) : json_null();
     case NODE_OBJECT:
     case NODE_LIST:
         break;

@@ -1,6 +1,8 @@
 /* Status codes and error details. See status.h. */
 #include "core/status.h"
 
+#include "core/escape.h"
+
 #include <stdarg.h>
 #include <string.h>
 
@@ -73,11 +75,14 @@ int mist_exit_code(enum mist_status status)
 void mist_err_print(const struct mist_err *err, const char *tool, FILE *stream)
 {
     fprintf(stream, "%s: ", tool);
+    mist_escape_print(err->path, stream);
     if (err->path[0])
-        fprintf(stream, "%s:", err->path);
+        fputc(':', stream);
     if (err->path[0] && err->line > 0)
         fprintf(stream, "%ld:", err->line);
     if (err->path[0] && err->line > 0 && err->column > 0)
         fprintf(stream, "%ld:", err->column);
-    fprintf(stream, "%s%s\n", err->path[0] ? " " : "", err->message);
+    fputs(err->path[0] ? " " : "", stream);
+    mist_escape_print(err->message, stream);
+    fputc('\n', stream);
 }

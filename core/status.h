@@ -30,7 +30,7 @@ struct mist_err {
     char path[256];    /* file the message is about; "" when it is about none */
     long line;         /* 1-based; 0 when unknown */
     long column;       /* 1-based; 0 when unknown */
-    char message[512]; /* what is wrong, what was expected; no newline */
+    char message[512]; /* what is wrong, what was expected; printed on one line */
 };
 
 /* Fills err (NULL allowed) with a message that is about no file, and returns status. */
@@ -48,7 +48,8 @@ void mist_err_locate(struct mist_err *err, const char *path, long line);
 /* The process exit code that belongs to a status (0, 1, 2, 3, 4, 5 or 6). */
 int mist_exit_code(enum mist_status status);
 
-/* Prints "tool: path:line:column: message" and a newline, leaving out what is unknown. */
+/* Prints "tool: path:line:column: message" and a newline, leaving out what is unknown;
+ * control characters are escaped (escape.h). */
 void mist_err_print(const struct mist_err *err, const char *tool, FILE *stream);
 
 #endif

@@ -13,6 +13,7 @@
  */
 #include "plots/internal.h"
 
+#include "core/escape.h"
 #include "core/parse.h"
 
 #include <math.h>
@@ -196,8 +197,8 @@ static void print_input(FILE *stream, const struct mist_plot_view *view, int i_i
     size_t i = 0;
 
     mist_timeline_span(input->timeline, &start_s, &end_s);
-    fprintf(stream, "%s: %s\n", input->name,
-            mist_format_time_s(time, sizeof time, end_s - start_s));
+    mist_escape_print(input->name, stream);
+    fprintf(stream, ": %s\n", mist_format_time_s(time, sizeof time, end_s - start_s));
     while (i < view->n_spans && view->spans[i].i_input < i_input)
         i++;
     for (int i_lane = 0; i_lane < view->n_lanes; i_lane++) {
@@ -234,8 +235,8 @@ enum mist_status mist_plot_print_gantt(FILE *stream, const struct mist_plot_inpu
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
-    if (options->title)
-        fprintf(stream, "%s\n", options->title);
+    mist_escape_print(options->title ? options->title : "", stream);
+    fputs(options->title ? "\n" : "", stream);
     for (int i = 0; i < n_inputs; i++)
         print_input(stream, &view, i, &inputs[i], &line, options->has_colors);
     print_axis(stream, &view, line.n_cells);

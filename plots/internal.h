@@ -78,7 +78,7 @@ struct mist_plot_axis {
 };
 struct mist_plot_axis mist_plot_time_axis(double span_s);
 
-/* Writes 'text' quoted for gnuplot; control characters become blanks. */
+/* Writes 'text' quoted for gnuplot, escaped (core/escape.h); '' when out of memory. */
 void mist_plot_write_quoted(FILE *stream, const char *text);
 
 /* Writes the terminal, then plots/style.gp. Sizes are in pixels of a png. */

@@ -1,11 +1,13 @@
 /* Formats, ranks and the text of gnuplot programs. See plot.h. */
 #include "plots/plot.h"
 
+#include "core/escape.h"
 #include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -89,13 +91,16 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
 
 void mist_plot_write_quoted(FILE *stream, const char *text)
 {
+    char *escaped = malloc(MIST_ESCAPED_BYTES(strlen(text)) + 1);
+
     fputc('\'', stream);
-    for (; *text; text++) {
-        if (*text == '\'')
+    for (const char *c = escaped ? mist_escape(text, escaped) : ""; *c; c++) {
+        if (*c == '\'')
             fputc('\'', stream);
-        fputc((unsigned char)*text < 0x20 ? ' ' : *text, stream);
+        fputc(*c, stream);
     }
     fputc('\'', stream);
+    free(escaped);
 }
 
 void mist_plot_write_head(FILE *stream, enum mist_plot_format format,

@@ -4,6 +4,7 @@
  * computed here but residuals.
  */
 #include "core/csv.h"
+#include "core/escape.h"
 #include "core/memory.h"
 #include "core/parse.h"
 #include "plots/internal.h"
@@ -232,11 +233,13 @@ enum mist_status mist_plot_write_compare(FILE *stream, const char *path,
         fputs("$points << END\n", stream);
         for (size_t i = 0; i < points.n; i++) {
             /* A data block takes names in double quotes, which a name must not have. */
-            for (char *c = points.items[i].name; *c; c++)
-                if (*c == '"' || *c == '\\' || (unsigned char)*c < 0x20)
+            char name[MIST_ESCAPED_BYTES(sizeof points.items->name)];
+            mist_escape(points.items[i].name, name);
+            for (char *c = name; *c; c++)
+                if (*c == '"' || *c == '\\')
                     *c = ' ';
             fprintf(stream, "%.12g %.12g %.9g \"%s\" %d\n", points.items[i].x,
-                    points.items[i].y, points.items[i].z, points.items[i].name,
+                    points.items[i].y, points.items[i].z, name,
                     i < MAX_NAMED ? side[i] : 0);
         }
         /* gnuplot 5.4 crashes on labels without a point: two outside of the picture. */

@@ -219,7 +219,7 @@ static void test_timeline_program(void **state)
     assert_null(strstr(text, "set output"));
     assert_non_null(strstr(text, "title_text = 'it''s `id`'\n"));
     assert_non_null(
-        strstr(text, "panel_titles[1] = 'a''`id` .csv: 40.0 s, compute busy "));
+        strstr(text, "panel_titles[1] = 'a''`id`\\n.csv: 40.0 s, compute busy "));
     assert_non_null(strstr(text, "n_panels = 2\n"));
     assert_int_equal(count_lines(text, "$boxes << END\n"), 20);
     /* 0 and 1 forward and 10 of rank 0, 0 forward and 0 backward of rank 1, one dummy. */
