@@ -11,7 +11,7 @@
 
 static bool is_terminal(FILE *stream)
 {
-    int fd = fileno(stream);
+    int fd = stream ? fileno(stream) : -1;
 
     return fd >= 0 && isatty(fd);
 }
@@ -27,8 +27,9 @@ void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode 
                         bool no_color, FILE *stream, const char *label)
 {
     *progress = (struct mist_progress){.stream = stream, .label = label};
-    progress->is_enabled = mode == MIST_PROGRESS_ALWAYS ||
-                           (mode == MIST_PROGRESS_AUTO && is_terminal(stream));
+    progress->is_enabled =
+        stream && (mode == MIST_PROGRESS_ALWAYS ||
+                   (mode == MIST_PROGRESS_AUTO && is_terminal(stream)));
     progress->has_color = mist_progress_wants_color(stream, no_color);
     progress->time_start_s = mist_clock_now_s();
     progress->time_shown_s = progress->time_start_s;

@@ -20,7 +20,7 @@ enum mist_progress_mode {
 };
 
 struct mist_progress {
-    FILE *stream;      /* borrowed; stderr, usually */
+    FILE *stream;      /* borrowed; stderr, usually; NULL: nothing is shown */
     const char *label; /* borrowed; "searching" */
     bool is_enabled;
     bool has_color;      /* a terminal, and neither --no-color nor NO_COLOR */

@@ -17,6 +17,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/clock.h"
+#include "core/message.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
 #include "exec/runtime.h" /* what can't be replayed */
@@ -44,6 +45,7 @@ struct session {
     struct mist_backend_info devices; /* of the backend */
     struct mist_train_job job;
     struct mist_train_logger logger;
+    struct mist_messages messages; /* rank 0 tells people */
     const char *plan_path;
     bool has_agreed; /* that the job ends: no rank waits for another */
     bool is_silent;  /* another rank reports what went wrong */
@@ -52,12 +54,6 @@ struct session {
 static bool is_first(const struct session *at)
 {
     return mist_comm_rank(at->comm) == 0;
-}
-
-/* Where people are told things: rank 0 tells them. */
-static FILE *notes_of(const struct session *at)
-{
-    return is_first(at) && !at->options.common.is_quiet ? stderr : NULL;
 }
 
 /* ----------------------------------------------------------------------------- inputs */
@@ -73,8 +69,8 @@ static enum mist_status find_backend(struct session *at, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
-    if (note[0] && notes_of(at))
-        fprintf(stderr, "mist-exec: %s\n", note);
+    if (note[0])
+        mist_message(&at->messages, "%s", note);
     if (at->options.attention == MIST_ATTENTION_CUDNN &&
         job->backend->operators == &mist_operators_cpu)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -203,25 +199,24 @@ static enum mist_status plan_validation(struct session *at, struct mist_err *err
 static enum mist_status open_checkpoint(struct session *at, struct mist_err *err)
 {
     struct mist_exec_options *options = &at->options;
-    FILE *notes = notes_of(at);
     struct mist_err warning;
     char *path = NULL;
     enum mist_status status =
         mist_checkpoint_find_newest(options->resume, &path, &warning, err);
 
-    if (status == MIST_OK && warning.message[0] && notes)
-        mist_err_print(&warning, mist_exec_tool.name, notes);
+    if (status == MIST_OK && warning.message[0])
+        mist_message_err(&at->messages, &warning);
     if (status == MIST_OK)
         status = mist_checkpoint_open(path, &at->checkpoint, err);
     if (status == MIST_OK)
         status = mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
-    if (status == MIST_OK && notes)
-        fprintf(notes, "mist-exec: goes on from %s\n", path);
+    if (status == MIST_OK)
+        mist_message(&at->messages, "goes on from %s", path);
     if (status == MIST_OK) {
         struct mist_json training = mist_checkpoint_training(at->checkpoint);
         status = mist_train_settings_take_over(
             &training, &at->plan, at->data, options->common.force, options->is_given,
-            &options->settings, &at->job.progress, notes, "mist-exec: ", err);
+            &options->settings, &at->job.progress, &at->messages, err);
     }
     if (status == MIST_OK && at->job.progress.n_steps >= options->settings.n_iterations)
         status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
@@ -418,7 +413,7 @@ static enum mist_status open_log(struct session *at, struct mist_err *err)
 {
     at->logger = (struct mist_train_logger){
         .job = &at->job,
-        .stream = notes_of(at),
+        .stream = at->messages.stream,
         .log_every = at->options.log_every,
         .csv_path = at->options.log_csv,
         .force = at->options.common.force,
@@ -441,8 +436,8 @@ static enum mist_status settle(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     at->job.n_processors = affinity.n_processors;
-    if (note[0] && notes_of(at))
-        fprintf(notes_of(at), "mist-exec: %s\n", note);
+    if (note[0])
+        mist_message(&at->messages, "%s", note);
     return MIST_OK;
 }
 
@@ -457,9 +452,9 @@ static enum mist_status find_place(struct session *at, struct mist_err *err)
         return status;
     at->job.i_device = place.i_device;
     at->job.has_own_device = place.n_sharing == 1;
-    if (place.note[0] && notes_of(at))
-        fprintf(stderr, "mist-exec: %s: all communicate through the host's memory\n",
-                place.note);
+    if (place.note[0])
+        mist_message(&at->messages, "%s: all communicate through the host's memory",
+                     place.note);
     return MIST_OK;
 }
 
@@ -470,11 +465,11 @@ static void warn_of_losses(const struct session *at,
     const struct mist_train_job *job = &at->job;
     int64_t first = job->settings.n_iterations - job->n_timed_iterations + 1;
 
-    for (int32_t i = 0; i < job->n_timed_iterations && notes_of(at); i++)
+    for (int32_t i = 0; i < job->n_timed_iterations; i++)
         if (report->losses[i] != MIST_SPANS_WHOLE)
-            fprintf(stderr, "mist-exec: step %lld was not timed: %s meanwhile\n",
-                    (long long)(first + i),
-                    mist_span_loss_text((enum mist_span_loss)report->losses[i]));
+            mist_message(&at->messages, "step %lld was not timed: %s meanwhile",
+                         (long long)(first + i),
+                         mist_span_loss_text((enum mist_span_loss)report->losses[i]));
 }
 
 static enum mist_status save_results(const struct session *at,
@@ -510,9 +505,9 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     status = mist_train_run(at->comm, &at->job, &log, &report, err);
-    if (status == MIST_OK && report.paths.n_fallbacks > 0 && notes_of(at))
-        fprintf(stderr, "mist-exec: %lld products took a slower way than planned\n",
-                (long long)report.paths.n_fallbacks);
+    if (status == MIST_OK && report.paths.n_fallbacks > 0)
+        mist_message(&at->messages, "%lld products took a slower way than planned",
+                     (long long)report.paths.n_fallbacks);
     if (status == MIST_OK && is_first(at)) {
         warn_of_losses(at, &report);
         status = save_results(at, &report, err);
@@ -557,6 +552,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
+    at->messages = mist_messages_to_stderr(mist_exec_tool.name,
+                                           at->options.common.is_quiet || !is_first(at));
     status = prepare(at, err);
     if (status == MIST_OK)
         fill_job(at);
@@ -566,8 +563,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = open_log(at, err);
     status = agree(at, status, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
-        if (is_first(at))
-            fprintf(stderr, "mist-exec: %s can be run\n", at->plan_path);
+        mist_message(&at->messages, "%s can be run", at->plan_path);
         return MIST_OK;
     }
     if (status == MIST_OK)

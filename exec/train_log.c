@@ -2,6 +2,7 @@
 #include "exec/train_log.h"
 
 #include "core/csv.h"
+#include "core/escape.h"
 #include "core/memory.h"
 #include "core/parse.h" /* numbers for people */
 
@@ -213,7 +214,9 @@ static void say_flop(const struct mist_train_logger *logger)
 {
     char flop[MIST_FORMAT_BYTES], peak[MIST_FORMAT_BYTES];
     const char *folder = logger->job->plan->trace_set;
+    char shown[MIST_ESCAPED_BYTES(sizeof logger->job->plan->trace_set) + 1];
 
+    mist_escape(folder, shown);
     fprintf(logger->stream,
             "model       %sFLOP per token (operators of forward and backward, nothing "
             "recomputed)\n",
@@ -225,10 +228,10 @@ static void say_flop(const struct mist_train_logger *logger)
                 mist_format_count(peak, sizeof peak, logger->peak.flop_per_s),
                 logger->peak.is_measured ? "fastest linear layer measured in"
                                          : "peak stated in",
-                folder);
+                shown);
     else
         fprintf(logger->stream, "MFU         not known: no trace set %s%s\n",
-                folder[0] ? "in " : "is named in the plan", folder);
+                folder[0] ? "in " : "is named in the plan", shown);
 }
 
 static void say_when(FILE *stream, const char *what, int64_t every)
@@ -261,7 +264,9 @@ static void say_training(const struct mist_train_logger *logger)
     }
     if (job->saving.dir) {
         say_when(logger->stream, "checkpoint", job->save_every);
-        fprintf(logger->stream, ", in %s\n", job->saving.dir);
+        fputs(", in ", logger->stream);
+        mist_escape_print(job->saving.dir, logger->stream);
+        fputc('\n', logger->stream);
     }
 }
 

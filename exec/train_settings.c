@@ -182,20 +182,20 @@ static enum mist_status read_setting(const struct mist_json *training, int32_t i
 }
 
 static void note_difference(const struct mist_train_settings *old,
-                            const struct mist_train_settings *new, int32_t i, FILE *notes,
-                            const char *prefix)
+                            const struct mist_train_settings *new, int32_t i,
+                            const struct mist_messages *messages)
 {
     struct mist_train_settings from = *old, to = *new;
     char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
 
     if (fields[i].is_whole)
-        fprintf(notes, "%s--%s %lld instead of the checkpoint's %lld\n", prefix,
-                fields[i].option, (long long)*whole_at(&to, i),
-                (long long)*whole_at(&from, i));
+        mist_message(messages, "--%s %lld instead of the checkpoint's %lld",
+                     fields[i].option, (long long)*whole_at(&to, i),
+                     (long long)*whole_at(&from, i));
     else
-        fprintf(notes, "%s--%s %s instead of the checkpoint's %s\n", prefix,
-                fields[i].option, mist_format_double(b, sizeof b, *real_at(&to, i)),
-                mist_format_double(a, sizeof a, *real_at(&from, i)));
+        mist_message(messages, "--%s %s instead of the checkpoint's %s", fields[i].option,
+                     mist_format_double(b, sizeof b, *real_at(&to, i)),
+                     mist_format_double(a, sizeof a, *real_at(&from, i)));
 }
 
 static enum mist_status read_progress(const struct mist_json *training,
@@ -256,7 +256,7 @@ enum mist_status mist_train_settings_take_over(
     const struct mist_json *training, const struct mist_plan *plan,
     const struct mist_data *data, bool force, const bool is_given[MIST_TRAIN_N_SETTINGS],
     struct mist_train_settings *settings, struct mist_train_progress *progress,
-    FILE *notes, const char *prefix, struct mist_err *err)
+    const struct mist_messages *messages, struct mist_err *err)
 {
     struct mist_train_settings old = *settings;
     struct mist_err differs;
@@ -272,14 +272,14 @@ enum mist_status mist_train_settings_take_over(
             *err = differs;
         return status;
     }
-    if (status != MIST_OK && notes)
-        fprintf(notes, "%s%s\n", prefix, differs.message);
+    if (status != MIST_OK)
+        mist_message(messages, "%s", differs.message);
     for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++) {
         if (!is_given[i])
             memcpy((char *)settings + fields[i].offset, (char *)&old + fields[i].offset,
                    sizeof(int64_t));
-        else if (notes && !is_same(settings, &old, i))
-            note_difference(&old, settings, i, notes, prefix);
+        else if (!is_same(settings, &old, i))
+            note_difference(&old, settings, i, messages);
     }
     return MIST_OK;
 }

@@ -8,6 +8,7 @@
 #define MIST_EXEC_TRAIN_SETTINGS_H
 
 #include "core/json.h"
+#include "core/message.h"
 #include "core/options.h"
 #include "core/status.h"
 #include "exec/data.h"
@@ -18,7 +19,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct mist_train_settings {
     int64_t seed;         /* of initial parameters and of the order of the data */
@@ -80,7 +80,7 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
 
 /*
  * Takes over what a checkpoint says where is_given is false, and fills progress. What
- * differs is said on notes (NULL: nowhere), a line each, after the prefix. Other data,
+ * differs is said in messages, a line each. Other data,
  * another global batch or sequence length would change which samples are to come:
  * MIST_ERR_INPUT, unless force. MIST_ERR_INPUT: damaged.
  */
@@ -88,6 +88,6 @@ MIST_MUST_CHECK enum mist_status mist_train_settings_take_over(
     const struct mist_json *training, const struct mist_plan *plan,
     const struct mist_data *data, bool force, const bool is_given[MIST_TRAIN_N_SETTINGS],
     struct mist_train_settings *settings, struct mist_train_progress *progress,
-    FILE *notes, const char *prefix, struct mist_err *err);
+    const struct mist_messages *messages, struct mist_err *err);
 
 #endif

@@ -69,6 +69,7 @@ static const struct mist_option OPTIONS[] = {
     MIST_OPTION_ROW_OUTPUT(struct plot_options,
                            "picture, .png, .svg or .pdf; - draws in the terminal", "-"),
     MIST_OPTION_ROW_FORCE(struct plot_options),
+    MIST_OPTION_ROW_QUIET(struct plot_options),
     MIST_OPTION_ROW_NO_COLOR(struct plot_options),
 };
 

@@ -13,6 +13,7 @@
 #include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/hash.h"
+#include "core/message.h"
 #include "core/options.h"
 #include "core/parse.h"
 #include "exec/affinity.h"
@@ -142,6 +143,7 @@ static const struct mist_tool tool = {
 /* What is known before anything is measured. */
 struct setup {
     struct options options;
+    struct mist_messages messages; /* of the first rank */
     struct mist_machine machine;
     char note[256]; /* about the backend; "" none */
     struct mist_grid_config config;
@@ -272,21 +274,21 @@ static void announce(const struct setup *setup)
     char time[MIST_FORMAT_BYTES], sizes[256], where[160];
 
     if (setup->note[0])
-        fprintf(stderr, "mist-profile: %s\n", setup->note);
+        mist_message(&setup->messages, "%s", setup->note);
     if (config->n_threads > 0)
         snprintf(where, sizeof where, "%d thread%s", (int)config->n_threads,
                  config->n_threads == 1 ? "" : "s");
     else
         snprintf(where, sizeof where, "%s", mist_machine_device_name(&setup->machine));
-    fprintf(stderr,
-            "mist-profile: %s, sequences of %d, micro-batches %s, %s on %d rank%s of %s: "
-            "%d operator shapes, %d messages, %d mixtures; about %s\n",
-            config->model.name, (int)config->seq_len,
-            micro_batches_text(config, sizes, sizeof sizes),
-            mist_dtype_name(config->dtype), (int)config->n_ranks,
-            config->n_ranks == 1 ? "" : "s", where, (int)setup->grid.n_keys,
-            (int)setup->grid.n_messages, (int)setup->plan.n_mixtures,
-            mist_format_time_s(time, sizeof time, setup->plan.expected_s));
+    mist_message(&setup->messages,
+                 "%s, sequences of %d, micro-batches %s, %s on %d rank%s of %s: %d "
+                 "operator shapes, %d messages, %d mixtures; about %s",
+                 config->model.name, (int)config->seq_len,
+                 micro_batches_text(config, sizes, sizeof sizes),
+                 mist_dtype_name(config->dtype), (int)config->n_ranks,
+                 config->n_ranks == 1 ? "" : "s", where, (int)setup->grid.n_keys,
+                 (int)setup->grid.n_messages, (int)setup->plan.n_mixtures,
+                 mist_format_time_s(time, sizeof time, setup->plan.expected_s));
 }
 
 static void emit_job(struct mist_emit *emit, const struct setup *setup)
@@ -419,13 +421,9 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     struct mist_op_table ops;
     const char *csv = setup->options.kernels_csv;
 
-    if (is_first && !common->is_quiet)
-        announce(setup);
-    mist_progress_init(&progress,
-                       is_first && !common->is_quiet
-                           ? (enum mist_progress_mode)common->progress
-                           : MIST_PROGRESS_NEVER,
-                       common->no_color, stderr, "measuring, seconds");
+    announce(setup);
+    mist_progress_init(&progress, (enum mist_progress_mode)common->progress,
+                       common->no_color, setup->messages.stream, "measuring, seconds");
     mist_trace_set_init(&traces);
     mist_op_table_init(&ops);
     enum mist_status status = open_journal(setup, comm, &journal, err);
@@ -464,8 +462,8 @@ static enum mist_status settle(struct setup *setup, struct mist_comm *comm,
     if (status != MIST_OK)
         return status;
     setup->machine.n_rank_processors = affinity.n_processors;
-    if (note[0] && mist_comm_rank(comm) == 0 && !options->common.is_quiet)
-        fprintf(stderr, "mist-profile: %s\n", note);
+    if (note[0])
+        mist_message(&setup->messages, "%s", note);
     return MIST_OK;
 }
 
@@ -489,9 +487,9 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
     if (status != MIST_OK)
         return status;
     setup->machine.n_node_devices = place.n_node_devices;
-    if (place.note[0] && mist_comm_rank(comm) == 0 && !setup->options.common.is_quiet)
-        fprintf(stderr, "mist-profile: %s: all communicate through the host's memory\n",
-                place.note);
+    if (place.note[0])
+        mist_message(&setup->messages, "%s: all communicate through the host's memory",
+                     place.note);
     if (status == MIST_OK)
         status = mist_ranks_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
     if (status == MIST_OK)
@@ -522,6 +520,8 @@ static int run_here(struct setup *setup, struct mist_err *err)
 
     if (status != MIST_OK)
         return finish(err, status);
+    setup->messages = mist_messages_to_stderr(tool.name, setup->options.common.is_quiet ||
+                                                             mist_comm_rank(comm) > 0);
     status = run_rank(setup, comm, err);
     int code = mist_comm_rank(comm) == 0 || status == MIST_ERR_RUN
                    ? finish(err, status)

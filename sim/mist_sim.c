@@ -11,6 +11,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/emit.h"
+#include "core/message.h"
 #include "core/options.h"
 #include "core/parse.h"
 #include "sim/replay.h"
@@ -84,6 +85,7 @@ static const struct mist_tool tool = {
 
 struct session {
     struct options options;
+    struct mist_messages messages;
     struct mist_plan plan;
     struct mist_catalog *catalog;
     const char *plan_path;
@@ -234,8 +236,8 @@ static void warn_of_host_memory(const struct session *at,
         if (bytes > cluster->host_memory_bytes_per_node) {
             mist_format_bytes(needed, sizeof needed, bytes);
             mist_format_bytes(there, sizeof there, cluster->host_memory_bytes_per_node);
-            fprintf(stderr, "mist-sim: node %d needs %s of host memory, there are %s\n",
-                    (int)(rank / cluster->devices_per_node), needed, there);
+            mist_message(&at->messages, "node %d needs %s of host memory, there are %s",
+                         (int)(rank / cluster->devices_per_node), needed, there);
         }
         bytes = 0;
     }
@@ -246,17 +248,15 @@ static void warn_of_memory(const struct session *at, const struct mist_cluster *
 {
     char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
 
-    if (!at->options.common.is_quiet)
-        warn_of_host_memory(at, cluster, result);
-
-    for (int32_t i = 0; i < result->n_stages && !at->options.common.is_quiet; i++) {
+    warn_of_host_memory(at, cluster, result);
+    for (int32_t i = 0; i < result->n_stages; i++) {
         int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
         if (bytes <= cluster->device_memory_bytes)
             continue;
         mist_format_bytes(needed, sizeof needed, bytes);
         mist_format_bytes(there, sizeof there, cluster->device_memory_bytes);
-        fprintf(stderr, "mist-sim: stage %d needs %s of device memory, there are %s\n",
-                (int)i, needed, there);
+        mist_message(&at->messages, "stage %d needs %s of device memory, there are %s",
+                     (int)i, needed, there);
     }
 }
 
@@ -450,8 +450,8 @@ static enum mist_status dry_run(const struct session *at, struct mist_err *err)
         status = run_sweep(at, err);
     else if (status == MIST_OK)
         status = replay(at, NULL, &cluster, NULL, err);
-    if (status == MIST_OK && !at->options.common.is_quiet)
-        fprintf(stderr, "mist-sim: %s can be replayed\n", at->plan_path);
+    if (status == MIST_OK)
+        mist_message(&at->messages, "%s can be replayed", at->plan_path);
     return status;
 }
 
@@ -490,6 +490,7 @@ int main(int argc, char **argv)
     if (status == MIST_OK && is_done)
         return 0;
     if (status == MIST_OK) {
+        at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
         at.plan_path = positionals.items[0];
         status = run(&at, &err);
     }

@@ -14,6 +14,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/clock.h"
+#include "core/message.h"
 #include "core/options.h"
 #include "core/progress.h"
 #include "tune/plans_folder.h"
@@ -157,6 +158,7 @@ static const struct mist_tool tool = {
 
 struct session {
     struct options options;
+    struct mist_messages messages;
     struct mist_model model;
     struct mist_job job;
     struct mist_trace_set traces;
@@ -370,17 +372,20 @@ static enum mist_status save_results(const struct session *at,
 }
 
 /* What an interrupted search leaves: its results so far, or nothing. */
-static void say_interrupted(const struct options *options)
+static void say_interrupted(const struct session *at)
 {
+    const struct options *options = &at->options;
     const char *paths[] = {options->common.output, options->plans, options->log,
                            options->pareto};
-    int n = 0;
+    char saved[1024] = "";
+    size_t n = 0;
 
-    fprintf(stderr, "mist-tune: interrupted: the best of what was searched is printed");
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && n < sizeof saved; i++)
         if (paths[i])
-            fprintf(stderr, "%s%s", n++ == 0 ? " and saved: " : ", ", paths[i]);
-    fputc('\n', stderr);
+            n += (size_t)snprintf(saved + n, sizeof saved - n, "%s%s",
+                                  n == 0 ? " and saved: " : ", ", paths[i]);
+    mist_message(&at->messages, "interrupted: the best of what was searched is printed%s",
+                 saved);
 }
 
 static bool has_option(const struct mist_option_list *list, const char *item)
@@ -393,26 +398,21 @@ static bool has_option(const struct mist_option_list *list, const char *item)
 
 static void say_limits(const struct session *at)
 {
-    if (at->options.common.is_quiet)
-        return;
     if (at->config.host_limit_bytes == 0 &&
         (at->options.space.n == 0 || has_option(&at->options.space, "offload")))
-        fputs("mist-tune: the trace set says nothing of host memory: nothing is "
-              "offloaded\n",
-              stderr);
+        mist_message(&at->messages,
+                     "the trace set says nothing of host memory: nothing is offloaded");
     else if (mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
              at->traces.cluster.backend != MIST_TRACE_CPU &&
              !at->space.allows_host_updates)
-        fputs(
-            "mist-tune: the trace set has no adamw_host: optimizer state is not updated "
-            "on the host\n",
-            stderr);
+        mist_message(&at->messages, "the trace set has no adamw_host: optimizer state is "
+                                    "not updated on the host");
     if (mist_space_has(&at->space, MIST_SPACE_MESH) &&
         at->space.n_ranks > MIST_SPACE_MAX_MESH_RANKS)
-        fprintf(stderr,
-                "mist-tune: %d ranks: only meshes of equal size are searched (different "
-                "ones up to %d ranks)\n",
-                (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
+        mist_message(&at->messages,
+                     "%d ranks: only meshes of equal size are searched (different ones "
+                     "up to %d ranks)",
+                     (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
 }
 
 static enum mist_status tune(struct session *at, struct mist_err *err)
@@ -437,7 +437,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
     double time_start_s = mist_clock_now_s();
 
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
-                       options->common.no_color, stderr, "searching");
+                       options->common.no_color, at->messages.stream, "searching");
     enum mist_status status = mist_validate_run(&at->config, &search, &result, err);
     mist_progress_fini(&progress);
     at->was_stopped = is_over;
@@ -459,7 +459,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         status = mist_tune_report_print(&report, options->common.as_json, stdout, err);
     at->was_stopped = result.was_stopped;
     if (status == MIST_OK && at->was_stopped)
-        say_interrupted(options);
+        say_interrupted(at);
     mist_validate_result_fini(&result);
     return status;
 }
@@ -479,8 +479,8 @@ static enum mist_status sample(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status =
             mist_plans_folder_save(options->plans, options->common.force, plans, n, err);
-    if (status == MIST_OK && n < n_wanted && !options->common.is_quiet)
-        fprintf(stderr, "mist-tune: %zu of %zu plans were found\n", n, n_wanted);
+    if (status == MIST_OK && n < n_wanted)
+        mist_message(&at->messages, "%zu of %zu plans were found", n, n_wanted);
     if (status == MIST_OK)
         status =
             mist_tune_report_print_sample(plans, n, options->common.as_json, stdout, err);
@@ -540,6 +540,7 @@ int main(int argc, char **argv)
                                                  &positionals, stdout, &is_done, &err);
     if (status == MIST_OK && is_done)
         return 0;
+    at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
     if (status == MIST_OK)
         status = run(&at, &err);
     if (status != MIST_OK)
