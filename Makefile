@@ -84,6 +84,7 @@ $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mi
 
 include exec/cuda/cuda.mk
 include tests/gpu/gpu.mk
+include tests/fuzz/fuzz.mk
 
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
 

@@ -1,0 +1,42 @@
+/* sim/model_config: a config.json that is accepted describes a model that can be had. */
+#include "sim/model.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct mist_model model, untouched;
+    struct mist_err err = {0};
+    char path[FUZZ_PATH_BYTES];
+
+    if (n == 0)
+        return 0;
+    memset(&model, 0xa5, sizeof model);
+    memset(&untouched, 0xa5, sizeof untouched);
+    fuzz_write(fuzz_path(path, "config.json"), (struct fuzz_bytes){bytes, n});
+    enum mist_status status = mist_model_load_config(path, &model, &err);
+    if (status != MIST_OK) {
+        fuzz_check_refusal(status, &err, true);
+        FUZZ_CHECK(memcmp(&model, &untouched, sizeof model) == 0, "out was touched");
+        return 0;
+    }
+    fuzz_must(mist_model_check(&model, &err), &err);
+    FUZZ_CHECK(mist_model_n_parameters(&model) > 0, "no parameters");
+    FUZZ_CHECK(model.name[0] && memchr(model.name, '\0', sizeof model.name), "no name");
+    return 0;
+}
+
+void fuzz_write_seeds(void)
+{
+    static const char *const names[] = {"falcon-40b.json",   "falcon-7b.json",
+                                        "falcon-rw-1b.json", "gpt2.json",
+                                        "llama3-8b.json",    "llama-7b/config.json"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct fuzz_buffer buffer = {0};
+        char path[64], name[16];
+        snprintf(path, sizeof path, "tests/data/configs/%s", names[i]);
+        snprintf(name, sizeof name, "%zu", i);
+        fuzz_add_file(&buffer, path);
+        fuzz_seed(name, &buffer);
+    }
+}
