@@ -32,6 +32,22 @@ static bool is_factor(const char *value, double *out)
     return mist_parse_double(text, out, NULL) == MIST_OK && *out > 0;
 }
 
+/* What an edit may make of a time; beyond it sums and ratios stop meaning anything. */
+static bool is_time(double time_us)
+{
+    return time_us >= 1e-9 && time_us <= 1e15;
+}
+
+static bool is_deviation(double time_us)
+{
+    return time_us >= 0 && time_us <= 1e15;
+}
+
+static enum mist_status beyond(const struct edit *at)
+{
+    return bad(at, "an edit that leaves every time within 1e-9 .. 1e15 us");
+}
+
 /* --------------------------------------------------------------------- kernels, links */
 
 static enum mist_status edit_kernels(const struct edit *at, const char *op,
@@ -50,6 +66,13 @@ static enum mist_status edit_kernels(const struct edit *at, const char *op,
                             at->name, op);
     if (!is_factor(at->value, &factor))
         return bad(at, "a factor of its time such as 0.7x");
+    for (size_t i = 0; i < traces->n_kernels; i++) {
+        const struct mist_kernel_row *row = &traces->kernels[i];
+        if ((is_all || strcmp(row->op, op) == 0) &&
+            (!is_time(row->time_us * factor) ||
+             !is_deviation(row->deviation_us * factor)))
+            return beyond(at);
+    }
     for (size_t i = 0; i < traces->n_kernels; i++)
         if (is_all || strcmp(traces->kernels[i].op, op) == 0) {
             traces->kernels[i].time_us *= factor;
@@ -97,6 +120,12 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
             return bad(at, "a factor of its rate such as 2x, or a rate such as 400Gb/s");
         factor = rate / best;
     }
+    for (size_t i = 0; i < traces->n_links; i++) {
+        const struct mist_link_row *row = &traces->links[i];
+        if (is_link(row, name) && (!is_time(row->time_us / factor) ||
+                                   !is_deviation(row->deviation_us / factor)))
+            return beyond(at);
+    }
     for (size_t i = 0; i < traces->n_links; i++)
         if (is_link(&traces->links[i], name)) {
             traces->links[i].time_us /= factor;
@@ -113,6 +142,8 @@ static enum mist_status edit_launch(const struct edit *at, struct mist_trace_set
 
     if (!is_factor(at->value, &factor))
         return bad(at, "a factor such as 0.5x");
+    if (!is_deviation(traces->cluster.launch_us * factor)) /* may be 0 */
+        return beyond(at);
     traces->cluster.launch_us *= factor;
     return MIST_OK;
 }
@@ -155,6 +186,8 @@ static enum mist_status edit_straggler(const struct edit *at, const char *rank,
                             at->name, n_ranks - 1);
     if (!is_factor(at->value, &factor))
         return bad(at, "a factor such as 1.3x");
+    if (!is_time(rank_factor[i] * factor))
+        return beyond(at);
     rank_factor[i] *= factor;
     return MIST_OK;
 }
