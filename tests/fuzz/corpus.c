@@ -35,13 +35,13 @@ static void run_damaged(const struct fuzz_buffer *input, struct mist_random *ran
 {
     for (int i = 0; i < N_DAMAGED && input->n > 0; i++) {
         struct fuzz_buffer copy = {0};
-        size_t at = (size_t)mist_random_below(random, input->n);
+        size_t at = (size_t)mist_random_below(random, (int64_t)input->n);
         size_t n_left = input->n - at;
         fuzz_add(&copy, input->bytes, i % 3 == 0 ? at : input->n);
         if (i % 3 == 1)
             copy.bytes[at] = (uint8_t)mist_random_below(random, 256);
         if (i % 3 == 2) {
-            size_t n_gone = 1 + (size_t)mist_random_below(random, n_left);
+            size_t n_gone = 1 + (size_t)mist_random_below(random, (int64_t)n_left);
             memmove(copy.bytes + at, copy.bytes + at + n_gone, n_left - n_gone);
             copy.n -= n_gone;
         }

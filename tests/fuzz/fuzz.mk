@@ -19,7 +19,7 @@ FUZZ_TESTS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS))
 UNIT_TESTS += $(FUZZ_TESTS)
 
 $(BUILD)/tests/fuzz/%.o: ALL_CFLAGS += $(CUDA_CFLAGS)
-$(BUILD)/tests/fuzz/corpus_%.o: tests/fuzz/corpus.c
+$(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/corpus_%.o): $(BUILD)/tests/fuzz/corpus_%.o: tests/fuzz/corpus.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -DFUZZ_TARGET='"$*"' -c $< -o $@
