@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -182,6 +183,31 @@ bool fuzz_same_files(const char *path_a, const char *path_b)
     free(a.bytes);
     free(b.bytes);
     return is_same;
+}
+
+void *__wrap_mmap(void *address, size_t n, int protection, int flags, int fd,
+                  off_t offset);
+void *__wrap_mmap(void *address, size_t n, int protection, int flags, int fd,
+                  off_t offset)
+{
+    uint8_t *copy = n <= FUZZ_MAP_MAX ? malloc(n) : NULL;
+
+    FUZZ_CHECK(!address && protection == PROT_READ && flags == MAP_PRIVATE && copy,
+               "%zu bytes are mapped in another way", n);
+    for (size_t at = 0; at < n;) {
+        ssize_t n_read = pread(fd, copy + at, n - at, offset + (off_t)at);
+        FUZZ_CHECK(n_read > 0, "%zu of %zu bytes: %s", at, n, strerror(errno));
+        at += (size_t)n_read;
+    }
+    return copy;
+}
+
+int __wrap_munmap(void *map, size_t n);
+int __wrap_munmap(void *map, size_t n)
+{
+    (void)n;
+    free(map);
+    return 0;
 }
 
 /* ---------------------------------------------------------------------------- seeds */

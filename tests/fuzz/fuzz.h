@@ -78,6 +78,10 @@ char *fuzz_path(char *out, const char *name);
  */
 void fuzz_write(const char *path, struct fuzz_bytes bytes);
 
+/* Files of at most that size are mapped, for targets that are linked with FUZZ_WRAP_MMAP:
+ * as a copy on the heap, with nothing behind it, so that reading too far is noticed. */
+#define FUZZ_MAP_MAX (1 << 24)
+
 /* Whether two files hold the same bytes; both absent counts as the same. */
 bool fuzz_same_files(const char *path_a, const char *path_b);
 

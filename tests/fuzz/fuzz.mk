@@ -10,9 +10,14 @@ FUZZ_SOURCES := $(filter-out tests/fuzz/fuzz_gemm.c,$(FUZZ_SOURCES))
 endif
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SOURCES))
 
-# Checksums that the fuzzer cannot guess; a target may leave them out.
-FUZZ_WRAP_checkpoint := -Wl,--wrap=mist_checkpoint_sum
-FUZZ_WRAP_journal    := -Wl,--wrap=mist_hash_add_bytes
+# Checksums that the fuzzer cannot guess: a target may leave them out. Files that are mapped
+# become copies on the heap, where the sanitizer sees their ends.
+FUZZ_WRAP_MMAP        := -Wl,--wrap=mmap,--wrap=munmap
+FUZZ_WRAP_tokens      := $(FUZZ_WRAP_MMAP)
+FUZZ_WRAP_safetensors := $(FUZZ_WRAP_MMAP)
+FUZZ_WRAP_hf          := $(FUZZ_WRAP_MMAP)
+FUZZ_WRAP_checkpoint  := $(FUZZ_WRAP_MMAP) -Wl,--wrap=mist_checkpoint_sum
+FUZZ_WRAP_journal     := -Wl,--wrap=mist_hash_add_bytes
 
 # ---------------------------------------------------------------------- as ordinary tests
 FUZZ_TESTS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS))
