@@ -4,7 +4,6 @@
 #include "core/atomic_file.h"
 #include "core/json_locate.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -129,6 +128,30 @@ static enum mist_status check_format(const struct mist_json_doc *doc,
     return mist_json_get_int64(&root, "format", MIST_JSON_REQUIRED, 1, 1, &format, err);
 }
 
+/* Jansson calls a failed malloc "invalid token", or cuts a string short and goes on. */
+static _Thread_local bool has_failed;
+
+static void *watched_malloc(size_t n)
+{
+    void *memory = malloc(n);
+
+    has_failed = has_failed || !memory;
+    return memory;
+}
+
+/* NULL also for a document of which Jansson has lost a part. */
+static json_t *parse_watched(const char *text, size_t n, json_error_t *error)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+    has_failed = false;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
+    if (has_failed) {
+        json_decref(root);
+        root = NULL;
+    }
+    return root;
+}
+
 /* Parses doc->text; on failure the caller cleans up. */
 static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
                                    struct mist_err *err)
@@ -139,14 +162,12 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
     if (!doc->path)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     memcpy(doc->path, path, strlen(path) + 1);
-    errno = 0; /* Jansson may call a failed malloc "invalid token" */
-    doc->root = json_loadb(doc->text, doc->n, JSON_REJECT_DUPLICATES, &error);
-    if (!doc->root) {
-        if (errno == ENOMEM || !error.text[0])
-            return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    doc->root = parse_watched(doc->text, doc->n, &error);
+    if (!doc->root && has_failed)
+        return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    if (!doc->root)
         return mist_err_at(err, MIST_ERR_INPUT, path, error.line, error.column, "%s",
                            error.text);
-    }
     return doc->mode == MIST_JSON_OWN ? check_format(doc, err) : MIST_OK;
 }
 

@@ -192,9 +192,10 @@ static void test_foreign(void **state)
 
 static json_t *make_document(void)
 {
-    return json_pack("{s:i, s:f, s:[i, f], s:[{s:s}], s:{}, s:[], s:b, s:n, s:f}",
+    return json_pack("{s:i, s:f, s:[i, f], s:[{s:s}], s:{}, s:[], s:b, s:n, s:s, s:f}",
                      "format", 1, "z", 0.1, "list", 1, 2.0, "objects", "name",
-                     "a\"\n\t\\é", "empty", "none", "yes", 1, "null", "tiny", 1e-310);
+                     "a\"\n\t\\é", "empty", "none", "yes", 1, "null", "long",
+                     "a string that Jansson's buffer has to grow for", "tiny", 1e-310);
 }
 
 static const char written[] = "{\n"
@@ -210,6 +211,8 @@ static const char written[] = "{\n"
                               "  \"none\": [],\n"
                               "  \"yes\": true,\n"
                               "  \"null\": null,\n"
+                              "  \"long\": "
+                              "\"a string that Jansson's buffer has to grow for\",\n"
                               "  \"tiny\": 9.99999999999997e-311\n"
                               "}\n";
 
