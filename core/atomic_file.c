@@ -104,25 +104,21 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
 }
 
 /*
- * Makes a rename durable. Some file systems can't flush directories; they answer EINVAL.
+ * Makes a rename durable: flushes the directory of path, which is cut to its name. Some
+ * file systems can't flush directories; they answer EINVAL.
  */
-static int flush_directory(const char *path)
+static int flush_directory(char *path)
 {
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
-    char *directory = malloc(n + 1);
+    char *slash = strrchr(path, '/');
     int code = 0;
 
-    if (!directory)
-        return ENOMEM;
-    memcpy(directory, slash ? path : ".", n);
-    directory[n] = '\0';
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (slash)
+        slash[slash == path] = '\0'; /* "/a": "/" */
+    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
         code = errno;
     if (fd >= 0)
         close(fd);
-    free(directory);
     return code;
 }
 
@@ -157,7 +153,7 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
         status = fail(err, file->path, "rename to", errno);
     if (status)
         unlink(file->temporary);
-    else if ((code = flush_directory(file->path)) != 0)
+    else if ((code = flush_directory(file->temporary)) != 0) /* needed no longer */
         status = fail(err, file->path, "flush the directory of", code);
 out:
     forget(file);

@@ -131,8 +131,8 @@ static void test_faults(void **state)
             expect_text(path, is_late ? "new" : "old");
             if (fault == FAULT_FSYNC)
                 assert_int_equal(is_late, n == 2);
-            bool is_memory = fault == FAULT_MALLOC && !is_late;
-            assert_int_equal(status, is_memory ? MIST_ERR_MEMORY : MIST_ERR_IO);
+            assert_int_equal(status,
+                             fault == FAULT_MALLOC ? MIST_ERR_MEMORY : MIST_ERR_IO);
         }
     }
     scratch_fini(&scratch);
