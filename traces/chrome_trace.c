@@ -28,7 +28,9 @@ static void write_event(struct event_writer *writer, json_t *event)
     }
     fputs(writer->has_events ? ",\n" : "\n", writer->stream);
     /* A full disk shows in the stream, which the commit looks at. */
-    (void)json_dumpf(event, writer->stream, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    if (json_dumpf(event, writer->stream, JSON_COMPACT | JSON_REAL_PRECISION(15)) != 0 &&
+        !ferror(writer->stream))
+        writer->is_out_of_memory = true;
     writer->has_events = true;
     json_decref(event);
 }
