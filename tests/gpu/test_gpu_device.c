@@ -6,21 +6,11 @@
  * streams. Here the work of a task is a large copy, so that a stream runs well behind the
  * host, and a function of the host that reads a logical clock. Prints MIST_SEED.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/clock.h"
 #include "core/random.h"
 #include "tests/emulation/backend.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_TASKS = 400, MAX_DEPS = 4, N_ROUNDS = 5, MIB = 1 << 20 };
 
@@ -136,7 +126,6 @@ static void test_random_graphs(void **state)
         open_device((1 + MIST_N_STREAMS) * (int64_t)8 * MIB, 0, false);
     struct mist_random random;
 
-    (void)state;
     mist_random_init(&random, seed());
     for (int round = 0; round < N_ROUNDS; round++) {
         atomic_long ticks = 0;
@@ -178,7 +167,6 @@ static void test_copies(void **state)
     struct trip in = {device, on_device, source, 64};
     struct trip on = {device, mist_device_results(device), on_device, 64};
 
-    (void)state;
     for (int round = 0; round < 20; round++) {
         for (int k = 0; k < 64; k++)
             source[k] = (char)(k + round);
@@ -222,7 +210,6 @@ static void test_host_calls(void **state)
     static struct task calls[N_CALLS];
     struct mist_device *device = open_device(0, 0, false);
 
-    (void)state;
     for (int round = 0; round < 3; round++) {
         atomic_long ticks = 0;
         for (int k = 0; k < N_CALLS; k++)
@@ -243,7 +230,6 @@ static void test_memory(void **state)
     static char bytes[4096];
     struct mist_err err;
 
-    (void)state;
     assert_string_equal(device->ops->name, "cuda");
     assert_true(mist_device_is_addressable(device, MIST_ARENA_HOST));
     assert_true(mist_device_used_bytes(device) > 10001);
@@ -273,7 +259,6 @@ static void test_too_much_memory(void **state)
     struct mist_device *device;
     struct mist_err err = {.message = ""};
 
-    (void)state;
     assert_int_equal(mist_emulated_backend()->open_device(&config, &device, &err),
                      MIST_ERR_MEMORY);
     assert_non_null(strstr(err.message, "4096.00 GiB"));
@@ -302,7 +287,6 @@ static void test_failure(void **state)
     struct mist_device *device = open_device(4096, 0, false);
     struct mist_err err;
 
-    (void)state;
     mist_device_reset_events(device, 1);
     mist_device_submit(device, MIST_STREAM_COMPUTE, call_fail_task, device);
     for (int k = 0; k < 2; k++) {
@@ -354,7 +338,6 @@ static void test_spans(void **state)
     atomic_long ticks = 0;
     struct mist_err err;
 
-    (void)state;
     assert_true(mist_device_records(device));
     if (mist_device_start_spans(device, &err) != MIST_OK)
         fail_msg("%s", err.message);

@@ -295,14 +295,12 @@ static void check_gradients(enum catalogue_variant_index i_variant,
 
 static void test_gradients(void **state)
 {
-    (void)state;
     check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_FP32);
 }
 
 /* Rounded after every micro-batch. */
 static void test_rounded_gradients(void **state)
 {
-    (void)state;
     check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_BF16);
     check_gradients(CATALOGUE_MICRO_BATCHES, MIST_DTYPE_BF16);
 }
@@ -328,7 +326,6 @@ static void check_same_bits(const struct mist_model *model,
 /* Recomputed activations and a split backward change no bit; nor does a second thread. */
 static void test_variants(void **state)
 {
-    (void)state;
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         check_same_bits(&models[i], CATALOGUE_WHOLE, CATALOGUE_RECOMPUTED, 1);
@@ -344,7 +341,6 @@ static void test_masters(void **state)
     static struct catalogue_run run;
     struct shadow shadows[CATALOGUE_MAX_MODULES];
 
-    (void)state;
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         struct reference of = {.model = models[i], .batch = BATCH, .seq = SEQ};
@@ -371,7 +367,6 @@ static void test_training(void **state)
 {
     static struct pair pair;
 
-    (void)state;
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         double worst = 0, first = 0, fp32 = 0;

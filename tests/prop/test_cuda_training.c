@@ -6,13 +6,7 @@
  * streams that run as late as may be, steps that are captured and replayed) they are the
  * same, bit for bit.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/cpu_bf16.h"
 #include "tests/prop/training_grid.h"
@@ -146,7 +140,6 @@ static void test_training(void **state)
 {
     struct training_grid grid = {0};
 
-    (void)state;
     if (!mist_emulated_backend()) {
         print_message("# skipped: CUDA's headers are not installed\n");
         skip();

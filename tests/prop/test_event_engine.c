@@ -3,20 +3,11 @@
  * looks at everything each time, on random graphs with collectives, links, interference
  * and zero-length tasks. MIST_SEED chooses the graphs.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/event_engine.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define N_GRAPHS  2000
 #define MAX_TASKS 200
@@ -274,7 +265,6 @@ static void test_equals_naive_simulator(void **state)
     double worst = 0.0;
     int64_t n_rate_changes = 0;
 
-    (void)state;
     for (int i = 0; i < N_GRAPHS; i++) {
         struct mist_arena arena;
         struct mist_event_engine *engine;

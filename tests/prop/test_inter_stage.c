@@ -4,24 +4,13 @@
  * that there are many ties, or from the reals; d is often 0, often hidden, sometimes
  * negative.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "tune/inter_stage.h"
 #include "tune/inter_stage_glpk.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STAGES = 5, MAX_OPTIONS = 12, MAX_CHOICES = 20000, N_INSTANCES = 1000 };
 

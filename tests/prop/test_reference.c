@@ -71,7 +71,6 @@ static void test_gradients(void **state)
     static struct catalogue_run run;
     struct reference reference;
 
-    (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         reference_load(reference_names[i], &reference);
         for (int k = 0; k < N_CATALOGUE_VARIANTS; k++) {
@@ -97,7 +96,6 @@ static void test_evaluation(void **state)
     static struct catalogue_run run;
     struct reference reference;
 
-    (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         reference_load(reference_names[i], &reference);
         catalogue_open(&reference, &catalogue_variants[CATALOGUE_WHOLE], MIST_DTYPE_FP32,
@@ -118,7 +116,6 @@ static void test_steps(void **state)
     static struct catalogue_run run;
     struct reference reference;
 
-    (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         reference_load(reference_names[i], &reference);
         catalogue_open(&reference, &catalogue_variants[CATALOGUE_WHOLE], MIST_DTYPE_FP32,

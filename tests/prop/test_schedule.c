@@ -9,24 +9,13 @@
  *
  * MIST_PLANS: how many plans (default 250); MIST_SEED: which.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "sim/memory_planner.h"
 #include "sim/replay.h"
 #include "sim/schedule.h"
 #include "tests/prop/schedule_flow.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_PLANS = 250, MAX_RANKS = 64, MAX_RATIOS = 1 << 20 };
 
@@ -624,7 +613,6 @@ static void test_gradient_bytes(void **state)
     static struct mist_plan plan;
     struct mist_catalog *catalog;
 
-    (void)state;
     plan = (struct mist_plan){
         .job = {.global_batch = 4, .seq_len = 32}, .n_micro_batches = 1, .n_stages = 1};
     assert_int_equal(mist_model_load_preset("gpt3-demo", &plan.model, NULL), MIST_OK);
@@ -670,7 +658,6 @@ static void test_random_plans(void **state)
     int64_t n_plans = number_of("MIST_PLANS", N_PLANS);
     int32_t n = 0;
 
-    (void)state;
     printf("# seed %" PRIu64 "\n", seed);
     for (int64_t i = 0; i < n_plans && n + MAX_RANKS < MAX_RATIOS; i++) {
         mist_random_init(&random, seed + (uint64_t)i); /* plan i alone: seed + i */

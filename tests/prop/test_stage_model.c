@@ -9,13 +9,7 @@
  * worst.
  */
 /* cmocka needs this order */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "sim/pipeline_order.h"
@@ -25,9 +19,6 @@
 #include "tests/prop/made_up_machines.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_PLANS = 60, MAX_PLANS = 2000, MAX_STAGES = 4, N_BATCH = 200 };
 
@@ -365,7 +356,6 @@ static void closed_form_follows_the_replay(void **state)
 {
     uint64_t seed = seed_of_run();
 
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
@@ -395,7 +385,6 @@ static void transfers_are_waited_for(void **state)
     double off_frac[N_PLANS];
     int32_t n = 0;
 
-    (void)state;
     assert_non_null(plan);
     mist_random_init(&random, seed_of_run());
     make_machine(&traces, &machines[2]);
@@ -436,7 +425,6 @@ static void one_stage_is_exact(void **state)
     struct machine machine = machines[0];
     double worst = 0;
 
-    (void)state;
     assert_non_null(plan);
     mist_random_init(&random, seed_of_run());
     machine.slow_compute = machine.slow_copy = 1;
@@ -472,7 +460,6 @@ static void batches_equal_single_calls(void **state)
         peak[N_BATCH];
     struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS];
 
-    (void)state;
     assert_true(plan && closed);
     mist_random_init(&random, seed_of_run());
     make_machine(&traces, &machines[2]);
@@ -570,7 +557,6 @@ static void bundles_are_near_the_exact_ones(void **state)
     static const double most_frac[N_MACHINES] = {0.05, 0.1, 0.25}; /* in the median */
     struct mist_random random;
 
-    (void)state;
     mist_random_init(&random, seed_of_run());
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;

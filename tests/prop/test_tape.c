@@ -5,18 +5,9 @@
  */
 #include "sim/tape.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_SYMBOLS = 12, N_OPS = 400, N_OUTPUTS = 7, N_MAX = 1000 };
 
@@ -211,7 +202,6 @@ static void test_tape_equals_recursion(void **state)
     static struct data data;
     size_t n_configurations = 0, n_telling = 0, n_values = 0;
 
-    (void)state;
     for (int round = 0; n_configurations < 20000; round++) {
         struct mist_tape *tape = NULL;
         size_t n = lengths[round % 6];
@@ -245,7 +235,6 @@ static void test_uniform_equals_column(void **state)
     double *outputs[N_OUTPUTS];
     struct mist_tape *tapes[2];
 
-    (void)state;
     build_dag(&dag, N_OPS);
     fill_data(&data, &dag, 100);
     for (int i = 0; i < 2; i++) {
@@ -309,7 +298,6 @@ static void test_substitution_equals_evaluation(void **state)
     double values[N_SYMBOLS];
     int n_compared = 0;
 
-    (void)state;
     for (int round = 0; round < 1000; round++) {
         build_dag(&dag, 24);
         for (int i = 0; i < N_SYMBOLS; i++) {

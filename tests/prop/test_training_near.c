@@ -6,13 +6,7 @@
  * Gradient norms are held to 1e-2 later on: where training is least stable they magnify
  * the last bits of the steps before, in the plain run as in all others.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/initial.h"
 #include "tests/prop/training_grid.h"
@@ -272,7 +266,6 @@ static void test_models(void **state)
     static struct training_outcome naive[TRAINING_N_MODELS];
     int32_t first[TRAINING_N_MODELS + 1] = {0};
 
-    (void)state;
     for (int i = 0; i < TRAINING_N_MODELS; i++) {
         enum training_model model = (enum training_model)i;
         add_plans(&grid, model, plans, first[i]);

@@ -3,13 +3,7 @@
  * the numbers of the plain run of its model, and to the same bits when it runs one task
  * at a time, and with random delays.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "tests/prop/training_grid.h"
@@ -155,7 +149,6 @@ static void test_random_plans(void **state)
     int32_t plain[TRAINING_N_MODELS];
     uint64_t seed = get_seed();
 
-    (void)state;
     printf("# MIST_SEED=%llu\n", (unsigned long long)seed);
     mist_random_init(&random, seed);
     for (int i = 0; i < TRAINING_N_MODELS; i++)

@@ -8,13 +8,7 @@
  * data-parallel and tensor-parallel sizes, of the micro-batches, and of whether gradients
  * are summed over ranks after each of them, as ZeRO-2 and ZeRO-3 must.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/prop/training_grid.h"
 
@@ -297,7 +291,6 @@ static void test_classes(void **state)
     struct training_grid grid = {0};
     int32_t n_of[N_CLASSES] = {0};
 
-    (void)state;
     for (int i = 0; i < N_CLASSES; i++)
         n_of[i] = add_class(&grid, &classes[i]);
     training_grid_execute(&grid);

@@ -4,17 +4,10 @@
  * cluster that a plan is for: it runs within 1 MiB of the limit, and refuses what is
  * above it before anything is allocated.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/prop/training_grid.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 
 enum { N_STEPS = 4, SEQ = 32, N_LAYERS = 4 };
@@ -113,7 +106,6 @@ static void test_tool_makes_the_same_run(void **state)
     static const char *const texts[] = {
         "G4: ck1 ow.5 oa.5", "G4 il2: dp2 z3 og.5 / dp2 z2", "G2 zb: tp2 sp / tp2 oo1"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct training_grid grid = {0};
         make_run(&grid, texts[i]);
@@ -130,7 +122,6 @@ static void test_memory_limit(void **state)
     struct end end;
     int64_t largest = 0, second = 0;
 
-    (void)state;
     make_run(&grid, "G4: l1 dp2 / l3 dp2 z3");
     struct mist_plan *plan = &grid.runs[0].plan;
     for (int i = 0; i < 4; i++) {
@@ -158,7 +149,6 @@ static void test_beyond_the_limit(void **state)
     struct training_grid grid = {0};
     struct end end;
 
-    (void)state;
     struct training_run *run =
         training_grid_add(&grid, TRAINING_GPT, N_LAYERS, SEQ, MIST_DTYPE_FP32);
     snprintf(run->text, sizeof run->text, "G1:");

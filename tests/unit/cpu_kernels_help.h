@@ -6,17 +6,11 @@
 #ifndef MIST_TESTS_UNIT_CPU_KERNELS_HELP_H
 #define MIST_TESTS_UNIT_CPU_KERNELS_HELP_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "core/memory.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { HELP_GUARD = 16, HELP_N_THREADS = 3 };
 

@@ -175,7 +175,6 @@ static inline void cuda_run(cuda_case *run, const void *context)
 
 static inline int cuda_print_seed(void **state)
 {
-    (void)state;
     fprintf(stderr, "# MIST_SEED=%llu\n", (unsigned long long)cuda_seed());
     return 0;
 }

@@ -11,17 +11,9 @@
 #include "core/json.h"
 #include "sim/model.h"
 
+#include "tests/unit/test.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 enum { REFERENCE_STEPS = 5, REFERENCE_PROJECTIONS = 16, REFERENCE_MAX_SAMPLES = 96 };
 

@@ -9,14 +9,12 @@ static struct scratch scratch;
 
 static int set_up(void **state)
 {
-    (void)state;
     scratch_init(&scratch);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     scratch_fini(&scratch);
     return 0;
 }

@@ -6,21 +6,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/affinity.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAX_RANKS = 64 };
@@ -114,7 +105,6 @@ static void test_bound_to_cores(void **state)
 {
     struct node node = node_of(2, 2);
 
-    (void)state;
     for (int32_t i = 0; i < 2; i++)
         bind(&node, i, range(i, 1), range(0, 64));
     decide(&node);
@@ -142,7 +132,6 @@ static void test_small_machines(void **state)
 {
     struct node node = node_of(2, 1);
 
-    (void)state;
     for (int32_t i = 0; i < 2; i++)
         bind(&node, i, range(i, 1), range(0, 2));
     decide(&node);
@@ -179,7 +168,6 @@ static void test_subset(void **state)
     struct node node = node_of(2, 2);
     struct mist_processors within = range(8, 8);
 
-    (void)state;
     mist_processors_add(&within, 24);
     for (int32_t i = 0; i < 2; i++)
         bind(&node, i, range(8 + i, 1), within);
@@ -198,7 +186,6 @@ static void test_overlap(void **state)
 {
     struct node node = node_of(4, 1);
 
-    (void)state;
     for (int32_t i = 0; i < 4; i++)
         bind(&node, i, range(i / 2, 1), range(0, 16));
     decide(&node);
@@ -226,7 +213,6 @@ static void test_disjoint_allotments(void **state)
 {
     struct node node = node_of(4, 4);
 
-    (void)state;
     for (int32_t i = 0; i < 4; i++)
         bind(&node, i, range(4 * i, 4), range(0, 16));
     decide(&node);
@@ -247,7 +233,6 @@ static void test_disagreement(void **state)
 {
     struct node node = node_of(2, 1);
 
-    (void)state;
     bind(&node, 0, range(0, 1), range(0, 16));
     bind(&node, 1, range(8, 8), range(0, 16));
     decide(&node);
@@ -263,7 +248,6 @@ static void test_threads_and_packages(void **state)
 {
     struct node node = node_of(4, 2);
 
-    (void)state;
     for (int32_t i = 0; i < 16; i++)
         node.core_of[i] = i % 2 * 1000 + i % 8;
     for (int32_t i = 0; i < 4; i++) {
@@ -283,7 +267,6 @@ static void test_text(void **state)
     struct mist_processors set = range(0, 0);
     char text[64];
 
-    (void)state;
     assert_string_equal(mist_processors_text(&set, text, sizeof text), "");
     set = range(62, 4);
     mist_processors_add(&set, 0);
@@ -302,7 +285,6 @@ static void test_settle_alone(void **state)
     struct mist_err err = {0};
     char note[512];
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     int32_t n = CPU_COUNT(&before);
     assert_int_equal(mist_comm_open(&comm, &err), MIST_OK);
@@ -374,7 +356,6 @@ static void test_launched(void **state)
     char self[512] = "", command[1024];
     cpu_set_t here;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof here, &here), 0);
     if (system("command -v mpirun >/dev/null 2>&1") != 0 || CPU_COUNT(&here) < 2) {
         print_message("# mpirun or a second processor is missing\n");

@@ -1,13 +1,7 @@
 /* core/atomic_file: whole or not there, whatever step fails. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/atomic_file.h"
 #include "tests/unit/scratch.h"
@@ -39,7 +33,6 @@ static void test_overwriting(void **state)
     struct scratch scratch;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.txt");
     assert_int_equal(write_file(path, false, "one", &err), MIST_OK);
@@ -63,7 +56,6 @@ static void test_late_target_and_abort(void **state)
     struct mist_atomic_file file;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.txt");
     assert_int_equal(mist_atomic_file_open(&file, path, false, &err), MIST_OK);
@@ -85,7 +77,6 @@ static void test_full_disk(void **state)
 {
     struct mist_err err;
 
-    (void)state;
     assert_int_equal(write_file("/dev/full", false, "x", &err), MIST_ERR_IO);
     assert_non_null(strstr(err.message, "No space"));
     assert_int_equal(write_file("/dev/null", false, "x", &err), MIST_OK);
@@ -98,7 +89,6 @@ static void test_faults(void **state)
     struct scratch scratch;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.txt");
     for (int fault = FAULT_HAS_MALLOC ? FAULT_MALLOC : FAULT_FFLUSH; fault < N_FAULTS;
@@ -145,7 +135,6 @@ static void test_reading(void **state)
     char *text;
     size_t n;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.txt");
     scratch_write(path, "12345");
@@ -186,7 +175,6 @@ static void test_directories(void **state)
     char path[256];
     struct stat info;
 
-    (void)state;
     scratch_init(&scratch);
     snprintf(path, sizeof path, "%s/a/b/", scratch.folder);
     assert_int_equal(mist_make_directory(path, &err), MIST_OK);

@@ -2,13 +2,7 @@
  * exec/backend: what is chosen, what is said when it is not to be had, plugins that are
  * none, devices and communication of ranks. The plugins are made here, by the compiler.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/backend.h"
 #include "exec/comm_internal.h"
@@ -20,7 +14,6 @@ static const char variable[] = "MIST_CUDA_PLUGIN";
 
 static int forget_plugin(void **state)
 {
-    (void)state;
     return unsetenv(variable);
 }
 
@@ -56,7 +49,6 @@ static void test_cpu(void **state)
     struct mist_device *device;
     char note[512];
 
-    (void)state;
     assert_int_equal(
         mist_backend_find(MIST_BACKEND_CPU, &backend, &info, note, sizeof note, NULL),
         MIST_OK);
@@ -81,7 +73,6 @@ static void test_auto_without_driver(void **state)
     struct mist_backend_info info;
     char note[512];
 
-    (void)state;
     if (has_driver()) {
         print_message("there is a driver of NVIDIA\n");
         skip();
@@ -102,7 +93,6 @@ static void test_cuda_without_driver(void **state)
     const struct mist_backend *backend;
     char note[512];
 
-    (void)state;
     if (has_driver()) {
         print_message("there is a driver of NVIDIA\n");
         skip();
@@ -142,7 +132,6 @@ static void test_bad_plugins(void **state)
 {
     struct scratch scratch;
 
-    (void)state;
     expect("/nowhere/plugin.so", MIST_ERR_RUN, variable, "/nowhere/plugin.so");
     scratch_init(&scratch);
     const char *text = scratch_path(&scratch, "text.so");
@@ -179,7 +168,6 @@ static void test_made_plugins(void **state)
     struct scratch scratch;
     char from[128], to[128], command[1024];
 
-    (void)state;
     if (system("command -v cc >/dev/null 2>&1") != 0) {
         print_message("no cc to make plugins with\n");
         skip();
@@ -206,7 +194,6 @@ static void test_real_plugin(void **state)
     char path[512], note[512];
     const char *build = getenv("MIST_BUILD");
 
-    (void)state;
     snprintf(path, sizeof path, "%s/libmist_cuda.so", build ? build : "build");
     if (access(path, F_OK) != 0) {
         print_message("there is no %s\n", path);
@@ -282,7 +269,6 @@ static int run_picking(const struct picking *picking)
 
 static void test_pick_device(void **state)
 {
-    (void)state;
     need_mpirun();
     for (int i = 0; i < N_PICKINGS; i++)
         run_good_job(4, "", pickings[i].mode);
@@ -294,7 +280,6 @@ static void test_pick_alone(void **state)
     struct mist_backend_info info = {.n_devices = 2, .device_ids = {"x", "y"}};
     struct mist_backend_place place;
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int is_cpu = 0; is_cpu < 2; is_cpu++) {
         info.n_devices = is_cpu ? 1 : 2;
@@ -383,7 +368,6 @@ static int run_rank(const char *mode)
 
 static void test_communication(void **state)
 {
-    (void)state;
     need_mpirun();
     run_good_job(4, "", "own");
     run_good_job(3, "", "one_shares");
@@ -398,7 +382,6 @@ static void test_alone(void **state)
     struct mist_device *device;
     struct mist_collectives *at;
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     assert_int_equal(mist_device_open_cpu(&config, &device, NULL), MIST_OK);
     assert_int_equal(

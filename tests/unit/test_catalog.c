@@ -4,20 +4,10 @@
  * model.h, the FLOP and the saved bytes of a transformer, the communication of tensor
  * parallelism. Programs, parts and scratch are in test_layer_layout.c.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/catalog.h"
 #include "tests/unit/catalog_cases.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Rows of an activation between modules. */
 static int64_t shard_rows(struct mist_layer_shape at)
@@ -118,7 +108,6 @@ static void check_parameters(const struct mist_catalog *catalog,
 
 static void test_parameters(void **state)
 {
-    (void)state;
     for_all(check_parameters);
 }
 
@@ -130,7 +119,6 @@ static void test_whole_model(void **state)
     struct mist_err err = {0};
     int64_t n[MIST_N_LAYER_KINDS] = {0};
 
-    (void)state;
     assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         struct mist_layer_layout layout;
@@ -212,7 +200,6 @@ static void check_flop(const struct mist_catalog *catalog,
 
 static void test_flop(void **state)
 {
-    (void)state;
     for_all(check_flop);
 }
 
@@ -277,7 +264,6 @@ static void check_saved(const struct mist_catalog *catalog,
 
 static void test_saved_bytes(void **state)
 {
-    (void)state;
     for_all(check_saved);
 }
 
@@ -541,7 +527,6 @@ static void check_all_operands(const struct mist_catalog *catalog,
 
 static void test_operands(void **state)
 {
-    (void)state;
     for_all(check_all_operands);
 }
 
@@ -681,7 +666,6 @@ static void check_order(const struct mist_catalog *catalog,
 
 static void test_order(void **state)
 {
-    (void)state;
     for_all(check_order);
 }
 
@@ -753,7 +737,6 @@ static void check_communication(const struct expected_communication *expected)
 
 static void test_communication(void **state)
 {
-    (void)state;
     for (size_t i = 0;
          i < sizeof expected_communication / sizeof expected_communication[0]; i++)
         check_communication(&expected_communication[i]);
@@ -785,7 +768,6 @@ static void check_once(const struct mist_catalog *catalog,
 
 static void test_once(void **state)
 {
-    (void)state;
     for_all(check_once);
 }
 
@@ -815,7 +797,6 @@ static void check_passes(const struct mist_catalog *catalog,
 
 static void test_passes(void **state)
 {
-    (void)state;
     for_all(check_passes);
 }
 
@@ -883,7 +864,6 @@ static void check_parts(const struct mist_catalog *catalog,
 
 static void test_parts(void **state)
 {
-    (void)state;
     for_all(check_parts);
 }
 
@@ -894,7 +874,6 @@ static void test_names(void **state)
     char text[80], cut[12];
     const int64_t dims[MIST_MAX_DIMS] = {512, 256, 768};
 
-    (void)state;
     assert_string_equal(mist_op_shape_text(MIST_OP_LINEAR_BIAS, dims, text, sizeof text),
                         "rows=512;n_in=256;n_out=768");
     assert_string_equal(mist_op_shape_text(MIST_OP_LINEAR_BIAS, dims, cut, sizeof cut),
@@ -927,7 +906,6 @@ static void check_refused(int model_case, struct mist_layer_shape shape)
 
 static void test_refused(void **state)
 {
-    (void)state;
     check_refused(CASE_DEMO, (struct mist_layer_shape){1, 16, 3, 1, 0, 0, 0});
     /* two key-value heads over 4 ranks, 17 rows over 2 */
     check_refused(CASE_FALCON_GROUPED, (struct mist_layer_shape){1, 16, 4, 1, 0, 0, 0});

@@ -1,11 +1,5 @@
 /* core/clock: it goes forward, and sleeping takes at least its time. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/clock.h"
 
@@ -15,7 +9,6 @@ static void test_clock(void **state)
 {
     double before_s = mist_clock_now_s();
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         double now_s = mist_clock_now_s();
         assert_true(now_s >= before_s);

@@ -5,13 +5,7 @@
  * be refused, and a communication that fails inside a function of the host. MIST_SEED
  * chooses the sequence.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/collectives.h"
 #include "tests/unit/comm_job.h"
@@ -501,7 +495,6 @@ static void test_alone(void **state)
 {
     struct subject subjects[N_SUBJECTS];
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, &err), MIST_OK);
     n_ranks = 1;
     open_subjects(subjects);
@@ -524,7 +517,6 @@ static void test_alone(void **state)
 
 static void test_jobs(void **state)
 {
-    (void)state;
     need_mpirun();
     print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
     run_good_job(3, "", "batches");
@@ -536,7 +528,6 @@ static void test_failures(void **state)
     static const char *const modes[] = {"failing", "failing_later"};
     struct job_end end;
 
-    (void)state;
     need_mpirun();
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         run_job(2, "", modes[i], &end);

@@ -3,13 +3,7 @@
  * node and on two. Failures are in test_comm_failures.c, groups that overlap in
  * test_comm_groups.c.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/comm_job.h"
 
@@ -391,7 +385,6 @@ static int run_rank(const char *mode, const char *shared)
 
 static void test_jobs(void **state)
 {
-    (void)state;
     need_mpirun();
     for (int n = 2; n <= 4; n++)
         run_good_job(n, "", "one_node");
@@ -407,7 +400,6 @@ static void test_nodes(void **state)
     struct scratch scratch;
     char options[512], command[1024];
 
-    (void)state;
     need_mpirun();
     if (system("unshare --uts hostname node-a 2>/dev/null") != 0) {
         print_message("no right to change a host name: two nodes are not tested\n");
@@ -447,7 +439,6 @@ static void test_alone(void **state)
     char *all;
     int64_t size;
 
-    (void)state;
     for (int i = 0; i < 2; i++) { /* can be opened again */
         assert_int_equal(mist_comm_open(&alone, &err), MIST_OK);
         assert_int_equal(mist_comm_rank(alone), 0);
@@ -498,7 +489,6 @@ static void test_alone(void **state)
 /* Bounded however large the message is, and enough for every smaller group. */
 static void test_workspace(void **state)
 {
-    (void)state;
     assert_int_equal(mist_comm_workspace_bytes(1000, 1), 0);
     assert_int_equal(mist_comm_workspace_bytes(0, 4), 0);
     assert_int_equal(mist_comm_workspace_bytes(1600, 4), 2 * 3 * 400);

@@ -2,13 +2,7 @@
  * exec/comm: ranks that are late, die or send something else. Every job must end, with an
  * exit code other than 0 and a message that names who was missing.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/comm_job.h"
 
@@ -145,7 +139,6 @@ static void test_late(void **state)
         {"short", "recv: rank 1 sent 1 bytes with tag 3, not 8\n"},
     };
 
-    (void)state;
     need_mpirun();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run_job(2, "", cases[i].mode, &end);
@@ -159,7 +152,6 @@ static void test_no_start(void **state)
 {
     struct job_end end;
 
-    (void)state;
     need_mpirun();
     run_job(2, "", "no_open", &end);
     assert_int_equal(end.code, 7);
@@ -179,7 +171,6 @@ static void test_killed(void **state)
     struct job_end end;
     double time_start_s = mist_clock_now_s();
 
-    (void)state;
     need_mpirun();
     run_job(3, "", "kill", &end);
     assert_int_equal(end.code, 128 + SIGKILL);
@@ -193,7 +184,6 @@ static void test_killed_unseen(void **state)
 {
     struct job_end end;
 
-    (void)state;
     need_mpirun();
     run_job(3, "--mca orte_abort_on_non_zero_status 0", "kill_unseen", &end);
     assert_int_not_equal(end.code, 0);

@@ -4,13 +4,7 @@
  * compared bit by bit with what one rank computes by itself. MIST_SEED chooses the
  * sequence.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/comm_job.h"
 
@@ -234,7 +228,6 @@ static int run_rank(void)
 
 static void test_sequences(void **state)
 {
-    (void)state;
     need_mpirun();
     print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
     run_good_job(4, "", "sequence");

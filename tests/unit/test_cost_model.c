@@ -4,13 +4,7 @@
  * priced a second time here, task by task, from the law. Rules of interpolation are
  * compared on the reference link tables, where these are at hand.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/cost_internal.h"
 #include "sim/cost_model.h"
@@ -19,9 +13,6 @@
 #include <dirent.h>
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double PEAK = 1e12, BANDWIDTH = 1e11, LAUNCH_S = 5e-6;
 
@@ -97,7 +88,6 @@ static struct mist_cost linear_cost(const struct mist_cost_model *model, int64_t
 /* A measured shape is what was measured, with the standard error 8 us / sqrt(16). */
 static void test_hit(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     add_linear(&set, 512, 64, 64, 123e-6);
@@ -117,7 +107,6 @@ static void test_hit(void **state)
 /* Between sizes of one line the law holds exactly; its residual is 0. */
 static void test_line(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {4096, 64, 1024, 256};
     struct mist_trace_set set;
     start(&set);
@@ -139,7 +128,6 @@ static void test_line(void **state)
 /* The residual is what leaving the middle row out would have been off by. */
 static void test_line_residual(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     add_linear(&set, 100, 8, 8, 100e-6);
@@ -158,7 +146,6 @@ static void test_line_residual(void **state)
  * outside is extrapolated, in whichever dimension. */
 static void test_near(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     for (int64_t n = 64; n <= 1024; n *= 2)
@@ -183,7 +170,6 @@ static void test_near(void **state)
 /* Efficiencies differ: the estimate stays between the lowest and the highest. */
 static void test_near_is_bounded(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     double low = DBL_MAX, high = 0;
@@ -210,7 +196,6 @@ static void test_near_is_bounded(void **state)
 
 static void test_roofline(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     struct mist_cost_model *model = model_of(&set);
@@ -271,7 +256,6 @@ static struct mist_cost gelu_cost(const struct mist_trace_set *set, enum mist_ph
  * their parts or the roofline; its own rows come first. */
 static void test_operator_of_parts(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     const double gelu_s = fmax(18 * 64 * 16 / PEAK, 4 * 3 * 64 * 16 / BANDWIDTH);
     struct mist_cost cost;
@@ -305,7 +289,6 @@ static void test_operator_of_parts(void **state)
 /* Three products and the loss; shapes that were not measured from each one's rows. */
 static void test_loss_of_parts(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     struct mist_cost cost;
     struct mist_err err = {0};
@@ -331,7 +314,6 @@ static void test_loss_of_parts(void **state)
 
 static void test_wrong_shape(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     struct mist_cost_model *model = NULL;
     struct mist_err err = {0};
@@ -362,7 +344,6 @@ static struct mist_concrete_step linear_step(int64_t rows)
  * all-reduce of tensor parallelism is no compute. */
 static void test_program(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     struct mist_cost cost;
     start(&set);
@@ -392,7 +373,6 @@ static double optimizer_s(int64_t shard, int64_t padded)
 
 static void test_optimizer(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     struct mist_cost_model *model = model_of(&set);
@@ -488,7 +468,6 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
 /* The law at, between and beyond the sizes; only beyond is extrapolated. */
 static void test_link(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     for (int i = 0; i < N_LAWS; i++)
@@ -510,7 +489,6 @@ static void test_link(void **state)
 
 static void test_link_for_nothing(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     add_law(&set, &laws[0]);
@@ -527,7 +505,6 @@ static void test_link_for_nothing(void **state)
 /* A shape that was not measured: the ring's volume, 2 (n - 1) / n of the message. */
 static void test_link_stand_in(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     struct link_law pure = {MIST_LINK_ALL_REDUCE, 1, 2, 1, 0, 3e-10};
@@ -543,7 +520,6 @@ static void test_link_stand_in(void **state)
 
 static void test_link_missing(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     struct mist_cost cost;
     struct mist_err err = {0};
@@ -568,7 +544,6 @@ static void test_link_missing(void **state)
  * deviation, beside the spread of the two rows; at a measured size it is not. */
 static void test_link_residual(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     static const double times_us[] = {100, 250, 300};
     start(&set);
@@ -596,7 +571,6 @@ static void test_link_residual(void **state)
 /* What was not measured comes from what a ring does alike; all of it extrapolated. */
 static void test_link_mirrors(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     add_law(&set, &laws[1]); /* all_gather alone */
@@ -767,7 +741,6 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
  * all task kinds occur. */
 static void test_schedule(void **state)
 {
-    (void)state;
     static struct mist_plan plan;
     struct mist_trace_set set;
     struct mist_err err = {0};
@@ -858,7 +831,6 @@ static void test_update_on_host(void **state)
     static struct mist_plan plan;
     struct mist_trace_set set;
 
-    (void)state;
     make_plan(&plan);
     for (int i = 0; i < plan.n_stages; i++) {
         plan.stages[i].offload_optimizer = 1;
@@ -891,7 +863,6 @@ static void test_update_on_host(void **state)
 /* Where groups lie: ranks of four devices, two on each node. */
 static void test_placement(void **state)
 {
-    (void)state;
     static struct mist_plan plan;
     /* nodes, ranks per node and groups at once, with a price of its own each */
     static const struct link_law places[] = {
@@ -971,7 +942,6 @@ static void test_placement(void **state)
 
 static void test_interference(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     for (int i = 1; i <= 4; i++) { /* compute 1.5 x and gpu_gpu 2 x slower together */
@@ -1000,7 +970,6 @@ static void test_interference(void **state)
  * one time x answers both. (x/200 - 1)^2 + (x/100 - 1)^2 is least at 120: 40 and 20 %. */
 static void test_interference_residual(void **state)
 {
-    (void)state;
     struct mist_trace_set set;
     start(&set);
     struct mist_cost_model *model = model_of(&set);
@@ -1107,7 +1076,6 @@ static double leave_out_rule(const struct table *table, bool logs_time)
 
 static void test_reference_links(void **state)
 {
-    (void)state;
     const char *root = getenv("MIST_REFERENCE");
     char folder[512], path[1024];
     double sums[3] = {0};

@@ -27,7 +27,6 @@ static void test_exp(void **state)
     float x[N], y[N];
     double worst_ulp = 0.0;
     uint32_t bits = 0;
-    (void)state;
     while (bits < 0x42B16666u) { /* 88.7f */
         for (int i = 0; i < N; i++, bits += 61) {
             memcpy(&x[i], &bits, sizeof bits);
@@ -51,7 +50,6 @@ static void test_exp_edges(void **state)
 {
     float x[] = {0.0f, -0.0f, -87.0f, -1e30f, -INFINITY, 88.73f, 1e30f, INFINITY, NAN},
           y[9];
-    (void)state;
     exp_for_test(y, x, 9);
     assert_true(y[0] == 1.0f && y[1] == 1.0f);
     assert_true(y[2] == 0.0f && y[3] == 0.0f && y[4] == 0.0f);
@@ -65,7 +63,6 @@ static void test_exp_edges(void **state)
 static void test_sums(void **state)
 {
     float x[200], y[200];
-    (void)state;
     for (int64_t n = 1; n <= 200; n++) {
         float sum = 0.0f, dot = 0.0f, max = -INFINITY;
         for (int64_t i = 0; i < n; i++) {
@@ -495,7 +492,6 @@ static void test_embedding(void **state)
 static void test_describe(void **state)
 {
     char text[128], cut[8];
-    (void)state;
     mist_cpu_describe(text, sizeof text, 3);
     assert_non_null(strstr(text, "oneDNN "));
     assert_non_null(strstr(text, " 3 of "));

@@ -105,7 +105,6 @@ static void test_grid(void **state)
 {
     const float x[] = {1.0f, -3.0f, 0x1p-12f, 0x1p-30f, 0x1.8p-29f, 8192.0f, -0.0f};
     struct mist_cpu_sum sum;
-    (void)state;
     mist_cpu_sum_squares_exact(x, 7, &sum, 1);
     assert_int_equal(sum.coarse, (10LL << 24) + 1 + (1LL << 50));
     assert_int_equal(sum.fine, 1 + 9);

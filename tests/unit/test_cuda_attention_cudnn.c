@@ -9,13 +9,7 @@
  * Without a GPU cuDNN's interpreter (tests/emulation) stands in for it, with the small
  * shapes alone; then also: what is refused, and in which words.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/memory.h"
 #include "core/random.h"
@@ -27,9 +21,6 @@
 
 #include <dlfcn.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h> /* readlink */
 
 static const struct mist_cuda_sdpa_shape shapes[] = {
@@ -370,7 +361,6 @@ static void test_attention(void **state)
     struct mist_random random;
     struct mist_err err;
 
-    (void)state;
     if (!has_cudnn()) {
         print_message("# neither cuDNN nor its interpreter is here\n");
         skip();
@@ -427,7 +417,6 @@ static void test_refusals(void **state)
     static struct bench bench;
     struct mist_err err;
 
-    (void)state;
     if (!has_cudnn())
         skip();
     open_device(&bench);
@@ -465,7 +454,6 @@ static void test_unusable(void **state)
     struct mist_err err;
     void *backend;
 
-    (void)state;
     if (!has_cudnn())
         skip();
     open_device(&bench);

@@ -8,19 +8,11 @@
 #include "exec/cpu_kernels.h"
 #include "exec/cuda/attention_cudnn.h"
 
+#include "tests/unit/test.h"
+
 #include <dlfcn.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h> /* readlink */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 #if defined(__has_include)
 #if __has_include(<cudnn.h>)
@@ -31,7 +23,6 @@
 #ifndef HAS_CUDNN
 static void test_skipped(void **state)
 {
-    (void)state;
     print_message("# no cudnn.h: the graphs are not tested\n");
     skip();
 }
@@ -288,7 +279,6 @@ static void test_shapes(void **state)
 
     const char *wish = getenv("MIST_SEED");
 
-    (void)state;
     if (wish)
         seed = strtoull(wish, NULL, 10);
     print_message("# seed %llu\n", (unsigned long long)seed);
@@ -302,7 +292,6 @@ static void test_stays_loaded(void **state)
 {
     const char *path = interpreter_path();
 
-    (void)state;
     assert_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
     assert_int_equal(mist_cuda_sdpa_library_version(path), 91900);
     assert_non_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));

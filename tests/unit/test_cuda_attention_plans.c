@@ -11,18 +11,10 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "sim/model.h"
 
+#include "tests/unit/test.h"
+
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h> /* readlink */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 /* What cuDNN 9.19 was seen to want, for 4 x 32/8 x 4096 x 128 268,435,712 bytes in the
  * fast form and 4,563,403,008 in the deterministic one, and our own buffers. */
@@ -30,7 +22,6 @@ static void test_closed_form(void **state)
 {
     int64_t dq = 4LL * 32 * 4096 * 128 * 4, delta = 4LL * 32 * 4096 * 4;
 
-    (void)state;
     /* 5 parts, as 4 are larger than 1 GiB */
     assert_int_equal(mist_cuda_attention_workspace_bytes(4, 4096, 32, 8, 128, true),
                      256 + delta + (4563403008 - 256 + 4) / 5);
@@ -58,7 +49,6 @@ static void test_closed_form(void **state)
 #ifndef HAS_CUDNN
 static void test_skipped(void **state)
 {
-    (void)state;
     print_message("# no cudnn.h: the plans are not tested\n");
     skip();
 }

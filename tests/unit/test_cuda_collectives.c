@@ -4,19 +4,12 @@
  * nothing may hang and nothing may stay behind. On a GPU (-DMIST_TEST_ON_GPU) one rank
  * with the real NCCL.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime_api.h>)
 
 static void test_nothing(void **state)
 {
-    (void)state;
     print_message("no headers of CUDA and NCCL: their collectives are not tested\n");
     skip();
 }
@@ -38,9 +31,6 @@ int main(void)
 #include "tests/emulation/cudart.h"
 #include "tests/emulation/nccl.h"
 #endif
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_N = 600 };
 
@@ -103,7 +93,6 @@ static void test_alone(void **state)
     struct rank rank;
     char says[32];
 
-    (void)state;
 #ifndef MIST_TEST_ON_GPU
     mist_test_nccl_reset();
 #endif
@@ -161,7 +150,6 @@ static void test_peer_never_comes(void **state)
     struct mist_collective_group *group;
     struct rank rank = {.n_ranks = 2};
 
-    (void)state;
 #ifdef MIST_TEST_ON_GPU
     const double deadline_s = 10; /* NCCL takes seconds to start */
 #else
@@ -408,7 +396,6 @@ static void test_threads(void **state)
     static struct rank ranks[N_RANKS];
     pthread_t threads[N_RANKS];
 
-    (void)state;
     print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
     mist_test_nccl_reset();
     for (int32_t i = 0; i < N_RANKS; i++) {
@@ -564,7 +551,6 @@ static void check_fault(const struct fault *fault)
 
 static void test_faults(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         print_message("%s\n", faults[i].name);
         check_fault(&faults[i]);
@@ -581,7 +567,6 @@ static void test_full_stream(void **state)
     struct rank rank;
     float values[5] = {1};
 
-    (void)state;
     mist_test_nccl_reset();
     mist_test_nccl()->n_before_hang = 3;
     open_alone(&rank, 0.05);
@@ -612,7 +597,6 @@ static void test_no_id(void **state)
 {
     struct rank rank = {0};
 
-    (void)state;
     for (int is_lost = 0; is_lost < 2; is_lost++) {
         mist_test_nccl_reset();
         init_device(&rank.device);
@@ -648,7 +632,6 @@ static void test_device_failed(void **state)
     struct mist_collective_group *group;
     float value = 1;
 
-    (void)state;
     for (int is_call = 0; is_call < 2; is_call++) {
         struct rank rank;
         pthread_t thread;
@@ -694,7 +677,6 @@ static void test_many(void **state)
     struct mist_collective_group *group;
     float value = 1;
 
-    (void)state;
     for (int hangs = 0; hangs < 2; hangs++) {
         struct rank rank;
         enum mist_status status = MIST_OK;

@@ -11,12 +11,7 @@
  * exec/cuda/kernels.h must be called by a test that also runs there. Models that
  * test_cuda_operators.c has not (Falcon, with and without biases) are run here.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #if __has_include(<cublasLt.h>)
 
@@ -28,9 +23,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Of every family; with what a config.json may turn around turned around. */
 static bool is_turned;
@@ -216,7 +208,6 @@ static void test_table(void **state)
     enum { N_ENTRIES = sizeof(struct mist_operators) / sizeof(void *) };
     const void *cpu[N_ENTRIES], *cuda[N_ENTRIES];
 
-    (void)state;
     memcpy(cpu, &mist_operators_cpu, sizeof cpu);
     memcpy(cuda, &mist_operators_cuda, sizeof cuda);
     for (int i = 0; i < N_ENTRIES; i++)
@@ -285,7 +276,6 @@ static void need_all_cuts(const struct mist_model *model)
 /* What test_cuda_operators.c leaves out by itself. */
 static void test_other_models(void **state)
 {
-    (void)state;
     for (int turned = 0; turned < 2; turned++)
         for (int i = 0; i < 3 * MIST_N_VARIANTS * MIST_N_DTYPES; i++) {
             enum mist_family family = (enum mist_family)(i % 3);
@@ -304,7 +294,6 @@ static void test_every_step_is_tested(void **state)
 {
     int n_ran;
 
-    (void)state;
     if (!mist_cpu_has_bf16()) {
         print_message("# this processor can't multiply bf16: those steps were not run\n");
         skip();
@@ -380,7 +369,6 @@ static void test_every_kernel_is_tested(void **state)
     int n = 0, n_untested = 0;
     DIR *folder = opendir("tests/unit");
 
-    (void)state;
     assert_true(header && rules && tests);
     if (!folder || !read_file("exec/cuda/kernels.h", header) ||
         !read_file("tests/gpu/gpu.mk", rules)) {
@@ -422,7 +410,6 @@ static void test_every_kernel_is_loaded(void **state)
     DIR *folder = opendir("exec/cuda");
     int n_sources = 0;
 
-    (void)state;
     assert_non_null(text);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         char path[300];
@@ -470,7 +457,6 @@ int main(void)
 
 static void test_without_cuda(void **state)
 {
-    (void)state;
     print_message("# no CUDA headers here\n");
     skip();
 }

@@ -2,13 +2,7 @@
  * exec/cuda/device.c on the emulated runtime: order in streams and between them whatever
  * order the streams choose, failures of every call, what is said when memory is short.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if __has_include(<cuda_runtime_api.h>)
 
@@ -18,8 +12,6 @@
 #include "tests/emulation/streams.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_TASKS = 400, MAX_DEPS = 4, MIB = 1 << 20 };
 
@@ -49,14 +41,12 @@ static void check_nothing_is_left(void)
 
 static int setup(void **state)
 {
-    (void)state;
     mist_emulated_cuda_reset();
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     mist_emulated_streams_set(MIST_EMULATED_AT_ONCE);
     check_nothing_is_left();
     return 0;
@@ -151,7 +141,6 @@ static void test_random_graphs(void **state)
     struct mist_device *device = open_device(0, 0);
     struct mist_random random;
 
-    (void)state;
     mist_random_init(&random, seed());
     for (int round = 0; round < 12; round++) {
         atomic_long ticks = 0;
@@ -172,7 +161,6 @@ static void test_missing_wait_is_seen(void **state)
 {
     struct mist_device *device = open_device(0, 0);
 
-    (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
         atomic_long ticks = 0;
         /* lazy runs the later streams first, lazy-forward the one that is waited for */
@@ -203,7 +191,6 @@ static void test_wait_before_record(void **state)
     struct mist_device *device = open_device(0, 0);
     struct mist_err err;
 
-    (void)state;
     mist_device_reset_events(device, 4);
     mist_device_record(device, MIST_STREAM_COMPUTE, 3);
     mist_device_wait(device, MIST_STREAM_DEVICE_TO_HOST, 3);
@@ -243,7 +230,6 @@ static void test_copies(void **state)
 {
     char source[64];
 
-    (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
         struct mist_device *device = open_device(4096, 4096);
@@ -319,7 +305,6 @@ static void test_host_calls(void **state)
 {
     static struct call calls[N_CALLS];
 
-    (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
         struct mist_device *device = open_device(0, 0);
@@ -346,7 +331,6 @@ static void test_memory(void **state)
     static char bytes[4096];
     struct mist_err err;
 
-    (void)state;
     assert_string_equal(device->ops->name, "cuda");
     assert_false(mist_device_is_addressable(device, MIST_ARENA_DEVICE));
     assert_true(mist_device_is_addressable(device, MIST_ARENA_HOST));
@@ -388,7 +372,6 @@ static void test_large_host_arena(void **state)
     const char *arena = mist_device_arena(device, MIST_ARENA_HOST);
     int64_t n_not_zero = 0;
 
-    (void)state;
     for (int64_t k = 0; k < bytes; k++)
         n_not_zero += arena[k] != 0;
     assert_int_equal(n_not_zero, 0);
@@ -430,7 +413,6 @@ static void call_count(void *arg)
 
 static void test_failure(void **state)
 {
-    (void)state;
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
         struct mist_device *device = open_device(4096, 0);
@@ -483,7 +465,6 @@ static void test_errors_of_cuda(void **state)
         {"", 0, {"a launch", "invalid"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_device *device = open_device(4096, 4096);
         int n_calls = 0;
@@ -534,7 +515,6 @@ static void test_opening_fails(void **state)
         .arena_bytes = {4096, 4096}, .result_bytes = 64, .threads = 1};
     int n_failures = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         for (int n = 1;; n++) {
             struct mist_device *device;
@@ -575,7 +555,6 @@ static void test_refusals(void **state)
 {
     struct mist_device_config config = {.arena_bytes = {0, -1}};
 
-    (void)state;
     refuse(&config, MIST_ERR_RANGE, "host arena", "-1");
     config = (struct mist_device_config){.arena_bytes = {-7, 0}};
     refuse(&config, MIST_ERR_RANGE, "device arena", "-7");
@@ -607,7 +586,6 @@ static void test_priorities(void **state)
     struct mist_device *device = open_device(0, 0);
     int least = 1, greatest = 1, priority = 1;
 
-    (void)state;
     assert_int_equal(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
     assert_true(greatest < least);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
@@ -645,7 +623,6 @@ static void test_run_ahead(void **state)
     long most[MIST_N_CHANNELS] = {0};
     int n_given[MIST_N_CHANNELS] = {0};
 
-    (void)state;
     mist_emulated_streams_set(MIST_EMULATED_LAZY_FORWARD);
     mist_device_reset_events(device, 0);
     for (int i = 0; i < N_AHEAD; i++)
@@ -692,7 +669,6 @@ static void test_spans(void **state)
     atomic_long ticks = 0;
     int n_spans = 0;
 
-    (void)state;
     assert_false(mist_device_records(device));
     mist_device_close(device);
     assert_int_equal(mist_cuda_device_open(&config, &recording, NULL), MIST_OK);
@@ -740,7 +716,6 @@ int main(void)
 
 static void test_without_headers(void **state)
 {
-    (void)state;
     print_message("CUDA's headers are not installed\n");
     skip();
 }

@@ -4,12 +4,7 @@
  * launch is made twice, in two orders of the emulator, and must give the same bits; what
  * lies before and behind a tensor and inputs must stay as they are.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "exec/cpu_bf16.h"
 #include "exec/cpu_kernels.h"
@@ -20,7 +15,6 @@
 #include "tests/unit/cpu_kernels_help.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { N_ORDERS = 2 };
 

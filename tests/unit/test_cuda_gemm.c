@@ -798,7 +798,6 @@ int main(void)
 
 static void test_without_cuda(void **state)
 {
-    (void)state;
     print_message("# no CUDA headers here\n");
     skip();
 }

@@ -3,13 +3,7 @@
  * it is replayed, with the memory's contents of that time and in an order that its events
  * allow; what can't be captured is refused, and does the device no harm.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if __has_include(<cuda_runtime_api.h>)
 
@@ -19,7 +13,6 @@
 #include "tests/emulation/streams.h"
 
 #include <math.h>
-#include <string.h>
 
 static const enum mist_emulated_order orders[] = {
     MIST_EMULATED_AT_ONCE, MIST_EMULATED_LAZY, MIST_EMULATED_LAZY_FORWARD};
@@ -45,14 +38,12 @@ static struct mist_device *open_device(void)
 
 static int setup(void **state)
 {
-    (void)state;
     mist_emulated_cuda_reset();
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     mist_emulated_streams_set(MIST_EMULATED_AT_ONCE);
     assert_int_equal(mist_emulated_cuda.used_bytes, 0);
     assert_int_equal(mist_emulated_cuda.locked_bytes, 0);
@@ -163,7 +154,6 @@ static void give_input(struct chain *at, float first)
 /* Nothing runs while it is captured; every replay takes what is there by then. */
 static void test_replays(void **state)
 {
-    (void)state;
     for (int k = 0; k < N_ORDERS; k++) {
         mist_emulated_streams_set(orders[k]);
         struct chain at = open_chain();
@@ -191,7 +181,6 @@ static void test_replays(void **state)
 /* Each wait is needed: some order shows that it is not there. */
 static void test_missing_wait_is_seen(void **state)
 {
-    (void)state;
     for (int i = 1; i < 4; i++) {
         int n_seen = 0;
         for (int k = 0; k < N_ORDERS; k++) {
@@ -263,7 +252,6 @@ static void test_updates(void **state)
 {
     float launched[N], replayed[N];
 
-    (void)state;
     for (int k = 0; k < N_ORDERS; k++) {
         mist_emulated_streams_set(orders[k]);
         run_three_updates(false, launched);
@@ -365,7 +353,6 @@ static void test_refusals(void **state)
         "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
         "cudaEventRecord",        "cudaStreamWaitEvent",  "cudaEventCreateWithFlags"};
 
-    (void)state;
     refuse(call_host, NULL, "a function of the host in the compute stream cannot be");
     refuse(wait_for_stream, NULL, "not permitted when stream is capturing");
     refuse(wait_for_the_past, NULL, "uncaptured work");
@@ -382,7 +369,6 @@ static void test_launch_fails(void **state)
     struct chain at = open_chain();
     struct mist_err err;
 
-    (void)state;
     dispatch_chain(&at, -1);
     assert_int_equal(mist_device_end_capture(at.device, NULL), MIST_OK);
     mist_emulated_cuda.fails = "cudaGraphLaunch";
@@ -411,7 +397,6 @@ int main(void)
 
 static void test_without_headers(void **state)
 {
-    (void)state;
     print_message("CUDA's headers are not installed\n");
     skip();
 }

@@ -62,7 +62,6 @@ static void for_all_shapes(cuda_case *run)
 
 static void test_whole(void **state)
 {
-    (void)state;
     for_all_shapes(check_whole);
 }
 
@@ -136,7 +135,6 @@ static void check_slices(struct cuda_help *h, const void *context)
 
 static void test_slices(void **state)
 {
-    (void)state;
     for_all_shapes(check_slices);
 }
 
@@ -168,7 +166,6 @@ static void check_one_slice(struct cuda_help *h, const void *context)
 
 static void test_one_slice(void **state)
 {
-    (void)state;
     for_all_shapes(check_one_slice);
 }
 
@@ -205,7 +202,6 @@ static void check_odd_logits(struct cuda_help *h, const void *context)
 
 static void test_odd_logits(void **state)
 {
-    (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
         cuda_run(check_odd_logits, &(enum mist_dtype){(enum mist_dtype)dtype});
 }
@@ -213,7 +209,6 @@ static void test_odd_logits(void **state)
 /* No rows: nothing happens. */
 static void test_nothing(void **state)
 {
-    (void)state;
     mist_cuda_cross_entropy(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, 0, 8, 8, scale);
     mist_cuda_cross_entropy_stats(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, 0, 8, 8, 0);
     mist_cuda_cross_entropy_parallel(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, NULL, 0, 8,

@@ -169,25 +169,21 @@ static void for_all_shapes(cuda_case *run)
 
 static void test_forward(void **state)
 {
-    (void)state;
     for_all_shapes(check_forward);
 }
 
 static void test_residual(void **state)
 {
-    (void)state;
     for_all_shapes(check_residual);
 }
 
 static void test_backward(void **state)
 {
-    (void)state;
     for_all_shapes(check_backward);
 }
 
 static void test_backward_without_residual(void **state)
 {
-    (void)state;
     for_all_shapes(check_backward_alone);
 }
 
@@ -224,7 +220,6 @@ static void check_large_mean(struct cuda_help *h, const void *context)
 
 static void test_large_mean(void **state)
 {
-    (void)state;
     cuda_run(check_large_mean, &(struct shape){MIST_DTYPE_FP32, MIST_DTYPE_FP32, 0, 5,
                                                1024, false, false, false, 10.0});
     cuda_run(check_large_mean, &(struct shape){MIST_DTYPE_FP32, MIST_DTYPE_FP32, 0, 5,
@@ -247,7 +242,6 @@ static void check_nothing(struct cuda_help *h, const void *context)
 
 static void test_nothing(void **state)
 {
-    (void)state;
     cuda_run(check_nothing, NULL);
 }
 

@@ -3,12 +3,7 @@
  * CPU's, on the same random operands: all of them must come out alike, and what a step
  * does not write must stay. Then what happens outside of programs, and failures.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #if __has_include(<cublasLt.h>)
 
@@ -20,8 +15,6 @@
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #ifndef MIST_TEST_ON_GPU
 #include "tests/emulation/cublaslt.h"
@@ -354,7 +347,6 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
 
 static void test_fp32(void **state)
 {
-    (void)state;
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
         enum mist_layer_variant variant = (enum mist_layer_variant)i;
         check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
@@ -364,7 +356,6 @@ static void test_fp32(void **state)
 
 static void test_bf16(void **state)
 {
-    (void)state;
     if (!mist_cpu_has_bf16()) {
         print_message("# this processor can't multiply bf16\n");
         skip();
@@ -403,7 +394,6 @@ static void check_loss(enum mist_dtype dtype)
 
 static void test_loss(void **state)
 {
-    (void)state;
     check_loss(MIST_DTYPE_FP32);
     if (mist_cpu_has_bf16())
         check_loss(MIST_DTYPE_BF16);
@@ -430,7 +420,6 @@ static void test_outside_of_programs(void **state)
     struct bench bench;
     struct mist_err err = {0};
 
-    (void)state;
     bench_open(&bench, MIST_DTYPE_FP32);
     bench.at = mist_device_arena(bench.device, MIST_ARENA_DEVICE);
     for (int i = 0; i < 6; i++)
@@ -502,7 +491,6 @@ static void test_failures(void **state)
     struct mist_err err = {0};
     void *memory;
 
-    (void)state;
     bench_open(&bench, MIST_DTYPE_FP32);
     mist_test_cublaslt.refuses = 1; /* CUBLASLT_EPILOGUE_DEFAULT */
     fail_linear(&bench, &err);
@@ -545,7 +533,6 @@ int main(void)
 
 static void test_without_cuda(void **state)
 {
-    (void)state;
     print_message("# no CUDA headers here\n");
     skip();
 }

@@ -120,7 +120,6 @@ static void check_adamw(struct cuda_help *h, const void *context)
 
 static void test_adamw(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) /* fp32, bf16, bf16 with its gradients */
         for (int64_t offset = 0; offset < 5; offset++)
             cuda_run(check_adamw,
@@ -152,7 +151,6 @@ static void check_many_spans(struct cuda_help *h, const void *context)
 
 static void test_many_spans(void **state)
 {
-    (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
         cuda_run(check_many_spans,
                  &(struct step){(enum mist_dtype)dtype, (enum mist_dtype)dtype, 1, 0});
@@ -192,7 +190,6 @@ static void test_draws(void **state)
     static const int64_t shapes[][2] = {{1, 1},    {1, 1024}, {1, 100003}, {7, 1023},
                                         {3, 1025}, {2000, 3}, {0, 5},      {5, 0}};
 
-    (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             cuda_run(check_draw,
@@ -317,7 +314,6 @@ static void check_rounded_squares(struct cuda_help *h, const void *context)
 
 static void test_squares(void **state)
 {
-    (void)state;
     static const int64_t lengths[] = {0, 1, 2, 5, 31, 1000, 8192, 20003, 100001};
     static const double sizes[] = {1e-12, 1e-9, 1e-4, 0.06, 1.0, 8192.0};
 
@@ -360,7 +356,6 @@ static void check_finite(struct cuda_help *h, const void *context)
 
 static void test_finite(void **state)
 {
-    (void)state;
     static const int64_t lengths[] = {1, 2, 7, 4096, 50021};
 
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -391,7 +386,6 @@ static void check_losses(struct cuda_help *h, const void *context)
 
 static void test_losses(void **state)
 {
-    (void)state;
     static const int64_t lengths[] = {0, 1, 31, 1024, 1025, 70001};
 
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)

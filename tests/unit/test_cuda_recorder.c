@@ -3,20 +3,11 @@
  * records, names, bounds, and the clock against closed forms. The source is included, so
  * that the test needs no CUDA library.
  */
-/* clang-format off */
 #include "tests/unit/fault.h"
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/cuda/recorder_match.c"
-
-#include <inttypes.h>
-#include <stdio.h>
 
 #define NS0 UINT64_C(1795270089955996324) /* a time of day */
 #define MS  UINT64_C(1000000)

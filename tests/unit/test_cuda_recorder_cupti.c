@@ -4,15 +4,7 @@
  * CUPTI's headers. The sources are included, so that the imitation's functions stand in
  * for the library's.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
-
-#include <stdio.h>
+#include "tests/unit/test.h"
 
 #if __has_include(<cupti.h>)
 #include "exec/cuda/recorder.c"

@@ -11,13 +11,7 @@
  * times that a H100 SXM needs for its FLOP and its bytes, by the datasheet (November
  * 2024).
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if __has_include(<cublasLt.h>)
 
@@ -27,9 +21,6 @@
 #include "tests/emulation/streams.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double PEAK_FLOP_PER_S = 989.4e12; /* bf16, dense */
 static const double PEAK_BYTES_PER_S = 3.35e12;
@@ -239,7 +230,6 @@ static void test_readme(void **state)
     struct text tables = {calloc(1, MAX_TEXT), 0}, before = {calloc(1, MAX_TEXT), 0};
     struct text after = {calloc(1, MAX_TEXT), 0};
 
-    (void)state;
     assert_true(tables.bytes && before.bytes && after.bytes);
     make_tables(&tables);
     if (!replace_tables(tables.bytes, &before, &after)) {
@@ -272,7 +262,6 @@ int main(int argc, char **argv)
 
 static void test_without_cuda(void **state)
 {
-    (void)state;
     print_message("# no CUDA headers here\n");
     skip();
 }

@@ -4,15 +4,7 @@
  */
 #include "core/status.h"
 
-#include <stdlib.h>
-#include <string.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if __has_include(<cuda_runtime_api.h>)
 
@@ -48,7 +40,6 @@ static void test_capability(void **state)
     static const int taken[] = {80, 86, 89, 90, 100, 120};
     struct mist_err err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         mist_emulated_cuda_reset();
         mist_emulated_cuda.capability = taken[i];
@@ -69,7 +60,6 @@ static void fail_loading(int code, int in)
 
 static void test_no_kernels(void **state)
 {
-    (void)state;
     fail_loading(cudaErrorNoKernelImageForDevice, 3);
     refuse("has no kernels for this GPU", "CUDA_ARCHS");
     fail_loading(cudaErrorLaunchFailure, 1);
@@ -87,7 +77,6 @@ int main(void)
 
 static void test_skipped(void **state)
 {
-    (void)state;
     print_message("# no CUDA headers here\n");
     skip();
 }

@@ -3,13 +3,7 @@
  * which time; and how the choices are remembered, whatever becomes of the file. On the
  * stand-in for cuBLASLt, whose algorithms tell which of them ran.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/clock.h"
 #include "exec/bind.h"
@@ -21,9 +15,6 @@
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -529,7 +520,6 @@ static void test_path(void **state)
 {
     char path[256], small[8];
 
-    (void)state;
     unsetenv("MIST_CUDA_ALGORITHMS");
     setenv("HOME", "/home/me", 1);
     unsetenv("XDG_CACHE_HOME");
@@ -642,7 +632,6 @@ int main(void)
 
 static void test_skipped(void **state)
 {
-    (void)state;
     print_message("# skipped: CUDA's headers are not installed\n");
     skip();
 }

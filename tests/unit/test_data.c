@@ -2,13 +2,7 @@
  * are tested in test_data_file.c. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/scratch_group.h"
 
@@ -74,7 +68,6 @@ static void test_epochs(void **state)
 {
     struct mist_data *data = open_text();
 
-    (void)state;
     assert_int_equal(mist_data_n_tokens(data), N_TEXT);
     for (int seq_len = 4; seq_len <= 1002; seq_len = seq_len * 2 + 1) {
         int n = (N_TEXT - 1) / seq_len;
@@ -113,7 +106,6 @@ static void test_slices(void **state)
     struct mist_data *data = open_text();
     static int32_t tokens[GLOBAL * SEQ], targets[GLOBAL * SEQ];
 
-    (void)state;
     for (int step = 0; step < 10; step++) {
         read_batch(data, 9, step, GLOBAL, SEQ, 0, GLOBAL, tokens, targets);
         for (int n = 1; n <= GLOBAL; n *= 2) {
@@ -140,7 +132,6 @@ static void test_spread(void **state)
     int counts[N][N] = {{0}};
     double chi2 = 0;
 
-    (void)state;
     for (int seed = 0; seed < SEEDS; seed++) {
         int32_t tokens[N * SEQ], targets[N * SEQ];
         read_batch(data, (uint64_t)seed, 0, N, SEQ, 0, N, tokens, targets);
@@ -202,7 +193,6 @@ static void test_held_out(void **state)
     const char *path = write_count("held.u16", 0, N);
     static int n_trained[N], n_validated[N];
 
-    (void)state;
     for (int percent = 0; percent < 100; percent += 7) {
         struct mist_data_config config = {&path, 1, NULL, 0, percent / 100.0};
         struct mist_data *data;
@@ -239,7 +229,6 @@ static void test_validation_files(void **state)
     struct mist_err err;
     int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
 
-    (void)state;
     snprintf(train, sizeof train, "%s", write_count("train.u16", 0, 500));
     snprintf(first, sizeof first, "%s", write_count("v1.u16", 1000, 55));
     snprintf(second, sizeof second, "%s", write_count("v2.u16", 1055, 76));
@@ -312,7 +301,6 @@ static void test_huge(void **state)
     static int32_t tokens[SEQ], targets[SEQ];
     struct mist_data *data;
 
-    (void)state;
     assert_int_equal(mist_data_open(&path, 1, &data, NULL), MIST_OK);
     assert_int_equal(mist_data_n_tokens(data), n_tokens);
     assert_int_equal(mist_data_n_samples(data, SEQ), (n_tokens - 1) / SEQ);
@@ -334,7 +322,6 @@ static void test_unchecked(void **state)
     struct mist_err err;
     char expected[64];
 
-    (void)state;
     assert_non_null(tokens);
     const char *path = write_sparse("long.u16", n_tokens, n_checked - 1);
     assert_int_equal(mist_data_open(&path, 1, &data, NULL), MIST_OK);
@@ -372,7 +359,6 @@ static void test_errors(void **state)
     struct mist_err err;
     const char *missing = "/nowhere/at/all";
 
-    (void)state;
     assert_int_equal(mist_data_check(data, 255, 4, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "256"));
     assert_int_equal(mist_data_check(data, 256, N_TEXT - 1, &err), MIST_OK);
@@ -399,7 +385,6 @@ static void test_default(void **state)
     struct mist_data *data;
     enum mist_status status = mist_data_default_paths(&paths, &n, &err);
 
-    (void)state;
     if (status == MIST_ERR_IO) {
         assert_non_null(strstr(err.message, "default training text"));
         skip();
@@ -424,7 +409,6 @@ static void test_faults(void **state)
     const char *paths[] = {path, path};
     int n_failed = 0;
 
-    (void)state;
     if (!FAULT_HAS_MALLOC)
         skip();
     mist_data_close(open_text());

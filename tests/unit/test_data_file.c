@@ -2,20 +2,12 @@
  * exec/data: every format, written here byte by byte and read back; what is refused, and
  * with which words; and 2000 damaged files, which are refused or read within bounds.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/scratch_group.h"
 
 #include "core/random.h"
 #include "exec/data.h"
-
-#include <stdbool.h>
 
 enum { MAX_TOKENS = 4096, MAX_BYTES = 1 << 16 };
 
@@ -164,7 +156,6 @@ static void test_flat(void **state)
 {
     int64_t tokens[1001];
 
-    (void)state;
     fill_tokens(tokens, 1001, 65536);
     save_flat("a.u16", tokens, 1001, 2);
     save_flat("a", tokens, 1001, 2);
@@ -189,7 +180,6 @@ static void test_text(void **state)
 {
     int64_t tokens[300];
 
-    (void)state;
     for (int i = 0; i < 300; i++)
         tokens[i] = 255 - i % 256;
     save_flat("text.md", tokens, 300, 1);
@@ -206,7 +196,6 @@ static void test_llmc(void **state)
     int64_t tokens[700];
     struct bytes bytes = {.n = 0};
 
-    (void)state;
     fill_tokens(tokens, 700, 50257);
     put_llmc(&bytes, tokens, 700, false);
     save(&bytes, "gpt.bin");
@@ -256,7 +245,6 @@ static void test_megatron_golden(void **state)
     const int64_t tokens[] = {1, 2, 3, 40000, 7, 8};
     struct bytes bytes = {.n = sizeof index};
 
-    (void)state;
     memcpy(bytes.at, index, sizeof index);
     save(&bytes, "golden.idx");
     save_flat("golden.bin", tokens, 6, 2);
@@ -300,7 +288,6 @@ static void test_megatron(void **state)
     static const int lengths[] = {5, 1, 0, 300, 17, 0};
     int64_t tokens[323], naive[323];
 
-    (void)state;
     for (int code = 1; code <= 8; code++) {
         struct bytes bytes = {.n = 0};
         int n_bytes = code_bytes[code];
@@ -366,7 +353,6 @@ static void test_megatron_damage(void **state)
     int64_t tokens[11];
     struct bytes good = {.n = 0};
 
-    (void)state;
     fill_tokens(tokens, 11, 60000);
     save_flat("bad.bin", tokens, 10, 2);
     put_index(&good, 8, lengths, 3);
@@ -407,7 +393,6 @@ static void test_mixed(void **state)
     struct mist_data *data, *same;
     struct mist_err err;
 
-    (void)state;
     fill_tokens(tokens, 400, 50000);
     save_flat("m1.u16", tokens, 100, 2);
     save_flat("m2.u32", tokens, 0, 4);
@@ -471,7 +456,6 @@ static void test_vocabulary(void **state)
     struct mist_err err;
     int32_t inputs[50], targets[50];
 
-    (void)state;
     fill_tokens(tokens, 50, 100);
     save_flat("v.u16", tokens, 50, 2);
     assert_int_equal(open_one("", "v.u16", &data, &err), MIST_OK);
@@ -547,7 +531,6 @@ static void test_fuzz(void **state)
     int n_good = 0, n_refused = 0;
     struct mist_random random;
 
-    (void)state;
     print_message("MIST_SEED=%llu\n", (unsigned long long)seed);
     mist_random_init(&random, seed);
     fill_tokens(tokens, 100, 50000);

@@ -1,19 +1,11 @@
 /* exec/device: order in streams and between them, failures, no allocation in a run. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/clock.h"
 #include "core/random.h"
 #include "exec/device.h"
-
-#include <string.h>
 
 enum { N_TASKS = 400, MAX_DEPS = 4 };
 
@@ -86,7 +78,6 @@ static void test_fifo(void **state)
     struct task slow[MIST_N_STREAMS];
     struct mist_device *device = open_device(0, 0);
 
-    (void)state;
     mist_device_reset_events(device, 0);
     for (int s = 0; s < MIST_N_STREAMS; s++) {
         slow[s] = (struct task){.sleep_s = 5e-3, .ticks = &ticks};
@@ -157,7 +148,6 @@ static void test_random_graphs(void **state)
     struct mist_random random;
     const long many = 1L << 60;
 
-    (void)state;
     mist_random_init(&random, seed());
     for (int round = 0; round < 20; round++) {
         atomic_long ticks = 0;
@@ -181,7 +171,6 @@ static void test_wait_before_record(void **state)
     atomic_long ticks = 0;
     struct task first = {.ticks = &ticks, .sleep_s = 1e-3}, then = {.ticks = &ticks};
 
-    (void)state;
     for (int round = 0; round < 100; round++) {
         ticks = 0;
         mist_device_reset_events(device, 1);
@@ -220,7 +209,6 @@ static void test_failure(void **state)
     struct mist_err err;
     atomic_long n_before = 0, n_after = 0;
 
-    (void)state;
     mist_device_reset_events(device, 3);
     mist_device_wait(device, MIST_STREAM_GPU_GPU, 2); /* is never recorded */
     mist_device_submit(device, MIST_STREAM_GPU_GPU, count, &n_after);
@@ -247,7 +235,6 @@ static void test_arenas(void **state)
     struct mist_device *device = open_device(10001, 0);
     char *bytes = mist_device_arena(device, MIST_ARENA_DEVICE);
 
-    (void)state;
     assert_non_null(bytes);
     assert_int_equal((uintptr_t)bytes % 4096, 0);
     for (int i = 0; i < 10001; i++)
@@ -268,7 +255,6 @@ static void test_refusals(void **state)
     struct mist_err err;
     struct mist_device_config config = {.threads = 0};
 
-    (void)state;
     assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_ERR_RANGE);
     config = (struct mist_device_config){.arena_bytes = {0, -1}, .threads = 1};
     assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_ERR_RANGE);
@@ -287,7 +273,6 @@ static void test_out_of_memory(void **state)
     struct mist_device *device = open_device(0, 0);
     atomic_long n = 0;
 
-    (void)state;
     if (!FAULT_HAS_MALLOC)
         skip();
     fault_arm(FAULT_MALLOC, 1);

@@ -1,13 +1,7 @@
 /* core/emit: one document in three spellings, full disks, and running out of memory. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/emit.h"
 #include "tests/unit/scratch.h"
@@ -103,7 +97,6 @@ static void expect(enum mist_emit_kind kind, const char *expected)
 
 static void test_all_kinds(void **state)
 {
-    (void)state;
     expect(MIST_EMIT_TABLE, expected_table);
     expect(MIST_EMIT_CSV, expected_csv);
     expect(MIST_EMIT_JSON, expected_json);
@@ -116,7 +109,6 @@ static void test_csv_of_values(void **state)
     struct mist_emit *emit;
     FILE *stream = fmemopen(text, sizeof text, "w");
 
-    (void)state;
     assert_int_equal(mist_emit_begin(&emit, MIST_EMIT_CSV, stream, NULL), MIST_OK);
     mist_emit_double(emit, "time_s", NULL, 0.333333333333333, MIST_HUMAN_TIME_S);
     mist_emit_object_begin(emit, "device", NULL);
@@ -132,7 +124,6 @@ static void test_full_disk(void **state)
 {
     struct mist_err err;
 
-    (void)state;
     for (int kind = MIST_EMIT_TABLE; kind <= MIST_EMIT_JSON; kind++) {
         FILE *stream = fopen("/dev/full", "w");
         assert_non_null(stream);
@@ -146,7 +137,6 @@ static void test_faults(void **state)
     struct mist_err err;
     FILE *stream = fopen("/dev/null", "w");
 
-    (void)state;
     assert_non_null(stream);
     setvbuf(stream, NULL, _IONBF, 0);
     for (int kind = MIST_EMIT_TABLE; FAULT_HAS_MALLOC && kind <= MIST_EMIT_JSON; kind++) {

@@ -1,19 +1,11 @@
 /* sim/event_engine: small graphs whose times can be checked by hand,
  * invalid graphs, deadlocks. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/event_engine.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 /* |a - b| <= tolerance. (cmocka's own comparison is in single precision.) */
 #define assert_near(a, b, tolerance) check_near(a, b, tolerance, #a, __LINE__)
@@ -106,7 +98,6 @@ static void test_chain_over_devices(void **state)
 {
     struct small s;
 
-    (void)state;
     set_up(&s, 3, (struct row[]){{0, CO, 1, 0, 0}, {1, CO, 2, 1, 0}, {2, DH, 3, 2, 0}});
     expect(&s, (const double[][3]){{0, 0, 1}, {1, 1, 3}, {3, 3, 6}});
 }
@@ -118,7 +109,6 @@ static void test_streams_are_first_in_first_out(void **state)
 {
     struct small s;
 
-    (void)state;
     set_up(&s, 4,
            (struct row[]){{0, CO, 1, 1u << 3, 0},
                           {0, CO, 1, 0, 0},
@@ -131,7 +121,6 @@ static void test_diamond(void **state)
 {
     struct small s;
 
-    (void)state;
     set_up(&s, 4,
            (struct row[]){
                {0, CO, 1, 0, 0}, {1, CO, 2, 1, 0}, {2, CO, 5, 1, 0}, {0, CO, 1, 6, 0}});
@@ -146,7 +135,6 @@ static void test_overlap_with_slowdowns(void **state)
     struct mist_interference f;
     struct small s;
 
-    (void)state;
     mist_interference_init(&f);
     f.slowdown[3][CO] = 2.0;
     f.slowdown[3][GG] = 1.5;
@@ -167,7 +155,6 @@ static void test_bundle_equals_solver(void **state)
     struct small s;
     const double work_s[4] = {3.0, 2.5, 1.75, 4.25};
 
-    (void)state;
     for (int set = 0; set < MIST_N_STREAM_SETS; set++)
         for (int c = 0; c < 4; c++)
             f.slowdown[set][c] = (set & (set - 1)) ? 1.0 + 0.1 * set * (c + 1) : 1.0;
@@ -190,7 +177,6 @@ static void test_rendezvous_waits(void **state)
     struct mist_interference f;
     struct small s;
 
-    (void)state;
     mist_interference_init(&f);
     f.slowdown[3][CO] = 2.0;
     set_up(&s, 6,
@@ -213,7 +199,6 @@ static void test_rendezvous_takes_the_slowest_rate(void **state)
     struct mist_interference f;
     struct small s;
 
-    (void)state;
     mist_interference_init(&f);
     f.slowdown[3][GG] = 2.0;
     set_up(&s, 3, (struct row[]){{0, GG, 3, 0, 1}, {1, GG, 3, 0, 1}, {1, CO, 4, 0, 0}});
@@ -230,7 +215,6 @@ static void test_links_are_shared(void **state)
     const double share[] = {0, 1.0, 0.6};
     struct small s;
 
-    (void)state;
     for (int n_share = 0; n_share <= 2; n_share++) {
         double rate = n_share == 2 ? 0.6 : 0.5;
         struct mist_event_link link = {share, n_share};
@@ -249,7 +233,6 @@ static void test_tasks_without_work(void **state)
     struct mist_interference f;
     struct small s;
 
-    (void)state;
     mist_interference_init(&f);
     f.slowdown[3][CO] = f.slowdown[3][GG] = 2.0;
     set_up(&s, 7,
@@ -286,7 +269,6 @@ static void test_deadlocks_are_explained(void **state)
 {
     struct small s;
 
-    (void)state;
     /* A cycle of dependencies; task 3 only hangs on it, task 2 runs. */
     set_up(&s, 4,
            (struct row[]){{0, CO, 1, 1u << 1, 0},
@@ -331,7 +313,6 @@ static void test_invalid_graphs_are_refused(void **state)
     struct mist_event_link link = {share, 2};
     struct small s;
 
-    (void)state;
     set_up(&s, 2, rows);
     s.device[1] = 3;
     expect_invalid(&s, "task 1 has device 3, expected 0 to 2");
@@ -380,7 +361,6 @@ static void test_runs_again(void **state)
 {
     struct small s;
 
-    (void)state;
     set_up(&s, 3,
            (struct row[]){{0, CO, 0.1, 0, 0}, {0, CO, 0.2, 0, 1}, {1, CO, 0.7, 0, 1}});
     assert_int_equal(replay(&s), MIST_OK);

@@ -1,19 +1,12 @@
 /* sim/expr: simplification, hash consing, tables, substitution, printing, failures. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/expr.h"
 #include "sim/tape.h"
 
 #include <math.h>
-#include <string.h>
 
 struct fixture {
     struct mist_expr_pool pool;
@@ -362,7 +355,6 @@ static void test_out_of_memory(void **state)
     FILE *stream = fopen("/dev/null", "w");
     long n_before = fault_n_live();
 
-    (void)state;
     assert_non_null(stream);
     setvbuf(stream, NULL, _IONBF, 0);
     for (long n = 1;; n++) {

@@ -1,11 +1,5 @@
 /* core/hash: published FNV-1a values, and pieces that can't be confused. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/hash.h"
 
@@ -24,7 +18,6 @@ static void test_vectors(void **state)
     struct mist_hash hash;
     char text[MIST_HASH_TEXT_BYTES];
 
-    (void)state;
     assert_true(hash_of("", 0) == UINT64_C(0xcbf29ce484222325));
     assert_true(hash_of("a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
     assert_true(hash_of("foobar", 6) == UINT64_C(0x85944171f73967e8));
@@ -38,7 +31,6 @@ static void test_pieces(void **state)
 {
     struct mist_hash a, b;
 
-    (void)state;
     mist_hash_init(&a);
     b = a;
     mist_hash_add_text(&a, "ab");

@@ -1,17 +1,9 @@
 /* The nccl-tests importer against a hand-made log whose numbers are known,
  * and broken ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "traces/import_nccl.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define LOG "tests/data/nccl_all_reduce_2x4.log"
@@ -48,7 +40,6 @@ static void test_log(void **state)
     struct mist_err err = {0};
     size_t n = 0;
 
-    (void)state;
     mist_trace_set_init(&set);
     assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_OK);
     assert_int_equal(n, 2);
@@ -80,7 +71,6 @@ static void test_old_log_without_program_and_redop(void **state)
     struct mist_link_row row = {0};
     struct mist_err err = {0};
 
-    (void)state;
     snprintf(text, sizeof text, "%s%s", RANK,
              "  4096  256  float  30.5  0.1  0.1  0e+00  29.5  0.1  0.1  0e+00");
     assert_int_equal(import_text(text, &options, &row, &err), MIST_OK);
@@ -119,7 +109,6 @@ static void test_malformed(void **state)
     const struct mist_import_nccl options = {.has_operation = true,
                                              .operation = MIST_LINK_ALL_REDUCE};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
         struct mist_link_row row;
@@ -140,7 +129,6 @@ static void test_unequal_hosts(void **state)
     struct mist_link_row row = {0};
     struct mist_err err = {0};
 
-    (void)state;
     snprintf(text, sizeof text, "%s%s%s%s", RANK, RANK,
              "#  Rank  2 Group  0 Pid 1 on  b device  0 [0x07] GPU\n", ROW);
     assert_int_equal(import_text(text, &options, &row, &err), MIST_ERR_INPUT);
@@ -157,7 +145,6 @@ static void test_missing_file(void **state)
     struct mist_import_nccl options = {0};
     struct mist_err err = {0};
 
-    (void)state;
     mist_trace_set_init(&set);
     assert_int_equal(mist_import_nccl_log(&set, "/no/such.log", &options, NULL, &err),
                      MIST_ERR_IO);

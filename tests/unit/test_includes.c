@@ -3,18 +3,9 @@
  * design does not allow, or when a library's header is used outside the one place it
  * belongs to. Runs in the root.
  */
+#include "tests/unit/test.h"
+
 #include <dirent.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 /* core <- traces <- sim <- tune; sim <- exec <- profile; plots on traces. */
 static const struct {
@@ -113,7 +104,6 @@ static bool is_source(const char *name)
 
 static void test_arrows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof arrows / sizeof *arrows; i++) {
         DIR *folder = opendir(arrows[i].folder);
         if (!folder)

@@ -1,22 +1,13 @@
 /*
  * The inter-stage solvers on cases worked out by hand, at their edges, and on bad input.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "tune/inter_stage.h"
 #include "tune/inter_stage_glpk.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #define ANY MIST_INTER_STAGE_ANY_DEVICES
 

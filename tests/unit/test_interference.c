@@ -1,18 +1,9 @@
 /* sim/interference: closed forms, published factors and times, recovery by the fit. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/interference.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* |a - b| <= tolerance. (cmocka's own comparison is in single precision.) */
 #define assert_near(a, b, tolerance) check_near(a, b, tolerance, #a, __LINE__)
@@ -83,7 +74,6 @@ static void test_bundle_closed_forms(void **state)
 {
     struct mist_interference f;
 
-    (void)state;
     mist_interference_init(&f);
     assert_near(mist_interference_bundle_s(&f, (double[]){0, 0, 0, 0}), 0.0, 0.0);
     assert_near(mist_interference_bundle_s(&f, (double[]){0, 0, 7, 0}), 7.0, 0.0);
@@ -111,7 +101,6 @@ static void test_check_names_the_factor(void **state)
     struct mist_interference f;
     struct mist_err err = {0};
 
-    (void)state;
     mist_interference_init(&f);
     assert_int_equal(mist_interference_check(&f, &err), MIST_OK);
     f.slowdown[5][2] = 0.99;
@@ -140,7 +129,6 @@ static void test_published_times(void **state)
     char line[512], name[64];
     int n = 0;
 
-    (void)state;
     if (!stream)
         skip();
     while (fgets(line, sizeof line, stream)) {
@@ -192,7 +180,6 @@ static void test_fit_recovers_factors(void **state)
     struct mist_interference fitted, again;
     int n = make_samples(&a100, 0.0, 40, 1, samples);
 
-    (void)state;
     assert_int_equal(mist_interference_fit(&fitted, &report, samples, n, NULL), MIST_OK);
     assert_true(worst_factor_error(&fitted, &a100) < 1e-7);
     assert_true(report.worst_frac < 1e-9);
@@ -217,7 +204,6 @@ static void test_fit_stays_above_one(void **state)
     struct mist_interference none, fitted;
     int n;
 
-    (void)state;
     mist_interference_init(&none);
     n = make_samples(&none, 0.0, 30, 3, samples);
     for (int i = 0; i < n; i++)
@@ -234,7 +220,6 @@ static void test_defaults_are_flagged(void **state)
     struct mist_interference f;
     int n = make_samples(&a100, 0.0, 40, 4, samples), n_kept = 0;
 
-    (void)state;
     for (int i = 0; i < n; i++) { /* pairs only, and of those not gpu_gpu with D2H */
         const double *t = samples[i].isolated_s;
         int busy = (t[0] > 0) + (t[1] > 0) + (t[2] > 0) + (t[3] > 0);
@@ -260,7 +245,6 @@ static void test_invalid_samples(void **state)
     struct mist_interference f;
     struct mist_err err = {0};
 
-    (void)state;
     s[1].together_s = 0.0;
     assert_int_equal(mist_interference_fit(&f, NULL, s, 2, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "sample 1"));
@@ -312,7 +296,6 @@ static void test_fit_of_measurements(void **state)
     struct mist_interference f;
     FILE *stream = open_reference("mist/l4_interference.csv");
 
-    (void)state;
     if (!stream)
         skip();
     int n = read_l4_samples(stream, samples);

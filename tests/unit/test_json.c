@@ -2,13 +2,7 @@
  * and running out of memory. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/json.h"
 #include "tests/unit/scratch.h"
@@ -50,7 +44,6 @@ static void test_format_and_syntax(void **state)
     struct mist_json_doc doc;
     struct mist_err err;
 
-    (void)state;
     for (int i = 0; bad[i]; i++)
         assert_int_equal(load(&doc, bad[i], MIST_JSON_OWN, &err), MIST_ERR_INPUT);
     assert_int_equal(load(&doc, "{\"format\": 1,\n  \"a\" 2}", MIST_JSON_OWN, &err),
@@ -77,7 +70,6 @@ static void test_unknown_keys(void **state)
     struct mist_json list;
     struct mist_err err;
 
-    (void)state;
     assert_int_equal(load(&doc, text, MIST_JSON_OWN, &err), MIST_OK);
     struct mist_json root = mist_json_root(&doc);
     assert_int_equal(mist_json_check_keys(&root, root_keys, &err), MIST_OK);
@@ -114,7 +106,6 @@ static void test_values(void **state)
     int c = -1;
     enum mist_json_need need = MIST_JSON_REQUIRED;
 
-    (void)state;
     assert_int_equal(load(&doc, text, MIST_JSON_OWN, &err), MIST_OK);
     struct mist_json root = mist_json_root(&doc);
     assert_int_equal(mist_json_get_int64(&root, "i", need, 7, 7, &i, &err), MIST_OK);
@@ -170,7 +161,6 @@ static void test_foreign(void **state)
     struct mist_err err;
     int64_t i = 3;
 
-    (void)state;
     assert_int_equal(
         load(&doc, "{\"a\": null,\n\"b\": 1,\n\"b\": 2}", MIST_JSON_FOREIGN, &err),
         MIST_ERR_INPUT);
@@ -224,7 +214,6 @@ static void test_writing(void **state)
     char text[1024];
     json_t *document = make_document();
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.json");
     assert_int_equal(mist_json_write_file(document, path, false, &err), MIST_OK);
@@ -247,7 +236,6 @@ static void test_faults(void **state)
     struct mist_err err;
     json_t *document = make_document();
 
-    (void)state;
     if (!FAULT_HAS_MALLOC) {
         json_decref(document);
         skip();

@@ -4,21 +4,12 @@
  * of a tensor that do not commute, and every two pieces of scratch that share bytes, must
  * be in order.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/cpu_kernels.h" /* workspace sizes */
 #include "exec/cuda/attention_cudnn.h"
 #include "sim/catalog.h"
 #include "tests/unit/catalog_cases.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Parts of one program, or of two that run one after the other. */
 struct order {
@@ -108,7 +99,6 @@ static void check_programs(const struct mist_catalog *catalog,
 
 static void test_programs(void **state)
 {
-    (void)state;
     for_all(check_programs);
 }
 
@@ -118,7 +108,6 @@ static void test_split_order(void **state)
     struct mist_err err = {0};
     static struct mist_layer_layout whole, split;
 
-    (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct mist_model model = case_model(i);
         struct mist_layer_shape shape = {2, 16, 2, 1, i % 2, false, MIST_DTYPE_FP32};
@@ -231,7 +220,6 @@ static void check_parts(const struct mist_catalog *catalog,
 
 static void test_parts(void **state)
 {
-    (void)state;
     for_all(check_parts);
 }
 
@@ -259,7 +247,6 @@ static void check_beside(const struct mist_catalog *catalog,
 
 static void test_beside(void **state)
 {
-    (void)state;
     for_all(check_beside);
 }
 
@@ -296,7 +283,6 @@ static void check_data(const struct mist_catalog *catalog,
 
 static void test_data(void **state)
 {
-    (void)state;
     for_all(check_data);
 }
 
@@ -377,7 +363,6 @@ static void check_scratch(const struct mist_catalog *catalog,
 
 static void test_scratch(void **state)
 {
-    (void)state;
     for_all(check_scratch);
 }
 
@@ -412,7 +397,6 @@ static void check_workspace(const struct mist_catalog *catalog,
 
 static void test_workspace(void **state)
 {
-    (void)state;
     for_all(check_workspace);
 }
 
@@ -446,7 +430,6 @@ static void test_gpu_workspace(void **state)
     static struct mist_layer_layout layout;
     struct mist_err err = {0};
 
-    (void)state;
     for (int i = 0; i < 6 * N_CASES; i++) {
         struct mist_model model = case_model(i % N_CASES);
         struct mist_layer_shape shape = {.micro_batch = 3,
@@ -496,7 +479,6 @@ static void check_loss_workspace(int32_t threads, int64_t most_rows)
 
 static void test_loss_workspace(void **state)
 {
-    (void)state;
     check_loss_workspace(0, 4096);
     check_loss_workspace(3, 1024);
 }

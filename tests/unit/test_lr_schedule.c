@@ -1,14 +1,9 @@
 /* The learning rate by step, against values computed by hand and by its definition. */
 #include "exec/lr_schedule.h"
 
+#include "tests/unit/test.h"
+
 #include <math.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 static void expect(const struct mist_lr_schedule *schedule, int64_t i, double expected)
 {
@@ -22,7 +17,6 @@ static void test_constant(void **state)
 {
     struct mist_lr_schedule schedule = {.peak = 0.5};
 
-    (void)state;
     expect(&schedule, 0, 0.5);
     expect(&schedule, 1000000, 0.5);
 }
@@ -31,7 +25,6 @@ static void test_warm_up(void **state)
 {
     struct mist_lr_schedule schedule = {.peak = 0.8, .warm_up_steps = 4};
 
-    (void)state;
     expect(&schedule, 0, 0.2);
     expect(&schedule, 1, 0.4);
     expect(&schedule, 2, 0.6);
@@ -46,7 +39,6 @@ static void test_cosine(void **state)
     struct mist_lr_schedule schedule = {
         .peak = 1, .minimum = 0.2, .warm_up_steps = 2, .decay_steps = 6};
 
-    (void)state;
     expect(&schedule, 0, 0.5);
     expect(&schedule, 1, 1);
     expect(&schedule, 2, 1);
@@ -64,7 +56,6 @@ static void test_shape(void **state)
     struct mist_lr_schedule schedule = {
         .peak = 3e-4, .minimum = 3e-5, .decay_steps = 1000};
 
-    (void)state;
     for (int64_t i = 0; i < 1000; i++) {
         assert_true(mist_lr_at(&schedule, i + 1) <= mist_lr_at(&schedule, i));
         assert_true(fabs(mist_lr_at(&schedule, i) + mist_lr_at(&schedule, 1000 - i) -

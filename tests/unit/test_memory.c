@@ -1,23 +1,14 @@
 /* core/memory: sizes, growing arrays and arenas, also when memory runs out. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/memory.h"
-
-#include <string.h>
 
 static void test_sizes(void **state)
 {
     int64_t out = -1;
 
-    (void)state;
     assert_true(mist_size_add(INT64_MAX - 1, 1, &out));
     assert_true(out == INT64_MAX);
     assert_false(mist_size_add(INT64_MAX, 1, &out));
@@ -36,7 +27,6 @@ static void test_growing(void **state)
     int *array = NULL;
     size_t capacity = 0;
 
-    (void)state;
     for (size_t i = 0; i < 1000; i++) {
         array = mist_grow(array, &capacity, i + 1, sizeof *array);
         assert_true(capacity > i);
@@ -53,7 +43,6 @@ static void test_arena(void **state)
 {
     struct mist_arena arena;
 
-    (void)state;
     mist_arena_init(&arena);
     for (size_t n = 0; n < 3000; n += 7) {
         unsigned char *chunk = mist_arena_alloc(&arena, n);
@@ -72,7 +61,6 @@ static void test_out_of_memory(void **state)
     struct mist_arena arena;
     long n_live = fault_n_live();
 
-    (void)state;
     if (!FAULT_HAS_MALLOC)
         skip();
     mist_arena_init(&arena);

@@ -2,21 +2,10 @@
  * The planner against a naive placement, the waits against what the check finds missing
  * without them, and the check against layouts with one thing wrong.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "sim/memory_planner.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_TASKS = 60, MAX_BUFFERS = 80, MAX_DEPS = 600, N_RANDOM = 400 };
 
@@ -134,7 +123,6 @@ static void test_reuse_waits(void **state)
     struct draft draft;
     int64_t live[3];
 
-    (void)state;
     draw_reuse(&draft);
     assert_int_equal(draft.buffers[0].offset_bytes, 0);
     assert_int_equal(draft.buffers[1].offset_bytes, 256);
@@ -155,7 +143,6 @@ static void test_two_arenas(void **state)
 {
     struct draft draft;
 
-    (void)state;
     begin(&draft);
     int32_t only = task(&draft, MIST_STREAM_COMPUTE);
     int32_t device = buffer(&draft, 10), host = buffer(&draft, 500);
@@ -176,7 +163,6 @@ static void test_too_large(void **state)
     struct draft draft;
     struct mist_err err;
 
-    (void)state;
     begin(&draft);
     int32_t only = task(&draft, MIST_STREAM_COMPUTE);
     use(&draft, only, buffer(&draft, INT64_MAX / 3));
@@ -202,7 +188,6 @@ static void test_check_fails(void **state)
 {
     struct draft draft;
 
-    (void)state;
     draw_reuse(&draft); /* the wait is missing */
     draft.n_deps = 1;
     set_deps(&draft);
@@ -333,7 +318,6 @@ static void test_random(void **state)
     struct mist_random random;
     int n_needed = 0;
 
-    (void)state;
     printf("# seed %" PRIu64 "\n", seed);
     mist_random_init(&random, seed);
     for (int i = 0; i < N_RANDOM; i++) {

@@ -3,19 +3,10 @@
  * config.json.
  */
 /* cmocka needs this order */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/model.h"
 #include "tests/unit/scratch.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define CONFIGS "tests/data/configs/"
 
@@ -79,7 +70,6 @@ static void test_published_totals(void **state)
         {"falcon-40b", 41303293952},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model = load(totals[i].spec);
         assert_int_equal(mist_model_n_parameters(&model), totals[i].n);
@@ -90,7 +80,6 @@ static void test_presets(void **state)
 {
     struct mist_model model, again;
 
-    (void)state;
     assert_true(mist_model_n_presets() >= 30);
     for (int32_t i = 0; i < mist_model_n_presets(); i++) {
         const char *name = mist_model_preset_name(i);
@@ -122,7 +111,6 @@ static void test_unknown_preset(void **state)
     struct mist_model model = {.n_layers = 7};
     struct mist_err err;
 
-    (void)state;
     assert_int_equal(mist_model_load("gpt5", &model, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "gpt5"));
     assert_non_null(strstr(err.message, "gpt3-demo"));
@@ -137,7 +125,6 @@ static void test_configs_equal_presets(void **state)
     struct mist_model config, preset;
     char path[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, CONFIGS "%s.json", names[i]);
         config = load(path);
@@ -180,7 +167,6 @@ static void test_config_defaults(void **state)
 {
     struct mist_model m;
 
-    (void)state;
     assert_int_equal(load_text(GPT2 ",\"n_head\":4,\"n_ctx\":32,\"n_inner\":100,"
                                     "\"tie_word_embeddings\":false}",
                                &m, NULL),
@@ -242,7 +228,6 @@ static void test_bad_configs(void **state)
     struct mist_model model = {.n_layers = 7};
     struct mist_err err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(load_text(cases[i].text, &model, &err), MIST_ERR_INPUT);
         if (err.line != cases[i].line || !strstr(err.message, cases[i].message))
@@ -262,7 +247,6 @@ static void test_check(void **state)
     struct mist_model good = load("gpt3-demo"), llama = load("llama3-8b"), m;
     struct mist_err err;
 
-    (void)state;
 #define REFUSED(base, change, word)                                                      \
     do {                                                                                 \
         m = base;                                                                        \
@@ -295,7 +279,6 @@ static void test_dtypes(void **state)
     enum mist_dtype dtype;
     enum mist_family family;
 
-    (void)state;
     for (int i = 0; i < MIST_N_DTYPES; i++) {
         assert_true(mist_dtype_parse(mist_dtype_name((enum mist_dtype)i), &dtype));
         assert_int_equal(dtype, i);

@@ -53,7 +53,6 @@ static double loss_slope(const struct naive_config *c, double *params, double *s
 
 static void test_gradients(void **state)
 {
-    (void)state;
     for (size_t i_config = 0; i_config < sizeof configs / sizeof *configs; i_config++) {
         const struct naive_config *c = &configs[i_config];
         int64_t n = naive_n_params(c);
@@ -89,7 +88,6 @@ static void test_gradients(void **state)
 /* The layout has no holes and no overlaps, and ends at n_params. */
 static void test_layout(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
         int64_t next = 0;
@@ -113,7 +111,6 @@ static void test_layout(void **state)
 /* With a zero head every token is equally likely: the loss is log(vocab). */
 static void test_loss_of_zero_head(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
         int64_t n = naive_n_params(c);
@@ -134,7 +131,6 @@ static void test_loss_of_zero_head(void **state)
 /* First step from zero moments: |update| is lr g / (|g| + eps) + decay, by hand. */
 static void test_adamw(void **state)
 {
-    (void)state;
     double p[2] = {1.0, -2.0}, m[2] = {0}, v[2] = {0}, g[2] = {0.5, -0.25};
     naive_adamw(p, m, v, g, 2, 1, 0.1, 0.9, 0.99, 1e-8, 0.01);
     assert_true(fabs(p[0] - (1.0 - 0.1 * (0.5 / (0.5 + 1e-8) + 0.01))) < 1e-14);
@@ -148,7 +144,6 @@ static void test_adamw(void **state)
 /* A few full steps on one batch must learn it: the loss falls well below its start. */
 static void test_training_learns(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
         int64_t n = naive_n_params(c);
@@ -312,7 +307,6 @@ static double gradient_error(const struct setting *at, const struct place *place
 
 static void test_gradients_of_pytorch(void **state)
 {
-    (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         struct setting at;
         double worst = 0.0;
@@ -348,7 +342,6 @@ static void step(struct setting *at, double *m, double *v, int t)
 
 static void test_steps_of_pytorch(void **state)
 {
-    (void)state;
     for (int i = 0; i < N_REFERENCES; i++) {
         struct setting at;
         open_setting(reference_names[i], &at);

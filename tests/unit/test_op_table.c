@@ -2,13 +2,7 @@
  * exec/op_table: names of kernels, sums against ones made beside the table, the same
  * numbers in every document, and tables of several ranks as one.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/op_table.h"
@@ -39,7 +33,6 @@ static void test_kernel_names(void **state)
     };
     char name[MIST_KERNEL_NAME_BYTES], endless[1000];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mist_op_table_kernel_name(cases[i][0], name);
         assert_string_equal(name, cases[i][1]);
@@ -197,7 +190,6 @@ static void test_documents(void **state)
     char saved[1 << 14];
     size_t n_lines = 0;
 
-    (void)state;
     mist_op_table_init(&table);
     fill(&table, &sums, 1);
     assert_true(has_sums(&table, &sums));
@@ -225,7 +217,6 @@ static void test_empty(void **state)
 {
     struct mist_op_table table;
 
-    (void)state;
     mist_op_table_init(&table);
     char *text = print(&table, MIST_EMIT_JSON);
     assert_non_null(strstr(text, "\"operators\": []"));
@@ -270,7 +261,6 @@ static int run_rank(void)
 
 static void test_ranks(void **state)
 {
-    (void)state;
     need_mpirun();
     run_good_job(4, "", "ranks");
 }

@@ -3,21 +3,13 @@
  * other: the loss over the whole vocabulary, which goes through its rows some at a time,
  * and linear layers with GELU. The same kernels on the same numbers give the same bits.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/memory.h"
 #include "exec/cpu_bf16.h"
 #include "exec/operators.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { HIDDEN = 24, VOCAB = 51, N_VALID = 50, GUARD = 16 }; /* one padded column */
 enum { LOSS_ROWS = MIST_CATALOG_LOSS_ROWS_CPU };
@@ -285,7 +277,6 @@ static void check_losses(enum mist_dtype dtype)
 
 static void test_loss(void **state)
 {
-    (void)state;
     check_losses(MIST_DTYPE_FP32);
     if (mist_cpu_has_bf16())
         check_losses(MIST_DTYPE_BF16);
@@ -340,7 +331,6 @@ static void check_gelu(bool has_bias)
 
 static void test_gelu(void **state)
 {
-    (void)state;
     check_gelu(true);
     check_gelu(false);
 }

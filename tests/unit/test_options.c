@@ -1,11 +1,5 @@
 /* core/options: every spelling, every refusal, and the printed texts. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/options.h"
 #include "tests/unit/scratch.h"
@@ -133,7 +127,6 @@ static void test_defaults(void **state)
 {
     struct call call;
 
-    (void)state;
     assert_int_equal(parse(&call, "--model=x"), MIST_OK);
     assert_false(call.is_done);
     assert_string_equal(call.out.model, "x");
@@ -156,7 +149,6 @@ static void test_spellings(void **state)
 {
     struct call call;
 
-    (void)state;
     assert_int_equal(
         parse(&call, "a -qvj4 -m x --alpha 1 - --memory=1GiB --space a,b --no-quiet "
                      "--space=c --no-color --timeout 3ms -o f"),
@@ -209,7 +201,6 @@ static void test_refusals(void **state)
     };
     struct call call;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(parse(&call, bad[i].line), MIST_ERR_USAGE);
         assert_non_null(strstr(call.err.message, bad[i].part));
@@ -222,7 +213,6 @@ static void test_texts(void **state)
     struct call call;
     char name[64];
 
-    (void)state;
     assert_int_equal(parse(&call, "--alpha 1 --help --nonsense"), MIST_OK);
     assert_true(call.is_done);
     assert_true(strncmp(call.text, "mist-test: tests the options\n\nExamples:\n", 40) ==
@@ -256,7 +246,6 @@ static void test_full_disk(void **state)
     bool is_done;
     FILE *stream = fopen("/dev/full", "w");
 
-    (void)state;
     assert_non_null(stream);
     assert_int_equal(
         mist_options_parse(&tool, 2, argv, &out, &positionals, stream, &is_done, &err),

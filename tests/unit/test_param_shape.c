@@ -2,20 +2,9 @@
  * Cuts of random parameters against a second, obvious description: which rank holds a row
  * or column, element by element.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/param_shape.h"
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static uint64_t random_state;
 
@@ -119,7 +108,6 @@ static void test_random(void **state)
     const char *seed = getenv("MIST_SEED");
     static int n_covered[MAX_ELEMENTS], n_owned[MAX_ELEMENTS];
 
-    (void)state;
     random_state = seed ? strtoull(seed, NULL, 10) : 1;
     print_message("MIST_SEED=%llu\n", (unsigned long long)random_state);
     for (int i = 0; i < 3000; i++) {
@@ -158,7 +146,6 @@ static void test_shared_head(void **state)
                                            3,  {8, 2, 2}, {2, 2, 2}};
     struct mist_param_span spans[MIST_MAX_SECTIONS];
 
-    (void)state;
     assert_int_equal(mist_param_local_elements(&shape, 2), (4 + 2 + 2) * 5);
     assert_int_equal(mist_param_spans(&shape, 2, 1, spans), 3);
     assert_int_equal(spans[0].global_first, 4 * 5);
@@ -178,7 +165,6 @@ static void test_owner(void **state)
     const struct mist_param_shape shape = {7, 2, MIST_SPLIT_ROWS, 2, {3, 4}, {1, 2}};
     struct mist_param_span spans[MIST_MAX_SECTIONS];
 
-    (void)state;
     assert_int_equal(mist_param_spans(&shape, 4, 2, spans), 2);
     assert_true(spans[0].is_owned && spans[1].is_owned);
     assert_int_equal(spans[1].global_first, 5 * 2);
@@ -193,7 +179,6 @@ static void test_padding(void **state)
     const struct mist_param_shape shape = {5, 3, MIST_SPLIT_ROWS, 1, {5}, {1}};
     struct mist_param_span spans[MIST_MAX_SECTIONS];
 
-    (void)state;
     assert_int_equal(mist_param_local_elements(&shape, 4), 6);
     assert_int_equal(mist_param_spans(&shape, 4, 2, spans), 1);
     assert_int_equal(spans[0].global_first, 12);

@@ -1,17 +1,9 @@
 /* core/parse: what is accepted, what is refused, and how numbers look. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/parse.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void test_int64(void **state)
 {
@@ -21,7 +13,6 @@ static void test_int64(void **state)
     struct mist_err err;
     int64_t out = 5;
 
-    (void)state;
     assert_int_equal(mist_parse_int64("-42", &out, NULL), MIST_OK);
     assert_true(out == -42);
     assert_int_equal(mist_parse_int64("-9223372036854775808", &out, NULL), MIST_OK);
@@ -45,7 +36,6 @@ static void test_double(void **state)
                                       "1,5", "1.5.2", "1e-400", NULL};
     double out = 5;
 
-    (void)state;
     for (int i = 0; good[i]; i++) {
         assert_int_equal(mist_parse_double(good[i], &out, NULL), MIST_OK);
         assert_true(out == strtod(good[i], NULL));
@@ -81,7 +71,6 @@ static void test_bytes(void **state)
                                       "1e30GB", "16777216TiB", "nanB",   NULL};
     int64_t out;
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(mist_parse_bytes(good[i].text, &out, NULL), MIST_OK);
         assert_true(out == good[i].bytes);
@@ -94,7 +83,6 @@ static void test_quantities(void **state)
 {
     double out;
 
-    (void)state;
     assert_int_equal(mist_parse_time_s("3ms", &out, NULL), MIST_OK);
     assert_true(out == 3 * 1e-3);
     assert_int_equal(mist_parse_time_s("2us", &out, NULL), MIST_OK);
@@ -123,7 +111,6 @@ static void test_formats(void **state)
     char text[MIST_FORMAT_BYTES];
     size_t n = sizeof text;
 
-    (void)state;
     check_format(mist_format_bytes(text, n, 17), "17 B");
     check_format(mist_format_bytes(text, n, 1024), "1.00 KiB");
     check_format(mist_format_bytes(text, n, 97924145152), "91.2 GiB");
@@ -151,7 +138,6 @@ static void test_round_trip(void **state)
     uint64_t bits = 1;
     double out;
 
-    (void)state;
     check_format(mist_format_double(text, sizeof text, 0.1), "0.1");
     for (int i = 0; i < 20000; i++) {
         double value;

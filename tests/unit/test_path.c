@@ -1,17 +1,9 @@
 /* core/path: joined names, also when memory runs out. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/path.h"
-
-#include <stdlib.h>
 
 static void check_join(struct mist_arena *arena, const char *folder, const char *name,
                        const char *expected)
@@ -27,7 +19,6 @@ static void test_names(void **state)
 {
     struct mist_arena arena;
 
-    (void)state;
     mist_arena_init(&arena);
     check_join(&arena, "runs", "plan.json", "runs/plan.json");
     check_join(&arena, "/a/b", "..", "/a/b/..");
@@ -43,7 +34,6 @@ static void test_no_memory(void **state)
 {
     struct mist_arena arena;
 
-    (void)state;
     fault_arm(FAULT_MALLOC, 1);
     assert_null(mist_path_join("a", "b"));
     assert_true(fault_disarm());

@@ -1,15 +1,7 @@
 /* What is said of ranks that go the same way, and of those that don't. */
 #include "exec/paths.h"
 
-#include <stdlib.h>
-#include <string.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 static const struct mist_paths same = {"cuDNN 9.19.0", "cuBLASLt 13.1.0", "NCCL 2.28.9",
                                        0, "replayed"};
@@ -19,7 +11,6 @@ static void test_same(void **state)
     const struct mist_paths all[] = {same, same, same};
     struct mist_paths joined;
 
-    (void)state;
     for (int n = 1; n <= 3; n++) {
         mist_paths_join(all, n, &joined);
         assert_string_equal(joined.attention, same.attention);
@@ -35,7 +26,6 @@ static void test_different(void **state)
     struct mist_paths all[] = {same, same, same, same};
     struct mist_paths joined;
 
-    (void)state;
     strcpy(all[0].attention, "own kernels");
     strcpy(all[2].products, "cuBLASLt 13.0.0");
     all[1].n_fallbacks = 3;
@@ -55,7 +45,6 @@ static void test_long(void **state)
     enum { N = 64 };
     struct mist_paths *all = calloc(N, sizeof *all), joined;
 
-    (void)state;
     assert_non_null(all);
     for (int i = 0; i < N; i++) {
         memset(all[i].attention, 'a' + i % 2, MIST_PATH_BYTES - 1);

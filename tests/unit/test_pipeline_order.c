@@ -6,19 +6,9 @@
  * Orders are compared as text: "F1.0" is the forward of micro-batch 1 through chunk 0, B
  * a whole backward, I and W its halves; one chunk is left out ("F1").
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/pipeline_order.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STAGES = 8, MAX_CHUNKS = 4, MAX_BATCHES = 32, TEXT_SIZE = 8192, N_KINDS = 4 };
 
@@ -103,7 +93,6 @@ static void test_by_hand(void **state)
     };
     char text[TEXT_SIZE];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct mist_pipeline_order order =
             make(cases[i].schedule, cases[i].p, cases[i].v, cases[i].g);
@@ -131,7 +120,6 @@ static void test_clock_by_hand(void **state)
     struct mist_pipeline_order a = make(MIST_PIPELINE_1F1B, 2, 1, 2);
     struct mist_pipeline_order b = make(MIST_PIPELINE_ZB_H1, 2, 1, 2);
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 4; k++) {
             assert_int_equal(slots_of(&a, i)[k].start, whole[i][k][0]);
@@ -366,7 +354,6 @@ static void test_rules(void **state)
 {
     struct index *index = malloc(sizeof *index);
 
-    (void)state;
     assert_non_null(index);
     for (int32_t p = 1; p <= MAX_STAGES; p++) {
         for (int32_t g = 1; g <= MAX_BATCHES; g++) {
@@ -397,7 +384,6 @@ static void test_refusals(void **state)
     struct mist_pipeline_order order;
     struct mist_err err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(mist_pipeline_order_init(&order, cases[i].schedule, cases[i].p,
                                                   cases[i].v, cases[i].g, &err),

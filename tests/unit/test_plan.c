@@ -1,18 +1,11 @@
 /* Plans: derived quantities against enumeration, what the check refuses, fingerprints.
  * Files are in test_plan_file.c. */
 /* cmocka needs this order */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/plan_sample.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Every (stage, dp, tp) in the documented order, numbered one by one. */
 static void test_ranks(void **state)
@@ -20,7 +13,6 @@ static void test_ranks(void **state)
     struct mist_plan plan;
     int32_t rank = 0, layer = 1, i_stage, i_dp, i_tp;
 
-    (void)state;
     load_good(&plan);
     for (int32_t i = 0; i < plan.n_stages; i++) {
         assert_int_equal(mist_plan_first_rank(&plan, i), rank);
@@ -49,7 +41,6 @@ static void test_chunks(void **state)
     struct mist_plan plan;
     int32_t first, n;
 
-    (void)state;
     load_good(&plan);
     for (int32_t i = 0; i < 2; i++) {
         mist_plan_chunk_layers(&plan, i, 0, &first, &n);
@@ -90,7 +81,6 @@ static void test_check(void **state)
     struct mist_plan_fault fault;
     struct mist_err err;
 
-    (void)state;
     load_good(&good);
 #define REFUSED(status, change, word, key_)                                              \
     do {                                                                                 \
@@ -155,7 +145,6 @@ static void test_check_tp(void **state)
     struct mist_plan p;
     struct mist_err err;
 
-    (void)state;
     load_good(&p);
     assert_int_equal(mist_model_load_preset("llama3-8b", &p.model, &err), MIST_OK);
     p.stages[1].n_layers = 27;
@@ -189,7 +178,6 @@ static void test_check_tied(void **state)
     struct mist_plan_fault fault;
     struct mist_err err;
 
-    (void)state;
     load_good(&p);
     p.model.ties_embeddings = true;
     p.stages[2] = p.stages[0];
@@ -217,7 +205,6 @@ static void test_range(void **state)
     struct mist_plan p;
     struct mist_err err;
 
-    (void)state;
     load_good(&p);
     assert_int_equal(mist_model_load_preset("llama3-8b", &p.model, &err), MIST_OK);
     p.stages[1].n_layers = 27;
@@ -244,7 +231,6 @@ static void test_fingerprint(void **state)
     uint64_t seen[32];
     int n = 0;
 
-    (void)state;
     assert_int_equal(mist_model_load_preset("llama3-8b", &m, NULL), MIST_OK);
     seen[n++] = mist_plan_fingerprint(&m, &job, 0);
     strcpy(m.name, "other");

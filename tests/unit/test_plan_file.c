@@ -5,26 +5,14 @@
  * line is that of a marker in the changed text, counted here.
  */
 /* cmocka needs this order */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "tests/unit/plan_sample.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void test_load(void **state)
 {
     struct mist_plan plan;
 
-    (void)state;
     load_good(&plan);
     assert_string_equal(plan.model.name, "tiny");
     assert_int_equal(plan.model.max_seq, 1024);
@@ -225,7 +213,6 @@ static void test_bad_files(void **state)
     struct mist_plan plan = {.n_stages = 77};
     struct mist_err err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
         const struct bad_file *bad = &bad_files[i];
         char *text = replace(bad->old, bad->new, bad->takes_last);
@@ -354,7 +341,6 @@ static void test_round_trips(void **state)
     struct mist_err err = {0};
     struct scratch scratch;
 
-    (void)state;
     print_message("MIST_SEED=%" PRIu64 "\n", seed);
     scratch_init(&scratch);
     scratch_path(&scratch, "plan.json");
@@ -390,7 +376,6 @@ static void test_defaults_are_left_out(void **state)
     struct scratch scratch;
     char text[8192];
 
-    (void)state;
     load_good(&plan);
     plan.job.threads = 0;
     plan.n_chunks = 1;
@@ -422,7 +407,6 @@ static void test_save_refuses(void **state)
     struct mist_err err;
     struct scratch scratch;
 
-    (void)state;
     load_good(&plan);
     scratch_init(&scratch);
     scratch_path(&scratch, "plan.json");

@@ -1,16 +1,9 @@
 /* Plots: ranks, formats, text timelines, gnuplot programs and their data,
  * malformed tables. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "plots/plot.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static void add(struct mist_timeline *timeline, int rank, enum mist_stream stream,
@@ -57,7 +50,6 @@ static void test_lanes(void **state)
     char *text = NULL, *at;
     size_t n = 0;
 
-    (void)state;
     mist_timeline_init(&timeline);
     for (int i = 0; i < MIST_N_STREAMS; i++)
         add(&timeline, 0, (enum mist_stream)i, MIST_TASK_OPTIMIZER, -1, i, i + 1);
@@ -85,7 +77,6 @@ static void test_ranks(void **state)
                                       "1,,2", "1,", "1 2", "0x1"};
     struct mist_plot_ranks ranks;
 
-    (void)state;
     assert_int_equal(mist_plot_parse_ranks("0-3,5", &ranks, NULL), MIST_OK);
     for (int i = 0; i < 8; i++)
         assert_int_equal(mist_plot_has_rank(&ranks, i), i <= 3 || i == 5);
@@ -102,7 +93,6 @@ static void test_format(void **state)
 {
     enum mist_plot_format format;
 
-    (void)state;
     assert_int_equal(mist_plot_format_from_path("a/b.svg", &format, NULL), MIST_OK);
     assert_int_equal(format, MIST_PLOT_SVG);
     assert_int_equal(mist_plot_format_from_path("-", &format, NULL), MIST_OK);
@@ -131,7 +121,6 @@ static void test_gantt(void **state)
     char *text = NULL;
     size_t n = 0;
 
-    (void)state;
     fill(&timeline);
     FILE *stream = open_memstream(&text, &n);
     assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, &err), MIST_OK);
@@ -170,7 +159,6 @@ static void test_gantt_cells(void **state)
     char *text = NULL;
     size_t n = 0;
 
-    (void)state;
     mist_timeline_init(&timeline);
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 0, 2.3);
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 4, 6.7);
@@ -205,7 +193,6 @@ static void test_timeline_program(void **state)
     char *text = NULL, *again = NULL;
     size_t n = 0;
 
-    (void)state;
     fill(&timeline);
     for (int i = 0; i < 2; i++) {
         FILE *stream = open_memstream(i ? &again : &text, &n);
@@ -240,7 +227,6 @@ static void test_merging(void **state)
     char *text = NULL;
     size_t n = 0;
 
-    (void)state;
     mist_timeline_init(&timeline);
     for (int i = 0; i < 1000; i++)
         add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, i * 1e-3,
@@ -265,7 +251,6 @@ static void test_memory_program(void **state)
     char *text = NULL;
     size_t n = 0;
 
-    (void)state;
     fill(&timeline);
     FILE *stream = open_memstream(&text, &n);
     assert_int_equal(
@@ -324,7 +309,6 @@ static void test_tables(void **state)
     enum mist_status status;
     struct mist_err err = {0};
 
-    (void)state;
     char *text = table_program(mist_plot_write_compare,
                                "plan,predicted_s,measured_s,error_bar_s\n"
                                "a,1.1,1,0.05\n\"b \"\"x\"\"\",1.9,2,\n",
@@ -376,7 +360,6 @@ static void test_bad_tables(void **state)
         {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n8,1,1,\n", 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum mist_status status;
         struct mist_err err = {0};
@@ -408,7 +391,6 @@ static void test_run(void **state)
     struct mist_err err = {0};
     char folder[] = "/tmp/mist_test_XXXXXX", path[64], begin[4] = "";
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     /* A name that gnuplot would take for a command to pipe into, were it told. */
     snprintf(path, sizeof path, "%s/|touch x\n.svg", folder);
@@ -447,7 +429,6 @@ static void test_not_whole(void **state)
     struct mist_err err = {0};
     char folder[] = "/tmp/mist_test_XXXXXX", path[64];
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/a", folder);
     for (int format = MIST_PLOT_PNG; format <= MIST_PLOT_PDF; format++)

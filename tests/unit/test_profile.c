@@ -1,11 +1,6 @@
 /* The profiler: estimates, the grid, mixtures, and one session on one rank. No test looks
  * at how long anything takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/comm.h"
@@ -20,8 +15,6 @@
 #include "sim/module_storage.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static void assert_near(double value, double expected, double tolerance)
@@ -82,7 +75,6 @@ static void estimates_leave_out_what_is_far(void **state)
     double equal[] = {7, 7, 7, 7, 7.1, 9};
     struct mist_estimate estimate = mist_estimate_make(plain, 5);
 
-    (void)state;
     assert_near(estimate.mean, 3, 1e-12);
     assert_near(estimate.deviation, sqrt(2.5), 1e-12);
     assert_near(estimate.half_width_frac, 1.96 * sqrt(2.5) / sqrt(5) / 3, 1e-12);
@@ -108,7 +100,6 @@ static void estimates_of_little_say_so(void **state)
     struct mist_estimate none = mist_estimate_make(NULL, 0);
     struct mist_estimate single = mist_estimate_make(one, 1);
 
-    (void)state;
     assert_int_equal(none.n, 0);
     assert_near(none.half_width_frac, 1, 0);
     assert_near(single.mean, 4, 0);
@@ -124,7 +115,6 @@ static void pooling_is_one_estimate_of_all(void **state)
     static double all[N_PARTS * N], part[N];
     struct mist_random random;
 
-    (void)state;
     mist_random_init(&random, 5);
     for (int k = 0; k < N_PARTS; k++) {
         for (int i = 0; i < N; i++)
@@ -154,7 +144,6 @@ static void levels_do_not_depend_on_what_ran(void **state)
     struct mist_drift drift = {0};
     double levels[4];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         drift.n_rounds++;
         for (int32_t key = 0; key < 2; key++)
@@ -187,7 +176,6 @@ static void drift_is_of_rounds_and_ranks(void **state)
     const double both[] = {0.99, 1.03, 0.97, 1.01};  /* 8e-4 each; means 1.01, .99 */
     const double three[] = {1.1, 1.1, 1.0, 1.0, 0.9, 0.9}; /* ranks: variance 0.01 */
 
-    (void)state;
     assert_near(mist_drift_frac(rounds, 1, 3), 0.02, 1e-12);
     assert_near(mist_drift_frac(ranks, 2, 2), sqrt(2e-4), 1e-12);
     assert_near(mist_drift_frac(both, 2, 2), sqrt(8e-4 + 2e-4), 1e-12);
@@ -203,7 +191,6 @@ static void drift_is_found_below_noise(void **state)
     static double levels[N_ROUNDS];
     struct mist_estimate mean = {.mean = 50, .low = -1e9, .high = 1e9};
 
-    (void)state;
     for (uint64_t i = 0; i < N_ROUNDS; i++) {
         double speed = 1 + 0.03 * mist_random_normal_at(3, 0, i);
         drift.n_rounds++;
@@ -225,7 +212,6 @@ static void outputs_are_looked_at_and_not_made(void **state)
     struct scratch scratch;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     assert_int_equal(mist_profile_check_output(scratch.folder, false, &err), MIST_OK);
     assert_int_equal(
@@ -273,7 +259,6 @@ static void grid_has_the_shapes_of_the_model(void **state)
     struct mist_model model = tiny_model();
     struct mist_grid grid;
 
-    (void)state;
     make_grid(&model, 16, 2, &grid);
     assert_true(has_key(&grid, "linear_bias", "forward", "rows=16;n_in=32;n_out=96"));
     assert_true(has_key(&grid, "linear_gelu", "forward", "rows=64;n_in=32;n_out=128"));
@@ -306,7 +291,6 @@ static void grid_has_the_shapes_of_tensor_parallelism(void **state)
     struct mist_model model = tiny_model();
     struct mist_grid grid;
 
-    (void)state;
     make_grid(&model, 16, 3, &grid);
     assert_int_equal(grid.n_variants, 3);
     assert_int_equal(grid.variants[1].tp, 2);
@@ -347,7 +331,6 @@ static void grid_has_the_slabs_of_tied_weights(void **state)
     struct mist_model model = tiny_model();
     struct mist_grid grid;
 
-    (void)state;
     model.ties_embeddings = true;
     make_grid(&model, 16, 1, &grid);
     assert_true(has_key(&grid, "adamw", "optimizer", "elements=1600"));
@@ -394,7 +377,6 @@ static void grid_keys_are_those_of_the_steps(void **state)
                                                 MIST_FAMILY_FALCON};
     struct mist_grid grid;
 
-    (void)state;
     for (int f = 0; f < 3; f++) {
         struct mist_model model = tiny_model();
         int n_timed = 0;
@@ -441,7 +423,6 @@ static void grid_has_the_messages_of_the_model(void **state)
     struct mist_grid grid;
     const struct mist_grid_shape pair = {1, 2, 1}, one = {1, 1, 1}, all = {1, 5, 1};
 
-    (void)state;
     make_grid(&model, 16, 5, &grid);
     for (int32_t n = 2; n <= 5; n++)
         for (int32_t c = 1; c <= 5 / n; c++) {
@@ -495,7 +476,6 @@ static void groups_are_those_of_plans(void **state)
         {{2, 2, 1}, 5, 4, {0, 1, 4, 5}}, {{1, 3, 1}, 6, 3, {4, 5, 6}},
     };
 
-    (void)state;
     make_grid_on(&model, 16, 2, 8, &grid);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int32_t members[8];
@@ -540,7 +520,6 @@ static void grid_refuses_long_sequences(void **state)
     struct mist_grid grid;
     struct mist_err err;
 
-    (void)state;
     assert_int_equal(mist_catalog_new(&config.model, &catalog, NULL), MIST_OK);
     assert_int_equal(mist_grid_make(catalog, &config, &grid, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "17 tokens"));
@@ -555,7 +534,6 @@ static void messages_take_turns_inside_the_region(void **state)
     char region[1000];
     const int64_t sizes[] = {1, 64, 100, 300, 500, 990, 1000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int64_t turn = 0; turn < 40; turn++) {
             char *at = mist_workbench_turn(region, sizeof region, sizes[i], turn);
@@ -571,7 +549,6 @@ static void the_stage_fits_the_memory(void **state)
     struct mist_model model = tiny_model();
     struct mist_grid grid;
 
-    (void)state;
     model.n_layers = 12;
     make_grid(&model, 16, 2, &grid);
     assert_int_equal(mist_workbench_n_copies(&grid, INT64_MAX), 6); /* a pipeline of 2 */
@@ -596,7 +573,6 @@ static void mixtures_cover_all_sets(void **state)
     struct mist_mixture all[MIST_MIXTURES_MAX];
     int n_of_set[1 << MIST_N_CHANNELS] = {0};
 
-    (void)state;
     /* 6 pairs of 3, 4 triples of 4, 1 of 5; the exchange again in 3, 3 and 1 sets */
     assert_int_equal(mist_mixtures_make(2, false, all), 18 + 16 + 5 + 9 + 12 + 5);
     assert_int_equal(mist_mixtures_make(1, true, all), 3 * 3 + 4);
@@ -626,7 +602,6 @@ static void mixtures_determine_the_factors(void **state)
     struct mist_random random;
     int32_t n = mist_mixtures_make(2, true, all);
 
-    (void)state;
     mist_random_init(&random, 3);
     mist_interference_init(&truth);
     for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
@@ -677,7 +652,6 @@ static void journals_keep_what_is_whole(void **state)
     char output[128], path[160], text[512];
     int64_t n;
 
-    (void)state;
     scratch_init(&scratch);
     snprintf(output, sizeof output, "%s/set/", scratch.folder);
     snprintf(path, sizeof path, "%s/set.partial/journal", scratch.folder);
@@ -770,7 +744,6 @@ static void copies_move_bytes_between_the_arenas(void **state)
     struct mist_model model = tiny_model();
     struct mist_comm *comm;
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int k = 0; k < 2; k++) {
         struct mist_grid grid;
@@ -807,7 +780,6 @@ static void stand_ins_fill_what_others_would_send(void **state)
     struct mist_step_args args = {
         .step = &step, .tp = 3, .i_tp = 1, .operands = {whole, shard}};
 
-    (void)state;
     assert_int_equal(mist_device_open_cpu(&config, &bench.device, NULL), MIST_OK);
     mist_workbench_stand_in(&bench, &args);
     assert_string_equal(whole, "abcdabcdabcd");
@@ -828,7 +800,6 @@ static void variants_run_on_one_rank(void **state)
                                                 MIST_FAMILY_FALCON};
     struct mist_comm *comm;
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int f = 0; f < 3; f++) {
         struct mist_model model = tiny_model();
@@ -888,7 +859,6 @@ static void the_library_of_messages_is_known(void **state)
 {
     char text[64] = "unset", little[4], one[1] = {'x'};
 
-    (void)state;
     mist_comm_describe(text, sizeof text);
     assert_true(strlen(text) >= 3 && strcmp(text, "unset") != 0);
     mist_comm_describe(little, sizeof little);
@@ -909,7 +879,6 @@ static void a_session_fills_a_trace_set(void **state)
     struct mist_comm *comm;
     struct scratch scratch;
 
-    (void)state;
     scratch_init(&scratch);
     make_grid(&model, 16, 1, &grid);
     assert_int_equal(mist_machine_read(MIST_BACKEND_CPU, &machine, NULL, 0, NULL),
@@ -971,7 +940,6 @@ static void sessions_go_on_from_their_journal(void **state)
     struct scratch scratch;
     char output[128], path[160];
 
-    (void)state;
     scratch_init(&scratch);
     snprintf(output, sizeof output, "%s/set", scratch.folder);
     snprintf(path, sizeof path, "%s.partial/journal", output);

@@ -4,12 +4,7 @@
  * emulator. Whatever computes, a session yields the same rows. No test looks at how long
  * anything takes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "exec/cpu_bf16.h"
 #include "profile/profile.h"
@@ -197,7 +192,6 @@ static void spans_are_of_what_ran(void **state)
     const struct mist_backend *const backends[] = {cpu_backend(), &async_backend,
                                                    &async_recording_backend};
 
-    (void)state;
     for (int k = 0; k < 3; k++) {
         struct mist_device_config config = {
             .arena_bytes = {2 * N_BYTES}, .threads = 1, .records = true};
@@ -247,7 +241,6 @@ static char *read_back(struct mist_device *device, const void *from, int64_t byt
 /* The stage is filled as on the CPU, bit for bit; bf16 is that, rounded. */
 static void stages_are_filled_alike(void **state)
 {
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int k = 0; k < 2; k++) {
         bool is_bf16 = k == 1;
@@ -310,7 +303,6 @@ static void weights_stay_ordinary(void **state)
     int32_t n_rounds;
     double drift_frac;
 
-    (void)state;
     if (!mist_cpu_has_bf16())
         skip();
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
@@ -354,7 +346,6 @@ static void quick_sessions_choose_products(void **state)
     struct mist_workbench bench;
     char line[256];
 
-    (void)state;
     if (!backend)
         skip();
     scratch_init(&scratch);
@@ -385,7 +376,6 @@ static void copies_move_bytes_between_the_arenas(void **state)
     static const enum mist_link_operation operations[] = {MIST_LINK_HOST_TO_DEVICE,
                                                           MIST_LINK_DEVICE_TO_HOST};
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int k = 0; k < 4; k++) {
         struct mist_bench_place place =
@@ -458,7 +448,6 @@ static void sessions_have_the_same_rows_on_any_device(void **state)
     struct mist_trace_set plain, other;
     struct mist_grid grid;
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     make_grid(cpu_backend(), MIST_FAMILY_GPT, MIST_DTYPE_FP32, 1, &grid);
     assert_int_equal(run_session(comm, &grid, cpu_backend(), &plain, &report), MIST_OK);
@@ -521,7 +510,6 @@ static void lost_runs_are_repeated(void **state)
     struct mist_grid grid;
     int n_collects[2];
 
-    (void)state;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     make_grid(&async_recording_backend, MIST_FAMILY_GPT, MIST_DTYPE_FP32, 1, &grid);
     for (int n_lost = 0; n_lost <= 3; n_lost += 3) {
@@ -591,7 +579,6 @@ static int run_rank(const char *mode)
 
 static void ranks_may_share_a_device(void **state)
 {
-    (void)state;
     need_mpirun();
     run_good_job(2, "", "records");
     run_good_job(2, "", "loses");
@@ -607,7 +594,6 @@ static void cuda_has_the_same_rows(void **state)
     struct mist_op_table ops;
     struct mist_grid grid;
 
-    (void)state;
     if (!backend || !getenv("MIST_SLOW")) {
         print_message(backend ? "takes 10 s: only with MIST_SLOW=1\n"
                               : "built without CUDA's headers\n");

@@ -1,16 +1,7 @@
 /* core/progress: silence where nobody looks, and not too often where somebody does. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/progress.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 struct screen {
     FILE *stream;
@@ -29,7 +20,6 @@ static void test_silence(void **state)
     struct screen screen;
     struct mist_progress progress;
 
-    (void)state;
     for (int mode = MIST_PROGRESS_AUTO; mode <= MIST_PROGRESS_NEVER; mode++) {
         if (mode == MIST_PROGRESS_ALWAYS)
             continue;
@@ -50,7 +40,6 @@ static void test_rate(void **state)
     struct mist_progress progress;
     int n_lines = 0;
 
-    (void)state;
     open_screen(&screen);
     mist_progress_init(&progress, MIST_PROGRESS_ALWAYS, false, screen.stream,
                        "searching");
@@ -72,7 +61,6 @@ static void test_line(void **state)
     struct screen screen;
     struct mist_progress progress;
 
-    (void)state;
     open_screen(&screen);
     mist_progress_init(&progress, MIST_PROGRESS_ALWAYS, false, screen.stream,
                        "searching");

@@ -1,17 +1,9 @@
 /* core/random: published sequences, moments, and independence of order. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define N 200000
 
@@ -22,7 +14,6 @@ static void test_vectors(void **state)
                                         UINT64_C(1215971899390074240)};
     struct mist_random random = {{1, 2, 3, 4}};
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_true(mist_random_next(&random) == expected[i]);
     mist_random_init(&random, 0); /* splitmix64 from 0 */
@@ -53,7 +44,6 @@ static void test_moments(void **state)
     static double x[N];
     struct mist_random random;
 
-    (void)state;
     mist_random_init(&random, 42);
     for (int i = 0; i < N; i++) {
         x[i] = mist_random_uniform(&random);
@@ -79,7 +69,6 @@ static void test_below(void **state)
     struct mist_random random;
     int counts[6] = {0};
 
-    (void)state;
     mist_random_init(&random, 1);
     for (int i = 0; i < 60000; i++)
         counts[mist_random_below(&random, 6)]++;
@@ -90,7 +79,6 @@ static void test_below(void **state)
 
 static void test_stateless(void **state)
 {
-    (void)state;
     assert_true(mist_random_at(1, 2, 3) == mist_random_at(1, 2, 3));
     assert_true(mist_random_at(1, 2, 3) != mist_random_at(1, 3, 2));
     assert_true(mist_random_at(2, 1, 3) != mist_random_at(1, 2, 3));
@@ -103,7 +91,6 @@ static void test_normal_bits(void **state)
 {
     double worst = 0, square = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < N; i++) {
         uint64_t bits = mist_random_at(9, 2, i);
         long double u1 = (long double)mist_random_uniform_at(9, 2, i), u2;

@@ -2,19 +2,11 @@
  * Replay: hand-checkable plans against sums and the closed form of 1F1B, folding against
  * no folding, and schedules that were damaged on purpose.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/replay.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_RANKS = 16 };
 
@@ -170,7 +162,6 @@ static void one_rank_is_the_sum_of_its_tasks(void **state)
 {
     struct fixture at;
 
-    (void)state;
     start(&at, 1, (int32_t[]){1}, (int32_t[]){3}, 4);
     at.plan.stages[0].n_checkpointed = 2;
     struct prices prices = all_prices();
@@ -232,7 +223,6 @@ static void free_transfers_give_the_closed_form(void **state)
     int32_t dp[4] = {1, 1, 1, 1};
     static const int32_t layers[2][4] = {{2, 2, 2, 2}, {2, 1, 3, 1}};
 
-    (void)state;
     for (int32_t n_stages = 1; n_stages <= 4; n_stages++)
         for (int32_t g = 1; g <= 6; g++)
             for (int unequal = 0; unequal <= 1; unequal++) {
@@ -269,7 +259,6 @@ static void a_straggler_slows_its_stage(void **state)
     double factors[2] = {1, 2};
     struct mist_replay_options options = {.rank_factor = factors};
 
-    (void)state;
     start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){2, 2}, 4);
     build(&at, &compute_only, false);
     assert_close(run(&at, false, &options),
@@ -288,7 +277,6 @@ static void micro_batch_factors_apply_to_their_phase(void **state)
     struct mist_replay_options options = {.forward_factor = forward,
                                           .backward_factor = backward};
 
-    (void)state;
     start(&at, 1, (int32_t[]){1}, (int32_t[]){2}, 4);
     build(&at, &compute_only, false);
     /* 2.5 modules: forward 1 each, backward 2 each */
@@ -304,7 +292,6 @@ static void lanes_reach_their_ranks(void **state)
     struct mist_replay_options options = {.forward_factor = forward, .n_lanes = 2};
     struct prices prices = compute_only;
 
-    (void)state;
     prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 0.25;
     start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 2);
     build(&at, &prices, false);
@@ -327,7 +314,6 @@ static void reductions_hide_beside_the_backward(void **state)
     struct fixture at;
     struct prices prices = compute_only;
 
-    (void)state;
     prices.embedding_share = 1;
     prices.head_share = 1;
     prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
@@ -342,7 +328,6 @@ static void folding_changes_nothing(void **state)
 {
     struct prices prices = all_prices();
 
-    (void)state;
     for (int32_t dp = 1; dp <= 4; dp *= 2)
         for (int zero = 0; zero <= 1; zero++) {
             struct fixture at;
@@ -392,7 +377,6 @@ static void folding_works_with_all_knobs(void **state)
 {
     struct prices prices = all_prices();
 
-    (void)state;
     for (int knobs = 0; knobs < 128; knobs++) {
         struct fixture at;
         struct mist_err err;
@@ -423,7 +407,6 @@ static void unlike_stages_are_not_folded(void **state)
     struct mist_trace_set traces;
     struct mist_cost_model *model;
 
-    (void)state;
     mist_trace_set_init(&traces);
     traces.cluster = (struct mist_cluster){.name = "flat",
                                            .nodes = 1,
@@ -468,7 +451,6 @@ static void jitter_is_seeded(void **state)
     struct mist_replay_options options = {.jitter_frac = 0.1, .seed = 7};
     struct prices prices = all_prices();
 
-    (void)state;
     start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){2, 2}, 4);
     build(&at, &prices, false);
     double calm = run(&at, false, NULL), first = run(&at, false, &options);
@@ -485,7 +467,6 @@ static void error_bars_follow_their_rule(void **state)
 {
     struct fixture at;
 
-    (void)state;
     start(&at, 1, (int32_t[]){1}, (int32_t[]){1}, 4);
     build(&at, &compute_only, false);
     const struct mist_schedule *schedule = at.schedules[0];
@@ -509,7 +490,6 @@ static void three_doubts_add_as_squares(void **state)
     struct fixture at;
     struct prices prices = compute_only;
 
-    (void)state;
     prices.embedding_share = 1;
     prices.head_share = 1;
     prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
@@ -572,7 +552,6 @@ static double naive_shared_s(const struct mist_timeline *timeline, int32_t rank)
  */
 static void shared_time_is_counted_once(void **state)
 {
-    (void)state;
     for (int32_t g = 1; g <= 4; g++) {
         struct fixture at;
         struct prices prices = all_prices();
@@ -604,7 +583,6 @@ static void unequal_groups_match(void **state)
 {
     static const int32_t dps[][3] = {{1, 2, 4}, {4, 2, 1}, {2, 3, 2}, {4, 3, 1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof dps / sizeof *dps; i++) {
         struct fixture at;
         struct mist_err err;
@@ -655,7 +633,6 @@ static void mismatches_are_named(void **state)
     struct prices prices = all_prices();
     struct mist_err err;
 
-    (void)state;
     start(&at, 2, (int32_t[]){2, 4}, (int32_t[]){1, 1}, 3);
     build(&at, &prices, false);
     assert_int_equal(check(&at, &err), MIST_OK);
@@ -696,7 +673,6 @@ static void mismatches_of_groups_are_named(void **state)
     struct prices prices = all_prices();
     struct mist_err err;
 
-    (void)state;
     start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){1, 1}, 3);
     mist_catalog_free(at.catalog);
     at.plan.model.ties_embeddings = true;
@@ -748,7 +724,6 @@ static void deadlocks_are_named(void **state)
     struct prices prices = all_prices();
     struct mist_err err;
 
-    (void)state;
     start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){1, 1}, 1);
     build(&at, &prices, false);
     struct mist_task *send = find(&at, 0, MIST_TASK_SEND_ACTIVATION, 0);

@@ -11,19 +11,11 @@
 #include "exec/data.h"
 #include "exec/runtime.h"
 
+#include "tests/unit/test.h"
+
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 enum { SEQ = 32, BATCH = 4, N_LAYERS = 4, N_WARM = 2, N_COUNTED = 3 };
 
@@ -237,7 +229,6 @@ static int count_plans(struct mist_comm *comm)
 
 static void test_counter_counts(void **state)
 {
-    (void)state;
     n_calls = 0;
     is_counting = true;
     void *volatile memory = malloc(10);
@@ -251,7 +242,6 @@ static void test_one_rank(void **state)
     struct mist_comm *comm;
     struct mist_err err = {0};
 
-    (void)state;
     must(mist_comm_open(&comm, &err), &err);
     assert_int_equal(count_plans(comm), 0);
     mist_comm_close(comm);
@@ -261,7 +251,6 @@ static void test_two_ranks(void **state)
 {
     char self[512] = "", command[1024];
 
-    (void)state;
     if (system("command -v mpirun >/dev/null 2>&1") != 0) {
         print_message("mpirun is missing\n");
         skip();

@@ -4,13 +4,7 @@
  * replaying was asked for. That replays have the same bits in every plan is
  * tests/prop/test_cuda_training.c's matter.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #if __has_include(<cuda_runtime_api.h>)
 
@@ -19,9 +13,6 @@
 #include "tests/emulation/cudart.h"
 
 #include <cuda_runtime_api.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SEQ = 16, N_LAYERS = 2, N_STEPS = 14 };
 
@@ -129,7 +120,6 @@ static void test_choices(void **state)
     struct outcome timed = train(MIST_GRAPHS_ON, N_STEPS, 4);
     struct outcome brief = train(MIST_GRAPHS_AUTO, 12, 0);
 
-    (void)state;
     assert_int_equal(plain.status, MIST_OK);
     assert_string_equal(plain.graphs, "not replayed: --graphs off");
     assert_string_equal(on.graphs, "replayed");
@@ -151,7 +141,6 @@ static void test_chosen_by_time(void **state)
     double percent = -1;
     bool is_replayed = sscanf(chosen.note, "replayed, %lf %% faster", &percent) == 1;
 
-    (void)state;
     assert_int_equal(chosen.n_notes, 1);
     assert_string_equal(chosen.note, chosen.graphs);
     assert_true(is_replayed ||
@@ -164,7 +153,6 @@ static void test_chosen_by_time(void **state)
 /* The host's share of the work is not the device's to replay. */
 static void test_updates_on_host(void **state)
 {
-    (void)state;
     plan.stages[0].offload_optimizer = 1;
     plan.stages[0].updates_on_host = true;
     struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
@@ -184,7 +172,6 @@ static void test_failing_capture(void **state)
     static const char *const calls[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"};
     struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         fail_in(calls[i], 1);
         struct outcome on = train(MIST_GRAPHS_ON, N_STEPS, 0);
@@ -206,13 +193,11 @@ static void test_failing_capture(void **state)
 
 static int open_comm(void **state)
 {
-    (void)state;
     return mist_comm_open(&comm, NULL) == MIST_OK ? 0 : -1;
 }
 
 static int close_comm(void **state)
 {
-    (void)state;
     mist_comm_close(comm);
     return 0;
 }
@@ -233,7 +218,6 @@ int main(void)
 
 static void test_without_headers(void **state)
 {
-    (void)state;
     print_message("CUDA's headers are not installed\n");
     skip();
 }

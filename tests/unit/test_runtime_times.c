@@ -3,13 +3,7 @@
  * CUDA backend of the emulator: only timed iterations are recorded, operators add up to
  * what was recorded, and an iteration whose recording a rank lost is left out on all.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/train.h"
 #include "tests/emulation/backend.h"
@@ -128,7 +122,6 @@ static void test_only_what_is_asked_for(void **state)
     struct mist_train_report report;
     double time_s = 0;
 
-    (void)state;
     need_emulation();
     must_train(true, 0, false, &report);
     assert_int_equal(mist_emulated_recorded.n_begins, 0);
@@ -171,7 +164,6 @@ static void check_calls(const struct mist_op_table *ops)
 
 static void test_operators(void **state)
 {
-    (void)state;
     for (int is_gpu = 0; is_gpu < 2; is_gpu++) {
         struct mist_train_report report;
         double tasks_s = 0, ops_s = 0, kernels_s = 0;
@@ -204,7 +196,6 @@ static void test_losses(void **state)
     struct mist_train_report report;
     double time_s = 0;
 
-    (void)state;
     need_emulation();
     for (int n_lost = 1; n_lost <= N_TIMED; n_lost++) {
         mist_emulated_recorder_lose(MIST_SPANS_CLOCK_SET, n_lost);
@@ -228,7 +219,6 @@ static void test_too_many(void **state)
     struct mist_train_report report;
     struct mist_err why = {0};
 
-    (void)state;
     assert_int_equal(train(comm, false, 3000000, 3000000, false, &report, &why),
                      MIST_ERR_RANGE);
     assert_non_null(strstr(why.message, "--timed-iterations 3000000"));
@@ -261,7 +251,6 @@ static int run_rank(void)
 
 static void test_ranks(void **state)
 {
-    (void)state;
     need_emulation();
     need_mpirun();
     run_good_job(2, "", "loses");
@@ -269,13 +258,11 @@ static void test_ranks(void **state)
 
 static int open_comm(void **state)
 {
-    (void)state;
     return mist_comm_open(&comm, &err) == MIST_OK ? 0 : -1;
 }
 
 static int close_comm(void **state)
 {
-    (void)state;
     mist_comm_close(comm);
     return 0;
 }

@@ -4,13 +4,7 @@
  */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/hf_names.h"
@@ -65,7 +59,6 @@ static void test_by_hand(void **state)
     struct mist_err err = {0};
     float out[3];
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
     store(path, strlen(header), header, data, sizeof data);
@@ -104,7 +97,6 @@ static void test_every_half(void **state)
     uint16_t *halves = malloc(65536 * sizeof *halves);
     float *out = malloc(65536 * sizeof *out);
 
-    (void)state;
     scratch_init(&scratch);
     for (int i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
@@ -175,7 +167,6 @@ static void test_files_that_lie(void **state)
     struct mist_safetensors *set;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -217,7 +208,6 @@ static void test_random_damage(void **state)
     char data[24] = {0}, text[sizeof header];
     int n_refused = 0;
 
-    (void)state;
     mist_random_init(&random, seed_of_run());
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
@@ -267,7 +257,6 @@ static void test_sharded(void **state)
     char text[512], index[128];
     float value = 0;
 
-    (void)state;
     scratch_init(&scratch);
     const char *one = "{\"a\":" T("0,4") "}",
                *two = "{\"b\":" T("0,4") ",\"c\":" T("4,8") "}";
@@ -318,7 +307,6 @@ static void test_written_bytes(void **state)
     unsigned char want[256] = {0}, have[256];
     size_t n = (strlen(header) + 7) / 8 * 8;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
     want[0] = (unsigned char)n;
@@ -374,7 +362,6 @@ static void test_bf16_rounding(void **state)
     struct mist_err err;
     static float values[N], out[N];
 
-    (void)state;
     mist_random_init(&random, seed_of_run());
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
@@ -526,7 +513,6 @@ static void expect_config(struct scratch *scratch, const struct mist_model *mode
 
 static void test_models_come_back(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         struct mist_model model =
             mist_tiny_model(i < 3 ? MIST_FAMILY_GPT : MIST_FAMILY_LLAMA, 2 + i % 2);
@@ -571,7 +557,6 @@ static void test_places(void **state)
     struct mist_safetensors *set;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     assert_int_equal(
         mist_hf_save(scratch.folder, &gpt, MIST_DTYPE_FP32, false, fill, NULL, &err),
@@ -724,7 +709,6 @@ static void test_models_that_do_not_fit(void **state)
     };
     struct scratch scratch;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "gpt2.safetensors");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -759,7 +743,6 @@ static void test_failed_saves(void **state)
     struct scratch scratch;
     struct mist_err err = {0};
 
-    (void)state;
     scratch_init(&scratch);
     for (int n = 0;; n++) {
         int n_left = n;
@@ -791,7 +774,6 @@ static void test_faults_of_malloc(void **state)
     struct scratch scratch;
     struct mist_err err = {0};
 
-    (void)state;
     if (!FAULT_HAS_MALLOC)
         skip();
     scratch_init(&scratch);

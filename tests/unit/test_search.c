@@ -6,22 +6,12 @@
  * space or the search: it tries every G, every number of stages, every shape, every split
  * and every knob.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "tune/search.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16 };
 
@@ -371,7 +361,6 @@ static void test_optimum(void **state)
     uint64_t seed = get_seed();
     int n_feasible = 0;
 
-    (void)state;
     printf("# MIST_SEED=%" PRIu64 "\n", seed);
     for (int i = 0; i < 120; i++) {
         brute.seed = seed + (uint64_t)i;
@@ -396,7 +385,6 @@ static void test_offload(void **state)
     uint64_t seed = get_seed();
     int n_feasible = 0;
 
-    (void)state;
     for (int i = 0; i < 72; i++) {
         brute.seed = seed + 500 + (uint64_t)i;
         brute.groups = (i % 4 == 3 ? all_groups[i % N_GROUPS] : ALL) | OFFLOAD;
@@ -417,7 +405,6 @@ static void test_slack(void **state)
     static const int64_t limits[] = {INT64_MAX, 600, 300};
     int n_left_out = 0;
 
-    (void)state;
     for (int i = 0; i < 45; i++) {
         struct mist_space space;
         struct mist_search_result all, some;
@@ -445,7 +432,6 @@ static void test_refinement(void **state)
 {
     int n_better = 0;
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         double last_s = INFINITY;
         for (int32_t step = MIST_RATIO_ONE; step >= 1; step /= 2) {
@@ -471,7 +457,6 @@ static void test_splits(void **state)
 {
     static struct brute brute;
 
-    (void)state;
     for (uint64_t i = 0; i < 6; i++) {
         struct mist_space space;
         struct mist_search_result result;
@@ -524,7 +509,6 @@ static double find_best(uint64_t seed, unsigned groups, int64_t limit_bytes)
 /* A tighter limit and fewer knobs are never faster. */
 static void test_monotony(void **state)
 {
-    (void)state;
     for (uint64_t seed = get_seed(); seed < get_seed() + 10; seed++) {
         double last_s = 0;
         for (int64_t limit = 1000; limit >= 0; limit -= 50) {
@@ -544,7 +528,6 @@ static void test_threads(void **state)
     struct mist_space space;
     struct mist_search_result one, many;
 
-    (void)state;
     init_space(&space, 4, 4, MIST_SPACE_ALL);
     search(&space, get_seed(), 700, 8, 1, &one);
     for (int n_threads = 2; n_threads <= 5; n_threads++) {
@@ -580,7 +563,6 @@ static void test_rows(void **state)
     struct mist_search_result result;
     int64_t n_fitting = 0, n_frontier = 0;
 
-    (void)state;
     init_space(&space, 4, 4, ALL);
     search(&space, get_seed(), 700, 2, 2, &result);
     assert_int_equal(result.n_rows, result.n_priced);
@@ -620,7 +602,6 @@ static void test_glpk(void **state)
     struct mist_err err;
     uint64_t seed = get_seed();
 
-    (void)state;
     init_space(&space, 3, 6, MIST_SPACE_ALL);
     search(&space, seed, 800, 1, 1, &exact);
     assert_int_equal(mist_thread_pool_new(2, &pool, &err), MIST_OK);
@@ -658,7 +639,6 @@ static void test_stop(void **state)
     uint64_t seed = get_seed();
     volatile sig_atomic_t is_over = 1;
 
-    (void)state;
     init_space(&space, 3, 6, MIST_SPACE_ALL);
     assert_int_equal(mist_thread_pool_new(1, &pool, &err), MIST_OK);
     struct mist_search_config config = {
@@ -683,7 +663,6 @@ static void test_groups(void **state)
     struct mist_err err;
     unsigned groups = 0;
 
-    (void)state;
     assert_int_equal(mist_space_add_group("ckpt", &groups, &err), MIST_OK);
     assert_int_equal(groups, 1u << MIST_SPACE_CKPT);
     assert_int_equal(mist_space_add_group("4d", &groups, &err), MIST_ERR_USAGE);
@@ -704,7 +683,6 @@ static void test_nodes(void **state)
     struct mist_err err;
     bool has_tp = false, has_sequence = false;
 
-    (void)state;
     assert_int_equal(mist_space_init(&space, &model, &job, 12, 4, MIST_SPACE_ALL, &err),
                      MIST_OK);
     for (int32_t i = 0; i < space.n_cases; i++)

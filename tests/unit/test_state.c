@@ -5,13 +5,7 @@
  * obvious cut of the parameters over tensor-parallel ranks and equal shares of the slabs
  * over data-parallel ranks say, on the arena that the plan says; padding stays 0.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/cpu_bf16.h"
@@ -21,9 +15,6 @@
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_PLANS = 60, MAX_LAYERS = 6, N_SAMPLES = 12, SEED = 5 };
 
@@ -487,7 +478,6 @@ static void test_random_plans(void **state)
     uint64_t seed = get_seed();
     int64_t n_elements = 0, n_places = 0;
 
-    (void)state;
     printf("# MIST_SEED=%llu\n", (unsigned long long)seed);
     mist_random_init(&random, seed);
     for (int i = 0; i < N_PLANS; i++) {
@@ -566,7 +556,6 @@ static void test_stops_and_empty(void **state)
     struct small at;
     struct mist_err err = {0};
 
-    (void)state;
     open_small(&at);
     must(mist_state_read(&small_plan, at.schedule, at.device, &none, refuse_to_read, NULL,
                          &err),
@@ -616,7 +605,6 @@ static void test_remote_memory(void **state)
     struct seen seen = {0};
     struct mist_err err = {0};
 
-    (void)state;
     open_small(&at);
     remote_device_set(&at.remote, at.device);
     at.remote.refuses_writes = true;

@@ -1,22 +1,13 @@
 /* core/status: messages, places and exit codes. */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/status.h"
-
-#include <string.h>
 
 static void test_set_and_print(void **state)
 {
     struct mist_err err;
     char text[256] = "";
 
-    (void)state;
     assert_int_equal(mist_err_set(&err, MIST_ERR_RANGE, "stage %d", 3), MIST_ERR_RANGE);
     assert_string_equal(err.message, "stage 3");
     assert_string_equal(err.path, "");
@@ -37,7 +28,6 @@ static void test_long_messages_are_cut(void **state)
     struct mist_err err;
     char text[2000];
 
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     mist_err_at(&err, MIST_ERR_INPUT, text, 1, 2, "%s", text);
@@ -47,7 +37,6 @@ static void test_long_messages_are_cut(void **state)
 
 static void test_exit_codes(void **state)
 {
-    (void)state;
     assert_int_equal(mist_exit_code(MIST_OK), 0);
     assert_int_equal(mist_exit_code(MIST_ERR_MEMORY), 1);
     assert_int_equal(mist_exit_code(MIST_ERR_RUN), 1);

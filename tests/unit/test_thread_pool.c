@@ -1,17 +1,9 @@
 /* core/thread_pool: every index once, the same errors for every number of threads. */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/thread_pool.h"
-
-#include <string.h>
 
 struct work {
     int n_visits[1000];
@@ -40,7 +32,6 @@ static void test_every_index_once(void **state)
     static const int64_t sizes[] = {0, 1, 6, 7, 8, 999, 1000};
     struct mist_thread_pool *pool;
 
-    (void)state;
     for (int n_threads = 1; n_threads <= 5; n_threads += 2) {
         assert_int_equal(mist_thread_pool_new(n_threads, &pool, NULL), MIST_OK);
         assert_int_equal(mist_thread_pool_size(pool), n_threads);
@@ -67,7 +58,6 @@ static void test_lowest_failure_wins(void **state)
     struct mist_thread_pool *pool;
     struct mist_err err;
 
-    (void)state;
     for (int n_threads = 1; n_threads <= 4; n_threads++) {
         assert_int_equal(mist_thread_pool_new(n_threads, &pool, NULL), MIST_OK);
         for (int repeat = 0; repeat < 200; repeat++) {
@@ -87,7 +77,6 @@ static void test_life(void **state)
 {
     struct mist_thread_pool *pool;
 
-    (void)state;
     mist_thread_pool_free(NULL);
     assert_int_equal(mist_thread_pool_new(0, &pool, NULL), MIST_OK);
     assert_true(mist_thread_pool_size(pool) >= 1);

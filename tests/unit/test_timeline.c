@@ -1,20 +1,13 @@
 /*
  * Timelines and their Chrome traces: words, checks, CSV there and back, malformed files.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/test.h"
 
 #include "traces/chrome_trace.h"
 #include "traces/timeline.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char HEAD[] =
@@ -63,7 +56,6 @@ static char *new_path(void)
 
 static void test_words(void **state)
 {
-    (void)state;
     for (int i = 0; i < MIST_N_TASK_KINDS; i++) {
         enum mist_task_kind kind = MIST_N_TASK_KINDS;
         const char *name = mist_task_kind_name((enum mist_task_kind)i);
@@ -91,7 +83,6 @@ static void test_check(void **state)
     struct mist_err err = {0};
     double start_s = 9, end_s = 9;
 
-    (void)state;
     fill(&timeline);
     assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
     assert_int_equal(mist_timeline_n_ranks(&timeline), 2);
@@ -136,7 +127,6 @@ static void test_round_trip(void **state)
     struct mist_err err = {0};
     char *path = new_path();
 
-    (void)state;
     fill(&timeline);
     assert_int_equal(mist_timeline_save(&timeline, path, false, &err), MIST_ERR_USAGE);
     assert_int_equal(mist_timeline_save(&timeline, path, true, &err), MIST_OK);
@@ -187,7 +177,6 @@ static void test_malformed(void **state)
     };
     char *path = new_path();
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_timeline timeline;
         struct mist_err err = {0};
@@ -215,7 +204,6 @@ static void test_chrome_trace(void **state)
     size_t i;
     json_t *event;
 
-    (void)state;
     fill(&timeline);
     assert_int_equal(mist_chrome_trace_save(&timeline, path, true, &err), MIST_OK);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);

@@ -3,13 +3,7 @@
  * replay, both asked again here; the loop when the closed form is too optimistic;
  * samples; the search log.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/csv.h"
 #include "sim/replay.h"
@@ -214,7 +208,6 @@ static void test_plans(void **state)
     struct bench bench;
     struct mist_validate_result result;
 
-    (void)state;
     for (int32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
         init(&bench, n_ranks, 2);
         validate(&bench, &result);
@@ -237,7 +230,6 @@ static void test_variety(void **state)
     struct bench bench;
     struct mist_validate_result result;
 
-    (void)state;
     init(&bench, 4, 1);
     bench.config.n_best = bench.search.n_best = 2 * (size_t)bench.space.n_cases;
     validate(&bench, &result);
@@ -264,7 +256,6 @@ static void test_limits(void **state)
     enum mist_status status = MIST_OK;
     int n_feasible = 0;
 
-    (void)state;
     init(&bench, 4, 1);
     bench.config.n_best = bench.search.n_best = 4;
     validate(&bench, &result);
@@ -310,7 +301,6 @@ static void test_optimism(void **state)
     int64_t limit;
     int n_cases = 0, n_repeated = 0;
 
-    (void)state;
     init(&bench, 2, 2);
     bench.config.n_best = bench.search.n_best = 1;
     validate(&bench, &honest);
@@ -341,7 +331,6 @@ static void test_threads(void **state)
     struct bench one, three;
     struct mist_validate_result a, b;
 
-    (void)state;
     init(&one, 4, 1);
     init(&three, 4, 3);
     validate(&one, &a);
@@ -457,7 +446,6 @@ static int check_all_knobs(void)
 
 static void test_all_knobs(void **state)
 {
-    (void)state;
     assert_int_equal(check_all_knobs(), 0);
 }
 
@@ -465,7 +453,6 @@ static void test_all_knobs(void **state)
  * worth more than a fast host takes, and less than a slow one. */
 static void test_updates_on_host(void **state)
 {
-    (void)state;
     host_us_per_element = 1e-3;
     int n_fast = check_all_knobs();
     host_us_per_element = 10;
@@ -534,7 +521,6 @@ static int32_t find_tp(double slow)
 /* Nothing forbids tensor parallelism between nodes; a slow link does. */
 static void test_nodes(void **state)
 {
-    (void)state;
     assert_int_equal(find_tp(1), 4);
     assert_int_equal(find_tp(1e4), 2);
 }
@@ -546,7 +532,6 @@ static void test_pipelines(void **state)
     struct mist_validate_result result;
     int n_other = 0, n_tried = 0;
 
-    (void)state;
     init(&bench, 2, 2);
     bench.config.n_best = bench.search.n_best = 20;
     validate(&bench, &result);
@@ -586,7 +571,6 @@ static void test_no_case(void **state)
     struct bench bench;
     struct mist_validate_result result;
 
-    (void)state;
     init(&bench, 4, 1);
     bench.space.n_cases = 0;
     assert_int_equal(mist_validate_run(&bench.config, &bench.search, &result, &err),
@@ -602,7 +586,6 @@ static void test_stop(void **state)
     struct mist_validate_result result;
     volatile sig_atomic_t is_over = 1;
 
-    (void)state;
     init(&bench, 4, 2);
     bench.search.is_over = &is_over;
     assert_int_equal(mist_validate_run(&bench.config, &bench.search, &result, &err),
@@ -617,7 +600,6 @@ static void test_memory_limit(void **state)
                                    .runtime_memory_bytes = 300};
     int64_t limit;
 
-    (void)state;
     assert_int_equal(mist_validate_limit(&cluster, 1000, &limit, &err), MIST_OK);
     assert_true(limit == 1000);
     cluster.backend = MIST_TRACE_CUDA;
@@ -641,7 +623,6 @@ static void test_samples(void **state)
     int n_same = 0;
     unsigned seen_stages = 0;
 
-    (void)state;
     init(&bench, 4, 1);
     for (int k = 0; k < 2; k++)
         assert_int_equal(mist_sample_plans(&bench.config, 5, N, plans[k], &n[k], &err),
@@ -712,7 +693,6 @@ static void test_log(void **state)
     struct mist_csv *csv;
     int32_t n_chosen = 0;
 
-    (void)state;
     init(&bench, 4, 1);
     validate(&bench, &result);
     const struct mist_plan *best = result.plans[0].plan;
