@@ -24,8 +24,7 @@ static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes,
                                         .threads = 1,
                                         .records = records};
 
-    if (mist_emulated_backend()->open_device(&config, &device, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_emulated_backend()->open_device(&config, &device, &err), &err);
     return device;
 }
 
@@ -64,15 +63,6 @@ static void launch_tick(void *arg)
     mist_device_call_host(task->device, tick, task);
 }
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t value = text ? strtoull(text, NULL, 10) : 1;
-
-    print_message("# MIST_SEED=%llu\n", (unsigned long long)value);
-    return value;
-}
-
 static void make_tasks(struct mist_device *device, struct task *tasks, atomic_long *ticks,
                        struct mist_random *random)
 {
@@ -101,8 +91,7 @@ static void dispatch(struct mist_device *device, struct task *tasks)
         mist_device_submit(device, tasks[i].stream, launch_tick, &tasks[i]);
         mist_device_record(device, tasks[i].stream, i);
     }
-    if (mist_device_synchronize(device, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_device_synchronize(device, &err), &err);
 }
 
 static int count_mistakes(const struct task *tasks)
@@ -126,7 +115,7 @@ static void test_random_graphs(void **state)
         open_device((1 + MIST_N_STREAMS) * (int64_t)8 * MIB, 0, false);
     struct mist_random random;
 
-    mist_random_init(&random, seed());
+    mist_random_init(&random, test_seed(1));
     for (int round = 0; round < N_ROUNDS; round++) {
         atomic_long ticks = 0;
         make_tasks(device, tasks, &ticks, &random);
@@ -339,8 +328,7 @@ static void test_spans(void **state)
     struct mist_err err;
 
     assert_true(mist_device_records(device));
-    if (mist_device_start_spans(device, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_device_start_spans(device, &err), &err);
     for (int i = 0; i < N_SPANS; i++)
         tasks[i] = (struct task){.device = device,
                                  .n_deps = i,
@@ -352,8 +340,7 @@ static void test_spans(void **state)
         mist_device_submit(device, MIST_STREAM_COMPUTE, run_span, &tasks[i]);
     assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
     double after_s = mist_clock_now_s();
-    if (mist_device_collect_spans(device, note_work, &spans, &loss, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_device_collect_spans(device, note_work, &spans, &loss, &err), &err);
     assert_int_equal(loss, MIST_SPANS_WHOLE);
     assert_int_equal(spans.n, N_SPANS);
     assert_true(spans.n_copies >= N_SPANS);

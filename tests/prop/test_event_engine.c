@@ -258,8 +258,7 @@ static double worst_difference(const double *a, const double *b, int n)
 
 static void test_equals_naive_simulator(void **state)
 {
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 20260101, rng = seed;
+    uint64_t seed = test_seed(20260101), rng = seed;
     static struct random_graph r;
     static struct naive naive;
     double worst = 0.0;

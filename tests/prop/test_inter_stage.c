@@ -27,12 +27,6 @@ struct choice {
     int64_t split; /* names layers and devices of all stages */
 };
 
-static uint64_t get_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-    return text ? strtoull(text, NULL, 10) : 20251;
-}
-
 static int pick(struct mist_random *random, int low, int high)
 {
     return low + (int)mist_random_below(random, high - low + 1);
@@ -251,8 +245,7 @@ static void check_glpk(const struct instance *it, const struct choice *choices, 
     int32_t i_option[MAX_STAGES];
     enum mist_status status =
         mist_inter_stage_solve_glpk(&it->problem, &config, i_option, &result, &err);
-    if (status != MIST_OK)
-        fail_msg("%s", err.message);
+    must(status, &err);
     assert_int_equal(result.outcome,
                      n > 0 ? MIST_INTER_STAGE_OPTIMAL : MIST_INTER_STAGE_INFEASIBLE);
     if (n == 0)
@@ -267,7 +260,7 @@ static void test_three_ways_agree(void **unused)
     static struct instance it;
     struct mist_random random;
     int32_t i_option[MAX_STAGES];
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(20251);
     int n_solved = 0;
     (void)unused;
     mist_random_init(&random, seed);

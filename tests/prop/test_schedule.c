@@ -453,8 +453,7 @@ static double check_memory(const struct mist_schedule *schedule)
     struct mist_err err = {0};
 
     assert_non_null(live);
-    if (mist_memory_check(schedule, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_memory_check(schedule, &err), &err);
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         int64_t sum = 0;
@@ -584,10 +583,10 @@ static int32_t check_plan(struct world *at, double *ratios)
             check_collectives(mine, theirs, MIST_GROUP_ALL);
         }
     }
-    if (mist_replay_check_schedules(&at->plan,
-                                    (const struct mist_schedule *const *)at->ranks,
-                                    at->n_ranks, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_replay_check_schedules(&at->plan,
+                                     (const struct mist_schedule *const *)at->ranks,
+                                     at->n_ranks, &err),
+         &err);
     check_no_deadlock(at);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         mist_schedule_free(at->ranks[rank]);
@@ -654,11 +653,10 @@ static void test_random_plans(void **state)
     static struct world world;
     static double ratios[MAX_RATIOS];
     struct mist_random random;
-    uint64_t seed = (uint64_t)number_of("MIST_SEED", 20252);
+    uint64_t seed = test_seed(20252);
     int64_t n_plans = number_of("MIST_PLANS", N_PLANS);
     int32_t n = 0;
 
-    printf("# seed %" PRIu64 "\n", seed);
     for (int64_t i = 0; i < n_plans && n + MAX_RANKS < MAX_RATIOS; i++) {
         mist_random_init(&random, seed + (uint64_t)i); /* plan i alone: seed + i */
         while (!draw_plan(&random, &world.plan))

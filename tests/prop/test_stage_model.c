@@ -8,7 +8,6 @@
  * MIST_SEED: which plans; MIST_PLANS: how many of each kind; MIST_WORST: prints the
  * worst.
  */
-/* cmocka needs this order */
 #include "tests/unit/test.h"
 
 #include "core/random.h"
@@ -21,13 +20,6 @@
 #include <math.h>
 
 enum { N_PLANS = 60, MAX_PLANS = 2000, MAX_STAGES = 4, N_BATCH = 200 };
-
-static uint64_t seed_of_run(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 20240607;
-}
 
 static int32_t between(struct mist_random *random, int32_t low, int32_t high)
 {
@@ -151,12 +143,6 @@ static int compare_doubles(const void *a_void, const void *b_void)
     return (a > b) - (a < b);
 }
 
-static void expect_ok(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
-
 static int n_plans_of_run(void)
 {
     const char *text = getenv("MIST_PLANS");
@@ -228,7 +214,7 @@ static double host_bytes(const struct mist_stage_model *model,
     assert_non_null(scratch);
     for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
         columns[k] = (struct mist_tape_input){NULL, values_of[k]};
-    expect_ok(mist_stage_model_prepare(model, &shape, &values, &err), &err);
+    must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
     mist_stage_model_eval(model, &values, columns, 1, NULL, NULL, NULL, &out, scratch);
     free(scratch);
     return out;
@@ -264,10 +250,10 @@ static double compare(const struct mist_cost_model *costs, const struct mist_pla
     struct mist_prediction *closed = malloc(sizeof *closed);
 
     assert_non_null(closed);
-    expect_ok(mist_catalog_new(&plan->model, &catalog, &err), &err);
-    expect_ok(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
-    expect_ok(mist_stage_model_plan(model, plan, closed, &err), &err);
-    expect_ok(mist_replay_run(catalog, plan, costs, &options, &replay, &err), &err);
+    must(mist_catalog_new(&plan->model, &catalog, &err), &err);
+    must(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
+    must(mist_stage_model_plan(model, plan, closed, &err), &err);
+    must(mist_replay_run(catalog, plan, costs, &options, &replay, &err), &err);
     assert_true(replay.is_folded);
     double off_frac = fabs(closed->iteration_s / replay.iteration_s - 1);
     if (sums) {
@@ -320,7 +306,7 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     int n = n_plans_of_run();
 
     assert_true(plan && sums);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(20240607));
     for (int k = 0; k < n; k++) {
         random_plan(&random, kind, plan);
         compare(costs, plan, sums);
@@ -354,20 +340,17 @@ static const struct kind kinds[] = {
 
 static void closed_form_follows_the_replay(void **state)
 {
-    uint64_t seed = seed_of_run();
-
-    print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
         struct mist_cost_model *costs;
         struct mist_err err;
         make_machine(&traces, &machines[i]);
-        expect_ok(mist_cost_model_new(&traces, &costs, &err), &err);
+        must(mist_cost_model_new(&traces, &costs, &err), &err);
         print_message("%s:\n", machines[i].name);
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             if (getenv("MIST_KIND") && strcmp(getenv("MIST_KIND"), kinds[k].name) != 0)
                 continue;
-            check_kind(&kinds[k], costs, seed + (uint64_t)i);
+            check_kind(&kinds[k], costs, test_seed(20240607) + (uint64_t)i);
         }
         mist_cost_model_free(costs);
         mist_trace_set_fini(&traces);
@@ -386,9 +369,9 @@ static void transfers_are_waited_for(void **state)
     int32_t n = 0;
 
     assert_non_null(plan);
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(20240607));
     make_machine(&traces, &machines[2]);
-    expect_ok(mist_cost_model_new(&traces, &costs, &err), &err);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
     while (n < N_PLANS) {
         random_plan(&random, &kinds[0], plan);
         int32_t layers = plan->stages[0].n_layers, samples = plan->stages[0].micro_batch;
@@ -426,10 +409,10 @@ static void one_stage_is_exact(void **state)
     double worst = 0;
 
     assert_non_null(plan);
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(20240607));
     machine.slow_compute = machine.slow_copy = 1;
     make_machine(&traces, &machine);
-    expect_ok(mist_cost_model_new(&traces, &costs, &err), &err);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
     for (int n_done = 0; n_done < 40;) {
         random_plan(&random, &kinds[0], plan);
         if (plan->n_stages > 1 || plan->stages[0].dp > 1)
@@ -461,16 +444,16 @@ static void batches_equal_single_calls(void **state)
     struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS];
 
     assert_true(plan && closed);
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(20240607));
     make_machine(&traces, &machines[2]);
-    expect_ok(mist_cost_model_new(&traces, &costs, &err), &err);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
     random_model(&random, false, &plan->model);
     plan->job = (struct mist_job){.seq_len = 128};
-    expect_ok(mist_catalog_new(&plan->model, &catalog, &err), &err);
-    expect_ok(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
+    must(mist_catalog_new(&plan->model, &catalog, &err), &err);
+    must(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
     struct mist_stage_shape shape = {
         .micro_batch = 2, .dp = 2, .tp = 1, .n_nodes = 1, .n_devices = 2};
-    expect_ok(mist_stage_model_prepare(model, &shape, &values, &err), &err);
+    must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
     void *scratch =
         aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
     for (int i = 0; i < N_BATCH; i++) {
@@ -511,8 +494,8 @@ static void batches_equal_single_calls(void **state)
         plan->stages[1].offload_optimizer = columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i];
         plan->stages[1].offload_activations = columns[MIST_STAGE_OFFLOAD_ACTIVATIONS][i];
         plan->stages[1].updates_on_host = columns[MIST_STAGE_UPDATE_ON_HOST][i] > 0;
-        expect_ok(mist_plan_check(plan, &err), &err);
-        expect_ok(mist_stage_model_plan(model, plan, closed, &err), &err);
+        must(mist_plan_check(plan, &err), &err);
+        must(mist_stage_model_plan(model, plan, closed, &err), &err);
         /* what offloads nothing or updates nothing on the host has expressions of its
          * own, which round differently */
         double tolerance = plan->stages[1].updates_on_host ? 0 : 1e-12;
@@ -557,7 +540,7 @@ static void bundles_are_near_the_exact_ones(void **state)
     static const double most_frac[N_MACHINES] = {0.05, 0.1, 0.25}; /* in the median */
     struct mist_random random;
 
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(20240607));
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
         struct mist_cost_model *costs;
@@ -565,7 +548,7 @@ static void bundles_are_near_the_exact_ones(void **state)
         double off_frac[N_BATCH];
         int32_t n = 0;
         make_machine(&traces, &machines[i]);
-        expect_ok(mist_cost_model_new(&traces, &costs, &err), &err);
+        must(mist_cost_model_new(&traces, &costs, &err), &err);
         for (int k = 0; k < 4 * N_BATCH && n < N_BATCH; k++) {
             unsigned set = (unsigned)between(&random, 1, 15);
             int n_channels = __builtin_popcount(set);

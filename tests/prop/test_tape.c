@@ -314,14 +314,12 @@ static void test_substitution_equals_evaluation(void **state)
 
 int main(void)
 {
-    const char *seed = getenv("MIST_SEED");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tape_equals_recursion),
         cmocka_unit_test(test_uniform_equals_column),
         cmocka_unit_test(test_substitution_equals_evaluation),
     };
 
-    random_state = seed ? strtoull(seed, NULL, 10) : 1;
-    print_message("MIST_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = test_seed(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,13 +10,6 @@
 
 enum { N_PLANS = 40, N_LAYERS = 4, SEQ = 32, N_STEPS = 8 };
 
-static uint64_t get_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 20253;
-}
-
 static int pick(struct mist_random *random, int low, int high)
 {
     return low + (int)mist_random_below(random, high - low + 1);
@@ -147,10 +140,8 @@ static void test_random_plans(void **state)
     struct mist_random random;
     char text[200], delay[32];
     int32_t plain[TRAINING_N_MODELS];
-    uint64_t seed = get_seed();
 
-    printf("# MIST_SEED=%llu\n", (unsigned long long)seed);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(20253));
     for (int i = 0; i < TRAINING_N_MODELS; i++)
         plain[i] = add_run(&grid, (enum training_model)i, "", "G1:");
     for (int i = 0; i < N_PLANS; i++) {

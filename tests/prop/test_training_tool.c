@@ -44,8 +44,7 @@ static void run_tool(const struct mist_plan *plan, const char *options, struct e
     tool_path(tool, sizeof tool);
     scratch_init(&scratch);
     snprintf(errors, sizeof errors, "%s", scratch_path(&scratch, "errors"));
-    if (mist_plan_save(plan, scratch_path(&scratch, "plan.json"), false, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_plan_save(plan, scratch_path(&scratch, "plan.json"), false, &err), &err);
     if (n_ranks > 1)
         snprintf(start, sizeof start, "mpirun --oversubscribe --bind-to none -n %d",
                  n_ranks);

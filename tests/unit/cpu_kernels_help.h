@@ -22,7 +22,7 @@ struct help {
 static inline int help_setup(void **state)
 {
     static struct help help;
-    help.seed = 20240607;
+    help.seed = test_seed(20240607);
     mist_arena_init(&help.arena);
     *state = &help;
     return 0;

@@ -138,13 +138,6 @@ static inline void pair_assert_close(struct cuda_help *h, const struct pair *p,
                  sqrt(error2 / norm2));
 }
 
-static inline uint64_t cuda_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text != NULL ? strtoull(text, NULL, 10) : 20250117;
-}
-
 /* Runs a case with the same numbers in two orders; looks after the guards. */
 typedef void cuda_case(struct cuda_help *h, const void *context);
 
@@ -157,9 +150,9 @@ static inline void cuda_run(cuda_case *run, const void *context)
 
     for (int i = 0; i < 2; i++) {
         h = (struct cuda_help){.digest = 14695981039346656037u};
-        h.host.seed = cuda_seed();
+        h.host.seed = test_seed(20250117);
         mist_arena_init(&h.host.arena);
-        mist_emulation_set_order(orders[i], cuda_seed());
+        mist_emulation_set_order(orders[i], h.host.seed);
         run(&h, context);
         for (int j = 0; j < h.n_pairs; j++) {
             assert_true(mist_test_device_guard_is_intact(h.pairs[j].device,
@@ -171,12 +164,6 @@ static inline void cuda_run(cuda_case *run, const void *context)
         assert_true(h.digest == first); /* else some result depends on the order */
     }
     mist_emulation_set_order(MIST_EMULATION_FORWARD, 0);
-}
-
-static inline int cuda_print_seed(void **state)
-{
-    fprintf(stderr, "# MIST_SEED=%llu\n", (unsigned long long)cuda_seed());
-    return 0;
 }
 
 #endif

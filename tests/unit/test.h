@@ -1,13 +1,16 @@
 /*
- * What every test includes, after the header it tests: cmocka with the headers that it
- * wants before it, and those of the C library that nearly all tests use.
+ * What every test includes: cmocka with the headers that it wants before it, those of the
+ * C library that nearly all tests use, and what many tests do.
  */
 #ifndef MIST_TESTS_UNIT_TEST_H
 #define MIST_TESTS_UNIT_TEST_H
 
+#include "core/status.h"
+
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +22,39 @@
 
 /* cmocka hands every test a state, and few want it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* For calls that are not what is tested. */
+static inline void must(enum mist_status status, const struct mist_err *err)
+{
+    if (status != MIST_OK)
+        fail_msg("%s", err->message);
+}
+
+/* What random cases begin with: MIST_SEED, else the test's own; said once. */
+static inline uint64_t test_seed(uint64_t own)
+{
+    static atomic_bool is_said;
+    const char *text = getenv("MIST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : own;
+
+    if (!atomic_exchange(&is_said, true))
+        print_message("# MIST_SEED=%" PRIu64 "\n", seed);
+    return seed;
+}
+
+static inline void test_skipped(void **state)
+{
+    print_message("# %s\n", (const char *)*state);
+    skip();
+}
+
+/* The main function of a program that can't test anything here. */
+static inline int test_skip_all(const char *why)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_skipped, (void *)(uintptr_t)why)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
 
 #endif

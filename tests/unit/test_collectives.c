@@ -14,17 +14,10 @@
 
 enum { MAX_RANKS = 4, MAX_N = 1500, N_BATCHES = 16, BATCH = 8, MANY = 9000 };
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 1;
-}
-
 /* The same on all ranks. */
 static int64_t draw(int32_t step, uint64_t what, int64_t below)
 {
-    return (int64_t)(mist_random_at(seed(), 100 + what, (uint64_t)step) %
+    return (int64_t)(mist_random_at(test_seed(1), 100 + what, (uint64_t)step) %
                      (uint64_t)below);
 }
 
@@ -518,7 +511,7 @@ static void test_alone(void **state)
 static void test_jobs(void **state)
 {
     need_mpirun();
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
+    test_seed(1);
     run_good_job(3, "", "batches");
     run_good_job(4, "", "batches");
 }

@@ -10,17 +10,10 @@
 
 enum { MAX_RANKS = 8, MAX_SHARD = 700, MAX_N = MAX_SHARD * MAX_RANKS, N_STEPS = 120 };
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 1;
-}
-
 /* The same on all ranks. */
 static int64_t draw(int32_t step, uint64_t what, int64_t below)
 {
-    return (int64_t)(mist_random_at(seed(), 100 + what, (uint64_t)step) %
+    return (int64_t)(mist_random_at(test_seed(1), 100 + what, (uint64_t)step) %
                      (uint64_t)below);
 }
 
@@ -229,7 +222,7 @@ static int run_rank(void)
 static void test_sequences(void **state)
 {
     need_mpirun();
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
+    test_seed(1);
     run_good_job(4, "", "sequence");
     run_good_job(8, "", "sequence");
 }

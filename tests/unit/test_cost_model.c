@@ -40,8 +40,7 @@ static struct mist_cost_model *model_of(const struct mist_trace_set *set)
     struct mist_cost_model *model = NULL;
     struct mist_err err = {0};
 
-    if (mist_cost_model_new(set, &model, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cost_model_new(set, &model, &err), &err);
     return model;
 }
 
@@ -79,9 +78,9 @@ static struct mist_cost linear_cost(const struct mist_cost_model *model, int64_t
     struct mist_cost cost = {-1, -1, -1};
     struct mist_err err = {0};
 
-    if (mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_FP32, dims,
-                     2.0 * (double)(rows * n_in * n_out), 1, &cost, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_FP32, dims,
+                      2.0 * (double)(rows * n_in * n_out), 1, &cost, &err),
+         &err);
     return cost;
 }
 
@@ -245,9 +244,9 @@ static struct mist_cost gelu_cost(const struct mist_trace_set *set, enum mist_ph
     struct mist_cost cost = {-1, -1, -1};
     struct mist_err err = {0};
 
-    if (mist_cost_op(model, MIST_OP_LINEAR_GELU, phase, MIST_DTYPE_FP32, dims, 1e6, 1e6,
-                     &cost, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cost_op(model, MIST_OP_LINEAR_GELU, phase, MIST_DTYPE_FP32, dims, 1e6, 1e6,
+                      &cost, &err),
+         &err);
     mist_cost_model_free(model);
     return cost;
 }
@@ -459,9 +458,9 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
     struct mist_cost cost = {-1, -1, -1};
     struct mist_err err = {0};
 
-    if (mist_cost_link(model, operation, nodes, ranks_per_node, groups, bytes, &cost,
-                       &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cost_link(model, operation, nodes, ranks_per_node, groups, bytes, &cost,
+                        &err),
+         &err);
     return cost;
 }
 
@@ -615,8 +614,7 @@ static void make_plan(struct mist_plan *plan)
                                                    .tp = 1,
                                                    .shards_optimizer = i == 0,
                                                    .n_checkpointed = i};
-    if (mist_plan_check(plan, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_plan_check(plan, &err), &err);
 }
 
 static double bound_s(double flop, double bytes)
@@ -720,8 +718,7 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
         assert_int_equal(mist_schedule_build(catalog, plan, rank, 1, &schedule, &err),
                          MIST_OK);
         assert_true(schedule->n_costs <= 256);
-        if (mist_cost_schedule(model, plan, schedule, costs, &err) != MIST_OK)
-            fail_msg("%s", err.message);
+        must(mist_cost_schedule(model, plan, schedule, costs, &err), &err);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
             const struct mist_task *task = &schedule->tasks[i];
             const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
@@ -770,8 +767,7 @@ static void test_schedule(void **state)
                     stage->offload_weights = stage->offload_gradients =
                         stage->offload_optimizer = stage->offload_activations = 0.5;
             }
-            if (mist_plan_check(&plan, &err) != MIST_OK)
-                fail_msg("%s", err.message);
+            must(mist_plan_check(&plan, &err), &err);
             kinds |= check_schedules(model, &plan);
         }
     for (int i = 0; i < MIST_N_TASK_KINDS; i++)
@@ -916,8 +912,7 @@ static void test_placement(void **state)
             int n_seen[2] = {0};
             assert_int_equal(
                 mist_schedule_build(catalog, &plan, rank, 1, &schedule, &err), MIST_OK);
-            if (mist_cost_schedule(model, &plan, schedule, costs, &err) != MIST_OK)
-                fail_msg("%s", err.message);
+            must(mist_cost_schedule(model, &plan, schedule, costs, &err), &err);
             for (int32_t i = 0; i < schedule->n_tasks; i++) {
                 const struct mist_task *task = &schedule->tasks[i];
                 bool is_tp = task->kind == MIST_TASK_TP_ALL_REDUCE;

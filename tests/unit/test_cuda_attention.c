@@ -22,17 +22,6 @@ static const struct mist_cpu_attention odd_shapes[] = {
 
 static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
 
-static int setup(void **state)
-{
-    const char *seed = getenv("MIST_SEED");
-    int status = help_setup(state);
-    struct help *h = *state;
-    if (seed != NULL)
-        h->seed = strtoull(seed, NULL, 10);
-    print_message("MIST_SEED=%llu\n", (unsigned long long)h->seed);
-    return status;
-}
-
 static int64_t n_qkv_of(const struct mist_cpu_attention *a)
 {
     return a->b * a->s * (a->heads + 2 * a->kv_heads) * a->head_dim;
@@ -327,7 +316,7 @@ static void test_nothing(void **state)
     mist_test_device_synchronize();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, help_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
 
 int main(void)
 {

@@ -50,12 +50,6 @@ struct bench {
     unsigned char *results[N_WAYS][N_OPERANDS]; /* host */
 };
 
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
-
 static void *allocate(int64_t bytes)
 {
     void *memory = NULL;
@@ -355,8 +349,6 @@ static void open_device(struct bench *bench)
 
 static void test_attention(void **state)
 {
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 20251121;
     static struct bench bench;
     struct mist_random random;
     struct mist_err err;
@@ -365,8 +357,7 @@ static void test_attention(void **state)
         print_message("# neither cuDNN nor its interpreter is here\n");
         skip();
     }
-    print_message("# MIST_SEED=%llu\n", (unsigned long long)seed);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(20251121));
     open_device(&bench);
     must(mist_operators_cpu.open(NULL, MIST_DTYPE_BF16, 1, &bench.cpu, &err), &err);
     for (int i = 0; i < N_SHAPES; i++)

@@ -21,16 +21,9 @@
 #endif
 
 #ifndef HAS_CUDNN
-static void test_skipped(void **state)
-{
-    print_message("# no cudnn.h: the graphs are not tested\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_skipped)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("no cudnn.h: the graphs are not tested");
 }
 #else
 
@@ -158,8 +151,7 @@ static struct mist_cuda_sdpa *open_interpreter(void)
     struct mist_cuda_sdpa *sdpa = NULL;
     struct mist_err err;
 
-    if (mist_cuda_sdpa_open(interpreter_path(), NULL, &sdpa, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_sdpa_open(interpreter_path(), NULL, &sdpa, &err), &err);
     return sdpa;
 }
 
@@ -169,13 +161,13 @@ static void check_forward(struct job *job)
     struct mist_cuda_sdpa_plan plan;
     struct mist_err err;
 
-    if (mist_cuda_sdpa_plan(sdpa, &job->shape, MIST_CUDA_SDPA_FORWARD,
-                            MIST_CUDA_SDPA_FAST, 256, &plan, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_sdpa_plan(sdpa, &job->shape, MIST_CUDA_SDPA_FORWARD,
+                             MIST_CUDA_SDPA_FAST, 256, &plan, &err),
+         &err);
     void *workspace = guarded(plan.workspace_bytes);
-    if (mist_cuda_sdpa_forward(sdpa, NULL, job->out, job->lse, job->qkv, &job->shape,
-                               workspace, plan.workspace_bytes, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_sdpa_forward(sdpa, NULL, job->out, job->lse, job->qkv, &job->shape,
+                                workspace, plan.workspace_bytes, &err),
+         &err);
     double out = distance(job->out, job->cpu_out, 1, job->n_out, 0), lse = 0.0;
     for (int64_t i = 0; i < job->n_lse; i++)
         lse = fmax(lse, fabs((double)job->lse[i] - (double)job->cpu_lse[i]));
@@ -217,17 +209,17 @@ static void check_backward(struct job *job, enum mist_cuda_sdpa_form form,
     struct mist_cuda_sdpa_plan plan;
     struct mist_err err;
 
-    if (mist_cuda_sdpa_plan(sdpa, s, MIST_CUDA_SDPA_BACKWARD, form, limit_bytes, &plan,
-                            &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_sdpa_plan(sdpa, s, MIST_CUDA_SDPA_BACKWARD, form, limit_bytes, &plan,
+                             &err),
+         &err);
     assert_true(plan.workspace_bytes <= limit_bytes);
     assert_int_equal(s->b / plan.chunk_b * (s->kv_heads / plan.chunk_kv_heads), n_chunks);
     memset(job->dqkv, 0xFF, (size_t)job->n_qkv * 2);
     void *workspace = guarded(plan.workspace_bytes);
-    if (mist_cuda_sdpa_backward(sdpa, NULL, job->dqkv, job->d_out, job->qkv, job->out,
-                                job->lse, s, form, workspace, plan.workspace_bytes,
-                                &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_sdpa_backward(sdpa, NULL, job->dqkv, job->d_out, job->qkv, job->out,
+                                 job->lse, s, form, workspace, plan.workspace_bytes,
+                                 &err),
+         &err);
     print_message("# backward, %lld chunks: %.1e\n", (long long)n_chunks,
                   compare_gradients(job));
     check_guard(job->dqkv, job->n_qkv * 2);
@@ -277,11 +269,7 @@ static void test_shapes(void **state)
         {1, 256, 3, 1, 64},
     };
 
-    const char *wish = getenv("MIST_SEED");
-
-    if (wish)
-        seed = strtoull(wish, NULL, 10);
-    print_message("# seed %llu\n", (unsigned long long)seed);
+    seed = test_seed(seed);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i]);
 }

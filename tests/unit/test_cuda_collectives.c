@@ -224,23 +224,17 @@ static enum mist_status exchange(void *context, const int32_t *ranks, int32_t n,
     return MIST_OK;
 }
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 1;
-}
-
 static int64_t draw(int32_t step, uint64_t what, int64_t below)
 {
-    return (int64_t)(mist_random_at(seed(), 200 + what, (uint64_t)step) %
+    return (int64_t)(mist_random_at(test_seed(1), 200 + what, (uint64_t)step) %
                      (uint64_t)below);
 }
 
 /* Sums of small whole numbers, which bf16 has, are the same in any order. */
 static float value(int32_t rank, int32_t step, int64_t i)
 {
-    return (float)(mist_random_at(seed() + (uint64_t)rank, (uint64_t)step, (uint64_t)i) %
+    return (float)(mist_random_at(test_seed(1) + (uint64_t)rank, (uint64_t)step,
+                                  (uint64_t)i) %
                    32) -
            12.0f;
 }
@@ -396,7 +390,6 @@ static void test_threads(void **state)
     static struct rank ranks[N_RANKS];
     pthread_t threads[N_RANKS];
 
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed());
     mist_test_nccl_reset();
     for (int32_t i = 0; i < N_RANKS; i++) {
         ranks[i].rank = i;

@@ -625,30 +625,21 @@ static void test_embedding_backward(void **state)
 
 /* ------------------------------------------------------------------------------- main */
 
-static int set_up(void **state)
-{
-    const char *seed = getenv("MIST_SEED");
-    int status = help_setup(state);
-
-    if (seed != NULL)
-        ((struct help *)*state)->seed = strtoull(seed, NULL, 10);
-    print_message("seed %llu\n", (unsigned long long)((struct help *)*state)->seed);
-    return status;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gelu, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_gelu_of_extremes, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_add, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_conversions, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_swiglu, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_rope, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_add_bias, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_column_sum, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_embedding_forward, set_up, help_teardown),
-        cmocka_unit_test_setup_teardown(test_embedding_backward, set_up, help_teardown),
+        cmocka_unit_test_setup_teardown(test_gelu, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_gelu_of_extremes, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_add, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_conversions, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_swiglu, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_rope, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_add_bias, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_column_sum, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_embedding_forward, help_setup,
+                                        help_teardown),
+        cmocka_unit_test_setup_teardown(test_embedding_backward, help_setup,
+                                        help_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

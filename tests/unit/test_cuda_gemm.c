@@ -49,11 +49,10 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static int setup(void **state)
 {
     static struct bench bench;
-    const char *seed = getenv("MIST_SEED");
 
     memset(&bench, 0, sizeof bench);
     mist_arena_init(&bench.help.arena);
-    bench.help.seed = seed ? strtoull(seed, NULL, 10) : 20250917;
+    bench.help.seed = test_seed(20250917);
     bench.workspace = mist_test_device_alloc(WORKSPACE_BYTES);
     *state = &bench;
 #ifndef MIST_TEST_ON_GPU
@@ -83,8 +82,7 @@ static void open_gemm(struct bench *bench)
     struct mist_err err = {0};
 
     mist_cuda_gemm_close(bench->gemm);
-    if (mist_cuda_gemm_open(&config, &bench->gemm, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_gemm_open(&config, &bench->gemm, &err), &err);
 }
 
 static struct tensor new_tensor(struct bench *bench, enum mist_dtype dtype, int64_t n,
@@ -788,25 +786,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
 #endif
     };
-    const char *seed = getenv("MIST_SEED");
 
-    print_message("# MIST_SEED=%s\n", seed ? seed : "20250917");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #else
 
-static void test_without_cuda(void **state)
-{
-    print_message("# no CUDA headers here\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_cuda)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("no CUDA headers here");
 }
 
 #endif

@@ -31,8 +31,7 @@ static struct mist_device *open_device(void)
                                         .threads = 1,
                                         .attention = MIST_ATTENTION_OWN};
 
-    if (mist_cuda_device_open(&config, &device, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_device_open(&config, &device, &err), &err);
     return device;
 }
 
@@ -395,17 +394,9 @@ int main(void)
 
 #else
 
-static void test_without_headers(void **state)
-{
-    print_message("CUDA's headers are not installed\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_headers)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("CUDA's headers are not installed");
 }
 
 #endif

@@ -255,5 +255,5 @@ int main(void)
         cmocka_unit_test(test_large_mean),
         cmocka_unit_test(test_nothing),
     };
-    return cmocka_run_group_tests(tests, cuda_print_seed, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

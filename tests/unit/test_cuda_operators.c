@@ -58,23 +58,16 @@ static void *allocate(struct bench *bench, size_t bytes)
     return memory;
 }
 
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
-
 static void bench_open(struct bench *bench, enum mist_dtype dtype)
 {
     struct mist_device_config config = {.arena_bytes = {16 << 20, 4096},
                                         .result_bytes = 4096,
                                         .threads = 1,
                                         .attention = MIST_ATTENTION_OWN};
-    const char *seed = getenv("MIST_SEED");
     struct mist_err err = {0};
 
     *bench = (struct bench){.dtype = dtype};
-    bench->seed = seed ? strtoull(seed, NULL, 10) : 20251103;
+    bench->seed = test_seed(20251103);
     mist_arena_init(&bench->arena);
     must(mist_cuda_device_open(&config, &bench->device, &err), &err);
     must(mist_operators_cuda.open(bench->device, dtype, 0, &bench->cuda, &err), &err);
@@ -524,24 +517,14 @@ int main(void)
 #endif
     };
 
-    print_message("# MIST_SEED=%s\n",
-                  getenv("MIST_SEED") ? getenv("MIST_SEED") : "20251103");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #else
 
-static void test_without_cuda(void **state)
-{
-    print_message("# no CUDA headers here\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_cuda)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("no CUDA headers here");
 }
 
 #endif

@@ -12,15 +12,6 @@
 #define NS0 UINT64_C(1795270089955996324) /* a time of day */
 #define MS  UINT64_C(1000000)
 
-static uint64_t seed_of_run(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : 20240607;
-
-    printf("# MIST_SEED=%" PRIu64 "\n", seed);
-    return seed;
-}
-
 /* ------------------------------------------------------------- join: random and naive */
 
 /* A period begins 40 ms after the one before ended; works are given in any order. */
@@ -154,7 +145,7 @@ static void test_join_random(void **unused)
     int64_t n_lost = 0, n_joined = 0;
 
     (void)unused;
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(20240607));
     mist_cuda_records_clear(&records);
     for (int period = 0; period < 100; period++) {
         fill(&given, &random);

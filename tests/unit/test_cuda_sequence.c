@@ -58,12 +58,6 @@ static void append(struct text *text, const char *format, ...)
     assert_true(text->n < MAX_TEXT);
 }
 
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
-
 /* --------------------------------------------------------------------------- launches */
 
 static struct {
@@ -260,17 +254,9 @@ int main(int argc, char **argv)
 
 #else
 
-static void test_without_cuda(void **state)
-{
-    print_message("# no CUDA headers here\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_cuda)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("no CUDA headers here");
 }
 
 #endif

@@ -164,8 +164,7 @@ static int run(struct bench *bench, enum mist_cuda_gemm_product product, int64_t
             bench->gemm, &at, p, product == MIST_CUDA_BACKWARD_WEIGHT_BIAS ? p : NULL, p,
             p);
     }
-    if (mist_cuda_gemm_status(bench->gemm, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_cuda_gemm_status(bench->gemm, &err), &err);
     bool is_fused = mist_test_cublaslt.last_epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     return (int)mist_test_cublaslt.i_last_algorithm * (is_fused ? 10 : 1);
 }
@@ -630,17 +629,9 @@ int main(void)
 
 #else
 
-static void test_skipped(void **state)
-{
-    print_message("# skipped: CUDA's headers are not installed\n");
-    skip();
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_skipped)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_skip_all("CUDA's headers are not installed");
 }
 
 #endif

@@ -525,14 +525,11 @@ static bool read_damaged(const char *name)
 static void test_fuzz(void **state)
 {
     static const int lengths[] = {30, 0, 25, 1, 44};
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
     int64_t tokens[100];
     int n_good = 0, n_refused = 0;
     struct mist_random random;
 
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(1));
     fill_tokens(tokens, 100, 50000);
     for (int i = 0; i < 2000; i++) {
         struct bytes bytes = {.n = 0};

@@ -29,15 +29,6 @@ static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes)
     return device;
 }
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t value = text ? strtoull(text, NULL, 10) : 1;
-
-    print_message("MIST_SEED=%llu\n", (unsigned long long)value);
-    return value;
-}
-
 static void run_task(void *arg)
 {
     struct task *task = arg;
@@ -148,7 +139,7 @@ static void test_random_graphs(void **state)
     struct mist_random random;
     const long many = 1L << 60;
 
-    mist_random_init(&random, seed());
+    mist_random_init(&random, test_seed(1));
     for (int round = 0; round < 20; round++) {
         atomic_long ticks = 0;
         make_tasks(tasks, &ticks, &random);

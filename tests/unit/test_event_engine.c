@@ -81,8 +81,7 @@ static void expect(struct small *s, const double (*times)[3])
 {
     double makespan_s = 0.0;
 
-    if (replay(s) != MIST_OK)
-        fail_msg("%s", s->err.message);
+    must(replay(s), &s->err);
     for (int i = 0; i < s->g.n_tasks; i++) {
         assert_near(s->r.ready_s[i], times[i][0], 1e-12);
         assert_near(s->r.start_s[i], times[i][1], 1e-12);

@@ -91,8 +91,7 @@ static void assert_good(const struct draft *draft)
 {
     struct mist_err err = {0};
 
-    if (mist_memory_check(&draft->schedule, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_memory_check(&draft->schedule, &err), &err);
 }
 
 /* --------------------------------------------------------------------------- by hand */
@@ -312,14 +311,11 @@ static void check_lowest(const struct draft *draft)
 
 static void test_random(void **state)
 {
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 20253;
     static struct draft draft;
     struct mist_random random;
     int n_needed = 0;
 
-    printf("# seed %" PRIu64 "\n", seed);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(20253));
     for (int i = 0; i < N_RANDOM; i++) {
         draw(&random, &draft);
         assert_good(&draft);

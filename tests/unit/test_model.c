@@ -2,7 +2,6 @@
  * Models: published parameter totals, a naive count tensor by tensor, presets,
  * config.json.
  */
-/* cmocka needs this order */
 #include "tests/unit/test.h"
 
 #include "sim/model.h"

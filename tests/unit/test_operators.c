@@ -25,14 +25,12 @@ struct bench {
 
 static void bench_open(struct bench *bench, enum mist_dtype dtype)
 {
-    const char *seed = getenv("MIST_SEED");
     struct mist_err err = {0};
 
     *bench = (struct bench){.dtype = dtype};
-    bench->seed = seed ? strtoull(seed, NULL, 10) : 20251121;
+    bench->seed = test_seed(20251121);
     mist_arena_init(&bench->arena);
-    if (mist_operators_cpu.open(NULL, dtype, 2, &bench->backend, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_operators_cpu.open(NULL, dtype, 2, &bench->backend, &err), &err);
 }
 
 static void bench_close(struct bench *bench)
@@ -342,7 +340,5 @@ int main(void)
         cmocka_unit_test(test_gelu),
     };
 
-    print_message("# MIST_SEED=%s\n",
-                  getenv("MIST_SEED") ? getenv("MIST_SEED") : "20251121");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,11 +105,9 @@ static void check_rank(const struct mist_param_shape *shape, int32_t tp, int32_t
 
 static void test_random(void **state)
 {
-    const char *seed = getenv("MIST_SEED");
     static int n_covered[MAX_ELEMENTS], n_owned[MAX_ELEMENTS];
 
-    random_state = seed ? strtoull(seed, NULL, 10) : 1;
-    print_message("MIST_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = test_seed(1);
     for (int i = 0; i < 3000; i++) {
         int32_t tp = (int32_t)draw(1, 12);
         struct mist_param_shape shape = draw_shape(tp);

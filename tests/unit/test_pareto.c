@@ -13,12 +13,6 @@ static int pick(struct mist_random *random, int n)
     return (int)mist_random_below(random, n);
 }
 
-static uint64_t get_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-    return text ? strtoull(text, NULL, 10) : 20250;
-}
-
 /* The definition: does a keep b off the frontier? */
 static bool naive_beats(const struct mist_pareto_point *a,
                         const struct mist_pareto_point *b, bool with_memory)
@@ -74,7 +68,7 @@ static void check_frontier(const struct mist_pareto_point *all, size_t n,
 
 static void test_filter_equals_definition(void **unused)
 {
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(20250);
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], kept[MAX_POINTS];
     (void)unused;
@@ -93,7 +87,7 @@ static void test_merge_equals_filter_whatever_the_blocks(void **unused)
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], shuffled[MAX_POINTS];
     (void)unused;
-    mist_random_init(&random, get_seed() + 1);
+    mist_random_init(&random, test_seed(20250) + 1);
     for (int round = 0; round < 400; round++) {
         struct mist_pareto_frontier frontier;
         size_t n = make_points(&random, all);
@@ -163,7 +157,7 @@ static void test_sample_keeps_ends_and_minima(void **unused)
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], out[MAX_POINTS];
     (void)unused;
-    mist_random_init(&random, get_seed() + 2);
+    mist_random_init(&random, test_seed(20250) + 2);
     for (int round = 0; round < 300; round++) {
         size_t n = make_points(&random, all), n_out;
         n = mist_pareto_filter(all, n, false);

@@ -1,6 +1,5 @@
 /* Plans: derived quantities against enumeration, what the check refuses, fingerprints.
  * Files are in test_plan_file.c. */
-/* cmocka needs this order */
 #include "tests/unit/test.h"
 
 #include "tests/unit/plan_sample.h"

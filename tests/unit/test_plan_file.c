@@ -4,7 +4,6 @@
  * Bad files are made from one good text (good_json) by replacing one piece; the expected
  * line is that of a marker in the changed text, counted here.
  */
-/* cmocka needs this order */
 #include "tests/unit/test.h"
 
 #include "tests/unit/plan_sample.h"
@@ -335,13 +334,11 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
 
 static void test_round_trips(void **state)
 {
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
+    uint64_t seed = test_seed(1);
     struct mist_plan plan, again;
     struct mist_err err = {0};
     struct scratch scratch;
 
-    print_message("MIST_SEED=%" PRIu64 "\n", seed);
     scratch_init(&scratch);
     scratch_path(&scratch, "plan.json");
     for (int i = 0; i < 200; i++) {

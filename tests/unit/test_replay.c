@@ -126,8 +126,7 @@ static double run(struct fixture *at, bool is_folded,
         &at->plan, (const struct mist_schedule *const *)at->schedules,
         (const struct mist_cost *const *)at->costs, at->n_ranks, is_folded, NULL,
         &at->doubt, options, &at->result, &err);
-    if (status != MIST_OK)
-        fail_msg("%s", err.message);
+    must(status, &err);
     at->has_result = true;
     assert_int_equal(mist_timeline_check(&at->result.timeline, NULL), MIST_OK);
     return at->result.iteration_s;
@@ -589,8 +588,7 @@ static void unequal_groups_match(void **state)
         start(&at, 3, dps[i], (int32_t[]){2, 1, 2}, 4);
         for (int k = 0; k < 3; k++)
             at.plan.stages[k].shards_optimizer = k != 1;
-        if (mist_replay_check(at.catalog, &at.plan, 1, &err) != MIST_OK)
-            fail_msg("%s", err.message);
+        must(mist_replay_check(at.catalog, &at.plan, 1, &err), &err);
         struct prices prices = all_prices();
         build(&at, &prices, false);
         run(&at, false, NULL); /* the event engine agrees */

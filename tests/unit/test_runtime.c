@@ -137,14 +137,6 @@ static void make_plan(struct mist_plan *plan, const struct variant *variant)
     }
 }
 
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status == MIST_OK)
-        return;
-    fprintf(stderr, "%s\n", err->message);
-    abort();
-}
-
 /* Steps, the last update and the loss alone; returns the calls counted. */
 static long count_calls(struct mist_runtime *runtime)
 {

@@ -89,8 +89,7 @@ static enum mist_status train(struct mist_comm *job, bool is_gpu, int64_t n_step
 static void must_train(bool is_gpu, int32_t n_timed, bool times_operators,
                        struct mist_train_report *report)
 {
-    if (train(comm, is_gpu, N_STEPS, n_timed, times_operators, report, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(train(comm, is_gpu, N_STEPS, n_timed, times_operators, report, &err), &err);
 }
 
 static void need_emulation(void)

@@ -15,15 +15,6 @@
 #include <math.h>
 #include <sys/stat.h>
 
-static uint64_t seed_of_run(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
-
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 /* A file of a header's text (n_claimed bytes, it says) and data. */
 static void store(const char *path, uint64_t n_claimed, const char *header,
                   const void *data, size_t n_data)
@@ -208,7 +199,7 @@ static void test_random_damage(void **state)
     char data[24] = {0}, text[sizeof header];
     int n_refused = 0;
 
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
     for (int round = 0; round < 3000; round++) {
@@ -362,7 +353,7 @@ static void test_bf16_rounding(void **state)
     struct mist_err err;
     static float values[N], out[N];
 
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "x.safetensors");
     for (int i = 0; i < N; i++) {

@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16 };
+enum { SEED = 20252, MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16 };
 
 static const struct mist_model model = {.name = "four",
                                         .n_layers = LAYERS,
@@ -21,12 +21,6 @@ static const struct mist_model model = {.name = "four",
                                         .n_heads = 2,
                                         .n_kv_heads = 1,
                                         .ffn = 6};
-
-static uint64_t get_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-    return text ? strtoull(text, NULL, 10) : 20252;
-}
 
 /* ----------------------------------------------------------------------------- prices */
 
@@ -358,10 +352,9 @@ static void test_optimum(void **state)
 {
     static struct brute brute;
     static const int64_t limits[] = {INT64_MAX, 800, 500, 250, 60, 0};
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(SEED);
     int n_feasible = 0;
 
-    printf("# MIST_SEED=%" PRIu64 "\n", seed);
     for (int i = 0; i < 120; i++) {
         brute.seed = seed + (uint64_t)i;
         brute.groups = all_groups[i % N_GROUPS];
@@ -382,7 +375,7 @@ static void test_offload(void **state)
     static struct brute brute;
     static const int64_t limits[] = {INT64_MAX, 700, 400, 250, 150, 60};
     static const int64_t host_limits[] = {INT64_MAX, 300, 700};
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(SEED);
     int n_feasible = 0;
 
     for (int i = 0; i < 72; i++) {
@@ -408,7 +401,7 @@ static void test_slack(void **state)
     for (int i = 0; i < 45; i++) {
         struct mist_space space;
         struct mist_search_result all, some;
-        uint64_t seed = get_seed() + 2000 + (uint64_t)i;
+        uint64_t seed = test_seed(SEED) + 2000 + (uint64_t)i;
         size_t n = 0;
         init_space(&space, 2 + i % 3, 4,
                    all_groups[i % N_GROUPS] | (i % 2 ? OFFLOAD : 0));
@@ -439,7 +432,7 @@ static void test_refinement(void **state)
             struct mist_search_result result;
             init_space(&space, 1 + i % 2, 2, MIST_SPACE_ALL);
             space.ratio_step = step;
-            search(&space, get_seed() + 3000 + (uint64_t)i, 220, 1, 1, &result);
+            search(&space, test_seed(SEED) + 3000 + (uint64_t)i, 220, 1, 1, &result);
             double best_s =
                 result.n_candidates > 0 ? result.candidates[0].time_s : last_s;
             assert_true(best_s <= last_s);
@@ -460,7 +453,7 @@ static void test_splits(void **state)
     for (uint64_t i = 0; i < 6; i++) {
         struct mist_space space;
         struct mist_search_result result;
-        brute.seed = get_seed() + 1000 + i;
+        brute.seed = test_seed(SEED) + 1000 + i;
         brute.groups = ALL;
         brute.n_layers = LAYERS;
         brute.host_limit_bytes = INT64_MAX;
@@ -509,7 +502,7 @@ static double find_best(uint64_t seed, unsigned groups, int64_t limit_bytes)
 /* A tighter limit and fewer knobs are never faster. */
 static void test_monotony(void **state)
 {
-    for (uint64_t seed = get_seed(); seed < get_seed() + 10; seed++) {
+    for (uint64_t seed = test_seed(SEED); seed < test_seed(SEED) + 10; seed++) {
         double last_s = 0;
         for (int64_t limit = 1000; limit >= 0; limit -= 50) {
             double best_s = find_best(seed, MIST_SPACE_ALL, limit);
@@ -529,9 +522,9 @@ static void test_threads(void **state)
     struct mist_search_result one, many;
 
     init_space(&space, 4, 4, MIST_SPACE_ALL);
-    search(&space, get_seed(), 700, 8, 1, &one);
+    search(&space, test_seed(SEED), 700, 8, 1, &one);
     for (int n_threads = 2; n_threads <= 5; n_threads++) {
-        search(&space, get_seed(), 700, 8, n_threads, &many);
+        search(&space, test_seed(SEED), 700, 8, n_threads, &many);
         assert_int_equal(one.n_candidates, many.n_candidates);
         assert_int_equal(one.n_rows, many.n_rows);
         for (size_t i = 0; i < one.n_candidates; i++) {
@@ -564,7 +557,7 @@ static void test_rows(void **state)
     int64_t n_fitting = 0, n_frontier = 0;
 
     init_space(&space, 4, 4, ALL);
-    search(&space, get_seed(), 700, 2, 2, &result);
+    search(&space, test_seed(SEED), 700, 2, 2, &result);
     assert_int_equal(result.n_rows, result.n_priced);
     for (size_t i = 0; i < result.n_rows; i++) {
         const struct mist_search_row *row = &result.rows[i];
@@ -600,7 +593,7 @@ static void test_glpk(void **state)
     struct mist_search_result exact, result;
     struct mist_thread_pool *pool;
     struct mist_err err;
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(SEED);
 
     init_space(&space, 3, 6, MIST_SPACE_ALL);
     search(&space, seed, 800, 1, 1, &exact);
@@ -636,7 +629,7 @@ static void test_stop(void **state)
     struct mist_search_result result;
     struct mist_thread_pool *pool;
     struct mist_err err;
-    uint64_t seed = get_seed();
+    uint64_t seed = test_seed(SEED);
     volatile sig_atomic_t is_over = 1;
 
     init_space(&space, 3, 6, MIST_SPACE_ALL);

@@ -28,13 +28,6 @@ struct world {
     enum mist_state_kind kind;
 };
 
-static uint64_t get_seed(void)
-{
-    const char *text = getenv("MIST_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 20254;
-}
-
 static int pick(struct mist_random *random, int low, int high)
 {
     return low + (int)mist_random_below(random, high - low + 1);
@@ -120,8 +113,7 @@ static void draw_plan(struct mist_random *random, struct mist_plan *plan)
         plan->n_micro_batches = 2;
         plan->job.global_batch = 2 * N_SAMPLES;
     }
-    if (mist_plan_check(plan, &err) != MIST_OK)
-        fail_msg("%s", err.message);
+    must(mist_plan_check(plan, &err), &err);
 }
 
 /* The whole parameters of the model, and room to count their elements. */
@@ -344,12 +336,6 @@ static int64_t check_module(const struct world *at, int32_t layer)
 
 /* --------------------------------------------------------------------------- ranks */
 
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
-
 /* Every element is the draw of its own number in the whole parameter. */
 static enum mist_status check_drawn(void *context, const struct mist_state_piece *piece,
                                     const void *data, struct mist_err *err)
@@ -475,11 +461,9 @@ static void test_random_plans(void **state)
 {
     static struct world at;
     struct mist_random random;
-    uint64_t seed = get_seed();
     int64_t n_elements = 0, n_places = 0;
 
-    printf("# MIST_SEED=%llu\n", (unsigned long long)seed);
-    mist_random_init(&random, seed);
+    mist_random_init(&random, test_seed(20254));
     for (int i = 0; i < N_PLANS; i++) {
         bool is_owned_only = i % 2 == 0;
         memset(&at, 0, sizeof at);
