@@ -9,10 +9,10 @@
 #include "tests/unit/test.h"
 
 #include "core/clock.h"
-#include "core/random.h"
 #include "tests/emulation/backend.h"
+#include "tests/unit/device_tasks.h"
 
-enum { N_TASKS = 400, MAX_DEPS = 4, N_ROUNDS = 5, MIB = 1 << 20 };
+enum { N_ROUNDS = 5, MIB = 1 << 20 };
 
 static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes,
                                        bool records)
@@ -30,23 +30,6 @@ static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes,
 
 /* ---------------------------------------------------------------------------- order */
 
-struct task {
-    struct mist_device *device;
-    enum mist_stream stream;
-    int n_deps;
-    int deps[MAX_DEPS]; /* earlier tasks, any stream */
-    int64_t copy_bytes; /* of the work before the tick */
-    atomic_long *ticks; /* one counter for all: a logical clock */
-    long at;            /* when its work ran; 0: has not */
-};
-
-static void tick(void *arg)
-{
-    struct task *task = arg;
-
-    task->at = atomic_fetch_add(task->ticks, 1) + 1;
-}
-
 /* Half of the device arena has its place for each stream. */
 static void launch_tick(void *arg)
 {
@@ -58,54 +41,9 @@ static void launch_tick(void *arg)
         tick(task);
         return;
     }
-    if (task->copy_bytes > 0)
-        mist_device_copy(task->device, to, from, task->copy_bytes);
+    if (task->work > 0)
+        mist_device_copy(task->device, to, from, task->work * (int64_t)MIB);
     mist_device_call_host(task->device, tick, task);
-}
-
-static void make_tasks(struct mist_device *device, struct task *tasks, atomic_long *ticks,
-                       struct mist_random *random)
-{
-    for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] = (struct task){
-            .device = device,
-            .stream = (enum mist_stream)mist_random_below(random, MIST_N_STREAMS),
-            .copy_bytes = (int64_t)mist_random_below(random, 9) * MIB,
-            .ticks = ticks};
-        while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
-            int reach = i < 20 ? i : 20;
-            tasks[i].deps[tasks[i].n_deps++] =
-                i - 1 - (int)mist_random_below(random, reach);
-        }
-    }
-}
-
-static void dispatch(struct mist_device *device, struct task *tasks)
-{
-    struct mist_err err;
-
-    mist_device_reset_events(device, N_TASKS);
-    for (int i = 0; i < N_TASKS; i++) {
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            mist_device_wait(device, tasks[i].stream, tasks[i].deps[k]);
-        mist_device_submit(device, tasks[i].stream, launch_tick, &tasks[i]);
-        mist_device_record(device, tasks[i].stream, i);
-    }
-    must(mist_device_synchronize(device, &err), &err);
-}
-
-static int count_mistakes(const struct task *tasks)
-{
-    long last[MIST_N_STREAMS] = {0};
-    int n_mistakes = 0;
-
-    for (int i = 0; i < N_TASKS; i++) {
-        n_mistakes += tasks[i].at <= last[tasks[i].stream];
-        last[tasks[i].stream] = tasks[i].at;
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            n_mistakes += tasks[i].at <= tasks[tasks[i].deps[k]].at;
-    }
-    return n_mistakes;
 }
 
 static void test_random_graphs(void **state)
@@ -114,12 +52,14 @@ static void test_random_graphs(void **state)
     struct mist_device *device =
         open_device((1 + MIST_N_STREAMS) * (int64_t)8 * MIB, 0, false);
     struct mist_random random;
+    struct mist_err err;
 
     mist_random_init(&random, test_seed(1));
     for (int round = 0; round < N_ROUNDS; round++) {
         atomic_long ticks = 0;
         make_tasks(device, tasks, &ticks, &random);
-        dispatch(device, tasks);
+        dispatch(device, tasks, launch_tick);
+        must(mist_device_synchronize(device, &err), &err);
         assert_int_equal(atomic_load(&ticks), N_TASKS);
         assert_int_equal(count_mistakes(tasks), 0);
     }
@@ -128,48 +68,12 @@ static void test_random_graphs(void **state)
 
 /* ------------------------------------------------------------------ bodies of tasks */
 
-struct trip {
-    struct mist_device *device;
-    char *to;
-    const char *from;
-    int64_t bytes;
-};
-
-static void run_trip(void *arg)
-{
-    struct trip *trip = arg;
-
-    mist_device_copy(trip->device, trip->to, trip->from, trip->bytes);
-}
-
-static void fetch(void *device)
-{
-    mist_device_fetch_results(device);
-}
-
-/* Host memory to the device, there to the results, to the host's copy of them. */
 static void test_copies(void **state)
 {
     struct mist_device *device = open_device(4096, 4096, false);
-    char *on_device = mist_device_arena(device, MIST_ARENA_DEVICE);
-    static char source[64];
-    struct trip in = {device, on_device, source, 64};
-    struct trip on = {device, mist_device_results(device), on_device, 64};
 
-    for (int round = 0; round < 20; round++) {
-        for (int k = 0; k < 64; k++)
-            source[k] = (char)(k + round);
-        mist_device_reset_events(device, 2);
-        mist_device_submit(device, MIST_STREAM_HOST_TO_DEVICE, run_trip, &in);
-        mist_device_record(device, MIST_STREAM_HOST_TO_DEVICE, 0);
-        mist_device_wait(device, MIST_STREAM_COMPUTE, 0);
-        mist_device_submit(device, MIST_STREAM_COMPUTE, run_trip, &on);
-        mist_device_record(device, MIST_STREAM_COMPUTE, 1);
-        mist_device_wait(device, MIST_STREAM_GPU_GPU, 1);
-        mist_device_submit(device, MIST_STREAM_GPU_GPU, fetch, device);
-        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-        assert_memory_equal(mist_device_host_results(device), source, 64);
-    }
+    for (int round = 0; round < 20; round++)
+        check_copies(device, round);
     mist_device_close(device);
 }
 
@@ -207,7 +111,7 @@ static void test_host_calls(void **state)
         mist_device_submit(device, MIST_STREAM_GPU_GPU, launch_calls, calls);
         assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
         for (int k = 0; k < N_CALLS; k++)
-            assert_int_equal(calls[k].at, k + 1);
+            assert_int_equal(calls[k].end, k + 1);
     }
     mist_device_close(device);
 }
@@ -230,13 +134,7 @@ static void test_memory(void **state)
                          0);
         for (int k = 0; k < 4096; k++)
             assert_int_equal(bytes[k], 0);
-        memset(bytes, 'x', sizeof bytes);
-        assert_int_equal(mist_device_write(device, arena + 100, bytes, 300, &err), 0);
-        assert_int_equal(mist_device_clear(device, arena + 200, 100, &err), MIST_OK);
-        assert_int_equal(mist_device_read(device, bytes, arena, 500, &err), MIST_OK);
-        for (int k = 0; k < 500; k++)
-            assert_int_equal(bytes[k],
-                             k < 100 || k >= 400 || (k >= 200 && k < 300) ? 0 : 'x');
+        check_access(device, arena);
     }
     mist_device_close(device);
 }
@@ -257,27 +155,15 @@ static void test_too_much_memory(void **state)
 
 /* ------------------------------------------------------------------ failures, spans */
 
-static void fail_task(void *arg)
-{
-    struct mist_err err;
-    enum mist_status status = mist_err_set(&err, MIST_ERR_VERIFY, "on purpose");
-
-    mist_device_fail(arg, status, &err);
-}
-
-static void call_fail_task(void *arg)
-{
-    mist_device_call_host(arg, fail_task, arg);
-}
-
 /* What fails in a function of the host is told, and it stays. */
 static void test_failure(void **state)
 {
     struct mist_device *device = open_device(4096, 0, false);
+    struct failing failing = {device, "on purpose"};
     struct mist_err err;
 
     mist_device_reset_events(device, 1);
-    mist_device_submit(device, MIST_STREAM_COMPUTE, call_fail_task, device);
+    mist_device_submit(device, MIST_STREAM_COMPUTE, call_fail_task, &failing);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(mist_device_synchronize(device, &err), MIST_ERR_VERIFY);
         assert_string_equal(err.message, "on purpose");
@@ -330,10 +216,8 @@ static void test_spans(void **state)
     assert_true(mist_device_records(device));
     must(mist_device_start_spans(device, &err), &err);
     for (int i = 0; i < N_SPANS; i++)
-        tasks[i] = (struct task){.device = device,
-                                 .n_deps = i,
-                                 .ticks = &ticks,
-                                 .copy_bytes = (int64_t)8 * MIB};
+        tasks[i] =
+            (struct task){.device = device, .n_deps = i, .ticks = &ticks, .work = 8};
     mist_device_reset_events(device, 0);
     double before_s = mist_clock_now_s();
     for (int i = 0; i < N_SPANS; i++)

@@ -6,14 +6,12 @@
 
 #if __has_include(<cuda_runtime_api.h>)
 
-#include "core/random.h"
 #include "exec/cuda/context.h"
 #include "tests/emulation/cudart.h"
 #include "tests/emulation/streams.h"
+#include "tests/unit/device_tasks.h"
 
-#include <stdatomic.h>
-
-enum { N_TASKS = 400, MAX_DEPS = 4, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
 static const enum mist_emulated_order orders[] = {
     MIST_EMULATED_AT_ONCE, MIST_EMULATED_LAZY, MIST_EMULATED_LAZY_FORWARD};
@@ -53,20 +51,9 @@ static int teardown(void **state)
 
 /* ---------------------------------------------------------------------------- order */
 
-struct task {
-    struct mist_device *device;
-    enum mist_stream stream;
-    int n_deps;
-    int deps[MAX_DEPS]; /* earlier tasks, any stream */
-    atomic_long *ticks; /* one counter for all: a logical clock */
-    long at;            /* when its work ran; 0: has not */
-};
-
-static void tick(void *arg)
+static void tick_pointed_at(void *arg)
 {
-    struct task *task = *(struct task **)arg;
-
-    task->at = atomic_fetch_add(task->ticks, 1) + 1;
+    tick(*(struct task **)arg);
 }
 
 /* A body: launches its "kernel" into the stream it was submitted to. */
@@ -76,53 +63,12 @@ static void launch_tick(void *arg)
     struct mist_cuda_device *device = mist_cuda_device_of(task->device);
 
     if (task->stream == MIST_STREAM_HOST) { /* computes itself, in its own thread */
-        tick(&task);
+        tick(task);
         return;
     }
     assert_int_equal(device->current, task->stream);
-    mist_emulated_stream_run(mist_cuda_current_stream(device), tick, &task, sizeof task);
-}
-
-static void make_tasks(struct mist_device *device, struct task *tasks, atomic_long *ticks,
-                       struct mist_random *random)
-{
-    for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] = (struct task){
-            .device = device,
-            .stream = (enum mist_stream)mist_random_below(random, MIST_N_STREAMS),
-            .ticks = ticks};
-        while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
-            int reach = i < 20 ? i : 20;
-            tasks[i].deps[tasks[i].n_deps++] =
-                i - 1 - (int)mist_random_below(random, reach);
-        }
-    }
-}
-
-static void dispatch(struct mist_device *device, struct task *tasks)
-{
-    mist_device_reset_events(device, N_TASKS);
-    for (int i = 0; i < N_TASKS; i++) {
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            mist_device_wait(device, tasks[i].stream, tasks[i].deps[k]);
-        mist_device_submit(device, tasks[i].stream, launch_tick, &tasks[i]);
-        mist_device_record(device, tasks[i].stream, i);
-    }
-    assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-}
-
-static int count_mistakes(const struct task *tasks)
-{
-    long last[MIST_N_STREAMS] = {0};
-    int n_mistakes = 0;
-
-    for (int i = 0; i < N_TASKS; i++) {
-        n_mistakes += tasks[i].at <= last[tasks[i].stream];
-        last[tasks[i].stream] = tasks[i].at;
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            n_mistakes += tasks[i].at <= tasks[tasks[i].deps[k]].at;
-    }
-    return n_mistakes;
+    mist_emulated_stream_run(mist_cuda_current_stream(device), tick_pointed_at, &task,
+                             sizeof task);
 }
 
 static void test_random_graphs(void **state)
@@ -136,7 +82,8 @@ static void test_random_graphs(void **state)
         atomic_long ticks = 0;
         mist_emulated_streams_set(orders[round % N_ORDERS]);
         make_tasks(device, tasks, &ticks, &random);
-        dispatch(device, tasks);
+        dispatch(device, tasks, launch_tick);
+        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
         assert_int_equal(ticks, N_TASKS);
         assert_int_equal(count_mistakes(tasks), 0);
         /* used again; two milestones for each stream */
@@ -170,7 +117,8 @@ static void test_missing_wait_is_seen(void **state)
                 mist_device_wait(device, then, 0);
             mist_device_submit(device, then, launch_tick, &b);
             assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-            assert_int_equal(a.at < b.at, waits || orders[i] == MIST_EMULATED_AT_ONCE);
+            assert_int_equal(a.end < b.start,
+                             waits || orders[i] == MIST_EMULATED_AT_ONCE);
         }
     }
     mist_device_close(device);
@@ -195,57 +143,12 @@ static void test_wait_before_record(void **state)
 
 /* ------------------------------------------------------------------ bodies of tasks */
 
-struct trip {
-    struct mist_device *device;
-    enum mist_stream stream;
-    char *to;
-    const char *from;
-    int64_t bytes;
-};
-
-static void run_trip(void *arg)
-{
-    struct trip *trip = arg;
-
-    mist_device_copy(trip->device, trip->to, trip->from, trip->bytes);
-}
-
-static void fetch(void *device)
-{
-    mist_device_fetch_results(device);
-}
-
-/* Host memory to the device, there to the results, to the host's copy of them. */
 static void test_copies(void **state)
 {
-    char source[64];
-
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
         struct mist_device *device = open_device(4096, 4096);
-        char *on_device = mist_device_arena(device, MIST_ARENA_DEVICE);
-        struct trip in = {.device = device, .to = on_device, .from = source, .bytes = 64};
-        struct trip on = {.device = device,
-                          .to = mist_device_results(device),
-                          .from = on_device,
-                          .bytes = 64};
-        for (int k = 0; k < 64; k++)
-            source[k] = (char)(k + i);
-        mist_device_reset_events(device, 2);
-        mist_device_submit(device, MIST_STREAM_HOST_TO_DEVICE, run_trip, &in);
-        mist_device_record(device, MIST_STREAM_HOST_TO_DEVICE, 0);
-        mist_device_wait(device, MIST_STREAM_COMPUTE, 0);
-        mist_device_submit(device, MIST_STREAM_COMPUTE, run_trip, &on);
-        mist_device_record(device, MIST_STREAM_COMPUTE, 1);
-        mist_device_wait(device, MIST_STREAM_GPU_GPU, 1);
-        mist_device_submit(device, MIST_STREAM_GPU_GPU, fetch, device);
-        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-        assert_memory_equal(mist_device_host_results(device), source, 64);
-        mist_device_reset_events(device, 2); /* also zeroes the results */
-        mist_device_submit(device, MIST_STREAM_COMPUTE, fetch, device);
-        assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
-        for (int k = 0; k < 64; k++)
-            assert_int_equal(((const char *)mist_device_host_results(device))[k], 0);
+        check_copies(device, i);
         mist_device_close(device);
     }
 }
@@ -318,8 +221,6 @@ static void test_host_calls(void **state)
 static void test_memory(void **state)
 {
     struct mist_device *device = open_device(10001, 5 * MIB + 1);
-    static char bytes[4096];
-    struct mist_err err;
 
     assert_string_equal(device->ops->name, "cuda");
     assert_false(mist_device_is_addressable(device, MIST_ARENA_DEVICE));
@@ -335,17 +236,7 @@ static void test_memory(void **state)
         for (int64_t k = 0; k < (i == 0 ? 10001 : 5 * MIB + 1); k++)
             if (arena[k] != 0)
                 fail_msg("byte %lld of arena %d is not zero", (long long)k, i);
-        memset(bytes, 'x', sizeof bytes);
-        assert_int_equal(mist_device_write(device, arena + 100, bytes, 300, &err),
-                         MIST_OK);
-        assert_int_equal(mist_device_clear(device, arena + 200, 100, &err), MIST_OK);
-        memset(bytes, 1, sizeof bytes);
-        assert_int_equal(mist_device_read(device, bytes, arena, 500, &err), MIST_OK);
-        for (int k = 0; k < 500; k++)
-            assert_int_equal(bytes[k],
-                             k < 100 || k >= 400 || (k >= 200 && k < 300) ? 0 : 'x');
-        assert_int_equal(bytes[500], 1);
-        assert_int_equal(mist_device_clear(device, arena, 0, &err), MIST_OK);
+        check_access(device, arena);
     }
     mist_device_close(device);
     device = open_device(0, 0);
@@ -370,28 +261,9 @@ static void test_large_host_arena(void **state)
 
 /* ------------------------------------------------------------------------- failures */
 
-struct failing {
-    struct mist_device *device;
-    const char *message;
-};
-
-static void fail_task(void *arg)
-{
-    struct failing *failing = arg;
-    struct mist_err err;
-    enum mist_status status = mist_err_set(&err, MIST_ERR_VERIFY, "%s", failing->message);
-
-    mist_device_fail(failing->device, status, &err);
-}
-
 static void count(void *arg)
 {
     ++*(int *)arg;
-}
-
-static void call_fail_task(void *arg)
-{
-    mist_device_call_host(((struct failing *)arg)->device, fail_task, arg);
 }
 
 static void call_count(void *arg)

@@ -4,19 +4,7 @@
 #include "tests/unit/test.h"
 
 #include "core/clock.h"
-#include "core/random.h"
-#include "exec/device.h"
-
-enum { N_TASKS = 400, MAX_DEPS = 4 };
-
-struct task {
-    enum mist_stream stream;
-    int n_deps;
-    int deps[MAX_DEPS]; /* earlier tasks, any stream */
-    double sleep_s;
-    atomic_long *ticks; /* one counter for all: a logical clock */
-    long start, end;    /* 0: has not run */
-};
+#include "tests/unit/device_tasks.h"
 
 static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes)
 {
@@ -34,7 +22,7 @@ static void run_task(void *arg)
     struct task *task = arg;
 
     task->start = ++*task->ticks;
-    mist_clock_sleep_s(task->sleep_s);
+    mist_clock_sleep_s(task->work * 1e-5);
     task->end = ++*task->ticks;
 }
 
@@ -71,7 +59,7 @@ static void test_fifo(void **state)
 
     mist_device_reset_events(device, 0);
     for (int s = 0; s < MIST_N_STREAMS; s++) {
-        slow[s] = (struct task){.sleep_s = 5e-3, .ticks = &ticks};
+        slow[s] = (struct task){.work = 500, .ticks = &ticks};
         mist_device_submit(device, (enum mist_stream)s, run_task, &slow[s]);
     }
     for (int i = 0; i < 20000; i++) {
@@ -89,47 +77,6 @@ static void test_fifo(void **state)
     mist_device_close(device);
 }
 
-static void make_tasks(struct task *tasks, atomic_long *ticks, struct mist_random *random)
-{
-    for (int i = 0; i < N_TASKS; i++) {
-        tasks[i] =
-            (struct task){.stream = (enum mist_stream)mist_random_below(random, 4),
-                          .sleep_s = mist_random_below(random, 4) == 0
-                                         ? 1e-5 * (double)mist_random_below(random, 20)
-                                         : 0,
-                          .ticks = ticks};
-        while (i > 0 && tasks[i].n_deps < MAX_DEPS && mist_random_below(random, 3) > 0) {
-            int reach = i < 20 ? i : 20;
-            tasks[i].deps[tasks[i].n_deps++] =
-                i - 1 - (int)mist_random_below(random, reach);
-        }
-    }
-}
-
-static void dispatch(struct mist_device *device, struct task *tasks)
-{
-    mist_device_reset_events(device, N_TASKS);
-    for (int i = 0; i < N_TASKS; i++) {
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            mist_device_wait(device, tasks[i].stream, tasks[i].deps[k]);
-        mist_device_submit(device, tasks[i].stream, run_task, &tasks[i]);
-        mist_device_record(device, tasks[i].stream, i);
-    }
-}
-
-static void check_tasks(const struct task *tasks)
-{
-    long last[MIST_N_STREAMS] = {0};
-
-    for (int i = 0; i < N_TASKS; i++) {
-        assert_true(tasks[i].start > 0 && tasks[i].end > tasks[i].start);
-        assert_true(tasks[i].start > last[tasks[i].stream]);
-        last[tasks[i].stream] = tasks[i].end;
-        for (int k = 0; k < tasks[i].n_deps; k++)
-            assert_true(tasks[i].start > tasks[tasks[i].deps[k]].end);
-    }
-}
-
 /* Every task starts after its dependencies and its stream's task before; and nothing is
  * allocated from the second graph on. */
 static void test_random_graphs(void **state)
@@ -142,15 +89,15 @@ static void test_random_graphs(void **state)
     mist_random_init(&random, test_seed(1));
     for (int round = 0; round < 20; round++) {
         atomic_long ticks = 0;
-        make_tasks(tasks, &ticks, &random);
+        make_tasks(device, tasks, &ticks, &random);
         fault_arm(FAULT_MALLOC, many);
-        dispatch(device, tasks);
+        dispatch(device, tasks, run_task);
         enum mist_status status = mist_device_synchronize(device, NULL);
         long n_allocations = many - fault_left[FAULT_MALLOC];
         (void)fault_disarm();
         assert_int_equal(status, MIST_OK);
         assert_int_equal(n_allocations, round == 0 && FAULT_HAS_MALLOC ? 1 : 0);
-        check_tasks(tasks);
+        assert_int_equal(count_mistakes(tasks), 0);
     }
     mist_device_close(device);
 }
@@ -160,7 +107,7 @@ static void test_wait_before_record(void **state)
 {
     struct mist_device *device = open_device(0, 0);
     atomic_long ticks = 0;
-    struct task first = {.ticks = &ticks, .sleep_s = 1e-3}, then = {.ticks = &ticks};
+    struct task first = {.ticks = &ticks, .work = 100}, then = {.ticks = &ticks};
 
     for (int round = 0; round < 100; round++) {
         ticks = 0;
@@ -174,23 +121,9 @@ static void test_wait_before_record(void **state)
         assert_int_equal(mist_device_synchronize(device, NULL), MIST_OK);
         assert_int_equal(first.end, 2);
         assert_int_equal(then.start, 3);
-        first.sleep_s = 0;
+        first.work = 0;
     }
     mist_device_close(device);
-}
-
-struct failing {
-    struct mist_device *device;
-    const char *message;
-};
-
-static void fail_task(void *arg)
-{
-    struct failing *failing = arg;
-    struct mist_err err;
-    enum mist_status status = mist_err_set(&err, MIST_ERR_VERIFY, "%s", failing->message);
-
-    mist_device_fail(failing->device, status, &err);
 }
 
 static void test_failure(void **state)
