@@ -7,11 +7,9 @@
  * Takes the best of a few runs; prints a table, checks nothing.
  */
 #include "exec/cpu_bf16.h"
+#include "tests/bench/bench.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { SEQ = 512, ROWS = 2 * SEQ, H = 768, FFN = 4 * H, HEADS = 12, VOCAB = 50304 };
 enum { LOSS_ROWS = 64, N_WIDE = ROWS * 2 * FFN, N_PARAMS = 8 << 20 };
@@ -25,23 +23,6 @@ struct tensors {
     struct mist_cpu_bf16 *context;
     struct mist_cpu_attention attention;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *must_alloc(int64_t n_bytes)
-{
-    void *p = aligned_alloc(64, (size_t)(n_bytes + 63) / 64 * 64);
-    if (p == NULL) {
-        fputs("bench_cpu_bf16: out of memory\n", stderr);
-        exit(1);
-    }
-    return p;
-}
 
 static float *floats(int64_t n)
 {
@@ -221,9 +202,9 @@ static double best_s(struct tensors *t, const struct row *r,
 {
     double best = INFINITY, spent_s = 0.0;
     for (int i = 0; i < 20 && (i < 3 || spent_s < 0.2); i++) {
-        double s = -now_s();
+        double s = -mist_clock_now_s();
         run(t, r);
-        s += now_s();
+        s += mist_clock_now_s();
         spent_s += s;
         best = s < best ? s : best;
     }

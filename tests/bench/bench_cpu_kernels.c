@@ -15,12 +15,9 @@
  */
 #include "exec/cpu_bf16.h"
 #include "exec/cpu_kernels.h"
+#include "tests/bench/bench.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 struct sizes {
     const char *name;
@@ -42,23 +39,6 @@ struct tensors {
     struct mist_cpu_attention attention;
     const struct sizes *z;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *must_alloc(int64_t n_bytes)
-{
-    void *p = NULL;
-    if (posix_memalign(&p, 64, (size_t)n_bytes + 64) != 0) {
-        fputs("bench_cpu_kernels: out of memory\n", stderr);
-        exit(1);
-    }
-    return p;
-}
 
 static float *floats(int64_t n)
 {
@@ -339,9 +319,9 @@ static void bench(const struct sizes *z)
         double spent_s = 0.0;
         best_s[op] = INFINITY;
         for (int i = 0; i < 20 && (i < 2 || spent_s < 0.25); i++) {
-            double begin_s = now_s();
+            double begin_s = mist_clock_now_s();
             cost[op] = run_light(&t, (enum op)op);
-            double s = now_s() - begin_s;
+            double s = mist_clock_now_s() - begin_s;
             spent_s += s;
             best_s[op] = s < best_s[op] ? s : best_s[op];
         }
@@ -407,9 +387,9 @@ static void bench_large(int n_threads)
         x[2][i] *= x[2][i];
     for (int i = 0; i < 6; i++) /* the first one touches the memory */
         for (int op = N_LARGE_OPS - 1; op >= 0; op--) {
-            double begin_s = now_s();
+            double begin_s = mist_clock_now_s();
             run_large((enum large_op)op, x, weights, n, n_threads);
-            best_s[op] = fmin(best_s[op], now_s() - begin_s);
+            best_s[op] = fmin(best_s[op], mist_clock_now_s() - begin_s);
         }
     for (int op = 0; op < N_LARGE_OPS; op++)
         printf("%-22s %8d %10.1f %9.2f %8.1f\n", large_ops[op].name, n_threads,

@@ -17,17 +17,13 @@
  * Numbers are random: zeros are faster to multiply. Prints a table, checks nothing;
  * without a GPU it says so. Arguments: models (gpt3-1.3b llama-7b).
  */
-#include "core/clock.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "exec/backend.h"
-#include "exec/bind.h"
 #include "sim/cost_model.h" /* bytes of the optimizer's operators */
+#include "tests/bench/bench_steps.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SEQ = 2048, MAX_ROWS = 128, MAX_OF_KIND = 64 };
 static const int64_t tokens_per_launch = 16384, chunk_bytes = (int64_t)64 << 20;
@@ -52,25 +48,6 @@ struct figures {
     char slowest[64];
     double slowest_percent, attention[2]; /* TFLOP/s, forward and backward */
 };
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "bench_cuda_kernels: %s\n", what);
-    exit(1);
-}
-
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail(err->message);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 /* ----------------------------------------------------------------------------- timing */
 
@@ -295,8 +272,6 @@ static void run_one_step(struct bench *bench, const void *context)
 static void time_program(struct bench *bench, int k, enum mist_program_kind program,
                          struct figures *figures)
 {
-    static const char *const modules[] = {"embedding", "block", "head"};
-    static const char *const phases[] = {"forward", "backward", "weight gradient", ""};
     struct mist_binding binding = bind_module(bench, k);
     const struct mist_concrete_program *steps = &binding.layout->programs[program];
 
@@ -306,8 +281,7 @@ static void time_program(struct bench *bench, int k, enum mist_program_kind prog
             char name[64];
             mist_binding_resolve(&binding, program, steps->parts[p].first_step + i,
                                  &args);
-            snprintf(name, sizeof name, "%s %s %s", modules[k], args.step->name,
-                     phases[args.step->phase]);
+            name_step(name, sizeof name, binding.layout->kind, args.step);
             print_row(bench, figures, name, time_launch(bench, run_one_step, &args),
                       args.step->flop, args.step->bytes, args.step->op,
                       args.step->phase == MIST_PHASE_FORWARD);
@@ -322,14 +296,6 @@ struct update {
     struct mist_tally *tally;
 };
 
-static const struct mist_adamw_args adamw_args = {.lr = 1e-4f,
-                                                  .beta1 = 0.9f,
-                                                  .beta2 = 0.95f,
-                                                  .epsilon = 1e-8f,
-                                                  .weight_decay = 0.1f,
-                                                  .gradient_scale = 1,
-                                                  .t = 10};
-
 static void run_adamw(struct bench *bench, const void *context)
 {
     const struct update *u = context;
@@ -342,7 +308,7 @@ static void run_adamw(struct bench *bench, const void *context)
                                    .decays = true};
 
     bench->backend->operators->adamw(bench->operators, MIST_DTYPE_BF16, &span, 1,
-                                     &adamw_args, 0);
+                                     &usual_adamw, 0);
 }
 
 static void run_norm(struct bench *bench, const void *context)
@@ -379,7 +345,7 @@ static void time_optimizer(struct bench *bench, struct figures *figures)
     for (int i = 0; i < 5; i++)
         update.x[i] = (float *)(void *)take(bench, 4 * update.n);
     mist_operators_prepare_update(bench->backend->operators, bench->operators,
-                                  &adamw_args);
+                                  &usual_adamw);
     print_row(bench, figures, "adamw", time_launch(bench, run_adamw, &update), 12 * n,
               30 * n, MIST_OP_ADAMW, true);
     print_row(bench, figures, "gradient norm", time_launch(bench, run_norm, &update),
@@ -423,8 +389,9 @@ static void print_copies(struct bench *bench)
 
 static void print_figures(struct figures *figures)
 {
-    qsort(figures->memory, (size_t)figures->n_memory, sizeof(double), compare);
-    qsort(figures->products, (size_t)figures->n_products, sizeof(double), compare);
+    qsort(figures->memory, (size_t)figures->n_memory, sizeof(double), compare_doubles);
+    qsort(figures->products, (size_t)figures->n_products, sizeof(double),
+          compare_doubles);
     if (figures->n_memory > 0)
         printf("memory-bound: %d kernels, median %.1f %%, least %.1f %% (%s)\n",
                (int)figures->n_memory, figures->memory[figures->n_memory / 2],

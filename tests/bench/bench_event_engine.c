@@ -6,11 +6,7 @@
  * set-up is shown apart. An argument scales the graphs.
  */
 #include "sim/event_engine.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tests/bench/bench.h"
 
 #define N_DEVICES 1024
 #define N_STAGES  8
@@ -27,34 +23,15 @@ struct builder {
     int32_t n_deps;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *must_alloc(size_t n, size_t size)
-{
-    void *p = calloc(n, size);
-
-    if (!p) {
-        fprintf(stderr, "bench_event_engine: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-
 static void builder_init(struct builder *b, size_t max_tasks)
 {
     *b = (struct builder){.g.n_devices = N_DEVICES};
-    b->device = must_alloc(max_tasks, sizeof *b->device);
-    b->dep_offset = must_alloc(max_tasks + 1, sizeof *b->dep_offset);
-    b->dep = must_alloc(2 * max_tasks, sizeof *b->dep);
-    b->rendezvous = must_alloc(max_tasks, sizeof *b->rendezvous);
-    b->channel = must_alloc(max_tasks, sizeof *b->channel);
-    b->work_s = must_alloc(max_tasks, sizeof *b->work_s);
+    b->device = must_alloc((int64_t)(max_tasks * sizeof *b->device));
+    b->dep_offset = must_alloc((int64_t)((max_tasks + 1) * sizeof *b->dep_offset));
+    b->dep = must_alloc((int64_t)(2 * max_tasks * sizeof *b->dep));
+    b->rendezvous = must_alloc((int64_t)(max_tasks * sizeof *b->rendezvous));
+    b->channel = must_alloc((int64_t)(max_tasks * sizeof *b->channel));
+    b->work_s = must_alloc((int64_t)(max_tasks * sizeof *b->work_s));
 }
 
 static void builder_fini(struct builder *b)
@@ -137,8 +114,8 @@ static void add_transfer(struct builder *b, int from, int to, const int32_t *sen
 static void build_pipeline(struct builder *b, int n_micro_batches)
 {
     size_t per_pass = (size_t)TP * (4 * N_LAYERS + 2);
-    int32_t none[TP], (*act)[TP] = must_alloc((size_t)N_STAGES + 1, sizeof *act);
-    int32_t(*grad)[TP] = must_alloc((size_t)N_STAGES + 1, sizeof *grad);
+    int32_t none[TP], (*act)[TP] = must_alloc((N_STAGES + 1) * (int64_t)sizeof *act);
+    int32_t(*grad)[TP] = must_alloc((N_STAGES + 1) * (int64_t)sizeof *grad);
     int n_ticks = 2 * n_micro_batches + 2 * N_STAGES;
 
     memset(none, 0xff, sizeof none);
@@ -173,7 +150,7 @@ static void measure(const char *name, struct builder *b,
     struct mist_event_engine *engine;
     struct mist_event_result r = {0};
     struct mist_err err = {0};
-    double best_s = 1e30, start_s = now_s();
+    double best_s = 1e30, start_s = mist_clock_now_s();
 
     b->g.device = b->device;
     b->g.channel = b->channel;
@@ -185,11 +162,11 @@ static void measure(const char *name, struct builder *b,
     b->g.interference = f;
     mist_arena_init(&arena);
     enum mist_status status = mist_event_engine_prepare(&engine, &b->g, &arena, &err);
-    double prepare_s = now_s() - start_s;
+    double prepare_s = mist_clock_now_s() - start_s;
     for (int i = 0; i < 3 && status == MIST_OK; i++) {
-        start_s = now_s();
+        start_s = mist_clock_now_s();
         status = mist_event_engine_run(engine, &r, &err);
-        double run_s = now_s() - start_s;
+        double run_s = mist_clock_now_s() - start_s;
         best_s = run_s < best_s ? run_s : best_s;
     }
     if (status != MIST_OK) {

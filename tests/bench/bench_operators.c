@@ -18,18 +18,14 @@
  * where it has read (the triad's write costs a read that is not counted). Medians; prints
  * a table, checks nothing. Arguments: threads (1), sequence lengths (64 512).
  */
-#include "core/clock.h"
 #include "core/parse.h"
 #include "core/random.h"
-#include "exec/bind.h"
 #include "sim/cost_model.h" /* bytes of the optimizer's operators */
+#include "tests/bench/bench_steps.h"
 
 #include <dnnl.h>
 #include <math.h>
 #include <omp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N_LAYERS = 12, N_BLOCKS = 4, N_MODULES = N_BLOCKS + 2, BATCH = 4 };
 enum { MAX_ROWS = 128, MAX_SAMPLES = 64 };
@@ -77,41 +73,6 @@ struct stage {
     char *boundary_gradients[2];      /* owned: used in turn */
     char *scratch, *tokens, *targets; /* owned */
 };
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "bench_operators: %s\n", what);
-    exit(1);
-}
-
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail(err->message);
-}
-
-static char *must_alloc(int64_t size_bytes)
-{
-    void *p = NULL;
-
-    if (posix_memalign(&p, 64, (size_t)size_bytes + 64) != 0)
-        fail("out of memory");
-    memset(p, 0, (size_t)size_bytes + 64); /* so that no page is first touched in time */
-    return p;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int32_t n)
-{
-    qsort(x, (size_t)n, sizeof *x, compare);
-    return 0.5 * (x[(n - 1) / 2] + x[n / 2]);
-}
 
 /* ----------------------------------------------------------------------------- limits */
 
@@ -285,8 +246,6 @@ static void add_sample(struct table *table, const char *name, int32_t n_calls,
 static void time_program(const struct stage *at, int32_t i_module,
                          enum mist_program_kind program, struct table *table)
 {
-    static const char *const modules[] = {"embedding", "block", "head"};
-    static const char *const phases[] = {"forward", "backward", "weight gradient", ""};
     struct mist_binding binding = bind_module(at, i_module);
     const struct mist_layer_layout *layout = binding.layout;
     const struct mist_concrete_program *steps = &layout->programs[program];
@@ -300,8 +259,7 @@ static void time_program(const struct stage *at, int32_t i_module,
             double start_s = mist_clock_now_s();
             at->operators->run_step(&args);
             double seconds = mist_clock_now_s() - start_s;
-            snprintf(name, sizeof name, "%s %s %s", modules[layout->kind],
-                     args.step->name, phases[args.step->phase]);
+            name_step(name, sizeof name, binding.layout->kind, args.step);
             add_sample(table, name, layout->kind == MIST_LAYER_BLOCK ? N_LAYERS : 1,
                        args.step->flop, args.step->bytes, seconds);
         }
@@ -323,13 +281,6 @@ static void time_optimizer(const struct stage *at, int32_t i_module, struct tabl
 {
     const struct mist_layer_layout *layout = layout_of(at, i_module);
     const struct mist_operators *operators = at->operators;
-    const struct mist_adamw_args adamw = {.lr = 1e-4f,
-                                          .beta1 = 0.9f,
-                                          .beta2 = 0.95f,
-                                          .epsilon = 1e-8f,
-                                          .weight_decay = 0.1f,
-                                          .gradient_scale = 1,
-                                          .t = 10};
     int64_t n = n_updated(layout);
     struct mist_binding_update update = {.layout = layout,
                                          .n = n,
@@ -348,7 +299,7 @@ static void time_optimizer(const struct stage *at, int32_t i_module, struct tabl
     operators->sum_squares(at->backend, MIST_DTYPE_FP32, update.gradients, n, 0, &sum,
                            at->n_threads);
     times_s[1] = mist_clock_now_s();
-    mist_binding_run_adamw(&update, &adamw, operators);
+    mist_binding_run_adamw(&update, &usual_adamw, operators);
     times_s[2] = mist_clock_now_s();
     operators->zero(at->backend, MIST_DTYPE_FP32, update.gradients, n, at->n_threads);
     times_s[3] = mist_clock_now_s();

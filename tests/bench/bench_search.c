@@ -3,13 +3,12 @@
  * on 32 devices over the space of the original (one shape for all stages, ZeRO,
  * checkpointing, offloading) and over all of it, 175B on 1,024.
  */
-#include "core/clock.h"
+#include "tests/bench/bench.h"
+
 #include "tune/search.h"
 #include "tune/stage_price.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+#include <time.h> /* processor time */
 
 struct question {
     const char *model;
@@ -21,14 +20,6 @@ struct question {
 };
 
 static struct mist_err err;
-
-static void must(enum mist_status status)
-{
-    if (status == MIST_OK)
-        return;
-    mist_err_print(&err, "bench_search", stderr);
-    exit(1);
-}
 
 /* Rings: 400 GB/s between the devices of a node, 50 GB/s per device between nodes; 50
  * GB/s to the host. */
@@ -73,7 +64,7 @@ static void make_traces(struct mist_trace_set *traces, int32_t n_nodes)
                     };
                     row.time_us =
                         time_us(row.operation, nodes, per_node, (double)row.bytes);
-                    must(mist_trace_set_add_link(traces, &row, &err));
+                    must(mist_trace_set_add_link(traces, &row, &err), &err);
                 }
 }
 
@@ -83,7 +74,7 @@ static void run(const struct question *of, const struct mist_space *space,
     struct mist_thread_pool *pool;
     struct mist_search_result result;
 
-    must(mist_thread_pool_new(0, &pool, &err));
+    must(mist_thread_pool_new(0, &pool, &err), &err);
     struct mist_search_config config = {
         .limit_bytes = of->memory_bytes,
         .host_limit_bytes = INT64_C(1) << 37,
@@ -96,7 +87,7 @@ static void run(const struct question *of, const struct mist_space *space,
     };
     double time_s = mist_clock_now_s();
     clock_t processor = clock();
-    must(mist_search_run(space, &config, &result, &err));
+    must(mist_search_run(space, &config, &result, &err), &err);
     time_s = mist_clock_now_s() - time_s;
     double busy_s = (double)(clock() - processor) / CLOCKS_PER_SEC;
     printf("%-34s %5d cases, %6.3g M configurations priced: %8.1f ms on %d threads "
@@ -131,11 +122,12 @@ static void ask(const struct question *of)
     struct mist_stage_price *price;
 
     make_traces(&traces, of->n_nodes);
-    must(mist_model_load_preset(of->model, &model, &err));
-    must(mist_catalog_new(&model, &catalog, &err));
-    must(mist_cost_model_new(&traces, &cost_model, &err));
-    must(mist_space_init(&space, &model, &job, of->n_nodes * 8, 8, of->groups, &err));
-    must(mist_stage_price_new(catalog, cost_model, &space, 1, &price, &err));
+    must(mist_model_load_preset(of->model, &model, &err), &err);
+    must(mist_catalog_new(&model, &catalog, &err), &err);
+    must(mist_cost_model_new(&traces, &cost_model, &err), &err);
+    must(mist_space_init(&space, &model, &job, of->n_nodes * 8, 8, of->groups, &err),
+         &err);
+    must(mist_stage_price_new(catalog, cost_model, &space, 1, &price, &err), &err);
     run(of, &space, price);
     mist_stage_price_free(price);
     mist_space_fini(&space);

@@ -3,31 +3,11 @@
  * form, all knobs varying, over the trace set of tests/data/cli. The design's
  * goal is 100 million.
  */
-#include "core/clock.h"
 #include "core/random.h"
 #include "sim/stage_model.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "tests/bench/bench.h"
 
 enum { N = 1 << 16 };
-
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status == MIST_OK)
-        return;
-    mist_err_print(err, "bench_stage_model", stderr);
-    exit(mist_exit_code(status));
-}
-
-static double *new_column(size_t n)
-{
-    double *column = aligned_alloc(64, n * sizeof *column);
-
-    if (!column)
-        exit(1);
-    return column;
-}
 
 /* Prints the rate of one role, for as many rounds as half a second takes. */
 static void run(const struct mist_stage_model *model, const char *name,
@@ -36,8 +16,10 @@ static void run(const struct mist_stage_model *model, const char *name,
 {
     struct mist_stage_values values;
     struct mist_err err = {0};
-    double *t_s = new_column(N), *d_s = new_column(N), *peak = new_column(N);
-    double *host = new_column(N);
+    double *t_s = must_alloc(N * (int64_t)sizeof(double)),
+           *d_s = must_alloc(N * (int64_t)sizeof(double)),
+           *peak = must_alloc(N * (int64_t)sizeof(double));
+    double *host = must_alloc(N * (int64_t)sizeof(double));
     void *scratch =
         aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
     double start_s, now_s;
@@ -100,7 +82,7 @@ int main(void)
     must(mist_stage_model_new(catalog, costs, &job, 1, &model, &err), &err);
     mist_random_init(&random, 1);
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
-        data[i] = new_column(N);
+        data[i] = must_alloc(N * (int64_t)sizeof(double));
         columns[i] = (struct mist_tape_input){data[i], 0};
     }
     for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)

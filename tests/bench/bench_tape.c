@@ -9,12 +9,9 @@
  * code 6.
  */
 #include "sim/tape.h"
+#include "tests/bench/bench.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { N_CHANNELS = 4, N_OUTPUTS = 4, N_SYMBOLS = 10, N_CONFIGURATIONS = 4096 };
 
@@ -228,22 +225,11 @@ static void naive_eval(const struct naive *naive)
         naive_node(naive, &pool->nodes[i], naive->columns[i]);
 }
 
-static void *must_alloc(size_t bytes)
-{
-    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-
-    if (!memory) {
-        fputs("bench_tape: out of memory\n", stderr);
-        exit(1);
-    }
-    return memory;
-}
-
 static void naive_set_up(struct naive *naive, double (*columns)[N_CONFIGURATIONS])
 {
     for (size_t i = 0; i < pool->n_nodes; i++) {
         const struct mist_expr_node *node = &pool->nodes[i];
-        naive->columns[i] = must_alloc(N_CONFIGURATIONS * sizeof(double));
+        naive->columns[i] = must_alloc(N_CONFIGURATIONS * (int64_t)sizeof(double));
         for (int k = 0; k < N_CONFIGURATIONS; k++)
             naive->columns[i][k] =
                 node->op == MIST_EXPR_SYMBOL ? columns[node->arg[0]][k] : node->value;
@@ -251,14 +237,6 @@ static void naive_set_up(struct naive *naive, double (*columns)[N_CONFIGURATIONS
 }
 
 /* ------------------------------------------------------------------------ the runs */
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void fill_columns(double (*columns)[N_CONFIGURATIONS])
 {
@@ -286,10 +264,10 @@ static double time_tape(const struct mist_tape *tape,
     double best_s = INFINITY;
 
     for (int run = 0; run < 15; run++) {
-        double start_s = now_s();
+        double start_s = mist_clock_now_s();
         for (int i = 0; i < n_calls; i++)
             mist_tape_eval(tape, inputs, N_CONFIGURATIONS, outputs, scratch);
-        best_s = fmin(best_s, now_s() - start_s);
+        best_s = fmin(best_s, mist_clock_now_s() - start_s);
     }
     return best_s;
 }
@@ -318,7 +296,7 @@ static bool bench_tape(const struct model *model, double (*columns)[N_CONFIGURAT
         fputs("bench_tape: out of memory\n", stderr);
         exit(1);
     }
-    void *scratch = must_alloc(mist_tape_scratch_bytes(tape));
+    void *scratch = must_alloc((int64_t)mist_tape_scratch_bytes(tape));
     struct mist_tape_info info = mist_tape_get_info(tape);
     printf(
         "tape, %d symbols varying: %d operations, %d loads, %d stores, %d registers; %d "
@@ -342,7 +320,7 @@ static bool bench_tape(const struct model *model, double (*columns)[N_CONFIGURAT
 static void bench_recursion(struct model *model, double (*columns)[N_CONFIGURATIONS],
                             double (*want)[N_CONFIGURATIONS])
 {
-    double start_s = now_s();
+    double start_s = mist_clock_now_s();
 
     for (int k = 0; k < N_CONFIGURATIONS; k++) {
         double values[N_SYMBOLS];
@@ -351,7 +329,7 @@ static void bench_recursion(struct model *model, double (*columns)[N_CONFIGURATI
         for (int i = 0; i < N_OUTPUTS; i++)
             want[i][k] = mist_expr_eval(pool, model->outputs[i], values);
     }
-    print_row("recursive evaluation", now_s() - start_s, N_CONFIGURATIONS);
+    print_row("recursive evaluation", mist_clock_now_s() - start_s, N_CONFIGURATIONS);
 }
 
 static bool bench_naive(const struct model *model, double (*columns)[N_CONFIGURATIONS],
@@ -363,9 +341,9 @@ static bool bench_naive(const struct model *model, double (*columns)[N_CONFIGURA
 
     naive_set_up(&naive, columns);
     for (int run = 0; run < 50; run++) {
-        double start_s = now_s();
+        double start_s = mist_clock_now_s();
         naive_eval(&naive);
-        best_s = fmin(best_s, now_s() - start_s);
+        best_s = fmin(best_s, mist_clock_now_s() - start_s);
     }
     print_row("a loop per operation, whole columns", best_s, N_CONFIGURATIONS);
     for (int i = 0; i < N_OUTPUTS; i++)
