@@ -30,6 +30,17 @@ static inline _Noreturn void give_up(const char *what, int line)
     mist_comm_abort(comm, 99);
 }
 
+/* Opens the job; ends the rank if it can't. */
+static inline void join_job(void)
+{
+    if (mist_comm_open(&comm, &err) != MIST_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(98);
+    }
+    rank = mist_comm_rank(comm);
+    n_ranks = mist_comm_n_ranks(comm);
+}
+
 #define CHECK(what)                                                                      \
     do {                                                                                 \
         if (!(what))                                                                     \

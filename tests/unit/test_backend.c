@@ -336,9 +336,7 @@ static int run_rank(const char *mode)
     for (int i = 0; i < N_PICKINGS; i++)
         if (strcmp(mode, pickings[i].mode) == 0)
             return run_picking(&pickings[i]);
-    CHECK(mist_comm_open(&comm, &err) == MIST_OK);
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     CHECK(mist_device_open_cpu(&config, &device, &err) == MIST_OK);
     if (strcmp(mode, "cpu") == 0)
         backend.open_collectives = NULL;

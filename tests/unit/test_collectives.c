@@ -461,12 +461,7 @@ static int run_rank(const char *mode)
 {
     struct subject subjects[N_SUBJECTS];
 
-    if (mist_comm_open(&comm, &err) != MIST_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 98;
-    }
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     open_subjects(subjects);
     if (strcmp(mode, "failing") == 0)
         run_failing(&subjects[STAGED]);

@@ -105,12 +105,7 @@ static int run_rank(const char *mode)
         run_hanging(mode);
         return 0;
     }
-    if (mist_comm_open(&comm, &err) != MIST_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 98;
-    }
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     if (strcmp(mode, "kill") == 0)
         run_dying(50);
     else if (strcmp(mode, "kill_unseen") == 0)

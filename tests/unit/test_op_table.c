@@ -231,10 +231,7 @@ static int run_rank(void)
     struct mist_op_table table;
     struct sums sums = {.calls = {0}};
 
-    if (mist_comm_open(&comm, &err) != MIST_OK)
-        return 98;
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     mist_op_table_init(&table);
     if (rank == 2) /* has an operator of its own, and its rows in another order */
         mist_op_table_op(&table, MIST_OP_ZERO, MIST_PHASE_OPTIMIZER,

@@ -13,6 +13,7 @@
 #include "scratch.h"
 #include "sim/interference.h"
 #include "sim/module_storage.h"
+#include "tests/unit/tiny_models.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -25,19 +26,10 @@ static void assert_near(double value, double expected, double tolerance)
 
 static struct mist_model tiny_model(void)
 {
-    struct mist_model model = {.name = "tiny",
-                               .family = MIST_FAMILY_GPT,
-                               .n_layers = 3,
-                               .hidden = 32,
-                               .n_heads = 2,
-                               .n_kv_heads = 2,
-                               .head_dim = 16,
-                               .ffn = 128,
-                               .vocab = 50,
-                               .max_seq = 16,
-                               .has_bias = true,
-                               .norm_epsilon = 1e-5};
+    struct mist_model model = mist_small_model(MIST_FAMILY_GPT, 3, 50);
 
+    model.ffn = 128;
+    model.max_seq = 16;
     assert_int_equal(mist_model_check(&model, NULL), MIST_OK);
     return model;
 }

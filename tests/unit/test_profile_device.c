@@ -14,31 +14,9 @@
 #include "tests/unit/async_device.h"
 #include "tests/unit/comm_job.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/tiny_models.h"
 
 #include <limits.h>
-
-static struct mist_model tiny_model(enum mist_family family)
-{
-    struct mist_model model = {.name = "tiny",
-                               .family = family,
-                               .n_layers = 2,
-                               .hidden = 32,
-                               .n_heads = 2,
-                               .n_kv_heads = 2,
-                               .head_dim = 16,
-                               .ffn = 64,
-                               .vocab = 50,
-                               .max_seq = 16,
-                               .has_bias = true,
-                               .norm_epsilon = 1e-5};
-
-    if (family != MIST_FAMILY_GPT) {
-        model.max_seq = 0;
-        model.has_bias = false;
-        model.rope_theta = 1e4;
-    }
-    return model;
-}
 
 static const struct mist_backend *cpu_backend(void)
 {
@@ -53,7 +31,7 @@ static const struct mist_backend *cpu_backend(void)
 static void make_grid(const struct mist_backend *backend, enum mist_family family,
                       enum mist_dtype dtype, int32_t n_job, struct mist_grid *grid)
 {
-    struct mist_grid_config config = {.model = tiny_model(family),
+    struct mist_grid_config config = {.model = mist_small_model(family, 2, 50),
                                       .seq_len = 16,
                                       .n_micro_batches = 1,
                                       .micro_batches = {2},
@@ -551,10 +529,7 @@ static int run_rank(const char *mode)
     struct mist_op_table ops;
     struct mist_grid grid;
 
-    if (mist_comm_open(&comm, &err) != MIST_OK)
-        return 98;
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     make_grid(backend, MIST_FAMILY_GPT, MIST_DTYPE_FP32, n_ranks, &grid);
     mist_op_table_init(&ops);
     session_ops = &ops;

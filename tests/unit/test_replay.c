@@ -5,6 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/replay.h"
+#include "tests/unit/tiny_models.h"
 
 #include <math.h>
 
@@ -29,25 +30,6 @@ struct fixture {
 
 /* ----------------------------------------------------------------------------- set-up */
 
-static struct mist_model small_model(int32_t n_layers)
-{
-    struct mist_model model = {
-        .name = "small",
-        .family = MIST_FAMILY_GPT,
-        .n_layers = n_layers,
-        .hidden = 32,
-        .n_heads = 2,
-        .n_kv_heads = 2,
-        .head_dim = 16,
-        .ffn = 64,
-        .vocab = 48,
-        .max_seq = 16,
-        .has_bias = true,
-        .norm_epsilon = 1e-5,
-    };
-    return model;
-}
-
 /* dp and n_layers: [n_stages]; every micro-batch has 12 samples over all ranks. */
 static void start(struct fixture *at, int32_t n_stages, const int32_t *dp,
                   const int32_t *n_layers, int32_t n_micro_batches)
@@ -57,7 +39,7 @@ static void start(struct fixture *at, int32_t n_stages, const int32_t *dp,
     memset(at, 0, sizeof *at);
     for (int32_t i = 0; i < n_stages; i++)
         total += n_layers[i];
-    at->plan.model = small_model(total);
+    at->plan.model = mist_small_model(MIST_FAMILY_GPT, total, 48);
     at->plan.job = (struct mist_job){.global_batch = 12 * n_micro_batches, .seq_len = 8};
     at->plan.n_micro_batches = n_micro_batches;
     at->plan.n_stages = n_stages;

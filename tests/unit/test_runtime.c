@@ -12,6 +12,7 @@
 #include "exec/runtime.h"
 
 #include "tests/unit/test.h"
+#include "tests/unit/tiny_models.h"
 
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -109,25 +110,14 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 static void make_plan(struct mist_plan *plan, const struct variant *variant)
 {
     *plan = (struct mist_plan){
-        .model = {.name = "tiny",
-                  .family = MIST_FAMILY_GPT,
-                  .n_layers = N_LAYERS,
-                  .hidden = 32,
-                  .n_heads = 2,
-                  .n_kv_heads = 2,
-                  .head_dim = 16,
-                  .ffn = 64,
-                  .vocab = 257,
-                  .max_seq = SEQ,
-                  .has_bias = true,
-                  .ties_embeddings = true,
-                  .norm_epsilon = 1e-5},
+        .model = mist_small_model(MIST_FAMILY_GPT, N_LAYERS, 257),
         .job = {.global_batch = BATCH, .seq_len = SEQ, .dtype = variant->dtype},
         .pipeline = variant->pipeline,
         .n_chunks = variant->pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0,
         .n_micro_batches = BATCH / variant->stage.dp,
         .n_stages = variant->n_stages,
     };
+    plan->model.ties_embeddings = true;
     for (int i = 0; i < variant->n_stages; i++) {
         plan->stages[i] = variant->stage;
         plan->stages[i].n_layers = N_LAYERS / variant->n_stages;

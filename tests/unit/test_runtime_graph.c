@@ -8,37 +8,13 @@
 
 #if __has_include(<cuda_runtime_api.h>)
 
-#include "exec/train.h"
 #include "tests/emulation/backend.h"
 #include "tests/emulation/cudart.h"
+#include "tests/unit/train_help.h"
 
 #include <cuda_runtime_api.h>
 
-enum { SEQ = 16, N_LAYERS = 2, N_STEPS = 14 };
-
-static struct mist_plan plan = {
-    .model = {.name = "tiny",
-              .family = MIST_FAMILY_GPT,
-              .n_layers = N_LAYERS,
-              .hidden = 16,
-              .n_heads = 2,
-              .n_kv_heads = 2,
-              .head_dim = 8,
-              .ffn = 32,
-              .vocab = 257,
-              .max_seq = SEQ,
-              .has_bias = true,
-              .norm_epsilon = 1e-5},
-    .job = {.global_batch = 1, .seq_len = SEQ, .computes_on_gpu = true},
-    .n_micro_batches = 1,
-    .n_stages = 1,
-    .stages = {{.n_layers = N_LAYERS,
-                .n_nodes = 1,
-                .n_devices = 1,
-                .micro_batch = 1,
-                .dp = 1,
-                .tp = 1}},
-};
+enum { N_STEPS = 14 };
 
 struct outcome {
     enum mist_status status;
@@ -49,6 +25,7 @@ struct outcome {
 };
 
 static struct mist_comm *comm;
+static struct mist_plan plan; /* set once by main */
 
 static void keep_note(void *context, const char *name, const char *text)
 {
@@ -64,37 +41,17 @@ static struct outcome train(enum mist_graphs_choice graphs, int64_t n_steps,
 {
     struct outcome out = {.n_replays = -mist_emulated_n_replays()};
     const struct mist_train_log log = {.context = &out, .note = keep_note};
+    struct mist_train_job job = {.backend = mist_emulated_backend(),
+                                 .plan = &plan,
+                                 .n_timed_iterations = n_timed,
+                                 .graphs = graphs};
     struct mist_train_report report;
-    struct mist_catalog *catalog = NULL;
-    struct mist_data *data = NULL;
-    char **paths = NULL;
-    int32_t n = 0;
 
-    if (mist_data_default_paths(&paths, &n, &out.err) != MIST_OK ||
-        mist_data_open((const char *const *)paths, n, &data, &out.err) != MIST_OK ||
-        mist_catalog_new(&plan.model, &catalog, &out.err) != MIST_OK)
-        fail_msg("%s", out.err.message);
-    const struct mist_train_job job = {.backend = mist_emulated_backend(),
-                                       .plan = &plan,
-                                       .catalog = catalog,
-                                       .data = data,
-                                       .settings = {.seed = 1,
-                                                    .n_iterations = n_steps,
-                                                    .lr = 1e-3,
-                                                    .beta1 = 0.9,
-                                                    .beta2 = 0.95,
-                                                    .epsilon = 1e-8},
-                                       .n_timed_iterations = n_timed,
-                                       .deadline_s = 60,
-                                       .graphs = graphs};
-    out.status = mist_train_run(comm, &job, &log, &report, &out.err);
+    out.status = run_steps(comm, &job, n_steps, &log, &report, &out.err);
     out.fingerprint = report.parameters_fingerprint;
     memcpy(out.graphs, report.paths.graphs, sizeof out.graphs);
     out.n_replays += mist_emulated_n_replays();
     mist_train_report_fini(&report);
-    mist_data_close(data);
-    mist_data_free_paths(paths, n);
-    mist_catalog_free(catalog);
     return out;
 }
 
@@ -211,6 +168,8 @@ int main(void)
         cmocka_unit_test(test_failing_capture),
     };
 
+    plan = small_plan(2, 1, 1);
+    plan.job.computes_on_gpu = true;
     return cmocka_run_group_tests(tests, open_comm, close_comm);
 }
 

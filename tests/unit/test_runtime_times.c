@@ -5,85 +5,34 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/train.h"
 #include "tests/emulation/backend.h"
 #include "tests/emulation/recorder.h"
 #include "tests/unit/comm_job.h"
+#include "tests/unit/train_help.h"
 
-enum { SEQ = 16, N_LAYERS = 3, N_MICRO_BATCHES = 2, N_STEPS = 5, N_TIMED = 2 };
-
-static void make_plan(struct mist_plan *plan, int32_t dp)
-{
-    *plan = (struct mist_plan){
-        .model = {.name = "tiny",
-                  .family = MIST_FAMILY_GPT,
-                  .n_layers = N_LAYERS,
-                  .hidden = 16,
-                  .n_heads = 2,
-                  .n_kv_heads = 2,
-                  .head_dim = 8,
-                  .ffn = 32,
-                  .vocab = 257,
-                  .max_seq = SEQ,
-                  .has_bias = true,
-                  .norm_epsilon = 1e-5},
-        .job = {.global_batch = N_MICRO_BATCHES * dp, .seq_len = SEQ},
-        .n_micro_batches = N_MICRO_BATCHES,
-        .n_stages = 1,
-        .stages = {{.n_layers = N_LAYERS,
-                    .n_nodes = 1,
-                    .n_devices = dp,
-                    .micro_batch = 1,
-                    .dp = dp,
-                    .tp = 1,
-                    .n_checkpointed = 1}},
-    };
-}
+enum { N_LAYERS = 3, N_MICRO_BATCHES = 2, N_STEPS = 5, N_TIMED = 2 };
 
 /* A run of n_steps; report is the caller's to finish. */
 static enum mist_status train(struct mist_comm *job, bool is_gpu, int64_t n_steps,
                               int32_t n_timed, bool times_operators,
                               struct mist_train_report *report, struct mist_err *why)
 {
-    static struct mist_plan plan;
+    struct mist_plan plan = small_plan(N_LAYERS, N_MICRO_BATCHES, mist_comm_n_ranks(job));
     const struct mist_train_log log = {0};
-    struct mist_catalog *catalog = NULL;
-    struct mist_data *data = NULL;
+    struct mist_train_job config = {.backend = mist_emulated_backend(),
+                                    .plan = &plan,
+                                    .n_timed_iterations = n_timed,
+                                    .times_operators = times_operators,
+                                    .n_threads = is_gpu ? 0 : 1};
     struct mist_backend_info info;
-    const struct mist_backend *backend = mist_emulated_backend();
-    char **paths = NULL;
-    int32_t n = 0;
 
-    make_plan(&plan, mist_comm_n_ranks(job));
+    plan.stages[0].n_checkpointed = 1;
     plan.job.computes_on_gpu = is_gpu;
     memset(&mist_emulated_recorded, 0, sizeof mist_emulated_recorded);
-    if (mist_data_default_paths(&paths, &n, why) != MIST_OK ||
-        mist_data_open((const char *const *)paths, n, &data, why) != MIST_OK ||
-        mist_catalog_new(&plan.model, &catalog, why) != MIST_OK ||
-        (!is_gpu &&
-         mist_backend_find(MIST_BACKEND_CPU, &backend, &info, NULL, 0, why) != MIST_OK))
-        abort();
-    struct mist_train_job config = {
-        .backend = backend,
-        .plan = &plan,
-        .catalog = catalog,
-        .data = data,
-        .settings = {.seed = 1,
-                     .n_iterations = n_steps,
-                     .lr = 1e-3,
-                     .beta1 = 0.9,
-                     .beta2 = 0.95,
-                     .epsilon = 1e-8},
-        .n_timed_iterations = n_timed,
-        .times_operators = times_operators,
-        .n_threads = is_gpu ? 0 : 1,
-        .deadline_s = 60,
-    };
-    enum mist_status status = mist_train_run(job, &config, &log, report, why);
-    mist_data_close(data);
-    mist_data_free_paths(paths, n);
-    mist_catalog_free(catalog);
-    return status;
+    if (!is_gpu)
+        must(mist_backend_find(MIST_BACKEND_CPU, &config.backend, &info, NULL, 0, why),
+             why);
+    return run_steps(job, &config, n_steps, &log, report, why);
 }
 
 static void must_train(bool is_gpu, int32_t n_timed, bool times_operators,
@@ -230,10 +179,7 @@ static int run_rank(void)
     struct mist_train_report report;
     double time_s = 0;
 
-    if (mist_comm_open(&comm, &err) != MIST_OK)
-        return 98;
-    rank = mist_comm_rank(comm);
-    n_ranks = mist_comm_n_ranks(comm);
+    join_job();
     if (rank == n_ranks - 1)
         mist_emulated_recorder_lose(MIST_SPANS_INCOMPLETE, 1);
     CHECK(train(comm, true, N_STEPS, N_TIMED, true, &report, &err) == MIST_OK);

@@ -34,4 +34,27 @@ static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t
     return model;
 }
 
+/* Of round sizes, in the form of GPT or of Llama. */
+static inline struct mist_model mist_small_model(enum mist_family family,
+                                                 int32_t n_layers, int32_t vocab)
+{
+    bool is_gpt = family == MIST_FAMILY_GPT;
+
+    return (struct mist_model){
+        .name = "small",
+        .family = family,
+        .n_layers = n_layers,
+        .hidden = 32,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 16,
+        .ffn = 64,
+        .vocab = vocab,
+        .max_seq = is_gpt ? 32 : 0,
+        .has_bias = is_gpt,
+        .norm_epsilon = 1e-5,
+        .rope_theta = is_gpt ? 0 : 10000,
+    };
+}
+
 #endif
