@@ -193,6 +193,26 @@ MIST_MUST_CHECK enum mist_status mist_comm_barrier(struct mist_comm *comm,
                                                    struct mist_err *err);
 
 /*
+ * A barrier whose way there may take a rank longer than the deadline: a disk that
+ * flushes, another job to wait for. From begin to end a thread of its own answers the
+ * other ranks while the caller works, and the caller leaves comm alone; so the deadline
+ * tells a rank that is gone from one that is slow. A caller that works forever is waited
+ * for forever.
+ *
+ * begin    all ranks; *out is for end. MIST_ERR_MEMORY.
+ * end      frees vigil. work: what came of the caller's work. MIST_OK: returns when all
+ *          ranks are there, MIST_OK or MIST_ERR_RUN. Anything else: returns it at once,
+ *          and the job can only end, as after any failure of comm.
+ */
+struct mist_comm_vigil;
+MIST_MUST_CHECK enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
+                                                       struct mist_comm_vigil **out,
+                                                       struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_comm_vigil_end(struct mist_comm_vigil *vigil,
+                                                     enum mist_status work,
+                                                     struct mist_err *err);
+
+/*
  * values[n]: afterwards, on every rank, the sum in rank order or the extreme over all
  * ranks. f64: not a number if one of them is. i64: exact; MIST_ERR_RANGE on all ranks
  * alike, which then may go on, if a sum does not fit on the way (values then hold

@@ -8,6 +8,7 @@
 
 #include "exec/comm.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* Tags of different spaces never meet. */
@@ -111,5 +112,8 @@ struct mist_comm_watchdog;
 struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s,
                                            mist_comm_late_fn *on_late);
 void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
+
+/* pthread_create() of a thread that gets none of the process's signals. */
+int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,13 +76,13 @@ static void *watch(void *context)
 }
 
 /* The process's signals are for its other threads. */
-static int start_thread(struct mist_comm_watchdog *watchdog)
+int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context)
 {
     sigset_t all, before;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&watchdog->thread, NULL, watch, watchdog);
+    int code = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
 }
@@ -111,7 +110,7 @@ struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadlin
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&watchdog->ended, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (start_thread(watchdog) == 0)
+    if (mist_comm_start_thread(&watchdog->thread, watch, watchdog) == 0)
         return watchdog;
     free_watchdog(watchdog);
     return NULL;

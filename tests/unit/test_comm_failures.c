@@ -4,6 +4,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "exec/comm_internal.h"
 #include "tests/unit/comm_job.h"
 
 #include <signal.h>
@@ -99,6 +100,49 @@ static void run_late(const char *mode)
     report(&err);
 }
 
+static bool is_idle(const void *context)
+{
+    (void)context;
+    return false;
+}
+
+/* Rank 1 works for longer than the deadline: it is waited for. */
+static void run_vigil(void)
+{
+    struct mist_comm_vigil *vigil;
+    int64_t sum = 1;
+
+    mist_comm_set_deadline(comm, 0.8);
+    mist_comm_set_busy_probe(comm, is_idle, NULL);
+    for (int i = 0; i < 3; i++) { /* one behind the other; quick ones, too */
+        CHECK(mist_comm_vigil_begin(comm, &vigil, &err) == MIST_OK);
+        if (i == 1 && rank == 1)
+            mist_clock_sleep_s(2);
+        CHECK(mist_comm_vigil_end(vigil, MIST_OK, &err) == MIST_OK);
+        CHECK(comm->is_busy == is_idle);
+        CHECK(mist_comm_all_reduce_i64(comm, MIST_COMM_SUM, &sum, 1, &err) == MIST_OK);
+    }
+    CHECK(sum == (int64_t)n_ranks * n_ranks * n_ranks);
+}
+
+/* Rank 1 is stuck in its work, or its work fails. */
+static void run_broken_vigil(const char *mode)
+{
+    struct mist_comm_vigil *vigil;
+    bool fails = strcmp(mode, "vigil_failed") == 0;
+
+    mist_comm_set_deadline(comm, fails ? 30 : 0.25);
+    CHECK(mist_comm_vigil_begin(comm, &vigil, &err) == MIST_OK);
+    if (rank == 1 && !fails)
+        raise(SIGSTOP);
+    if (rank == 1 && fails)
+        mist_err_set(&err, MIST_ERR_IO, "the disk is full");
+    enum mist_status work = rank == 1 && fails ? MIST_ERR_IO : MIST_OK;
+    enum mist_status expected = work == MIST_OK ? MIST_ERR_RUN : work;
+    CHECK(mist_comm_vigil_end(vigil, work, &err) == expected);
+    report(&err);
+}
+
 static int run_rank(const char *mode)
 {
     if (strncmp(mode, "no_", 3) == 0) {
@@ -110,6 +154,10 @@ static int run_rank(const char *mode)
         run_dying(50);
     else if (strcmp(mode, "kill_unseen") == 0)
         run_dying(0.5);
+    else if (strcmp(mode, "vigil") == 0)
+        run_vigil();
+    else if (strncmp(mode, "vigil_", 6) == 0)
+        run_broken_vigil(mode);
     else
         run_late(mode);
     mist_comm_close(comm);
@@ -188,13 +236,28 @@ static void test_killed_unseen(void **state)
         strstr(end.output, " has waited 0.5 s for receiving from rank 1, tag 0, "));
 }
 
+/* The deadline is for ranks that are gone, not for slow ones. */
+static void test_vigil(void **state)
+{
+    struct job_end end;
+
+    (void)state;
+    need_mpirun();
+    run_good_job(3, "", "vigil");
+    run_job(2, "", "vigil_stopped", &end);
+    assert_int_equal(end.code, 7);
+    assert_non_null(strstr(end.output, "all_reduce_i64: rank 0 has waited 0.25 s for "));
+    run_job(2, "", "vigil_failed", &end);
+    assert_int_equal(end.code, 7);
+    assert_ptr_equal(strstr(end.output, "the disk is full\n"), end.output);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_unseen),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_killed_unseen),
+        cmocka_unit_test(test_vigil),
     };
 
     if (argc == 3)

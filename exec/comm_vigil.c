@@ -1,0 +1,132 @@
+/*
+ * A barrier that waits for slow ranks and not for lost ones. See comm.h.
+ *
+ * Rounds of one small reduction: is any rank still at work? Every rank takes part in
+ * every round, by a thread that does nothing else, so a round that isn't over within the
+ * deadline means that a process is gone or stuck, however long the work takes. Between
+ * rounds the threads sleep, longer the longer it has taken.
+ */
+#include "exec/comm_internal.h"
+
+#include "core/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* The pause delays the end by 1/16 of the work at most; it is a small part of the
+ * deadline, which also runs while others pause. */
+static const double pause_min_s = 0.5e-3;
+static const double pause_max_s = 0.25;
+static const double pause_frac = 1.0 / 16;          /* of the time since begin */
+static const double pause_deadline_frac = 1.0 / 16; /* at most that of the deadline */
+
+struct mist_comm_vigil {
+    struct mist_comm *comm;
+    bool (*is_busy)(const void *context); /* of comm, which has none meanwhile */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool is_done, is_abandoned; /* by the caller; under mutex */
+    bool has_thread;            /* else there is one rank */
+    enum mist_status status;    /* of the thread's end */
+    struct mist_err err;
+};
+
+/* Sleeps until pause_s have passed or the caller changes something. */
+static void pause_until(struct mist_comm_vigil *vigil, double pause_s, bool was_done)
+{
+    double end_s = mist_clock_now_s() + pause_s; /* CLOCK_MONOTONIC, too */
+    double whole_s = floor(end_s);
+    struct timespec end = {.tv_sec = (time_t)whole_s,
+                           .tv_nsec = (long)(1e9 * (end_s - whole_s))};
+    int code = 0;
+
+    pthread_mutex_lock(&vigil->mutex);
+    while (code == 0 && vigil->is_done == was_done && !vigil->is_abandoned)
+        code = pthread_cond_timedwait(&vigil->changed, &vigil->mutex, &end);
+    pthread_mutex_unlock(&vigil->mutex);
+}
+
+static void *keep(void *context)
+{
+    struct mist_comm_vigil *vigil = context;
+    double time_start_s = mist_clock_now_s();
+
+    for (;;) {
+        pthread_mutex_lock(&vigil->mutex);
+        bool is_done = vigil->is_done, is_abandoned = vigil->is_abandoned;
+        pthread_mutex_unlock(&vigil->mutex);
+        int64_t is_any_at_work = !is_done;
+        if (is_abandoned)
+            return NULL;
+        vigil->status = mist_comm_all_reduce_i64(vigil->comm, MIST_COMM_MAX,
+                                                 &is_any_at_work, 1, &vigil->err);
+        if (vigil->status != MIST_OK || !is_any_at_work)
+            return NULL;
+        double pause_s = pause_frac * (mist_clock_now_s() - time_start_s);
+        pause_s = fmin(fmax(pause_s, pause_min_s), pause_max_s);
+        pause_until(vigil, fmin(pause_s, pause_deadline_frac * vigil->comm->deadline_s),
+                    is_done);
+    }
+}
+
+static void free_vigil(struct mist_comm_vigil *vigil)
+{
+    pthread_cond_destroy(&vigil->changed);
+    pthread_mutex_destroy(&vigil->mutex);
+    free(vigil);
+}
+
+enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
+                                       struct mist_comm_vigil **out, struct mist_err *err)
+{
+    struct mist_comm_vigil *vigil = calloc(1, sizeof *vigil);
+    pthread_condattr_t attributes;
+
+    *out = vigil;
+    if (!vigil)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    vigil->comm = comm;
+    pthread_mutex_init(&vigil->mutex, NULL); /* these can't fail under Linux */
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&vigil->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (comm->n_ranks == 1)
+        return MIST_OK;
+    vigil->is_busy = comm->is_busy;
+    comm->is_busy = NULL; /* the caller works: the thread is to sleep, not to spin */
+    vigil->has_thread = mist_comm_start_thread(&vigil->thread, keep, vigil) == 0;
+    if (vigil->has_thread)
+        return MIST_OK;
+    comm->is_busy = vigil->is_busy;
+    free_vigil(vigil);
+    *out = NULL;
+    return mist_err_set(err, MIST_ERR_MEMORY, "no thread to answer other ranks with");
+}
+
+enum mist_status mist_comm_vigil_end(struct mist_comm_vigil *vigil, enum mist_status work,
+                                     struct mist_err *err)
+{
+    enum mist_status status = work;
+
+    if (vigil->has_thread) {
+        if (work != MIST_OK)
+            mist_comm_cancel(vigil->comm);
+        pthread_mutex_lock(&vigil->mutex);
+        vigil->is_done = true;
+        vigil->is_abandoned = work != MIST_OK;
+        pthread_cond_signal(&vigil->changed);
+        pthread_mutex_unlock(&vigil->mutex);
+        pthread_join(vigil->thread, NULL);
+        vigil->comm->is_busy = vigil->is_busy;
+        if (work == MIST_OK && vigil->status != MIST_OK) {
+            status = vigil->status;
+            if (err)
+                *err = vigil->err;
+        }
+    }
+    free_vigil(vigil);
+    return status;
+}
