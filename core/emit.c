@@ -168,11 +168,12 @@ void mist_emit_text(struct mist_emit *emit, const char *key, const char *label,
 /* Jansson takes UTF-8 alone; a text that is none is spelt out. */
 static json_t *text_to_json(const char *text)
 {
-    json_t *json = json_string(text);
-    char *escaped = json ? NULL : malloc(MIST_ESCAPED_BYTES(strlen(text)) + 1);
+    bool is_utf8 = mist_text_is_utf8(text);
+    char *escaped = is_utf8 ? NULL : malloc(MIST_ESCAPED_BYTES(strlen(text)) + 1);
+    json_t *json = is_utf8   ? json_string(text)
+                   : escaped ? json_string(mist_escape(text, escaped))
+                             : NULL;
 
-    if (escaped)
-        json = json_string(mist_escape(text, escaped));
     free(escaped);
     return json;
 }

@@ -1,7 +1,6 @@
 /* Texts of others as a terminal may show them. See escape.h. */
 #include "core/escape.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -56,6 +55,19 @@ static size_t take(const char *text, char out[PIECE_BYTES])
     else
         snprintf(out, PIECE_BYTES, "%.*s", (int)n, text);
     return n > 0 ? n : 1;
+}
+
+bool mist_text_is_utf8(const char *text)
+{
+    uint32_t c;
+
+    while (*text) {
+        size_t n = read_character((const unsigned char *)text, &c);
+        if (n == 0)
+            return false;
+        text += n;
+    }
+    return true;
 }
 
 char *mist_escape(const char *text, char *out)

@@ -9,6 +9,7 @@
 #ifndef MIST_CORE_ESCAPE_H
 #define MIST_CORE_ESCAPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -17,6 +18,8 @@
 
 /* Writes text to out[MIST_ESCAPED_BYTES(strlen(text)) + 1]; returns out. */
 char *mist_escape(const char *text, char *out);
+
+bool mist_text_is_utf8(const char *text);
 
 /* Prints text. */
 void mist_escape_print(const char *text, FILE *stream);
