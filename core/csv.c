@@ -249,6 +249,13 @@ static enum mist_status open_quote(const struct reader *reader, struct mist_err 
                        "a quote is opened in this row and not closed");
 }
 
+/* True when a row stands behind the last end of line: who writes a table ends its rows,
+ * so that this is how one looks that was cut inside of its last number. */
+static bool is_cut(const char *line, size_t n)
+{
+    return line[n - 1] != '\n' && line[n - 1] != '\r' && !is_blank(line, n);
+}
+
 /* Feeds the lines of text to parser. */
 static enum mist_status feed(struct csv_parser *parser, struct reader *reader,
                              const char *text, size_t n, struct mist_err *err)
@@ -269,6 +276,10 @@ static enum mist_status feed(struct csv_parser *parser, struct reader *reader,
                                "a zero byte: this is no text");
         if (at + length - row_at > ROW_BYTES_MAX)
             return open_quote(reader, err);
+        if (is_cut(text + at, length))
+            return mist_err_at(err, MIST_ERR_INPUT, reader->csv->path, line, 0,
+                               "the file ends inside of this row: it was cut, or the row "
+                               "was written without a newline at its end");
         reader->is_between = reader->is_between && is_blank(text + at, length);
         if (csv_parse(parser, text + at, length, add_cell, end_row, reader) != length)
             return parser_error(parser, reader, line, err);
@@ -367,6 +378,16 @@ void mist_csv_free(struct mist_csv *csv)
 size_t mist_csv_n_rows(const struct mist_csv *csv)
 {
     return csv->n_rows - 1;
+}
+
+const char *mist_csv_path(const struct mist_csv *csv)
+{
+    return csv->path;
+}
+
+long mist_csv_line(const struct mist_csv *csv, size_t i_row)
+{
+    return csv->rows[i_row + 1].line;
 }
 
 bool mist_csv_has_column(const struct mist_csv *csv, size_t i_column)

@@ -2,11 +2,12 @@
  * Strict CSV over libcsv: tables with a header row and a unit in every column name.
  *
  * The reader knows which columns to expect; they may stand in any order. Missing, unknown
- * and duplicate columns, rows of another length, an open quote and a column with another
- * unit than the expected one (time_ms for time_us) are errors with file and line. libcsv
- * runs in its strict modes, fed line by line, since by default one open quote swallows a
- * whole file and reports success. Blanks around an unquoted cell do not count. Left out:
- * streaming (a table is kept in memory).
+ * and duplicate columns, rows of another length, an open quote, a last row without an end
+ * of line (the file was cut) and a column with another unit than the expected one
+ * (time_ms for time_us) are errors with file and line. libcsv runs in its strict modes,
+ * fed line by line, since by default one open quote swallows a whole file and reports
+ * success. Blanks around an unquoted cell do not count. Left out: streaming (a table is
+ * kept in memory).
  */
 #ifndef MIST_CORE_CSV_H
 #define MIST_CORE_CSV_H
@@ -43,7 +44,9 @@ enum mist_status mist_csv_load_text(const char *path, const char *text, size_t n
                                     struct mist_err *err) MIST_MUST_CHECK;
 void mist_csv_free(struct mist_csv *csv); /* NULL allowed */
 
-size_t mist_csv_n_rows(const struct mist_csv *csv); /* without the header */
+size_t mist_csv_n_rows(const struct mist_csv *csv);           /* without the header */
+const char *mist_csv_path(const struct mist_csv *csv);        /* as given */
+long mist_csv_line(const struct mist_csv *csv, size_t i_row); /* where a row begins */
 bool mist_csv_has_column(const struct mist_csv *csv,
                          size_t i_column); /* is in the file */
 

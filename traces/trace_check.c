@@ -5,6 +5,14 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* No device known does a hundredth of it: FLOP or bytes of memory in a second. */
+#define RATE_MAX 1e18
+/* A day: nobody waits for the mean of several such. */
+#define TIME_MAX_US 86400e6
+/* How much faster than cluster.json a row may be (see trace_internal.h). */
+#define FLOP_RATIO_MAX  10
+#define BYTES_RATIO_MAX 1000
+
 static enum mist_status check_count(const char *name, int64_t value, struct mist_err *err)
 {
     if (value > 0)
@@ -29,6 +37,15 @@ static enum mist_status check_not_negative(const char *name, double value,
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_INPUT,
                         "%s is %g, expected a finite number of 0 or more", name, value);
+}
+
+static enum mist_status check_at_most(const char *name, double value, double max,
+                                      struct mist_err *err)
+{
+    if (value <= max)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "%s is %g, beyond reason: expected at most %g", name, value, max);
 }
 
 static enum mist_status check_word(const char *name, int value, int n,
@@ -64,11 +81,16 @@ static enum mist_status check_rates(const struct mist_cluster *cluster,
         status = check_not_negative("peak_flop_per_s", cluster->peak_flop_per_s[i], err);
         best = fmax(best, cluster->peak_flop_per_s[i]);
     }
+    if (status == MIST_OK)
+        status = check_at_most("peak_flop_per_s", best, RATE_MAX, err);
     if (status == MIST_OK && best == 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "peak_flop_per_s has no dtype with a rate above 0");
     if (status == MIST_OK)
         status = check_positive("memory_bytes_per_s", cluster->memory_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = check_at_most("memory_bytes_per_s", cluster->memory_bytes_per_s,
+                               RATE_MAX, err);
     return status;
 }
 
@@ -94,6 +116,8 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
     if (status == MIST_OK)
         status = check_not_negative("launch_us", cluster->launch_us, err);
     if (status == MIST_OK)
+        status = check_at_most("launch_us", cluster->launch_us, TIME_MAX_US, err);
+    if (status == MIST_OK)
         status = check_not_negative("runtime_memory_bytes",
                                     (double)cluster->runtime_memory_bytes, err);
     if (status == MIST_OK)
@@ -112,7 +136,11 @@ static enum mist_status check_measured(double time_us, const char *name,
     enum mist_status status = check_positive(name, time_us, err);
 
     if (status == MIST_OK)
+        status = check_at_most(name, time_us, TIME_MAX_US, err);
+    if (status == MIST_OK)
         status = check_not_negative("deviation_us", deviation_us, err);
+    if (status == MIST_OK)
+        status = check_at_most("deviation_us", deviation_us, TIME_MAX_US, err);
     return status == MIST_OK ? check_count("repetitions", repetitions, err) : status;
 }
 
@@ -195,7 +223,9 @@ enum mist_status mist_trace_check_interference(const struct mist_interference_ro
         n_channels += is_busy;
         if (is_busy)
             status = check_positive(name, row->alone_us[i], err);
-        else if (row->alone_us[i] != 0)
+        if (is_busy && status == MIST_OK)
+            status = check_at_most(name, row->alone_us[i], TIME_MAX_US, err);
+        if (!is_busy && row->alone_us[i] != 0)
             status = mist_err_set(err, MIST_ERR_INPUT,
                                   "%s is %g, expected 0 as channels does not name it",
                                   name, row->alone_us[i]);
@@ -209,4 +239,60 @@ enum mist_status mist_trace_check_interference(const struct mist_interference_ro
         status = check_measured(row->together_us, "together_us", row->deviation_us,
                                 row->repetitions, err);
     return status;
+}
+
+/* ---- what can be true ---- */
+
+/* amount ("flop") in time_us at up to ratio_max times the rate of cluster.json. */
+static enum mist_status judge_rate(const char *amount_name, double amount, double time_us,
+                                   const char *rate_name, double rate, int ratio_max,
+                                   struct mist_err *err)
+{
+    double per_s = amount / (time_us * 1e-6);
+
+    if (per_s <= ratio_max * rate)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "time_us is %g, beyond reason: %s is %g, which makes %.3g per "
+                        "second, over %d times the %s of cluster.json, %.3g",
+                        time_us, amount_name, amount, per_s, ratio_max, rate_name, rate);
+}
+
+enum mist_status mist_trace_judge_kernel(const struct mist_kernel_row *row,
+                                         const struct mist_cluster *cluster,
+                                         struct mist_err *err)
+{
+    double best = 0;
+
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        best = fmax(best, cluster->peak_flop_per_s[i]);
+    enum mist_status status =
+        judge_rate("flop", row->flop, row->time_us, "highest peak_flop_per_s", best,
+                   FLOP_RATIO_MAX, err);
+    if (status == MIST_OK)
+        status = judge_rate("bytes", row->bytes, row->time_us, "memory_bytes_per_s",
+                            cluster->memory_bytes_per_s, BYTES_RATIO_MAX, err);
+    return status;
+}
+
+enum mist_status mist_trace_judge_link(const struct mist_link_row *row,
+                                       const struct mist_cluster *cluster,
+                                       struct mist_err *err)
+{
+    return judge_rate("bytes", (double)row->bytes, row->time_us, "memory_bytes_per_s",
+                      cluster->memory_bytes_per_s, BYTES_RATIO_MAX, err);
+}
+
+enum mist_status mist_trace_judge_interference(const struct mist_interference_row *row,
+                                               struct mist_err *err)
+{
+    double longest_us = 0;
+
+    for (int i = 0; i < MIST_N_CHANNELS; i++)
+        longest_us = fmax(longest_us, row->alone_us[i]);
+    if (row->together_us >= 0.1 * longest_us)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "together_us is %g, beyond reason: one of them takes %g alone",
+                        row->together_us, longest_us);
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +20,11 @@ static const char *const FILE_NAMES[MIST_N_TRACE_FILES] = {
 };
 
 /* ---- paths ---- */
+
+const char *mist_trace_file_name(int file)
+{
+    return FILE_NAMES[file];
+}
 
 enum mist_status mist_trace_file_path(const char *folder, int file,
                                       char path[MIST_TRACE_PATH_BYTES],
@@ -167,7 +173,31 @@ static enum mist_status read_numbers(const struct mist_json *root,
     return status;
 }
 
+/* "rows": how many each table has; -1 where it doesn't say. */
+static enum mist_status read_n_rows(const struct mist_json *root,
+                                    int64_t n_rows[MIST_N_TRACE_TABLES],
+                                    struct mist_err *err)
+{
+    const char *names[MIST_N_TRACE_TABLES + 1] = {NULL};
+    struct mist_json rows;
+    enum mist_status status =
+        mist_json_get_object(root, "rows", MIST_JSON_OPTIONAL, &rows, err);
+
+    for (int i = 0; i < MIST_N_TRACE_TABLES; i++) {
+        n_rows[i] = -1;
+        names[i] = FILE_NAMES[i];
+    }
+    if (status != MIST_OK || !rows.value)
+        return status;
+    status = mist_json_check_keys(&rows, names, err);
+    for (int i = 0; i < MIST_N_TRACE_TABLES && status == MIST_OK; i++)
+        status = mist_json_get_int64(&rows, names[i], MIST_JSON_OPTIONAL, 0, INT64_MAX,
+                                     &n_rows[i], err);
+    return status;
+}
+
 static enum mist_status load_cluster(const char *folder, struct mist_cluster *cluster,
+                                     int64_t n_rows[MIST_N_TRACE_TABLES],
                                      struct mist_err *err)
 {
     static const char *const keys[] = {"format",
@@ -187,6 +217,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "interruption_frac",
                                        "drift_frac",
                                        "libraries",
+                                       "rows",
                                        NULL};
     char path[MIST_TRACE_PATH_BYTES];
     struct mist_json_doc doc = {0};
@@ -208,34 +239,51 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
         status = read_rates(&root, cluster, err);
     if (status == MIST_OK)
         status = read_libraries(&root, cluster, err);
+    if (status == MIST_OK)
+        status = read_n_rows(&root, n_rows, err);
     if (status == MIST_OK && mist_cluster_check(cluster, &message) != MIST_OK)
         status = mist_json_fail(&root, MIST_ERR_INPUT, err, "%s", message.message);
     mist_json_fini(&doc);
     return status;
 }
 
-/* Reads a table into set; one that does not exist is fine and has no rows. */
-static enum mist_status load_table(int table, const char *folder,
+/* Reads a table into set; one that does not exist has no rows, which is fine unless
+ * cluster.json says that it has. */
+static enum mist_status load_table(int table, const char *folder, int64_t n_rows,
                                    struct mist_trace_set *set, struct mist_err *err)
 {
     char path[MIST_TRACE_PATH_BYTES];
     enum mist_status status = mist_trace_file_path(folder, table, path, err);
 
-    if (status != MIST_OK || (access(path, F_OK) != 0 && errno == ENOENT))
+    if (status != MIST_OK)
         return status;
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        if (n_rows <= 0)
+            return MIST_OK;
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "the file is not there, expected %" PRId64
+                           " rows as \"rows\" of cluster.json says",
+                           n_rows);
+    }
     if (table == MIST_TRACE_TABLE_KERNELS)
         set->has_kernels = true;
-    return mist_trace_table_load((enum mist_trace_table)table, path, set, err);
+    return mist_trace_table_load((enum mist_trace_table)table, path, n_rows, set, err);
 }
 
 enum mist_status mist_trace_set_load(struct mist_trace_set *set, const char *folder,
                                      struct mist_err *err)
 {
     mist_trace_set_init(set);
-    enum mist_status status = load_cluster(folder, &set->cluster, err);
+    int64_t n_rows[MIST_N_TRACE_TABLES];
+    enum mist_status status = load_cluster(folder, &set->cluster, n_rows, err);
 
     for (int i = 0; i < MIST_N_TRACE_TABLES && status == MIST_OK; i++)
-        status = load_table(i, folder, set, err);
+        status = load_table(i, folder, n_rows[i], set, err);
+    if (status == MIST_OK) {
+        set->folder = strdup(folder);
+        if (!set->folder)
+            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    }
     if (status != MIST_OK)
         mist_trace_set_fini(set);
     return status;

@@ -14,6 +14,23 @@ MIST_MUST_CHECK enum mist_status
 mist_trace_check_interference(const struct mist_interference_row *row,
                               struct mist_err *err);
 
+/*
+ * Whether a row (checked) that somebody wrote into a file can be true on this cluster: an
+ * operator at most 10 times as fast as the highest peak of cluster.json (fp32 may run as
+ * tf32), 1000 times its memory (caches); a message likewise; channels together at least a
+ * tenth of the longest alone. Another unit in a column is off by 1000 and found by one of
+ * these or by the longest time, a day. MIST_OK or MIST_ERR_INPUT.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_trace_judge_kernel(const struct mist_kernel_row *row,
+                        const struct mist_cluster *cluster, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_trace_judge_link(const struct mist_link_row *row,
+                                                       const struct mist_cluster *cluster,
+                                                       struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_trace_judge_interference(const struct mist_interference_row *row,
+                              struct mist_err *err);
+
 /* The key of a kernel, or of a group of kernels when shape is NULL. */
 struct mist_kernel_key {
     const char *op;
@@ -56,11 +73,19 @@ MIST_MUST_CHECK enum mist_status mist_trace_file_path(const char *folder, int fi
                                                       char path[MIST_TRACE_PATH_BYTES],
                                                       struct mist_err *err);
 
-/* Adds the rows of the table at path to set, which is to be discarded after a failure. */
+/* The name of a file in its folder: "kernels.csv". */
+const char *mist_trace_file_name(int file);
+
+/* Adds the rows of the table at path to set, which has its cluster and is to be discarded
+ * after a failure. n_rows: as many must be there; -1: any number. */
 MIST_MUST_CHECK enum mist_status mist_trace_table_load(enum mist_trace_table table,
-                                                       const char *path,
+                                                       const char *path, int64_t n_rows,
                                                        struct mist_trace_set *set,
                                                        struct mist_err *err);
+
+/* Rows of one table of set. */
+size_t mist_trace_table_n_rows(enum mist_trace_table table,
+                               const struct mist_trace_set *set);
 
 /* Writes one table of set, also one without rows. */
 MIST_MUST_CHECK enum mist_status mist_trace_table_save(enum mist_trace_table table,

@@ -30,10 +30,26 @@ static json_t *number(double value)
     return json_real(value);
 }
 
-/* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
-static json_t *cluster_to_json(const struct mist_cluster *cluster)
+/* How many rows each table has, so that one that was cut between two is noticed. */
+static json_t *rows_to_json(const struct mist_trace_set *set)
 {
-    json_t *rates = json_object(), *libraries = json_object();
+    json_t *rows = json_object();
+
+    for (int i = 0; i < MIST_N_TRACE_TABLES; i++)
+        if (json_object_set_new(rows, mist_trace_file_name(i),
+                                json_integer((json_int_t)mist_trace_table_n_rows(
+                                    (enum mist_trace_table)i, set))) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    return rows;
+}
+
+/* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
+static json_t *cluster_to_json(const struct mist_trace_set *set)
+{
+    const struct mist_cluster *cluster = &set->cluster;
+    json_t *rates = json_object(), *libraries = json_object(), *rows = rows_to_json(set);
     int failed = 0;
 
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
@@ -44,14 +60,15 @@ static json_t *cluster_to_json(const struct mist_cluster *cluster)
     for (int i = 0; i < cluster->n_libraries; i++)
         failed |= json_object_set_new(libraries, cluster->libraries[i].name,
                                       json_string(cluster->libraries[i].version));
-    if (failed || !rates || !libraries) {
+    if (failed || !rates || !libraries || !rows) {
         json_decref(rates);
         json_decref(libraries);
+        json_decref(rows);
         return NULL;
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:o, s:o}",
+        "s:o, s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
         mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
         cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
@@ -62,13 +79,13 @@ static json_t *cluster_to_json(const struct mist_cluster *cluster)
         number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
         "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes,
         "interruption_frac", number(cluster->interruption_frac), "drift_frac",
-        number(cluster->drift_frac), "libraries", libraries);
+        number(cluster->drift_frac), "libraries", libraries, "rows", rows);
 }
 
-static enum mist_status save_cluster(const struct mist_cluster *cluster, const char *path,
+static enum mist_status save_cluster(const struct mist_trace_set *set, const char *path,
                                      bool overwrite, struct mist_err *err)
 {
-    json_t *root = cluster_to_json(cluster);
+    json_t *root = cluster_to_json(set);
     enum mist_status status;
 
     if (!root) /* the other cause is text that is not UTF-8 */
@@ -178,7 +195,7 @@ static enum mist_status fill_temporary(struct save *at, struct mist_err *err)
         if (status != MIST_OK || !at->has_new[i])
             continue;
         if (i == MIST_TRACE_FILE_CLUSTER)
-            status = save_cluster(&at->set->cluster, path, false, err);
+            status = save_cluster(at->set, path, false, err);
         else
             status = mist_trace_table_save((enum mist_trace_table)i, path, at->set, false,
                                            err);

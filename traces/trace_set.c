@@ -146,6 +146,7 @@ void mist_trace_set_init(struct mist_trace_set *set)
 
 void mist_trace_set_fini(struct mist_trace_set *set)
 {
+    free(set->folder);
     free(set->kernels);
     free(set->links);
     free(set->interferences);

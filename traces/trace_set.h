@@ -151,6 +151,7 @@ struct mist_kernel_row {
     int64_t repetitions; /* > 0 */
     double flop;         /* of one launch */
     double bytes;        /* of device memory read and written by it */
+    long line;           /* of the file it was read from; 0: from none */
     size_t i_next;       /* set by the trace set: next row of the same op, dtype, phase */
     size_t i_last; /* set by the trace set, in the first of these rows: the last one */
 };
@@ -191,6 +192,7 @@ struct mist_trace_index {
 };
 
 struct mist_trace_set {
+    char *folder; /* owned; where it was loaded from, NULL: nowhere */
     struct mist_cluster cluster;
     bool has_kernels;                /* kernels.csv exists (even with no row) */
     struct mist_kernel_row *kernels; /* owned; in the order they were added */
@@ -208,8 +210,9 @@ void mist_trace_set_fini(struct mist_trace_set *set);
 
 /*
  * Reads and checks a folder. set is initialised by this call whatever the result, and
- * empty unless MIST_OK. MIST_ERR_INPUT with file:line, MIST_ERR_IO (cluster.json is
- * missing, a file is unreadable) or MIST_ERR_MEMORY.
+ * empty unless MIST_OK. MIST_ERR_INPUT with file:line (also: a table that was cut, a time
+ * that can't be true), MIST_ERR_IO (cluster.json is missing, a file is unreadable) or
+ * MIST_ERR_MEMORY. O(rows).
  */
 MIST_MUST_CHECK enum mist_status
 mist_trace_set_load(struct mist_trace_set *set, const char *folder, struct mist_err *err);

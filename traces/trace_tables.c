@@ -7,6 +7,7 @@
 #include "traces/words.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <limits.h>
 
 #define MAX_COLUMNS 16
@@ -78,15 +79,13 @@ static enum mist_status at_row(const struct mist_csv *csv, size_t i_row,
                                enum mist_status status, const struct mist_err *message,
                                struct mist_err *err)
 {
-    struct mist_err place;
-
     if (status == MIST_OK || !err)
         return status;
     *err = *message;
     if (status != MIST_ERR_INPUT)
         return status;
-    mist_csv_fail(csv, i_row, 0, &place, "%s", "");
-    return mist_err_at(err, status, place.path, place.line, 0, "%s", message->message);
+    return mist_err_at(err, status, mist_csv_path(csv), mist_csv_line(csv, i_row), 0,
+                       "%s", message->message);
 }
 
 /* One cell of a table; the first failure stays in status, later reads do nothing. */
@@ -141,6 +140,7 @@ static enum mist_status read_kernel(const struct mist_csv *csv, size_t i,
                           enum mist_trace_dtype);
     MIST_TRACE_FILL_WORDS(phases, MIST_N_TRACE_PHASES, mist_trace_phase_name,
                           enum mist_trace_phase);
+    row.line = mist_csv_line(csv, i);
     if (!mist_words_is_name(op, sizeof row.op))
         return mist_csv_fail(csv, i, KERNEL_OP, err,
                              "'%.63s', expected a name of a-z, 0-9 and _", op);
@@ -158,6 +158,8 @@ static enum mist_status read_kernel(const struct mist_csv *csv, size_t i,
         mist_shape_parse(mist_csv_text(csv, i, KERNEL_SHAPE), &row.shape, &message);
     if (status == MIST_OK)
         status = mist_trace_set_add_kernel(set, &row, &message);
+    if (status == MIST_OK)
+        status = mist_trace_judge_kernel(&row, &set->cluster, &message);
     return at_row(csv, i, status, &message, err);
 }
 
@@ -181,7 +183,10 @@ static enum mist_status read_link(const struct mist_csv *csv, size_t i,
     row.repetitions = read_count(&reader, LINK_REPETITIONS, INT64_MAX);
     if (reader.status != MIST_OK)
         return reader.status;
-    return at_row(csv, i, mist_trace_set_add_link(set, &row, &message), &message, err);
+    enum mist_status status = mist_trace_set_add_link(set, &row, &message);
+    if (status == MIST_OK)
+        status = mist_trace_judge_link(&row, &set->cluster, &message);
+    return at_row(csv, i, status, &message, err);
 }
 
 static enum mist_status read_interference(const struct mist_csv *csv, size_t i,
@@ -207,8 +212,10 @@ static enum mist_status read_interference(const struct mist_csv *csv, size_t i,
     row.repetitions = read_count(&reader, INTERFERENCE_REPETITIONS, INT64_MAX);
     if (reader.status != MIST_OK)
         return reader.status;
-    return at_row(csv, i, mist_trace_set_add_interference(set, &row, &message), &message,
-                  err);
+    enum mist_status status = mist_trace_set_add_interference(set, &row, &message);
+    if (status == MIST_OK)
+        status = mist_trace_judge_interference(&row, &message);
+    return at_row(csv, i, status, &message, err);
 }
 
 /* ---- writing ---- */
@@ -289,8 +296,25 @@ static const struct {
                                        read_interference, write_interferences},
 };
 
+/* A table whose end was lost between two rows looks whole but for their number. */
+static enum mist_status check_n_rows(const struct mist_csv *csv, int64_t n_expected,
+                                     struct mist_err *err)
+{
+    size_t n = mist_csv_n_rows(csv);
+
+    if (n_expected < 0 || n == (size_t)n_expected)
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_INPUT, mist_csv_path(csv),
+                       n > 0 ? mist_csv_line(csv, n - 1) : 1, 0,
+                       "the file ends after %zu rows, expected %" PRId64
+                       " as \"rows\" of cluster.json says: was it cut? After an edit by "
+                       "hand put %zu there, or leave \"rows\" out",
+                       n, n_expected, n);
+}
+
 enum mist_status mist_trace_table_load(enum mist_trace_table table, const char *path,
-                                       struct mist_trace_set *set, struct mist_err *err)
+                                       int64_t n_rows, struct mist_trace_set *set,
+                                       struct mist_err *err)
 {
     struct mist_csv *csv = NULL;
     enum mist_status status =
@@ -298,8 +322,18 @@ enum mist_status mist_trace_table_load(enum mist_trace_table table, const char *
 
     for (size_t i = 0; status == MIST_OK && i < mist_csv_n_rows(csv); i++)
         status = TABLES[table].read_row(csv, i, set, err);
+    if (status == MIST_OK)
+        status = check_n_rows(csv, n_rows, err);
     mist_csv_free(csv);
     return status;
+}
+
+size_t mist_trace_table_n_rows(enum mist_trace_table table,
+                               const struct mist_trace_set *set)
+{
+    return table == MIST_TRACE_TABLE_KERNELS ? set->n_kernels
+           : table == MIST_TRACE_TABLE_LINKS ? set->n_links
+                                             : set->n_interferences;
 }
 
 enum mist_status mist_trace_table_save(enum mist_trace_table table, const char *path,

@@ -61,6 +61,9 @@ static void test_rows(void **state)
     expect_error("name,time_us\na,1\n\"b,2\nc,3\nd,4\n", 3, "not closed");
     expect_error("name,time_us\na\"b\",1\n", 2, "quote");
     expect_error("name,time_us\n\"a\"b,1\n", 2, "quote");
+    expect_error("name,time_us\na,1\nb,234", 3, "cut");
+    expect_error("name,time_us\na,1\n\nb", 4, "cut");
+    expect_error("name,time_us", 1, "cut");
     (void)state;
 }
 
@@ -93,7 +96,7 @@ static void test_cells(void **state)
                                "1.5,\"a \"\"b\"\", c\"\r\n"
                                "\r\n"
                                "2e3,\"two\nlines\"\r\n"
-                               "nan,";
+                               "nan,\r\n  ";
     static const char *const choices[] = {"x", "two\nlines", NULL};
     struct mist_csv *csv;
     struct mist_err err;
@@ -104,6 +107,8 @@ static void test_cells(void **state)
     (void)state;
     assert_int_equal(load(text, &csv, &err), MIST_OK);
     assert_int_equal(mist_csv_n_rows(csv), 3);
+    assert_int_equal(mist_csv_line(csv, 0), 2);
+    assert_int_equal(mist_csv_line(csv, 2), 6); /* row 1 spans two lines */
     assert_false(mist_csv_has_column(csv, COLUMN_COUNT));
     assert_true(mist_csv_has_column(csv, COLUMN_TIME));
     assert_string_equal(mist_csv_text(csv, 0, COLUMN_NAME), "a \"b\", c");
@@ -130,7 +135,7 @@ static void test_cells(void **state)
     assert_int_equal(mist_csv_get_choice(csv, 0, COLUMN_NAME, choices, &choice, &err),
                      MIST_ERR_INPUT);
     mist_csv_free(csv);
-    assert_int_equal(load("name,time_us", &csv, &err), MIST_OK);
+    assert_int_equal(load("name,time_us\r", &csv, &err), MIST_OK);
     assert_int_equal(mist_csv_n_rows(csv), 0);
     mist_csv_free(csv);
 }

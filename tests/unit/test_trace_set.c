@@ -11,6 +11,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include "core/atomic_file.h"
 #include "traces/trace_set.h"
 
 #include <dirent.h>
@@ -668,6 +669,36 @@ static void test_bad_tables(void **state)
     remove_folder(folder);
 }
 
+/* What is saved says how many rows its tables have; lost ones are noticed. */
+static void test_lost_rows(void **state)
+{
+    struct mist_trace_set set;
+    struct mist_err err = {0};
+    char *folder = new_folder();
+    char path[256], *text = NULL;
+    size_t n = 0;
+
+    (void)state;
+    fill_set(&set, false);
+    assert_int_equal(mist_trace_set_save(&set, folder, true, &err), MIST_OK);
+    mist_trace_set_fini(&set);
+    snprintf(path, sizeof path, "%s/links.csv", folder);
+    assert_int_equal(mist_file_read_all(path, 1 << 20, &text, &n, &err), MIST_OK);
+    while (n > 1 && text[n - 2] != '\n') /* the last row */
+        n--;
+    assert_int_equal(truncate(path, (off_t)n - 1), 0);
+    free(text);
+    assert_int_equal(mist_trace_set_load(&set, folder, &err), MIST_ERR_INPUT);
+    assert_string_equal(err.path, path);
+    assert_int_equal(err.line, 2);
+    assert_non_null(strstr(err.message, "ends after 1 rows, expected 2"));
+    assert_null(set.folder);
+    unlink(path);
+    assert_int_equal(mist_trace_set_load(&set, folder, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "is not there, expected 2 rows"));
+    remove_folder(folder);
+}
+
 static void test_summary(void **state)
 {
     struct mist_trace_set set;
@@ -704,6 +735,7 @@ int main(void)
         cmocka_unit_test(test_cluster_alone),
         cmocka_unit_test(test_bad_cluster),
         cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_lost_rows),
         cmocka_unit_test(test_summary),
     };
 
