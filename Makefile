@@ -96,8 +96,17 @@ $(BUILD)/tests/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(BUILD)/tests/unit/% $(BUILD)/tests/prop/%: $(BUILD)/tests/unit/%.o $(TEST_LIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $< $(WRAP) -o $@ -Wl,--start-group $(TEST_LIBS) -Wl,--end-group \
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $< $(filter $(BUILD)/counted/%,$^) $(WRAP) -o $@ -Wl,--start-group $(TEST_LIBS) -Wl,--end-group \
 	    -lcmocka $(LIBS_TUNE) $(LIBS_EXEC) $(LIBS_CORE) -ldl
+
+# Work that must not grow faster than the input: every branch of these calls a counter of the test.
+COUNTED := $(patsubst %.c,$(BUILD)/counted/%.o,core/csv.c core/memory.c core/parse.c $(wildcard traces/*.c) \
+             $(wildcard sim/cost_*.c) sim/interference.c)
+$(BUILD)/counted/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -fsanitize-coverage=trace-pc -c $< -o $@
+$(BUILD)/tests/unit/test_trace_work: $(COUNTED)
 
 TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
 # One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.

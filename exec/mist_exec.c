@@ -417,7 +417,7 @@ static enum mist_status open_log(struct session *at, struct mist_err *err)
         .log_every = at->options.log_every,
         .csv_path = at->options.log_csv,
         .force = at->options.common.force,
-        .peak = mist_train_find_peak(&at->plan),
+        .peak = mist_train_find_peak(&at->plan, at->plan_path, &at->messages),
     };
     enum mist_status status = mist_train_flop_per_token(at->catalog, &at->plan,
                                                         &at->logger.flop_per_token, err);

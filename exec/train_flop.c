@@ -1,7 +1,10 @@
 /* FLOP per token and the peak of a device. See train_flop.h. */
 #include "exec/train_flop.h"
 
+#include "sim/trace_use.h"
 #include "traces/trace_set.h"
+
+#include <unistd.h>
 
 static double layout_flop(const struct mist_layer_layout *layout)
 {
@@ -55,16 +58,25 @@ static double fastest(const struct mist_trace_set *set, enum mist_op op,
     return best;
 }
 
-struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan)
+struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan,
+                                            const char *plan_path,
+                                            const struct mist_messages *messages)
 {
     struct mist_trace_set set;
     struct mist_train_peak out = {0};
     enum mist_trace_dtype dtype =
         plan->job.dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16 : MIST_TRACE_FP32;
 
-    if (!plan->trace_set[0] ||
-        mist_trace_set_load(&set, plan->trace_set, NULL) != MIST_OK)
+    struct mist_err warning = {0};
+
+    if (!plan->trace_set[0] || access(plan->trace_set, F_OK) != 0)
         return out;
+    if (mist_trace_set_load(&set, plan->trace_set, &warning) != MIST_OK) {
+        mist_message_err(messages, &warning);
+        return out;
+    }
+    mist_trace_use_warn(&set, plan->job.dtype, messages);
+    mist_trace_use_warn_plan(&set, plan, plan_path, messages);
     double plain = fastest(&set, MIST_OP_LINEAR, dtype);
     double biased = fastest(&set, MIST_OP_LINEAR_BIAS, dtype);
     out.flop_per_s = plain > biased ? plain : biased;

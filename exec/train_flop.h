@@ -11,6 +11,7 @@
 #ifndef MIST_EXEC_TRAIN_FLOP_H
 #define MIST_EXEC_TRAIN_FLOP_H
 
+#include "core/message.h"
 #include "core/status.h"
 #include "sim/catalog.h"
 #include "sim/plan.h"
@@ -30,7 +31,10 @@ struct mist_train_peak {
                          its cluster.json says */
 };
 
-/* From the trace set that the plan was made for. */
-struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan);
+/* From the trace set that the plan (read from plan_path) was made for. That one can't be
+ * read or is no longer what it was is said; that there is none is not. */
+struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan,
+                                            const char *plan_path,
+                                            const struct mist_messages *messages);
 
 #endif

@@ -58,6 +58,9 @@ struct mist_cost_model {
 /* Standard error of a row's mean, in seconds. */
 double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 
+/* The operator of a name; MIST_N_OPS for a word that is no operator of the catalogue. */
+int mist_cost_find_op(const char *name);
+
 /* The trace set's word for a number format. */
 enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
 

@@ -410,8 +410,7 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
 
 /* ----------------------------------------------------------------------- construction */
 
-/* MIST_N_OPS for a word that is no operator of the catalogue. */
-static int find_op(const char *name)
+int mist_cost_find_op(const char *name)
 {
     int op = 0;
 
@@ -420,8 +419,10 @@ static int find_op(const char *name)
     return op;
 }
 
-static enum mist_status take_row(const struct mist_kernel_row *row, enum mist_op op,
-                                 struct mist_kernel_point *out, struct mist_err *err)
+/* folder: of the trace set; NULL: none. */
+static enum mist_status take_row(const struct mist_kernel_row *row, const char *folder,
+                                 enum mist_op op, struct mist_kernel_point *out,
+                                 struct mist_err *err)
 {
     const char *const *names = mist_op_dims(op);
     int n = 0;
@@ -434,12 +435,14 @@ static enum mist_status take_row(const struct mist_kernel_row *row, enum mist_op
     }
     if (n != row->shape.n_dims || (n < MIST_MAX_DIMS && names[n])) {
         char text[MIST_SHAPE_TEXT_MAX], wanted[MIST_SHAPE_TEXT_MAX];
+        char path[sizeof err->path];
         int64_t ones[MIST_MAX_DIMS] = {1, 1, 1, 1, 1, 1};
         mist_shape_format(&row->shape, text);
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "kernels.csv: %s has the shape %.150s, expected one like %s",
-                            row->op, text,
-                            mist_op_shape_text(op, ones, wanted, sizeof wanted));
+        snprintf(path, sizeof path, "%s%skernels.csv", folder ? folder : "",
+                 folder ? "/" : "");
+        return mist_err_at(err, MIST_ERR_INPUT, path, row->line, 0,
+                           "%s has the shape %.150s, expected one like %s", row->op, text,
+                           mist_op_shape_text(op, ones, wanted, sizeof wanted));
     }
     for (; n < MIST_MAX_DIMS; n++)
         out->dims[n] = 1;
@@ -494,11 +497,12 @@ enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
     if (!model->kernels)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < traces->n_kernels; i++) {
-        int op = find_op(traces->kernels[i].op);
-        if (op == MIST_N_OPS) /* measured for somebody else */
+        int op = mist_cost_find_op(traces->kernels[i].op);
+        if (op ==
+            MIST_N_OPS) /* measured for somebody else; mist_trace_use_warn says it */
             continue;
-        enum mist_status status =
-            take_row(&traces->kernels[i], (enum mist_op)op, &model->kernels[n++], err);
+        enum mist_status status = take_row(&traces->kernels[i], traces->folder,
+                                           (enum mist_op)op, &model->kernels[n++], err);
         if (status != MIST_OK)
             return status;
     }

@@ -19,12 +19,40 @@
 
 /* ----------------------------------------------------------------------------- tables */
 
-static bool is_of_table(const struct mist_link_table *table,
-                        const struct mist_link_row *row)
+/* Rows of one table: sorted rows begin .. begin + n - 1. */
+struct run {
+    const struct mist_link_row *first; /* in the trace set */
+    size_t begin, n;
+};
+
+#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
+
+static int compare_tables(const struct mist_link_row *a, const struct mist_link_row *b)
 {
-    return table->operation == row->operation && table->nodes == row->nodes &&
-           table->ranks_per_node == row->ranks_per_node &&
-           table->concurrent_groups == row->concurrent_groups;
+    if (a->operation != b->operation)
+        return COMPARE(a->operation, b->operation);
+    if (a->nodes != b->nodes)
+        return COMPARE(a->nodes, b->nodes);
+    if (a->ranks_per_node != b->ranks_per_node)
+        return COMPARE(a->ranks_per_node, b->ranks_per_node);
+    return COMPARE(a->concurrent_groups, b->concurrent_groups);
+}
+
+/* By table, then in the order of the trace set. */
+static int compare_rows(const void *a_void, const void *b_void)
+{
+    const struct mist_link_row *a = *(const struct mist_link_row *const *)a_void;
+    const struct mist_link_row *b = *(const struct mist_link_row *const *)b_void;
+    int order = compare_tables(a, b);
+
+    return order != 0 ? order : COMPARE(a, b);
+}
+
+static int compare_runs(const void *a_void, const void *b_void)
+{
+    const struct run *a = a_void, *b = b_void;
+
+    return COMPARE(a->first, b->first);
 }
 
 static int compare_points(const void *a_void, const void *b_void)
@@ -32,27 +60,6 @@ static int compare_points(const void *a_void, const void *b_void)
     const struct mist_link_point *a = a_void, *b = b_void;
 
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
-}
-
-static void add_row(struct mist_cost_model *model, const struct mist_link_row *row)
-{
-    int32_t i = 0;
-
-    while (i < model->n_tables && !is_of_table(&model->tables[i], row))
-        i++;
-    struct mist_link_table *table = &model->tables[i];
-    if (i == model->n_tables) {
-        table->operation = row->operation;
-        table->nodes = row->nodes;
-        table->ranks_per_node = row->ranks_per_node;
-        table->concurrent_groups = row->concurrent_groups;
-        model->n_tables++;
-    }
-    if (table->points)
-        table->points[table->n_points] = (struct mist_link_point){
-            row->bytes, row->time_us * 1e-6,
-            row->deviation_us * 1e-6 / sqrt((double)row->repetitions)};
-    table->n_points++;
 }
 
 /* Root mean square over the inner sizes of how far the line between their neighbours is
@@ -87,31 +94,63 @@ static double interpolation_frac(const struct mist_link_table *table,
            sqrt(12);
 }
 
+/* Sorts the rows by table and finds the tables, in the order of the trace set. */
+static int32_t find_runs(const struct mist_trace_set *traces,
+                         const struct mist_link_row **sorted, struct run *runs)
+{
+    int32_t n = 0;
+
+    for (size_t i = 0; i < traces->n_links; i++)
+        sorted[i] = &traces->links[i];
+    qsort(sorted, traces->n_links, sizeof *sorted, compare_rows);
+    for (size_t i = 0; i < traces->n_links; i++) {
+        if (i == 0 || compare_tables(sorted[i - 1], sorted[i]) != 0)
+            runs[n++] = (struct run){.first = sorted[i], .begin = i};
+        runs[n - 1].n++;
+    }
+    qsort(runs, (size_t)n, sizeof *runs, compare_runs);
+    return n;
+}
+
+static enum mist_status fill_table(struct mist_link_table *table,
+                                   const struct mist_link_row *const *rows, size_t n,
+                                   struct mist_err *err)
+{
+    *table = (struct mist_link_table){.operation = rows[0]->operation,
+                                      .nodes = rows[0]->nodes,
+                                      .ranks_per_node = rows[0]->ranks_per_node,
+                                      .concurrent_groups = rows[0]->concurrent_groups,
+                                      .n_points = (int32_t)n,
+                                      .points = malloc(n * sizeof *table->points)};
+    if (!table->points)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        table->points[i] = (struct mist_link_point){
+            rows[i]->bytes, rows[i]->time_us * 1e-6,
+            mist_cost_standard_error_s(rows[i]->deviation_us, rows[i]->repetitions)};
+    qsort(table->points, n, sizeof *table->points, compare_points);
+    table->residual_frac = leave_one_out(table);
+    return MIST_OK;
+}
+
 enum mist_status mist_cost_link_init(struct mist_cost_model *model, struct mist_err *err)
 {
     const struct mist_trace_set *traces = model->traces;
+    const struct mist_link_row **sorted = malloc((traces->n_links + 1) * sizeof *sorted);
+    struct run *runs = malloc((traces->n_links + 1) * sizeof *runs);
+    int32_t n = sorted && runs ? find_runs(traces, sorted, runs) : 0;
+    enum mist_status status = MIST_OK;
 
-    model->tables = calloc(traces->n_links + 1, sizeof *model->tables);
-    if (!model->tables)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < traces->n_links; i++) /* counts */
-        add_row(model, &traces->links[i]);
-    for (int32_t i = 0; i < model->n_tables; i++) {
-        struct mist_link_table *table = &model->tables[i];
-        table->points = calloc((size_t)table->n_points, sizeof *table->points);
-        table->n_points = 0;
-        if (!table->points)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    model->tables = calloc((size_t)n + 1, sizeof *model->tables);
+    if (!sorted || !runs || !model->tables)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        status = fill_table(&model->tables[i], sorted + runs[i].begin, runs[i].n, err);
+        model->n_tables += status == MIST_OK;
     }
-    for (size_t i = 0; i < traces->n_links; i++) /* fills */
-        add_row(model, &traces->links[i]);
-    for (int32_t i = 0; i < model->n_tables; i++) {
-        struct mist_link_table *table = &model->tables[i];
-        qsort(table->points, (size_t)table->n_points, sizeof *table->points,
-              compare_points);
-        table->residual_frac = leave_one_out(table);
-    }
-    return MIST_OK;
+    free(sorted);
+    free(runs);
+    return status;
 }
 
 void mist_cost_link_fini(struct mist_cost_model *model)

@@ -16,6 +16,7 @@
 #include "core/parse.h"
 #include "sim/replay.h"
 #include "sim/sim_report.h"
+#include "sim/trace_use.h"
 #include "sim/what_if.h"
 #include "traces/chrome_trace.h"
 
@@ -90,6 +91,7 @@ struct session {
     struct mist_catalog *catalog;
     const char *plan_path;
     const char *cluster_path;
+    bool has_warned; /* of what of the trace set is of no use */
 };
 
 /* ---------------------------------------------------------------------------- replay */
@@ -139,18 +141,14 @@ static enum mist_status apply_edits(const struct session *at, const char *sweep_
     return status;
 }
 
-/* Measured anew since, or the model or the job was edited: what the plan predicts
- * differs. */
-static void note_change(const struct session *at, const struct mist_trace_set *traces)
+/* What of the trace set the plan can't use; the replays of a sweep say it once. */
+static void warn_of_traces(struct session *at, const struct mist_trace_set *traces)
 {
-    const struct mist_plan *plan = &at->plan;
-
-    if (at->options.common.is_quiet || at->options.cluster || plan->fingerprint == 0 ||
-        plan->fingerprint == mist_plan_fingerprint(&plan->model, &plan->job,
-                                                   mist_trace_set_fingerprint(traces)))
-        return;
-    fprintf(stderr, "mist-sim: %s was tuned for something else than what %s is now\n",
-            at->plan_path, at->cluster_path);
+    if (!at->has_warned) {
+        mist_trace_use_warn(traces, at->plan.job.dtype, &at->messages);
+        mist_trace_use_warn_plan(traces, &at->plan, at->plan_path, &at->messages);
+    }
+    at->has_warned = true;
 }
 
 /* A plan for more devices than there are would be priced, but by extrapolation alone. */
@@ -173,7 +171,7 @@ static enum mist_status check_devices(const struct session *at,
  * Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. out NULL:
  * all but the replay.
  */
-static enum mist_status replay(const struct session *at, const char *sweep_edit,
+static enum mist_status replay(struct session *at, const char *sweep_edit,
                                struct mist_cluster *cluster,
                                struct mist_replay_result *out, struct mist_err *err)
 {
@@ -187,8 +185,8 @@ static enum mist_status replay(const struct session *at, const char *sweep_edit,
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; rank_factor && i < n_ranks; i++)
         rank_factor[i] = 1;
-    if (status == MIST_OK && !sweep_edit)
-        note_change(at, &traces);
+    if (status == MIST_OK)
+        warn_of_traces(at, &traces);
     if (status == MIST_OK)
         status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
     if (status == MIST_OK)
@@ -315,7 +313,7 @@ static enum mist_status begin(const struct session *at, struct mist_emit **emit,
 
 /* ------------------------------------------------------------------------------ runs */
 
-static enum mist_status run_once(const struct session *at, struct mist_err *err)
+static enum mist_status run_once(struct session *at, struct mist_err *err)
 {
     struct mist_cluster cluster;
     struct mist_replay_result result;
@@ -344,7 +342,7 @@ static enum mist_status run_once(const struct session *at, struct mist_err *err)
 }
 
 /* emit NULL: all but the replay. */
-static enum mist_status sweep_row(const struct session *at, struct mist_emit *emit,
+static enum mist_status sweep_row(struct session *at, struct mist_emit *emit,
                                   const char *name, const char *value,
                                   struct mist_err *err)
 {
@@ -393,7 +391,7 @@ static enum mist_status split_sweep(const struct options *options, char *text,
     return MIST_OK;
 }
 
-static enum mist_status run_sweep(const struct session *at, struct mist_err *err)
+static enum mist_status run_sweep(struct session *at, struct mist_err *err)
 {
     char text[512], *values = NULL;
     struct mist_emit *emit = NULL;
@@ -440,7 +438,7 @@ static enum mist_status check_outputs(const struct options *options, struct mist
 }
 
 /* Everything but the replay. */
-static enum mist_status dry_run(const struct session *at, struct mist_err *err)
+static enum mist_status dry_run(struct session *at, struct mist_err *err)
 {
     struct mist_cluster cluster;
     enum mist_status status =

@@ -17,6 +17,7 @@
 #include "core/message.h"
 #include "core/options.h"
 #include "core/progress.h"
+#include "sim/trace_use.h"
 #include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
@@ -223,6 +224,7 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
+    mist_trace_use_warn(&at->traces, at->job.dtype, &at->messages);
     at->config.fingerprint = mist_trace_set_fingerprint(&at->traces);
     if (options->n_nodes > 0)
         cluster->nodes = (int)options->n_nodes;

@@ -56,7 +56,87 @@ bad interference.csv 'an unknown channel' '2s/gpu_gpu/nvlink/' @ 'nvlink'
 bad interference.csv 'one channel alone' '2s/compute+gpu_gpu/compute/' @ 'channels'
 bad interference.csv 'a time for a channel that is not named' '2s/5000,0,0/5000,7,0/' @ 'host_to_device_us'
 bad interference.csv 'no time for a channel that is named' '2s/6000,5000/6000,0/' @ 'gpu_gpu_us'
-rm -rf bad
+# Times that nothing takes: another unit in a column, or a slip of the hand.
+bad kernels.csv 'a launch that takes more than a day' '7s/,[0-9][0-9.]*,/,1e11,/' @ 'time_us is 1e\+11, beyond reason'
+bad kernels.csv 'milliseconds in a column of microseconds' '5s/,1008,/,1.008,/' @ 'time_us is 1\.008, beyond reason: flop'
+bad kernels.csv 'bytes a thousand times too many' '4s/524288,524288/524288,1e12/' @ 'beyond reason: bytes'
+bad kernels.csv 'a deviation of more than a day' '4s/,0.27,/,1e11,/' @ 'deviation_us'
+bad links.csv 'a message faster than memory' '5s/4196/0.004196/' @ 'beyond reason: bytes'
+bad interference.csv 'together in a tenth of the time alone' '2s/8500/85/' @ 'together_us is 85, beyond reason'
+bad cluster.json 'a peak that no device has' 's/100000000000$/1e19/' '(1|15)' 'peak_flop_per_s is 1e\+19, beyond reason'
+bad cluster.json 'a launch of two days' 's/"launch_us": 0.1/"launch_us": 2e11/' '(1|15)' 'launch_us'
+
+# ---------------------------------------------------------------------------------- files that were cut
+# "rows" of cluster.json, which mist-profile writes; sets without it are edited freely, as all those above.
+rm -rf bad && cp -R traces counted
+edit traces/cluster.json '2a "rows": {"kernels.csv": 38, "links.csv": 24, "interference.csv": 11},' > counted/cluster.json
+begin 'tables of as many rows as cluster.json says'
+run mist-sim -q -n plan.json --cluster counted
+expect_exit 0
+expect_stderr_empty
+# cut NAME FILE LINE REASON COMMAND...: FILE of a set is what COMMAND leaves of it.
+cut_file() {
+    name=$1 file=$2 line=$3 reason=$4
+    shift 4
+    rm -rf bad && cp -R counted bad
+    "$@" "counted/$file" > "bad/$file"
+    refuse "$file: $name" 3 "^mist-sim: bad/$file:$line: $reason" mist-sim plan.json --cluster bad
+    refuse "$file: $name: mist-tune" 3 "^mist-tune: bad/$file:$line: $reason" \
+        mist-tune --model gpt3-demo --cluster bad --global-batch 4 --seq-len 128
+    begin "$file: $name: mist-exec says it, and trains without"
+    sed 's|"trace_set": "traces"|"trace_set": "bad"|' plan.json > other.json
+    run mist-exec -n other.json
+    expect_exit 0
+    expect_once "^mist-exec: bad/$file:$line: $reason"
+    rm other.json
+}
+cut_file 'cut at a row' kernels.csv 21 'the file ends after 20 rows, expected 38 .* put 20 there' head -n 21
+cut_file 'cut at its last row' links.csv 24 'the file ends after 23 rows, expected 24' head -n 24
+cut_file 'a row too many' interference.csv 13 'the file ends after 12 rows, expected 11' \
+    sed '$p;$s/6000/6001/'
+cut_file 'cut behind the header' links.csv 1 'the file ends after 0 rows, expected 24' head -n 1
+cut_file 'cut inside of its last number' kernels.csv 39 'the file ends inside of this row' head -c -3
+cut_file 'cut at the last end of line' links.csv 25 'the file ends inside of this row' head -c -1
+rm -rf bad && cp -R counted bad && rm bad/links.csv
+refuse 'a table that is gone' 3 '^mist-sim: bad/links\.csv: the file is not there, expected 24 rows' \
+    mist-sim plan.json --cluster bad
+begin 'an edit by hand: the number that the message names'
+head -n 21 traces/kernels.csv > bad/kernels.csv
+edit counted/cluster.json 's/"kernels.csv": 38, "links.csv": 24/"kernels.csv": 20/' > bad/cluster.json
+run mist-sim -q -n plan.json --cluster bad
+expect_exit 0
+expect_stderr_empty
+edit counted/cluster.json 's/kernels.csv/kernel.csv/' > bad/cluster.json
+refuse 'rows of a file that is none' 3 '^mist-sim: bad/cluster\.json:3:[0-9]+: .*kernel\.csv' \
+    mist-sim plan.json --cluster bad
+
+# ---------------------------------------------------------------------------------- words of no use
+begin 'unknown operators and formats are said, once each, with file and line'
+rm -rf bad && cp -R traces bad
+edit traces/kernels.csv '5,8s/linear_bias/linear_bais/; 9s/fp32/fp16/; 12s/^[a-z_]*/linaer/' > bad/kernels.csv
+run mist-sim plan.json --cluster bad --sweep launch=1x:2x
+expect_exit 0
+expect_once '^mist-sim: bad/kernels\.csv:5: no operator is called linear_bais: 2 rows not used; known are embedding, .*, adamw_host$'
+expect_once '^mist-sim: bad/kernels\.csv:12: no operator is called linaer: 1 row not used'
+expect_once '^mist-sim: bad/kernels\.csv:9: no job computes in fp16: 1 row not used; known are fp32, bf16$'
+[ "$(wc -l < "$err")" -eq 3 ] || fail "$(cat "$err")"
+begin 'the same by mist-tune and mist-exec'
+run mist-tune --model gpt3-demo --cluster bad --global-batch 4 --seq-len 128 -n
+expect_exit 0
+expect_once '^mist-tune: bad/kernels\.csv:5: no operator is called linear_bais'
+expect_once '^mist-tune: bad/kernels\.csv:9: no job computes in fp16'
+sed 's|"trace_set": "traces"|"trace_set": "bad"|' plan.json > other.json
+run mist-exec -n other.json
+expect_once '^mist-exec: bad/kernels\.csv:5: no operator is called linear_bais'
+expect_once '^mist-exec: bad/kernels\.csv:9: no job computes in fp16'
+begin 'rows of another format than the job computes in'
+edit traces/kernels.csv 's/fp32/bf16/' > bad/kernels.csv
+run mist-sim plan.json --cluster bad
+expect_exit 0
+expect_once '^mist-sim: bad/kernels\.csv: no row of fp32, which the job computes in; there are 38 rows of bf16'
+expect_one_line
+bad kernels.csv 'a dimension that the operator does not have' '5s/n_in=256/n_im=256/' @ 'linear_bias has the shape .*n_im'
+rm -rf bad counted other.json
 
 # ---------------------------------------------------------------------------------- timelines
 # bad_timeline NAME SED_SCRIPT LINE REASON
@@ -69,6 +149,9 @@ bad_timeline() {
 refuse 'timeline: missing' 5 '^mist-plot: none\.csv: ' mist-plot timeline none.csv
 bad_timeline 'empty' '1,$d' '[01]' ''
 bad_timeline 'truncated' '$s/,[^,]*,[^,]*$//' @ ''
+head -c -2 timeline.csv > bad.csv
+refuse 'timeline: cut inside of its last number' 3 '^mist-plot: bad\.csv:[0-9]+: the file ends inside of this row' \
+    mist-plot timeline bad.csv
 bad_timeline 'an unknown column' '1s/bytes/octets/' 1 'octets'
 bad_timeline 'another unit' '1s/start_s/start_ms/' 1 'start_ms.*start_s'
 bad_timeline 'a negative time' '2s/,0,0.001,/,-0.1,0.001,/' @ 'start_s'
@@ -85,6 +168,9 @@ refuse 'compare: a time of 0' 3 '^mist-plot: bad\.csv:3: ' mist-plot compare bad
 edit pareto.csv '3s/,1$/,2/' > bad.csv
 refuse 'pareto: chosen is neither 0 nor 1' 3 '^mist-plot: bad\.csv:3: chosen' mist-plot pareto bad.csv
 edit links_fit.csv '2s/2.5/-2.5/' > bad.csv
+head -c -1 pareto.csv > bad2.csv
+refuse 'pareto: cut at its last end of line' 3 '^mist-plot: bad2\.csv:[0-9]+: the file ends inside of this row' \
+    mist-plot pareto bad2.csv
 refuse 'links: a negative time' 3 '^mist-plot: bad\.csv:2: measured_us' mist-plot links bad.csv
 head -n 1 compare.csv > bad.csv
 refuse 'compare: a header alone' 3 '^mist-plot: bad\.csv' mist-plot compare bad.csv

@@ -64,10 +64,15 @@ expect_stderr_empty
 edit traces/links.csv '2s/3.024/3.124/' > small/links.csv
 run mist-sim tuned.json
 expect_exit 0
-expect_stderr '^mist-sim: tuned\.json was tuned for something else than what small is now$'
+expect_stderr '^mist-sim: tuned\.json was tuned for another model, job or trace set: .* what small is now$'
+expect_one_line
+run mist-sim tuned.json --cluster ./small --sweep launch=1x:2x
+expect_stderr 'does not match what \./small is now$'
 expect_one_line
 run mist-sim tuned.json --cluster traces
 expect_stderr_empty
+run mpirun -n 2 "$MIST_BUILD/mist-exec" -n tuned.json
+expect_stderr '^mist-exec: tuned\.json was tuned for another model, job or trace set: .* what small is now$'
 rm -r small tuned.json
 
 # --------------------------------------------------------------------------- what it is good for
