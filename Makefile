@@ -13,8 +13,8 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
 PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl
-# Only for `make lint` and `make format`.
-LINT_PACKAGES := clang-14 libomp-14-dev clang-format-14 cppcheck
+# Only for `make lint`, `make format` and `make fuzz`.
+LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 cppcheck
 
 # ---------------------------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -153,7 +153,7 @@ deps: ## install the Debian packages that are missing (as root or with sudo)
 	$(call install_packages,$(PACKAGES))
 
 # ---------------------------------------------------------------------------------- upkeep
-SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu,$(f)/*.[ch]))
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz,$(f)/*.[ch]))
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)

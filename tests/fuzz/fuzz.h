@@ -1,7 +1,7 @@
 /*
  * What fuzz targets share: a scratch folder, inputs that hold several files, checks of
  * refusals, and seeds. A target is one file that defines the two functions below; it is
- * linked with libFuzzer (fuzz.mk) and, for the ordinary tests, with corpus.c.
+ * linked with libFuzzer (fuzz.mk) and, for the ordinary tests, with replay.c.
  */
 #ifndef MIST_TESTS_FUZZ_FUZZ_H
 #define MIST_TESTS_FUZZ_FUZZ_H

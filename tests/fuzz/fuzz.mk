@@ -1,6 +1,6 @@
 # Fuzzing of every reader. Included by the Makefile behind its pattern rules.
 #
-# Each tests/fuzz/fuzz_<target>.c is linked twice: with corpus.c to an ordinary test, which
+# Each tests/fuzz/fuzz_<target>.c is linked twice: with replay.c to an ordinary test, which
 # needs no fuzzer, and with libFuzzer for `make fuzz` and `make soak`. The fuzzer's objects
 # are the readers alone, with sanitizers and coverage, under $(BUILD)/fuzz.
 
@@ -24,11 +24,11 @@ FUZZ_TESTS := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_TARGETS))
 UNIT_TESTS += $(FUZZ_TESTS)
 
 $(BUILD)/tests/fuzz/%.o: ALL_CFLAGS += $(CUDA_CFLAGS)
-$(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/corpus_%.o): $(BUILD)/tests/fuzz/corpus_%.o: tests/fuzz/corpus.c
+$(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/replay_%.o): $(BUILD)/tests/fuzz/replay_%.o: tests/fuzz/replay.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -DFUZZ_TARGET='"$*"' -c $< -o $@
-$(FUZZ_TESTS): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/corpus_%.o \
+$(FUZZ_TESTS): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay_%.o \
                $(BUILD)/tests/fuzz/fuzz.o $(LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $(FUZZ_WRAP_$*) $(filter %.o,$^) -o $@ \

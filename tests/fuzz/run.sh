@@ -20,18 +20,18 @@ last() { grep -ao "$1 *[0-9]*" "$2" | tail -1 | grep -o "[0-9]*$"; }
 
 run_one() {
     local target=$1 fuzzer=$folder/$1 found=$folder/found log=$folder/$1.log work=$scratch/$1
-    local grown=$work/grown seed=1 options=
+    local grown=$work/grown seed=1 words=
     mkdir -p "$work/seeds" "$work/files" "$found"
     if [ "$mode" = grow ]; then grown=$folder/grown/$target seed=0; fi
     mkdir -p "$grown"
     "$fuzzer" --seeds "$work/seeds" || return 1
     set -- "$grown" "$work/seeds"
-    for kept in corpus finds; do [ -d "tests/fuzz/$kept/$target" ] && set -- "$@" "tests/fuzz/$kept/$target"; done
-    [ -f "tests/fuzz/$target.dict" ] && options="$options -dict=tests/fuzz/$target.dict"
+    [ -d "tests/fuzz/finds/$target" ] && set -- "$@" "tests/fuzz/finds/$target"
+    [ -f "tests/fuzz/dictionaries/$target" ] && words=-dict=tests/fuzz/dictionaries/$target
     FUZZ_SCRATCH=$work/files UBSAN_OPTIONS=print_stacktrace=1 \
         nice -n "${FUZZ_NICE:-0}" "$fuzzer" -max_total_time="$seconds" -seed=$seed -max_len=8192 \
         -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -close_fd_mask=1 \
-        -artifact_prefix="$found/$target-" $options "$@" >"$log" 2>&1
+        -artifact_prefix="$found/$target-" $words "$@" >"$log" 2>&1
     local code=$? runs
     runs=$(last stat::number_of_executed_units: "$log")
     printf '%-12s %10s runs %8s/s  coverage %5s  ' "$target" "${runs:-?}" \
