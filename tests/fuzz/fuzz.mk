@@ -64,7 +64,8 @@ $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/fuzz_%.o $(BUILD)/fuzz/tes
 FUZZ_WORKS = $(shell printf 'int LLVMFuzzerTestOneInput(const char *b, unsigned long n);\n\
 int LLVMFuzzerTestOneInput(const char *b, unsigned long n) { return b && n > 9 ? 0 : 0; }\n' | \
     $(FUZZ_CC) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
-fuzz_run = $(if $(FUZZ_WORKS),$(MAKE) --no-print-directory $(FUZZERS) && tests/fuzz/run.sh $(1),\
+fuzz_jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
+fuzz_run = $(if $(FUZZ_WORKS),$(MAKE) --no-print-directory $(fuzz_jobs) fuzzers && tests/fuzz/run.sh $(1),\
     echo 'fuzz: skipped: $(FUZZ_CC) with libFuzzer is not installed (Debian: clang-14, libclang-rt-14-dev)')
 
 # Seconds of each target. SOAK_S=3600 make soak
@@ -74,4 +75,6 @@ fuzz: ## every reader under the fuzzer, 20 s each (FUZZ_S)
 	$(Q)$(call fuzz_run,$(BUILD)/fuzz $(FUZZ_S) fixed $(FUZZ_TARGETS))
 soak: ## the same for 10 minutes each (SOAK_S), going on from the last time
 	$(Q)$(call fuzz_run,$(BUILD)/fuzz $(SOAK_S) grow $(FUZZ_TARGETS))
-.PHONY: fuzz soak
+fuzzers: $(FUZZERS)
+	@:
+.PHONY: fuzz soak fuzzers
