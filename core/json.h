@@ -137,6 +137,11 @@ enum mist_status mist_json_fail_key(const struct mist_json *object, const char *
                                     enum mist_status status, struct mist_err *err,
                                     const char *format, ...) MIST_PRINTF(5, 6);
 
+/* Jansson refuses texts that are not UTF-8: MIST_ERR_INPUT, naming what it is.
+ * MIST_ERR_MEMORY. */
+enum mist_status mist_json_check_text(const char *what, const char *text,
+                                      struct mist_err *err) MIST_MUST_CHECK;
+
 /*
  * Writes a value: keys in the order they were set, indent 2, an array of plain values on
  * one line, doubles as the shortest text that reads back the same, a newline at the end.

@@ -133,6 +133,20 @@ static bool write_value(const json_t *value, int depth, FILE *stream)
     return true;
 }
 
+enum mist_status mist_json_check_text(const char *what, const char *text,
+                                      struct mist_err *err)
+{
+    json_error_t error;
+    json_t *value = json_pack_ex(&error, 0, "s", text);
+    bool is_valid = value || json_error_code(&error) != json_error_invalid_utf8;
+    bool is_there = value != NULL;
+
+    json_decref(value);
+    if (!is_valid)
+        return mist_err_set(err, MIST_ERR_INPUT, "%s is not UTF-8", what);
+    return is_there ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
 bool mist_json_write(const json_t *root, FILE *stream)
 {
     bool ok = write_value(root, 0, stream);

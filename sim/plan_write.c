@@ -154,23 +154,6 @@ static json_t *write_plan(const struct mist_plan *plan)
     return NULL;
 }
 
-/* Jansson refuses texts that are not UTF-8; the message should say which one it is. */
-static enum mist_status check_text(const char *what, const char *text,
-                                   struct mist_err *err)
-{
-    json_t *checked = json_string(text);
-    json_t *unchecked = json_string_nocheck(text);
-    enum mist_status status = MIST_OK;
-
-    if (!unchecked)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    else if (!checked)
-        status = mist_err_set(err, MIST_ERR_INPUT, "%s is not UTF-8", what);
-    json_decref(checked);
-    json_decref(unchecked);
-    return status;
-}
-
 enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
                                 bool overwrites, struct mist_err *err)
 {
@@ -178,8 +161,8 @@ enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
     json_t *root;
 
     if ((status = mist_plan_check(plan, err)) ||
-        (status = check_text("the model's name", plan->model.name, err)) ||
-        (status = check_text("the trace set's path", plan->trace_set, err))) {
+        (status = mist_json_check_text("the model's name", plan->model.name, err)) ||
+        (status = mist_json_check_text("the trace set's path", plan->trace_set, err))) {
         mist_err_locate(err, path, 0);
         return status;
     }

@@ -82,15 +82,35 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         number(cluster->drift_frac), "libraries", libraries, "rows", rows);
 }
 
+static enum mist_status check_texts(const struct mist_cluster *cluster,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if ((status = mist_json_check_text("the cluster's name", cluster->name, err)) ||
+        (status = mist_json_check_text("its date", cluster->date, err)) ||
+        (status = mist_json_check_text("how_measured", cluster->how_measured, err)))
+        return status;
+    for (int i = 0; i < cluster->n_libraries && !status; i++)
+        if (!(status = mist_json_check_text("a library's name",
+                                            cluster->libraries[i].name, err)))
+            status = mist_json_check_text("a library's version",
+                                          cluster->libraries[i].version, err);
+    return status;
+}
+
 static enum mist_status save_cluster(const struct mist_trace_set *set, const char *path,
                                      bool overwrite, struct mist_err *err)
 {
-    json_t *root = cluster_to_json(set);
-    enum mist_status status;
+    enum mist_status status = check_texts(&set->cluster, err);
+    json_t *root = status ? NULL : cluster_to_json(set);
 
-    if (!root) /* the other cause is text that is not UTF-8 */
-        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                           "the cluster's texts must be UTF-8 and memory must suffice");
+    if (!status && !root)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status) {
+        mist_err_locate(err, path, 0);
+        return status;
+    }
     status = mist_json_write_file(root, path, overwrite, err);
     json_decref(root);
     return status;
