@@ -4,8 +4,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PIECE_BYTES 8 /* "\u202e" with the end mark */
-
 /* The character that text begins with and its length in bytes; 0: no UTF-8. RFC 3629:
  * neither longer than need be, nor a surrogate, nor beyond 10ffff. */
 static size_t read_character(const unsigned char *text, uint32_t *out)
@@ -37,23 +35,25 @@ static bool is_control(uint32_t c)
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x61c;
 }
 
-/* What is shown for the first character of text (not empty); returns its length. */
-static size_t take(const char *text, char out[PIECE_BYTES])
+size_t mist_escape_first(const char *text, char out[MIST_ESCAPED_FIRST_BYTES])
 {
     const unsigned char *bytes = (const unsigned char *)text;
     uint32_t c = 0;
     size_t n = read_character(bytes, &c);
 
     if (n == 0)
-        snprintf(out, PIECE_BYTES, "\\x%02x", bytes[0]);
+        snprintf(out, MIST_ESCAPED_FIRST_BYTES, "\\x%02x", bytes[0]);
     else if (c == '\n' || c == '\r' || c == '\t')
-        snprintf(out, PIECE_BYTES, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        snprintf(out, MIST_ESCAPED_FIRST_BYTES, "\\%c",
+                 c == '\n'   ? 'n'
+                 : c == '\r' ? 'r'
+                             : 't');
     else if (is_control(c) && c < 0x80)
-        snprintf(out, PIECE_BYTES, "\\x%02x", (unsigned)c);
+        snprintf(out, MIST_ESCAPED_FIRST_BYTES, "\\x%02x", (unsigned)c);
     else if (is_control(c))
-        snprintf(out, PIECE_BYTES, "\\u%04x", (unsigned)c & 0xffffu);
+        snprintf(out, MIST_ESCAPED_FIRST_BYTES, "\\u%04x", (unsigned)c & 0xffffu);
     else
-        snprintf(out, PIECE_BYTES, "%.*s", (int)n, text);
+        snprintf(out, MIST_ESCAPED_FIRST_BYTES, "%.*s", (int)n, text);
     return n > 0 ? n : 1;
 }
 
@@ -74,8 +74,8 @@ char *mist_escape(const char *text, char *out)
 {
     char *at = out;
 
-    for (char piece[PIECE_BYTES]; *text;) {
-        text += take(text, piece);
+    for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
+        text += mist_escape_first(text, piece);
         size_t n = strlen(piece);
         memcpy(at, piece, n);
         at += n;
@@ -86,8 +86,8 @@ char *mist_escape(const char *text, char *out)
 
 void mist_escape_print(const char *text, FILE *stream)
 {
-    for (char piece[PIECE_BYTES]; *text;) {
-        text += take(text, piece);
+    for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
+        text += mist_escape_first(text, piece);
         fputs(piece, stream);
     }
 }

@@ -7,7 +7,6 @@
 #include "plots/scripts.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -91,16 +90,12 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
 
 void mist_plot_write_quoted(FILE *stream, const char *text)
 {
-    char *escaped = malloc(MIST_ESCAPED_BYTES(strlen(text)) + 1);
-
     fputc('\'', stream);
-    for (const char *c = escaped ? mist_escape(text, escaped) : ""; *c; c++) {
-        if (*c == '\'')
-            fputc('\'', stream);
-        fputc(*c, stream);
+    for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
+        text += mist_escape_first(text, piece);
+        fputs(piece[0] == '\'' ? "''" : piece, stream);
     }
     fputc('\'', stream);
-    free(escaped);
 }
 
 void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
