@@ -85,6 +85,7 @@ $(foreach f,$(FOLDERS),$(foreach t,$(patsubst $(f)/mist_%.c,%,$(wildcard $(f)/mi
 include exec/cuda/cuda.mk
 include tests/gpu/gpu.mk
 include tests/fuzz/fuzz.mk
+include tests/faults/faults.mk
 
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
 
@@ -153,7 +154,7 @@ deps: ## install the Debian packages that are missing (as root or with sudo)
 	$(call install_packages,$(PACKAGES))
 
 # ---------------------------------------------------------------------------------- upkeep
-SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz,$(f)/*.[ch]))
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz tests/faults,$(f)/*.[ch]))
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)

@@ -1,0 +1,22 @@
+# What is preloaded into tools to make calls fail, and the programs that use it. Included
+# by the Makefile behind its pattern rules.
+
+FAULTS := $(addprefix $(BUILD)/tests/faults/,inject.so sweep)
+tests-build tests-all: $(FAULTS)
+
+$(BUILD)/tests/faults/%.pic.o: tests/faults/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -c $< -o $@
+$(BUILD)/tests/faults/inject.so: $(BUILD)/tests/faults/inject.pic.o $(BUILD)/tests/faults/record.pic.o
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $^ -o $@ -ldl
+$(BUILD)/tests/faults/sweep: $(BUILD)/tests/faults/sweep.o
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ -o $@
+
+# Every call, and every moment of a power cut.
+soak: soak-faults
+.PHONY: soak-faults
+soak-faults: $(TOOLS) $(FAULTS)
+	$(Q)MIST_FAULTS=all $(call run_tests,tests/cli/slow_faults.t)
