@@ -130,6 +130,8 @@ test: deps ## all tests
 	$(Q)$(MAKE) --no-print-directory tests-all
 bench: deps ## benchmarks; they print ratios and never fail on time
 	$(Q)$(MAKE) --no-print-directory benches
+mutants: deps ## which of 40 small mistakes the tests notice (MUTANTS: names of some)
+	$(Q)MIST_BUILD=$(BUILD) nice -n 19 tests/mutants/run $(MUTANTS)
 demo: deps ## profile this machine, tune, simulate, train, compare, plot (into ./demo)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/demo.sh demo
@@ -182,6 +184,6 @@ clean: ## remove what was built
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
 
-.PHONY: all deps check test bench lint format install uninstall demo clean help
+.PHONY: all deps check test bench mutants lint format install uninstall demo clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
