@@ -10,20 +10,28 @@
  * "0/wte/weight".
  *
  * A checkpoint is a folder DIR/step-00000100 with one file per rank and manifest.json.
- * It is written beside, as step-00000100.partial, by all ranks; every file is flushed to
- * the disk; rank 0 then adds the manifest and renames the folder. Without a valid
- * manifest there is no checkpoint, and under the final name there is none that is not
- * whole. Every byte is under a checksum (checkpoint_sum.h), payloads in blocks of 1 MiB.
+ * It is written beside, as step-00000100.RUN.partial, by all ranks; every file is flushed
+ * to the disk; rank 0 then adds the manifest, flushes it and the folder, renames the
+ * folder and flushes DIR. Without a valid manifest there is no checkpoint, and under the
+ * final name there is none that is not whole. Every byte is under a checksum
+ * (checkpoint_sum.h), payloads in blocks of 1 MiB.
  *
- * All hosts must see the same DIR (a shared file system), and one job at a time writes to
- * it. Files are little-endian. Left out: compression, saving while training goes on.
+ * RUN is a random number of the run (run_id, 16 hexadecimal digits). Each run writes in
+ * folders of its own, and the number stands in every rank's file and in the manifest: so
+ * files of two runs never make one checkpoint, nor load as one, whatever two jobs do to
+ * one DIR at the same time. That they don't get there is the matter of the lock: the file
+ * DIR/lock, locked by the system for as long as rank 0 lives.
+ *
+ * All hosts must see the same DIR (a shared file system). Files are little-endian.
+ * Formats: 2; 1, which had no run ids, is read. Left out: compression, saving while
+ * training goes on.
  *
  * A save, on every rank:
- *     mist_checkpoint_writer_open(dir, step, rank, n_ranks, &writer, err);
+ *     mist_checkpoint_writer_open(&save, rank, &writer, err);
  *     mist_checkpoint_add_piece(writer, name, n_whole, spans, n_spans, data, err); ...
  *     mist_checkpoint_writer_close(writer, err);
  *     -- barrier; when all ranks succeeded, on rank 0: --
- *     mist_checkpoint_commit(dir, step, n_ranks, model, training, keep, err);
+ *     mist_checkpoint_commit(&save, model, training, keep, warning, err);
  */
 #ifndef MIST_EXEC_CHECKPOINT_H
 #define MIST_EXEC_CHECKPOINT_H
@@ -33,6 +41,7 @@
 #include "sim/model.h"
 #include "sim/param_shape.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum mist_checkpoint_kind {
@@ -59,15 +68,23 @@ int32_t mist_checkpoint_cut_spans(const struct mist_param_span *spans, int32_t n
 
 /* ---------------------------------------------------------------------------- writing */
 
+/* A checkpoint that is being written; the same on all ranks. */
+struct mist_checkpoint_save {
+    const char *dir; /* borrowed */
+    uint64_t run_id; /* mist_checkpoint_lock_run_id(); not 0 */
+    int64_t step;    /* >= 0 */
+    int32_t n_ranks;
+};
+
 struct mist_checkpoint_writer; /* one rank's file */
 
 /*
- * Starts a rank's file in DIR/step-N.partial; folders are made as needed, what an earlier
- * attempt left under the same name is replaced. step >= 0, 0 <= rank < n_ranks. *out is
- * the caller's to close or abort. MIST_ERR_IO, MIST_ERR_MEMORY.
+ * Starts a rank's file in DIR/step-N.RUN.partial; folders are made as needed, what an
+ * earlier attempt left under the same name is removed first; links are not followed. 0 <=
+ * rank < n_ranks. *out is the caller's to close or abort. MIST_ERR_IO, MIST_ERR_MEMORY.
  */
-enum mist_status mist_checkpoint_writer_open(const char *dir, int64_t step, int32_t rank,
-                                             int32_t n_ranks,
+enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *save,
+                                             int32_t rank,
                                              struct mist_checkpoint_writer **out,
                                              struct mist_err *err) MIST_MUST_CHECK;
 
@@ -95,26 +112,63 @@ enum mist_status mist_checkpoint_writer_close(struct mist_checkpoint_writer *wri
 void mist_checkpoint_writer_abort(struct mist_checkpoint_writer *writer);
 
 /*
- * Makes the files of n_ranks ranks a checkpoint, on one rank, after all have closed
- * theirs. Refuses (MIST_ERR_INPUT) files that are damaged, of another step or number of
+ * Makes the files of all ranks a checkpoint, on one rank, after all have closed theirs.
+ * Refuses (MIST_ERR_INPUT) files that are damaged, of another run, step or number of
  * ranks, or that leave a part of a tensor out. A checkpoint of the same step is replaced;
  * until the new one is in place it is kept as step-N.old, which readers know. training is
- * an object of the caller's, borrowed and stored as it is. Then mist_checkpoint_prune()
- * runs. MIST_ERR_IO, MIST_ERR_MEMORY.
+ * an object of the caller's, borrowed and stored as it is. MIST_ERR_IO, MIST_ERR_MEMORY.
+ *
+ * Then mist_checkpoint_prune() runs. The checkpoint is whole whatever becomes of that:
+ * what could not be deleted is told in warning, which is cleared at first and may be
+ * NULL.
  */
-enum mist_status mist_checkpoint_commit(const char *dir, int64_t step, int32_t n_ranks,
+enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
                                         const struct mist_model *model,
                                         const json_t *training, int32_t keep,
+                                        struct mist_err *warning,
                                         struct mist_err *err) MIST_MUST_CHECK;
 
 /*
  * Deletes what is no longer needed, given that the checkpoint of step is whole: complete
  * checkpoints but that one and the keep - 1 others of the highest steps (keep 0: keeps
- * all), .partial folders, and what interrupted deletions left. Damaged checkpoints and
- * files that are not ours stay. MIST_ERR_IO, MIST_ERR_MEMORY.
+ * all), .partial folders of any run, and what interrupted deletions left. Damaged
+ * checkpoints and files that are not ours stay; of a link the link goes alone. Goes on
+ * after a failure and returns the first: MIST_ERR_IO, MIST_ERR_MEMORY.
  */
 enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t keep,
                                        struct mist_err *err) MIST_MUST_CHECK;
+
+/* ---------------------------------------------------------------------------- locking */
+
+struct mist_checkpoint_lock;
+
+/* Told once that the folder is in use and by whom, before waiting for it. */
+typedef void mist_checkpoint_waits_fn(void *context, const struct mist_err *holder);
+
+/*
+ * Locks dir (which is made) by its file "lock" until mist_checkpoint_unlock() or the end
+ * of this process, and draws a run id from the system's randomness. If another process
+ * holds the lock, waits up to patience_s for it; waits may be NULL. *out is the caller's
+ * to unlock.
+ *
+ * MIST_ERR_IO: held by another, who is named; or can't be made. MIST_ERR_MEMORY. A file
+ * system that can't lock is no error: warning, cleared at first, says so; the run id
+ * still keeps files apart.
+ */
+enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
+                                      mist_checkpoint_waits_fn *waits, void *context,
+                                      struct mist_checkpoint_lock **out,
+                                      struct mist_err *warning,
+                                      struct mist_err *err) MIST_MUST_CHECK;
+uint64_t mist_checkpoint_lock_run_id(const struct mist_checkpoint_lock *lock);
+
+/* Removes the lock's file, and the folder if the lock made it and it is empty; frees
+ * lock. NULL is fine. */
+void mist_checkpoint_unlock(struct mist_checkpoint_lock *lock);
+
+/* True when the lock of run_id is what this process, perhaps on another host, finds in
+ * dir. */
+bool mist_checkpoint_sees_lock(const char *dir, uint64_t run_id);
 
 /* ---------------------------------------------------------------------------- reading */
 
@@ -130,6 +184,12 @@ struct mist_checkpoint; /* open for reading; files are mapped; one thread at a t
 enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
                                              struct mist_err *warning,
                                              struct mist_err *err) MIST_MUST_CHECK;
+
+/* The same for what stands behind than, a path that this or the function above found in
+ * dir. MIST_ERR_INPUT, too, if dir is a checkpoint itself. */
+enum mist_status mist_checkpoint_find_older(const char *dir, const char *than,
+                                            char **path, struct mist_err *warning,
+                                            struct mist_err *err) MIST_MUST_CHECK;
 
 /* MIST_ERR_INPUT: damaged or no checkpoint; MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_checkpoint_open(const char *path, struct mist_checkpoint **out,
@@ -173,8 +233,17 @@ enum mist_status mist_checkpoint_read_spans(struct mist_checkpoint *checkpoint,
                                             int32_t n_spans, float *local,
                                             struct mist_err *err) MIST_MUST_CHECK;
 
-/* Everything mist_checkpoint_open() looks at, every payload, and that overlapping pieces
- * agree. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_MEMORY. */
+/*
+ * Reads the payloads of the ranks' files i_part, i_part + n_parts, ... and makes sure of
+ * their checksums and that overlapping pieces agree: what n_parts processes check
+ * together is everything. MIST_ERR_INPUT.
+ */
+enum mist_status mist_checkpoint_verify_part(struct mist_checkpoint *checkpoint,
+                                             int32_t i_part, int32_t n_parts,
+                                             struct mist_err *err) MIST_MUST_CHECK;
+
+/* Everything mist_checkpoint_open() looks at, and every payload. MIST_ERR_INPUT,
+ * MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_checkpoint_verify(const char *path,
                                         struct mist_err *err) MIST_MUST_CHECK;
 

@@ -31,7 +31,8 @@ static enum mist_status move(const char *from, const char *to, struct mist_err *
 }
 
 /* Checks the rank files in a folder and adds the manifest. */
-static enum mist_status complete_folder(const char *folder, int64_t step, int32_t n_ranks,
+static enum mist_status complete_folder(const char *folder,
+                                        const struct mist_checkpoint_save *save,
                                         const struct mist_model *model,
                                         const json_t *training, struct mist_err *err)
 {
@@ -44,9 +45,10 @@ static enum mist_status complete_folder(const char *folder, int64_t step, int32_
         status = out_of_memory(folder, err);
         goto out;
     }
-    checkpoint->step = step;
-    if ((status = checkpoint_load_tables(checkpoint, n_ranks, err)) ||
-        (status = checkpoint_remove_ranks(folder, n_ranks, err)) ||
+    checkpoint->step = save->step;
+    checkpoint->run_id = save->run_id;
+    if ((status = checkpoint_load_tables(checkpoint, save->n_ranks, err)) ||
+        (status = checkpoint_remove_ranks(folder, save->n_ranks, err)) ||
         (status = checkpoint_write_manifest(checkpoint, model, training, err)))
         goto out;
     status = checkpoint_flush_folder(folder, err);
@@ -90,25 +92,30 @@ static enum mist_status flush_names(const char *dir, struct mist_err *err)
     return status;
 }
 
-enum mist_status mist_checkpoint_commit(const char *dir, int64_t step, int32_t n_ranks,
+enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
                                         const struct mist_model *model,
                                         const json_t *training, int32_t keep,
-                                        struct mist_err *err)
+                                        struct mist_err *warning, struct mist_err *err)
 {
-    char *partial = checkpoint_step_path(dir, step, ".partial");
-    char *final = checkpoint_step_path(dir, step, "");
-    char *old = checkpoint_step_path(dir, step, ".old");
+    const char *dir = save->dir;
+    char *partial = checkpoint_partial_path(save);
+    char *final = checkpoint_step_path(dir, save->step, "");
+    char *old = checkpoint_step_path(dir, save->step, ".old");
+    struct mist_err left = {0};
     enum mist_status status = MIST_OK;
 
     if (!partial || !final || !old) {
         status = out_of_memory(dir, err);
         goto out;
     }
-    if ((status = complete_folder(partial, step, n_ranks, model, training, err)) ||
+    if ((status = complete_folder(partial, save, model, training, err)) ||
         (status = swap_in(partial, final, old, err)) || (status = flush_names(dir, err)))
         goto out;
-    status = mist_checkpoint_prune(dir, step, keep, err);
+    if (mist_checkpoint_prune(dir, save->step, keep, &left) == MIST_OK)
+        left = (struct mist_err){0};
 out:
+    if (warning)
+        *warning = left;
     free(partial);
     free(final);
     free(old);
@@ -143,6 +150,20 @@ static enum mist_status look_at(const char *path, enum state *out, struct mist_e
     return status;
 }
 
+/* A folder that is renamed first is no checkpoint from one moment to the next: only
+ * damage leaves one under its final name without a manifest. */
+static enum mist_status delete (const char *dir, const struct checkpoint_entry *entry,
+                                struct mist_err *err) {
+    enum mist_status status = MIST_OK;
+    char *old = checkpoint_step_path(dir, entry->step, ".old");
+
+    if (!old) return out_of_memory(dir, err);
+    bool is_moved = entry->kind == ENTRY_FINAL && rename(entry->path, old) == 0;
+    status = checkpoint_remove(is_moved ? old : entry->path, err);
+    free(old);
+    return status;
+}
+
 enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t keep,
                                        struct mist_err *err)
 {
@@ -150,26 +171,32 @@ enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t ke
     size_t n = 0;
     int64_t whole_step = -1; /* of the complete one seen last */
     int32_t n_others = 0;    /* complete ones of other steps */
-    enum mist_status status = checkpoint_list(dir, &entries, &n, err);
+    struct mist_err why;
+    enum mist_status first = checkpoint_list(dir, &entries, &n, err);
 
-    for (size_t i = 0; i < n && !status; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct checkpoint_entry *entry = &entries[i];
         enum state state = STATE_NO_MANIFEST;
+        enum mist_status status = MIST_OK;
         if (entry->step == step && entry->kind == ENTRY_FINAL)
             continue;
         if (entry->kind != ENTRY_PARTIAL)
-            status = look_at(entry->path, &state, err);
-        if (status || state == STATE_DAMAGED)
-            continue;
+            status = look_at(entry->path, &state, &why);
         /* An old one is needed only where the one that replaced it is not whole. */
         bool is_spare = entry->step == step || entry->step == whole_step;
-        if (state == STATE_COMPLETE && !is_spare) {
+        if (!status && state == STATE_COMPLETE && !is_spare) {
             whole_step = entry->step;
             n_others++;
         }
-        if (state == STATE_NO_MANIFEST || is_spare || (keep > 0 && n_others >= keep))
-            status = checkpoint_remove(entry->path, err);
+        if (!status && state != STATE_DAMAGED &&
+            (state == STATE_NO_MANIFEST || is_spare || (keep > 0 && n_others >= keep)))
+            status = delete (dir, entry, &why);
+        if (status && !first) {
+            first = status;
+            if (err)
+                *err = why;
+        }
     }
     checkpoint_list_free(entries, n);
-    return status;
+    return first;
 }

@@ -2,7 +2,7 @@
  * Folders of checkpoints: names, listing, flushing, removing.
  *
  * A folder is removed manifest first: from then on it is no checkpoint, whatever is still
- * in it. Only files with names of ours are removed.
+ * in it. Only files with names of ours are removed, and no link is followed.
  */
 #include "exec/checkpoint_internal.h"
 
@@ -12,11 +12,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { RUN_DIGITS = 16 };
 
 static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
                              int code)
@@ -34,7 +37,7 @@ static enum mist_status out_of_memory(struct mist_err *err, const char *path)
 
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
 {
-    char name[64];
+    char name[96];
 
     snprintf(name, sizeof name, "step-%08" PRId64 "%s", step, suffix);
     return mist_path_join(dir, name);
@@ -68,9 +71,12 @@ static int64_t parse_numbered(const char *name, const char *prefix, int n_digits
     return strcmp(name, again) == 0 ? number : -1;
 }
 
-int64_t checkpoint_parse_step(const char *name, const char *suffix)
+char *checkpoint_partial_path(const struct mist_checkpoint_save *save)
 {
-    return parse_numbered(name, "step-", 8, suffix);
+    char suffix[64];
+
+    snprintf(suffix, sizeof suffix, ".%0*" PRIx64 ".partial", RUN_DIGITS, save->run_id);
+    return checkpoint_step_path(save->dir, save->step, suffix);
 }
 
 /* --------------------------------------------------------------------------- the disk */
@@ -86,6 +92,15 @@ enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err)
     if (fd >= 0)
         close(fd);
     return code ? fail(err, path, "flush the folder", code) : MIST_OK;
+}
+
+int checkpoint_create_file(const char *path, int *fd)
+{
+    *fd = -1;
+    if (unlink(path) != 0 && errno != ENOENT)
+        return errno;
+    *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *fd < 0 ? errno : 0;
 }
 
 int checkpoint_write_all(int fd, const void *bytes, size_t n)
@@ -106,61 +121,113 @@ int checkpoint_write_all(int fd, const void *bytes, size_t n)
 
 /* ---------------------------------------------------------------------------- removal */
 
-static enum mist_status remove_file(const char *folder, const char *name,
+/* An open folder, so that what is removed is in it whatever becomes of its name. */
+struct folder {
+    const char *path;
+    int fd;
+};
+
+/* *fd -1: path is no folder; of a link the link is gone. */
+static enum mist_status open_folder(struct folder *folder, const char *path,
                                     struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
-    char *path = mist_path_join(folder, name);
+    struct stat info;
 
-    if (!path)
-        return out_of_memory(err, folder);
-    if (unlink(path) != 0 && errno != ENOENT)
-        status = fail(err, path, "remove", errno);
-    free(path);
+    *folder = (struct folder){
+        path, open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (folder->fd >= 0 || errno == ENOENT)
+        return MIST_OK;
+    if (errno != ELOOP && errno != ENOTDIR)
+        return fail(err, path, "open the folder", errno);
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && unlink(path) != 0 &&
+        errno != ENOENT)
+        return fail(err, path, "remove", errno);
+    return MIST_OK;
+}
+
+static enum mist_status remove_file(const struct folder *folder, const char *name,
+                                    struct mist_err *err)
+{
+    char path[PATH_MAX];
+
+    if (unlinkat(folder->fd, name, 0) == 0 || errno == ENOENT)
+        return MIST_OK;
+    int code = errno;
+    snprintf(path, sizeof path, "%s/%s", folder->path, name);
+    return fail(err, path, "remove", code);
+}
+
+static enum mist_status remove_ranks(const struct folder *folder, int32_t first_rank,
+                                     struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!list) {
+        status = fail(err, folder->path, "read the folder", errno);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    for (struct dirent *entry; !status && (entry = readdir(list));)
+        if (parse_numbered(entry->d_name, "rank-", 5, ".bin") >= first_rank)
+            status = remove_file(folder, entry->d_name, err);
+    closedir(list);
     return status;
 }
 
 enum mist_status checkpoint_remove_ranks(const char *path, int32_t first_rank,
                                          struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
-    DIR *folder = opendir(path);
+    struct folder folder;
+    enum mist_status status = open_folder(&folder, path, err);
 
-    if (!folder)
-        return fail(err, path, "read the folder", errno);
-    for (struct dirent *entry; !status && (entry = readdir(folder));)
-        if (parse_numbered(entry->d_name, "rank-", 5, ".bin") >= first_rank)
-            status = remove_file(path, entry->d_name, err);
-    closedir(folder);
+    if (folder.fd < 0)
+        return status;
+    status = remove_ranks(&folder, first_rank, err);
+    close(folder.fd);
     return status;
 }
 
 enum mist_status checkpoint_remove(const char *path, struct mist_err *err)
 {
-    enum mist_status status = remove_file(path, "manifest.json", err);
+    struct folder folder;
+    enum mist_status status = open_folder(&folder, path, err);
 
+    if (folder.fd < 0)
+        return status;
+    status = remove_file(&folder, "manifest.json", err);
     if (!status)
-        status = checkpoint_remove_ranks(path, 0, err);
+        status = remove_ranks(&folder, 0, err);
     if (!status && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST)
         status = fail(err, path, "remove the folder", errno);
+    close(folder.fd);
     return status;
 }
 
 /* ---------------------------------------------------------------------------- listing */
 
+/* "step-00000100", ".old" or, of any run, ".RUN.partial"; before format 2 ".partial". */
 static bool parse_entry(const char *name, struct checkpoint_entry *entry)
 {
-    static const char *const suffixes[] = {
-        [ENTRY_FINAL] = "", [ENTRY_OLD] = ".old", [ENTRY_PARTIAL] = ".partial"};
+    char plain[64];
+    size_t n = strcspn(name, ".");
+    const char *end = name + n;
 
-    for (int kind = ENTRY_FINAL; kind <= ENTRY_PARTIAL; kind++) {
-        entry->step = checkpoint_parse_step(name, suffixes[kind]);
-        if (entry->step < 0)
-            continue;
-        entry->kind = (enum checkpoint_entry_kind)kind;
-        return true;
-    }
-    return false;
+    if (n >= sizeof plain)
+        return false;
+    memcpy(plain, name, n);
+    plain[n] = '\0';
+    entry->step = parse_numbered(plain, "step-", 8, "");
+    if (end[0] == '.' && strspn(end + 1, "0123456789abcdef") == RUN_DIGITS)
+        end += 1 + RUN_DIGITS;
+    entry->kind = !end[0]                    ? ENTRY_FINAL
+                  : strcmp(end, ".old") == 0 ? ENTRY_OLD
+                                             : ENTRY_PARTIAL;
+    if (entry->kind == ENTRY_PARTIAL && strcmp(end, ".partial") != 0)
+        return false;
+    return entry->step >= 0 && (entry->kind == ENTRY_PARTIAL || end == name + n);
 }
 
 static int compare_entries(const void *a, const void *b)

@@ -8,6 +8,7 @@
  */
 #include "exec/checkpoint_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,6 +220,11 @@ static enum mist_status load_table(struct mist_checkpoint *checkpoint, int32_t r
                            "of %d",
                            (long long)table->step, table->rank, table->n_ranks,
                            (long long)checkpoint->step, rank, checkpoint->n_files);
+    if (table->run_id != checkpoint->run_id)
+        return mist_err_at(err, MIST_ERR_INPUT, table->path, 0, 0,
+                           "is of run %016" PRIx64 ", expected run %016" PRIx64
+                           ": two jobs have written to one folder",
+                           table->run_id, checkpoint->run_id);
     return MIST_OK;
 }
 

@@ -3,7 +3,8 @@
  * in memory, and the index of tensors over all files. Not for others.
  *
  * A rank's file, everything little-endian, nothing between the parts:
- *   header   64 bytes: magic, u32 version, u32 rank, u32 n_ranks, u32 0, i64 step, zeros
+ *   header   64 bytes: magic, u32 version, u32 rank, u32 n_ranks, u32 0, i64 step, u64
+ *            run id (version 1: 0), zeros
  *   payload  floats of all pieces, one behind the other
  *   table    u32 n_tensors, u32 n_pieces;
  *            per tensor i64 whole elements, u32 length of its name, the name;
@@ -29,7 +30,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4,
 #define CHECKPOINT_END_MAGIC "MISTCEND"
 
 enum {
-    CHECKPOINT_VERSION = 1,
+    CHECKPOINT_VERSION = 2,
+    CHECKPOINT_OLDEST_VERSION = 1,
     CHECKPOINT_HEADER_BYTES = 64,
     CHECKPOINT_FOOTER_BYTES = 32,
     CHECKPOINT_BLOCK_ELEMENTS = 1 << 18, /* 1 MiB */
@@ -54,13 +56,14 @@ bool checkpoint_name_is_valid(const char *name, size_t n);
 /* --------------------------------------------------------------- checkpoint_folder.c */
 
 /* The names of a checkpoint's folder and files, malloc'd; NULL: out of memory. suffix is
- * "", ".partial" or ".old". */
+ * "" or ".old". */
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix);
+char *checkpoint_partial_path(const struct mist_checkpoint_save *save);
 char *checkpoint_rank_path(const char *folder, int32_t rank);
 
-/* Parses "step-00000100" + suffix, as checkpoint_step_path() writes it; -1: is not one.
- */
-int64_t checkpoint_parse_step(const char *name, const char *suffix);
+/* Creates a file that nothing else has open, in the place of one that may be there; links
+ * are not followed. Returns 0 or errno. */
+int checkpoint_create_file(const char *path, int *fd);
 
 /* Flushes a folder's entries to the disk. */
 enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err);
@@ -69,7 +72,7 @@ enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err)
 int checkpoint_write_all(int fd, const void *bytes, size_t n);
 
 /* Removes a checkpoint's folder, manifest first; foreign files in it stay, and with them
- * the folder. */
+ * the folder. Of a link the link alone; of another kind of file nothing. */
 enum mist_status checkpoint_remove(const char *path, struct mist_err *err);
 
 /* Removes the rank files of first_rank and more from a folder. */
@@ -116,6 +119,7 @@ struct checkpoint_table {
     size_t map_bytes;
     int32_t rank, n_ranks;
     int64_t step;
+    uint64_t run_id;
     uint64_t sum;
     int32_t n_tensors, n_pieces;
     struct checkpoint_tensor_ref *tensors;
@@ -159,6 +163,7 @@ struct mist_checkpoint {
     struct mist_arena arena;
     char *path; /* arena */
     int64_t step;
+    uint64_t run_id; /* 0: format 1 */
     int32_t n_files, n_tensors;
     struct checkpoint_table *tables;   /* [n_files], arena */
     struct checkpoint_tensor *tensors; /* sorted by name, arena */
@@ -166,7 +171,7 @@ struct mist_checkpoint {
     struct mist_json root, training; /* of manifest */
 };
 
-/* Opens the tables of n_files ranks in checkpoint->path, all of checkpoint->step, merges
+/* Opens the tables of n_files ranks in checkpoint->path, all of its run and step, merges
  * them by name and makes sure that every tensor is covered. */
 enum mist_status checkpoint_load_tables(struct mist_checkpoint *checkpoint,
                                         int32_t n_files, struct mist_err *err);

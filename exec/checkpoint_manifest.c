@@ -1,8 +1,11 @@
 /*
  * manifest.json: what makes a folder of rank files a checkpoint.
  *
- *   {"format": 1, "checksum": "<16 digits>", "step", "model": {..}, "training": {..},
- *    "files": [{"name", "bytes", "table_checksum"}], "tensors": [{"name", "elements"}]}
+ *   {"format": 2, "checksum": "<16 digits>", "run": "<16 digits>", "step", "model": {..},
+ *    "training": {..}, "files": [{"name", "bytes", "table_checksum"}],
+ *    "tensors": [{"name", "elements"}]}
+ *
+ * Format 1 has no "run".
  *
  * The checksum is that of the whole text with its own digits taken as zeros, so a
  * manifest can be read by people but not edited.
@@ -14,7 +17,6 @@
 #include "core/path.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +25,12 @@
 #include <unistd.h>
 
 #define CHECKSUM_ZEROS     "0000000000000000"
-#define TEXT_BEFORE_DIGITS "{\n  \"format\": 1,\n  \"checksum\": \""
+#define TEXT_BEFORE_FORMAT "{\n  \"format\": "
+#define TEXT_AFTER_FORMAT  ",\n  \"checksum\": \"" /* the digits follow */
 #define MAX_BYTES          ((size_t)1 << 30)
+
+/* One digit between the two texts. */
+#define DIGITS_FIRST (sizeof TEXT_BEFORE_FORMAT + sizeof TEXT_AFTER_FORMAT - 1)
 
 static enum mist_status out_of_memory(const struct mist_checkpoint *checkpoint,
                                       struct mist_err *err)
@@ -193,13 +199,18 @@ static json_t *manifest_json(const struct mist_checkpoint *checkpoint,
 {
     json_t *shared = (json_t *)training; /* counts its users */
     json_t *root = json_object();
-    bool ok = root && json_object_set_new(root, "format", json_integer(1)) == 0 &&
-              json_object_set_new(root, "checksum", json_string(CHECKSUM_ZEROS)) == 0 &&
-              json_object_set_new(root, "step", json_integer(checkpoint->step)) == 0 &&
-              json_object_set_new(root, "model", model_json(model)) == 0 &&
-              json_object_set(root, "training", shared) == 0 &&
-              json_object_set_new(root, "files", files_json(checkpoint)) == 0 &&
-              json_object_set_new(root, "tensors", tensors_json(checkpoint)) == 0;
+    char run[CHECKPOINT_SUM_DIGITS + 1];
+    format_sum(run, checkpoint->run_id);
+    bool ok =
+        root &&
+        json_object_set_new(root, "format", json_integer(CHECKPOINT_VERSION)) == 0 &&
+        json_object_set_new(root, "checksum", json_string(CHECKSUM_ZEROS)) == 0 &&
+        json_object_set_new(root, "run", json_string(run)) == 0 &&
+        json_object_set_new(root, "step", json_integer(checkpoint->step)) == 0 &&
+        json_object_set_new(root, "model", model_json(model)) == 0 &&
+        json_object_set(root, "training", shared) == 0 &&
+        json_object_set_new(root, "files", files_json(checkpoint)) == 0 &&
+        json_object_set_new(root, "tensors", tensors_json(checkpoint)) == 0;
 
     if (ok)
         return root;
@@ -230,16 +241,18 @@ static char *manifest_text(const json_t *root, size_t *n)
     *n = strlen(text);
     text[(*n)++] = '\n'; /* in the place of the '\0' */
     format_sum(sum, mist_checkpoint_sum(text, *n, 0));
-    memcpy(text + strlen(TEXT_BEFORE_DIGITS), sum, CHECKPOINT_SUM_DIGITS);
+    memcpy(text + DIGITS_FIRST, sum, CHECKPOINT_SUM_DIGITS);
     return text;
 }
 
 static enum mist_status write_text(const char *path, const char *text, size_t n,
                                    struct mist_err *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int code = fd < 0 ? errno : checkpoint_write_all(fd, text, n);
+    int fd = -1;
+    int code = checkpoint_create_file(path, &fd);
 
+    if (!code)
+        code = checkpoint_write_all(fd, text, n);
     if (!code && fsync(fd) != 0)
         code = errno;
     if (fd >= 0 && close(fd) != 0 && !code)
@@ -268,22 +281,41 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
 
 /* ---------------------------------------------------------------------------- reading */
 
-/* Compares the checksum with the text. */
-static enum mist_status check_text(const char *path, char *text, size_t n,
+/* The format that a manifest begins with; -1: it is none. */
+static int find_format(const char *text, size_t n)
+{
+    size_t n_before = strlen(TEXT_BEFORE_FORMAT);
+
+    if (n < DIGITS_FIRST + CHECKPOINT_SUM_DIGITS ||
+        memcmp(text, TEXT_BEFORE_FORMAT, n_before) != 0 || text[n_before] < '0' ||
+        text[n_before] > '9' ||
+        memcmp(text + n_before + 1, TEXT_AFTER_FORMAT, strlen(TEXT_AFTER_FORMAT)) != 0)
+        return -1;
+    return text[n_before] - '0';
+}
+
+/* Compares the checksum with the text, which is then like one of format 1. */
+static enum mist_status check_text(const char *path, char *text, size_t n, int *format,
                                    struct mist_err *err)
 {
-    size_t first = strlen(TEXT_BEFORE_DIGITS);
+    size_t first = DIGITS_FIRST;
     char sum[CHECKPOINT_SUM_DIGITS + 1], saved[CHECKPOINT_SUM_DIGITS + 1] = "";
 
-    if (n < first + CHECKPOINT_SUM_DIGITS || memcmp(text, TEXT_BEFORE_DIGITS, first) != 0)
+    *format = find_format(text, n);
+    if (*format < 0)
         return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                           "damaged: not the manifest of a checkpoint of format 1");
+                           "damaged: not the manifest of a checkpoint");
+    if (*format < CHECKPOINT_OLDEST_VERSION || *format > CHECKPOINT_VERSION)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "is of format %d, expected %d to %d", *format,
+                           CHECKPOINT_OLDEST_VERSION, CHECKPOINT_VERSION);
     memcpy(saved, text + first, CHECKPOINT_SUM_DIGITS);
     memcpy(text + first, CHECKSUM_ZEROS, CHECKPOINT_SUM_DIGITS);
     format_sum(sum, mist_checkpoint_sum(text, n, 0));
     if (strcmp(sum, saved) != 0)
         return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                            "damaged: its checksum differs");
+    text[strlen(TEXT_BEFORE_FORMAT)] = '1'; /* the one format that core/json.h knows */
     return MIST_OK;
 }
 
@@ -318,16 +350,40 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
     return status;
 }
 
-static enum mist_status check_manifest(struct mist_checkpoint *checkpoint,
+/* The run's number. Format 1 has none, which is 0. */
+static enum mist_status read_run(struct mist_checkpoint *checkpoint, int format,
+                                 struct mist_err *err)
+{
+    const struct mist_json *root = &checkpoint->root;
+    char again[CHECKPOINT_SUM_DIGITS + 1];
+    const char *text = NULL;
+
+    checkpoint->run_id = 0;
+    if (format == 1)
+        return MIST_OK;
+    enum mist_status status =
+        mist_json_get_string(root, "run", MIST_JSON_REQUIRED, &text, err);
+    if (status)
+        return status;
+    checkpoint->run_id = strtoull(text, NULL, 16);
+    format_sum(again, checkpoint->run_id);
+    if (strcmp(text, again) != 0)
+        status = mist_json_fail_key(root, "run", MIST_ERR_INPUT, err,
+                                    "%.32s are not 16 hexadecimal digits", text);
+    return status;
+}
+
+static enum mist_status check_manifest(struct mist_checkpoint *checkpoint, int format,
                                        struct mist_err *err)
 {
-    static const char *const keys[] = {"checksum", "step",    "model", "training",
-                                       "files",    "tensors", NULL};
+    static const char *const keys[] = {"checksum", "run",   "step",    "model",
+                                       "training", "files", "tensors", NULL};
     const struct mist_json *root = &checkpoint->root;
     struct mist_json files, other;
     enum mist_status s;
 
     if ((s = mist_json_check_keys(root, keys, err)) ||
+        (s = read_run(checkpoint, format, err)) ||
         (s = mist_json_get_int64(root, "step", MIST_JSON_REQUIRED, 0, INT64_MAX,
                                  &checkpoint->step, err)) ||
         (s = mist_json_get_object(root, "model", MIST_JSON_REQUIRED, &other, err)) ||
@@ -354,13 +410,14 @@ enum mist_status checkpoint_read_manifest(struct mist_checkpoint *checkpoint,
 {
     char *text = NULL;
     size_t n = 0;
+    int format = 0;
     char *path = manifest_path(checkpoint);
 
     if (!path)
         return out_of_memory(checkpoint, err);
     enum mist_status status = mist_file_read_all(path, MAX_BYTES, &text, &n, err);
     if (!status)
-        status = check_text(path, text, n, err);
+        status = check_text(path, text, n, &format, err);
     if (!status)
         status =
             mist_json_load_text(&checkpoint->manifest, path, text, n, MIST_JSON_OWN, err);
@@ -369,7 +426,7 @@ enum mist_status checkpoint_read_manifest(struct mist_checkpoint *checkpoint,
     if (status)
         return status;
     checkpoint->root = mist_json_root(&checkpoint->manifest);
-    return check_manifest(checkpoint, err);
+    return check_manifest(checkpoint, format, err);
 }
 
 static enum mist_status match_files(const struct mist_checkpoint *checkpoint,

@@ -131,14 +131,14 @@ static enum mist_status try_entry(const struct checkpoint_entry *entry, bool *is
     return MIST_OK;
 }
 
-/* The first entry that is whole; *chosen = n when none is. */
-static enum mist_status choose(const struct checkpoint_entry *entries, size_t n,
-                               size_t *chosen, struct mist_err *warning,
+/* The first entry from first on that is whole; *chosen = n when none is. */
+static enum mist_status choose(const struct checkpoint_entry *entries, size_t first,
+                               size_t n, size_t *chosen, struct mist_err *warning,
                                struct mist_err *err)
 {
     bool is_whole = false;
 
-    for (*chosen = 0; *chosen < n; ++*chosen) {
+    for (*chosen = first; *chosen < n; ++*chosen) {
         enum mist_status status = try_entry(&entries[*chosen], &is_whole, warning, err);
         if (status || is_whole)
             return status;
@@ -155,12 +155,12 @@ static char *copy_path(const char *path)
     return copy;
 }
 
-enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
-                                             struct mist_err *warning,
-                                             struct mist_err *err)
+/* than NULL: the newest. */
+static enum mist_status find(const char *dir, const char *than, char **path,
+                             struct mist_err *warning, struct mist_err *err)
 {
     struct checkpoint_entry *entries = NULL;
-    size_t n = 0, chosen = 0;
+    size_t n = 0, first = 0, chosen = 0;
     const char *found = dir;
     bool is_checkpoint = false;
 
@@ -168,12 +168,15 @@ enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
     if (warning)
         *warning = (struct mist_err){0};
     enum mist_status status = look_for_manifest(dir, &is_checkpoint, err);
-    if (is_checkpoint) {
+    if (is_checkpoint && !than) {
         status = try_open(dir, err);
     } else if (!status) {
-        status = checkpoint_list(dir, &entries, &n, err);
+        if (!is_checkpoint)
+            status = checkpoint_list(dir, &entries, &n, err);
+        while (than && first < n && strcmp(entries[first++].path, than) != 0)
+            continue;
         if (!status)
-            status = choose(entries, n, &chosen, warning, err);
+            status = choose(entries, first, n, &chosen, warning, err);
         if (!status && chosen == n)
             status =
                 mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "holds no whole checkpoint");
@@ -184,6 +187,20 @@ enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
         status = mist_err_at(err, MIST_ERR_MEMORY, dir, 0, 0, "out of memory");
     checkpoint_list_free(entries, n);
     return status;
+}
+
+enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
+                                             struct mist_err *warning,
+                                             struct mist_err *err)
+{
+    return find(dir, NULL, path, warning, err);
+}
+
+enum mist_status mist_checkpoint_find_older(const char *dir, const char *than,
+                                            char **path, struct mist_err *warning,
+                                            struct mist_err *err)
+{
+    return find(dir, than, path, warning, err);
 }
 
 /* ---------------------------------------------------------------------------- tensors */
@@ -307,6 +324,18 @@ static enum mist_status verify_piece(struct mist_checkpoint *checkpoint,
     return status;
 }
 
+enum mist_status mist_checkpoint_verify_part(struct mist_checkpoint *checkpoint,
+                                             int32_t i_part, int32_t n_parts,
+                                             struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int64_t t = i_part; t < checkpoint->n_files && !status; t += n_parts)
+        for (int32_t i = 0; i < checkpoint->tables[t].n_pieces && !status; i++)
+            status = verify_piece(checkpoint, &checkpoint->tables[t].pieces[i], err);
+    return status;
+}
+
 enum mist_status mist_checkpoint_verify(const char *path, struct mist_err *err)
 {
     struct mist_checkpoint *checkpoint;
@@ -314,9 +343,7 @@ enum mist_status mist_checkpoint_verify(const char *path, struct mist_err *err)
 
     if (status)
         return status;
-    for (int32_t t = 0; t < checkpoint->n_files && !status; t++)
-        for (int32_t i = 0; i < checkpoint->tables[t].n_pieces && !status; i++)
-            status = verify_piece(checkpoint, &checkpoint->tables[t].pieces[i], err);
+    status = mist_checkpoint_verify_part(checkpoint, 0, 1, err);
     mist_checkpoint_close(checkpoint);
     return status;
 }

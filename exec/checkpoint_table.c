@@ -111,9 +111,11 @@ static enum mist_status read_header(struct checkpoint_table *table, struct mist_
         return damaged(table, "not a file of a checkpoint", err);
     memcpy(fields, table->map + 8, sizeof fields);
     memcpy(&table->step, table->map + 24, sizeof table->step);
-    if (fields[0] != CHECKPOINT_VERSION)
+    memcpy(&table->run_id, table->map + 32, sizeof table->run_id);
+    if (fields[0] < CHECKPOINT_OLDEST_VERSION || fields[0] > CHECKPOINT_VERSION)
         return mist_err_at(err, MIST_ERR_INPUT, table->path, 0, 0,
-                           "has version %u, expected %d", fields[0], CHECKPOINT_VERSION);
+                           "has version %u, expected %d to %d", fields[0],
+                           CHECKPOINT_OLDEST_VERSION, CHECKPOINT_VERSION);
     if (fields[2] < 1 || fields[2] > CHECKPOINT_MAX_RANKS || fields[1] >= fields[2])
         return damaged(table, "its rank", err);
     table->rank = (int32_t)fields[1];

@@ -9,7 +9,6 @@
 #include "exec/checkpoint_sum.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,14 +78,16 @@ static enum mist_status write_bytes(struct mist_checkpoint_writer *writer,
     return MIST_OK;
 }
 
-static enum mist_status write_header(struct mist_checkpoint_writer *writer, int64_t step,
-                                     int32_t rank, int32_t n_ranks, struct mist_err *err)
+static enum mist_status write_header(struct mist_checkpoint_writer *writer,
+                                     const struct mist_checkpoint_save *save,
+                                     int32_t rank, struct mist_err *err)
 {
     unsigned char header[CHECKPOINT_HEADER_BYTES] = CHECKPOINT_MAGIC;
-    uint32_t fields[4] = {CHECKPOINT_VERSION, (uint32_t)rank, (uint32_t)n_ranks, 0};
+    uint32_t fields[4] = {CHECKPOINT_VERSION, (uint32_t)rank, (uint32_t)save->n_ranks, 0};
 
     memcpy(header + 8, fields, sizeof fields);
-    memcpy(header + 24, &step, sizeof step);
+    memcpy(header + 24, &save->step, sizeof save->step);
+    memcpy(header + 32, &save->run_id, sizeof save->run_id);
     writer->header_sum = mist_checkpoint_sum(header, sizeof header, 0);
     return write_bytes(writer, header, sizeof header, err);
 }
@@ -101,30 +102,30 @@ static enum mist_status open_file(struct mist_checkpoint_writer *writer,
     writer->path = checkpoint_rank_path(folder, rank);
     if (!writer->path)
         return out_of_memory(folder, err);
-    writer->fd = open(writer->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return writer->fd < 0 ? fail(writer, "create", errno, err) : MIST_OK;
+    int code = checkpoint_create_file(writer->path, &writer->fd);
+    return code ? fail(writer, "create", code, err) : MIST_OK;
 }
 
-enum mist_status mist_checkpoint_writer_open(const char *dir, int64_t step, int32_t rank,
-                                             int32_t n_ranks,
+enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *save,
+                                             int32_t rank,
                                              struct mist_checkpoint_writer **out,
                                              struct mist_err *err)
 {
     struct mist_checkpoint_writer *writer = malloc(sizeof *writer);
-    char *folder = checkpoint_step_path(dir, step, ".partial");
+    char *folder = checkpoint_partial_path(save);
     enum mist_status status = MIST_OK;
 
     *out = NULL;
     if (!writer || !folder) {
         free(writer);
         free(folder);
-        return out_of_memory(dir, err);
+        return out_of_memory(save->dir, err);
     }
     memset(writer, 0, offsetof(struct mist_checkpoint_writer, block));
     writer->fd = -1;
     status = open_file(writer, folder, rank, err);
     if (!status)
-        status = write_header(writer, step, rank, n_ranks, err);
+        status = write_header(writer, save, rank, err);
     free(folder);
     if (status)
         mist_checkpoint_writer_abort(writer);

@@ -20,8 +20,10 @@
 #include "core/message.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
+#include "exec/checkpoint_check.h"
 #include "exec/runtime.h" /* what can't be replayed */
 #include "exec/train.h"
+#include "exec/train_folder.h"
 #include "exec/train_log.h"
 #include "exec/train_options.h"
 #include "exec/train_report.h"
@@ -40,6 +42,7 @@ struct session {
     struct mist_catalog *catalog;
     struct mist_comm *comm;
     struct mist_data *data;
+    struct mist_train_claim claim;      /* of the folder of checkpoints */
     struct mist_checkpoint *checkpoint; /* to resume from */
     struct mist_hf *import;
     struct mist_backend_info devices; /* of the backend */
@@ -199,15 +202,13 @@ static enum mist_status plan_validation(struct session *at, struct mist_err *err
 static enum mist_status open_checkpoint(struct session *at, struct mist_err *err)
 {
     struct mist_exec_options *options = &at->options;
-    struct mist_err warning;
     char *path = NULL;
-    enum mist_status status =
-        mist_checkpoint_find_newest(options->resume, &path, &warning, err);
+    enum mist_status status = mist_train_find(at->comm, options->resume, &at->messages,
+                                              &path, &at->checkpoint, err);
 
-    if (status == MIST_OK && warning.message[0])
-        mist_message_err(&at->messages, &warning);
-    if (status == MIST_OK)
-        status = mist_checkpoint_open(path, &at->checkpoint, err);
+    if (status == MIST_OK && !path)
+        status = mist_err_at(err, MIST_ERR_INPUT, options->resume, 0, 0,
+                             "holds no checkpoint");
     if (status == MIST_OK)
         status = mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
     if (status == MIST_OK)
@@ -243,7 +244,8 @@ static enum mist_status open_start(struct session *at, struct mist_err *err)
     return status;
 }
 
-/* Everything that can be refused is refused here, before anything is allocated. */
+/* What a rank can tell by itself; with open_start(), everything that can be refused is
+ * refused before anything is allocated. */
 static enum mist_status prepare(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
@@ -262,8 +264,6 @@ static enum mist_status prepare(struct session *at, struct mist_err *err)
         status = open_data(at, err);
     if (status == MIST_OK)
         status = plan_validation(at, err);
-    if (status == MIST_OK)
-        status = open_start(at, err);
     if (status == MIST_OK)
         status = mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
                                    err);
@@ -320,9 +320,9 @@ static enum mist_status check_checkpoints(const struct session *at, struct mist_
     struct mist_checkpoint *newest = NULL;
     struct stat info;
     char *path = NULL;
-    enum mist_status status = check_folder(dir, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK && stat(dir, &info) == 0 &&
+    if (stat(dir, &info) == 0 &&
         mist_checkpoint_find_newest(dir, &path, NULL, NULL) == MIST_OK &&
         mist_checkpoint_open(path, &newest, NULL) == MIST_OK) {
         if (!at->checkpoint)
@@ -337,9 +337,18 @@ static enum mist_status check_checkpoints(const struct session *at, struct mist_
     }
     mist_checkpoint_close(newest);
     free(path);
-    if (status == MIST_OK && !at->options.common.is_dry_run)
-        status = mist_make_directory(dir, err);
     return status;
+}
+
+/* All ranks. Before anything is read there: a job before this one may still be saving. */
+static enum mist_status claim_folder(struct session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+
+    if (!options->checkpoint || options->common.is_dry_run)
+        return MIST_OK;
+    return mist_train_claim(at->comm, options->checkpoint, options->deadline_s,
+                            &at->messages, &at->claim, err);
 }
 
 static enum mist_status check_export(const struct session *at, struct mist_err *err)
@@ -391,7 +400,9 @@ static void fill_job(struct session *at)
     job->checkpoint = at->checkpoint;
     job->import = at->import;
     job->save_every = options->save_every;
-    job->saving = (struct mist_train_saving){options->checkpoint, (int32_t)options->keep};
+    job->saving = (struct mist_train_saving){options->checkpoint, (int32_t)options->keep,
+                                             at->claim.run_id};
+    job->messages = &at->messages;
     job->export_folder = options->export;
     job->export_dtype = (enum mist_dtype)options->export_dtype;
     job->force = options->common.force;
@@ -555,6 +566,15 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     at->messages = mist_messages_to_stderr(mist_exec_tool.name,
                                            at->options.common.is_quiet || !is_first(at));
     status = prepare(at, err);
+    if (status == MIST_OK && is_first(at) && at->options.checkpoint)
+        status = check_folder(at->options.checkpoint, err);
+    status = agree(at, status, err);
+    if (at->has_agreed)
+        return status;
+    if (status == MIST_OK)
+        status = claim_folder(at, err);
+    if (status == MIST_OK)
+        status = open_start(at, err);
     if (status == MIST_OK)
         fill_job(at);
     if (status == MIST_OK && is_first(at))
@@ -583,7 +603,10 @@ int main(int argc, char **argv)
 
     if (status == MIST_OK && is_done)
         return 0;
-    if (status == MIST_OK) {
+    if (status == MIST_OK && at.options.verify) {
+        status = mist_checkpoint_check_folder(at.options.verify,
+                                              at.options.common.as_json, stdout, &err);
+    } else if (status == MIST_OK) {
         at.plan_path = positionals.items[0];
         status = run(&at, &err);
     }
@@ -591,10 +614,12 @@ int main(int argc, char **argv)
     if (status != MIST_OK) {
         if (!at.is_silent)
             mist_err_print(&err, mist_exec_tool.name, stderr);
+        mist_train_release(&at.claim);
         if (at.comm && mist_comm_n_ranks(at.comm) > 1 && !at.has_agreed)
             mist_comm_abort(at.comm, code);
     }
     mist_train_log_fini(&at.logger);
+    mist_train_release(&at.claim);
     mist_checkpoint_close(at.checkpoint);
     mist_hf_close(at.import);
     mist_data_close(at.data);

@@ -6,6 +6,7 @@
 #include "exec/runtime.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -25,6 +26,7 @@ struct run {
     struct mist_train_progress progress;
     struct mist_lr_schedule lr;
     struct mist_adamw_args adamw;
+    char last_warning[512]; /* about saving; the same is said once */
     double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
 };
 
@@ -245,9 +247,20 @@ static enum mist_status validate(struct run *run, double *loss, struct mist_err 
     return status;
 }
 
+/* Each reason once: the path may be of another step every time. */
+static void warn_once(struct run *run, const struct mist_err *warning)
+{
+    if (!warning->message[0] || strcmp(warning->message, run->last_warning) == 0)
+        return;
+    snprintf(run->last_warning, sizeof run->last_warning, "%s", warning->message);
+    if (run->job->messages)
+        mist_message_err(run->job->messages, warning);
+}
+
 static enum mist_status save(struct run *run, struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
+    struct mist_err warning = {0};
     json_t *training = NULL;
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 
@@ -258,8 +271,10 @@ static enum mist_status save(struct run *run, struct mist_err *err)
             status = out_of_memory(err);
     }
     if (status == MIST_OK)
-        status = mist_train_save(run->runtime, run->comm, &job->saving,
-                                 run->progress.n_steps, &run->plan->model, training, err);
+        status =
+            mist_train_save(run->runtime, run->comm, &job->saving, run->progress.n_steps,
+                            &run->plan->model, training, &warning, err);
+    warn_once(run, &warning);
     json_decref(training);
     return status;
 }

@@ -13,6 +13,7 @@
 #ifndef MIST_EXEC_TRAIN_H
 #define MIST_EXEC_TRAIN_H
 
+#include "core/message.h"
 #include "core/status.h"
 #include "exec/backend.h"
 #include "exec/comm.h"
@@ -42,7 +43,8 @@ struct mist_train_job {
     int64_t validate_every;              /* steps, and after the last; 0: only there */
     int64_t save_every;                  /* the same */
     struct mist_train_saving saving;
-    const char *export_folder; /* NULL: none */
+    const struct mist_messages *messages; /* warnings of rank 0; NULL: nowhere */
+    const char *export_folder;            /* NULL: none */
     enum mist_dtype export_dtype;
     bool force;                 /* of the export */
     int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */

@@ -78,6 +78,10 @@ static const struct mist_option option_table[] = {
         "go on from a checkpoint or the newest in DIR, under any plan of the model; "
         "training options that are not given are the checkpoint's",
         NULL, 0, 0, resume),
+    ROW("verify", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "look through every byte of the checkpoints in DIR, print which are whole, and "
+        "end; needs no PLAN",
+        NULL, 0, 0, verify),
     ROW_BUT("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
             "start from Hugging Face weights (GPT-2, Llama): folder or .safetensors", 0,
             "resume", import),
@@ -182,15 +186,24 @@ const struct mist_tool mist_exec_tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "PLAN",
     .positional_help = "plan.json from mist-tune",
-    .positional_min = 1,
+    .positional_min = 0, /* --verify needs none */
     .positional_max = 1,
-    .exit_text = "  4  a stage does not fit into the memory that the plan names\n",
+    .exit_text = "  4  a stage does not fit into the memory that the plan names\n"
+                 "  6  --verify: not all checkpoints are whole\n",
 };
 
-static enum mist_status check(const struct mist_exec_options *options,
+static enum mist_status check(const struct mist_exec_options *options, int n_plans,
                               struct mist_err *err)
 {
     bool validates = options->validation_data.n > 0 || options->validation_frac > 0;
+
+    if (options->verify && n_plans > 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--verify takes no %s",
+                            mist_exec_tool.positional_name);
+    if (!options->verify && n_plans == 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "expected %s: %s",
+                            mist_exec_tool.positional_name,
+                            mist_exec_tool.positional_help);
 
     if (!validates && options->validate_every > 0)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -232,7 +245,7 @@ enum mist_status mist_exec_options_parse(int argc, char **argv,
                                            offsetof(struct mist_exec_options, settings),
                                            sizeof *out, out->is_given, err);
     if (status == MIST_OK && !*is_done)
-        status = check(out, err);
+        status = check(out, positionals->n, err);
     free(words);
     return status;
 }

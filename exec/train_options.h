@@ -21,6 +21,7 @@ struct mist_exec_options {
     int on_nan;                                   /* 0 abort, 1 skip */
     int64_t delay_seed;
     const char *checkpoint, *resume, *import, *export; /* NULL: none */
+    const char *verify; /* a folder to look through instead of training; NULL: none */
     int64_t save_every, keep;
     int export_dtype; /* enum mist_dtype */
     int backend;      /* enum mist_backend_choice */

@@ -33,13 +33,12 @@ static enum mist_status save_piece(void *context, const struct mist_state_piece 
                                      &piece->span, 1, data, err);
 }
 
-static enum mist_status save_rank(const struct mist_runtime *runtime,
-                                  const struct mist_comm *comm, const char *dir,
-                                  int64_t step, struct mist_err *err)
+static enum mist_status save_rank(const struct mist_runtime *runtime, int32_t rank,
+                                  const struct mist_checkpoint_save *save,
+                                  struct mist_err *err)
 {
     struct save at = {0};
-    enum mist_status status = mist_checkpoint_writer_open(
-        dir, step, mist_comm_rank(comm), mist_comm_n_ranks(comm), &at.writer, err);
+    enum mist_status status = mist_checkpoint_writer_open(save, rank, &at.writer, err);
 
     if (status != MIST_OK)
         return status;
@@ -59,17 +58,27 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
                                  struct mist_comm *comm,
                                  const struct mist_train_saving *saving, int64_t step,
                                  const struct mist_model *model, const json_t *training,
-                                 struct mist_err *err)
+                                 struct mist_err *warning, struct mist_err *err)
 {
-    enum mist_status status = save_rank(runtime, comm, saving->dir, step, err);
+    const struct mist_checkpoint_save save = {saving->dir, saving->run_id, step,
+                                              mist_comm_n_ranks(comm)};
+    int32_t rank = mist_comm_rank(comm);
+    struct mist_comm_vigil *vigil;
+    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
 
+    *warning = (struct mist_err){0};
+    if (status == MIST_OK) {
+        status = save_rank(runtime, rank, &save, err);
+        status = mist_comm_vigil_end(vigil, status, err);
+    }
     if (status == MIST_OK)
-        status = mist_comm_barrier(comm, err);
-    if (status == MIST_OK && mist_comm_rank(comm) == 0)
-        status = mist_checkpoint_commit(saving->dir, step, mist_comm_n_ranks(comm), model,
-                                        training, saving->keep, err);
-    if (status == MIST_OK)
-        status = mist_comm_barrier(comm, err);
+        status = mist_comm_vigil_begin(comm, &vigil, err);
+    if (status == MIST_OK) {
+        if (rank == 0)
+            status = mist_checkpoint_commit(&save, model, training, saving->keep, warning,
+                                            err);
+        status = mist_comm_vigil_end(vigil, status, err);
+    }
     return status;
 }
 

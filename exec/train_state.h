@@ -23,19 +23,21 @@
 struct mist_train_saving {
     const char *dir; /* NULL: nowhere */
     int32_t keep;    /* of them; 0: all */
+    uint64_t run_id; /* of mist_train_claim() */
 };
 
 /*
  * Every rank writes what it owns; when all have done so, rank 0 makes it the checkpoint
- * of step. training is rank 0's. After a failure, also of another rank, the job can only
- * end; the checkpoints before it are what they were. MIST_ERR_IO, MIST_ERR_MEMORY,
- * MIST_ERR_RUN.
+ * of step. training is rank 0's; warning is cleared at first and filled there, see
+ * mist_checkpoint_commit(). No deadline runs while a rank writes. After a failure, also
+ * of another rank, the job can only end; the checkpoints before it are what they were.
+ * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status
 mist_train_save(const struct mist_runtime *runtime, struct mist_comm *comm,
                 const struct mist_train_saving *saving, int64_t step,
                 const struct mist_model *model, const json_t *training,
-                struct mist_err *err);
+                struct mist_err *warning, struct mist_err *err);
 
 /* Weights and moments of this rank. MIST_ERR_INPUT (damaged), MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status mist_train_load(const struct mist_runtime *runtime,

@@ -16,6 +16,8 @@
 
 enum { MAX_FILES = 2, MAX_ELEMENTS = 1 << 12, HEADER_BYTES = 64, FOOTER_BYTES = 32 };
 
+#define RUN_ID UINT64_C(0x5eed) /* of what is written here */
+
 static bool sums_count;
 
 uint64_t __real_mist_checkpoint_sum(const void *bytes, size_t n, uint64_t seed);
@@ -87,12 +89,13 @@ static void write_rank(struct mist_checkpoint *checkpoint, const char *dir, int6
                        int32_t rank, int32_t n_ranks)
 {
     static const char *const names[] = {"0/wte/weight", "1/qkv.weight/moment1"};
+    const struct mist_checkpoint_save save = {dir, RUN_ID, step, n_ranks};
     float values[MAX_ELEMENTS];
     struct mist_checkpoint_writer *writer;
     struct mist_err err = {0};
     int32_t n_tensors = checkpoint ? mist_checkpoint_n_tensors(checkpoint) : 2;
 
-    fuzz_must(mist_checkpoint_writer_open(dir, step, rank, n_ranks, &writer, &err), &err);
+    fuzz_must(mist_checkpoint_writer_open(&save, rank, &writer, &err), &err);
     for (int32_t i = 0; i < n_tensors; i++) {
         const char *name =
             checkpoint ? mist_checkpoint_tensor_name(checkpoint, i) : names[i];
@@ -113,10 +116,10 @@ static void write_rank(struct mist_checkpoint *checkpoint, const char *dir, int6
 
 static void commit(const char *dir, int64_t step, int32_t n_ranks, const json_t *training)
 {
+    const struct mist_checkpoint_save save = {dir, RUN_ID, step, n_ranks};
     struct mist_err err = {0};
 
-    fuzz_must(mist_checkpoint_commit(dir, step, n_ranks, &model, training, 1, &err),
-              &err);
+    fuzz_must(mist_checkpoint_commit(&save, &model, training, 1, NULL, &err), &err);
 }
 
 static void compare(struct mist_checkpoint *a, struct mist_checkpoint *b)

@@ -25,8 +25,16 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 enum { N_TENSORS = 7, MAX_LOCAL = 1 << 15 };
+
+/* The run that writes, unless a test says otherwise. */
+#define RUN            UINT64_C(0x00c0ffee12345678)
+#define RUN_TEXT       "00c0ffee12345678"
+#define OTHER_RUN      UINT64_C(0xfeedfacecafebeef)
+#define OTHER_RUN_TEXT "feedfacecafebeef"
+static uint64_t run_id = RUN;
 
 /* A whole tensor and how it is cut: rows in sections, columns, or not at all. */
 struct tensor {
@@ -206,9 +214,9 @@ static enum mist_status write_rank(const char *dir, int64_t step,
                                    const struct layout *layout, int32_t rank,
                                    const struct whole *whole, struct mist_err *err)
 {
+    const struct mist_checkpoint_save save = {dir, run_id, step, layout->tp * layout->dp};
     struct mist_checkpoint_writer *writer;
-    enum mist_status status = mist_checkpoint_writer_open(
-        dir, step, rank, layout->tp * layout->dp, &writer, err);
+    enum mist_status status = mist_checkpoint_writer_open(&save, rank, &writer, err);
 
     if (status)
         return status;
@@ -223,6 +231,20 @@ static enum mist_status write_rank(const char *dir, int64_t step,
 }
 
 /* training must have been made before faults are armed. */
+static enum mist_status commit(const char *dir, int64_t step, int32_t n_ranks,
+                               const struct mist_model *model, const json_t *training,
+                               int32_t keep, struct mist_err *err)
+{
+    const struct mist_checkpoint_save at = {dir, run_id, step, n_ranks};
+    struct mist_err warning;
+    enum mist_status status =
+        mist_checkpoint_commit(&at, model, training, keep, &warning, err);
+
+    if (!status && warning.message[0])
+        print_message("%s: %s\n", warning.path, warning.message);
+    return status;
+}
+
 static enum mist_status save(const char *dir, int64_t step, const struct layout *layout,
                              const struct whole *whole, const json_t *training,
                              int32_t keep, struct mist_err *err)
@@ -235,7 +257,7 @@ static enum mist_status save(const char *dir, int64_t step, const struct layout 
         status = write_rank(dir, step, layout, rank, whole, err);
     if (status)
         return status;
-    return mist_checkpoint_commit(dir, step, n_ranks, &model, training, keep, err);
+    return commit(dir, step, n_ranks, &model, training, keep, err);
 }
 
 static void save_ok(const char *dir, int64_t step, const struct layout *layout,
@@ -449,15 +471,14 @@ static void test_blocks(void **state)
 
     (void)state;
     scratch_init(&scratch);
+    const struct mist_checkpoint_save at = {scratch.folder, RUN, 5, 1};
     for (int i = 0; i < N; i++)
         values[i] = (float)i;
-    assert_int_equal(mist_checkpoint_writer_open(scratch.folder, 5, 0, 1, &writer, &err),
-                     MIST_OK);
+    assert_int_equal(mist_checkpoint_writer_open(&at, 0, &writer, &err), MIST_OK);
     assert_int_equal(mist_checkpoint_add_piece(writer, "a", N, &span, 1, values, &err),
                      MIST_OK);
     assert_int_equal(mist_checkpoint_writer_close(writer, &err), MIST_OK);
-    assert_int_equal(
-        mist_checkpoint_commit(scratch.folder, 5, 1, &model, training, 1, &err), MIST_OK);
+    assert_int_equal(commit(scratch.folder, 5, 1, &model, training, 1, &err), MIST_OK);
     FILE *file = fopen(scratch_path(&scratch, "step-00000005/rank-00000.bin"), "r+");
     fseek(file, 64 + 4L * (BLOCK + 10), SEEK_SET);
     fputc(77, file);
@@ -546,7 +567,8 @@ static void test_refusals(void **state)
     (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
-    assert_int_equal(mist_checkpoint_writer_open(dir, 1, 0, 2, &writer, &err), MIST_OK);
+    const struct mist_checkpoint_save at = {dir, RUN, 1, 2};
+    assert_int_equal(mist_checkpoint_writer_open(&at, 0, &writer, &err), MIST_OK);
     assert_int_equal(mist_checkpoint_add_piece(writer, "a", 8, &span, 1, data, &err),
                      MIST_ERR_RANGE);
     span.global_stride = 3; /* runs overlap */
@@ -561,18 +583,15 @@ static void test_refusals(void **state)
                      MIST_ERR_RANGE);
     assert_int_equal(mist_checkpoint_writer_close(writer, &err), MIST_OK);
     /* a rank is missing */
-    assert_int_equal(mist_checkpoint_commit(dir, 1, 2, &model, training, 1, &err),
-                     MIST_ERR_INPUT);
+    assert_int_equal(commit(dir, 1, 2, &model, training, 1, &err), MIST_ERR_INPUT);
     assert_string_equal(err.message, "is missing");
     /* a part of a tensor is missing */
-    assert_int_equal(mist_checkpoint_writer_open(dir, 1, 1, 2, &writer, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_writer_open(&at, 1, &writer, &err), MIST_OK);
     assert_int_equal(mist_checkpoint_writer_close(writer, &err), MIST_OK);
-    assert_int_equal(mist_checkpoint_commit(dir, 1, 2, &model, training, 1, &err),
-                     MIST_ERR_INPUT);
+    assert_int_equal(commit(dir, 1, 2, &model, training, 1, &err), MIST_ERR_INPUT);
     assert_string_equal(err.message, "element 4 of tensor a is in no rank's file");
     /* ranks of another number of ranks */
-    assert_int_equal(mist_checkpoint_commit(dir, 1, 1, &model, training, 1, &err),
-                     MIST_ERR_INPUT);
+    assert_int_equal(commit(dir, 1, 1, &model, training, 1, &err), MIST_ERR_INPUT);
     assert_false(exists(&scratch, "step-00000001"));
     json_decref(training);
     remove_tree(dir);
@@ -604,8 +623,9 @@ static void test_keep(void **state)
     save_ok(dir, 5, &small, &whole, 2);
     assert_false(exists(&scratch, "step-00000005/rank-00003.bin"));
     assert_false(exists(&scratch, "step-00000002"));
-    assert_true(exists(&scratch, "step-00000003/notes.txt"));
-    assert_false(exists(&scratch, "step-00000003/manifest.json"));
+    assert_true(exists(&scratch, "step-00000003.old/notes.txt"));
+    assert_false(exists(&scratch, "step-00000003.old/manifest.json") ||
+                 exists(&scratch, "step-00000003"));
     assert_true(exists(&scratch, "step-00000004/manifest.json"));
     assert_true(exists(&scratch, "step-6"));
     /* keep 0: all stay; an older step is never the victim of its own commit */
@@ -775,7 +795,8 @@ static void test_forged_tables(void **state)
     mist_random_init(&random, seed_of_run());
     scratch_init(&scratch);
     assert_int_equal(write_rank(scratch.folder, 2, &layout, 0, &whole, &err), MIST_OK);
-    const char *file = scratch_path(&scratch, "step-00000002.partial/rank-00000.bin");
+    const char *file =
+        scratch_path(&scratch, "step-00000002." RUN_TEXT ".partial/rank-00000.bin");
     size_t n;
     char *good = load_file(file, &n), *bytes = malloc(n);
     for (int round = 0; round < 2000; round++) {
@@ -791,8 +812,8 @@ static void test_forged_tables(void **state)
         memcpy(bytes + n - 16, &sum, 8);
         store_file(file, bytes, n);
         /* sums of blocks are part of the table and not looked at here */
-        n_refused += mist_checkpoint_commit(scratch.folder, 2, 1, &model, training, 0,
-                                            &err) == MIST_ERR_INPUT;
+        n_refused +=
+            commit(scratch.folder, 2, 1, &model, training, 0, &err) == MIST_ERR_INPUT;
         if (access(file, F_OK) != 0) { /* it went through: nothing to see in the table */
             remove_tree(scratch.folder);
             assert_int_equal(mkdir(scratch.folder, 0700), 0);
@@ -823,8 +844,7 @@ static void test_replicas_that_differ(void **state)
     b.values[2][100] = 3;
     assert_int_equal(write_rank(scratch.folder, 1, &layout, 0, &a, &err), MIST_OK);
     assert_int_equal(write_rank(scratch.folder, 1, &layout, 1, &b, &err), MIST_OK);
-    assert_int_equal(
-        mist_checkpoint_commit(scratch.folder, 1, 2, &model, training, 0, &err), MIST_OK);
+    assert_int_equal(commit(scratch.folder, 1, 2, &model, training, 0, &err), MIST_OK);
     assert_int_equal(
         mist_checkpoint_verify(scratch_path(&scratch, "step-00000001"), &err),
         MIST_ERR_INPUT);
@@ -875,9 +895,178 @@ static void test_fallback(void **state)
     remove_tree(dir);
 }
 
+/* ------------------------------------------------------------------ two jobs, one folder
+ */
+
+/* Ranks of different runs: no commit makes them one checkpoint, no reader takes them for
+ * one. */
+static void test_mixed_runs(void **state)
+{
+    struct scratch scratch;
+    struct layout layout = {.tp = 2, .dp = 1};
+    struct whole mine = make_whole(20), theirs = make_whole(21);
+    struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
+    struct mist_err err = {0};
+    json_t *training = json_object();
+    char mixed[128], other[128];
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *dir = scratch.folder;
+    /* both are at step 1 at the same time: each has files of its own */
+    assert_int_equal(write_rank(dir, 1, &layout, 0, &mine, &err), MIST_OK);
+    run_id = OTHER_RUN;
+    for (int32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(write_rank(dir, 1, &layout, rank, &theirs, &err), MIST_OK);
+    run_id = RUN;
+    assert_int_equal(commit(dir, 1, 2, &model, training, 0, &err), MIST_ERR_INPUT);
+    assert_string_equal(err.message, "is missing");
+    /* a file of the other that was brought into the folder */
+    snprintf(mixed, sizeof mixed, "%s",
+             scratch_path(&scratch, "step-00000001." RUN_TEXT ".partial/rank-00001.bin"));
+    snprintf(other, sizeof other, "%s",
+             scratch_path(&scratch,
+                          "step-00000001." OTHER_RUN_TEXT ".partial/rank-00001.bin"));
+    assert_int_equal(rename(other, mixed), 0);
+    assert_int_equal(commit(dir, 1, 2, &model, training, 0, &err), MIST_ERR_INPUT);
+    assert_string_equal(err.path, mixed);
+    assert_non_null(
+        strstr(err.message, "is of run " OTHER_RUN_TEXT ", expected run " RUN_TEXT));
+    assert_false(exists(&scratch, "step-00000001"));
+    /* the same under a whole checkpoint */
+    save_ok(dir, 1, &layout, &mine, 0);
+    run_id = OTHER_RUN;
+    save_ok(dir, 2, &layout, &theirs, 0);
+    run_id = RUN;
+    snprintf(mixed, sizeof mixed, "%s",
+             scratch_path(&scratch, "step-00000001/rank-00001.bin"));
+    assert_int_equal(write_rank(dir, 1, &layout, 1, &theirs, &err), MIST_OK);
+    snprintf(other, sizeof other, "%s",
+             scratch_path(&scratch, "step-00000001." RUN_TEXT ".partial/rank-00001.bin"));
+    size_t n;
+    char *bytes = load_file(other, &n);
+    uint64_t forged = OTHER_RUN, first, size;
+    memcpy(bytes + 32, &forged, sizeof forged);
+    memcpy(&first, bytes + n - 32, 8);
+    memcpy(&size, bytes + n - 24, 8);
+    uint64_t sum =
+        mist_checkpoint_sum(bytes + first, size, mist_checkpoint_sum(bytes, 64, 0));
+    memcpy(bytes + n - 16, &sum, 8);
+    store_file(mixed, bytes, n);
+    free(bytes);
+    assert_int_equal(
+        mist_checkpoint_verify(scratch_path(&scratch, "step-00000001"), &err),
+        MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "is of run " OTHER_RUN_TEXT));
+    json_decref(training);
+    free_whole(&mine);
+    free_whole(&theirs);
+    remove_tree(dir);
+}
+
+/* What lies in the way of a rank's file is removed; what it points to is not touched. */
+static void test_links(void **state)
+{
+    struct scratch scratch;
+    struct layout layout = {.tp = 1, .dp = 1};
+    struct whole whole = make_whole(22);
+    char precious[128], folder[128], text[32];
+
+    (void)state;
+    scratch_init(&scratch);
+    const char *dir = scratch.folder;
+    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "elsewhere"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    snprintf(precious, sizeof precious, "%s",
+             scratch_path(&scratch, "elsewhere/rank-00000.bin"));
+    scratch_write(precious, "precious");
+    assert_int_equal(
+        mkdir(scratch_path(&scratch, "step-00000001." RUN_TEXT ".partial"), 0700), 0);
+    assert_int_equal(symlink(precious, scratch_path(&scratch, "step-00000001." RUN_TEXT
+                                                              ".partial/rank-00000.bin")),
+                     0);
+    assert_int_equal(symlink(precious, scratch_path(&scratch, "step-00000001." RUN_TEXT
+                                                              ".partial/manifest.json")),
+                     0);
+    /* folders to clean up that are links, and a file with the name of one */
+    assert_int_equal(symlink(folder, scratch_path(&scratch, "step-00000007.partial")), 0);
+    scratch_write(scratch_path(&scratch, "step-00000008.partial"), "mine");
+    save_ok(dir, 1, &layout, &whole, 1);
+    scratch_read(precious, text, sizeof text);
+    assert_string_equal(text, "precious");
+    assert_false(exists(&scratch, "step-00000007.partial"));
+    assert_true(exists(&scratch, "step-00000008.partial"));
+    free_whole(&whole);
+    remove_tree(dir);
+}
+
+static void test_lock(void **state)
+{
+    struct scratch scratch;
+    struct mist_checkpoint_lock *lock, *second;
+    struct mist_err err = {0}, warning;
+    char folder[128], file[128], text[256], process[32];
+    int ends[2];
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "run"));
+    snprintf(file, sizeof file, "%s", scratch_path(&scratch, "run/lock"));
+    snprintf(process, sizeof process, "process %ld on ", (long)getpid());
+    assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &lock, &warning, &err),
+                     MIST_OK);
+    assert_string_equal(warning.message, "");
+    uint64_t run = mist_checkpoint_lock_run_id(lock);
+    assert_true(run != 0 && mist_checkpoint_sees_lock(folder, run));
+    assert_false(mist_checkpoint_sees_lock(folder, run + 1));
+    assert_false(mist_checkpoint_sees_lock(scratch.folder, run));
+    /* held, also against this process */
+    assert_int_equal(
+        mist_checkpoint_lock(folder, 0.1, NULL, NULL, &second, &warning, &err),
+        MIST_ERR_IO);
+    assert_null(second);
+    assert_string_equal(err.path, file);
+    assert_non_null(strstr(err.message, process));
+    assert_non_null(strstr(err.message, ", since 20"));
+    /* the folder was made for it and is empty */
+    mist_checkpoint_unlock(lock);
+    assert_false(exists(&scratch, "run"));
+    /* a process that is killed holds nothing, its file is no obstacle */
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok = mist_checkpoint_lock(folder, 0, NULL, NULL, &lock, NULL, NULL) == 0;
+        if (write(ends[1], &ok, sizeof ok) == sizeof ok)
+            pause();
+        _exit(1);
+    }
+    bool is_locked = false;
+    assert_int_equal(read(ends[0], &is_locked, sizeof is_locked), sizeof is_locked);
+    assert_true(is_locked);
+    assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &second, &warning, &err),
+                     MIST_ERR_IO);
+    kill(child, SIGKILL);
+    assert_int_equal(
+        mist_checkpoint_lock(folder, 30, NULL, NULL, &second, &warning, &err), MIST_OK);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(exists(&scratch, "run/lock"));
+    scratch_read(file, text, sizeof text);
+    assert_non_null(strstr(text, process));
+    mist_checkpoint_unlock(second);
+    assert_true(exists(&scratch, "run") && !exists(&scratch, "run/lock"));
+    /* a link is not followed */
+    assert_int_equal(symlink("../victim", file), 0);
+    assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &second, &warning, &err),
+                     MIST_ERR_IO);
+    assert_false(exists(&scratch, "victim"));
+    close(ends[0]);
+    close(ends[1]);
+    remove_tree(scratch.folder);
+}
+
 /* ---------------------------------------------------------------------------- faults */
 
-/* After a failed save of step 2 there is step 1 or a whole step 2, and nothing else. */
+/* After a save of step 2 that failed there is step 1 or a whole step 2. */
 static void expect_whole(struct scratch *scratch, const struct layout *layout,
                          const struct whole *first, const struct whole *second,
                          const json_t *training)
@@ -920,8 +1109,8 @@ static long run_fault_loop(enum fault fault, enum mist_status expected)
             save(scratch.folder, 2, &layout, &second, training, 1, &err);
         bool has_failed = fault_disarm();
         assert_int_equal(fault_n_live(), n_live);
-        /* stdio goes on when it gets no buffer */
-        if (!has_failed || status || fault != FAULT_MALLOC)
+        /* stdio goes on when it gets no buffer, a commit when it can't delete */
+        if (!has_failed || status || fault == FAULT_FSYNC)
             assert_int_equal(status, has_failed ? expected : MIST_OK);
         expect_whole(&scratch, &layout, &first, &second, training);
         /* and the next attempt succeeds */
@@ -948,7 +1137,8 @@ static void test_faults_of_fsync(void **state)
 static void test_faults_of_rename(void **state)
 {
     (void)state;
-    assert_int_equal(run_fault_loop(FAULT_RENAME, MIST_ERR_IO), 1);
+    /* of the checkpoint, and of the one that is deleted */
+    assert_int_equal(run_fault_loop(FAULT_RENAME, MIST_ERR_IO), 2);
 }
 
 static void test_faults_of_malloc(void **state)
@@ -1073,6 +1263,9 @@ int main(void)
         cmocka_unit_test(test_forged_tables),
         cmocka_unit_test(test_replicas_that_differ),
         cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_mixed_runs),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_lock),
         cmocka_unit_test(test_faults_of_fsync),
         cmocka_unit_test(test_faults_of_rename),
         cmocka_unit_test(test_faults_of_malloc),

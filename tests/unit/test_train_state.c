@@ -96,9 +96,9 @@ static char *copy_arena(const struct job *at)
 static void test_saving_only_reads(void **state)
 {
     char folder[128];
-    const struct mist_train_saving saving = {folder, 0};
+    const struct mist_train_saving saving = {folder, 0, 1};
     struct job at;
-    struct mist_err err = {0};
+    struct mist_err err = {0}, warning;
     json_t *training = json_object();
 
     (void)state;
@@ -106,7 +106,8 @@ static void test_saving_only_reads(void **state)
     open_job(&at, 1);
     char *before = copy_arena(&at);
     at.remote.refuses_writes = true;
-    must(mist_train_save(at.runtime, at.comm, &saving, 1, &plan.model, training, &err),
+    must(mist_train_save(at.runtime, at.comm, &saving, 1, &plan.model, training, &warning,
+                         &err),
          &err);
     int n_reads = at.remote.n_reads;
     must(mist_train_export(at.runtime, at.comm, &plan.model,

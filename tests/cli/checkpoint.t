@@ -1,0 +1,223 @@
+#!/bin/sh
+# Folders of checkpoints: one job at a time, the same folder for all ranks, damage and what is gone on from
+# instead, --verify, old formats, what can't be deleted.
+. tests/cli/lib.sh
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan.json > one.json
+tiny plan2.json > two.json
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that says the same thing over and over, and again: $((i * i))"
+    i=$((i + 1))
+done > text.txt
+exec="mist-exec one.json --data text.txt"
+two="$MIST_BUILD/mist-exec $PWD/two.json --data $PWD/text.txt"
+mpi2="mpirun --oversubscribe -n 2 $two"
+
+# damage FILE: changes a byte in the middle.
+damage() {
+    printf '\377\376\375' | dd of="$1" bs=1 seek=$(($(wc -c < "$1") / 2)) conv=notrunc 2> /dev/null
+}
+
+# ---------------------------------------------------------------------------------- one job at a time
+begin 'a run leaves its checkpoints and nothing else'
+run $exec -q --iterations 3 --checkpoint kept --save-every 1
+expect_exit 0
+[ "$(ls kept | tr '\n' ' ')" = 'step-00000001 step-00000002 step-00000003 ' ] || fail "$(ls kept)"
+
+cp -R kept held
+echo 'run 0123456789abcdef, process 77 on a host, since 2026-01-02 03:04:05 UTC' > held/lock
+refuse 'another job saves there: who, and since when' 5 \
+    '^mist-exec: held/lock: another job saves its checkpoints here: run 0123456789abcdef, process 77 on a host, since 2026-01-02 03:04:05 UTC$' \
+    flock held/lock "$MIST_BUILD"/$exec -q --iterations 4 --resume held --checkpoint held --deadline 0.2s
+begin 'the same on two ranks: one says it'
+run flock held/lock $mpi2 -q --iterations 4 --resume held --checkpoint held --deadline 1s
+expect_exit 5
+expect_once '^mist-exec: held/lock: another job saves its checkpoints here: run 0123456789abcdef,'
+expect_once '^mist-exec: '
+expect_stdout_empty
+nothing_written
+begin 'a dry run and one that saves elsewhere do not mind'
+run flock held/lock "$MIST_BUILD"/$exec -n --iterations 4 --resume held --checkpoint held
+expect_exit 0
+run flock held/lock "$MIST_BUILD"/$exec -q --iterations 4 --resume held --checkpoint elsewhere
+expect_exit 0
+printf 'run x\033[2J\001, since \377\n' > held/lock
+refuse 'a text that a terminal would obey' 5 ': run x\\x1b\[2J\\x01, since ' \
+    flock held/lock "$MIST_BUILD"/$exec -q --iterations 4 --resume held --checkpoint held --deadline 0.1s
+rm -r held elsewhere
+
+begin 'a job before this one that is still at it is waited for'
+cp -R kept held
+flock held/lock sleep 2 &
+until ! flock -n held/lock true; do sleep 0.02; done
+run $exec --iterations 4 --resume held --checkpoint held --deadline 60s
+expect_exit 0
+expect_once '^mist-exec: held/lock: another job saves its checkpoints here: .*; waits up to 60 s for it$'
+expect_once '^mist-exec: goes on from held/step-00000003$'
+wait
+begin 'the file of a job that was killed is no obstacle'
+echo 'run 0123456789abcdef, process 77 on a host, since 2026-01-02 03:04:05 UTC' > held/lock
+run $exec --iterations 5 --resume held --checkpoint held
+expect_exit 0
+if grep -q 'another job' "$err"; then fail "$(cat "$err")"; fi
+[ ! -e held/lock ] || fail 'its lock is still there'
+
+begin 'two jobs at a time: the second is refused, the first goes on'
+"$MIST_BUILD"/$exec -q --iterations 20000 --checkpoint both --save-every 1 > /dev/null 2> "$scratch/io/first" &
+first=$!
+i=0
+until grep -q "process $first on" both/lock 2> /dev/null || [ $i -ge 1000 ]; do
+    i=$((i + 1))
+    sleep 0.02
+done
+run $mpi2 -q --iterations 5 --checkpoint both --deadline 0.2s
+expect_exit 5
+expect_once "^mist-exec: both/lock: another job .*: run [0-9a-f]{16}, process $first on [^ ]+, since 20"
+expect_once '^mist-exec: '
+kill -0 $first || fail "the first has ended: $(cat "$scratch/io/first")"
+kill -9 $first
+wait $first 2> /dev/null
+begin 'and once it was killed the folder is free'
+run $exec -q --resume both --checkpoint both --iterations 1 # or more, or none were done
+case $code in 0 | 2 | 3) ;; *) fail "exit code $code: $(cat "$err")" ;; esac
+if grep -q 'another job' "$err"; then fail "$(cat "$err")"; fi
+run mist-exec --verify both
+[ "$code" -eq 0 ] || [ "$code" -eq 3 ] || fail "exit code $code: $(cat "$out" "$err")"
+rm -r both held
+
+# ---------------------------------------------------------------------------------- one folder for all
+begin 'ranks that see different folders are refused before training'
+mkdir node0 node1
+cat > apart.sh << 'EOF'
+cd "node$OMPI_COMM_WORLD_RANK" && exec "$@"
+EOF
+run mpirun --oversubscribe -n 2 sh apart.sh $two --iterations 2 --checkpoint run --deadline 2s
+expect_exit 5
+expect_once "^mist-exec: run: rank 1 on [^ ]+, in $PWD/node1 does not see the folder that rank 0 saves in: all ranks need the same"
+expect_once '^mist-exec: '
+expect_stdout_empty
+nothing_written
+begin 'one that only rank 0 can make'
+mkdir node0/here
+run mpirun --oversubscribe -n 2 sh apart.sh $two -q --iterations 2 --checkpoint here/run --deadline 2s
+expect_exit 5
+expect_once '^mist-exec: here/run: rank 1 on '
+nothing_written
+begin 'the same folder under different names is fine'
+ln -s ../node0/here node1/here
+run mpirun --oversubscribe -n 2 sh apart.sh $two -q --iterations 2 --checkpoint here/run
+expect_exit 0
+[ "$(ls node0/here/run)" = step-00000002 ] || fail "$(ls node0/here/run)"
+
+# ---------------------------------------------------------------------------------- damage
+begin 'a damaged payload in the newest: the one before, and that is said'
+cp -R kept bits
+damage bits/step-00000003/rank-00000.bin
+run $exec --resume bits --iterations 4
+expect_exit 0
+expect_once '^mist-exec: bits/step-00000003/rank-00000\.bin: damaged: the checksum of block '
+expect_once '^mist-exec: goes on from bits/step-00000002$'
+begin 'on two ranks, too, and all go on from the same'
+run $mpi2 -q --iterations 3 --checkpoint pair --save-every 1
+expect_exit 0
+for rank in 0 1; do
+    rm -rf bits
+    cp -R pair bits
+    damage bits/step-00000003/rank-0000$rank.bin
+    damage bits/step-00000002/rank-00000.bin
+    run $mpi2 --resume bits --iterations 4
+    expect_exit 0
+    expect_once "^mist-exec: bits/step-00000003/rank-0000$rank\.bin: damaged: "
+    expect_once '^mist-exec: bits/step-00000002/rank-00000\.bin: damaged: '
+    expect_once '^mist-exec: goes on from bits/step-00000001$'
+done
+damage bits/step-00000001/rank-00001.bin
+begin 'all are damaged'
+run $mpi2 -q --resume bits --iterations 4
+expect_exit 3
+expect_once '^mist-exec: bits: holds no whole checkpoint$'
+expect_stdout_empty
+begin 'a damaged one that is asked for by name'
+run $exec -q --resume bits/step-00000003 --iterations 4
+expect_exit 3
+expect_once '^mist-exec: bits/step-00000003/rank-00001\.bin: damaged: '
+
+# ---------------------------------------------------------------------------------- --verify
+begin '--verify: all are whole'
+run mist-exec --verify pair
+expect_exit 0
+expect_stderr_empty
+expect_stdout '^checkpoint +step +run +ranks +size +whole +problem$'
+for step in 1 2 3; do expect_stdout "^step-0000000$step +$step +[0-9a-f]{16} +2 +[0-9.]+ [KM]iB +yes +-$"; done
+nothing_written
+begin '--verify: one of them by itself, as JSON'
+run mist-exec --verify pair/step-00000002 --json
+expect_exit 0
+expect_json
+expect_stdout '"is_whole": true'
+expect_stdout '"ranks": 2'
+begin '--verify: what is damaged, and where'
+run mist-exec --verify bits
+expect_exit 6
+expect_stderr '^mist-exec: bits: 3 of 3 checkpoints are not whole$'
+expect_one_line
+expect_stdout '^step-00000003 +3 .* no +rank-00001\.bin: damaged: the checksum of block 0 of '
+run mist-exec --verify bits --json
+expect_exit 6
+expect_json
+begin '--verify: a file, a manifest, a byte that are missing'
+cp -R pair/. gone
+rm gone/step-00000001/rank-00001.bin gone/step-00000002/manifest.json
+truncate -s -1 gone/step-00000003/rank-00000.bin
+run mist-exec --verify gone
+expect_exit 6
+expect_stdout '^step-00000001 +- +- +- +- +no +rank-00001\.bin: can.t be looked at: No such file'
+expect_stdout '^step-00000002 +- +- +- +- +no +manifest\.json: can.t open: No such file'
+expect_stdout '^step-00000003 .* no +rank-00000\.bin: damaged: has [0-9]+ bytes, expected '
+begin '--verify: what was not finished is no checkpoint'
+mkdir -p none/step-00000004.0123456789abcdef.partial none/step-00000005.old
+run mist-exec --verify none
+expect_exit 3
+expect_stderr '^mist-exec: none: holds no checkpoint$'
+expect_stdout_empty
+refuse '--verify: no folder' 5 '^mist-exec: nowhere: ' mist-exec --verify nowhere
+refuse '--verify: takes no plan' 2 '^mist-exec: --verify takes no PLAN$' mist-exec --verify pair one.json
+refuse 'no plan' 2 '^mist-exec: expected PLAN: ' mist-exec --iterations 2
+
+# ---------------------------------------------------------------------------------- deleting
+begin 'what can not be deleted does not end the run, and is said once'
+cp -R kept stays
+mkdir stays/step-00000002/rank-00007.bin
+run $exec --resume stays --checkpoint stays --iterations 7 --save-every 1 --keep 2
+expect_exit 0
+expect_once '^mist-exec: stays/step-00000002\.old/rank-00007\.bin: can.t remove: Is a directory$'
+expect_once '^mist-exec: [^ ]*stays/'
+[ "$(ls stays | tr '\n' ' ')" = 'step-00000002.old step-00000006 step-00000007 ' ] || fail "$(ls stays)"
+run mist-exec --verify stays
+expect_exit 0
+
+# ---------------------------------------------------------------------------------- old formats
+# Made by the last version that wrote format 1: mpirun -n 2 mist-exec plan.json --data text.txt --iterations 2
+begin 'a checkpoint of format 1 is whole and gone on from'
+cp -R "$root/tests/data/checkpoint_1" old
+run mist-exec --verify old
+expect_exit 0
+expect_stdout '^step-00000002 +2 +- +2 '
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" old/plan.json --data old/text.txt --resume old --iterations 3 --checkpoint old
+expect_exit 0
+expect_stderr '^mist-exec: goes on from old/step-00000002$'
+run mist-exec --verify old
+expect_exit 0
+expect_stdout '^step-00000003 +3 +[0-9a-f]{16} +2 '
+begin 'one of a format to come: refused by its number'
+sed -i '2s/2/7/' old/step-00000003/manifest.json
+run mist-exec --verify old/step-00000003
+expect_exit 6
+expect_stdout 'manifest\.json: is of format 7, expected 1 to 2$'
+finish
