@@ -9,6 +9,7 @@
  *                             |0ms        |10         |20
  *   f forward  b backward  o optimizer  . idle  (numbers: micro-batches)
  */
+#include "core/interrupt.h"
 #include "core/options.h"
 #include "plots/plot.h"
 #include "traces/chrome_trace.h"
@@ -249,6 +250,8 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
 int main(int argc, char **argv)
 {
     struct mist_err err = {0};
+
+    mist_interrupt_ignore_file_size();
     enum mist_status status = run(argc, argv, &err);
 
     if (status == MIST_OK && (fflush(stdout) != 0 || ferror(stdout)))

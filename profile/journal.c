@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h" /* reading a file, making folders */
 #include "core/hash.h"
+#include "core/interrupt.h" /* names of signals */
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,9 +30,11 @@ struct mist_journal {
     struct mist_comm *comm; /* borrowed */
     char path[4096];        /* of the file */
     char folder[4096];
-    FILE *stream;       /* rank 0 */
-    char *text;         /* owned; records of the earlier session */
-    int64_t n_text, at; /* bytes of it, and how many have been taken */
+    FILE *stream;                  /* rank 0 */
+    char *text;                    /* owned; records of the earlier session */
+    int64_t n_text, at;            /* bytes of it, and how many have been taken */
+    const atomic_int *stop_signal; /* borrowed; NULL: never */
+    int stopped;                   /* by this signal; 0: not */
 };
 
 static const char magic[8] = "mistjrn1";
@@ -152,6 +155,14 @@ static enum mist_status load(struct mist_journal *journal, uint64_t fingerprint,
 
 /* ---------------------------------------------------------------------------- writing */
 
+static void remove_files(struct mist_journal *journal)
+{
+    fclose(journal->stream);
+    journal->stream = NULL;
+    if (remove(journal->path) == 0)
+        rmdir(journal->folder);
+}
+
 static enum mist_status begin(struct mist_journal *journal, uint64_t fingerprint,
                               struct mist_err *err)
 {
@@ -163,28 +174,50 @@ static enum mist_status begin(struct mist_journal *journal, uint64_t fingerprint
         return status;
     memcpy(head.magic, magic, sizeof magic);
     journal->stream = fopen(journal->path, "wb");
-    if (!journal->stream || fwrite(&head, sizeof head, 1, journal->stream) != 1 ||
-        fflush(journal->stream) != 0)
+    if (!journal->stream)
         return mist_err_at(err, MIST_ERR_IO, journal->path, 0, 0, "%s", strerror(errno));
-    return MIST_OK;
+    if (fwrite(&head, sizeof head, 1, journal->stream) == 1 &&
+        fflush(journal->stream) == 0)
+        return MIST_OK;
+    status = mist_err_at(err, MIST_ERR_IO, journal->path, 0, 0, "can't write: %s",
+                         strerror(errno));
+    remove_files(journal); /* not a session to go on with */
+    return status;
 }
 
-/* Rank 0's result on all ranks. */
-static enum mist_status share(struct mist_comm *comm, enum mist_status status,
+/* Rank 0's result, and a signal that came to any rank, on all ranks. */
+static enum mist_status share(struct mist_journal *journal, enum mist_status status,
                               struct mist_err *err)
 {
-    double code = (double)status;
+    const atomic_int *stop_signal = journal->stop_signal;
+    double found[] = {(double)status, stop_signal ? atomic_load(stop_signal) : 0};
     struct mist_err mine;
     enum mist_status shared =
-        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &code, 1, &mine);
+        mist_comm_all_reduce_f64(journal->comm, MIST_COMM_MAX, found, 2, &mine);
 
     if (status != MIST_OK)
         return status;
     if (shared != MIST_OK)
         return mist_err_set(err, shared, "%s", mine.message);
-    if (code > 0)
-        return mist_err_set(err, (enum mist_status)code, "rank 0 can't keep a journal");
+    if (found[0] > 0)
+        return mist_err_set(err, (enum mist_status)found[0],
+                            "rank 0 can't keep a journal");
+    journal->stopped = (int)found[1];
+    if (journal->stopped)
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "%s: stopped; --resume goes on from what is measured",
+                            mist_interrupt_name(journal->stopped));
     return MIST_OK;
+}
+
+void mist_journal_set_stop(struct mist_journal *journal, const atomic_int *stop_signal)
+{
+    journal->stop_signal = stop_signal;
+}
+
+int mist_journal_stopped(const struct mist_journal *journal)
+{
+    return journal ? journal->stopped : 0;
 }
 
 enum mist_status mist_journal_open(struct mist_comm *comm, const char *output,
@@ -205,7 +238,7 @@ enum mist_status mist_journal_open(struct mist_comm *comm, const char *output,
         status = load(journal, fingerprint, err);
     else if (is_first)
         status = begin(journal, fingerprint, err);
-    status = share(comm, status, err);
+    status = share(journal, status, err);
     if (status == MIST_OK)
         status = mist_comm_broadcast_bytes(comm, 0, &journal->n_text,
                                            sizeof journal->n_text, err);
@@ -222,11 +255,10 @@ void mist_journal_close(struct mist_journal *journal, bool is_done)
 {
     if (!journal)
         return;
-    if (journal->stream) {
+    if (journal->stream && is_done)
+        remove_files(journal);
+    else if (journal->stream)
         fclose(journal->stream);
-        if (is_done && remove(journal->path) == 0)
-            rmdir(journal->folder);
-    }
     free(journal->text);
     free(journal);
 }
@@ -278,7 +310,7 @@ enum mist_status mist_journal_add(struct mist_journal *journal,
     if (status == MIST_OK) {
         if (journal->stream)
             status = write_record(journal, part, all, sizes, err);
-        status = share(journal->comm, status, err);
+        status = share(journal, status, err);
     }
     free(all);
     free(sizes);

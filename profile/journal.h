@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "exec/comm.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,6 +44,14 @@ mist_journal_open(struct mist_comm *comm, const char *output, uint64_t fingerpri
 
 /* Closes it; is_done (on all ranks): it has served its purpose and goes. NULL allowed. */
 void mist_journal_close(struct mist_journal *journal, bool is_done);
+
+/* A signal that ends the session, on all ranks, behind the next record that is added:
+ * then mist_journal_add() gives MIST_ERR_RUN. stop_signal: not 0 when it has come;
+ * borrowed. */
+void mist_journal_set_stop(struct mist_journal *journal, const atomic_int *stop_signal);
+
+/* The signal that ended it, 0: none. */
+int mist_journal_stopped(const struct mist_journal *journal);
 
 /* Bytes that this rank gave to the next record, if that is of this part, else NULL (also
  * for a journal NULL); they stay until the journal is closed. */

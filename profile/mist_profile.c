@@ -13,6 +13,7 @@
 #include "core/atomic_file.h"
 #include "core/emit.h"
 #include "core/hash.h"
+#include "core/interrupt.h"
 #include "core/message.h"
 #include "core/options.h"
 #include "core/parse.h"
@@ -25,7 +26,6 @@
 #include "profile/time_links.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +151,7 @@ struct setup {
     struct mist_grid grid;
     double flop_per_s, link_bytes_per_s; /* by short trials */
     struct mist_profile_plan plan;
+    int stop_signal; /* that ended the session; 0: none */
 };
 
 /* ------------------------------------------------------------------------------ set-up
@@ -380,22 +381,6 @@ static enum mist_status print_summary(const struct setup *setup,
 
 /* -------------------------------------------------------------------------------- run */
 
-/* All files or, when a signal came before, none. */
-static enum mist_status save(const struct setup *setup,
-                             const struct mist_trace_set *traces, struct mist_err *err)
-{
-    sigset_t signals, before;
-
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigprocmask(SIG_BLOCK, &signals, &before);
-    enum mist_status status = mist_trace_set_save(traces, setup->options.common.output,
-                                                  setup->options.common.force, err);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
 static enum mist_status open_journal(const struct setup *setup, struct mist_comm *comm,
                                      struct mist_journal **out, struct mist_err *err)
 {
@@ -422,19 +407,24 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     const char *csv = setup->options.kernels_csv;
 
     announce(setup);
+    mist_interrupt_catch();
     mist_progress_init(&progress, (enum mist_progress_mode)common->progress,
                        common->no_color, setup->messages.stream, "measuring, seconds");
     mist_trace_set_init(&traces);
     mist_op_table_init(&ops);
     enum mist_status status = open_journal(setup, comm, &journal, err);
     if (status == MIST_OK)
+        mist_journal_set_stop(journal, mist_interrupt_flag());
+    if (status == MIST_OK)
         status = mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,
                                   journal, is_first ? &progress : NULL,
                                   setup->options.prints_kernels || csv ? &ops : NULL,
                                   &traces, &report, err);
     mist_progress_fini(&progress);
+    setup->stop_signal = mist_journal_stopped(journal);
+    mist_interrupt_hold(); /* all files, or none */
     if (status == MIST_OK && is_first)
-        status = save(setup, &traces, err);
+        status = mist_trace_set_save(&traces, common->output, common->force, err);
     if (status == MIST_OK && is_first)
         status = print_summary(setup, &traces, &report, &ops, err);
     if (status == MIST_OK && is_first && csv) {
@@ -523,10 +513,13 @@ static int run_here(struct setup *setup, struct mist_err *err)
     setup->messages = mist_messages_to_stderr(tool.name, setup->options.common.is_quiet ||
                                                              mist_comm_rank(comm) > 0);
     status = run_rank(setup, comm, err);
-    int code = mist_comm_rank(comm) == 0 || status == MIST_ERR_RUN
+    bool is_alike = mist_comm_rank(comm) > 0 && setup->stop_signal;
+    int code = mist_comm_rank(comm) == 0 || (status == MIST_ERR_RUN && !is_alike)
                    ? finish(err, status)
                    : mist_exit_code(status);
-    if (status == MIST_ERR_RUN || status == MIST_ERR_MEMORY)
+    if (setup->stop_signal)
+        code = 128 + setup->stop_signal;
+    else if (status == MIST_ERR_RUN || status == MIST_ERR_MEMORY)
         mist_comm_abort(comm, code); /* the others may wait for this rank */
     mist_comm_close(comm);
     return code;
@@ -572,6 +565,7 @@ int main(int argc, char **argv)
     bool is_done = false;
     int code;
 
+    mist_interrupt_ignore_file_size();
     enum mist_status status = mist_options_parse(&tool, argc, argv, &setup.options,
                                                  &positionals, stdout, &is_done, &err);
     if (status != MIST_OK || is_done)

@@ -11,6 +11,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/emit.h"
+#include "core/interrupt.h"
 #include "core/message.h"
 #include "core/options.h"
 #include "core/parse.h"
@@ -482,6 +483,8 @@ int main(int argc, char **argv)
     struct mist_positionals positionals;
     struct mist_err err = {0};
     bool is_done = false;
+
+    mist_interrupt_ignore_file_size();
     enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
                                                  &positionals, stdout, &is_done, &err);
 

@@ -14,6 +14,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/clock.h"
+#include "core/interrupt.h"
 #include "core/message.h"
 #include "core/options.h"
 #include "core/progress.h"
@@ -25,7 +26,6 @@
 #include "tune/tune_report.h"
 #include "tune/validate.h"
 
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,8 +153,9 @@ static const struct mist_tool tool = {
     .examples = examples,
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
-    .exit_text = "  4  no plan fits\n  130  stopped by Ctrl-C; the best plan so far is "
-                 "written\n",
+    .exit_text =
+        "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
+        "or SIGUSR1; the best plan so far is written\n",
 };
 
 struct session {
@@ -169,25 +170,8 @@ struct session {
     struct mist_stage_price *price;
     struct mist_thread_pool *pool;
     struct mist_validate_config config;
-    bool has_space, was_stopped;
+    bool has_space, was_stopped; /* by a signal */
 };
-
-static volatile sig_atomic_t is_over;
-
-static void stop(int signal_number)
-{
-    (void)signal_number;
-    is_over = 1;
-}
-
-/* The first Ctrl-C ends the search with what there is, the second ends the tool. */
-static void catch_interrupts(void)
-{
-    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* --------------------------------------------------------------------------- prepare */
 
@@ -434,7 +418,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .price_context = at->price,
         .pool = at->pool,
         .progress = &progress,
-        .is_over = &is_over,
+        .is_over = mist_interrupt_flag(),
     };
     double time_start_s = mist_clock_now_s();
 
@@ -442,7 +426,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
                        options->common.no_color, at->messages.stream, "searching");
     enum mist_status status = mist_validate_run(&at->config, &search, &result, err);
     mist_progress_fini(&progress);
-    at->was_stopped = is_over;
+    at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
     if (status == MIST_ERR_NO_PLAN && at->was_stopped)
         return mist_err_set(err, status,
                             "interrupted before a plan was found; nothing was saved");
@@ -515,7 +499,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         return status;
     if (at->options.n_samples > 0)
         return sample(at, err);
-    catch_interrupts();
+    mist_interrupt_catch();
     return tune(at, err);
 }
 
@@ -537,6 +521,7 @@ int main(int argc, char **argv)
     struct mist_err err = {0};
     bool is_done = false;
 
+    mist_interrupt_ignore_file_size();
     mist_trace_set_init(&at.traces);
     enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
                                                  &positionals, stdout, &is_done, &err);
@@ -550,6 +535,6 @@ int main(int argc, char **argv)
     bool was_stopped = at.was_stopped;
     fini(&at);
     if (was_stopped && (status == MIST_OK || status == MIST_ERR_NO_PLAN))
-        return 128 + SIGINT;
+        return 128 + atomic_load(mist_interrupt_flag());
     return mist_exit_code(status);
 }

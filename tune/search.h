@@ -54,7 +54,7 @@
 #include "core/thread_pool.h"
 #include "tune/space.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -168,8 +168,7 @@ struct mist_search_config {
     void *price_context;
     struct mist_thread_pool *pool;  /* borrowed */
     struct mist_progress *progress; /* borrowed; NULL: none */
-    const volatile sig_atomic_t
-        *is_over; /* not 0: stop with what there is; NULL: never */
+    const atomic_int *is_over;      /* not 0: stop with what there is; NULL: never */
 };
 
 struct mist_search_result {

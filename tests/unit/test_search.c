@@ -630,7 +630,7 @@ static void test_stop(void **state)
     struct mist_thread_pool *pool;
     struct mist_err err;
     uint64_t seed = test_seed(SEED);
-    volatile sig_atomic_t is_over = 1;
+    atomic_int is_over = 1;
 
     init_space(&space, 3, 6, MIST_SPACE_ALL);
     assert_int_equal(mist_thread_pool_new(1, &pool, &err), MIST_OK);

@@ -584,7 +584,7 @@ static void test_stop(void **state)
 {
     struct bench bench;
     struct mist_validate_result result;
-    volatile sig_atomic_t is_over = 1;
+    atomic_int is_over = 1;
 
     init(&bench, 4, 2);
     bench.search.is_over = &is_over;

@@ -1,0 +1,31 @@
+/*
+ * Signals: which ones a tool outlives, so that what it has done so far is kept.
+ *
+ * SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (schedulers send them before the time limit) set a
+ * flag that long work looks at; the tool then saves what it has and ends with 128 + the
+ * signal. They can come again without harm, but a second SIGINT ends the process at once.
+ * Only main() calls what changes how signals are handled; this flag is the one variable
+ * of the program that belongs to the process, as signals do.
+ */
+#ifndef MIST_CORE_INTERRUPT_H
+#define MIST_CORE_INTERRUPT_H
+
+#include <stdatomic.h>
+
+/* SIGXFSZ is ignored from here on, also by programs that this one starts: a write beyond
+ * the limit of a file's size fails (EFBIG) like one to a full disk. */
+void mist_interrupt_ignore_file_size(void);
+
+/* From here on the three signals set the flag. */
+void mist_interrupt_catch(void);
+
+/* From here on a second SIGINT waits, too: the last results are being saved. */
+void mist_interrupt_hold(void);
+
+/* The signal that came first, 0: none yet. Valid all the time, for any thread. */
+const atomic_int *mist_interrupt_flag(void);
+
+/* "SIGTERM"; static. */
+const char *mist_interrupt_name(int signal_number);
+
+#endif
