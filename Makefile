@@ -122,6 +122,8 @@ tests-all: all $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
 benches: $(TOOLS) $(BENCHES)
 	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done
 
+include tests/sanitize/sanitize.mk
+
 # The targets that people call do their own set-up, then start over: what pkg-config says
 # is only right once the packages are there.
 check: deps ## the fast tests (under a minute)

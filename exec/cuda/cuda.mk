@@ -118,7 +118,7 @@ CUDA_TESTS := $(BUILD)/tests/emulation/test_emulation
 $(CUDA_TESTS): $(BUILD)/emulated/tests/emulation/test_emulation.o $(CUDA_EMULATED) $(call library,core)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(CFLAGS) -pthread $^ -lcmocka -lm -o $@
+	$(Q)$(CXX) $(CFLAGS) $(LDFLAGS) -pthread $^ -lcmocka -lm -o $@
 
 # cuDNN makes plans here with a stand-in for the driver, which knows every function that
 # NVIDIA's stub of it has, and an interpreter of cuDNN's graphs computes what they say.

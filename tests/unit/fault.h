@@ -22,10 +22,31 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* Behind these is the allocator of the sanitizer where there is one, so that its checks
+ * go on; they are called before it has begun, so they are not instrumented. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FAULT_IS_SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FAULT_IS_SANITIZED 1
+#endif
+#ifdef FAULT_IS_SANITIZED
+#define FAULT_ALLOCATOR(name) __interceptor_##name
+#define FAULT_PLAIN                                                                      \
+    __attribute__((no_sanitize("address"), no_sanitize("thread"),                        \
+                   no_sanitize("undefined")))
+#else
+#define FAULT_ALLOCATOR(name) __libc_##name
+#define FAULT_PLAIN
+#endif
 
 enum fault { FAULT_MALLOC, FAULT_FFLUSH, FAULT_FSYNC, FAULT_RENAME, N_FAULTS };
 
@@ -55,7 +76,7 @@ static inline long fault_n_live(void)
     return fault_live;
 }
 
-static inline bool fault_fires(enum fault fault, int code)
+FAULT_PLAIN static inline bool fault_fires(enum fault fault, int code)
 {
     if (fault_left[fault] <= 0 || --fault_left[fault] != 0)
         return false;
@@ -63,46 +84,61 @@ static inline bool fault_fires(enum fault fault, int code)
     return true;
 }
 
-/* A sanitizer needs its own malloc; its run then has no allocation faults. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FAULT_HAS_MALLOC 1
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void __libc_free(void *memory);
+void *FAULT_ALLOCATOR(malloc)(size_t size);
+void *FAULT_ALLOCATOR(calloc)(size_t n, size_t size);
+void *FAULT_ALLOCATOR(realloc)(void *memory, size_t size);
+void FAULT_ALLOCATOR(free)(void *memory);
 
-void *malloc(size_t size)
+FAULT_PLAIN void *malloc(size_t size)
 {
-    void *memory = fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : __libc_malloc(size);
+    void *memory =
+        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : FAULT_ALLOCATOR(malloc)(size);
 
     fault_live += memory != NULL;
     return memory;
 }
 
-void *calloc(size_t n, size_t size)
+FAULT_PLAIN void *calloc(size_t n, size_t size)
 {
-    void *memory = fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : __libc_calloc(n, size);
+    void *memory =
+        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : FAULT_ALLOCATOR(calloc)(n, size);
 
     fault_live += memory != NULL;
     return memory;
 }
 
-void *realloc(void *memory, size_t size)
+FAULT_PLAIN void *realloc(void *memory, size_t size)
 {
     if (fault_fires(FAULT_MALLOC, ENOMEM))
         return NULL;
-    void *grown = __libc_realloc(memory, size);
+    void *grown = FAULT_ALLOCATOR(realloc)(memory, size);
     fault_live += !memory && grown;
     return grown;
 }
 
-void free(void *memory)
+FAULT_PLAIN void free(void *memory)
 {
     fault_live -= memory != NULL;
-    __libc_free(memory);
+    FAULT_ALLOCATOR(free)(memory);
 }
-#else
-#define FAULT_HAS_MALLOC 0
+
+#ifdef FAULT_IS_SANITIZED /* a sanitizer's own allocate past malloc() */
+char *strndup(const char *text, size_t n_most)
+{
+    size_t n = strnlen(text, n_most);
+    char *copy = malloc(n + 1);
+
+    if (copy) {
+        memcpy(copy, text, n);
+        copy[n] = '\0';
+    }
+    return copy;
+}
+
+char *strdup(const char *text)
+{
+    return strndup(text, SIZE_MAX);
+}
 #endif
 
 int fflush(FILE *stream)

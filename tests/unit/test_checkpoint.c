@@ -1144,8 +1144,6 @@ static void test_faults_of_rename(void **state)
 static void test_faults_of_malloc(void **state)
 {
     (void)state;
-    if (!FAULT_HAS_MALLOC)
-        skip();
     assert_true(run_fault_loop(FAULT_MALLOC, MIST_ERR_MEMORY) > 20);
 }
 
@@ -1217,8 +1215,6 @@ static void test_faults_of_reading(void **state)
     struct whole whole;
 
     (void)state;
-    if (!FAULT_HAS_MALLOC)
-        skip();
     whole = make_whole(17);
     scratch_init(&scratch);
     save_ok(scratch.folder, 1, &layout, &whole, 1);

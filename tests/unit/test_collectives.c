@@ -336,11 +336,11 @@ static void check_call(struct call *call)
     expected.element_bytes = call->element_bytes;
     memset(expected.whole, 0xff, sizeof expected.whole);
     for (int64_t i = 0; i < n; i++) {
-        int32_t owner = call->shard > 0 ? team->ranks[i / call->shard] : -1;
         if (call->kind == REDUCE)
             put(&expected, expected.whole, i, serial_sum(call, i));
         else if (call->kind == GATHER || call->kind == GATHER_APART)
-            put(&expected, expected.whole, i, value(call, owner, i));
+            put(&expected, expected.whole, i,
+                value(call, team->ranks[i / call->shard], i));
         else if (call->kind == MESSAGE)
             put(&expected, expected.whole, i, value(call, last, i));
         else if (i < call->shard)

@@ -409,8 +409,6 @@ static void test_faults(void **state)
     const char *paths[] = {path, path};
     int n_failed = 0;
 
-    if (!FAULT_HAS_MALLOC)
-        skip();
     mist_data_close(open_text());
     snprintf(path, sizeof path, "%s", scratch_path(&scratch, "a"));
     for (long k = 1;; k++) {

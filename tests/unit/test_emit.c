@@ -139,7 +139,7 @@ static void test_faults(void **state)
 
     assert_non_null(stream);
     setvbuf(stream, NULL, _IONBF, 0);
-    for (int kind = MIST_EMIT_TABLE; FAULT_HAS_MALLOC && kind <= MIST_EMIT_JSON; kind++) {
+    for (int kind = MIST_EMIT_TABLE; kind <= MIST_EMIT_JSON; kind++) {
         long n_live = fault_n_live();
         for (long n = 1; n < 1000; n++) {
             fault_arm(FAULT_MALLOC, n);
