@@ -1,7 +1,7 @@
 #!/bin/sh
 # A random rank is killed at a random moment of a run that saves often: the job ends within 30 s and says
-# which rank it was, nothing of it is left running, the newest checkpoint loads, and the run that goes on
-# from it has the losses of one that was never interrupted, bit for bit.
+# which rank it was, nothing of it is left running, no checkpoint is lost, all are whole, and the run that goes on
+# from the newest has the losses of one that was never interrupted, bit for bit.
 # MIST_KILLS: how many times (6); MIST_SEED: of the moments (1).
 . tests/cli/lib.sh
 
@@ -44,45 +44,81 @@ any_runs() {
     return 1
 }
 
-# Runs the plan in the background, kills a rank after $1 ms; $code as of run, $took in ms.
+last=$(printf 'run/step-%08d' $steps)
+newest() { ls -d run/step-*[0-9] 2> /dev/null | tail -n 1; } # by name: of the highest step
+
+# Runs the plan in the background, kills a rank after $1 ms; $code as of run, $took in ms, $before: the
+# newest checkpoint at that moment.
 run_and_kill() {
     command_line="$launch $plan.json, a rank killed after $1 ms"
     $launch $plan.json -q --iterations $steps --checkpoint run --save-every 3 --log-csv log.csv \
         > "$out" 2> "$err" < /dev/null &
     job=$!
-    sleep "$(awk -v t="$1" 'BEGIN { print t / 1000 }')"
+    case $1 in
+    last) until [ -e "$last" ] || ! any_runs $job; do :; done ;;
+    *) sleep "$(awk -v t="$1" 'BEGIN { print t / 1000 }')" ;;
+    esac
+    before=$(newest)
     ranks=$(cat /proc/$job/task/$job/children 2> /dev/null)
     # shellcheck disable=SC2086
     set -- $ranks
     [ $# -eq 0 ] || shift "$(draw $((2 * i + 1)) $#)"
     victim=${1:-}
     [ -z "$victim" ] || kill -9 "$victim" 2> /dev/null || victim=
+    # a job without a victim goes on to its end
+    [ -n "$victim" ] && limit=30000 || limit=600000
     start=$(now_ms)
     # shellcheck disable=SC2086
-    while any_runs $job $ranks && [ $(($(now_ms) - start)) -lt 30000 ]; do sleep 0.05; done
+    while any_runs $job $ranks && [ $(($(now_ms) - start)) -lt $limit ]; do sleep 0.05; done
     took=$(($(now_ms) - start))
     kill -9 $job 2> /dev/null
     wait $job 2> /dev/null
     code=$?
+    cp "$err" "$scratch/io/killed"
 }
 
-i=0 resumed=0 restarted=0 over=0 slowest=0
-while [ $i -lt "$kills" ]; do
-    [ $((i % 2)) -eq 0 ] && plan=pipeline || plan=sharded
-    begin "$plan: kill $((i + 1))"
+# What there is to know about a kill that came out wrong.
+explain() {
+    [ -n "$case_fails" ] || return 0
+    say "kill $((i + 1)): victim ${victim:-none} of [$ranks], job $job ended with $killed_code after $took ms"
+    say "newest checkpoint at the kill: ${before:-none}; now: $(newest)"
+    say "the folder: $(find run -printf '%P ' 2> /dev/null)"
+    say "lines of the log: $(wc -l < log.csv 2> /dev/null), of the whole run: $(wc -l < $plan.csv)"
+    say "load: $(cat /proc/loadavg)"
+    say 'the killed job said:'
+    head -n 30 "$scratch/io/killed" | sed 's/^/#   /'
+    say "the last command ($command_line) ended with $code and said:"
+    head -n 30 "$err" | sed 's/^/#   /'
+}
+
+# One kill, at a moment in ms or after the last checkpoint.
+try() {
     rm -rf run log.csv
-    run_and_kill "$(draw $((2 * i)) $duration)"
-    [ $took -lt 30000 ] || fail "the job had not ended $took ms after the kill"
-    [ $took -le $slowest ] || slowest=$took
+    run_and_kill "$1"
+    killed_code=$code
+    [ $took -lt $limit ] || fail "the job had not ended $took ms after the kill"
+    [ -z "$victim" ] || [ $took -le $slowest ] || slowest=$took
     if [ "$code" -eq 0 ]; then # it was over before
         over=$((over + 1))
     else
         [ -z "$victim" ] || expect_stderr 'rank [01] .*signal 9'
+        after=$(newest)
+        if [ "$(printf '%s\n' "$before" "$after" | sort | tail -n 1)" != "$after" ]; then
+            lost=$((lost + 1))
+            fail "$before is gone"
+        fi
+        if [ -n "$after" ]; then
+            run mist-exec --verify run
+            [ "$code" -eq 0 ] || lost=$((lost + 1))
+            expect_exit 0
+        fi
         run $launch $plan.json -q --iterations $steps --resume run --checkpoint run --save-every 50 --log-csv log.csv
         if [ "$code" -eq 0 ]; then
             resumed=$((resumed + 1))
+        elif [ "$code" -eq 2 ] && [ "$after" = "$last" ] && grep -q 'nothing is left to do' "$err"; then
+            code=0 finished=$((finished + 1)) # killed after its last checkpoint
         else # killed before the first checkpoint
-            [ -z "$(ls -d run/step-*[0-9] 2> /dev/null)" ] || fail "exit code $code with $(ls run): $(head -n 3 "$err")"
+            [ -z "$after" ] || fail "exit code $code with $after: $(head -n 3 "$err")"
             restarted=$((restarted + 1))
             rm -rf run log.csv
             run $launch $plan.json -q --iterations $steps --checkpoint run --save-every 50 --log-csv log.csv
@@ -90,9 +126,22 @@ while [ $i -lt "$kills" ]; do
         expect_exit 0
     fi
     if [ "$(losses log.csv)" != "$(losses $plan.csv)" ]; then fail 'losses differ'; fi
+    explain
+}
+
+i=0 resumed=0 restarted=0 over=0 finished=0 slowest=0 lost=0
+while [ $i -lt "$kills" ]; do
+    [ $((i % 2)) -eq 0 ] && plan=pipeline || plan=sharded
+    begin "$plan: kill $((i + 1))"
+    try "$(draw $((2 * i)) $duration)"
+    i=$((i + 1))
+done
+for plan in pipeline sharded; do
+    begin "$plan: a kill between the last checkpoint and the end"
+    try last
     i=$((i + 1))
 done
 end_case
-say "$kills kills: $resumed runs went on from a checkpoint, $restarted had none yet, $over were over;" \
-    "the slowest job ended $slowest ms after its kill"
+say "$i kills: $resumed runs went on from a checkpoint, $restarted had none yet, $finished had their last," \
+    "$over were over; $lost checkpoints lost; the slowest job ended $slowest ms after its kill"
 finish
