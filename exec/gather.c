@@ -51,9 +51,11 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
                                           struct mist_err *err)
 {
     int32_t n = report->n_iterations;
-    double *ends = calloc((size_t)n, 2 * sizeof *ends);
     double start_s, end_s;
 
+    if (n == 0)
+        return MIST_OK;
+    double *ends = calloc((size_t)n, 2 * sizeof *ends);
     if (!ends)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     double *begins = ends + n;

@@ -17,6 +17,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/clock.h"
+#include "core/interrupt.h"
 #include "core/message.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
@@ -50,8 +51,10 @@ struct session {
     struct mist_train_logger logger;
     struct mist_messages messages; /* rank 0 tells people */
     const char *plan_path;
-    bool has_agreed; /* that the job ends: no rank waits for another */
-    bool is_silent;  /* another rank reports what went wrong */
+    int stop_signal;  /* that ended the run; 0: none */
+    bool is_finished; /* the checkpoint has all steps of the run */
+    bool has_agreed;  /* that the job ends: no rank waits for another */
+    bool is_silent;   /* another rank reports what went wrong */
 };
 
 static bool is_first(const struct session *at)
@@ -198,46 +201,65 @@ static enum mist_status plan_validation(struct session *at, struct mist_err *err
     return MIST_OK;
 }
 
+/* --resume auto: go on where this run's checkpoints are, if there are any. */
+static bool resumes_auto(const struct mist_exec_options *options)
+{
+    return options->resume && strcmp(options->resume, "auto") == 0;
+}
+
+/* The checkpoint to go on from; *path is the caller's to free. NULL: a new run begins. */
+static enum mist_status find_start(struct session *at, char **path, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    bool is_auto = resumes_auto(options);
+    const char *dir = is_auto ? options->checkpoint : options->resume;
+
+    *path = NULL;
+    if (!dir)
+        return MIST_OK;
+    enum mist_status status =
+        mist_train_find(at->comm, dir, &at->messages, path, &at->checkpoint, err);
+    if (is_auto && status == MIST_ERR_IO && access(dir, F_OK) != 0)
+        return MIST_OK; /* a dry run makes no folder */
+    if (status == MIST_OK && !*path && !is_auto)
+        status = mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "holds no checkpoint");
+    return status;
+}
+
 /* The checkpoint to go on from, and the settings it brings along. */
-static enum mist_status open_checkpoint(struct session *at, struct mist_err *err)
+static enum mist_status open_checkpoint(struct session *at, const char *path,
+                                        struct mist_err *err)
 {
     struct mist_exec_options *options = &at->options;
-    char *path = NULL;
-    enum mist_status status = mist_train_find(at->comm, options->resume, &at->messages,
-                                              &path, &at->checkpoint, err);
+    int64_t *n_done = &at->job.progress.n_steps;
+    enum mist_status status =
+        mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
 
-    if (status == MIST_OK && !path)
-        status = mist_err_at(err, MIST_ERR_INPUT, options->resume, 0, 0,
-                             "holds no checkpoint");
-    if (status == MIST_OK)
-        status = mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
-    if (status == MIST_OK)
-        mist_message(&at->messages, "goes on from %s", path);
     if (status == MIST_OK) {
+        mist_message(&at->messages, "goes on from %s", path);
         struct mist_json training = mist_checkpoint_training(at->checkpoint);
         status = mist_train_settings_take_over(
             &training, &at->plan, at->data, options->common.force, options->is_given,
             &options->settings, &at->job.progress, &at->messages, err);
     }
-    if (status == MIST_OK && at->job.progress.n_steps >= options->settings.n_iterations)
-        status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
-                             "%lld steps are done and --iterations is %lld: nothing is "
-                             "left to do",
-                             (long long)at->job.progress.n_steps,
-                             (long long)options->settings.n_iterations);
-    free(path);
+    at->is_finished = status == MIST_OK && *n_done >= options->settings.n_iterations;
+    if (at->is_finished)
+        mist_message(&at->messages, "the run is finished: %lld of %lld steps are done",
+                     (long long)*n_done, (long long)options->settings.n_iterations);
     return status;
 }
 
 static enum mist_status open_start(struct session *at, struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
-    enum mist_status status = MIST_OK;
+    char *path = NULL;
+    enum mist_status status = find_start(at, &path, err);
 
-    if (options->resume)
-        status = open_checkpoint(at, err);
-    else if (options->import)
+    if (status == MIST_OK && path)
+        status = open_checkpoint(at, path, err);
+    else if (status == MIST_OK && options->import)
         status = mist_hf_load(options->import, &at->plan.model, &at->import, err);
+    free(path);
     if (status == MIST_OK)
         status =
             mist_train_settings_resolve(&at->options.settings, options->is_given, err);
@@ -351,33 +373,58 @@ static enum mist_status claim_folder(struct session *at, struct mist_err *err)
                             &at->messages, &at->claim, err);
 }
 
-static enum mist_status check_export(const struct session *at, struct mist_err *err)
+/*
+ * Weights that are there are not replaced, but a finished run is done with them. The
+ * config.json is written last: of a run that is resumed, weights without one are what an
+ * attempt before left half-written.
+ */
+static enum mist_status check_export(struct session *at, struct mist_err *err)
 {
-    static const char *const names[] = {"model.safetensors", "config.json"};
+    static const char *const names[] = {"config.json", "model.safetensors"};
     const char *folder = at->options.export;
     char path[4096];
     enum mist_status status = check_folder(folder, err);
 
     for (size_t i = 0; i < sizeof names / sizeof *names && status == MIST_OK; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (!at->options.common.force && access(path, F_OK) == 0)
+        if (at->job.force || access(path, F_OK) != 0)
+            continue;
+        if (at->checkpoint && i == 1) {
+            at->job.force = true;
+        } else if (at->is_finished) {
+            at->job.export_folder = NULL;
+            mist_message(&at->messages, "%s is there: not written again without --force",
+                         path);
+            return MIST_OK;
+        } else {
             status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                                  "exists already; --force replaces it");
+        }
     }
     return status;
 }
 
+/* Whether there may be a log of an attempt before this one. */
+static bool goes_on(const struct session *at)
+{
+    return at->checkpoint || resumes_auto(&at->options);
+}
+
 /* What could not be written at the end is refused at the beginning. */
-static enum mist_status check_outputs(const struct session *at, struct mist_err *err)
+static enum mist_status check_outputs(struct session *at, struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
     bool force = options->common.force;
-    enum mist_status status = check_file(options->timeline, force, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK)
+    if (!at->is_finished) /* else nothing is timed */
+        status = check_file(options->timeline, force, err);
+    if (status == MIST_OK && !at->is_finished)
         status = check_file(options->kernels_csv, force, err);
     if (status == MIST_OK)
-        status = check_file(options->log_csv, force || at->checkpoint, err);
+        status = check_file(options->log, force || goes_on(at), err);
+    if (status == MIST_OK && options->tensorboard)
+        status = check_folder(options->tensorboard, err);
     if (status == MIST_OK && options->export)
         status = check_export(at, err);
     if (status == MIST_OK && options->checkpoint)
@@ -404,10 +451,11 @@ static void fill_job(struct session *at)
                                              at->claim.run_id};
     job->messages = &at->messages;
     job->export_folder = options->export;
+    job->stop_signal = mist_interrupt_flag();
     job->export_dtype = (enum mist_dtype)options->export_dtype;
     job->force = options->common.force;
     job->times_operators = options->prints_kernels || options->kernels_csv;
-    if (options->timeline || job->times_operators)
+    if ((options->timeline || job->times_operators) && n > 0)
         job->n_timed_iterations = (int32_t)(options->n_timed < n ? options->n_timed : n);
     job->n_threads = (int32_t)options->n_threads;
     job->deadline_s = options->deadline_s;
@@ -426,7 +474,9 @@ static enum mist_status open_log(struct session *at, struct mist_err *err)
         .job = &at->job,
         .stream = at->messages.stream,
         .log_every = at->options.log_every,
-        .csv_path = at->options.log_csv,
+        .path = at->options.log,
+        .board_folder = at->options.tensorboard,
+        .goes_on = goes_on(at),
         .force = at->options.common.force,
         .peak = mist_train_find_peak(&at->plan, at->plan_path, &at->messages),
     };
@@ -492,17 +542,32 @@ static enum mist_status save_results(const struct session *at,
     struct mist_op_peak peak = {known->flop_per_s, known->bytes_per_s};
     enum mist_status status = MIST_OK;
 
-    if (options->timeline)
+    if (options->timeline && !at->is_finished)
         status = mist_timeline_save(&report->timeline, options->timeline,
                                     options->common.force, err);
-    if (status == MIST_OK && options->kernels_csv)
+    if (status == MIST_OK && options->kernels_csv && !at->is_finished)
         status = mist_op_table_save(&report->ops, &peak, options->kernels_csv,
                                     options->common.force, err);
     if (status != MIST_OK)
         return status;
     return mist_train_report_print(report, &at->job, &at->logger,
-                                   options->prints_kernels ? &peak : NULL,
+                                   options->prints_kernels && !at->is_finished ? &peak
+                                                                               : NULL,
                                    options->common.as_json, stdout, err);
+}
+
+/* A run that a signal ended: how to go on. */
+static void say_stopped(const struct session *at, const struct mist_train_report *report)
+{
+    const char *folder = at->options.checkpoint;
+
+    fprintf(stderr, "mist-exec: %s: stopped after step %lld of %lld; ",
+            mist_interrupt_name(report->stop_signal), (long long)report->stopped_after,
+            (long long)at->job.settings.n_iterations);
+    if (folder)
+        fprintf(stderr, "it is saved in %s, --resume auto goes on\n", folder);
+    else
+        fprintf(stderr, "nothing is saved without --checkpoint DIR\n");
 }
 
 static enum mist_status train(struct session *at, struct mist_err *err)
@@ -519,7 +584,11 @@ static enum mist_status train(struct session *at, struct mist_err *err)
     if (status == MIST_OK && report.paths.n_fallbacks > 0)
         mist_message(&at->messages, "%lld products took a slower way than planned",
                      (long long)report.paths.n_fallbacks);
-    if (status == MIST_OK && is_first(at)) {
+    at->stop_signal = report.stop_signal;
+    if (at->stop_signal) {
+        if (is_first(at))
+            say_stopped(at, &report);
+    } else if (status == MIST_OK && is_first(at)) {
         warn_of_losses(at, &report);
         status = save_results(at, &report, err);
     }
@@ -557,6 +626,29 @@ static enum mist_status agree(struct session *at, enum mist_status status,
     return status;
 }
 
+/* All ranks read the same data, and do at the end what rank 0 found to be done. */
+static enum mist_status agree_on_files(struct session *at, struct mist_err *err)
+{
+    struct mist_train_job *job = &at->job;
+    int64_t data = (int64_t)(mist_data_fingerprint(at->data) >> 1);
+    bool exports = job->export_folder != NULL || !is_first(at);
+    int64_t least[] = {data, -data, exports}; /* of all ranks */
+    enum mist_status status =
+        mist_comm_all_reduce_i64(at->comm, MIST_COMM_MIN, least, 3, err);
+
+    if (status != MIST_OK)
+        return status;
+    if (least[2] == 0)
+        job->export_folder = NULL;
+    if (least[0] == -least[1])
+        return MIST_OK;
+    at->has_agreed = true;
+    at->is_silent = !is_first(at);
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "the ranks read different data; all nodes must see the same "
+                        "files");
+}
+
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
     enum mist_status status = mist_comm_open(&at->comm, err);
@@ -578,10 +670,12 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         fill_job(at);
     if (status == MIST_OK && is_first(at))
-        status = check_outputs(at, err);
-    if (status == MIST_OK && is_first(at))
         status = open_log(at, err);
+    if (status == MIST_OK && is_first(at))
+        status = check_outputs(at, err);
     status = agree(at, status, err);
+    if (status == MIST_OK)
+        status = agree_on_files(at, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
         mist_message(&at->messages, "%s can be run", at->plan_path);
         return MIST_OK;
@@ -598,6 +692,7 @@ int main(int argc, char **argv)
     struct mist_err err = {0};
     bool is_done = false;
     at.job.begun_s = mist_clock_now_s();
+    mist_interrupt_ignore_file_size();
     enum mist_status status =
         mist_exec_options_parse(argc, argv, &at.options, &positionals, &is_done, &err);
 
@@ -608,9 +703,10 @@ int main(int argc, char **argv)
                                               at.options.common.as_json, stdout, &err);
     } else if (status == MIST_OK) {
         at.plan_path = positionals.items[0];
+        mist_interrupt_catch();
         status = run(&at, &err);
     }
-    int code = mist_exit_code(status);
+    int code = at.stop_signal ? 128 + at.stop_signal : mist_exit_code(status);
     if (status != MIST_OK) {
         if (!at.is_silent)
             mist_err_print(&err, mist_exec_tool.name, stderr);

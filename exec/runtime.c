@@ -378,6 +378,7 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
         .gradient_norm =
             sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
         .is_finite = runtime->exchanged[2] == 0,
+        .stops = runtime->exchanged[3] > 0,
         .graphs = runtime->graph.is_chosen && !was_chosen ? runtime->graph.text : NULL,
     };
     memcpy(result->where, runtime->where, sizeof result->where);

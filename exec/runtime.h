@@ -22,6 +22,7 @@
 #include "sim/schedule.h"
 #include "traces/timeline.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct mist_train_config {
@@ -35,6 +36,7 @@ struct mist_train_config {
     uint64_t delay_seed; /* 0: none; else tasks start after random delays, which must not
                             change a bit */
     enum mist_graphs_choice graphs; /* ON: an error where they are impossible */
+    const atomic_int *stop_signal;  /* not 0: the run is to end; NULL: never */
     bool skips_nonfinite; /* an iteration with a loss or gradient that is not finite is
                              not applied; otherwise it is an error */
 };
@@ -44,6 +46,7 @@ struct mist_step_result {
     double loss_sum;      /* of all tokens of the step */
     double gradient_norm; /* L2, of the mean loss's gradient, all parameters */
     bool is_finite;       /* loss and gradients */
+    bool stops;           /* some rank's stop_signal was not 0 */
     char where[200];      /* what was not finite on this rank; "" nothing */
     const char *graphs;   /* what was found out about replaying in this iteration, as in
                              struct mist_paths; NULL: nothing */

@@ -54,11 +54,11 @@ struct mist_runtime {
     struct mist_task_body *bodies; /* [n_tasks] */
     bool *is_awaited;              /* [n_tasks] somebody on another stream waits for it */
     double loss_sum;               /* of all ranks, after the exchange */
-    int64_t exchanged[3];          /* squares and faults of all ranks, after it */
-    atomic_int n_faults;           /* things not finite on this rank */
-    char where[200];               /* the first of them */
-    struct mist_task_time *spans;  /* [n_iterations] */
-    struct mist_task_time *times;  /* [n_timed_iterations + 1][n_tasks] */
+    int64_t exchanged[4]; /* squares, faults and ranks that stop, of all, after it */
+    atomic_int n_faults;  /* things not finite on this rank */
+    char where[200];      /* the first of them */
+    struct mist_task_time *spans;         /* [n_iterations] */
+    struct mist_task_time *times;         /* [n_timed_iterations + 1][n_tasks] */
     struct mist_task_time *current_times; /* row of the running iteration */
     enum mist_span_loss *losses;          /* [n_timed_iterations] */
     /* rows of config.ops: of tasks [n_tasks], and of the steps of their programs */

@@ -440,7 +440,8 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
     const struct mist_tally *tallies = mist_device_host_results(runtime->device);
     const struct mist_schedule *schedule = runtime->schedule;
     double loss_sum = 0;
-    int64_t values[3] = {0};
+    const atomic_int *stop_signal = runtime->config.stop_signal;
+    int64_t values[4] = {0};
 
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         enum mist_status status = MIST_OK;
@@ -454,10 +455,11 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
         values[1] += tallies[i].fine & (((int64_t)1 << FINE_BITS) - 1);
     }
     values[2] = atomic_load(&runtime->n_faults);
+    values[3] = stop_signal && atomic_load(stop_signal) != 0;
     enum mist_status status =
         mist_comm_all_reduce_f64(runtime->comm, MIST_COMM_SUM, &loss_sum, 1, err);
     if (status == MIST_OK)
-        status = mist_comm_all_reduce_i64(runtime->comm, MIST_COMM_SUM, values, 3, err);
+        status = mist_comm_all_reduce_i64(runtime->comm, MIST_COMM_SUM, values, 4, err);
     runtime->loss_sum = loss_sum;
     memcpy(runtime->exchanged, values, sizeof values);
     return status;

@@ -27,6 +27,7 @@ struct run {
     struct mist_lr_schedule lr;
     struct mist_adamw_args adamw;
     char last_warning[512]; /* about saving; the same is said once */
+    bool stops;             /* a signal came: this step was the last */
     double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
 };
 
@@ -73,6 +74,7 @@ static enum mist_status open_runtime(struct run *run, struct mist_train_report *
         .ops = job->times_operators ? &report->ops : NULL,
         .is_serial = job->is_serial,
         .delay_seed = job->delay_seed,
+        .stop_signal = job->stop_signal,
         .skips_nonfinite = job->skips_nonfinite,
         .graphs = job->graphs,
     };
@@ -118,7 +120,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
     stage = &run->plan->stages[run->schedule->i_stage];
     run->has_embedding = run->schedule->i_stage == 0;
     run->has_head = run->schedule->i_stage == run->plan->n_stages - 1;
-    run->begin_s = calloc((size_t)report->n_iterations, sizeof *run->begin_s);
+    run->begin_s = calloc((size_t)report->n_iterations + 1, sizeof *run->begin_s);
     if (!run->begin_s)
         return out_of_memory(err);
     status = open_device(run, err);
@@ -225,6 +227,7 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
         run->log->note(run->log->context, "graphs", result.graphs);
     set_update(run, &result, step);
     run->progress.n_steps = step->step;
+    run->stops = result.stops && step->step < run->job->settings.n_iterations;
     step->loss = result.loss_sum / tokens_of_step(run);
     step->step_s = mist_clock_now_s() - start_s;
     return MIST_OK;
@@ -293,7 +296,7 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     int64_t last = job->settings.n_iterations;
     bool validates =
         job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
-    bool saves = job->saving.dir && is_due(job->save_every, step->step, last);
+    bool saves = false;
     /* one iteration before the first that is timed, if there is one */
     int64_t first = job->progress.n_steps + 1, before = last - job->n_timed_iterations;
     bool warms = job->n_timed_iterations > 0 && mist_device_records(run->device) &&
@@ -306,7 +309,8 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
         status = do_step(run, step, err);
     if (status == MIST_OK && validates)
         status = validate(run, &step->validation_loss, err);
-    step->is_saved_next = saves || step->step == last;
+    saves = job->saving.dir && (run->stops || is_due(job->save_every, step->step, last));
+    step->is_saved_next = saves || run->stops || step->step == last;
     if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
         status = run->log->step(run->log->context, step, err);
     if (status == MIST_OK && saves)
@@ -321,14 +325,15 @@ static enum mist_status init_report(struct mist_train_report *report,
                                     const struct mist_train_job *job, int32_t n_ranks,
                                     struct mist_err *err)
 {
-    int64_t n = job->settings.n_iterations - job->progress.n_steps;
+    int64_t left = job->settings.n_iterations - job->progress.n_steps;
+    int64_t n = left > 0 ? left : 0;
     size_t ranks = (size_t)n_ranks;
 
     *report = (struct mist_train_report){
         .n_iterations = (int32_t)n,
         .n_ranks = n_ranks,
-        .steps = calloc((size_t)n, sizeof *report->steps),
-        .iteration_s = calloc((size_t)n, sizeof *report->iteration_s),
+        .steps = calloc((size_t)n + 1, sizeof *report->steps),
+        .iteration_s = calloc((size_t)n + 1, sizeof *report->iteration_s),
         .planned_bytes = calloc(ranks, sizeof *report->planned_bytes),
         .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
         .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
@@ -413,6 +418,19 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
     return status;
 }
 
+/* The run ends early: by which signal, on all ranks. */
+static enum mist_status stop(const struct run *run, struct mist_train_report *report,
+                             struct mist_err *err)
+{
+    int64_t number = atomic_load(run->job->stop_signal);
+    enum mist_status status =
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, &number, 1, err);
+
+    report->stopped_after = run->progress.n_steps;
+    report->stop_signal = (int)number;
+    return status;
+}
+
 enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_job *job,
                                 const struct mist_train_log *log,
                                 struct mist_train_report *report, struct mist_err *err)
@@ -435,10 +453,10 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     if (status == MIST_OK)
         status = begin(&run, err);
     report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s : 0;
-    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK; i++)
+    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops; i++)
         status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
     if (status == MIST_OK)
-        status = end(&run, report, err);
+        status = run.stops ? stop(&run, report, err) : end(&run, report, err);
     close_rank(&run);
     return status;
 }

@@ -9,6 +9,9 @@
  *
  * A checkpoint has the name of the number of steps done. When one is due, the step's log
  * function runs before it is written: a log on disk is never behind a checkpoint.
+ *
+ * A signal that any rank has received until the ranks exchange what they found in a step
+ * ends the run after this step, with a checkpoint; that all know of it costs no message.
  */
 #ifndef MIST_EXEC_TRAIN_H
 #define MIST_EXEC_TRAIN_H
@@ -26,6 +29,7 @@
 #include "sim/plan.h"
 #include "traces/timeline.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct mist_train_job {
@@ -35,7 +39,8 @@ struct mist_train_job {
     const struct mist_plan *plan;        /* checked, supported by the schedule */
     const struct mist_catalog *catalog;  /* of plan->model */
     const struct mist_data *data;        /* checked against model and sequence length */
-    struct mist_train_settings settings; /* resolved; more steps than progress has */
+    struct mist_train_settings settings; /* resolved; no more steps than progress has:
+                                            nothing to do but the export */
     struct mist_train_progress progress; /* where checkpoint stands; else 0 */
     struct mist_checkpoint *checkpoint;  /* to go on from; NULL: none */
     const struct mist_hf *import;        /* weights to start from; NULL: none */
@@ -46,17 +51,19 @@ struct mist_train_job {
     const struct mist_messages *messages; /* warnings of rank 0; NULL: nowhere */
     const char *export_folder;            /* NULL: none */
     enum mist_dtype export_dtype;
-    bool force;                 /* of the export */
-    int32_t n_timed_iterations; /* <= steps to do: last ones, in the timeline */
-    bool times_operators;       /* in these, for the report */
-    int32_t n_threads;          /* of each rank's compute stream; 0: not a CPU */
-    int32_t n_processors;       /* for a rank while it computes nothing; 0 counts as 1 */
-    double begun_s;             /* when the process began; 0: nobody asks */
-    double deadline_s;          /* of a wait for other ranks */
-    bool is_serial;             /* one task at a time */
-    uint64_t delay_seed;        /* 0: none; see struct mist_train_config */
-    bool skips_nonfinite;       /* see struct mist_train_config */
-    bool allows_atomics;        /* see struct mist_device_config */
+    bool force;                    /* of the export */
+    const atomic_int *stop_signal; /* not 0 on any rank: the run ends after its step;
+                                      NULL: never */
+    int32_t n_timed_iterations;    /* <= steps to do: last ones, in the timeline */
+    bool times_operators;          /* in these, for the report */
+    int32_t n_threads;             /* of each rank's compute stream; 0: not a CPU */
+    int32_t n_processors; /* for a rank while it computes nothing; 0 counts as 1 */
+    double begun_s;       /* when the process began; 0: nobody asks */
+    double deadline_s;    /* of a wait for other ranks */
+    bool is_serial;       /* one task at a time */
+    uint64_t delay_seed;  /* 0: none; see struct mist_train_config */
+    bool skips_nonfinite; /* see struct mist_train_config */
+    bool allows_atomics;  /* see struct mist_device_config */
     enum mist_attention_choice attention;
     enum mist_graphs_choice graphs;
 };
@@ -98,6 +105,9 @@ struct mist_train_report { /* complete on rank 0 only */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
     double start_s;  /* from the process' begin to that of its first step; 0: not asked */
     int64_t n_skipped;        /* of all steps of the run */
+    int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
+                                 Then nothing else here is filled but the steps */
+    int stop_signal;          /* the signal, the same on all ranks; 0: none */
     int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
     int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
     int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */

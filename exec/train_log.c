@@ -1,35 +1,10 @@
 /* The log of a run. See train_log.h. */
 #include "exec/train_log.h"
 
-#include "core/csv.h"
 #include "core/escape.h"
-#include "core/memory.h"
 #include "core/parse.h" /* numbers for people */
 
 #include <math.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-enum {
-    COLUMN_STEP,
-    COLUMN_LOSS,
-    COLUMN_GRADIENT_NORM,
-    COLUMN_LR,
-    COLUMN_STEP_S,
-    COLUMN_TOKENS_PER_S,
-    COLUMN_VALIDATION_LOSS,
-    COLUMN_SKIPPED,
-    N_COLUMNS
-};
-
-static const char *const column_names[N_COLUMNS] = {
-    "step",   "loss",         "gradient_norm",   "lr",
-    "step_s", "tokens_per_s", "validation_loss", "skipped"};
-
-static enum mist_status out_of_memory(struct mist_err *err)
-{
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for the log");
-}
 
 double mist_train_log_tokens_per_s(const struct mist_train_logger *logger, double step_s)
 {
@@ -47,164 +22,71 @@ double mist_train_log_mfu(const struct mist_train_logger *logger, double step_s)
                     : 0;
 }
 
-/* ------------------------------------------------------------------------- rows before
+/* ------------------------------------------------------------------------------- files
  */
-
-/* An empty cell is a number that was not finite. */
-static enum mist_status read_cell(const struct mist_csv *csv, size_t i_row,
-                                  size_t i_column, double *out, struct mist_err *err)
-{
-    *out = NAN;
-    if (mist_csv_text(csv, i_row, i_column)[0] == '\0')
-        return MIST_OK;
-    return mist_csv_get_double(csv, i_row, i_column, 0, HUGE_VAL, out, err);
-}
-
-static enum mist_status read_row(const struct mist_csv *csv, size_t i,
-                                 struct mist_train_step *out, struct mist_err *err)
-{
-    int64_t skipped = 0;
-    enum mist_status status =
-        mist_csv_get_int64(csv, i, COLUMN_STEP, 1, INT64_MAX, &out->step, err);
-
-    if (status == MIST_OK)
-        status = read_cell(csv, i, COLUMN_LOSS, &out->loss, err);
-    if (status == MIST_OK)
-        status = read_cell(csv, i, COLUMN_GRADIENT_NORM, &out->gradient_norm, err);
-    if (status == MIST_OK)
-        status = read_cell(csv, i, COLUMN_LR, &out->lr, err);
-    if (status == MIST_OK)
-        status = read_cell(csv, i, COLUMN_STEP_S, &out->step_s, err);
-    if (status == MIST_OK)
-        status = read_cell(csv, i, COLUMN_VALIDATION_LOSS, &out->validation_loss, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_int64(csv, i, COLUMN_SKIPPED, 0, 1, &skipped, err);
-    out->is_skipped = skipped == 1;
-    return status;
-}
-
-static enum mist_status add_row(struct mist_train_logger *logger,
-                                const struct mist_train_step *row, struct mist_err *err)
-{
-    struct mist_train_step *grown = mist_grow(logger->rows, &logger->capacity,
-                                              logger->n_rows + 1, sizeof *logger->rows);
-
-    if (!grown)
-        return out_of_memory(err);
-    logger->rows = grown;
-    logger->rows[logger->n_rows++] = *row;
-    return MIST_OK;
-}
-
-/* The rows of steps that are done, from the table of the run that is resumed. */
-static enum mist_status take_over_rows(struct mist_train_logger *logger,
-                                       struct mist_err *err)
-{
-    struct mist_csv_column columns[N_COLUMNS];
-    struct mist_csv *csv = NULL;
-
-    for (int i = 0; i < N_COLUMNS; i++)
-        columns[i] = (struct mist_csv_column){column_names[i], MIST_CSV_REQUIRED};
-    enum mist_status status =
-        mist_csv_load(logger->csv_path, columns, N_COLUMNS, &csv, err);
-    for (size_t i = 0; status == MIST_OK && i < mist_csv_n_rows(csv); i++) {
-        struct mist_train_step row = {0};
-        status = read_row(csv, i, &row, err);
-        if (status != MIST_OK || row.step > logger->job->progress.n_steps)
-            break;
-        if (logger->n_rows > 0 && row.step <= logger->rows[logger->n_rows - 1].step)
-            status = mist_csv_fail(csv, i, COLUMN_STEP, err, "steps must ascend");
-        else
-            status = add_row(logger, &row, err);
-    }
-    mist_csv_free(csv);
-    return status;
-}
-
-/* Room for all rows to come: no step allocates. */
-static enum mist_status reserve_rows(struct mist_train_logger *logger,
-                                     struct mist_err *err)
-{
-    const struct mist_train_job *job = logger->job;
-    size_t n = (size_t)(job->settings.n_iterations - job->progress.n_steps);
-    struct mist_train_step *grown = mist_grow(logger->rows, &logger->capacity,
-                                              logger->n_rows + n, sizeof *logger->rows);
-
-    if (!grown)
-        return out_of_memory(err);
-    logger->rows = grown;
-    return MIST_OK;
-}
-
-/* True where path is no file and rewriting is no replacing: a pipe, /dev/null. */
-static bool is_special(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-}
 
 enum mist_status mist_train_log_init(struct mist_train_logger *logger,
                                      struct mist_err *err)
 {
-    struct stat info;
-    bool resumes = logger->job->checkpoint != NULL;
+    const struct mist_train_job *job = logger->job;
+    const struct mist_log_kept *kept = &logger->kept;
     enum mist_status status = MIST_OK;
 
-    logger->rows = NULL;
-    logger->n_rows = logger->capacity = 0;
-    logger->is_written = false;
-    if (!logger->csv_path)
+    logger->file = (struct mist_log_file){.fd = -1};
+    logger->board = (struct mist_tensorboard){.fd = -1};
+    logger->kept = (struct mist_log_kept){0};
+    if (!logger->path || !logger->goes_on)
         return MIST_OK;
-    if (resumes && stat(logger->csv_path, &info) == 0 && S_ISREG(info.st_mode)) {
-        status = take_over_rows(logger, err);
-        logger->is_written = true;
-    }
-    return status == MIST_OK ? reserve_rows(logger, err) : status;
+    status = mist_log_file_scan(logger->path, job->progress.n_steps, &logger->kept, err);
+    if (status == MIST_OK && !job->checkpoint && job->save_every > 0 &&
+        kept->n_dropped > job->save_every && !logger->force)
+        return mist_err_at(err, MIST_ERR_USAGE, logger->path, 0, 0,
+                           "has %lld steps, after %lld of which there would be a "
+                           "checkpoint: it is of another run; --force replaces it",
+                           (long long)kept->n_dropped, (long long)job->save_every);
+    return status;
+}
+
+static enum mist_status open_files(struct mist_train_logger *logger, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if (logger->path)
+        status = mist_log_file_open(&logger->file, logger->path,
+                                    logger->goes_on ? &logger->kept : NULL, logger->force,
+                                    err);
+    if (status == MIST_OK && logger->kept.n_dropped > 0 && logger->stream)
+        fprintf(
+            logger->stream,
+            "mist-exec: %s: goes on behind step %lld, rows of later steps cut: %lld\n",
+            logger->path, (long long)logger->job->progress.n_steps,
+            (long long)logger->kept.n_dropped);
+    if (status == MIST_OK && logger->board_folder)
+        status = mist_tensorboard_open(&logger->board, logger->board_folder,
+                                       logger->job->progress.n_steps + 1, err);
+    return status;
 }
 
 void mist_train_log_fini(struct mist_train_logger *logger)
 {
-    free(logger->rows);
-    logger->rows = NULL;
-    logger->n_rows = logger->capacity = 0;
+    mist_log_file_close(&logger->file);
+    mist_tensorboard_close(&logger->board);
 }
 
-/* ------------------------------------------------------------------------------- table
- */
-
-static void add_finite(struct mist_csv_writer *writer, double value)
-{
-    if (isfinite(value))
-        mist_csv_add_double(writer, value);
-    else
-        mist_csv_add_text(writer, "");
-}
-
-static enum mist_status write_table(struct mist_train_logger *logger,
+static enum mist_status add_scalars(const struct mist_train_logger *logger,
+                                    const struct mist_train_step *step,
                                     struct mist_err *err)
 {
-    struct mist_csv_writer writer;
-    enum mist_status status = mist_csv_writer_open(&writer, logger->csv_path,
-                                                   logger->force || logger->is_written,
-                                                   column_names, N_COLUMNS, err);
+    const struct mist_scalar scalars[] = {
+        {"loss", step->loss},
+        {"gradient_norm", step->gradient_norm},
+        {"lr", step->lr},
+        {"tokens_per_s", mist_train_log_tokens_per_s(logger, step->step_s)},
+        {"validation_loss", step->validation_loss},
+    };
 
-    if (status != MIST_OK)
-        return status;
-    for (size_t i = 0; i < logger->n_rows; i++) {
-        const struct mist_train_step *row = &logger->rows[i];
-        mist_csv_add_int64(&writer, row->step);
-        add_finite(&writer, row->loss);
-        add_finite(&writer, row->gradient_norm);
-        mist_csv_add_double(&writer, row->lr);
-        mist_csv_add_double(&writer, row->step_s);
-        add_finite(&writer, mist_train_log_tokens_per_s(logger, row->step_s));
-        add_finite(&writer, row->validation_loss);
-        mist_csv_add_int64(&writer, row->is_skipped);
-        mist_csv_end_row(&writer);
-    }
-    logger->is_written = true;
-    return mist_csv_writer_commit(&writer, err);
+    return mist_tensorboard_add(&logger->board, step->step, scalars,
+                                sizeof scalars / sizeof *scalars, err);
 }
 
 /* -------------------------------------------------------------------------------- lines
@@ -279,9 +161,10 @@ enum mist_status mist_train_log_begin(void *context,
     char planned[MIST_FORMAT_BYTES], allocated[MIST_FORMAT_BYTES],
         resident[MIST_FORMAT_BYTES], used[MIST_FORMAT_BYTES];
 
-    (void)err;
-    if (!logger->stream)
-        return MIST_OK;
+    enum mist_status status = open_files(logger, err);
+
+    if (status != MIST_OK || !logger->stream)
+        return status;
     say_flop(logger);
     fprintf(logger->stream,
             "memory      largest rank: device arena %s planned, %s allocated, process "
@@ -294,6 +177,8 @@ enum mist_status mist_train_log_begin(void *context,
                 mist_format_bytes(used, sizeof used, memory->used_bytes));
     fputc('\n', logger->stream);
     mist_paths_print(paths, logger->stream);
+    if (logger->job->progress.n_steps >= logger->job->settings.n_iterations)
+        return MIST_OK; /* no step is left */
     say_training(logger);
     fprintf(logger->stream,
             "    step       loss  grad norm         lr   tokens/s    ms/step%s\n",
@@ -347,14 +232,16 @@ enum mist_status mist_train_log_step(void *context, const struct mist_train_step
     bool is_last = step->step == logger->job->settings.n_iterations;
     enum mist_status status = MIST_OK;
 
-    if (logger->stream && (step->step % logger->log_every == 0 || is_last ||
-                           step->is_skipped || !isnan(step->validation_loss)))
+    if (logger->path)
+        status = mist_log_file_add(
+            &logger->file, step, mist_train_log_tokens_per_s(logger, step->step_s), err);
+    if (status == MIST_OK && logger->path && step->is_saved_next)
+        status = mist_log_file_sync(&logger->file, err);
+    if (status == MIST_OK && logger->board_folder)
+        status = add_scalars(logger, step, err);
+    if (status == MIST_OK && logger->stream &&
+        (step->step % logger->log_every == 0 || is_last || step->is_skipped ||
+         !isnan(step->validation_loss)))
         say_step(logger, step);
-    if (!logger->csv_path)
-        return MIST_OK;
-    status = add_row(logger, step, err);
-    if (status == MIST_OK && step->is_saved_next &&
-        (is_last || !is_special(logger->csv_path)))
-        status = write_table(logger, err);
     return status;
 }

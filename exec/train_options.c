@@ -76,15 +76,16 @@ static const struct mist_option option_table[] = {
         "delete all but the newest K; 0: keep all", "3", 0, 1e6, keep),
     ROW("resume", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "go on from a checkpoint or the newest in DIR, under any plan of the model; "
-        "training options that are not given are the checkpoint's",
+        "training options that are not given are the checkpoint's; auto: from the newest "
+        "in --checkpoint, or begin where there is none",
         NULL, 0, 0, resume),
     ROW("verify", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "look through every byte of the checkpoints in DIR, print which are whole, and "
         "end; needs no PLAN",
         NULL, 0, 0, verify),
-    ROW_BUT("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
-            "start from Hugging Face weights (GPT-2, Llama): folder or .safetensors", 0,
-            "resume", import),
+    ROW("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
+        "begin with Hugging Face weights (GPT-2, Llama): folder or .safetensors", NULL, 0,
+        0, import),
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
     {.name = "export-dtype",
@@ -148,10 +149,12 @@ static const struct mist_option option_table[] = {
         deadline_s),
     ROW("log-every", MIST_OPTION_INT64, "Results", "N", "print every Nth step", "1", 1,
         1e9, log_every),
-    ROW("log-csv", MIST_OPTION_STRING, "Results", "FILE",
-        "write all steps as CSV, with every checkpoint and at the end; a resumed run "
-        "continues its file",
-        NULL, 0, 0, log_csv),
+    ROW("log", MIST_OPTION_STRING, "Results", "FILE",
+        "append a row for every step as it is done, JSON lines if FILE ends with .jsonl, "
+        "else CSV; a resumed run goes on in its file",
+        NULL, 0, 0, log),
+    ROW("tensorboard", MIST_OPTION_STRING, "Results", "DIR",
+        "write the same as an event file of TensorBoard", NULL, 0, 0, tensorboard),
     ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
         "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
     ROW("kernels", MIST_OPTION_FLAG, "Results", NULL,
@@ -176,6 +179,8 @@ static const char *const examples[] = {
     "--checkpoint run --save-every 100",
     "mpirun -n 4 mist-exec wider_plan.json --data train.bin --validation-frac 0.01 "
     "--resume run --checkpoint run --save-every 100",
+    "srun mist-exec plan.json --data train.bin --checkpoint run --resume auto "
+    "--save-every 100    # starts, goes on or ends, however often it is run",
     NULL};
 
 const struct mist_tool mist_exec_tool = {
@@ -188,8 +193,12 @@ const struct mist_tool mist_exec_tool = {
     .positional_help = "plan.json from mist-tune",
     .positional_min = 0, /* --verify needs none */
     .positional_max = 1,
-    .exit_text = "  4  a stage does not fit into the memory that the plan names\n"
-                 "  6  --verify: not all checkpoints are whole\n",
+    .exit_text =
+        "  4  a stage does not fit into the memory that the plan names\n"
+        "  6  --verify: not all checkpoints are whole\n"
+        "  128+n  stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end "
+        "the run\n"
+        "         after its step, saved in --checkpoint\n",
 };
 
 static enum mist_status check(const struct mist_exec_options *options, int n_plans,
@@ -215,9 +224,17 @@ static enum mist_status check(const struct mist_exec_options *options, int n_pla
                             "--validation-frac");
     if (!options->checkpoint && options->save_every > 0)
         return mist_err_set(err, MIST_ERR_USAGE, "--save-every needs --checkpoint DIR");
-    const char *const names[] = {"timeline", "log-csv", "kernels-csv"};
-    const char *const paths[] = {options->timeline, options->log_csv,
-                                 options->kernels_csv};
+    bool is_auto = options->resume && strcmp(options->resume, "auto") == 0;
+    if (is_auto && !options->checkpoint)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--resume auto needs --checkpoint DIR; a folder of the name "
+                            "auto is ./auto");
+    if (options->import && options->resume && !is_auto)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--import and --resume can't be given together, but for "
+                            "--resume auto");
+    const char *const names[] = {"timeline", "log", "kernels-csv"};
+    const char *const paths[] = {options->timeline, options->log, options->kernels_csv};
     for (int i = 0; i < 3; i++)
         for (int k = i + 1; k < 3; k++)
             if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)

@@ -32,7 +32,7 @@ struct mist_exec_options {
     int64_t log_every, n_timed, n_threads;
     double deadline_s;
     bool is_serial;
-    const char *timeline, *log_csv, *kernels_csv;
+    const char *timeline, *log, *tensorboard, *kernels_csv;
     bool prints_kernels;
 };
 

@@ -123,8 +123,14 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
 
     if (status != MIST_OK)
         return status;
-    emit_steps(emit, report);
-    emit_speed(emit, report, job, logger);
+    if (report->n_iterations > 0) {
+        emit_steps(emit, report);
+        emit_speed(emit, report, job, logger);
+    } else {
+        mist_emit_int64(emit, "steps_done", "steps done before", job->progress.n_steps,
+                        MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "iterations", "iterations", 0, MIST_HUMAN_NUMBER);
+    }
     mist_emit_text(emit, "parameters_fingerprint", "fingerprint of the parameters",
                    mist_hash_format(&hash, text));
     if (as_json) {

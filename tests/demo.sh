@@ -22,7 +22,7 @@ step "what the plan will do"
 run "$build/mist-sim" "$out/plan.json" --unfolded -o "$out/predicted.csv" --force
 step "30 iterations of training"
 run mpirun -n 2 "$build/mist-exec" "$out/plan.json" --iterations 30 \
-    --timeline "$out/measured.csv" --log-csv "$out/losses.csv" --force
+    --timeline "$out/measured.csv" --log "$out/losses.csv" --force
 step "predicted beside measured"
 run "$build/mist-sim" "$out/plan.json" --compare "$out/measured.csv" > "$out/report.txt"
 cat "$out/report.txt"

@@ -42,7 +42,7 @@ time_run() { # RANKS LOSSES OPTION...
     launch=
     if [ "$ranks" -gt 1 ]; then launch="mpirun --oversubscribe --bind-to none -n $ranks"; fi
     $launch "$build/mist-exec" "$folder/plan.json" --data "$folder/text" --iterations 7 --threads 1 -q --force \
-        --log-csv "$folder/log.csv" "$@" > /dev/null
+        --log "$folder/log.csv" "$@" > /dev/null
     awk -F, 'NR > 1 { print $2 }' "$folder/log.csv" > "$losses"
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 3 { print 1e3 * $at }' \
         "$folder/log.csv" | median

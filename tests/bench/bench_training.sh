@@ -88,7 +88,7 @@ median() { sort -g | awk '{ x[NR] = $1 } END { if (NR) print (x[int((NR + 1) / 2
 # Seconds of a step, the median of the process's steps but the first.
 time_mist() { # SEQ THREADS STEPS
     "$build/mist-exec" "$folder/$1.json" --data "$folder/text" --iterations "$3" --threads "$2" -q --force \
-        --log-csv "$folder/log.csv" > /dev/null
+        --log "$folder/log.csv" > /dev/null
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 2 { print $at }' "$folder/log.csv" |
         median
 }

@@ -64,12 +64,12 @@ if mpirun --version 2>&1 | grep -q '(Open MPI) 4'; then # which says whether it 
     expect_once "^mist-exec: 2 busy threads of a rank on processor $first: "
 fi
 begin 'two ranks as mpirun binds them'
-run mpirun -n 2 $two --log-csv a.csv
+run mpirun -n 2 $two --log a.csv
 expect_exit 0
 [ "$n" -eq 2 ] && expect_silence
 [ "$n" -ge 4 ] && [ "$n" -eq "$all" ] && expect_once "$widened"
 begin 'two ranks of two threads: the same losses, and a word about the processors'
-run mpirun -n 2 $two --threads 2 --log-csv b.csv
+run mpirun -n 2 $two --threads 2 --log b.csv
 expect_exit 0
 [ "$all" -lt 4 ] && expect_once "^mist-exec: 4 busy threads on this node's $all processors: start fewer\$"
 [ "$n" -ge 4 ] && [ "$n" -eq "$all" ] && expect_once "$widened"

@@ -23,8 +23,8 @@ mist-sim plan.json -o
 mist-sim plan.json --chrome
 mist-sim plan.json --dry-run -o
 mist-exec plan.json --iterations 1 --timeline
-mist-exec plan.json --iterations 1 --log-csv
-mist-exec plan.json --dry-run --log-csv
+mist-exec plan.json --iterations 1 --log
+mist-exec plan.json --dry-run --log
 mist-plot chrome timeline.csv -o
 $tune -o
 $tune --log
@@ -53,10 +53,12 @@ refuse 'the second output fails: the first is not written either' 5 '^mist-sim: 
     mist-sim plan.json -o out.csv --chrome none/out.json
 
 refuse 'two outputs into one file' 2 '^mist-sim: --output and --chrome are both same$' mist-sim plan.json -o same --chrome same
-refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log-csv are both same$' \
-    mist-exec plan.json --iterations 1 --timeline same --log-csv same
-begin 'a training run that diverges leaves no log behind'
-run mist-exec short.json --lr 1000 --iterations 30 --log-csv log.csv
+refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log are both same$' \
+    mist-exec plan.json --iterations 1 --timeline same --log same
+begin 'a training run that diverges leaves the rows of its steps behind'
+run mist-exec short.json --lr 1000 --iterations 30 --log log.csv
+[ "$(head -n 2 log.csv | tail -n 1 | cut -d, -f1)" = 1 ] || fail "$(cat log.csv)"
+rm log.csv
 expect_exit 1
 expect_stderr '^mist-exec: rank 0, step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite'
 expect_once '^mist-exec: '
@@ -72,7 +74,7 @@ for option in -o --log --pareto; do
     refuse "mist-tune $option: the disk is full" 5 '^mist-tune: /dev/full: .*No space left' $tune $option /dev/full
 done
 begin 'mist-exec: the disk is full'
-run mist-exec short.json -q --iterations 1 --log-csv /dev/full
+run mist-exec short.json -q --iterations 1 --log /dev/full
 expect_exit 5
 expect_stderr '^mist-exec: /dev/full: .*No space left'
 expect_one_line
@@ -129,7 +131,7 @@ begin 'a file that could not be replaced is what it was'
 begin 'a signal in the middle of a run leaves nothing behind'
 listing > "$scratch/io/before"
 command_line='mist-exec --iterations 100000, interrupted'
-"$MIST_BUILD/mist-exec" plan.json -q --iterations 100000 --log-csv out.csv > "$out" 2> "$err" &
+"$MIST_BUILD/mist-exec" plan.json -q --iterations 100000 --timeline out.csv > "$out" 2> "$err" &
 pid=$!
 sleep 0.5
 kill -TERM $pid

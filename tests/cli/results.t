@@ -47,7 +47,7 @@ dry() {
     nothing_written
 }
 dry mist-sim plan.json --dry-run -o out.csv --chrome out.json
-dry mist-exec plan.json --dry-run --timeline out.csv --log-csv log.csv
+dry mist-exec plan.json --dry-run --timeline out.csv --log log.csv
 expect_stderr '^mist-exec: plan\.json can be run$'
 expect_stdout_empty
 # shellcheck disable=SC2086
@@ -86,7 +86,7 @@ expect_same "$scratch/io/a" "$scratch/io/b"
 rm timeline[123].csv chrome[12].json timeline[12].svg
 
 begin 'mist-exec: losses on stderr, the report on stdout, the same loss on one rank and on two'
-run mist-exec short.json --iterations 2 --log-csv log1.csv
+run mist-exec short.json --iterations 2 --log log1.csv
 expect_exit 0
 expect_stderr '^ +2 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+ +[0-9.]+ %$'
 expect_stdout '^loss, last  +[0-9.]+$'

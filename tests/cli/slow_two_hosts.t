@@ -78,10 +78,10 @@ same_bits() {
     plan "$1" "$2" "$3" > both.json
     rm -f one.csv two.csv
     run mpirun --oversubscribe --bind-to none -n 4 "$MIST_BUILD/mist-exec" both.json -q --iterations 3 \
-        --log-csv one.csv
+        --log one.csv
     expect_exit 0
     computed one.csv > "$scratch/io/one"
-    run two_hosts_mpirun 2 "$MIST_BUILD/mist-exec" both.json -q --iterations 3 --log-csv two.csv
+    run two_hosts_mpirun 2 "$MIST_BUILD/mist-exec" both.json -q --iterations 3 --log two.csv
     expect_exit 0
     computed two.csv > "$scratch/io/two"
     [ "$(grep -c '[0-9]\.[0-9]* [0-9]*\.[0-9]' "$scratch/io/one")" -eq 3 ] || fail "no three steps: $(cat "$scratch/io/one")"

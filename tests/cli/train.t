@@ -43,7 +43,7 @@ wrong 'a warm-up longer than the run' '--warm-up 30 leaves nothing of the 30 ste
 wrong 'a negative norm' '--clip: -1 is not within' --clip=-1
 wrong 'an unknown way with NaN' '--on-nan: .*abort, skip' --on-nan hope
 wrong 'an unknown type to export' '--export-dtype: .*fp32, bf16' --export x --export-dtype fp8
-wrong 'weights and a checkpoint' '--import and --resume can.t be given together' --import a --resume b
+wrong 'weights and a checkpoint' '--import and --resume can.t be given together, but for --resume auto' --import a --resume b
 wrong 'no step between lines' '--log-every: 0 is not within' --log-every 0
 wrong 'cuDNN on the CPU' '--attention cudnn needs a GPU' --backend cpu --attention cudnn
 wrong 'graphs on the CPU' '--graphs on needs a GPU' --backend cpu --graphs on
@@ -71,7 +71,7 @@ if [ -d /proc/self ]; then
     refuse 'a folder of checkpoints that nobody can make' 5 '^mist-exec: /proc/run' $exec --checkpoint /proc/run
 fi
 begin 'a dry run makes no folder'
-run $exec --checkpoint run --save-every 1 --export hf --log-csv log.csv --dry-run
+run $exec --checkpoint run --save-every 1 --export hf --log log.csv --dry-run
 expect_exit 0
 expect_stderr '^mist-exec: one\.json can be run$'
 nothing_written
@@ -129,7 +129,7 @@ awk -v f="$flop" 'BEGIN { p = 6 * (2 * 12 * 32 * 32 + 256 * 32); exit !(f > p &&
 
 begin 'the table: columns, warm-up, decay, validation'
 run $exec --iterations 6 --lr 0.01 --lr-min 0.001 --warm-up 2 --validation-data other.txt --validate-every 2 \
-    --validation-batches 3 --log-csv log.csv
+    --validation-batches 3 --log log.csv
 expect_exit 0
 expect_stderr '^validation +after every 2 steps and the last, 3 batches of 4 samples$'
 expect_stderr '^ +4 .* validation [0-9.]+$'
@@ -142,17 +142,17 @@ awk -F, 'function near(a, b) { return a > b - 1e-9 && a < b + 1e-9 }
           exit !(NR == 7 && near(lr[1], 0.005) && near(lr[2], 0.01) && near(lr[3], 0.01) &&
                  near(lr[5], 0.001 + 0.0045 * (1 + cos(pi / 2))) && near(lr[6], 0.001 + 0.0045 * (1 + cos(3 * pi / 4)))) }' log.csv ||
     fail "$(cat log.csv)"
-refuse 'a table that exists' 2 '^mist-exec: log\.csv: exists already; --force' $exec --log-csv log.csv
+refuse 'a table that exists' 2 '^mist-exec: log\.csv: exists already; --force' $exec --log log.csv
 begin 'nothing that only re-times changes a loss'
-run $exec -q --iterations 4 --log-csv a.csv
+run $exec -q --iterations 4 --log a.csv
 expect_exit 0
 for options in '--delay-seed 7' --serial '--threads 2'; do
     # shellcheck disable=SC2086
-    run $exec -q --iterations 4 --log-csv b.csv --force $options
+    run $exec -q --iterations 4 --log b.csv --force $options
     expect_exit 0
     [ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "$options: $(losses b.csv)"
 done
-run $mpi2 -q --iterations 4 --log-csv b.csv --force --delay-seed 3
+run $mpi2 -q --iterations 4 --log b.csv --force --delay-seed 3
 expect_exit 0
 [ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "two ranks: $(losses b.csv)"
 rm -f a.csv b.csv log.csv
@@ -192,14 +192,14 @@ nothing_written
 echo > ops.csv
 refuse 'a table of operators that exists' 2 '^mist-exec: ops\.csv: exists already; --force' $exec --kernels-csv ops.csv
 rm ops.csv
-refuse 'two tables into one file' 2 '^mist-exec: --log-csv and --kernels-csv are both same$' \
-    $exec --log-csv same --kernels-csv same
+refuse 'two tables into one file' 2 '^mist-exec: --log and --kernels-csv are both same$' \
+    $exec --log same --kernels-csv same
 
 # --------------------------------------------------------------------------------- checkpoints
 begin 'a run that saves, keeping two'
-run $exec --iterations 6 --log-csv whole.csv
+run $exec --iterations 6 --log whole.csv
 expect_exit 0
-run $exec --iterations 3 --checkpoint run --save-every 1 --keep 2 --log-csv log.csv
+run $exec --iterations 3 --checkpoint run --save-every 1 --keep 2 --log log.csv
 expect_exit 0
 expect_stderr '^checkpoint +after every 1 steps and the last, in run$'
 [ "$(ls run | tr '\n' ' ')" = 'step-00000002 step-00000003 ' ] || fail "$(ls run)"
@@ -208,7 +208,7 @@ losses log.csv | cmp -s - "$scratch/io/half" || fail 'saving changes losses'
 cp -R run kept && cp log.csv kept.csv
 
 begin 'a run that goes on: the same losses, and its table goes on, too'
-run $exec --resume run --iterations 6 --log-csv log.csv --checkpoint run
+run $exec --resume run --iterations 6 --log log.csv --checkpoint run
 expect_exit 0
 expect_stderr '^mist-exec: goes on from run/step-00000003$'
 expect_stderr '^training +steps 4 to 6, '
@@ -216,12 +216,12 @@ expect_stderr '^training +steps 4 to 6, '
 expect_file run/step-00000006/manifest.json
 begin 'from a step of one'"'"'s choice, under another plan, on two ranks'
 cp kept.csv log.csv
-run $mpi2 --resume kept/step-00000002 --iterations 6 --log-csv log.csv
+run $mpi2 --resume kept/step-00000002 --iterations 6 --log log.csv
 expect_exit 0
 expect_once '^mist-exec: goes on from kept/step-00000002$'
 [ "$(losses log.csv)" = "$(losses whole.csv)" ] || fail "$(losses log.csv)"
 begin 'a table of its own has the steps of its own'
-run $exec --resume kept --iterations 5 --log-csv part.csv
+run $exec --resume kept --iterations 5 --log part.csv
 expect_exit 0
 [ "$(cut -d, -f1 part.csv | tr '\n' ' ')" = 'step 4 5 ' ] || fail "$(cat part.csv)"
 begin 'what is given and differs is said, what is given and the same is not'
@@ -232,16 +232,18 @@ expect_once '^mist-exec: --beta1 0\.8 instead of the checkpoint.s 0\.9$'
 expect_once '^mist-exec: --iterations 4 instead of the checkpoint.s 3$'
 [ "$(grep -c '^mist-exec: --' "$err")" -eq 3 ] || fail "$(cat "$err")"
 begin 'what is not given is the checkpoint'"'"'s'
-run $exec -q --iterations 2 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --checkpoint mine --log-csv mine.csv
+run $exec -q --iterations 2 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --checkpoint mine --log mine.csv
 expect_exit 0
-run $exec -q --iterations 4 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --log-csv want.csv
+run $exec -q --iterations 4 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --log want.csv
 expect_exit 0
-run $exec -q --iterations 4 --resume mine --log-csv mine.csv
+run $exec -q --iterations 4 --resume mine --log mine.csv
 expect_exit 0
 expect_stderr_empty
 [ "$(losses mine.csv)" = "$(losses want.csv)" ] || fail "$(losses mine.csv)"
-refuse 'nothing left to do' 2 '^mist-exec: kept/step-00000003: 3 steps are done and --iterations is 3: nothing is left to do$' \
-    $exec -q --resume kept
+begin 'nothing left to do is success'
+run $exec --resume kept
+expect_exit 0
+expect_once '^mist-exec: the run is finished: 3 of 3 steps are done$'
 refuse 'other data' 3 '^mist-exec: kept/step-00000003/manifest\.json:[0-9:]+ the run was trained on other data .*--force' \
     mist-exec one.json -q --data other.txt --resume kept --iterations 4
 refuse 'another global batch' 3 '^mist-exec: .*manifest\.json:[0-9:]+ the run had a global batch of 4, the plan has 8; --force' \
@@ -255,7 +257,7 @@ refuse 'checkpoints of another run' 2 '^mist-exec: kept/step-00000003: is of ano
     $exec --checkpoint kept
 refuse 'a later checkpoint in the way' 2 '^mist-exec: kept/step-00000003: is later than the step 2 to go on from' \
     $exec -q --resume kept/step-00000002 --checkpoint kept --iterations 4
-refuse 'a table that is none' 3 '^mist-exec: plan\.json' $exec -q --resume kept --iterations 4 --log-csv plan.json
+refuse 'a table that is none' 3 '^mist-exec: plan\.json' $exec -q --resume kept --iterations 4 --log plan.json
 begin 'a damaged checkpoint is passed over, and that is said'
 cp -R kept broken
 printf x >> broken/step-00000003/manifest.json
@@ -309,7 +311,7 @@ run $mpi2 -q --iterations 9 --lr 1e18 --clip 0
 expect_exit 1
 expect_stderr '^mist-exec: rank [01], step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite'
 begin 'or its step is skipped and counted'
-run $exec --iterations 5 --lr 1e18 --clip 0 --on-nan skip --log-csv nan.csv
+run $exec --iterations 5 --lr 1e18 --clip 0 --on-nan skip --log nan.csv
 expect_exit 0
 expect_stderr '^ +5 +- +- .* skipped: not finite$'
 expect_stdout '^skipped steps +[34]$'

@@ -161,7 +161,7 @@ width() {
             write_plan "$plans/width-$name-$where.json" "$name" 2 "$((seq / 4))" "$where"
             if [ "$where" = gpu ]; then on=$backend; else on=cpu; fi
             mist exec "$plans/width-$name-$where.json" --backend $on --data "text:$MIST_GPU_TEXT" --iterations 3 -q --force \
-                --log-csv "$work/width-$name-$where.csv" 2>&1 || fail "$name on the $where does not run"
+                --log "$work/width-$name-$where.csv" 2>&1 || fail "$name on the $where does not run"
         done
         paste -d , "$work/width-$name-gpu.csv" "$work/width-$name-cpu.csv"
         off=$(paste -d , "$work/width-$name-gpu.csv" "$work/width-$name-cpu.csv" | awk -F, '

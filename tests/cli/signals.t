@@ -1,0 +1,145 @@
+#!/bin/sh
+# What signals leave: SIGTERM and SIGUSR1, which schedulers send before the time limit, and SIGINT save what
+# there is and end with 128 + n; SIGXFSZ, the limit of a file's size, is a failed write.
+. tests/cli/lib.sh
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan.json > one.json
+tiny plan2.json > two.json
+seq 1 4000 > text.txt
+losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+options='--data text.txt --iterations 1000000 --resume auto --checkpoint run --log log.csv'
+
+# wait_for PATTERN FILE: until a line matches; at most a minute.
+wait_for() {
+    i=0
+    while ! grep -q "$1" "$2" 2> /dev/null && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+    grep -q "$1" "$2" || fail "nothing in $2 matches $1: $(head -n 5 "$err")"
+}
+
+# start COMMAND...: in the background, as $pid.
+start() {
+    command_line="$*, and a signal"
+    : > "$err" # nothing that the one before said
+    "$@" > "$out" 2> "$err" < /dev/null &
+    pid=$!
+}
+
+# ended CODE: the process has come to its end.
+ended() {
+    wait $pid
+    code=$?
+    expect_exit "$1"
+}
+
+# saved SIGNAL: the run said after which step it stopped, that is the newest checkpoint, and its log ends there.
+saved() {
+    expect_once "^mist-exec: $1: stopped after step [0-9]+ of 1000000; it is saved in run, --resume auto goes on\$"
+    step=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$err")
+    [ -s "run/step-$(printf %08d "${step:-0}")/manifest.json" ] || fail "step $step: $(ls run)"
+    [ "$(tail -n 1 log.csv | cut -d, -f1)" = "$step" ] || fail "step $step: $(tail -n 1 log.csv)"
+    expect_stdout_empty
+}
+
+for signal in TERM USR1 INT; do
+    begin "SIG$signal: a checkpoint, and 128 + its number"
+    # shellcheck disable=SC2086
+    start "$MIST_BUILD/mist-exec" one.json $options --force
+    wait_for '^training' "$err"
+    kill -$signal $pid
+    case $signal in TERM) ended 143 ;; USR1) ended 138 ;; INT) ended 130 ;; esac
+    saved SIG$signal
+done
+begin 'the run that goes on has the losses of one that was left alone'
+run mist-exec one.json --data text.txt -q --iterations $((step + 3)) --resume auto --checkpoint run --log log.csv
+expect_exit 0
+run mist-exec one.json --data text.txt -q --iterations $((step + 3)) --log alone.csv
+expect_exit 0
+[ "$(losses log.csv)" = "$(losses alone.csv)" ] || fail "$(losses log.csv | diff - alone.csv | head -n 5)"
+rm -r run log.csv
+
+begin 'nowhere to save: that is said'
+start "$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1000000 --log log.csv
+wait_for '^ *3 ' "$err"
+kill -TERM $pid
+ended 143
+expect_once '^mist-exec: SIGTERM: stopped after step [0-9]+ of 1000000; nothing is saved without --checkpoint DIR$'
+expect_stdout_empty
+rm log.csv
+begin 'mpirun forwards SIGUSR1 to all ranks: one checkpoint of all'
+# shellcheck disable=SC2086
+start mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json $options
+wait_for '^ *3 ' "$err"
+kill -USR1 $pid
+ended 138
+saved SIGUSR1
+begin 'one rank alone has the signal: all stop after the same step'
+# shellcheck disable=SC2086
+start mpirun --oversubscribe -n 2 sh -c 'echo $$ > rank$OMPI_COMM_WORLD_RANK; exec "$@"' sh "$MIST_BUILD/mist-exec" \
+    two.json $options
+wait_for "^ *$((step + 3)) " "$err"
+kill -TERM "$(cat rank1)"
+ended 143
+saved SIGTERM
+rm -r run log.csv rank0 rank1
+
+begin 'a signal in the last step changes nothing'
+start "$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1 --json
+wait_for '^training' "$err"
+kill -USR1 $pid 2> /dev/null # unless it is over
+ended 0
+expect_json
+
+# ------------------------------------------------------------------------- the other tools
+begin 'mist-tune: SIGUSR1 ends the search, which says what it saved'
+start "$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 --global-batch 5040 \
+    --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv
+wait_for . "$err"
+kill -USR1 $pid
+ended 138
+if [ -s best.json ]; then
+    expect_stderr 'mist-tune: interrupted: the best .* saved: best\.json, log\.csv$'
+else
+    expect_stderr 'mist-tune: interrupted before a plan was found; nothing was saved$'
+fi
+rm -f best.json log.csv
+
+cat > tiny.json <<'END'
+{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "tie_word_embeddings": false, "max_position_embeddings": 256}
+END
+begin 'mist-profile: SIGTERM ends the session behind a record of its journal'
+start "$MIST_BUILD/mist-profile" --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never \
+    --ranks 1 -o set
+i=0
+while [ "$(cat set.partial/journal 2> /dev/null | wc -c)" -lt 100 ] && [ $((i += 1)) -lt 300 ]; do sleep 0.1; done
+kill -TERM $pid
+ended 143
+expect_once '^mist-profile: SIGTERM: stopped; --resume goes on from what is measured$'
+expect_stdout_empty
+expect_file set.partial/journal
+[ ! -e set ] || fail "left: $(find set)"
+rm -r set.partial
+
+# The limit is that of the tool alone, and what it says goes through a pipe.
+limited() {
+    begin "$1 writes beyond the limit of a file's size: as to a full disk"
+    limited_file=$2
+    run sh -c "said=\$( (ulimit -f 0; exec \"\$MIST_BUILD\"/$3 2>&1 > /dev/null) ); code=\$?; echo \"\$said\" >&2; exit \$code"
+    expect_exit 5
+    expect_stderr "^$1: $limited_file.*: .*File too large"
+    expect_one_line
+    expect_stdout_empty
+    nothing_written
+}
+limited mist-sim out.csv 'mist-sim plan.json -o out.csv'
+limited mist-tune out.json 'mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q -o out.json'
+limited mist-plot out.csv 'mist-plot chrome timeline.csv -o out.csv'
+limited mist-exec out.csv 'mist-exec one.json --data text.txt -q --iterations 1 --timeline out.csv'
+limited mist-profile set 'mist-profile --backend cpu --quick --ranks 1 -o set --progress never -q'
+finish
