@@ -40,6 +40,7 @@ struct mist_data {
     struct chain chains[2]; /* of training; of validation, when it has its own files */
     struct stream training, validation; /* validation.chain = NULL: none */
     int64_t bound;                      /* of ids in samples */
+    uint64_t fingerprint;
 };
 
 /* ---------------------------------------------------------------------------- opening */
@@ -116,48 +117,6 @@ static enum mist_status open_streams(struct mist_data *data,
     return MIST_OK;
 }
 
-enum mist_status mist_data_open_config(const struct mist_data_config *config,
-                                       struct mist_data **out, struct mist_err *err)
-{
-    double frac = config->validation_frac;
-
-    *out = NULL;
-    if (!(frac >= 0 && frac < 1))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "the validation fraction is %g, expected 0 <= . < 1", frac);
-    if (frac > 0 && config->n_validation > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "validation is either files or a fraction, not both");
-    struct mist_data *data = calloc(1, sizeof *data);
-    if (!data)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for data");
-    data->bound = MAX_BOUND;
-    enum mist_status status = open_streams(data, config, err);
-    if (status != MIST_OK) {
-        mist_data_close(data);
-        return status;
-    }
-    *out = data;
-    return MIST_OK;
-}
-
-enum mist_status mist_data_open(const char *const *paths, int32_t n,
-                                struct mist_data **out, struct mist_err *err)
-{
-    struct mist_data_config config = {.paths = paths, .n = n};
-
-    return mist_data_open_config(&config, out, err);
-}
-
-void mist_data_close(struct mist_data *data)
-{
-    if (!data)
-        return;
-    close_chain(&data->chains[0]);
-    close_chain(&data->chains[1]);
-    free(data);
-}
-
 /* ---------------------------------------------------------------------------- reading */
 
 /* The file that holds token number at of the chain. */
@@ -204,18 +163,34 @@ static enum mist_status read_stream(const struct stream *stream, int64_t first, 
         int64_t at = first - chain->first[i], n_here = file->n_tokens - at;
         if (n_here > n)
             n_here = n;
-        int64_t n_good = mist_data_file_read(file, at, n_here, bound, ids);
-        if (n_good < n_here)
-            return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
-                               "token %lld (from 0) is %lld, expected 0 to %lld",
-                               (long long)(at + n_good),
-                               (long long)mist_data_file_token(file, at + n_good),
-                               (long long)bound - 1);
+        enum mist_status status = mist_data_file_read(file, at, n_here, bound, ids, err);
+        if (status != MIST_OK)
+            return status;
         ids += n_here;
         first += n_here;
         n -= n_here;
     }
     return MIST_OK;
+}
+
+/* The same as they are stored. */
+static enum mist_status stored(const struct stream *stream, int64_t first, int64_t n,
+                               int64_t *values, struct mist_err *err)
+{
+    const struct chain *chain = stream->chain;
+    enum mist_status status = MIST_OK;
+
+    first += stream->first;
+    for (int32_t i = find_file(chain, first); n > 0 && status == MIST_OK; i++) {
+        int64_t at = first - chain->first[i], n_here = chain->files[i].n_tokens - at;
+        if (n_here > n)
+            n_here = n;
+        status = mist_data_file_stored(&chain->files[i], at, n_here, values, err);
+        values += n_here;
+        first += n_here;
+        n -= n_here;
+    }
+    return status;
 }
 
 /* How far ids are looked at before the run. */
@@ -320,48 +295,95 @@ int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq
 int64_t mist_data_vocab_needed(const struct mist_data *data)
 {
     const struct stream *streams[] = {&data->training, &data->validation};
-    int64_t max = -1;
+    int64_t values[BLOCK_TOKENS], max = -1;
 
     if (data->chains[0].files[0].is_text)
         return MIST_DATA_VOCAB;
     for (int k = 0; k < 2 && streams[k]->chain; k++) {
-        const struct chain *chain = streams[k]->chain;
-        int64_t at = streams[k]->first, n = checked_tokens(streams[k]), end = at + n;
-        advise_stream(streams[k], 0, n, MIST_ACCESS_ONCE);
-        for (int32_t i = 0; i < chain->n_files; i++)
-            for (; at < chain->first[i + 1] && at < end; at++) {
-                int64_t id = mist_data_file_token(&chain->files[i], at - chain->first[i]);
-                max = id > max ? id : max;
-            }
-        advise_stream(streams[k], 0, n, MIST_ACCESS_HERE_THERE);
+        int64_t n = checked_tokens(streams[k]);
+        for (int64_t at = 0; at < n; at += BLOCK_TOKENS) {
+            int64_t n_here = n - at < BLOCK_TOKENS ? n - at : BLOCK_TOKENS;
+            if (stored(streams[k], at, n_here, values, NULL) != MIST_OK)
+                return -1;
+            for (int64_t i = 0; i < n_here; i++)
+                max = values[i] > max ? values[i] : max;
+        }
     }
     return max < INT64_MAX ? max + 1 : max;
 }
 
-uint64_t mist_data_fingerprint(const struct mist_data *data)
+/* Of the training stream. */
+static enum mist_status find_fingerprint(const struct stream *stream, uint64_t *out,
+                                         struct mist_err *err)
 {
-    const struct stream *stream = &data->training;
     int64_t n_blocks = (stream->n_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     int64_t n_used = n_blocks < FINGERPRINTED_BLOCKS ? n_blocks : FINGERPRINTED_BLOCKS;
+    int64_t values[BLOCK_TOKENS];
     struct mist_hash hash;
+    enum mist_status status = MIST_OK;
 
     mist_hash_init(&hash);
     mist_hash_add_int64(&hash, stream->n_tokens);
-    for (int64_t k = 0; k < n_used; k++) {
+    for (int64_t k = 0; k < n_used && status == MIST_OK; k++) {
         /* k n_blocks / n_used without its overflow */
         int64_t i_block = k * (n_blocks / n_used) + k * (n_blocks % n_used) / n_used;
-        int64_t at = stream->first + i_block * BLOCK_TOKENS;
-        int64_t end = stream->first + stream->n_tokens;
-        int64_t n = end - at < BLOCK_TOKENS ? end - at : BLOCK_TOKENS;
-        advise_stream(stream, at - stream->first, n, MIST_ACCESS_SOON);
-        for (int64_t stop = at + BLOCK_TOKENS; at < stop && at < end; at++) {
-            int32_t i = find_file(stream->chain, at);
-            mist_hash_add_int64(&hash,
-                                mist_data_file_token(&stream->chain->files[i],
-                                                     at - stream->chain->first[i]));
-        }
+        int64_t at = i_block * BLOCK_TOKENS, left = stream->n_tokens - at;
+        int64_t n = left < BLOCK_TOKENS ? left : BLOCK_TOKENS;
+        status = stored(stream, at, n, values, err);
+        for (int64_t i = 0; i < n && status == MIST_OK; i++)
+            mist_hash_add_int64(&hash, values[i]);
     }
-    return hash.value;
+    *out = hash.value;
+    return status;
+}
+
+enum mist_status mist_data_open_config(const struct mist_data_config *config,
+                                       struct mist_data **out, struct mist_err *err)
+{
+    double frac = config->validation_frac;
+
+    *out = NULL;
+    if (!(frac >= 0 && frac < 1))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "the validation fraction is %g, expected 0 <= . < 1", frac);
+    if (frac > 0 && config->n_validation > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "validation is either files or a fraction, not both");
+    struct mist_data *data = calloc(1, sizeof *data);
+    if (!data)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for data");
+    data->bound = MAX_BOUND;
+    enum mist_status status = open_streams(data, config, err);
+    if (status == MIST_OK)
+        status = find_fingerprint(&data->training, &data->fingerprint, err);
+    if (status != MIST_OK) {
+        mist_data_close(data);
+        return status;
+    }
+    *out = data;
+    return MIST_OK;
+}
+
+enum mist_status mist_data_open(const char *const *paths, int32_t n,
+                                struct mist_data **out, struct mist_err *err)
+{
+    struct mist_data_config config = {.paths = paths, .n = n};
+
+    return mist_data_open_config(&config, out, err);
+}
+
+void mist_data_close(struct mist_data *data)
+{
+    if (!data)
+        return;
+    close_chain(&data->chains[0]);
+    close_chain(&data->chains[1]);
+    free(data);
+}
+
+uint64_t mist_data_fingerprint(const struct mist_data *data)
+{
+    return data->fingerprint;
 }
 
 /* ---------------------------------------------------------------------------- samples */
@@ -401,7 +423,6 @@ static enum mist_status read_window(const struct stream *stream, int64_t window,
     int64_t first = window * seq_len;
     enum mist_status status;
 
-    advise_stream(stream, first, seq_len + 1, MIST_ACCESS_SOON);
     status = read_stream(stream, first, seq_len, bound, tokens, err);
 
     if (status != MIST_OK)

@@ -98,7 +98,7 @@ uint64_t mist_data_fingerprint(const struct mist_data *data);
 /*
  * The smallest vocabulary that the data allows: 256 for text, otherwise 1 + the largest
  * id among the first MIST_DATA_CHECKED_TOKENS of each stream (further on there may be
- * larger ones).
+ * larger ones). -1: they can't be read.
  */
 int64_t mist_data_vocab_needed(const struct mist_data *data);
 

@@ -1,5 +1,5 @@
 /*
- * Maps one source of training data and tells its format. See data_file.h.
+ * Reads one source of training data and tells its format. See data_file.h.
  *
  * llm.c's token files begin with 256 int32: magic, version, number of tokens, zeros. The
  * magic says the type: 20240520 with version 1 is uint16 (GPT-2), 20240801 with version 7
@@ -16,11 +16,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LLMC_HEADER_BYTES (256 * 4)
+#define BLOCK_TOKENS      4096 /* read at once */
 
 enum format { TEXT, FLAT_UINT16, FLAT_UINT32, LLMC, MEGATRON, N_FORMATS };
 
@@ -44,64 +45,86 @@ static const struct {
 };
 enum { N_LLMC_HEADERS = sizeof llmc_headers / sizeof *llmc_headers };
 
-/* ---------------------------------------------------------------------------- mapping */
+/* ---------------------------------------------------------------------------- reading */
 
-enum mist_status mist_data_map(const char *path, struct mist_data_map *map,
-                               struct mist_err *err)
+/* Data sets come in thousands of files, more than a process may open before it asks. */
+static int open_one(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no wait for a pipe */
-    enum mist_status status = MIST_OK;
-    struct stat info;
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; /* no wait for a pipe */
+    int fd = open(path, flags);
+    struct rlimit limit;
 
-    *map = (struct mist_data_map){0};
-    if (fd < 0 || fstat(fd, &info) != 0) {
+    if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return fd;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return open(path, flags);
+}
+
+enum mist_status mist_data_source_open(struct mist_data_source *source, const char *path,
+                                       struct mist_err *err)
+{
+    struct stat info;
+    enum mist_status status = MIST_OK;
+
+    *source = (struct mist_data_source){.path = path, .fd = open_one(path)};
+    if (source->fd < 0 || fstat(source->fd, &info) != 0)
         status =
             mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't open: %s", strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
+    else if (!S_ISREG(info.st_mode))
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0,
-                             "is no regular file; data is mapped into memory");
-    } else if (info.st_size > 0) {
-        void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (bytes == MAP_FAILED)
-            status =
-                mist_err_at(err, errno == ENOMEM ? MIST_ERR_MEMORY : MIST_ERR_IO, path, 0,
-                            0, "can't map into memory: %s", strerror(errno));
-        else
-            *map = (struct mist_data_map){bytes, (size_t)info.st_size};
-    }
-    if (fd >= 0)
-        close(fd);
+                             "is no regular file; data is read here and there");
+    if (status == MIST_OK)
+        source->size_bytes = (size_t)info.st_size;
+    else
+        mist_data_source_close(source);
     return status;
 }
 
-void mist_data_unmap(struct mist_data_map *map)
+void mist_data_source_close(struct mist_data_source *source)
 {
-    if (map->size_bytes > 0)
-        munmap((void *)(uintptr_t)map->bytes, map->size_bytes);
-    *map = (struct mist_data_map){0};
+    if (source->path && source->fd >= 0)
+        close(source->fd);
+    *source = (struct mist_data_source){0};
 }
 
-/* Around a page that is missing the system reads as much as it is set to read ahead: 8
- * MiB on some machines, for a sample of 8 KiB. So files are marked as read at random, and
- * what a sample needs is asked for in one piece. Advice that is not taken does no harm.
- */
+enum mist_status mist_data_source_read(const struct mist_data_source *source,
+                                       size_t first, size_t n, uint8_t *bytes,
+                                       struct mist_err *err)
+{
+    while (n > 0) {
+        ssize_t done = pread(source->fd, bytes, n, (off_t)first);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return mist_err_at(err, MIST_ERR_IO, source->path, 0, 0, "can't read: %s",
+                               strerror(errno));
+        if (done == 0)
+            return mist_err_at(err, MIST_ERR_IO, source->path, 0, 0,
+                               "has shrunk: it had %zu bytes, now it ends at byte %zu",
+                               source->size_bytes, first);
+        bytes += done;
+        first += (size_t)done;
+        n -= (size_t)done;
+    }
+    return MIST_OK;
+}
+
+/* Files are marked as read at random: a read of a sample brings in the sample and not as
+ * much as the system is set to read ahead, 8 MiB on some machines. Advice that is not
+ * taken does no harm. */
 void mist_data_file_advise(const struct mist_data_file *file, int64_t first, int64_t n,
                            enum mist_data_access access)
 {
     static const int advice[] = {
-        [MIST_ACCESS_ONCE] = POSIX_MADV_SEQUENTIAL,
-        [MIST_ACCESS_SOON] = POSIX_MADV_WILLNEED,
-        [MIST_ACCESS_HERE_THERE] = POSIX_MADV_RANDOM,
+        [MIST_ACCESS_ONCE] = POSIX_FADV_SEQUENTIAL,
+        [MIST_ACCESS_HERE_THERE] = POSIX_FADV_RANDOM,
     };
-    size_t token_bytes = (size_t)mist_data_type_bytes(file->type);
-    size_t begin = file->header_bytes + (size_t)first * token_bytes;
-    size_t end = begin + (size_t)n * token_bytes;
+    int64_t token_bytes = mist_data_type_bytes(file->type);
 
-    if (begin == end)
-        return;
-    begin -= begin % (size_t)sysconf(_SC_PAGESIZE);
-    (void)posix_madvise((void *)(uintptr_t)(file->map.bytes + begin), end - begin,
-                        advice[access]);
+    (void)posix_fadvise(file->source.fd,
+                        (off_t)file->header_bytes + (off_t)(first * token_bytes),
+                        (off_t)(n * token_bytes), advice[access]);
 }
 
 /* ---------------------------------------------------------------------------- formats */
@@ -155,21 +178,28 @@ static int find_llmc_magic(uint32_t magic)
     return -1;
 }
 
-static uint32_t load_magic(const struct mist_data_map *map, bool is_swapped)
-{
-    const uint8_t *b = map->bytes;
-
-    if (map->size_bytes < 4)
-        return 0;
-    return is_swapped
-               ? (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]
-               : mist_data_load_uint32(b);
-}
-
-static enum mist_status refuse_bin(const struct mist_data_file *file,
+/* The first four bytes, 0 where there are fewer. */
+static enum mist_status read_magic(const struct mist_data_file *file, uint32_t *magic,
                                    struct mist_err *err)
 {
-    if (find_llmc_magic(load_magic(&file->map, true)) >= 0)
+    uint8_t bytes[4] = {0};
+    enum mist_status status = MIST_OK;
+
+    if (file->source.size_bytes >= sizeof bytes)
+        status = mist_data_source_read(&file->source, 0, sizeof bytes, bytes, err);
+    *magic = mist_data_load_uint32(bytes);
+    return status;
+}
+
+static uint32_t swapped(uint32_t magic)
+{
+    return magic >> 24 | (magic >> 8 & 0xff00) | (magic << 8 & 0xff0000) | magic << 24;
+}
+
+static enum mist_status refuse_bin(const struct mist_data_file *file, uint32_t magic,
+                                   struct mist_err *err)
+{
+    if (find_llmc_magic(swapped(magic)) >= 0)
         return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
                            "has the header of llm.c in big-endian order, expected "
                            "little-endian");
@@ -183,27 +213,36 @@ static enum mist_status refuse_bin(const struct mist_data_file *file,
 static enum mist_status guess_format(const struct mist_data_file *file, int *format,
                                      struct mist_err *err)
 {
-    if (find_llmc_magic(load_magic(&file->map, false)) >= 0)
-        *format = LLMC;
-    else if (has_suffix(file->path, ".bin"))
-        return refuse_bin(file, err);
-    else
-        *format = TEXT;
+    uint32_t magic;
+    enum mist_status status = read_magic(file, &magic, err);
+
+    if (status != MIST_OK)
+        return status;
+    if (find_llmc_magic(magic) < 0 && has_suffix(file->path, ".bin"))
+        return refuse_bin(file, magic, err);
+    *format = find_llmc_magic(magic) >= 0 ? LLMC : TEXT;
     return MIST_OK;
 }
 
 static enum mist_status read_llmc_header(struct mist_data_file *file,
                                          struct mist_err *err)
 {
-    const uint8_t *bytes = file->map.bytes;
-    int i = find_llmc_magic(load_magic(&file->map, false));
+    uint8_t bytes[12];
+    uint32_t magic;
+    enum mist_status status = read_magic(file, &magic, err);
+    int i = find_llmc_magic(magic);
 
+    if (status != MIST_OK)
+        return status;
     if (i < 0)
-        return refuse_bin(file, err);
-    if (file->map.size_bytes < LLMC_HEADER_BYTES)
+        return refuse_bin(file, magic, err);
+    if (file->source.size_bytes < LLMC_HEADER_BYTES)
         return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
                            "has %zu bytes, the header of llm.c has %d",
-                           file->map.size_bytes, LLMC_HEADER_BYTES);
+                           file->source.size_bytes, LLMC_HEADER_BYTES);
+    status = mist_data_source_read(&file->source, 0, sizeof bytes, bytes, err);
+    if (status != MIST_OK)
+        return status;
     uint32_t version = mist_data_load_uint32(bytes + 4);
     uint32_t n_tokens = mist_data_load_uint32(bytes + 8);
     if (version != llmc_headers[i].version)
@@ -216,11 +255,11 @@ static enum mist_status read_llmc_header(struct mist_data_file *file,
     file->n_tokens = n_tokens;
     uint64_t size_bytes =
         LLMC_HEADER_BYTES + n_tokens * (uint64_t)mist_data_type_bytes(file->type);
-    if (n_tokens > INT32_MAX || size_bytes != file->map.size_bytes)
+    if (n_tokens > INT32_MAX || size_bytes != file->source.size_bytes)
         return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
                            "the header says %" PRId32 " tokens, which is no file of %zu "
                            "bytes",
-                           (int32_t)n_tokens, file->map.size_bytes);
+                           (int32_t)n_tokens, file->source.size_bytes);
     return MIST_OK;
 }
 
@@ -230,12 +269,12 @@ static enum mist_status read_flat(struct mist_data_file *file, enum mist_token_t
     size_t token_bytes = (size_t)mist_data_type_bytes(type);
 
     file->type = type;
-    file->n_tokens = (int64_t)(file->map.size_bytes / token_bytes);
-    if (file->map.size_bytes % token_bytes == 0)
+    file->n_tokens = (int64_t)(file->source.size_bytes / token_bytes);
+    if (file->source.size_bytes % token_bytes == 0)
         return MIST_OK;
     return mist_err_at(err, MIST_ERR_INPUT, file->path, 0, 0,
                        "has %zu bytes, which is no multiple of the %zu of a token",
-                       file->map.size_bytes, token_bytes);
+                       file->source.size_bytes, token_bytes);
 }
 
 static enum mist_status open_format(struct mist_data_file *file, const char *name,
@@ -251,7 +290,7 @@ static enum mist_status open_format(struct mist_data_file *file, const char *nam
     *file = (struct mist_data_file){.path = strdup(path)};
     if (!file->path)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for file names");
-    enum mist_status status = mist_data_map(path, &file->map, err);
+    enum mist_status status = mist_data_source_open(&file->source, file->path, err);
     if (status == MIST_OK && format < 0)
         status = guess_format(file, &format, err);
     if (status != MIST_OK)
@@ -268,7 +307,7 @@ static enum mist_status open_format(struct mist_data_file *file, const char *nam
 
 void mist_data_file_close(struct mist_data_file *file)
 {
-    mist_data_unmap(&file->map);
+    mist_data_source_close(&file->source);
     free(file->path);
     *file = (struct mist_data_file){0};
 }
@@ -341,39 +380,68 @@ static inline int64_t copy_tokens(const uint8_t *tokens, enum mist_token_type ty
     return n_bad;
 }
 
-int64_t mist_data_file_token(const struct mist_data_file *file, int64_t i)
+/* Ids of one type; how many are out of bounds. */
+static int64_t convert(const uint8_t *tokens, enum mist_token_type type, int64_t n,
+                       int64_t bound, int32_t *ids)
 {
-    return load_token(file->map.bytes + file->header_bytes, file->type, i);
+    switch (type) {
+    case MIST_TOKEN_UINT8:
+        return copy_tokens(tokens, MIST_TOKEN_UINT8, n, bound, ids);
+    case MIST_TOKEN_UINT16:
+        return copy_tokens(tokens, MIST_TOKEN_UINT16, n, bound, ids);
+    case MIST_TOKEN_UINT32:
+        return copy_tokens(tokens, MIST_TOKEN_UINT32, n, bound, ids);
+    case MIST_TOKEN_INT32:
+        return copy_tokens(tokens, MIST_TOKEN_INT32, n, bound, ids);
+    default:
+        return copy_tokens(tokens, type, n, bound, ids);
+    }
 }
 
-int64_t mist_data_file_read(const struct mist_data_file *file, int64_t first, int64_t n,
-                            int64_t bound, int32_t *ids)
+/* Tokens first .. first + n - 1 as they are stored. */
+static enum mist_status read_raw(const struct mist_data_file *file, int64_t first,
+                                 int64_t n, uint8_t *tokens, struct mist_err *err)
 {
-    int64_t n_bad, n_good = 0;
+    size_t token_bytes = (size_t)mist_data_type_bytes(file->type);
 
-    if (n == 0)
-        return 0;
-    const uint8_t *tokens = file->map.bytes + file->header_bytes +
-                            (size_t)(first * mist_data_type_bytes(file->type));
-    switch (file->type) {
-    case MIST_TOKEN_UINT8:
-        n_bad = copy_tokens(tokens, MIST_TOKEN_UINT8, n, bound, ids);
-        break;
-    case MIST_TOKEN_UINT16:
-        n_bad = copy_tokens(tokens, MIST_TOKEN_UINT16, n, bound, ids);
-        break;
-    case MIST_TOKEN_UINT32:
-        n_bad = copy_tokens(tokens, MIST_TOKEN_UINT32, n, bound, ids);
-        break;
-    case MIST_TOKEN_INT32:
-        n_bad = copy_tokens(tokens, MIST_TOKEN_INT32, n, bound, ids);
-        break;
-    default:
-        n_bad = copy_tokens(tokens, file->type, n, bound, ids);
+    return mist_data_source_read(&file->source,
+                                 file->header_bytes + (size_t)first * token_bytes,
+                                 (size_t)n * token_bytes, tokens, err);
+}
+
+enum mist_status mist_data_file_stored(const struct mist_data_file *file, int64_t first,
+                                       int64_t n, int64_t *values, struct mist_err *err)
+{
+    /* from the end of values: a number is converted before it is overwritten */
+    uint8_t *tokens = (uint8_t *)(values + n) - n * mist_data_type_bytes(file->type);
+    enum mist_status status = read_raw(file, first, n, tokens, err);
+
+    for (int64_t i = 0; i < n && status == MIST_OK; i++)
+        values[i] = load_token(tokens, file->type, i);
+    return status;
+}
+
+enum mist_status mist_data_file_read(const struct mist_data_file *file, int64_t first,
+                                     int64_t n, int64_t bound, int32_t *ids,
+                                     struct mist_err *err)
+{
+    uint8_t tokens[BLOCK_TOKENS * 8];
+    enum mist_status status = MIST_OK;
+
+    for (int64_t n_here; n > 0 && status == MIST_OK; n -= n_here) {
+        n_here = n < BLOCK_TOKENS ? n : BLOCK_TOKENS;
+        status = read_raw(file, first, n_here, tokens, err);
+        if (status == MIST_OK && convert(tokens, file->type, n_here, bound, ids) > 0) {
+            int64_t i = 0;
+            while ((uint64_t)load_token(tokens, file->type, i) < (uint64_t)bound)
+                i++;
+            status = mist_err_at(
+                err, MIST_ERR_INPUT, file->path, 0, 0,
+                "token %lld (from 0) is %lld, expected 0 to %lld", (long long)(first + i),
+                (long long)load_token(tokens, file->type, i), (long long)bound - 1);
+        }
+        first += n_here;
+        ids += n_here;
     }
-    if (n_bad == 0)
-        return n;
-    while ((uint64_t)load_token(tokens, file->type, n_good) < (uint64_t)bound)
-        n_good++;
-    return n_good;
+    return status;
 }

@@ -1,11 +1,10 @@
 /*
- * One source of training data, mapped into memory: its format and its token ids.
- * Internal to exec/data.
+ * One source of training data: its format and its token ids. Internal to exec/data.
  *
- * Files are mapped, never read whole, so what is opened costs address space and not time;
- * the operating system brings in the pages that samples touch and drops them again.
- * All numbers in all formats are little-endian. A file that shrinks while it is mapped
- * ends the process (SIGBUS): nothing that is mapped can be protected from that.
+ * Files stay open and are read where samples are, never whole, so what is opened costs no
+ * time; the operating system keeps the pages that samples touch, and drops them again.
+ * They are not mapped into memory: a file that shrinks, or a disk that fails, then is an
+ * error with a name and no SIGBUS. All numbers in all formats are little-endian.
  */
 #ifndef MIST_EXEC_DATA_FILE_H
 #define MIST_EXEC_DATA_FILE_H
@@ -27,28 +26,35 @@ enum mist_token_type {
     MIST_N_TOKEN_TYPES,
 };
 
-/* A file in memory, read-only. */
-struct mist_data_map {
-    const uint8_t *bytes; /* NULL when size_bytes = 0 */
-    size_t size_bytes;
+/* An open file. */
+struct mist_data_source {
+    const char *path; /* borrowed; NULL: closed */
+    int fd;
+    size_t size_bytes; /* when it was opened */
 };
 
 struct mist_data_file {
-    char *path;               /* owned; the file that the tokens are in */
-    struct mist_data_map map; /* owned; all of it */
-    size_t header_bytes;      /* tokens start here */
+    char *path;                     /* owned; the file that the tokens are in */
+    struct mist_data_source source; /* owned */
+    size_t header_bytes;            /* tokens start here */
     int64_t n_tokens;
     enum mist_token_type type; /* of what is stored */
     bool is_text;              /* bytes of a text: 256 ids whatever occurs in it */
 };
 
 /*
- * Maps the regular file at path; the caller ends it with mist_data_unmap. MIST_OK,
- * MIST_ERR_IO or MIST_ERR_MEMORY; after an error *map is empty.
+ * Opens the regular file at path, which is borrowed until the end; the caller ends it
+ * with mist_data_source_close. MIST_OK or MIST_ERR_IO; after an error *source is closed.
  */
+MIST_MUST_CHECK enum mist_status mist_data_source_open(struct mist_data_source *source,
+                                                       const char *path,
+                                                       struct mist_err *err);
+void mist_data_source_close(struct mist_data_source *source); /* zeroed: nothing */
+
+/* Bytes first .. first + n - 1. MIST_ERR_IO, also when the file no longer has them. */
 MIST_MUST_CHECK enum mist_status
-mist_data_map(const char *path, struct mist_data_map *map, struct mist_err *err);
-void mist_data_unmap(struct mist_data_map *map); /* a zeroed one is left alone */
+mist_data_source_read(const struct mist_data_source *source, size_t first, size_t n,
+                      uint8_t *bytes, struct mist_err *err);
 
 /*
  * Opens what name stands for, see exec/data.h for the formats and how they are told
@@ -61,24 +67,27 @@ mist_data_file_open(struct mist_data_file *file, const char *name, struct mist_e
 void mist_data_file_close(struct mist_data_file *file);
 
 /*
- * Copies the ids of tokens first .. first + n - 1 to ids[n]. Returns n, or the number of
- * ids before the first one that is not in 0 .. bound - 1, bound <= 2^31; ids from there
- * on are undefined.
+ * Reads the ids of tokens first .. first + n - 1 to ids[n]. MIST_ERR_INPUT: one is not in
+ * 0 .. bound - 1, bound <= 2^31; MIST_ERR_IO. After an error ids are undefined.
  */
-int64_t mist_data_file_read(const struct mist_data_file *file, int64_t first, int64_t n,
-                            int64_t bound, int32_t *ids);
+MIST_MUST_CHECK enum mist_status mist_data_file_read(const struct mist_data_file *file,
+                                                     int64_t first, int64_t n,
+                                                     int64_t bound, int32_t *ids,
+                                                     struct mist_err *err);
+
+/* The same as they are stored, negative ones included. MIST_ERR_IO. */
+MIST_MUST_CHECK enum mist_status mist_data_file_stored(const struct mist_data_file *file,
+                                                       int64_t first, int64_t n,
+                                                       int64_t *values,
+                                                       struct mist_err *err);
 
 /* How tokens first .. first + n - 1 are about to be read. */
 enum mist_data_access {
     MIST_ACCESS_ONCE,       /* all of them, once and in order */
-    MIST_ACCESS_SOON,       /* all of them, now */
     MIST_ACCESS_HERE_THERE, /* a few at a time, anywhere; how a file starts out */
 };
 void mist_data_file_advise(const struct mist_data_file *file, int64_t first, int64_t n,
                            enum mist_data_access access);
-
-/* Token i as it is stored, negative ones included. */
-int64_t mist_data_file_token(const struct mist_data_file *file, int64_t i);
 
 /* The largest id a file of this type can hold. */
 int64_t mist_data_type_max(enum mist_token_type type);

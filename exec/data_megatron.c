@@ -50,7 +50,7 @@ static const struct {
 
 struct index {
     const char *path;
-    const uint8_t *lengths, *pointers, *documents; /* in the map */
+    const uint8_t *lengths, *pointers, *documents; /* in what was read */
     uint64_t n_sequences, n_documents;
     enum mist_token_type type;
 };
@@ -68,16 +68,14 @@ static enum mist_status read_type(struct index *index, uint8_t code, struct mist
     return MIST_OK;
 }
 
-/* Header and size: after this every array lies inside the map. */
-static enum mist_status read_header(struct index *index, const struct mist_data_map *map,
-                                    struct mist_err *err)
+/* Header and size: after this every array lies inside the n_bytes. */
+static enum mist_status read_header(struct index *index, const uint8_t *bytes,
+                                    size_t n_bytes, struct mist_err *err)
 {
-    const uint8_t *bytes = map->bytes;
-
-    if (map->size_bytes < HEADER_BYTES)
+    if (n_bytes < HEADER_BYTES)
         return mist_err_at(err, MIST_ERR_INPUT, index->path, 0, 0,
                            "has %zu bytes, the header of a Megatron index has %d",
-                           map->size_bytes, HEADER_BYTES);
+                           n_bytes, HEADER_BYTES);
     if (memcmp(bytes, MAGIC, sizeof MAGIC) != 0)
         return mist_err_at(err, MIST_ERR_INPUT, index->path, 0, 0,
                            "is no Megatron index: it does not begin with MMIDIDX");
@@ -92,7 +90,7 @@ static enum mist_status read_header(struct index *index, const struct mist_data_
         return status;
     uint64_t s = index->n_sequences = mist_data_load_uint64(bytes + 18);
     uint64_t d = index->n_documents = mist_data_load_uint64(bytes + 26);
-    size_t left = map->size_bytes - HEADER_BYTES;
+    size_t left = n_bytes - HEADER_BYTES;
     bool fits = s <= left / (LENGTH_BYTES + POINTER_BYTES) && d <= left / POINTER_BYTES;
     uint64_t needed = fits ? (LENGTH_BYTES + POINTER_BYTES) * s + POINTER_BYTES * d : 0;
     if (fits && needed + s == left && s > 0)
@@ -102,7 +100,7 @@ static enum mist_status read_header(struct index *index, const struct mist_data_
         return mist_err_at(err, MIST_ERR_INPUT, index->path, 0, 0,
                            "%zu bytes do not hold %" PRIu64 " sequences and %" PRIu64
                            " document marks",
-                           map->size_bytes, s, d);
+                           n_bytes, s, d);
     index->lengths = bytes + HEADER_BYTES;
     index->pointers = index->lengths + LENGTH_BYTES * s;
     index->documents = index->pointers + POINTER_BYTES * s;
@@ -156,17 +154,25 @@ static enum mist_status check_documents(const struct index *index, struct mist_e
     return MIST_OK;
 }
 
-static enum mist_status check_index(const char *path, const struct mist_data_map *map,
+static enum mist_status check_index(const struct mist_data_source *source,
                                     uint64_t bin_bytes, enum mist_token_type *type,
                                     struct mist_err *err)
 {
-    struct index index = {.path = path};
-    enum mist_status status = read_header(&index, map, err);
+    struct index index = {.path = source->path};
+    uint8_t *bytes = malloc(source->size_bytes + 1);
+    enum mist_status status = MIST_ERR_MEMORY;
+
+    if (!bytes)
+        return mist_err_at(err, status, source->path, 0, 0, "out of memory");
+    status = mist_data_source_read(source, 0, source->size_bytes, bytes, err);
+    if (status == MIST_OK)
+        status = read_header(&index, bytes, source->size_bytes, err);
 
     if (status == MIST_OK)
         status = check_sequences(&index, bin_bytes, err);
     if (status == MIST_OK)
         status = check_documents(&index, err);
+    free(bytes);
     *type = index.type;
     return status;
 }
@@ -174,7 +180,7 @@ static enum mist_status check_index(const char *path, const struct mist_data_map
 enum mist_status mist_data_megatron_open(struct mist_data_file *file, const char *prefix,
                                          size_t n_prefix, struct mist_err *err)
 {
-    struct mist_data_map map = {0};
+    struct mist_data_source source = {0};
     char *path = malloc(n_prefix + sizeof ".idx");
     enum mist_status status;
 
@@ -187,15 +193,16 @@ enum mist_status mist_data_megatron_open(struct mist_data_file *file, const char
     memcpy(path + n_prefix, ".idx", sizeof ".idx");
     memcpy(file->path, prefix, n_prefix);
     memcpy(file->path + n_prefix, ".bin", sizeof ".bin");
-    status = mist_data_map(path, &map, err);
+    status = mist_data_source_open(&source, path, err);
     if (status == MIST_OK)
-        status = mist_data_map(file->path, &file->map, err);
+        status = mist_data_source_open(&file->source, file->path, err);
     if (status == MIST_OK)
-        status = check_index(path, &map, file->map.size_bytes, &file->type, err);
+        status = check_index(&source, file->source.size_bytes, &file->type, err);
     if (status == MIST_OK)
-        file->n_tokens = (int64_t)file->map.size_bytes / mist_data_type_bytes(file->type);
+        file->n_tokens =
+            (int64_t)file->source.size_bytes / mist_data_type_bytes(file->type);
 out:
-    mist_data_unmap(&map);
+    mist_data_source_close(&source);
     free(path);
     return status;
 }

@@ -380,28 +380,25 @@ static enum mist_status claim_folder(struct session *at, struct mist_err *err)
  */
 static enum mist_status check_export(struct session *at, struct mist_err *err)
 {
-    static const char *const names[] = {"config.json", "model.safetensors"};
     const char *folder = at->options.export;
-    char path[4096];
+    char weights[4096], config[4096];
     enum mist_status status = check_folder(folder, err);
 
-    for (size_t i = 0; i < sizeof names / sizeof *names && status == MIST_OK; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (at->job.force || access(path, F_OK) != 0)
-            continue;
-        if (at->checkpoint && i == 1) {
-            at->job.force = true;
-        } else if (at->is_finished) {
-            at->job.export_folder = NULL;
-            mist_message(&at->messages, "%s is there: not written again without --force",
-                         path);
-            return MIST_OK;
-        } else {
-            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
-                                 "exists already; --force replaces it");
-        }
+    snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    bool has_weights = access(weights, F_OK) == 0, is_whole = access(config, F_OK) == 0;
+    if (status != MIST_OK || at->job.force || (!has_weights && !is_whole))
+        return status;
+    if (at->checkpoint && !is_whole) {
+        at->job.force = true;
+        return MIST_OK;
     }
-    return status;
+    if (!at->is_finished)
+        return mist_err_at(err, MIST_ERR_USAGE, has_weights ? weights : config, 0, 0,
+                           "exists already; --force replaces it");
+    at->job.export_folder = NULL;
+    mist_message(&at->messages, "%s is there: not written again without --force", config);
+    return MIST_OK;
 }
 
 /* Whether there may be a log of an attempt before this one. */

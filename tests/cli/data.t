@@ -1,0 +1,37 @@
+#!/bin/sh
+# Training data that is not what it was, or not what the model can read.
+. tests/cli/lib.sh
+
+# tiny FILE: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+tiny plan.json > one.json
+tiny plan2.json > two.json
+
+# shrinks NAME FILE COMMAND...: the file is cut to nothing while the command trains on it.
+shrinks() {
+    begin "$1"
+    shrinking=$2
+    shift 2
+    command_line="$*, its data cut meanwhile"
+    : > "$err"
+    "$@" > "$out" 2> "$err" < /dev/null &
+    pid=$!
+    i=0
+    while ! grep -q '^ *3 ' "$err" && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+    : > "$shrinking"
+    wait $pid
+    code=$?
+    expect_exit 5
+    expect_stderr "^mist-exec: $shrinking: has shrunk: it had [0-9]+ bytes, now it ends at byte"
+    expect_stdout_empty
+}
+seq 1 40000 > text.txt
+shrinks 'a text that shrinks under a run' text.txt "$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1000000
+expect_once '^mist-exec: '
+perl -e 'print pack "v*", map { $_ % 256 } 1 .. 40000' > ids.u16
+shrinks 'ids that shrink under two ranks' ids.u16 mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json \
+    --data ids.u16 --iterations 1000000
+finish
