@@ -249,13 +249,17 @@ static enum mist_status check_length(const struct stream *stream, int64_t seq_le
                        (long long)seq_len, (long long)seq_len + 1);
 }
 
+bool mist_data_is_text(const struct mist_data *data)
+{
+    return data->chains[0].files[0].is_text;
+}
+
 enum mist_status mist_data_check(struct mist_data *data, int64_t vocab, int64_t seq_len,
                                  struct mist_err *err)
 {
-    bool is_text = data->chains[0].files[0].is_text;
     const struct stream *streams[] = {&data->training, &data->validation};
 
-    if (is_text && vocab < MIST_DATA_VOCAB)
+    if (mist_data_is_text(data) && vocab < MIST_DATA_VOCAB)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "text as bytes needs a vocabulary of %d, the model has %lld",
                             MIST_DATA_VOCAB, (long long)vocab);
@@ -297,7 +301,7 @@ int64_t mist_data_vocab_needed(const struct mist_data *data)
     const struct stream *streams[] = {&data->training, &data->validation};
     int64_t values[BLOCK_TOKENS], max = -1;
 
-    if (data->chains[0].files[0].is_text)
+    if (mist_data_is_text(data))
         return MIST_DATA_VOCAB;
     for (int k = 0; k < 2 && streams[k]->chain; k++) {
         int64_t n = checked_tokens(streams[k]);

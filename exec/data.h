@@ -33,6 +33,7 @@
 
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MIST_DATA_VOCAB 256 /* of text */
@@ -82,6 +83,9 @@ void mist_data_close(struct mist_data *data); /* NULL allowed */
 
 /* Tokens of the training stream, without what is held out. */
 int64_t mist_data_n_tokens(const struct mist_data *data);
+
+/* Whether the data is text as bytes, not ids. */
+bool mist_data_is_text(const struct mist_data *data);
 
 /* Windows of the training stream (samples of an epoch) and of the validation stream; 0
  * where a stream is too short or there is none. seq_len >= 1. */

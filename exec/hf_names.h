@@ -58,7 +58,8 @@ void mist_hf_close(struct mist_hf *hf); /* NULL is fine */
 
 /*
  * Elements first .. first + n - 1 of a whole parameter, to out [n]. A tied model's
- * head.weight is its embedding. MIST_ERR_INPUT: no such parameter, or outside it.
+ * head.weight is its embedding. MIST_ERR_INPUT: no such parameter, outside it, or values
+ * that are not finite, by the name of their tensor.
  */
 enum mist_status mist_hf_read(const struct mist_hf *hf, int32_t module, const char *param,
                               int64_t first, int64_t n, float *out,

@@ -7,6 +7,7 @@
 #include "exec/hf_names_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,13 +285,29 @@ static void read_transposed(const struct mist_safetensors *tensors, int32_t i_te
     }
 }
 
-/* A range within the parameter. */
-static void read_range(const struct mist_hf *hf, const struct hf_param *param,
-                       int64_t first, int64_t n, float *out)
+static enum mist_status check_finite(const struct mist_hf *hf, int32_t i_tensor,
+                                     const float *values, int64_t n, struct mist_err *err)
 {
+    int64_t n_bad = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        n_bad += !isfinite(values[i]);
+    if (n_bad == 0)
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_INPUT, mist_safetensors_path(hf->tensors, i_tensor),
+                       0, 0, "tensor %s has values that are not finite",
+                       mist_safetensors_info(hf->tensors, i_tensor)->name);
+}
+
+/* A range within the parameter. */
+static enum mist_status read_range(const struct mist_hf *hf, const struct hf_param *param,
+                                   int64_t first, int64_t n, float *out,
+                                   struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
     int64_t columns = param->param.columns, start = 0;
 
-    for (int32_t i = 0; i < param->n_sources; i++) {
+    for (int32_t i = 0; i < param->n_sources && status == MIST_OK; i++) {
         int64_t rows = param->sources[i].rows;
         int64_t begin = first > start ? first : start;
         int64_t end = start + rows * columns;
@@ -303,8 +320,11 @@ static void read_range(const struct mist_hf *hf, const struct hf_param *param,
         else if (begin < end)
             mist_safetensors_read(hf->tensors, i_tensor, begin - start, end - begin,
                                   out + (begin - first));
+        if (begin < end)
+            status = check_finite(hf, i_tensor, out + (begin - first), end - begin, err);
         start += rows * columns;
     }
+    return status;
 }
 
 static enum mist_status check_range(const struct mist_hf *hf,
@@ -330,7 +350,7 @@ enum mist_status mist_hf_read(const struct mist_hf *hf, int32_t module, const ch
     if (!status)
         status = check_range(hf, &found, first, n, err);
     if (!status)
-        read_range(hf, &found, first, n, out);
+        status = read_range(hf, &found, first, n, out, err);
     return status;
 }
 
@@ -348,8 +368,8 @@ enum mist_status mist_hf_read_spans(const struct mist_hf *hf, int32_t module,
             int64_t first = span->global_first + run * span->global_stride;
             status = check_range(hf, &found, first, span->length, err);
             if (!status)
-                read_range(hf, &found, first, span->length,
-                           local + span->local_first + run * span->length);
+                status = read_range(hf, &found, first, span->length,
+                                    local + span->local_first + run * span->length, err);
         }
     }
     return status;

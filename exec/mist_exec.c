@@ -22,6 +22,7 @@
 #include "core/parse.h" /* sizes for people */
 #include "exec/affinity.h"
 #include "exec/checkpoint_check.h"
+#include "exec/hf_config.h"
 #include "exec/runtime.h" /* what can't be replayed */
 #include "exec/train.h"
 #include "exec/train_folder.h"
@@ -166,6 +167,13 @@ static enum mist_status open_data(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = mist_data_open_config(&config, &at->data, err);
     mist_data_free_paths(paths, n);
+    if (status == MIST_OK && mist_data_is_text(at->data) &&
+        at->plan.model.vocab != MIST_DATA_VOCAB)
+        status = mist_err_set(err, MIST_ERR_INPUT,
+                              "text is read as bytes, a vocabulary of %d, and the model "
+                              "has one of %lld: make a token file of it (README.md, "
+                              "\"Token files\") and give that by --data",
+                              MIST_DATA_VOCAB, (long long)at->plan.model.vocab);
     if (status == MIST_OK)
         status =
             mist_data_check(at->data, at->plan.model.vocab, at->plan.job.seq_len, err);
@@ -249,6 +257,24 @@ static enum mist_status open_checkpoint(struct session *at, const char *path,
     return status;
 }
 
+/* Weights to begin with, of the very model of the plan. */
+static enum mist_status open_import(struct session *at, struct mist_err *err)
+{
+    const char *path = at->options.import;
+    bool has_config = true;
+    enum mist_status status =
+        mist_hf_check_config(path, &at->plan.model, &has_config, err);
+
+    if (status == MIST_OK)
+        status = mist_hf_load(path, &at->plan.model, &at->import, err);
+    if (status == MIST_OK && !has_config)
+        mist_message(&at->messages,
+                     "%s: no config.json: whether heads, epsilon, activation and "
+                     "positions are those of the plan is not known",
+                     path);
+    return status;
+}
+
 static enum mist_status open_start(struct session *at, struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
@@ -258,7 +284,7 @@ static enum mist_status open_start(struct session *at, struct mist_err *err)
     if (status == MIST_OK && path)
         status = open_checkpoint(at, path, err);
     else if (status == MIST_OK && options->import)
-        status = mist_hf_load(options->import, &at->plan.model, &at->import, err);
+        status = open_import(at, err);
     free(path);
     if (status == MIST_OK)
         status =

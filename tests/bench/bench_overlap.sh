@@ -41,7 +41,7 @@ time_run() { # RANKS LOSSES OPTION...
     shift 2
     launch=
     if [ "$ranks" -gt 1 ]; then launch="mpirun --oversubscribe --bind-to none -n $ranks"; fi
-    $launch "$build/mist-exec" "$folder/plan.json" --data "$folder/text" --iterations 7 --threads 1 -q --force \
+    $launch "$build/mist-exec" "$folder/plan.json" --data "$folder/text.u16" --iterations 7 --threads 1 -q --force \
         --log "$folder/log.csv" "$@" > /dev/null
     awk -F, 'NR > 1 { print $2 }' "$folder/log.csv" > "$losses"
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 3 { print 1e3 * $at }' \
@@ -67,7 +67,8 @@ measure() { # NAME WEIGHTS GRADIENTS OPTIMIZER ACTIVATIONS DP ZERO
         "$(awk '{ print $2 }' "$folder/rounds" | median)" "$(awk '{ print $2 / $1 }' "$folder/rounds" | median)"
 }
 
-awk 'BEGIN { srand(1); for (i = 0; i < 65536; i++) printf "%c", 97 + int(26 * rand()) }' > "$folder/text"
+awk 'BEGIN { srand(1); for (i = 0; i < 65536; i++) printf "%c", 97 + int(26 * rand()) }' |
+    LC_ALL=C sed 's/./&\x00/g' > "$folder/text.u16" # letters as ids
 printf '%-28s %5s %13s %10s %17s\n' plan ranks 'overlapped ms' 'serial ms' serial/overlapped
 measure 'nothing offloaded'             0   0   0   0   1 0
 measure 'weights 0.5'                   0.5 0   0   0   1 0

@@ -87,7 +87,7 @@ median() { sort -g | awk '{ x[NR] = $1 } END { if (NR) print (x[int((NR + 1) / 2
 
 # Seconds of a step, the median of the process's steps but the first.
 time_mist() { # SEQ THREADS STEPS
-    "$build/mist-exec" "$folder/$1.json" --data "$folder/text" --iterations "$3" --threads "$2" -q --force \
+    "$build/mist-exec" "$folder/$1.json" --data "$folder/text.u16" --iterations "$3" --threads "$2" -q --force \
         --log "$folder/log.csv" > /dev/null
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 2 { print $at }' "$folder/log.csv" |
         median
@@ -146,6 +146,7 @@ measure() { # SEQ THREADS STEPS
 }
 
 write_text > "$folder/text"
+LC_ALL=C sed 's/./&\x00/g' "$folder/text" > "$folder/text.u16" # the same as ids
 printf '%5s %8s %10s %10s %11s %10s %11s\n' T threads 'mist ms' 'torch ms' torch/mist 'llm.c ms' llm.c/mist
 for seq in ${MIST_BENCH_SEQS:-64 512}; do
     write_plan "$seq" > "$folder/$seq.json"

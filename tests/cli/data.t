@@ -34,4 +34,17 @@ expect_once '^mist-exec: '
 perl -e 'print pack "v*", map { $_ % 256 } 1 .. 40000' > ids.u16
 shrinks 'ids that shrink under two ranks' ids.u16 mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json \
     --data ids.u16 --iterations 1000000
+
+edit one.json 's/"vocab": 256/"vocab": 300/' > wide.json
+text="^mist-exec: wide\\.json: text is read as bytes, a vocabulary of 256, and the model has one of 300: make a token file"
+seq 1 2000 > text.txt
+refuse 'text and another vocabulary' 3 "$text" mist-exec wide.json --data text.txt --iterations 1
+refuse 'text by its prefix' 3 "$text" mist-exec wide.json --data text:text.txt --iterations 1
+refuse 'the default text' 3 "$text" mist-exec wide.json --iterations 1
+begin 'ids of such a vocabulary'
+perl -e 'print pack "v*", map { $_ % 300 } 1 .. 2000' > ids.u16
+run mist-exec wide.json --data ids.u16 --iterations 1 -q
+expect_exit 0
+begin 'the message names a part of the README that is there'
+grep -q '^## Token files$' "$root/README.md" || fail 'README.md has no such part'
 finish

@@ -114,5 +114,5 @@ refuse 'mist-exec with texts shorter than a sequence' 3 \
     '^mist-exec: short\.txt: the text, with that of 1 more file, has 12 tokens' \
     mist-exec plan.json --data short.txt --data short.txt
 edit plan.json 's/"vocab": 256/"vocab": 100/' > bad.json
-refuse 'mist-exec with a vocabulary smaller than a byte' 3 '^mist-exec: bad\.json: .*vocabulary of 256, the model has 100' mist-exec bad.json
+refuse 'mist-exec with text and a vocabulary that is not that of bytes' 3 '^mist-exec: bad\.json: .*vocabulary of 256, and the model has one of 100' mist-exec bad.json
 finish

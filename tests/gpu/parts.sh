@@ -84,7 +84,7 @@ END
 train() {
     plan=$1 n=$2 result=$3
     shift 3
-    mist exec "$plan" --backend $backend --data "text:$MIST_GPU_TEXT" --iterations "$n" --json --force "$@" > "$result"
+    mist exec "$plan" --backend $backend --data "$MIST_GPU_IDS" --iterations "$n" --json --force "$@" > "$result"
 }
 
 # Speed of a result in words.
@@ -160,7 +160,7 @@ width() {
         for where in gpu cpu; do
             write_plan "$plans/width-$name-$where.json" "$name" 2 "$((seq / 4))" "$where"
             if [ "$where" = gpu ]; then on=$backend; else on=cpu; fi
-            mist exec "$plans/width-$name-$where.json" --backend $on --data "text:$MIST_GPU_TEXT" --iterations 3 -q --force \
+            mist exec "$plans/width-$name-$where.json" --backend $on --data "$MIST_GPU_IDS" --iterations 3 -q --force \
                 --log "$work/width-$name-$where.csv" 2>&1 || fail "$name on the $where does not run"
         done
         paste -d , "$work/width-$name-gpu.csv" "$work/width-$name-cpu.csv"
@@ -373,7 +373,7 @@ nsight() {
     write_plan "$plans/nsight.json" gpt3-1.3b 2 $seq gpu b=8
     cuda timeout -k 2 "$(left)" "$tool" --clock-control none --csv --page raw --log-file "$work/nsight.csv" --launch-skip 60 --launch-count 60 \
         --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread \
-        "$MIST_GPU_BIN/mist-exec" "$plans/nsight.json" --backend cuda --data "text:$MIST_GPU_TEXT" --iterations 2 -q 2>&1
+        "$MIST_GPU_BIN/mist-exec" "$plans/nsight.json" --backend cuda --data "$MIST_GPU_IDS" --iterations 2 -q 2>&1
     n=$(grep -c '^"[0-9]' "$work/nsight.csv")
     figure "$n kernels, nsight.csv"
     [ "$n" -gt 0 ]

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Where tests/gpu/run finds programs and libraries. Sourced; needs $root and $work.
-# Gives MIST_GPU_BIN, MIST_GPU_TESTS, MIST_GPU_FROM, MIST_GPU_VERSION, MIST_GPU_TEXT, MIST_GPU_LIBRARIES, and
+# Gives MIST_GPU_BIN, MIST_GPU_TESTS, MIST_GPU_FROM, MIST_GPU_VERSION, MIST_GPU_IDS, MIST_GPU_LIBRARIES, and
 # MIST_GPU_HANDED, the results of call B, if they were brought along.
 packed=$root/.gpu/mist-gpu.tar.gz
 MIST_GPU_HANDED=
@@ -15,7 +15,7 @@ else
     pack=
 fi
 if [ "$pack" ]; then
-    MIST_GPU_BIN=$pack/bin MIST_GPU_TESTS=$pack/tests MIST_GPU_VERSION=$pack/VERSION MIST_GPU_TEXT=$pack/text
+    MIST_GPU_BIN=$pack/bin MIST_GPU_TESTS=$pack/tests MIST_GPU_VERSION=$pack/VERSION text=$pack/text
     OPAL_PREFIX=$pack/ompi
     for folder in "$pack"/ompi/lib/*/pmix2; do PMIX_PREFIX=$folder; done
     PATH=$pack/ompi/bin:$PATH
@@ -24,9 +24,12 @@ else
     MIST_GPU_BIN=${MIST_BUILD:-$root/build}
     case $MIST_GPU_BIN in /*) ;; *) MIST_GPU_BIN=$PWD/$MIST_GPU_BIN ;; esac
     MIST_GPU_TESTS=$MIST_GPU_BIN/gpu MIST_GPU_VERSION=/dev/null MIST_GPU_FROM=$MIST_GPU_BIN
-    MIST_GPU_TEXT=$work/text
-    cat /usr/share/common-licenses/* > "$MIST_GPU_TEXT" 2> /dev/null || cat "$root"/core/*.c > "$MIST_GPU_TEXT"
+    text=$work/text
+    cat /usr/share/common-licenses/* > "$text" 2> /dev/null || cat "$root"/core/*.c > "$text"
 fi
+# What is trained on, whatever the vocabulary: the bytes of a text as ids of 16 bits.
+MIST_GPU_IDS=$work/text.u16
+tr '\n' ' ' < "$text" | LC_ALL=C sed 's/./&\x00/g' > "$MIST_GPU_IDS"
 
 # Folders with CUDA's libraries: the toolkit's, then those of Python's packages.
 site=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null)
@@ -46,6 +49,6 @@ done
 MIST_CUDA_PLUGIN=${MIST_CUDA_PLUGIN:-$MIST_GPU_BIN/libmist_cuda.so}
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive LC_ALL=C
 TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
-export MIST_GPU_BIN MIST_GPU_TESTS MIST_GPU_FROM MIST_GPU_VERSION MIST_GPU_TEXT MIST_GPU_LIBRARIES MIST_CUDA_PLUGIN \
+export MIST_GPU_BIN MIST_GPU_TESTS MIST_GPU_FROM MIST_GPU_VERSION MIST_GPU_IDS MIST_GPU_LIBRARIES MIST_CUDA_PLUGIN \
     MIST_GPU_HANDED OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMP_WAIT_POLICY LC_ALL \
     TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR
