@@ -54,23 +54,26 @@ static int64_t buffer_elements(const struct mist_runtime *runtime,
 /* ----------------------------------------------------------------------------- faults */
 
 /* Something is not finite on this rank: the first such thing of the iteration is noted;
- * an error unless such iterations are skipped. */
+ * an error unless such iterations are skipped. Streams come here at once: one of them
+ * writes runtime->where, and it is read when all are idle. */
 static enum mist_status note_fault(struct mist_runtime *runtime,
                                    const struct mist_task *task, const char *what,
                                    const char *name, struct mist_err *err)
 {
+    char where[sizeof runtime->where];
+
+    snprintf(where, sizeof where, "rank %d, step %lld, layer %d: %s%s%s is not finite",
+             (int)runtime->schedule->rank,
+             (long long)(runtime->config.n_steps_before + runtime->n_done + 1),
+             (int)task->layer, what, name[0] ? " of " : "", name);
     if (atomic_fetch_add(&runtime->n_faults, 1) == 0)
-        snprintf(runtime->where, sizeof runtime->where,
-                 "rank %d, step %lld, layer %d: %s%s%s is not finite",
-                 (int)runtime->schedule->rank,
-                 (long long)(runtime->config.n_steps_before + runtime->n_done + 1),
-                 (int)task->layer, what, name[0] ? " of " : "", name);
+        memcpy(runtime->where, where, sizeof where);
     if (runtime->config.skips_nonfinite)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_RUN,
                         "%s; lower --lr, clip gradients, or go on without such steps by "
                         "--on-nan skip",
-                        runtime->where);
+                        where);
 }
 
 /* The parameter that has element index of a slab; "" padding. */

@@ -2,6 +2,7 @@
 #include "exec/train_log.h"
 
 #include "core/escape.h"
+#include "core/message.h"
 #include "core/parse.h" /* numbers for people */
 
 #include <math.h>
@@ -55,12 +56,11 @@ static enum mist_status open_files(struct mist_train_logger *logger, struct mist
         status = mist_log_file_open(&logger->file, logger->path,
                                     logger->goes_on ? &logger->kept : NULL, logger->force,
                                     err);
-    if (status == MIST_OK && logger->kept.n_dropped > 0 && logger->stream)
-        fprintf(
-            logger->stream,
-            "mist-exec: %s: goes on behind step %lld, rows of later steps cut: %lld\n",
-            logger->path, (long long)logger->job->progress.n_steps,
-            (long long)logger->kept.n_dropped);
+    if (status == MIST_OK && logger->kept.n_dropped > 0)
+        mist_message(logger->job->messages,
+                     "%s: goes on behind step %lld, rows of later steps cut: %lld",
+                     logger->path, (long long)logger->job->progress.n_steps,
+                     (long long)logger->kept.n_dropped);
     if (status == MIST_OK && logger->board_folder)
         status = mist_tensorboard_open(&logger->board, logger->board_folder,
                                        logger->job->progress.n_steps + 1, err);

@@ -25,7 +25,7 @@ shrinks() {
     wait $pid
     code=$?
     expect_exit 5
-    expect_stderr "^mist-exec: $shrinking: has shrunk: it had [0-9]+ bytes, now it ends at byte"
+    expect_stderr "mist-exec: $shrinking: has shrunk: it had [0-9]+ bytes, now it ends at byte"
     expect_stdout_empty
 }
 seq 1 40000 > text.txt

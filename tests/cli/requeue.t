@@ -118,7 +118,7 @@ cp -R kept bad
 for manifest in bad/*/manifest.json; do printf x >> "$manifest"; done
 run mist-exec one.json --data text.txt -q --resume auto --checkpoint bad --iterations 7
 expect_exit 3
-expect_stderr '^mist-exec: bad/step-00000006'
+expect_stderr '^mist-exec: bad: holds no whole checkpoint$'
 expect_one_line
 expect_stdout_empty
 nothing_written
@@ -126,16 +126,25 @@ nothing_written
 begin 'ranks that see different folders'
 mkdir here there
 cp -R kept here/run
-for place in here there; do cp one.json two.json text.txt $place; done
-command_line='mpirun, two folders'
-mpirun --oversubscribe -n 1 -wdir "$PWD/here" "$MIST_BUILD/mist-exec" two.json --data text.txt --resume auto \
-    --checkpoint run --iterations 7 : -n 1 -wdir "$PWD/there" "$MIST_BUILD/mist-exec" two.json --data text.txt \
-    --resume auto --checkpoint run --iterations 7 > "$out" 2> "$err"
-code=$?
-expect_exit 3
-expect_once '^mist-exec: run: the ranks would go on from different steps, 0 to 6; all nodes must see one folder$'
-expect_once '^mist-exec: .*different'
+for place in here there; do cp two.json text.txt $place; done
+# apart OPTION...: each of two ranks in a folder of its own, as on nodes that share none.
+apart() {
+    run mpirun --oversubscribe -n 1 -wdir "$PWD/here" "$MIST_BUILD/mist-exec" two.json --data text.txt "$@" : \
+        -n 1 -wdir "$PWD/there" "$MIST_BUILD/mist-exec" two.json --data text.txt "$@"
+}
+apart --iterations 7 --resume auto --checkpoint run
+expect_exit 5
+expect_once '^mist-exec: run: rank 1 .* does not see the folder that rank 0 saves in'
 expect_stdout_empty
+begin 'ranks that read different data'
+seq 2 4001 > there/text.txt
+apart --iterations 2
+expect_exit 3
+expect_once '^mist-exec: the ranks read different data; all nodes must see the same files$'
+expect_stdout_empty
+cp text.txt there
+apart --iterations 2 -q
+expect_exit 0
 rm -r here there
 
 # ------------------------------------------------------------------------------------- rows

@@ -60,7 +60,7 @@ sweep 'mist-tune --plans' "$data" -n 60 -x stdout -- "$tune" $job --plans plans 
 train="plan.json --data text:text.txt -q --iterations 2"
 # shellcheck disable=SC2086
 sweep 'mist-exec, its tables and export' "$tiny" -n 10 -t open -x stdout,out.csv,new.csv -- \
-    "$exec" $train -f --log-csv out.csv --timeline new.csv --export exported
+    "$exec" $train -f --log out.csv --timeline new.csv --export exported
 # Old checkpoints that can't be looked at or removed stay; a folder that is there may fail to be made.
 # shellcheck disable=SC2086
 sweep 'mist-exec --checkpoint' "$tiny" -n 8 -t open,read,mkdir -l 'saved/step-0000000[12]*' -x stdout -- \
