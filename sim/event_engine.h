@@ -86,8 +86,7 @@ struct mist_event_engine;
  *
  * graph     borrowed until the last run, with all its arrays; between runs work_s,
  * interference and links may be changed (valid values only), the rest may not. arena owns
- * the engine and all results. About 60 bytes per task and 4 per dependency. out filled on
- * MIST_OK.
+ * the engine and all results. out filled on MIST_OK.
  *
  * Returns MIST_OK, MIST_ERR_INPUT (an index or value is invalid; the message names it),
  * MIST_ERR_RANGE (too many devices) or MIST_ERR_MEMORY. O(tasks + dependencies +
@@ -97,6 +96,11 @@ enum mist_status mist_event_engine_prepare(struct mist_event_engine **out,
                                            const struct mist_event_graph *graph,
                                            struct mist_arena *arena,
                                            struct mist_err *err) MIST_MUST_CHECK;
+
+/* Bytes that mist_event_engine_prepare() takes from its arena, results included; links
+ * apart. */
+double mist_event_engine_bytes(double n_tasks, double n_deps, double n_rendezvous,
+                               double n_devices);
 
 /*
  * Replays the prepared graph once. Allocates nothing; the result's arrays are overwritten

@@ -184,6 +184,22 @@ static bool allocate(struct mist_event_engine *e, struct mist_arena *arena)
     return ok;
 }
 
+double mist_event_engine_bytes(double n_tasks, double n_deps, double n_rendezvous,
+                               double n_devices)
+{
+    const struct mist_event_engine *e = NULL; /* for sizes */
+    size_t task = sizeof *e->task + sizeof *e->member + 3 * sizeof(double);
+    size_t rendezvous = sizeof *e->member_begin + sizeof *e->n_missing;
+    size_t stream = sizeof *e->stream_slowdown + sizeof *e->stream_flow +
+                    sizeof *e->stream_last + sizeof *e->flow + sizeof *e->heap +
+                    sizeof *e->heap_at + sizeof *e->ready + sizeof *e->ending +
+                    sizeof *e->dirty_flow;
+    size_t device = sizeof *e->device + sizeof *e->dirty_device + N_CH * stream;
+
+    return (double)task * n_tasks + (double)sizeof *e->succ * n_deps +
+           (double)rendezvous * n_rendezvous + (double)device * n_devices;
+}
+
 static void build_streams(struct mist_event_engine *e)
 {
     const struct mist_event_graph *g = e->graph;

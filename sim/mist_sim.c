@@ -83,6 +83,7 @@ static const struct mist_tool tool = {
     .positional_help = "plan.json from mist-tune",
     .positional_min = 1,
     .positional_max = 1,
+    .exit_text = "  4  a replay takes more memory than there is\n",
 };
 
 struct session {
@@ -194,7 +195,7 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
         status = check_devices(at, &traces.cluster, err);
     if (status == MIST_OK)
         status = mist_cost_model_new(&traces, &model, err);
-    if (status == MIST_OK && out) {
+    if (status == MIST_OK) {
         struct mist_replay_options options = {
             .n_iterations = (int32_t)at->options.n_iterations,
             .folding =
@@ -207,7 +208,8 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
             if (rank_factor[i] != 1)
                 options.rank_factor = rank_factor;
         *cluster = traces.cluster;
-        status = mist_replay_run(at->catalog, &at->plan, model, &options, out, err);
+        status = out ? mist_replay_run(at->catalog, &at->plan, model, &options, out, err)
+                     : mist_replay_check_memory(at->catalog, &at->plan, &options, err);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&traces);

@@ -92,9 +92,14 @@ static const char *why_not_folded(const struct mist_plan *plan,
     return options->jitter_frac > 0 ? "there is jitter" : NULL;
 }
 
-enum mist_status mist_replay_decide_folding(const struct mist_plan *plan,
-                                            const struct mist_replay_options *options,
-                                            bool *is_folded, struct mist_err *err)
+static int32_t n_iterations(const struct mist_replay_options *options)
+{
+    return options->n_iterations ? options->n_iterations : 2;
+}
+
+enum mist_status mist_replay_find_work(const struct mist_plan *plan,
+                                       const struct mist_replay_options *options,
+                                       struct mist_replay_work *out, struct mist_err *err)
 {
     enum mist_status status = check_options(plan, options, err);
     const char *obstacle = why_not_folded(plan, options);
@@ -104,7 +109,13 @@ enum mist_status mist_replay_decide_folding(const struct mist_plan *plan,
     if (obstacle && options->folding == MIST_REPLAY_FOLD_ALWAYS)
         return mist_err_set(err, MIST_ERR_INPUT, "the replay can't be folded: %s",
                             obstacle);
-    *is_folded = !obstacle && options->folding != MIST_REPLAY_FOLD_NEVER;
+    if (!obstacle && options->folding == MIST_REPLAY_FOLD_NEVER)
+        obstacle = "it is asked for unfolded";
+    *out = (struct mist_replay_work){
+        .n_iterations = n_iterations(options),
+        .has_timeline = !options->skips_timeline,
+        .why_all = obstacle,
+    };
     return MIST_OK;
 }
 
@@ -448,15 +459,14 @@ enum mist_status mist_replay_run_schedules(
         .err = err,
     };
     struct mist_replay_result result = {.is_folded = is_folded};
-    int32_t n_iterations = at.options->n_iterations ? at.options->n_iterations : 2;
     enum mist_status status = check_options(plan, at.options, err);
 
     if (status != MIST_OK)
         return status;
     mist_timeline_init(&result.timeline);
     mist_arena_init(&at.arena);
-    status = mist_replay_graph_link(plan, schedules, n_ranks, is_folded, n_iterations,
-                                    &at.arena, &at.graph, err);
+    status = mist_replay_graph_link(plan, schedules, n_ranks, is_folded,
+                                    n_iterations(at.options), &at.arena, &at.graph, err);
     if (status != MIST_OK)
         goto out;
     at.work_s =

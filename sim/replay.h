@@ -99,7 +99,8 @@ struct mist_replay_result {
  * out       filled on MIST_OK, to be freed with mist_replay_result_fini; untouched
  *           otherwise.
  * Same arguments, same bits. MIST_ERR_INPUT (plan not supported, options out of range, a
- * deadlock, no price), MIST_ERR_RANGE or MIST_ERR_MEMORY. O(tasks log tasks).
+ * deadlock, no price), MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN: it would
+ * take more memory than this machine has (replay_size.h). O(tasks log tasks).
  */
 MIST_MUST_CHECK enum mist_status
 mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan,
@@ -107,6 +108,12 @@ mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan
                 const struct mist_replay_options *options, struct mist_replay_result *out,
                 struct mist_err *err);
 void mist_replay_result_fini(struct mist_replay_result *result);
+
+/* Whether this machine has the memory for mist_replay_run() with these options (not
+ * NULL): MIST_OK, or what mist_replay_run() would say before it allocates much. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_memory(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                         const struct mist_replay_options *options, struct mist_err *err);
 
 /* What the error bar knows beside the deviations of the prices; each finite and >= 0. */
 struct mist_replay_doubt {
@@ -136,7 +143,8 @@ MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
  * send has a receive of the same bytes and samples, the members of a collective agree in
  * tag, kind and bytes) and that nothing ever waits for itself. To be called before
  * anything is allocated. MIST_OK, or MIST_ERR_INPUT naming ranks and tasks;
- * MIST_ERR_RANGE, MIST_ERR_MEMORY. O(tasks log tasks) over all ranks.
+ * MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN as above. O(tasks log tasks) over
+ * all ranks.
  */
 MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_catalog *catalog,
                                                    const struct mist_plan *plan,

@@ -295,6 +295,21 @@ static void link_rank(struct mist_replay_graph *out, int32_t i_rank, int32_t ite
     }
 }
 
+double mist_replay_graph_bytes(double n_tasks, double n_deps)
+{
+    const struct mist_replay_graph *graph = NULL; /* for sizes */
+    size_t task = sizeof *graph->device + sizeof *graph->channel +
+                  sizeof *graph->dep_offset + sizeof *graph->rendezvous;
+
+    return (double)task * n_tasks + (double)sizeof *graph->dep * n_deps;
+}
+
+/* qsort() sorts a copy. */
+double mist_replay_graph_matching_bytes(double n_ends)
+{
+    return 2.0 * (double)sizeof(struct end) * n_ends;
+}
+
 /* Sizes of the arrays; false when they pass 31 bits. */
 static bool count(struct mist_replay_graph *out, int64_t *n_deps)
 {

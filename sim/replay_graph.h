@@ -14,6 +14,7 @@
 #include "sim/catalog.h"
 #include "sim/plan.h"
 #include "sim/replay.h" /* options */
+#include "sim/replay_size.h"
 #include "sim/schedule.h"
 
 #include <stdbool.h>
@@ -25,19 +26,22 @@ struct mist_rank_set {
     struct mist_schedule **schedules; /* owned */
 };
 
-/* out must be zero; it is freed by mist_rank_set_fini also after a failure. */
-MIST_MUST_CHECK enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
-                                                     const struct mist_plan *plan,
-                                                     int32_t threads, bool is_folded,
-                                                     struct mist_rank_set *out,
-                                                     struct mist_err *err);
+/*
+ * Builds what work needs: all ranks, or one of each stage. One of each stage comes first;
+ * when work would take more memory than there is, it is refused then: MIST_ERR_NO_PLAN.
+ * out must be zero; it is freed by mist_rank_set_fini also after a failure.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_rank_set_build(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                    int32_t threads, const struct mist_replay_work *work,
+                    struct mist_rank_set *out, struct mist_err *err);
 void mist_rank_set_fini(struct mist_rank_set *ranks);
 
-/* Checks the options and says whether one rank stands for its stage. */
+/* Checks the options and says what they ask for. */
 MIST_MUST_CHECK enum mist_status
-mist_replay_decide_folding(const struct mist_plan *plan,
-                           const struct mist_replay_options *options, bool *is_folded,
-                           struct mist_err *err);
+mist_replay_find_work(const struct mist_plan *plan,
+                      const struct mist_replay_options *options,
+                      struct mist_replay_work *out, struct mist_err *err);
 
 /* Arrays lie in the arena given to link; schedules are borrowed. */
 struct mist_replay_graph {
@@ -83,6 +87,12 @@ mist_replay_graph_link(const struct mist_plan *plan,
                        const struct mist_schedule *const *schedules, int32_t n_ranks,
                        bool is_folded, int32_t n_iterations, struct mist_arena *arena,
                        struct mist_replay_graph *out, struct mist_err *err);
+
+/* Bytes that the graph of so many tasks and dependencies takes, what matching its
+ * communication takes meanwhile (n_ends: tasks of groups), and what checking it does. */
+double mist_replay_graph_bytes(double n_tasks, double n_deps);
+double mist_replay_graph_matching_bytes(double n_ends);
+double mist_replay_graph_check_bytes(double n_tasks, double n_deps, double n_rendezvous);
 
 /*
  * Proves that every task can run: MIST_OK, or MIST_ERR_INPUT when tasks wait for one

@@ -31,13 +31,12 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
     struct mist_replay_options defaults = {0};
     struct mist_rank_set ranks = {0};
     struct mist_cost **costs = NULL;
-    bool is_folded = false;
+    struct mist_replay_work work;
 
     options = options ? options : &defaults;
-    enum mist_status status = mist_replay_decide_folding(plan, options, &is_folded, err);
+    enum mist_status status = mist_replay_find_work(plan, options, &work, err);
     if (status == MIST_OK)
-        status =
-            mist_rank_set_build(catalog, plan, options->threads, is_folded, &ranks, err);
+        status = mist_rank_set_build(catalog, plan, options->threads, &work, &ranks, err);
     if (status != MIST_OK)
         goto out;
     costs = calloc((size_t)ranks.n_ranks, sizeof *costs);
@@ -50,7 +49,7 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
     if (status == MIST_OK)
         status = mist_replay_run_schedules(
             plan, (const struct mist_schedule *const *)ranks.schedules,
-            (const struct mist_cost *const *)costs, ranks.n_ranks, is_folded,
+            (const struct mist_cost *const *)costs, ranks.n_ranks, !work.why_all,
             mist_cost_model_interference(cost_model), &doubt, options, out, err);
 out:
     for (int32_t r = 0; costs && r < ranks.n_ranks; r++)

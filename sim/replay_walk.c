@@ -96,6 +96,11 @@ static bool alloc_walk(struct walk *at, struct mist_arena *arena)
     return true;
 }
 
+double mist_replay_graph_check_bytes(double n_tasks, double n_deps, double n_rendezvous)
+{
+    return (double)sizeof(int32_t) * (6 * n_tasks + n_deps + 2 * n_rendezvous);
+}
+
 static void find_previous(struct walk *at, int32_t *last)
 {
     const struct mist_replay_graph *graph = at->graph;

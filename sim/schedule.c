@@ -114,6 +114,16 @@ void mist_schedule_free(struct mist_schedule *schedule)
     free(schedule);
 }
 
+double mist_schedule_bytes(const struct mist_schedule *schedule)
+{
+    return (double)sizeof *schedule +
+           (double)(sizeof *schedule->modules + sizeof *schedule->storage) *
+               schedule->n_modules +
+           (double)sizeof *schedule->tasks * schedule->n_tasks +
+           (double)sizeof *schedule->deps * schedule->n_deps +
+           (double)sizeof *schedule->buffers * schedule->n_buffers;
+}
+
 /* Counts, then places: task i's dependencies keep the order in which they were added. */
 enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
                                         const struct mist_dep *deps, int32_t n_deps,

@@ -159,8 +159,8 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
  * catalog   of plan->model; borrowed during the call.
  * threads   host threads per device, for kernel workspaces.
  * out       filled on MIST_OK, to be freed with mist_schedule_free; untouched otherwise.
- * Returns MIST_OK, MIST_ERR_INPUT, MIST_ERR_RANGE or MIST_ERR_MEMORY.
- * O(tasks log tasks).
+ * Returns MIST_OK, MIST_ERR_INPUT, MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN:
+ * it would take more memory than this machine has. O(tasks log tasks).
  */
 MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
                                                      const struct mist_plan *plan,
@@ -168,6 +168,9 @@ MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *
                                                      struct mist_schedule **out,
                                                      struct mist_err *err);
 void mist_schedule_free(struct mist_schedule *schedule);
+
+/* Host memory that a schedule takes. */
+double mist_schedule_bytes(const struct mist_schedule *schedule);
 
 /* A dependency while a schedule is being made:
  * task starts after on (earlier in dispatch order). */

@@ -6,7 +6,9 @@
  * (schedule_fetch.c), its computation (schedule_pass.c), work on sums that earlier passes
  * left (schedule_leave.c), and what it leaves itself.
  */
+#include "core/host_memory.h"
 #include "core/memory.h" /* mist_grow */
+#include "core/parse.h"
 #include "sim/memory_planner.h"
 #include "sim/schedule_internal.h"
 
@@ -330,6 +332,40 @@ static enum mist_status build(struct mist_schedule_builder *at,
     return status == MIST_OK ? mist_memory_plan(at->out, at->err) : status;
 }
 
+/* Gives back what the arrays grew beyond their ends: many schedules live at once. */
+static enum mist_status trim(struct mist_schedule *out, struct mist_err *err)
+{
+    void *tasks = realloc(out->tasks, ((size_t)out->n_tasks + 1) * sizeof *out->tasks);
+    void *buffers =
+        realloc(out->buffers, ((size_t)out->n_buffers + 1) * sizeof *out->buffers);
+
+    out->tasks = tasks ? tasks : out->tasks;
+    out->buffers = buffers ? buffers : out->buffers;
+    return tasks && buffers ? MIST_OK
+                            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
+/* Refuses what can't be held: each micro-batch passes each block twice, and a pass is one
+ * task at least. */
+static enum mist_status check_memory(const struct mist_schedule_builder *at)
+{
+    double bytes = 2.0 * at->plan->n_micro_batches * at->stage->n_layers *
+                   (double)sizeof(struct mist_task);
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+
+    if (bytes < 0x1p30) /* asking takes longer than building most schedules */
+        return MIST_OK;
+    int64_t available_bytes = mist_host_memory_available_bytes();
+    if (bytes <= (double)available_bytes)
+        return MIST_OK;
+    mist_format_bytes(needed, sizeof needed, bytes < 0x1p62 ? (int64_t)bytes : INT64_MAX);
+    mist_format_bytes(there, sizeof there, available_bytes);
+    return mist_err_set(at->err, MIST_ERR_NO_PLAN,
+                        "the schedule of a rank takes %s of memory at least, %s are "
+                        "available; fewer micro-batches need less",
+                        needed, there);
+}
+
 enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
                                      const struct mist_plan *plan, int32_t rank,
                                      int32_t threads, struct mist_schedule **out,
@@ -353,7 +389,11 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
         .swapping_pass = -1,
         .stepped = {.i_module = -1, .buffer = -1},
     };
-    enum mist_status status = build(&at, catalog, threads);
+    enum mist_status status = check_memory(&at);
+    if (status == MIST_OK)
+        status = build(&at, catalog, threads);
+    if (status == MIST_OK)
+        status = trim(schedule, err);
     free_tables(&at);
     if (status != MIST_OK) {
         mist_schedule_free(schedule);

@@ -75,6 +75,46 @@ run mpirun -n 2 "$MIST_BUILD/mist-exec" -n tuned.json
 expect_stderr '^mist-exec: tuned\.json was tuned for another model, job or trace set: .* what small is now$'
 rm -r small tuned.json
 
+# ------------------------------------------------------------------- replays that this machine is too small for
+# refuse_memory NAME REASON OPTIONS...: with 1 GB of address space a replay is refused before it begins.
+edit plan2.json 's/"global_batch": 4/"global_batch": 1024/; s/"n_micro_batches": 2/"n_micro_batches": 512/' > big.json
+limit='ulimit -v 1000000; exec "$@"'
+refuse_memory() {
+    begin "too much memory: $1"
+    reason=$2
+    shift 2
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json "$@"
+    expect_exit 4
+    expect_stderr "^mist-sim: replaying $reason"
+    expect_one_line
+    expect_stdout_empty
+    nothing_written
+}
+if sh -c "$limit" sh "$MIST_BUILD/mist-sim" plan.json > /dev/null 2>&1; then
+    refuse_memory 'many iterations' '1000 iterations of 2 ranks takes about 1\.[0-9]* GiB of memory, 9[0-9]{2} MiB are available; fewer iterations' \
+        --iterations 1000 -o out.csv
+    refuse_memory 'a dry run says it, too' '1000 iterations' --iterations 1000 -n
+    refuse_memory 'jitter' '1000 iterations of 2 ranks .*; one rank would do for each stage, but there is jitter' \
+        --iterations 1000 --jitter 0.1
+    refuse_memory 'unfolded' '1000 iterations of 2 ranks .*, but it is asked for unfolded' --iterations 1000 --unfolded
+    refuse_memory 'a sweep' '1000 iterations' --iterations 1000 --sweep launch=1x:2x
+    begin 'enough memory for fewer iterations'
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json --iterations 50
+    expect_exit 0
+    begin 'too much memory: schedules that could never be built, before one is'
+    edit plan2.json 's/"global_batch": 4/"global_batch": 1073741824/; s/"n_micro_batches": 2/"n_micro_batches": 536870912/' > vast.json
+    run mist-sim vast.json
+    expect_exit 4
+    expect_stderr '^mist-sim: the schedule of a rank takes [0-9.]* TiB of memory at least'
+    run mpirun -n 2 "$MIST_BUILD/mist-exec" -n vast.json
+    expect_exit 4
+    expect_stderr '^mist-exec: the schedule of a rank takes [0-9.]* TiB of memory at least'
+else
+    begin 'too much memory'
+    skip 'the tools do not start with 1 GB of address space (sanitizers)'
+fi
+rm -f big.json vast.json
+
 # --------------------------------------------------------------------------- what it is good for
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
 

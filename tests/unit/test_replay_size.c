@@ -1,0 +1,303 @@
+/*
+ * sim/replay_size: the estimate against what malloc hands out at the peak of replays and
+ * checks of many shapes, and refusals.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* malloc_usable_size */
+#endif
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/host_memory.h"
+#include "sim/replay.h"
+#include "sim/replay_size.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* ---- bytes that malloc handed out; one thread ---- */
+
+static int64_t live_bytes, peak_bytes;
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_BYTES 1
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void __libc_free(void *memory);
+
+static void *count(void *memory)
+{
+    live_bytes += (int64_t)malloc_usable_size(memory);
+    peak_bytes = live_bytes > peak_bytes ? live_bytes : peak_bytes;
+    return memory;
+}
+
+void *malloc(size_t size)
+{
+    return count(__libc_malloc(size));
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return count(__libc_calloc(n, size));
+}
+
+void *realloc(void *memory, size_t size)
+{
+    int64_t before = (int64_t)malloc_usable_size(memory);
+    void *grown = __libc_realloc(memory, size);
+
+    live_bytes -= grown ? before : 0;
+    return grown ? count(grown) : NULL;
+}
+
+void free(void *memory)
+{
+    live_bytes -= (int64_t)malloc_usable_size(memory);
+    __libc_free(memory);
+}
+#else
+#define COUNTS_BYTES 0
+#endif
+
+/* ---- plans ---- */
+
+static const struct shape {
+    int n_stages, dp, tp, n_layers, n_micro_batches, zero, n_iterations;
+    bool is_unfolded, has_timeline, offloads;
+} SHAPES[] = {
+    {1, 1, 1, 24, 64, 0, 50, false, true, false},
+    {4, 1, 1, 8, 64, 0, 2, false, true, false},
+    {4, 8, 1, 4, 16, 0, 2, true, true, false},
+    {4, 8, 1, 4, 16, 2, 2, true, false, false},
+    {2, 4, 4, 6, 8, 3, 4, true, true, false},
+    {2, 16, 2, 3, 4, 1, 1, true, true, true},
+    {8, 2, 2, 3, 32, 3, 20, true, true, true},
+    {1, 64, 1, 12, 2, 2, 2, true, true, false},
+    {3, 1, 2, 16, 128, 3, 30, false, false, true},
+};
+enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES };
+
+struct fixture {
+    struct mist_plan plan;
+    struct mist_catalog *catalog;
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+};
+
+static void make_plan(struct mist_plan *plan, const struct shape *shape)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->model = (struct mist_model){
+        .name = "small",
+        .family = MIST_FAMILY_GPT,
+        .n_layers = shape->n_stages * shape->n_layers,
+        .hidden = 64,
+        .n_heads = 4,
+        .n_kv_heads = 4,
+        .head_dim = 16,
+        .ffn = 128,
+        .vocab = 64,
+        .max_seq = 16,
+        .has_bias = true,
+        .norm_epsilon = 1e-5,
+    };
+    plan->job = (struct mist_job){.global_batch = shape->dp * shape->n_micro_batches,
+                                  .seq_len = 8};
+    plan->n_micro_batches = shape->n_micro_batches;
+    plan->n_stages = shape->n_stages;
+    for (int i = 0; i < shape->n_stages; i++)
+        plan->stages[i] = (struct mist_stage_plan){
+            .n_layers = shape->n_layers,
+            .n_nodes = 1,
+            .n_devices = shape->dp * shape->tp,
+            .micro_batch = 1,
+            .dp = shape->dp,
+            .tp = shape->tp,
+            .shards_optimizer = shape->zero >= 1,
+            .shards_gradients = shape->zero >= 2,
+            .shards_weights = shape->zero >= 3,
+            .offload_optimizer = shape->offloads ? 1 : 0,
+            .offload_activations = shape->offloads ? 0.5 : 0,
+        };
+    assert_int_equal(mist_plan_check(plan, NULL), MIST_OK);
+}
+
+static void start(struct fixture *at, const struct shape *shape)
+{
+    make_plan(&at->plan, shape);
+    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, NULL), MIST_OK);
+    mist_trace_set_init(&at->traces);
+    at->traces.cluster = (struct mist_cluster){.name = "flat",
+                                               .nodes = 1,
+                                               .devices_per_node = 64,
+                                               .memory_bytes_per_s = 1e9,
+                                               .peak_flop_per_s = {1e9}};
+    for (int op = MIST_LINK_ALL_REDUCE; op <= MIST_LINK_DEVICE_TO_HOST; op++) {
+        struct mist_link_row row = {.operation = (enum mist_link_operation)op,
+                                    .nodes = 1,
+                                    .ranks_per_node = 2,
+                                    .concurrent_groups = 1,
+                                    .bytes = 1024,
+                                    .time_us = 1,
+                                    .repetitions = 1};
+        assert_int_equal(mist_trace_set_add_link(&at->traces, &row, NULL), MIST_OK);
+    }
+    assert_int_equal(mist_cost_model_new(&at->traces, &at->model, NULL), MIST_OK);
+}
+
+static void stop(struct fixture *at)
+{
+    mist_cost_model_free(at->model);
+    mist_trace_set_fini(&at->traces);
+    mist_catalog_free(at->catalog);
+}
+
+static double estimate(const struct fixture *at, const struct mist_replay_work *work)
+{
+    struct mist_schedule *first[8];
+
+    for (int i = 0; i < at->plan.n_stages; i++)
+        assert_int_equal(mist_schedule_build(at->catalog, &at->plan,
+                                             mist_plan_first_rank(&at->plan, i), 1,
+                                             &first[i], NULL),
+                         MIST_OK);
+    double bytes = mist_replay_size_bytes(
+        &at->plan, (const struct mist_schedule *const *)first, work);
+
+    for (int i = 0; i < at->plan.n_stages; i++)
+        mist_schedule_free(first[i]);
+    return bytes;
+}
+
+/* ---- tests ---- */
+
+static void expect_near(const char *what, size_t i, double estimated, int64_t real)
+{
+    print_message("%s of shape %zu: %.1f MiB estimated, %.1f MiB taken, %.3f\n", what, i,
+                  estimated / 0x1p20, (double)real / 0x1p20, estimated / (double)real);
+    assert_true(estimated > 1e6); /* small ones prove little */
+    if (COUNTS_BYTES)
+        assert_true(estimated > 0.8 * (double)real && estimated < 1.25 * (double)real);
+}
+
+static void test_replays(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct fixture at;
+        struct mist_replay_result result;
+        struct mist_err err;
+        const struct mist_replay_options options = {
+            .n_iterations = SHAPES[i].n_iterations,
+            .folding =
+                SHAPES[i].is_unfolded ? MIST_REPLAY_FOLD_NEVER : MIST_REPLAY_FOLD_AUTO,
+            .threads = 1,
+            .skips_timeline = !SHAPES[i].has_timeline,
+        };
+        const struct mist_replay_work work = {
+            .n_iterations = SHAPES[i].n_iterations,
+            .has_timeline = SHAPES[i].has_timeline,
+            .why_all = SHAPES[i].is_unfolded ? "asked for" : NULL,
+        };
+        start(&at, &SHAPES[i]);
+        double estimated = estimate(&at, &work);
+        int64_t before = live_bytes;
+        peak_bytes = before;
+        if (mist_replay_run(at.catalog, &at.plan, at.model, &options, &result, &err) !=
+            MIST_OK)
+            fail_msg("shape %zu: %s", i, err.message);
+        assert_int_equal(result.is_folded, !SHAPES[i].is_unfolded);
+        expect_near("replay", i, estimated, peak_bytes - before);
+        mist_replay_result_fini(&result);
+        stop(&at);
+    }
+}
+
+static void test_checks(void **state)
+{
+    const struct mist_replay_work work = {.is_check = true};
+
+    (void)state;
+    for (size_t i = 1; i < N_SHAPES; i++) {
+        struct fixture at;
+        start(&at, &SHAPES[i]);
+        double estimated = estimate(&at, &work);
+        int64_t before = live_bytes;
+        peak_bytes = before;
+        assert_int_equal(mist_replay_check(at.catalog, &at.plan, 1, NULL), MIST_OK);
+        expect_near("check", i, estimated, peak_bytes - before);
+        stop(&at);
+    }
+}
+
+/* More than there is, and schedules that could never be built. */
+static void test_refusals(void **state)
+{
+    struct fixture at;
+    struct mist_err err = {0};
+    struct mist_replay_work work = {.n_iterations = 2, .why_all = "there is jitter"};
+
+    (void)state;
+    start(&at, &SHAPES[2]);
+    assert_int_equal(mist_replay_size_check(1e6, &at.plan, &work, &err), MIST_OK);
+    assert_int_equal(mist_replay_size_check(1e18, &at.plan, &work, &err),
+                     MIST_ERR_NO_PLAN);
+    assert_int_equal(mist_exit_code(MIST_ERR_NO_PLAN), 4);
+    assert_non_null(
+        strstr(err.message, "replaying 2 iterations of 32 ranks takes about 888 PiB"));
+    assert_non_null(strstr(err.message, "there is jitter"));
+    work.why_all = NULL;
+    assert_int_equal(mist_replay_size_check(1e30, &at.plan, &work, &err),
+                     MIST_ERR_NO_PLAN);
+    assert_non_null(strstr(err.message, "of 4 ranks"));
+    at.plan.n_micro_batches = 1 << 30;
+    at.plan.job.global_batch = 8 << 27;
+    at.plan.stages[0].n_layers = 1 << 20; /* no schedule of these could be built */
+    int64_t before = live_bytes;
+    peak_bytes = before;
+    assert_int_equal(mist_replay_check(at.catalog, &at.plan, 1, &err), MIST_ERR_NO_PLAN);
+    assert_non_null(strstr(err.message, "the schedule of a rank takes"));
+    assert_true(peak_bytes - before < 100000);
+    stop(&at);
+}
+
+/* What a limit of the address space leaves is what is available. */
+static void test_available(void **state)
+{
+    struct rlimit limit, less;
+    int64_t before = mist_host_memory_available_bytes();
+
+    (void)state;
+    assert_true(before > 1 << 20);
+    if (!COUNTS_BYTES) /* sanitizers reserve terabytes */
+        return;
+    assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
+    less = limit;
+    less.rlim_cur = (rlim_t)1 << 30;
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    int64_t after = mist_host_memory_available_bytes();
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    assert_true(after < 1 << 30 && after > 1 << 26);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_available),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
