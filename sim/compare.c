@@ -188,3 +188,70 @@ enum mist_status mist_compare_reduce(const struct mist_plan *plan,
     free(rows);
     return MIST_OK;
 }
+
+/* ---- rows that are missing ---- */
+
+static int32_t stage_of(const struct mist_plan *plan, int rank)
+{
+    int32_t i_stage;
+
+    mist_plan_locate_rank(plan, rank, &i_stage, NULL, NULL);
+    return i_stage;
+}
+
+/* n_ends: [ranks] iterations of which the last task is there; -1: no row at all. */
+static enum mist_status check_ends(const struct mist_plan *plan, const int *n_ends,
+                                   int n_iterations, struct mist_err *err)
+{
+    int32_t n_ranks = mist_plan_n_ranks(plan);
+
+    for (int32_t i = 0, rank = 0; i < plan->n_stages; i++) {
+        int n_seen = 0;
+        for (; rank < n_ranks && stage_of(plan, rank) == i; rank++) {
+            n_seen += n_ends[rank] >= 0;
+            if (n_ends[rank] >= 0 && n_ends[rank] != n_iterations)
+                return mist_err_set(err, MIST_ERR_INPUT,
+                                    "the timeline has the end of %d of %d iterations on "
+                                    "rank %d: was the file cut?",
+                                    n_ends[rank], n_iterations, (int)rank);
+        }
+        if (n_seen == 0)
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "the timeline has no rank of stage %d: was the file cut?",
+                                (int)i);
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_compare_check_whole(const struct mist_plan *plan,
+                                          const struct mist_timeline *predicted,
+                                          const struct mist_timeline *measured,
+                                          struct mist_err *err)
+{
+    int64_t last[MIST_MAX_STAGES] = {0};
+    int first_iteration = measured->rows[0].iteration, last_iteration = first_iteration;
+    size_t n_ranks = (size_t)mist_plan_n_ranks(plan);
+    int *n_ends = malloc(n_ranks * sizeof *n_ends);
+
+    if (!n_ends)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n_ranks; i++)
+        n_ends[i] = -1;
+    for (size_t i = 0; i < predicted->n_rows; i++) {
+        int64_t *task = &last[stage_of(plan, predicted->rows[i].rank)];
+        *task = predicted->rows[i].task > *task ? predicted->rows[i].task : *task;
+    }
+    for (size_t i = 0; i < measured->n_rows; i++) {
+        const struct mist_timeline_row *row = &measured->rows[i];
+        int *n = &n_ends[row->rank];
+        *n = (*n < 0 ? 0 : *n) + (row->task == last[stage_of(plan, row->rank)]);
+        if (row->iteration < first_iteration)
+            first_iteration = row->iteration;
+        if (row->iteration > last_iteration)
+            last_iteration = row->iteration;
+    }
+    enum mist_status status =
+        check_ends(plan, n_ends, last_iteration - first_iteration + 1, err);
+    free(n_ends);
+    return status;
+}

@@ -42,4 +42,15 @@ MIST_MUST_CHECK enum mist_status mist_compare_reduce(const struct mist_plan *pla
                                                      struct mist_compare_side *out,
                                                      struct mist_err *err);
 
+/*
+ * Whether a measured timeline lost rows: every stage has a rank, and each of these has in
+ * each iteration the last task that the stage has in predicted, a timeline of the same
+ * plan. (Updates at a run's begin leave holes in front of it.) MIST_OK, MIST_ERR_INPUT
+ * naming rank or stage, or MIST_ERR_MEMORY. Both are checked and of the plan's ranks.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_compare_check_whole(const struct mist_plan *plan,
+                         const struct mist_timeline *predicted,
+                         const struct mist_timeline *measured, struct mist_err *err);
+
 #endif

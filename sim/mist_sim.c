@@ -273,6 +273,8 @@ static enum mist_status add_comparison(struct mist_emit *emit, const struct sess
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)
         status = mist_compare_reduce(&at->plan, &measured, &sides[1], err);
+    if (status == MIST_OK)
+        status = mist_compare_check_whole(&at->plan, &result->timeline, &measured, err);
     mist_err_locate(err, at->options.compare, 0);
     if (status == MIST_OK)
         status = mist_compare_reduce(&at->plan, &result->timeline, &sides[0], err);

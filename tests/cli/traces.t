@@ -180,5 +180,18 @@ for kind in timeline memory chrome; do
 done
 refuse 'mist-sim --compare: a header alone' 3 '^mist-sim: bad\.csv:1: no task' mist-sim plan.json --compare bad.csv
 refuse 'mist-sim --compare: missing' 5 '^mist-sim: none\.csv: ' mist-sim plan.json --compare none.csv
+run mist-sim plan2.json -q -o whole.csv
+begin 'mist-sim --compare: a whole timeline'
+run mist-sim plan2.json --compare whole.csv
+expect_exit 0
+expect_stderr_empty
+head -n -1 whole.csv > bad.csv
+refuse 'mist-sim --compare: a timeline without its last row' 3 \
+    '^mist-sim: bad\.csv: the timeline has the end of 0 of 1 iterations on rank 1: was the file cut' \
+    mist-sim plan2.json --compare bad.csv
+grep -v '^1,' whole.csv > bad.csv
+refuse 'mist-sim --compare: a timeline cut between two ranks' 3 \
+    '^mist-sim: bad\.csv: the timeline has no rank of stage 1: was the file cut' mist-sim plan2.json --compare bad.csv
+rm whole.csv
 refuse 'mist-sim --compare: a timeline of another plan' 3 '^mist-sim: timeline\.csv' mist-sim plan.json --compare timeline.csv
 finish
