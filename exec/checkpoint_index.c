@@ -58,6 +58,30 @@ bool checkpoint_locate(struct checkpoint_tensor *tensor, int64_t first, int64_t 
     return false;
 }
 
+bool checkpoint_overlap(const struct checkpoint_cover *cover, int64_t first, int64_t end,
+                        int64_t *at, struct checkpoint_hit *hit)
+{
+    const struct mist_param_span *span = &cover->span;
+
+    if (first < span->global_first)
+        first = span->global_first;
+    if (span->n_runs > 1) {
+        int64_t run = (first - span->global_first) / span->global_stride;
+        int64_t start = span->global_first + run * span->global_stride;
+        if (first - start >= span->length) { /* behind a run: at the next one */
+            if (run + 1 >= span->n_runs)
+                return false;
+            first = start + span->global_stride;
+        }
+    }
+    hit->n = first < end ? elements_at(cover, first, &hit->first) : 0;
+    if (hit->n > end - first)
+        hit->n = end - first;
+    hit->piece = cover->piece;
+    *at = first;
+    return hit->n > 0;
+}
+
 static int compare_name(const void *name, const void *tensor)
 {
     return strcmp(name, ((const struct checkpoint_tensor *)tensor)->name);

@@ -183,6 +183,11 @@ struct checkpoint_tensor *checkpoint_find(const struct mist_checkpoint *checkpoi
 bool checkpoint_locate(struct checkpoint_tensor *tensor, int64_t first, int64_t n,
                        struct checkpoint_hit *hit);
 
+/* The next elements of first .. end - 1 that a cover holds together, from *at on; false:
+ * none. */
+bool checkpoint_overlap(const struct checkpoint_cover *cover, int64_t first, int64_t end,
+                        int64_t *at, struct checkpoint_hit *hit);
+
 /* ------------------------------------------------------------- checkpoint_manifest.c */
 
 /* Writes checkpoint->path/manifest.json and flushes it. */

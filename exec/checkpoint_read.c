@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COMPARE_ELEMENTS = 1 << 12 };
-
 /* ---------------------------------------------------------------------------- opening */
 
 void mist_checkpoint_close(struct mist_checkpoint *checkpoint)
@@ -281,29 +279,36 @@ enum mist_status mist_checkpoint_read_spans(struct mist_checkpoint *checkpoint,
 
 /* ----------------------------------------------------------------------- verification */
 
-/* Compares n elements of a piece with what a reader of the tensor gets. */
-static enum mist_status compare_run(const struct mist_checkpoint *checkpoint,
-                                    struct checkpoint_tensor *tensor,
+/* Compares elements global_first .. end - 1 of a piece, which are at own, with those of
+ * all pieces that hold some of them: a reader may get them from any. */
+static enum mist_status compare_run(struct checkpoint_tensor *tensor,
                                     const struct checkpoint_piece *piece,
-                                    int64_t global_first, int64_t first, int64_t n,
-                                    struct mist_err *err)
+                                    int64_t global_first, int64_t end,
+                                    const unsigned char *own, struct mist_err *err)
 {
-    float other[COMPARE_ELEMENTS];
+    struct checkpoint_hit hit;
+    int64_t at;
 
-    for (int64_t done = 0; done < n; done += COMPARE_ELEMENTS) {
-        int64_t part = n - done < COMPARE_ELEMENTS ? n - done : COMPARE_ELEMENTS;
-        const unsigned char *own =
-            piece->payload + (first + done) * (int64_t)sizeof *other;
-        enum mist_status status =
-            read_range(checkpoint, tensor, global_first + done, part, other, err);
-        if (status)
-            return status;
-        if (memcmp(own, other, (size_t)part * sizeof *other) != 0)
-            return mist_err_at(err, MIST_ERR_INPUT, piece->table->path, 0, 0,
-                               "holds other bits of tensor %s than another rank, near "
-                               "element %lld",
-                               tensor->name, (long long)(global_first + done));
-    }
+    for (int32_t i = 0; i < tensor->n_covers && tensor->covers[i].span.global_first < end;
+         i++)
+        for (int64_t p = global_first;
+             checkpoint_overlap(&tensor->covers[i], p, end, &at, &hit); p = at + hit.n) {
+            const unsigned char *mine =
+                own + (at - global_first) * (int64_t)sizeof(float);
+            const unsigned char *other =
+                hit.piece->payload + hit.first * (int64_t)sizeof(float);
+            if (mine == other)
+                continue;
+            enum mist_status status =
+                checkpoint_piece_verify(hit.piece, hit.first, hit.n, err);
+            if (status)
+                return status;
+            if (memcmp(mine, other, (size_t)hit.n * sizeof(float)) != 0)
+                return mist_err_at(err, MIST_ERR_INPUT, piece->table->path, 0, 0,
+                                   "holds other bits of tensor %s than another rank, "
+                                   "near element %lld",
+                                   tensor->name, (long long)at);
+        }
     return MIST_OK;
 }
 
@@ -316,10 +321,12 @@ static enum mist_status verify_piece(struct mist_checkpoint *checkpoint,
 
     for (int32_t i = 0; i < piece->n_spans && !status; i++) {
         const struct mist_param_span *span = &piece->spans[i];
-        for (int64_t run = 0; run < span->n_runs && !status; run++)
-            status = compare_run(
-                checkpoint, tensor, piece, span->global_first + run * span->global_stride,
-                span->local_first + run * span->length, span->length, err);
+        for (int64_t run = 0; run < span->n_runs && !status; run++) {
+            int64_t first = span->global_first + run * span->global_stride;
+            int64_t local = span->local_first + run * span->length;
+            status = compare_run(tensor, piece, first, first + span->length,
+                                 piece->payload + local * (int64_t)sizeof(float), err);
+        }
     }
     return status;
 }
