@@ -17,6 +17,7 @@ FUZZ_WRAP_tokens      := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_safetensors := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_hf          := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_checkpoint  := $(FUZZ_WRAP_MMAP) -Wl,--wrap=mist_checkpoint_sum
+FUZZ_WRAP_layout      := $(FUZZ_WRAP_checkpoint)
 FUZZ_WRAP_journal     := -Wl,--wrap=mist_hash_add_bytes
 
 # ---------------------------------------------------------------------- as ordinary tests
