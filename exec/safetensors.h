@@ -72,8 +72,8 @@ struct mist_safetensors_writer;
 /*
  * infos [n]: names and shapes (n_dims, shape); their dtype and n_elements are not looked
  * at, all tensors are stored as dtype. MIST_ERR_USAGE: path exists and force is false;
- * MIST_ERR_INPUT: two of one name; MIST_ERR_RANGE: sizes do not fit; MIST_ERR_IO,
- * MIST_ERR_MEMORY.
+ * MIST_ERR_INPUT: two of one name, or one that JSON would escape; MIST_ERR_RANGE: sizes
+ * do not fit; MIST_ERR_IO, MIST_ERR_MEMORY.
  */
 enum mist_status mist_safetensors_writer_open(const char *path, bool force,
                                               enum mist_dtype dtype,
