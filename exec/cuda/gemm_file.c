@@ -71,7 +71,6 @@ struct mist_gemm_file {
     const char *device_name;  /* borrowed */
     size_t n_read;            /* choices that are in the file */
     bool is_writable, is_new; /* new: the header, too, is to be written */
-    bool is_cut;              /* its last line has no end */
 };
 
 struct mist_gemm_choice *mist_gemm_choice_add(struct mist_cuda_gemm *gemm)
@@ -148,7 +147,6 @@ static void read_file(struct mist_gemm_file *file, struct mist_cuda_gemm *gemm,
         names[i].name = column_name(i);
     gemm->n_choices = 0;
     file->is_new = n == 0;
-    file->is_cut = n > 0 && text[n - 1] != '\n';
     if (n > 0 &&
         (mist_csv_load_text(path, text, n, names, N_COLUMNS, &csv, &err) != MIST_OK ||
          read_rows(gemm, file->device_name, csv, &err) != MIST_OK)) {
@@ -226,12 +224,9 @@ void mist_gemm_file_close(struct mist_gemm_file *file, struct mist_cuda_gemm *ge
         for (int i = 0; i < N_COLUMNS; i++)
             fprintf(file->stream, "%s%c", column_name(i), i + 1 < N_COLUMNS ? ',' : '\n');
     }
-    if (writes && fseek(file->stream, 0, SEEK_END) == 0) {
-        if (file->is_cut && !file->is_new)
-            fputc('\n', file->stream);
+    if (writes && fseek(file->stream, 0, SEEK_END) == 0)
         for (size_t i = file->n_read; i < gemm->n_choices; i++)
             write_row(file->stream, file->device_name, &gemm->choices[i]);
-    }
     has_failed |= ferror(file->stream) != 0;
     if (fclose(file->stream) != 0 || has_failed) /* lets others have it, too */
         snprintf(gemm->note, sizeof gemm->note, "choices can't be written: %s",
