@@ -2,6 +2,8 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "tests/fuzz/fuzz.h"
 
+#include "core/escape.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +33,32 @@ void fuzz_must(enum mist_status status, const struct mist_err *err)
                err->message);
 }
 
+/* No control character, of ASCII or beyond, and none that turns the direction. */
+static bool is_shown_safely(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c < ' ' || *c == 127 || (c[0] == 0xc2 && c[1] < 0xa0) ||
+            (c[0] == 0xe2 && c[1] == 0x80 && c[2] >= 0xaa && c[2] <= 0xae) ||
+            (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9))
+            return false;
+    return mist_text_is_utf8(text);
+}
+
+static void check_shown(const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789 !\"#$%&'()*+,-./:;<=>?@[]^_`{|}~";
+    char shown[MIST_ESCAPED_BYTES(sizeof(((struct mist_err *)NULL)->message)) + 1];
+    char twice[MIST_ESCAPED_BYTES(sizeof shown) + 1];
+
+    if (text[strspn(text, plain)] == '\0')
+        return;
+    mist_escape(text, shown);
+    FUZZ_CHECK(is_shown_safely(shown), "message: %s", shown);
+    FUZZ_CHECK(strcmp(mist_escape(shown, twice), shown) == 0, "%s becomes %s", shown,
+               twice);
+}
+
 void fuzz_check_refusal(enum mist_status status, const struct mist_err *err,
                         bool has_path)
 {
@@ -38,6 +66,8 @@ void fuzz_check_refusal(enum mist_status status, const struct mist_err *err,
                    status == MIST_ERR_USAGE,
                "status %d, %s: %s", (int)status, err->path, err->message);
     FUZZ_CHECK(err->message[0], "status %d without a message", (int)status);
+    check_shown(err->message);
+    check_shown(err->path);
     FUZZ_CHECK(err->line >= 0 && err->column >= 0, "%ld:%ld", err->line, err->column);
     if (has_path)
         FUZZ_CHECK(err->path[0], "no path with: %s", err->message);

@@ -37,7 +37,8 @@ void fuzz_must(enum mist_status status, const struct mist_err *err);
 
 /*
  * What every refusal of an input must be: status says that the input is wrong (not memory
- * or the disk), there is a message, and with has_path it names a file.
+ * or the disk), there is a message that a terminal can be shown (core/escape.h), and with
+ * has_path it names a file.
  */
 void fuzz_check_refusal(enum mist_status status, const struct mist_err *err,
                         bool has_path);

@@ -1,11 +1,12 @@
 /*
  * traces/trace_set: a folder. A set that loads is saved and loads with the same
- * fingerprint, and is then saved as the same files.
+ * fingerprint, and is then saved as the same files; cut, it is refused.
  */
 #include "tests/fuzz/fuzz.h"
 #include "traces/trace_set.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
                                     "interference.csv"};
@@ -63,6 +64,28 @@ static void check_round_trip(const struct mist_trace_set *set)
     mist_trace_set_fini(&again);
 }
 
+/* A set that was saved and then lost the end of one of its files is refused. */
+static void check_cut(uint64_t random)
+{
+    const char *file = files[random % N_FILES];
+    char folder[FUZZ_PATH_BYTES], path[FUZZ_PATH_BYTES];
+    struct mist_trace_set set;
+    struct stat info;
+    struct mist_err err = {0};
+
+    if (stat(path_in(path, "twice", file), &info) != 0)
+        return;
+    uint64_t n_kept = random / N_FILES % (uint64_t)info.st_size;
+    if (file == files[0] && (off_t)n_kept == info.st_size - 1)
+        return; /* JSON without its last newline is whole */
+    FUZZ_CHECK(truncate(path, (off_t)n_kept) == 0, "%s", path);
+    enum mist_status status = mist_trace_set_load(&set, fuzz_path(folder, "twice"), &err);
+    FUZZ_CHECK(status != MIST_OK, "%s lost its end at %llu and is taken for whole", file,
+               (unsigned long long)n_kept);
+    fuzz_check_refusal(status, &err, true);
+    mist_trace_set_fini(&set);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     struct fuzz_bytes parts[N_FILES];
@@ -81,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         check_lookups(&set);
         print_summary(&set);
         check_round_trip(&set);
+        check_cut(mist_trace_set_fingerprint(&set));
     } else {
         fuzz_check_refusal(status, &err, true);
         FUZZ_CHECK(!set.kernels && !set.links && !set.interferences, "rows are left");
