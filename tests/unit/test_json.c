@@ -56,6 +56,20 @@ static void test_format_and_syntax(void **state)
                      MIST_ERR_IO);
 }
 
+/* Jansson itself lets one pass behind a number. */
+static void test_zero_byte(void **state)
+{
+    static const char text[] = "{\"format\": 1,\n \"a\": 0.5\0}";
+    struct mist_json_doc doc;
+    struct mist_err err;
+
+    (void)state;
+    assert_int_equal(
+        mist_json_load_text(&doc, "t.json", text, sizeof text - 1, MIST_JSON_OWN, &err),
+        MIST_ERR_INPUT);
+    expect_place(&err, 2, 0, "zero byte");
+}
+
 static void test_unknown_keys(void **state)
 {
     static const char text[] =
@@ -279,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format_and_syntax),
+        cmocka_unit_test(test_zero_byte),
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_foreign),
