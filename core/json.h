@@ -5,7 +5,7 @@
  * by walking the tokens along the path of the value (only when there is an error; reading
  * costs nothing). Our formats: "format": 1 comes first, unknown keys are errors. Foreign
  * formats: what is needed and missing is named, the rest is ignored, null counts as
- * missing. In both, numbers are finite and a key comes once.
+ * missing. In both, numbers are finite, a key comes once and there is no zero byte.
  *
  * Use:  mist_json_load(&doc, path, MIST_JSON_OWN, err); root = mist_json_root(&doc);
  *       mist_json_check_keys(&root, keys, err); mist_json_get_int64(&root, "n_nodes",

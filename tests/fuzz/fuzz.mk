@@ -15,6 +15,7 @@ FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SOURCES))
 FUZZ_WRAP_MMAP        := -Wl,--wrap=mmap,--wrap=munmap
 FUZZ_WRAP_tokens      := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_safetensors := $(FUZZ_WRAP_MMAP)
+FUZZ_WRAP_tensors     := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_hf          := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_checkpoint  := $(FUZZ_WRAP_MMAP) -Wl,--wrap=mist_checkpoint_sum
 FUZZ_WRAP_layout      := $(FUZZ_WRAP_checkpoint)
