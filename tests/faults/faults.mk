@@ -3,6 +3,7 @@
 
 FAULTS := $(addprefix $(BUILD)/tests/faults/,inject.so sweep)
 tests-build tests-all: $(FAULTS)
+$(BUILD)/tests/prop/test_power_loss: | $(FAULTS)
 
 $(BUILD)/tests/faults/%.pic.o: tests/faults/%.c
 	@mkdir -p $(@D)
@@ -15,8 +16,8 @@ $(BUILD)/tests/faults/sweep: $(BUILD)/tests/faults/sweep.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ -o $@
 
-# Every call, and every moment of a power cut.
+# Every call, and many disks for every moment of a power cut.
 soak: soak-faults
 .PHONY: soak-faults
-soak-faults: $(TOOLS) $(FAULTS)
-	$(Q)MIST_FAULTS=all $(call run_tests,tests/cli/slow_faults.t)
+soak-faults: $(TOOLS) $(FAULTS) $(BUILD)/tests/prop/test_power_loss
+	$(Q)MIST_FAULTS=all MIST_STATES=100 $(call run_tests,$(BUILD)/tests/prop/test_power_loss tests/cli/slow_faults.t)

@@ -348,6 +348,17 @@ static void watch(int fd, char how)
         watched[fd] = how;
 }
 
+/* The end of a call that may have been recorded; errno stays. */
+static int end_call(bool counts, int result)
+{
+    int code = errno;
+
+    if (counts)
+        record_end();
+    errno = code;
+    return result;
+}
+
 static int open_file(const char *path, int flags, mode_t mode, const void *caller)
 {
     const char *name = below(path);
@@ -356,16 +367,19 @@ static int open_file(const char *path, int flags, mode_t mode, const void *calle
 
     if (counts && fires(CALL_OPEN))
         return -1;
-    bool creates = counts && (flags & O_CREAT) && lstat(path, &info) != 0;
+    if (!counts)
+        return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    record_begin();
+    bool creates = (flags & O_CREAT) && lstat(path, &info) != 0;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-    if (fd < 0 || !counts)
-        return fd;
-    watch(fd, (flags & O_ACCMODE) == O_RDONLY ? 'r' : 'w');
-    if (creates && fstat(fd, &info) == 0)
+    int code = errno;
+    if (fd >= 0 && creates && fstat(fd, &info) == 0)
         record_path(RECORD_CREATE, name, NULL, info.st_ino);
-    else if ((flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY)
+    else if (fd >= 0 && (flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY)
         record_inode(RECORD_TRUNCATE, fd, 0, NULL, 0);
-    return fd;
+    watch(fd, (flags & O_ACCMODE) == O_RDONLY ? 'r' : 'w');
+    errno = code;
+    return end_call(true, fd);
 }
 
 int open(const char *path, int flags, ...)
@@ -404,10 +418,16 @@ static ssize_t write_file(int fd, const void *bytes, size_t n, const void *calle
             return -1;
         n /= 2;
     }
-    int64_t offset = counts && record_is_open() ? lseek(fd, 0, SEEK_CUR) : 0;
+    if (!counts || !record_is_open())
+        return syscall(SYS_write, fd, bytes, n);
+    record_begin();
     ssize_t done = syscall(SYS_write, fd, bytes, n);
-    if (counts && done > 0)
-        record_inode(RECORD_WRITE, fd, offset, bytes, (size_t)done);
+    int code = errno;
+    if (done > 0) /* also where the file was opened for appending */
+        record_inode(RECORD_WRITE, fd, lseek(fd, 0, SEEK_CUR) - done, bytes,
+                     (size_t)done);
+    errno = code;
+    end_call(true, 0);
     return done;
 }
 
@@ -422,10 +442,12 @@ static int sync_file(int fd, long number, const void *caller)
 
     if (counts && fires(CALL_FSYNC))
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(number, fd);
     if (counts && code == 0)
         record_inode(RECORD_SYNC, fd, 0, NULL, 0);
-    return code;
+    return end_call(counts, code);
 }
 
 int fsync(int fd)
@@ -463,10 +485,12 @@ int ftruncate(int fd, off_t size)
 
     if (counts && fires(CALL_TRUNCATE))
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(SYS_ftruncate, fd, size);
     if (counts && code == 0)
         record_inode(RECORD_TRUNCATE, fd, size, NULL, 0);
-    return code;
+    return end_call(counts, code);
 }
 
 int truncate(const char *path, off_t size)
@@ -478,9 +502,12 @@ int truncate(const char *path, off_t size)
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(SYS_ftruncate, fd, size);
     if (counts && code == 0)
         record_inode(RECORD_TRUNCATE, fd, size, NULL, 0);
+    end_call(counts, code);
     syscall(SYS_close, fd);
     return code;
 }
@@ -501,10 +528,12 @@ int rename(const char *from, const char *to)
 
     if (counts && fires(CALL_RENAME))
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
     if (counts && code == 0)
         record_path(RECORD_RENAME, name, name_to, 0);
-    return code;
+    return end_call(counts, code);
 }
 
 static int remove_name(const char *path, int flags, enum record_kind kind,
@@ -515,10 +544,12 @@ static int remove_name(const char *path, int flags, enum record_kind kind,
 
     if (counts && fires(CALL_UNLINK))
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(SYS_unlinkat, AT_FDCWD, path, flags);
     if (counts && code == 0)
         record_path(kind, name, NULL, 0);
-    return code;
+    return end_call(counts, code);
 }
 
 int unlink(const char *path)
@@ -539,10 +570,12 @@ int mkdir(const char *path, mode_t mode)
 
     if (counts && fires(CALL_MKDIR))
         return -1;
+    if (counts)
+        record_begin();
     int code = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
     if (counts && code == 0 && stat(path, &info) == 0)
         record_path(RECORD_MKDIR, name, NULL, info.st_ino);
-    return code;
+    return end_call(counts, code);
 }
 
 DIR *opendir(const char *path)

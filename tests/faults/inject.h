@@ -31,8 +31,11 @@ struct record {
     int64_t offset;
 };
 
-/* Opens the log; all functions below do nothing before. */
+/* Opens the log; all functions below do nothing before. Records are made between begin
+ * and end, with the call that they are of; others wait. */
 void record_open(const char *log);
+void record_begin(void);
+void record_end(void);
 void record_path(enum record_kind kind, const char *path, const char *path_to,
                  uint64_t inode);
 void record_inode(enum record_kind kind, int fd, int64_t offset, const void *bytes,

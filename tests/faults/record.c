@@ -1,8 +1,8 @@
 /*
  * The log of what a tool does to the files below a folder, for the replay of power cuts.
  *
- * Each record is one write to a file opened for appending, so that records of several
- * processes stand in the order in which their calls returned. Files go by their inode: a
+ * A call and its record happen under a lock of the log, so that the records of several
+ * processes stand in the order of what they did. Files go by their inode: a
  * folder may be renamed while a file in it is open.
  */
 #define _GNU_SOURCE
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -27,6 +28,18 @@ void record_open(const char *log)
 int record_is_open(void)
 {
     return log_fd >= 0;
+}
+
+void record_begin(void)
+{
+    if (log_fd >= 0)
+        flock(log_fd, LOCK_EX);
+}
+
+void record_end(void)
+{
+    if (log_fd >= 0)
+        flock(log_fd, LOCK_UN);
 }
 
 static void put(struct record *record, const char *path, const char *path_to,
