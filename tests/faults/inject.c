@@ -112,7 +112,7 @@ static bool is_ours(const void *caller)
     return false;
 }
 
-static void tell(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
 {
     char line[256];
     va_list arguments;

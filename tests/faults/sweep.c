@@ -96,6 +96,7 @@ struct outcome {
     long n_live;
     long n_seen[N_KINDS];
     char said[600];   /* beginning of standard error */
+    char leak[32];    /* where something not freed was allocated */
     char place[80];   /* of the failed call, in the program: for addr2line */
     uint64_t printed; /* key of standard output */
     struct snapshot after;
@@ -299,8 +300,8 @@ static void read_report(const char *path, struct outcome *out)
             for (int i = 0; i < N_KINDS; i++)
                 if (strcmp(kinds[i].call, name) == 0)
                     out->n_seen[i] += n;
-        } else if (sscanf(line, "leak %63s", name) == 1 && getenv("MIST_LEAKS")) {
-            printf("sweep: leak of %s\n", name);
+        } else if (strncmp(line, "leak ", 5) == 0) {
+            sscanf(line, "leak %31s", out->leak);
         }
     }
     if (stream)
@@ -345,8 +346,8 @@ struct point {
 
 static int n_complaints;
 
-static void complain(const struct point *point, const struct outcome *got,
-                     const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+complain(const struct point *point, const struct outcome *got, const char *format, ...)
 {
     char text[600];
     va_list arguments;
@@ -421,7 +422,8 @@ static void judge(const struct point *point, const struct outcome *got,
     else if (must_succeed && got->said[0])
         complain(point, got, "expected no message");
     if (got->has_ended ? got->n_live > plain->n_live : code == 0)
-        complain(point, got, "%ld allocations were not freed", got->n_live);
+        complain(point, got, "%ld allocations were not freed, one of %s", got->n_live,
+                 got->leak);
     if (code == 0 && got->printed != plain->printed)
         complain(point, got, "prints something else");
     judge_files(point, got, old, &plain->after, code == 0);
@@ -467,9 +469,10 @@ static struct point *make_points(const struct outcome *plain, long *n_points)
             continue;
         long *chosen = malloc((size_t)(seen + 1) * sizeof *chosen);
         long n_chosen = chosen ? choose(seen, chosen) : 0;
-        points = realloc(points, (size_t)(n + n_chosen) * sizeof *points);
-        if (!points || !chosen)
+        struct point *grown = realloc(points, (size_t)(n + n_chosen) * sizeof *points);
+        if (!grown || !chosen)
             die("memory");
+        points = grown;
         for (long i = 0; i < n_chosen; i++)
             points[n++] = (struct point){&kinds[k], chosen[i]};
         printf(" %s/%s %ld of %ld,", kinds[k].call, kinds[k].mode, n_chosen - 1, seen);
