@@ -53,8 +53,9 @@ enum mist_status mist_plot_begin(struct mist_plot_run *run, const char *path,
 
 /* ---- gnuplot ---- */
 
-/* Puts what gnuplot complained about, on one line, into a message. */
-static enum mist_status report_failure(FILE *complaints, struct mist_err *err)
+/* Puts how gnuplot ended and what it complained about, on one line, into a message. */
+static enum mist_status report_failure(int wait_status, FILE *complaints,
+                                       struct mist_err *err)
 {
     char text[320];
 
@@ -64,6 +65,9 @@ static enum mist_status report_failure(FILE *complaints, struct mist_err *err)
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)text[i] < 0x20)
             text[i] = ' ';
+    if (WIFSIGNALED(wait_status))
+        return mist_err_set(err, MIST_ERR_RUN, "gnuplot was ended by signal %d%s%s",
+                            WTERMSIG(wait_status), n ? ": " : "", text);
     return mist_err_set(err, MIST_ERR_RUN, "gnuplot failed: %s",
                         n ? text : "it ended without a message");
 }
@@ -106,7 +110,7 @@ static enum mist_status run_gnuplot(const struct mist_plot_run *run, FILE *compl
             return mist_err_set(err, MIST_ERR_RUN, "gnuplot was lost: %s",
                                 strerror(errno));
     if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
-        return report_failure(complaints, err);
+        return report_failure(wait_status, complaints, err);
     return MIST_OK;
 }
 
