@@ -134,6 +134,16 @@ expect_exit 0
 expect_same "$out" a.json
 rm a.json
 
+begin 'a rate is that of the fastest row, wherever it stands'
+run mist-sim plan2.json --json --what-if link.all_reduce=1GB/s
+first=$(value iteration_s)
+cp -R traces turned
+{ head -n 1 traces/links.csv; tail -n +2 traces/links.csv | tac; } > turned/links.csv
+run mist-sim plan2.json --json --cluster turned --what-if link.all_reduce=1GB/s
+expect_exit 0
+[ "$(value iteration_s)" = "$first" ] || fail "the same rows in another order: $(value iteration_s) s, not $first s"
+rm -r turned
+
 begin 'a sweep has one row per value, the same as one by one'
 run mist-sim plan2.json --json --what-if link.all=0.5x
 one=$(value iteration_s)

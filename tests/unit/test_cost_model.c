@@ -777,6 +777,49 @@ static void test_schedule(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* A sum over ranks is priced with a look at every gradient, whatever weights and
+ * gradients are stored as: the bytes of the message, read once. */
+static void test_scans(void **state)
+{
+    static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
+    static struct mist_plan plan;
+    struct mist_trace_set set;
+    struct mist_err err = {0};
+    int n_seen = 0;
+
+    start(&set);
+    set.cluster.peak_flop_per_s[MIST_TRACE_BF16] = PEAK;
+    for (int i = 0; i < N_LAWS; i++)
+        add_law(&set, &laws[i]);
+    struct mist_cost_model *model = model_of(&set);
+    for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
+        struct mist_catalog *catalog = NULL;
+        struct mist_schedule *schedule = NULL;
+        struct mist_cost costs[256];
+        make_plan(&plan);
+        plan.job.dtype = MIST_DTYPE_BF16;
+        plan.job.gradient_dtype = dtypes[k];
+        must(mist_plan_check(&plan, &err), &err);
+        must(mist_catalog_new(&plan.model, &catalog, &err), &err);
+        must(mist_schedule_build(catalog, &plan, 0, 1, &schedule, &err), &err);
+        assert_true(schedule->n_costs <= 256);
+        must(mist_cost_schedule(model, &plan, schedule, costs, &err), &err);
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            const struct mist_task *task = &schedule->tasks[i];
+            if (task->kind != MIST_TASK_REDUCE_GRADIENT)
+                continue;
+            near_to(costs[task->cost].time_s, LAUNCH_S + law_s(&laws[2], task->bytes) +
+                                                  (double)task->bytes / BANDWIDTH);
+            n_seen++;
+        }
+        mist_schedule_free(schedule);
+        mist_catalog_free(catalog);
+    }
+    assert_true(n_seen > 0);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* Prices of the host's steps of a plan; NULL: refused for want of rows. */
 static void check_host(const struct mist_trace_set *set, const struct mist_plan *plan,
                        double (*wanted_s)(int64_t n))
@@ -1120,6 +1163,7 @@ int main(void)
         cmocka_unit_test(test_link_stand_in),
         cmocka_unit_test(test_link_missing),
         cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_scans),
         cmocka_unit_test(test_update_on_host),
         cmocka_unit_test(test_placement),
         cmocka_unit_test(test_link_residual),

@@ -251,6 +251,25 @@ static void a_straggler_slows_its_stage(void **state)
     stop(&at);
 }
 
+/* Of two data-parallel ranks, which are one stage. */
+static void a_straggler_slows_itself_alone(void **state)
+{
+    struct fixture at;
+    double factors[2] = {1, 2};
+    struct mist_replay_options options = {.rank_factor = factors};
+
+    start(&at, 1, (int32_t[]){2}, (int32_t[]){2}, 4);
+    build(&at, &compute_only, false);
+    for (int slow = 0; slow < 2; slow++) {
+        factors[slow] = 2;
+        factors[1 - slow] = 1;
+        /* 2.5 modules: forward 1 each, backward 2 each */
+        assert_close(run(&at, false, &options), 2 * 4 * 2.5 * 3);
+        assert_int_equal(at.result.stages[0].rank, slow);
+    }
+    stop(&at);
+}
+
 static void micro_batch_factors_apply_to_their_phase(void **state)
 {
     struct fixture at;
@@ -729,6 +748,7 @@ int main(void)
         cmocka_unit_test(one_rank_is_the_sum_of_its_tasks),
         cmocka_unit_test(free_transfers_give_the_closed_form),
         cmocka_unit_test(a_straggler_slows_its_stage),
+        cmocka_unit_test(a_straggler_slows_itself_alone),
         cmocka_unit_test(micro_batch_factors_apply_to_their_phase),
         cmocka_unit_test(lanes_reach_their_ranks),
         cmocka_unit_test(reductions_hide_beside_the_backward),

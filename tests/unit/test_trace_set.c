@@ -521,6 +521,69 @@ static void test_fingerprint(void **state)
     mist_trace_set_fini(&b);
 }
 
+/* Whatever is measured changes it. */
+static void test_every_value_is_in_the_fingerprint(void **state)
+{
+    struct mist_trace_set set;
+
+    (void)state;
+    fill_set(&set, false);
+    struct mist_cluster *cluster = &set.cluster;
+    struct mist_kernel_row *kernel = &set.kernels[0];
+    struct mist_link_row *link = &set.links[1];
+    struct mist_interference_row *both = &set.interferences[0];
+    double *const reals[] = {
+        &cluster->memory_bytes_per_s,
+        &cluster->launch_us,
+        &cluster->interruption_frac,
+        &cluster->drift_frac,
+        &cluster->peak_flop_per_s[0],
+        &kernel->time_us,
+        &kernel->deviation_us,
+        &kernel->flop,
+        &kernel->bytes,
+        &link->time_us,
+        &link->deviation_us,
+        &both->alone_us[1],
+        &both->together_us,
+        &both->deviation_us,
+    };
+    int64_t *const counts[] = {
+        &cluster->device_memory_bytes,
+        &cluster->host_memory_bytes_per_node,
+        &cluster->runtime_memory_bytes,
+        &kernel->repetitions,
+        &link->bytes,
+        &link->repetitions,
+        &both->repetitions,
+    };
+    int *const sizes[] = {
+        &cluster->nodes,          &cluster->devices_per_node,
+        &cluster->device_threads, &link->nodes,
+        &link->ranks_per_node,    &link->concurrent_groups,
+        &both->ranks_per_node,    &both->nodes,
+    };
+    uint64_t first = mist_trace_set_fingerprint(&set);
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        double before = *reals[i];
+        *reals[i] = before * 1.5 + 1;
+        assert_int_not_equal(mist_trace_set_fingerprint(&set), first);
+        *reals[i] = before;
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        ++*counts[i];
+        assert_int_not_equal(mist_trace_set_fingerprint(&set), first);
+        --*counts[i];
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ++*sizes[i];
+        assert_int_not_equal(mist_trace_set_fingerprint(&set), first);
+        --*sizes[i];
+    }
+    assert_int_equal(mist_trace_set_fingerprint(&set), first);
+    mist_trace_set_fini(&set);
+}
+
 static void test_cluster_alone(void **state)
 {
     struct mist_trace_set set;
@@ -732,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_old_set_or_new),
         cmocka_unit_test(test_odd_folders),
         cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_every_value_is_in_the_fingerprint),
         cmocka_unit_test(test_cluster_alone),
         cmocka_unit_test(test_bad_cluster),
         cmocka_unit_test(test_bad_tables),

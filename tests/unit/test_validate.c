@@ -292,6 +292,16 @@ static enum mist_status price_too_low(void *context, const struct mist_search_ki
     return status;
 }
 
+static int64_t most_optimism(const struct mist_validate_result *result)
+{
+    int64_t most_bytes = 0;
+
+    for (size_t i = 0; i < result->n_dropped; i++)
+        if (result->dropped[i].optimism_bytes > most_bytes)
+            most_bytes = result->dropped[i].optimism_bytes;
+    return most_bytes;
+}
+
 /* Whatever the limit: where the honest closed form leads to a plan, the other one does,
  * too, and to one that holds and is not much slower. */
 static void test_optimism(void **state)
@@ -315,6 +325,8 @@ static void test_optimism(void **state)
         validate(&bench, &result);
         n_repeated += result.n_rounds > 1;
         assert_int_equal(result.n_rounds > 1, result.n_dropped > 0);
+        if (result.n_rounds < MIST_VALIDATE_MAX_ROUNDS) /* of all that were dropped */
+            assert_int_equal(bench.search.limit_bytes, limit - most_optimism(&result));
         check_plan(&bench, &result.plans[0]);
         assert_true(result.plans[0].plan->predicted.iteration_s <=
                     1.1 * honest.plans[0].plan->predicted.iteration_s);
