@@ -187,15 +187,6 @@ static enum mist_status draw_run_id(uint64_t *run_id, struct mist_err *err)
     return MIST_OK;
 }
 
-static void free_lock(struct mist_checkpoint_lock *lock)
-{
-    if (lock->fd >= 0)
-        close(lock->fd);
-    free(lock->dir);
-    free(lock->path);
-    free(lock);
-}
-
 enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
                                       mist_checkpoint_waits_fn *waits, void *context,
                                       struct mist_checkpoint_lock **out,
@@ -225,8 +216,8 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
 out:
     if (status == MIST_OK)
         *out = lock;
-    else if (lock)
-        free_lock(lock);
+    else
+        mist_checkpoint_unlock(lock);
     return status;
 }
 
@@ -239,11 +230,15 @@ void mist_checkpoint_unlock(struct mist_checkpoint_lock *lock)
 {
     if (!lock)
         return;
-    if (has_its_name(lock))
+    if (lock->fd >= 0 && has_its_name(lock))
         unlink(lock->path);
     if (lock->has_made_dir)
         rmdir(lock->dir); /* it stays if anything is in it */
-    free_lock(lock);
+    if (lock->fd >= 0)
+        close(lock->fd);
+    free(lock->dir);
+    free(lock->path);
+    free(lock);
 }
 
 bool mist_checkpoint_sees_lock(const char *dir, uint64_t run_id)
