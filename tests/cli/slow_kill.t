@@ -2,6 +2,7 @@
 # A random rank is killed at a random moment of a run that saves often: the job ends within 30 s and says
 # which rank it was, nothing of it is left running, no checkpoint is lost, all are whole, and the run that goes on
 # from the newest has the losses of one that was never interrupted, bit for bit.
+# Only the launcher may outlive its ranks: see below.
 # MIST_KILLS: how many times (6); MIST_SEED: of the moments (1).
 . tests/cli/lib.sh
 
@@ -71,6 +72,12 @@ run_and_kill() {
     # shellcheck disable=SC2086
     while any_runs $job $ranks && [ $(($(now_ms) - start)) -lt $limit ]; do sleep 0.05; done
     took=$(($(now_ms) - start))
+    # Open MPI's launcher may deadlock in PMIx_server_finalize() when a rank died while it was connecting; its
+    # ranks are gone then, and it has said who died
+    # shellcheck disable=SC2086
+    if [ $took -ge $limit ] && ! any_runs $ranks && grep -q 'PMIX ERROR: UNREACHABLE' "$err"; then
+        stuck=$((stuck + 1)) took=0
+    fi
     kill -9 $job 2> /dev/null
     wait $job 2> /dev/null
     code=$?
@@ -127,7 +134,7 @@ try() {
     explain
 }
 
-i=0 resumed=0 restarted=0 over=0 slowest=0 lost=0
+i=0 resumed=0 restarted=0 over=0 stuck=0 slowest=0 lost=0
 while [ $i -lt "$kills" ]; do
     [ $((i % 2)) -eq 0 ] && plan=pipeline || plan=sharded
     begin "$plan: kill $((i + 1))"
@@ -141,5 +148,6 @@ for plan in pipeline sharded; do
 done
 end_case
 say "$i kills: $resumed runs went on from a checkpoint, $restarted had none yet," \
-    "$over were over; $lost checkpoints lost; the slowest job ended $slowest ms after its kill"
+    "$over were over; $lost checkpoints lost; the slowest job ended $slowest ms after its kill;" \
+    "$stuck times mpirun itself did not end"
 finish
