@@ -352,7 +352,7 @@ static void train_alone(const char *folder, const char *launch, const char *plan
 
     snprintf(line, sizeof line,
              "%s $B/mist-exec ../%s.json --data text:../text.txt -q --iterations 3 "
-             "--checkpoint ck --save-every 1 --keep 0 --log-csv log.csv > /dev/null",
+             "--checkpoint ck --save-every 1 --keep 0 --log log.csv > /dev/null",
              launch, plan);
     run(folder, line);
     for (int64_t step = 1; step <= N_STEPS; step++) {
@@ -383,11 +383,11 @@ static void lose_training(const char *launch, const char *plan, const char *befo
     run("lost", before);
     snprintf(line, sizeof line,
              "%s $B/mist-exec ../%s.json --data text:../text.txt --iterations 3 "
-             "--checkpoint ck --save-every 1 --log-csv log.csv %s",
+             "--checkpoint ck --save-every 1 --log log.csv %s",
              launch, plan, options);
     snprintf(resume, sizeof resume,
              "%s $B/mist-exec ../%s.json --data text:../text.txt --iterations 9 "
-             "--resume ck --log-csv log.csv --dry-run > ../printed 2>&1 || { cat "
+             "--resume ck --log log.csv --dry-run > ../printed 2>&1 || { cat "
              "../printed; false; }",
              launch, plan);
     struct disk *disk = run_logged("lost", "mist-exec", line);
