@@ -67,7 +67,7 @@ static enum mist_status note_fault(struct mist_runtime *runtime,
              (long long)(runtime->config.n_steps_before + runtime->n_done + 1),
              (int)task->layer, what, name[0] ? " of " : "", name);
     if (atomic_fetch_add(&runtime->n_faults, 1) == 0)
-        memcpy(runtime->where, where, sizeof where);
+        memcpy(runtime->where, where, strlen(where) + 1);
     if (runtime->config.skips_nonfinite)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_RUN,
