@@ -579,18 +579,18 @@ static enum mist_status save_results(const struct session *at,
                                    options->common.as_json, stdout, err);
 }
 
-/* A run that a signal ended: how to go on. */
+/* A run that a signal ended, also a quiet one: how to go on. */
 static void say_stopped(const struct session *at, const struct mist_train_report *report)
 {
+    struct mist_messages to = mist_messages_to_stderr(mist_exec_tool.name, false);
     const char *folder = at->options.checkpoint;
 
-    fprintf(stderr, "mist-exec: %s: stopped after step %lld of %lld; ",
-            mist_interrupt_name(report->stop_signal), (long long)report->stopped_after,
-            (long long)at->job.settings.n_iterations);
-    if (folder)
-        fprintf(stderr, "it is saved in %s, --resume auto goes on\n", folder);
-    else
-        fprintf(stderr, "nothing is saved without --checkpoint DIR\n");
+    mist_message(&to, "%s: stopped after step %lld of %lld; %s%s%s",
+                 mist_interrupt_name(report->stop_signal),
+                 (long long)report->stopped_after,
+                 (long long)at->job.settings.n_iterations,
+                 folder ? "it is saved in " : "nothing is saved without --checkpoint DIR",
+                 folder ? folder : "", folder ? ", --resume auto goes on" : "");
 }
 
 static enum mist_status train(struct session *at, struct mist_err *err)

@@ -98,10 +98,13 @@ expect_json
 begin 'mist-tune: SIGUSR1 ends the search, which says what it saved'
 start "$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 --global-batch 5040 \
     --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv
-wait_for . "$err"
+i=0
+while [ ! -s "$err" ] && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
 kill -USR1 $pid
 ended 138
-if [ -s best.json ]; then
+if [ ! -s "$err" ]; then
+    skip 'a minute was too short for the search to begin'
+elif [ -s best.json ]; then
     expect_stderr 'mist-tune: interrupted: the best .* saved: best\.json, log\.csv$'
 else
     expect_stderr 'mist-tune: interrupted before a plan was found; nothing was saved$'
