@@ -12,7 +12,7 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
 PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
-            libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl
+            libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl locales
 # Only for `make lint`, `make format` and `make fuzz`.
 LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 cppcheck
 
