@@ -204,10 +204,10 @@ static bool row_is_sound(const struct mist_timeline_row *row, struct fault *faul
         return fail(fault, COLUMN_ITERATION, "must be 0 or more");
     if (row->task < 0)
         return fail(fault, COLUMN_TASK, "must be 0 or more");
-    if (!isfinite(row->start_s) || row->start_s < 0)
-        return fail(fault, COLUMN_START, "must be finite and 0 or more");
-    if (!isfinite(row->end_s) || row->end_s < row->start_s)
-        return fail(fault, COLUMN_END, "must be finite and not before start_s");
+    if (!(row->start_s >= 0 && row->start_s <= MIST_TIMELINE_MAX_S))
+        return fail(fault, COLUMN_START, "must be a time from 0 to 1e12 s");
+    if (!(row->end_s >= row->start_s && row->end_s <= MIST_TIMELINE_MAX_S))
+        return fail(fault, COLUMN_END, "must be at most 1e12 s and not before start_s");
     if (row->bytes < 0)
         return fail(fault, COLUMN_BYTES, "must be 0 or more");
     if (row->device_live_bytes < 0)
@@ -364,10 +364,12 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
     status = mist_csv_get_int64(csv, i, COLUMN_TASK, 0, INT64_MAX, &row->task, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_double(csv, i, COLUMN_START, 0, HUGE_VAL, &row->start_s, err);
+    status = mist_csv_get_double(csv, i, COLUMN_START, 0, MIST_TIMELINE_MAX_S,
+                                 &row->start_s, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_double(csv, i, COLUMN_END, 0, HUGE_VAL, &row->end_s, err);
+    status =
+        mist_csv_get_double(csv, i, COLUMN_END, 0, MIST_TIMELINE_MAX_S, &row->end_s, err);
     if (status != MIST_OK)
         return status;
     status = mist_csv_get_int64(csv, i, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);

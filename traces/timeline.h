@@ -75,6 +75,10 @@ const char *mist_task_kind_name(enum mist_task_kind kind);
 bool mist_stream_from_name(const char *name, enum mist_stream *out);
 bool mist_task_kind_from_name(const char *name, enum mist_task_kind *out);
 
+/* Latest time of a timeline: whoever adds times up or shows them in other units must not
+ * run out of numbers. */
+#define MIST_TIMELINE_MAX_S 1e12
+
 struct mist_timeline_row {
     int rank; /* 0 .. */
     enum mist_stream stream;
@@ -106,11 +110,11 @@ MIST_MUST_CHECK enum mist_status mist_timeline_add(struct mist_timeline *timelin
                                                    struct mist_err *err);
 
 /*
- * Checks every row (times finite and 0 <= start <= end, numbers not negative, layer and
- * micro-batch -1 or more, enums in range), that no (rank, iteration, task) comes twice,
- * and that tasks of one rank and stream do not overlap (one may start in the instant in
- * which the other ends). MIST_OK, MIST_ERR_INPUT with the row's number (counted from 1 as
- * data row) in the message, or MIST_ERR_MEMORY. O(n log n).
+ * Checks every row (0 <= start <= end <= MIST_TIMELINE_MAX_S, numbers not negative, layer
+ * and micro-batch -1 or more, enums in range), that no (rank, iteration, task) comes
+ * twice, and that tasks of one rank and stream do not overlap (one may start in the
+ * instant in which the other ends). MIST_OK, MIST_ERR_INPUT with the row's number
+ * (counted from 1 as data row) in the message, or MIST_ERR_MEMORY. O(n log n).
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
                                                      struct mist_err *err);
