@@ -39,7 +39,7 @@ static void must(enum mist_status status, const struct mist_err *err)
         fail_msg("%s", err->message);
 }
 
-static void open_job(struct job *at, uint64_t seed)
+static void open_job(struct job *at, uint64_t seed, enum mist_dtype dtype)
 {
     struct mist_device_config arenas = {.threads = 1};
     struct mist_train_config config = {.seed = seed, .n_threads = 1};
@@ -48,7 +48,7 @@ static void open_job(struct job *at, uint64_t seed)
     *at = (struct job){0};
     plan = (struct mist_plan){
         .model = mist_tiny_model(MIST_FAMILY_GPT, 2),
-        .job = {.global_batch = 1, .seq_len = 4},
+        .job = {.global_batch = 1, .seq_len = 4, .dtype = dtype},
         .n_micro_batches = 1,
         .n_stages = 1,
         .stages = {{.n_layers = 2,
@@ -93,26 +93,25 @@ static char *copy_arena(const struct job *at)
     return memcpy(copy, mist_device_arena(at->device, MIST_ARENA_DEVICE), (size_t)n);
 }
 
-static void test_saving_only_reads(void **state)
+static void check_saving(enum mist_dtype dtype)
 {
-    char folder[128];
+    char folder[128], name[32];
     const struct mist_train_saving saving = {folder, 0, 1};
     struct job at;
     struct mist_err err = {0}, warning;
     json_t *training = json_object();
 
-    (void)state;
-    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "run"));
-    open_job(&at, 1);
+    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, mist_dtype_name(dtype)));
+    snprintf(name, sizeof name, "weights of %s", mist_dtype_name(dtype));
+    open_job(&at, 1, dtype);
     char *before = copy_arena(&at);
     at.remote.refuses_writes = true;
     must(mist_train_save(at.runtime, at.comm, &saving, 1, &plan.model, training, &warning,
                          &err),
          &err);
     int n_reads = at.remote.n_reads;
-    must(mist_train_export(at.runtime, at.comm, &plan.model,
-                           scratch_path(&scratch, "weights"), MIST_DTYPE_FP32, false,
-                           &err),
+    must(mist_train_export(at.runtime, at.comm, &plan.model, scratch_path(&scratch, name),
+                           MIST_DTYPE_FP32, false, &err),
          &err);
     assert_true(n_reads > 0 && at.remote.n_reads > n_reads);
     assert_int_equal(at.remote.n_writes, 0);
@@ -124,7 +123,7 @@ static void test_saving_only_reads(void **state)
 
     struct mist_checkpoint *checkpoint;
     char *path;
-    open_job(&at, 2); /* other weights */
+    open_job(&at, 2, dtype); /* other weights */
     must(mist_checkpoint_find_newest(folder, &path, NULL, &err), &err);
     must(mist_checkpoint_open(path, &checkpoint, &err), &err);
     must(mist_train_load(at.runtime, checkpoint, &err), &err);
@@ -137,6 +136,19 @@ static void test_saving_only_reads(void **state)
     free(before);
     free(after);
     json_decref(training);
+}
+
+static void test_saving_only_reads(void **state)
+{
+    (void)state;
+    check_saving(MIST_DTYPE_FP32);
+}
+
+/* Both the masters and the weights that are computed with. */
+static void test_saving_in_bf16(void **state)
+{
+    (void)state;
+    check_saving(MIST_DTYPE_BF16);
 }
 
 static int set_up(void **state)
@@ -160,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_saving_only_reads),
+        cmocka_unit_test(test_saving_in_bf16),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
