@@ -142,8 +142,9 @@ enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t ke
 
 struct mist_checkpoint_lock;
 
-/* Told once that the folder is in use and by whom, before waiting for it. */
-typedef void mist_checkpoint_waits_fn(void *context, const struct mist_err *holder);
+/* Told again and again, while another process holds the lock, by whom; false: don't wait
+ * any longer. */
+typedef bool mist_checkpoint_waits_fn(void *context, const struct mist_err *holder);
 
 /*
  * Locks dir (which is made) by its file "lock" until mist_checkpoint_unlock() or the end

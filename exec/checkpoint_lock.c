@@ -163,11 +163,8 @@ static enum mist_status take(struct mist_checkpoint_lock *lock, double patience_
            result == ATTEMPT_AGAIN) {
         if (result == ATTEMPT_AGAIN)
             continue;
-        if (mist_clock_now_s() >= end_s)
+        if (mist_clock_now_s() >= end_s || (waits && !waits(context, &why)))
             break;
-        if (waits)
-            waits(context, &why);
-        waits = NULL;
         mist_clock_sleep_s(wait_sleep_s);
     }
     if (result == ATTEMPT_LOCKED)

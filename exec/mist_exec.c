@@ -395,8 +395,12 @@ static enum mist_status claim_folder(struct session *at, struct mist_err *err)
 
     if (!options->checkpoint || options->common.is_dry_run)
         return MIST_OK;
-    return mist_train_claim(at->comm, options->checkpoint, options->deadline_s,
-                            &at->messages, &at->claim, err);
+    enum mist_status status =
+        mist_train_claim(at->comm, options->checkpoint, options->deadline_s,
+                         &at->messages, &at->claim, err);
+    if (status != MIST_OK) /* a signal ends the wait for another job */
+        at->stop_signal = atomic_load(mist_interrupt_flag());
+    return status;
 }
 
 /*

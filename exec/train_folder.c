@@ -2,6 +2,7 @@
 #include "exec/train_folder.h"
 
 #include "core/clock.h"
+#include "core/interrupt.h"
 #include "core/path.h"
 
 #include <limits.h>
@@ -70,17 +71,27 @@ struct claiming {
     double patience_s;
     const struct mist_messages *messages;
     struct mist_train_claim *claim;
+    bool has_said; /* that it waits */
 };
 
-static void warn_of_holder(void *context, const struct mist_err *holder)
+static bool is_to_stop(void)
 {
-    const struct claiming *at = context;
+    return atomic_load(mist_interrupt_flag()) != 0;
+}
+
+/* Says it once. */
+static bool wait_for_holder(void *context, const struct mist_err *holder)
+{
+    struct claiming *at = context;
     struct mist_err waits = *holder;
     size_t n = strlen(waits.message);
 
     snprintf(waits.message + n, sizeof waits.message - n, "; waits up to %g s for it",
              at->patience_s);
-    mist_message_err(at->messages, &waits);
+    if (!at->has_said)
+        mist_message_err(at->messages, &waits);
+    at->has_said = true;
+    return !is_to_stop();
 }
 
 static enum mist_status lock(void *context, struct mist_err *err)
@@ -91,7 +102,7 @@ static enum mist_status lock(void *context, struct mist_err *err)
     if (mist_comm_rank(at->comm) != 0)
         return MIST_OK;
     enum mist_status status = mist_checkpoint_lock(
-        at->dir, at->patience_s, warn_of_holder, at, &at->claim->lock, &warning, err);
+        at->dir, at->patience_s, wait_for_holder, at, &at->claim->lock, &warning, err);
     if (status == MIST_OK && warning.message[0])
         mist_message_err(at->messages, &warning);
     if (status == MIST_OK)
@@ -106,7 +117,7 @@ static enum mist_status look_for_lock(void *context, struct mist_err *err)
     char host[256] = "?", here[PATH_MAX];
 
     while (!mist_checkpoint_sees_lock(at->dir, at->claim->run_id)) {
-        if (mist_clock_now_s() < end_s) {
+        if (mist_clock_now_s() < end_s && !is_to_stop()) {
             mist_clock_sleep_s(see_sleep_s);
             continue;
         }
@@ -126,7 +137,7 @@ enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
                                   double patience_s, const struct mist_messages *messages,
                                   struct mist_train_claim *out, struct mist_err *err)
 {
-    struct claiming at = {comm, dir, patience_s, messages, out};
+    struct claiming at = {comm, dir, patience_s, messages, out, false};
     struct mist_err why = {0};
 
     *out = (struct mist_train_claim){0};

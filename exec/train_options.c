@@ -145,8 +145,10 @@ static const struct mist_option option_table[] = {
         "random delays before tasks, to find races: results must not change; 0: none",
         "0", 0, 1e18, delay_seed),
     ROW("deadline", MIST_OPTION_TIME_S, "Execution", "TIME",
-        "how long a rank waits for another before the job ends", "120s", 0.001, 1e6,
-        deadline_s),
+        "how long a rank waits for another before the job ends, and a job for one that "
+        "still "
+        "saves in its folder",
+        "120s", 0.001, 1e6, deadline_s),
     ROW("log-every", MIST_OPTION_INT64, "Results", "N", "print every Nth step", "1", 1,
         1e9, log_every),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",

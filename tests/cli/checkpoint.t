@@ -61,6 +61,25 @@ expect_exit 0
 expect_once '^mist-exec: held/lock: another job saves its checkpoints here: .*; waits up to 60 s for it$'
 expect_once '^mist-exec: goes on from held/step-00000003$'
 wait
+begin 'a signal ends the wait'
+perl -e 'open F, ">>", "held/lock"; flock F, 2; sleep 100' &
+other=$!
+until ! flock -n held/lock true; do sleep 0.02; done
+command_line='a job that waits, and SIGTERM'
+"$MIST_BUILD"/$exec --iterations 5 --resume held --checkpoint held > "$out" 2> "$err" &
+waiting=$!
+i=0
+until grep -q 'waits up to 120 s' "$err" || [ $i -ge 1000 ]; do
+    i=$((i + 1))
+    sleep 0.02
+done
+kill -TERM $waiting
+wait $waiting
+code=$?
+expect_exit 143
+expect_stderr '^mist-exec: held/lock: another job saves its checkpoints here: [^;]*$'
+kill $other
+wait $other 2> /dev/null
 begin 'the file of a job that was killed is no obstacle'
 echo 'run 0123456789abcdef, process 77 on a host, since 2026-01-02 03:04:05 UTC' > held/lock
 run $exec --iterations 5 --resume held --checkpoint held
