@@ -13,7 +13,6 @@ FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SOURCES))
 # Checksums that the fuzzer cannot guess: a target may leave them out. Files that are mapped
 # become copies on the heap, where the sanitizer sees their ends.
 FUZZ_WRAP_MMAP        := -Wl,--wrap=mmap,--wrap=munmap
-FUZZ_WRAP_tokens      := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_safetensors := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_tensors     := $(FUZZ_WRAP_MMAP)
 FUZZ_WRAP_hf          := $(FUZZ_WRAP_MMAP)
@@ -44,7 +43,7 @@ FUZZ_CFLAGS = $(STD) $(WARN) -O1 -g -fno-omit-frame-pointer $(FUZZ_SANITIZE) $(C
               -I. -DMIST_VERSION='"$(VERSION)"' -MMD -MP
 FUZZ_READERS := $(wildcard core/*.c) $(filter-out $(wildcard traces/mist_*.c),$(wildcard traces/*.c)) \
                 $(wildcard sim/model*.c sim/plan*.c sim/param_shape.c sim/what_if.c) \
-                $(wildcard exec/safetensors*.c exec/hf_names*.c exec/checkpoint*.c exec/data*.c) \
+                $(wildcard exec/safetensors*.c exec/hf_names*.c exec/checkpoint*.c exec/data*.c exec/log_file.c exec/hf_config.c) \
                 $(filter-out plots/mist_plot.c,$(wildcard plots/*.c)) profile/journal.c \
                 $(if $(CUDA_HEADERS),exec/cuda/gemm_file.c)
 FUZZERS := $(addprefix $(BUILD)/fuzz/,$(FUZZ_TARGETS))
@@ -54,9 +53,9 @@ $(BUILD)/fuzz/%.o: %.c
 	$(call say,FUZZ-CC,$<)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
 $(BUILD)/fuzz/plots/scripts.o: $(wildcard plots/*.gp)
-$(BUILD)/fuzz/libreaders.a: $(patsubst %.c,$(BUILD)/fuzz/%.o,$(FUZZ_READERS))
+$(BUILD)/fuzz/libreaders.a: $(patsubst %.c,$(BUILD)/fuzz/%.o,$(FUZZ_READERS)) tests/fuzz/fuzz.mk
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/fuzz_%.o $(BUILD)/fuzz/tests/fuzz/fuzz.o \
             $(BUILD)/fuzz/libreaders.a
 	$(call say,LINK,$@)

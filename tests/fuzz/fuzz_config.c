@@ -1,10 +1,26 @@
-/* sim/model_config: a config.json that is accepted describes a model that can be had. */
+/*
+ * sim/model_config: a config.json that is accepted describes a model that can be had.
+ * exec/hf_config: the same file beside weights that are imported.
+ */
+#include "exec/hf_config.h"
 #include "sim/model.h"
 #include "tests/fuzz/fuzz.h"
 
+/* The same file beside weights: against what it says itself, and against other models. */
+static void check_beside_weights(const struct mist_model *model)
+{
+    struct mist_err err = {0};
+    bool is_there;
+    enum mist_status status = mist_hf_check_config(fuzz_folder(), model, &is_there, &err);
+
+    if (status != MIST_OK)
+        fuzz_check_refusal(status, &err, true);
+    FUZZ_CHECK(is_there, "config.json is not seen");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    struct mist_model model, untouched;
+    struct mist_model model, untouched, gpt, llama;
     struct mist_err err = {0};
     char path[FUZZ_PATH_BYTES];
 
@@ -13,6 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     memset(&model, 0xa5, sizeof model);
     memset(&untouched, 0xa5, sizeof untouched);
     fuzz_write(fuzz_path(path, "config.json"), (struct fuzz_bytes){bytes, n});
+    fuzz_must(mist_model_load_preset("gpt3-demo", &gpt, &err), &err);
+    fuzz_must(mist_model_load_preset("llama3-8b", &llama, &err), &err);
+    check_beside_weights(&gpt);
+    check_beside_weights(&llama);
     enum mist_status status = mist_model_load_config(path, &model, &err);
     if (status != MIST_OK) {
         fuzz_check_refusal(status, &err, true);
@@ -22,6 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     fuzz_must(mist_model_check(&model, &err), &err);
     FUZZ_CHECK(mist_model_n_parameters(&model) > 0, "no parameters");
     FUZZ_CHECK(model.name[0] && memchr(model.name, '\0', sizeof model.name), "no name");
+    if (model.family != MIST_FAMILY_FALCON)
+        check_beside_weights(&model);
     return 0;
 }
 

@@ -6,7 +6,8 @@
 # FOLDER holds the fuzzers. fixed: a fixed seed, and only what the project holds to start
 # from. grow: inputs that reached something new are kept in FOLDER/grown and are the start
 # of the next time. Exit code 1: something was found; the line says which file it is.
-# FUZZ_JOBS: at a time (2). FUZZ_NICE: niceness.
+# FUZZ_JOBS: at a time (2). FUZZ_NICE: niceness. No input takes 0.1 s, but a process that
+# others keep from running may stand still for 10.
 cd "$(dirname "$0")/../.." || exit 1
 folder=$1 seconds=$2 mode=$3
 shift 3
@@ -30,7 +31,7 @@ run_one() {
     [ -f "tests/fuzz/dictionaries/$target" ] && words=-dict=tests/fuzz/dictionaries/$target
     FUZZ_SCRATCH=$work/files UBSAN_OPTIONS=print_stacktrace=1 \
         nice -n "${FUZZ_NICE:-0}" "$fuzzer" -max_total_time="$seconds" -seed=$seed -max_len=8192 \
-        -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -close_fd_mask=1 \
+        -timeout=60 -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -close_fd_mask=1 \
         -artifact_prefix="$found/$target-" $words "$@" >"$log" 2>&1
     local code=$? runs
     runs=$(last stat::number_of_executed_units: "$log")
