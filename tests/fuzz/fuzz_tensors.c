@@ -117,6 +117,11 @@ static uint8_t data_byte(int64_t i)
     return (uint8_t)(i * 37 + i / 7 * 91 + 11);
 }
 
+static void add_byte(struct fuzz_buffer *buffer, uint8_t byte)
+{
+    fuzz_add(buffer, &byte, 1);
+}
+
 static void write_recipe(const struct recipe *recipe, const char *path)
 {
     struct fuzz_buffer header = {0}, file = {0};
@@ -138,10 +143,10 @@ static void write_recipe(const struct recipe *recipe, const char *path)
     }
     fuzz_add_text(&header, "}");
     for (int i = 0; i < 8; i++)
-        fuzz_add(&file, &(uint8_t){(uint8_t)((uint64_t)header.n >> (8 * i))}, 1);
+        add_byte(&file, (uint8_t)((uint64_t)header.n >> (8 * i)));
     fuzz_add(&file, header.bytes, header.n);
     for (int64_t i = 0; i < recipe->n_data; i++)
-        fuzz_add(&file, &(uint8_t){data_byte(i)}, 1);
+        add_byte(&file, data_byte(i));
     fuzz_write(path, (struct fuzz_bytes){file.bytes, file.n});
     free(header.bytes);
     free(file.bytes);
