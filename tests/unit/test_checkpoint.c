@@ -495,6 +495,13 @@ static void test_blocks(void **state)
     assert_int_equal(mist_checkpoint_read(checkpoint, "a", 2 * BLOCK - 1, 2, out, &err),
                      MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "block 1 of a"));
+    /* wherever in what is read the block is */
+    static const int reads[][2] = {
+        {0, N}, {0, BLOCK + 1}, {BLOCK - 1, 2}, {BLOCK, 1}, {BLOCK + 100, 1}};
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
+        assert_int_equal(
+            mist_checkpoint_read(checkpoint, "a", reads[i][0], reads[i][1], out, &err),
+            MIST_ERR_INPUT);
     mist_checkpoint_close(checkpoint);
     assert_int_equal(mist_checkpoint_verify(path, &err), MIST_ERR_INPUT);
     free(values);
