@@ -199,6 +199,43 @@ static void spans_are_of_what_ran(void **state)
     }
 }
 
+static enum mist_status collect_overlapping(struct mist_device *device, mist_span_fn *fn,
+                                            void *context, enum mist_span_loss *loss,
+                                            struct mist_err *why)
+{
+    static const struct mist_span_work works[] = {
+        {0, "long", 1, 5}, {0, "inside", 2, 3}, {2, "first", 6, 7}, {2, "next", 6.5, 8}};
+
+    for (size_t i = 0; i < sizeof works / sizeof *works; i++)
+        fn(context, &works[i]);
+    *loss = MIST_SPANS_WHOLE;
+    return MIST_OK;
+}
+
+/* What a span launched may overlap: the last to begin is not always the last to end. */
+static void spans_cover_all_of_their_work(void **state)
+{
+    struct mist_device_config config = {.threads = 1, .records = true};
+    struct mist_device *device;
+    struct mist_stopwatch watch;
+
+    assert_int_equal(async_recording_backend.open_device(&config, &device, NULL),
+                     MIST_OK);
+    const struct mist_device_ops *const own = device->ops;
+    struct mist_device_ops ops = *own;
+    ops.collect_spans = collect_overlapping;
+    device->ops = &ops;
+    mist_stopwatch_init(&watch, device);
+    assert_int_equal(mist_stopwatch_reset(&watch, 3, NULL), MIST_OK);
+    assert_int_equal(mist_stopwatch_collect(&watch, NULL), MIST_OK);
+    assert_true(watch.spans[0].start_s == 1 && watch.spans[0].end_s == 5);
+    assert_true(mist_stopwatch_time_s(&watch, 1) == 0);
+    assert_true(watch.spans[2].start_s == 6 && watch.spans[2].end_s == 8);
+    mist_stopwatch_fini(&watch);
+    device->ops = own;
+    mist_device_close(device);
+}
+
 /* ---- workbench ---- */
 
 static struct mist_bench_place place_of(const struct mist_backend *backend)
@@ -596,6 +633,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_are_of_what_ran),
+        cmocka_unit_test(spans_cover_all_of_their_work),
         cmocka_unit_test(stages_are_filled_alike),
         cmocka_unit_test(weights_stay_ordinary),
         cmocka_unit_test(quick_sessions_choose_products),
