@@ -63,6 +63,9 @@ same 'mist-plot: a Chrome trace' out.json "$plot" chrome timeline.csv -o out.jso
 same 'mist-exec: a plan that is checked' '' "$exec" -n plan.json --lr 0.0015
 # Times differ from run to run; steps, losses, norms and rates don't.
 same 'mist-exec: losses' 'losses.csv' sh -c \
-    '"$@" --log-csv all.csv > /dev/null && cut -d, -f1-4 all.csv > losses.csv; code=$?; rm all.csv; exit $code' sh \
+    '"$@" --log all.csv > /dev/null && cut -d, -f1-4 all.csv > losses.csv; code=$?; rm all.csv; exit $code' sh \
+    "$exec" -q --iterations 2 --lr 0.0015 plan.json
+same 'mist-exec: losses as JSON' 'losses.txt' sh -c \
+    '"$@" --log all.jsonl > /dev/null && grep -o "\"loss\": *[0-9.]*" all.jsonl > losses.txt; code=$?; rm all.jsonl; exit $code' sh \
     "$exec" -q --iterations 2 --lr 0.0015 plan.json
 finish
