@@ -128,6 +128,10 @@ enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
                                         struct mist_err *warning,
                                         struct mist_err *err) MIST_MUST_CHECK;
 
+/* Removes what ranks wrote for a save that failed: on a full disk it would be in the way.
+ * What can't be removed stays until the next save. */
+void mist_checkpoint_discard(const struct mist_checkpoint_save *save);
+
 /*
  * Deletes what is no longer needed, given that the checkpoint of step is whole: complete
  * checkpoints but that one and the keep - 1 others of the highest steps (keep 0: keeps

@@ -122,6 +122,16 @@ out:
     return status;
 }
 
+void mist_checkpoint_discard(const struct mist_checkpoint_save *save)
+{
+    char *partial = checkpoint_partial_path(save);
+
+    if (partial && checkpoint_remove(partial, NULL) != MIST_OK) {
+        /* nothing was written, or the next save removes it */
+    }
+    free(partial);
+}
+
 /* --------------------------------------------------------------------------- old ones */
 
 enum state { STATE_COMPLETE, STATE_DAMAGED, STATE_NO_MANIFEST };

@@ -210,6 +210,10 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
         (status = take(lock, patience_s, waits, context, warning, err)))
         goto out;
     status = write_text(lock, err);
+    if (status != MIST_OK) {
+        mist_checkpoint_unlock(lock);
+        lock = NULL;
+    }
 out:
     if (status == MIST_OK)
         *out = lock;

@@ -79,6 +79,8 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
                                             err);
         status = mist_comm_vigil_end(vigil, status, err);
     }
+    if (status != MIST_OK && rank == 0)
+        mist_checkpoint_discard(&save);
     return status;
 }
 

@@ -13,7 +13,7 @@
  * failure, one line on standard error, every file as it was before or as the undisturbed
  * run leaves it, no other file, and no memory that was not freed. Exit 1 with complaints.
  *
- *   -x PATTERN  files (and stdout) that differ from run to run: their lines are counted
+ *   -x PATTERN  files (and stdout) that differ from run to run: lines or bytes count
  *   -t CALL     calls whose failure the command may survive, silently
  *   -l PATTERN  names that a failed run may leave
  *   -c CALL,..  these calls alone
@@ -121,23 +121,27 @@ static bool matches(const struct patterns *patterns, const char *name)
 static struct snapshot *snapshot_now; /* nftw() passes nothing on */
 static size_t snapshot_skip;
 
+/* Of a file that differs from run to run: its lines, or its size if it is no text. */
 static uint64_t key_of(const char *path, const char *name)
 {
     static unsigned char block[1 << 16];
-    bool is_loose = matches(&at.loose, name);
-    uint64_t key = 0xcbf29ce484222325;
+    uint64_t key = 0xcbf29ce484222325, n_lines = 0, n_bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool is_text = true;
     ssize_t n;
-    unsigned char last = '\n';
 
     while (fd >= 0 && (n = read(fd, block, sizeof block)) > 0) {
-        for (ssize_t i = 0; i < n; i++)
-            if (!is_loose || block[i] == '\n')
-                key = (key ^ block[i]) * 0x100000001b3;
-        last = block[n - 1];
+        is_text = is_text && !memchr(block, '\0', (size_t)n);
+        for (ssize_t i = 0; i < n; i++) {
+            key = (key ^ block[i]) * 0x100000001b3;
+            n_lines += block[i] == '\n';
+        }
+        n_bytes += (uint64_t)n;
     }
     close(fd);
-    return is_loose ? key + (last == '\n') : key;
+    if (!matches(&at.loose, name))
+        return key;
+    return is_text ? n_lines : n_bytes;
 }
 
 static int add_file(const char *path, const struct stat *info, int type, struct FTW *ftw)
