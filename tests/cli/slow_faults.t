@@ -68,9 +68,9 @@ saves='-t malloc,open,read,close,rename,mkdir,thread -l saved/step-0000000[12]/*
 # shellcheck disable=SC2086
 sweep 'mist-exec --checkpoint' "$tiny" -n 8 $saves -- \
     "$exec" $train --checkpoint saved --save-every 1 --keep 1
-for rank in 0 1; do
+for rank in 0 1; do # one that fails ends the others, as a kill does; the next run clears up
     # shellcheck disable=SC2086
-    sweep "mist-exec of two ranks: rank $rank" "$tiny" -r $rank -n 2 $saves -- \
+    sweep "mist-exec of two ranks: rank $rank" "$tiny" -r $rank -n 2 $saves -l saved/lock,saved/*.partial/* -- \
         mpirun --oversubscribe -n 2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
 done
 

@@ -95,7 +95,7 @@ struct outcome {
     bool has_ended; /* the tool came to its end */
     long n_live;
     long n_seen[N_KINDS];
-    char said[600];   /* beginning of standard error */
+    char said[8000];  /* beginning of standard error */
     char leak[32];    /* where something not freed was allocated */
     char place[80];   /* of the failed call, in the program: for addr2line */
     uint64_t printed; /* key of standard output */
