@@ -39,9 +39,10 @@ sweep() {
 sim=$MIST_BUILD/mist-sim plot=$MIST_BUILD/mist-plot tune=$MIST_BUILD/mist-tune exec=$MIST_BUILD/mist-exec
 profile=$MIST_BUILD/mist-profile
 
+"$sim" plan2.json -q -o measured.csv > "$out" || exit 1
 sweep 'mist-sim -o, a file that is replaced' "$data" -- "$sim" plan2.json -q -f -o out.csv
 sweep 'mist-sim --chrome, a new file' "$data" -n 60 -- "$sim" plan.json -q --chrome new.json
-sweep 'mist-sim --json --compare' "$data" -n 60 -- "$sim" plan2.json --json --compare timeline.csv
+sweep 'mist-sim --json --compare' "$data" -n 60 -- "$sim" plan2.json --json --compare measured.csv
 sweep 'mist-sim --sweep' "$data" -n 40 -- "$sim" plan2.json --sweep link.all=1x:2x
 
 sweep 'mist-plot timeline, a picture that is replaced' "$data" -- "$plot" timeline timeline.csv -f -o out.svg

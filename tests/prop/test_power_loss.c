@@ -5,7 +5,8 @@
  *   - A checkpoint that was said to be saved is found, or a later one, whole, and its
  *     tensors have the bits of a run that was left alone.
  *   - Whatever else lies there is refused or has the bits of its step.
- *   - A log that a run would go on from does not stop it.
+ *   - The log has every step that was printed, unless the disk lost it; whatever of it is
+ *     left does not stop a run that goes on.
  *   - A plan that is replaced is the old one or the new one, and the new one once
  *     mist-tune has ended.
  *
@@ -157,6 +158,8 @@ struct judge {
     const struct disk_tree *initial;
     void (*look)(struct judge *judge, const struct state *state, bool has_ended);
     int64_t n_saved;         /* the step up to which all is said to be saved */
+    int64_t n_said;          /* the last step that was printed */
+    bool is_whole_run;       /* the log begins with step 1 */
     char line[256];          /* of standard error, so far */
     const uint64_t *digests; /* [step] of a run that was left alone */
     const char *log;         /* of that run */
@@ -180,9 +183,10 @@ static void hear(struct judge *judge, const char *bytes, size_t n)
             continue;
         }
         double loss;
-        if (sscanf(judge->line, "%" SCNd64 " %lf", &step, &loss) == 2 &&
-            step - 1 > judge->n_saved)
-            judge->n_saved = step - 1;
+        if (sscanf(judge->line, "%" SCNd64 " %lf", &step, &loss) == 2) {
+            judge->n_said = step;
+            judge->n_saved = step - 1 > judge->n_saved ? step - 1 : judge->n_saved;
+        }
         memset(judge->line, 0, sizeof judge->line);
     }
 }
@@ -300,16 +304,24 @@ static bool is_clean_log(const struct judge *judge, const struct found *log)
     return row == (const char *)log->bytes + log->n;
 }
 
+/* A process that dies loses no row of what it has printed; a disk may, but what it has
+ * does not stop a run that goes on. */
 static void look_at_log(struct judge *judge, const struct state *state)
 {
-    for (int i = 0; i < state->n; i++) {
-        if (strcmp(state->items[i].path, "log.csv") != 0 ||
-            is_clean_log(judge, &state->items[i]) ||
-            judge->n_log_checks++ >= MAX_LOG_CHECKS)
-            continue;
-        if (shell("after", judge->resume) != 0)
-            complain(judge, "the log stops who goes on");
-    }
+    const struct found *log = NULL;
+    int64_t n_lines = 0;
+
+    for (int i = 0; i < state->n; i++)
+        if (strcmp(state->items[i].path, "log.csv") == 0)
+            log = &state->items[i];
+    for (size_t i = 0; log && i < log->n; i++)
+        n_lines += log->bytes[i] == '\n';
+    if (judge->loss == DISK_LOSES_NOTHING && judge->is_whole_run && judge->n_said > 0 &&
+        (n_lines < 1 + judge->n_said || !is_clean_log(judge, log)))
+        complain(judge, "a step that was printed is not in the log");
+    if (log && !is_clean_log(judge, log) && judge->n_log_checks++ < MAX_LOG_CHECKS &&
+        shell("after", judge->resume) != 0)
+        complain(judge, "the log stops who goes on");
 }
 
 static void look_at_checkpoints(struct judge *judge, const struct state *state,
@@ -338,7 +350,7 @@ static void look_at_checkpoints(struct judge *judge, const struct state *state,
             (step < 1 || step > N_STEPS || bits != judge->digests[step]))
             complain(judge, state->items[i].path);
     }
-    if (step > 0)
+    if (step > 0 || judge->loss == DISK_LOSES_NOTHING)
         look_at_log(judge, state);
 }
 
@@ -398,6 +410,7 @@ static void lose_training(const char *launch, const char *plan, const char *befo
                           .initial = initial,
                           .look = look_at_checkpoints,
                           .n_saved = n_saved,
+                          .is_whole_run = n_saved == 0,
                           .digests = digests,
                           .log = log,
                           .resume = resume};
