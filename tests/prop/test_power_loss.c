@@ -202,6 +202,7 @@ static void look_at(struct judge *judge, enum disk_loss loss, struct mist_random
     state.n = 0;
     mist_hash_init(&state.hash);
     mist_hash_add_int64(&state.hash, judge->n_saved);
+    mist_hash_add_int64(&state.hash, loss == DISK_LOSES_NOTHING ? judge->n_said : 0);
     mist_hash_add_int64(&state.hash, has_ended);
     disk_crash_names(judge->disk, judge->initial, judge->record, loss, rng, &tree);
     disk_visit_folder(judge->disk, &tree, 0, "", judge->record, loss, rng, &text, collect,
