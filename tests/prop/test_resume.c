@@ -9,20 +9,11 @@
  */
 #include "sim/plan.h"
 
+#include "tests/unit/test.h"
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
 
 enum { N_STEPS = 6, N_BEFORE = 3, GLOBAL_BATCH = 8, SEQ = 16 };
 #define TOLERANCE 1e-6
@@ -243,7 +234,6 @@ static void check_same_plan(enum mist_family family, const struct layout *layout
 
 static void test_same_plan(void **state)
 {
-    (void)state;
     check_same_plan(MIST_FAMILY_GPT, &alone, "GPT, one rank");
     check_same_plan(MIST_FAMILY_GPT, &two_stages, "GPT, two stages");
     check_same_plan(MIST_FAMILY_LLAMA, &two_tp, "Llama, two tensor-parallel ranks");
@@ -277,7 +267,6 @@ static void test_from_one_rank(void **state)
                                  &two_dp_zero3};
     const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
 
-    (void)state;
     check_other_plans(MIST_FAMILY_GPT, &alone, to, tolerances, 5, "GPT, one rank");
     check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 5, "Llama, one rank");
 }
@@ -288,7 +277,6 @@ static void test_from_two_dp(void **state)
                                  &two_stages, &two_tp};
     const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
 
-    (void)state;
     check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 5, "GPT, dp 2");
 }
 
@@ -297,7 +285,6 @@ static void test_bf16(void **state)
     const struct layout *to[] = {&half_zero1};
     const double tolerances[] = {0};
 
-    (void)state;
     check_other_plans(MIST_FAMILY_LLAMA, &half_zero3, to, tolerances, 1, "Llama, bf16");
 }
 
@@ -306,7 +293,6 @@ static void test_from_two_tp(void **state)
     const struct layout *to[] = {&two_tp_sp, &alone, &two_dp_zero1};
     const double tolerances[] = {TOLERANCE, TOLERANCE, TOLERANCE};
 
-    (void)state;
     check_other_plans(MIST_FAMILY_GPT, &two_tp, to, tolerances, 3, "GPT, tp 2");
 }
 
@@ -328,7 +314,6 @@ static void check_weights(enum mist_family family, const struct layout *from,
 
 static void test_weights(void **state)
 {
-    (void)state;
     check_weights(MIST_FAMILY_GPT, &two_stages, &alone, 0);
     check_weights(MIST_FAMILY_LLAMA, &two_dp_zero3, &two_tp, TOLERANCE);
     check_weights(MIST_FAMILY_LLAMA, &two_tp_sp, &two_stages, TOLERANCE);
@@ -336,7 +321,6 @@ static void test_weights(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     return mkdtemp(folder) ? 0 : -1;
@@ -344,7 +328,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     clean();
     return rmdir(folder);
 }

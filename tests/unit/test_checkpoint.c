@@ -7,13 +7,7 @@
  */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/random.h"
 #include "exec/checkpoint.h"
@@ -342,15 +336,6 @@ static bool exists(struct scratch *scratch, const char *name)
     return access(scratch_path(scratch, name), F_OK) == 0;
 }
 
-static uint64_t seed_of_run(void)
-{
-    const char *text = getenv("MIST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
-
-    print_message("MIST_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 /* ---------------------------------------------------------------------------- tests */
 
 /* Published values of XXH64. */
@@ -359,7 +344,6 @@ static void test_sum(void **state)
     static const char text[] =
         "Call me Ishmael. Some years ago--never mind how long precisely-";
 
-    (void)state;
     assert_true(mist_checkpoint_sum("", 0, 0) == UINT64_C(0xef46db3751d8e999));
     assert_true(mist_checkpoint_sum("a", 1, 0) == UINT64_C(0xd24ec4f1a98c6e5b));
     assert_true(mist_checkpoint_sum("abc", 3, 0) == UINT64_C(0x44bc2cf5ad770999));
@@ -372,7 +356,6 @@ static void test_names(void **state)
 {
     char name[MIST_CHECKPOINT_NAME_BYTES];
 
-    (void)state;
     assert_string_equal(
         mist_checkpoint_name(name, 3, "qkv.weight", MIST_CHECKPOINT_MOMENT1),
         "3/qkv.weight/moment1");
@@ -388,8 +371,7 @@ static void test_cut_spans(void **state)
     struct mist_random random;
     struct mist_param_span spans[MIST_MAX_SECTIONS], cut[MIST_MAX_SECTIONS + 2];
 
-    (void)state;
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     for (int round = 0; round < 2000; round++) {
         const struct tensor *t = &tensors[mist_random_below(&random, N_TENSORS)];
         struct layout layout = random_layout(&random);
@@ -422,8 +404,7 @@ static void test_any_layout_to_any_other(void **state)
     struct mist_random random;
     struct mist_err err = {0};
 
-    (void)state;
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     scratch_init(&scratch);
     for (int round = 0; round < 25; round++) {
         struct whole whole = make_whole(mist_random_next(&random));
@@ -469,7 +450,6 @@ static void test_blocks(void **state)
     float *values = malloc(N * sizeof *values), *out = malloc(N * sizeof *out);
     json_t *training = json_object();
 
-    (void)state;
     scratch_init(&scratch);
     const struct mist_checkpoint_save at = {scratch.folder, RUN, 5, 1};
     for (int i = 0; i < N; i++)
@@ -522,7 +502,6 @@ static void test_training_and_model(void **state)
     double rate = 0;
     float one;
 
-    (void)state;
     scratch_init(&scratch);
     save_ok(scratch.folder, 123456789, &layout, &whole, 0);
     assert_int_equal(
@@ -571,7 +550,6 @@ static void test_refusals(void **state)
     float data[9] = {0};
     json_t *training = json_object();
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     const struct mist_checkpoint_save at = {dir, RUN, 1, 2};
@@ -613,7 +591,6 @@ static void test_keep(void **state)
     struct mist_err err = {0}, warning;
     char *path;
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     for (int step = 1; step <= 4; step++)
@@ -658,7 +635,6 @@ static void test_replacing(void **state)
     struct mist_err err = {0}, warning;
     char *path, from[128];
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     save_ok(dir, 1, &layout, &first, 1);
@@ -744,8 +720,7 @@ static void test_damage(void **state)
     struct mist_random random;
     char folder[128], file[128];
 
-    (void)state;
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     scratch_init(&scratch);
     save_ok(scratch.folder, 2, &layout, &whole, 2);
     snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "step-00000002"));
@@ -798,8 +773,7 @@ static void test_forged_tables(void **state)
                                         INT64_MAX, UINT32_MAX, 1u << 31};
     int n_refused = 0;
 
-    (void)state;
-    mist_random_init(&random, seed_of_run());
+    mist_random_init(&random, test_seed(1));
     scratch_init(&scratch);
     assert_int_equal(write_rank(scratch.folder, 2, &layout, 0, &whole, &err), MIST_OK);
     const char *file =
@@ -846,7 +820,6 @@ static void test_replicas_that_differ(void **state)
     struct mist_err err = {0};
     json_t *training = json_object();
 
-    (void)state;
     scratch_init(&scratch);
     b.values[2][100] = 3;
     assert_int_equal(write_rank(scratch.folder, 1, &layout, 0, &a, &err), MIST_OK);
@@ -871,7 +844,6 @@ static void test_fallback(void **state)
     struct mist_err err = {0}, warning = {0};
     char *path;
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err),
@@ -917,7 +889,6 @@ static void test_mixed_runs(void **state)
     json_t *training = json_object();
     char mixed[128], other[128];
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     /* both are at step 1 at the same time: each has files of its own */
@@ -979,7 +950,6 @@ static void test_links(void **state)
     struct whole whole = make_whole(22);
     char precious[128], folder[128], text[32];
 
-    (void)state;
     scratch_init(&scratch);
     const char *dir = scratch.folder;
     snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "elsewhere"));
@@ -1015,7 +985,6 @@ static void test_lock(void **state)
     char folder[128], file[128], text[256], process[32];
     int ends[2];
 
-    (void)state;
     scratch_init(&scratch);
     snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "run"));
     snprintf(file, sizeof file, "%s", scratch_path(&scratch, "run/lock"));
@@ -1136,21 +1105,18 @@ static long run_fault_loop(enum fault fault, enum mist_status expected)
 
 static void test_faults_of_fsync(void **state)
 {
-    (void)state;
     /* two rank files, the manifest, their folder, the one above, the one above that */
     assert_int_equal(run_fault_loop(FAULT_FSYNC, MIST_ERR_IO), 6);
 }
 
 static void test_faults_of_rename(void **state)
 {
-    (void)state;
     /* of the checkpoint, and of the one that is deleted */
     assert_int_equal(run_fault_loop(FAULT_RENAME, MIST_ERR_IO), 2);
 }
 
 static void test_faults_of_malloc(void **state)
 {
-    (void)state;
     assert_true(run_fault_loop(FAULT_MALLOC, MIST_ERR_MEMORY) > 20);
 }
 
@@ -1161,7 +1127,6 @@ static void test_faults_of_replacing(void **state)
     struct whole first = make_whole(13), second = make_whole(14);
     json_t *training = json_object();
 
-    (void)state;
     for (long n = 1; n <= 2; n++) {
         struct scratch scratch;
         struct mist_err err = {0};
@@ -1192,7 +1157,6 @@ static void test_full_disk(void **state)
     enum mist_status status = MIST_ERR_IO;
     int n_failed = 0;
 
-    (void)state;
     scratch_init(&scratch);
     save_ok(scratch.folder, 1, &layout, &first, 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -1221,7 +1185,6 @@ static void test_faults_of_reading(void **state)
     struct layout layout = {.tp = 2, .dp = 2, .is_sharded = true};
     struct whole whole;
 
-    (void)state;
     whole = make_whole(17);
     scratch_init(&scratch);
     save_ok(scratch.folder, 1, &layout, &whole, 1);

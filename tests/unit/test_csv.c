@@ -3,13 +3,7 @@
  */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/csv.h"
 #include "tests/unit/scratch.h"
@@ -43,7 +37,6 @@ static void expect_error(const char *text, long line, const char *part)
 
 static void test_headers(void **state)
 {
-    (void)state;
     expect_error("", 1, "is empty");
     expect_error("\n \n", 1, "is empty");
     expect_error("name,count\n", 1, "missing column \"time_us\"");
@@ -64,7 +57,6 @@ static void test_rows(void **state)
     expect_error("name,time_us\na,1\nb,234", 3, "cut");
     expect_error("name,time_us\na,1\n\nb", 4, "cut");
     expect_error("name,time_us", 1, "cut");
-    (void)state;
 }
 
 /* An open quote in front of much text is found without swallowing it. */
@@ -75,7 +67,6 @@ static void test_open_quote_is_bounded(void **state)
     struct mist_csv *csv;
     struct mist_err err;
 
-    (void)state;
     int n_head = sprintf(text, "name,time_us\n\"a,1\n");
     for (size_t i = (size_t)n_head; i < n; i++)
         text[i] = i % 8 == 7 ? '\n' : 'x';
@@ -104,7 +95,6 @@ static void test_cells(void **state)
     int64_t whole = 0;
     int choice = -1;
 
-    (void)state;
     assert_int_equal(load(text, &csv, &err), MIST_OK);
     assert_int_equal(mist_csv_n_rows(csv), 3);
     assert_int_equal(mist_csv_line(csv, 0), 2);
@@ -151,7 +141,6 @@ static void test_round_trip(void **state)
     struct mist_csv *csv;
     struct mist_err err;
 
-    (void)state;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "a.csv");
     assert_int_equal(mist_csv_writer_open(&writer, path, false, names, 3, &err), MIST_OK);
@@ -199,7 +188,6 @@ static void test_faults(void **state)
     struct mist_err err;
     long n_live = fault_n_live();
 
-    (void)state;
     for (long n = 1; n < 1000; n++) {
         fault_arm(FAULT_MALLOC, n);
         enum mist_status status = load(text, &csv, &err);

@@ -1,19 +1,11 @@
 /* core/escape, core/message: what a terminal must not be sent, and what --quiet silences.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/emit.h"
 #include "core/escape.h"
 #include "core/message.h"
 #include "core/progress.h"
-
-#include <string.h>
 
 /* Named characters, so that this table depends on no tool that reads it. */
 static const struct {
@@ -50,7 +42,6 @@ static const struct {
 
 static void test_cases(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char out[64], printed[64] = "", again[128];
         assert_true(strlen(CASES[i].shown) <= MIST_ESCAPED_BYTES(strlen(CASES[i].text)));
@@ -66,7 +57,6 @@ static void test_cases(void **state)
 /* Every text of two bytes: nothing that C0 or DEL is comes out, and no invalid UTF-8. */
 static void test_all_pairs(void **state)
 {
-    (void)state;
     for (unsigned pair = 0x101; pair <= 0xffff; pair++) {
         char text[3] = {(char)(pair >> 8), (char)(pair & 0xff), '\0'}, out[16];
         mist_escape(text, out);
@@ -90,7 +80,6 @@ static void test_errors_and_messages(void **state)
     struct mist_messages loud = {"mist-sim", stream};
     struct mist_messages quiet = mist_messages_to_stderr("mist-sim", true);
 
-    (void)state;
     mist_err_at(&err, MIST_ERR_INPUT, "a\x1b.csv", 3, 0, "'%s' is unknown", "x\ny");
     mist_err_print(&err, "mist-sim", stream);
     mist_message(&loud, "%s can be replayed", "b\x9b.json");
@@ -110,7 +99,6 @@ static void test_quiet_progress(void **state)
 {
     struct mist_progress progress;
 
-    (void)state;
     mist_progress_init(&progress, MIST_PROGRESS_ALWAYS, false, NULL, "searching");
     assert_false(progress.is_enabled);
     mist_progress_update_at(&progress, 1e9, 1, 2);
@@ -134,7 +122,6 @@ static void expect_print(enum mist_emit_kind kind, const char *value,
 
 static void test_results(void **state)
 {
-    (void)state;
     expect_print(MIST_EMIT_TABLE, "a\x1b\n\xc2\x9b", "na\\x1bme  a\\x1b\\n\\u009b\n");
     expect_print(MIST_EMIT_CSV, "a\x1b\n\xc2\x9b", "name\na\\x1b\\n\\u009b\n");
     expect_print(MIST_EMIT_JSON, "a\x1b\n", "\"a\\u001B\\n\"");

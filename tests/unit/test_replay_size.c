@@ -5,13 +5,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* malloc_usable_size */
 #endif
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/host_memory.h"
 #include "sim/replay.h"
@@ -19,8 +13,6 @@
 
 #include <malloc.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 /* ---- bytes that malloc handed out; one thread ---- */
@@ -192,7 +184,6 @@ static void expect_near(const char *what, size_t i, double estimated, int64_t re
 
 static void test_replays(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < N_SHAPES; i++) {
         struct fixture at;
         struct mist_replay_result result;
@@ -227,7 +218,6 @@ static void test_checks(void **state)
 {
     const struct mist_replay_work work = {.is_check = true};
 
-    (void)state;
     for (size_t i = 1; i < N_SHAPES; i++) {
         struct fixture at;
         start(&at, &SHAPES[i]);
@@ -247,7 +237,6 @@ static void test_refusals(void **state)
     struct mist_err err = {0};
     struct mist_replay_work work = {.n_iterations = 2, .why_all = "there is jitter"};
 
-    (void)state;
     start(&at, &SHAPES[2]);
     assert_int_equal(mist_replay_size_check(1e6, &at.plan, &work, &err), MIST_OK);
     assert_int_equal(mist_replay_size_check(1e18, &at.plan, &work, &err),
@@ -277,7 +266,6 @@ static void test_available(void **state)
     struct rlimit limit, less;
     int64_t before = mist_host_memory_available_bytes();
 
-    (void)state;
     assert_true(before > 1 << 20);
     if (!COUNTS_BYTES) /* sanitizers reserve terabytes */
         return;

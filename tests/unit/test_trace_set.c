@@ -3,20 +3,13 @@
  */
 #include "tests/unit/fault.h"
 
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "core/atomic_file.h"
 #include "traces/trace_set.h"
 
 #include <dirent.h>
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,7 +135,6 @@ static void test_words(void **state)
     enum mist_link_operation operation;
     enum mist_trace_backend backend;
 
-    (void)state;
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
         enum mist_trace_dtype in = (enum mist_trace_dtype)i;
         assert_true(mist_trace_dtype_from_name(mist_trace_dtype_name(in), &dtype));
@@ -163,7 +155,6 @@ static void test_channels(void **state)
     char text[MIST_CHANNELS_TEXT_MAX];
     unsigned channels = 0;
 
-    (void)state;
     for (unsigned i = 1; i < 16; i++) {
         mist_channels_to_text(i, text);
         assert_true(mist_channels_from_text(text, &channels));
@@ -207,7 +198,6 @@ static void test_shape(void **state)
     char text[MIST_SHAPE_TEXT_MAX];
     struct mist_err err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (mist_shape_parse(bad[i], &shape, &err) != MIST_ERR_INPUT)
             fail_msg("'%s' was accepted", bad[i]);
@@ -236,7 +226,6 @@ static void test_many_kernels(void **state)
     enum { N = 3000 };
     struct mist_trace_set set;
 
-    (void)state;
     mist_trace_set_init(&set);
     for (int i = 0; i < N; i++) {
         char shape[64];
@@ -288,7 +277,6 @@ static void test_bad_rows(void **state)
                                          .together_us = 1.5,
                                          .repetitions = 1};
 
-    (void)state;
     mist_trace_set_init(&set);
 #define REJECTS(add, row, field, bad)                                                    \
     do {                                                                                 \
@@ -334,7 +322,6 @@ static void test_round_trip(void **state)
     struct mist_err err = {0};
     char *folder = new_folder();
 
-    (void)state;
     fill_set(&set, false);
     assert_int_equal(mist_trace_set_save(&set, folder, false, &err), MIST_OK);
     assert_int_equal(mist_trace_set_load(&back, folder, &err), MIST_OK);
@@ -399,7 +386,6 @@ static void test_new_folder_or_none(void **state)
     struct mist_trace_set set;
     char *parent = new_folder(), folder[256];
 
-    (void)state;
     fill_set(&set, false);
     snprintf(folder, sizeof folder, "%s/a", parent);
     for (int fault = 0; fault < N_FAULTS; fault++) {
@@ -434,7 +420,6 @@ static void test_old_set_or_new(void **state)
     struct mist_trace_set old, next;
     char *folder = new_folder(), other[256];
 
-    (void)state;
     fill_set(&old, false);
     fill_set(&next, false);
     old.n_links = 0;
@@ -472,7 +457,6 @@ static void test_odd_folders(void **state)
     struct mist_trace_set set;
     char *parent = new_folder(), path[256];
 
-    (void)state;
     fill_set(&set, false);
     assert_int_equal(mist_trace_set_save(&set, "", false, NULL), MIST_ERR_IO);
     snprintf(path, sizeof path, "%s/b/c//", parent);
@@ -503,7 +487,6 @@ static void test_fingerprint(void **state)
 {
     struct mist_trace_set a, b;
 
-    (void)state;
     fill_set(&a, false);
     fill_set(&b, true);
     assert_int_equal(mist_trace_set_fingerprint(&a), mist_trace_set_fingerprint(&b));
@@ -526,7 +509,6 @@ static void test_every_value_is_in_the_fingerprint(void **state)
 {
     struct mist_trace_set set;
 
-    (void)state;
     fill_set(&set, false);
     struct mist_cluster *cluster = &set.cluster;
     struct mist_kernel_row *kernel = &set.kernels[0];
@@ -590,7 +572,6 @@ static void test_cluster_alone(void **state)
     struct mist_err err = {0};
     char *folder = new_folder();
 
-    (void)state;
     fill_set(&set, false);
     assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_OK);
     set.cluster.drift_frac = (double)NAN;
@@ -650,7 +631,6 @@ static void test_bad_cluster(void **state)
     };
     char *folder = new_folder();
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_trace_set set;
         struct mist_err err = {0};
@@ -711,7 +691,6 @@ static void test_bad_tables(void **state)
     };
     char *folder = new_folder();
 
-    (void)state;
     write_file(folder, "cluster.json", CLUSTER, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_trace_set set;
@@ -741,7 +720,6 @@ static void test_lost_rows(void **state)
     char path[256], *text = NULL;
     size_t n = 0;
 
-    (void)state;
     fill_set(&set, false);
     assert_int_equal(mist_trace_set_save(&set, folder, true, &err), MIST_OK);
     mist_trace_set_fini(&set);
@@ -769,7 +747,6 @@ static void test_summary(void **state)
     size_t n = 0;
     FILE *stream = open_memstream(&text, &n);
 
-    (void)state;
     fill_set(&set, false);
     mist_trace_set_print_summary(&set, stream);
     assert_int_equal(fclose(stream), 0);

@@ -3,20 +3,11 @@
  * number of rows, not with its square. Counted, not timed: the Makefile compiles the code
  * under test so that every branch calls the counter below.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "sim/cost_model.h"
 #include "tests/unit/scratch.h"
 #include "traces/trace_set.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { N_SMALL = 4000, N_TIMES = 4 };
 
@@ -136,7 +127,6 @@ static int64_t count_work(size_t i_case, int n)
 /* Sorting n things takes n log n comparisons: 1.2 times as many of each here. */
 static void test_work_is_linear(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         int64_t less = count_work(i, N_SMALL), more = count_work(i, N_TIMES * N_SMALL);
         print_message("%s: %lld branches for %d rows, %.2f times as many for %d times as "

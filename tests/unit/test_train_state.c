@@ -2,22 +2,12 @@
  * exec/train_state: a checkpoint and an export of a run whose memory the host may not
  * touch read it and write nothing there; loading the checkpoint brings back every bit.
  */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-/* clang-format on */
+#include "tests/unit/test.h"
 
 #include "exec/train_state.h"
 #include "tests/unit/remote_device.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct mist_plan plan;
 static struct scratch scratch;
@@ -32,12 +22,6 @@ struct job {
     struct mist_runtime *runtime;
     struct remote_device remote;
 };
-
-static void must(enum mist_status status, const struct mist_err *err)
-{
-    if (status != MIST_OK)
-        fail_msg("%s", err->message);
-}
 
 static void open_job(struct job *at, uint64_t seed, enum mist_dtype dtype)
 {
@@ -140,20 +124,17 @@ static void check_saving(enum mist_dtype dtype)
 
 static void test_saving_only_reads(void **state)
 {
-    (void)state;
     check_saving(MIST_DTYPE_FP32);
 }
 
 /* Both the masters and the weights that are computed with. */
 static void test_saving_in_bf16(void **state)
 {
-    (void)state;
     check_saving(MIST_DTYPE_BF16);
 }
 
 static int set_up(void **state)
 {
-    (void)state;
     scratch_init(&scratch);
     return 0;
 }
@@ -163,7 +144,6 @@ static int tear_down(void **state)
 {
     char command[128];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -r '%s'", scratch.folder);
     return system(command);
 }
