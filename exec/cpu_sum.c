@@ -19,6 +19,7 @@
 #include "exec/cpu_kernels.h"
 
 #include <math.h> /* INFINITY, ldexp */
+#include <pthread.h>
 
 /* Elements taken at once; 2^12 squares of at most 2^50 coarse units stay below 2^63. */
 enum { BLOCK = 4096, WIDTH = 16, FINE_PER_COARSE_LOG2 = 36, RETRY_BLOCKS = 16 };
@@ -196,6 +197,8 @@ static void sum_outliers(const float *x, int64_t n, struct mist_cpu_sum *out)
 static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
                             struct mist_cpu_sum *out, int n_threads)
 {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of this sum alone */
+
     mist_cpu_sum_clear(out);
 #pragma omp parallel num_threads(n_threads)
     {
@@ -214,8 +217,9 @@ static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
                 sum_outliers(from, block_length(i, n), &block);
             mist_cpu_sum_add(&mine, &block, i);
         }
-#pragma omp critical(mist_cpu_sum)
+        pthread_mutex_lock(&mutex);
         mist_cpu_sum_add(out, &mine, 0);
+        pthread_mutex_unlock(&mutex);
     }
 }
 

@@ -159,6 +159,7 @@ static enum mist_status number_costs(struct mist_schedule_builder *at)
     int32_t *first_of = NULL; /* [n_costs] first task of each cost */
     size_t capacity = 0;
 
+    out->n_costs = 0;
     for (int32_t i = 0; i < out->n_tasks; i++) {
         struct mist_task *task = &out->tasks[i];
         int32_t cost = 0;

@@ -215,13 +215,35 @@ static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
     return true;
 }
 
+static bool stages_are_same(const struct mist_stage_plan *a,
+                            const struct mist_stage_plan *b)
+{
+    return a->n_layers == b->n_layers && a->n_nodes == b->n_nodes &&
+           a->n_devices == b->n_devices && a->micro_batch == b->micro_batch &&
+           a->dp == b->dp && a->tp == b->tp &&
+           a->shards_optimizer == b->shards_optimizer &&
+           a->shards_gradients == b->shards_gradients &&
+           a->shards_weights == b->shards_weights &&
+           a->is_sequence_parallel == b->is_sequence_parallel &&
+           a->n_checkpointed == b->n_checkpointed &&
+           a->offload_weights == b->offload_weights &&
+           a->offload_gradients == b->offload_gradients &&
+           a->offload_optimizer == b->offload_optimizer &&
+           a->offload_activations == b->offload_activations &&
+           a->updates_on_host == b->updates_on_host;
+}
+
 static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
 {
     for (size_t k = 0; k < at->n_taken; k++) {
         const struct mist_plan *other = at->taken[k].plan;
-        if (other->n_micro_batches == plan->n_micro_batches &&
-            other->pipeline == plan->pipeline && other->n_chunks == plan->n_chunks &&
-            memcmp(other->stages, plan->stages, sizeof plan->stages) == 0)
+        bool is_same = other->n_micro_batches == plan->n_micro_batches &&
+                       other->pipeline == plan->pipeline &&
+                       other->n_chunks == plan->n_chunks &&
+                       other->n_stages == plan->n_stages;
+        for (int32_t i = 0; i < plan->n_stages && is_same; i++)
+            is_same = stages_are_same(&other->stages[i], &plan->stages[i]);
+        if (is_same)
             return true;
     }
     return false;
