@@ -75,7 +75,7 @@ void mist_emit_text(struct mist_emit *emit, const char *key, const char *label,
  * when the stream can't be written (also when an earlier write to it failed),
  * MIST_ERR_MEMORY.
  */
-enum mist_status mist_emit_end(struct mist_emit **emit,
+enum mist_status mist_emit_end(struct mist_emit **handle,
                                struct mist_err *err) MIST_MUST_CHECK;
 
 /* Gives up without printing. NULL allowed. */

@@ -131,7 +131,8 @@ static enum mist_status time_copy(struct mist_workbench *bench, double *out_byte
     }
     struct mist_estimate estimate = mist_estimate_make(times_s, N_COPIES);
     enum mist_status status = mist_workbench_pool(bench, &estimate, 1, err);
-    *out_bytes_per_s = (double)(bench->message_bytes / 2 * 2) / estimate.mean;
+    int64_t copied_bytes = bench->message_bytes / 2 * 2;
+    *out_bytes_per_s = (double)copied_bytes / estimate.mean;
     return status;
 }
 

@@ -5,12 +5,12 @@
 
 #include "exec/device.h"
 
-void mist_cuda_graph_begin(struct mist_device *device);
-void mist_cuda_graph_end(struct mist_device *device);
-void mist_cuda_graph_replay(struct mist_device *device);
-void mist_cuda_graph_drop(struct mist_device *device);
+void mist_cuda_graph_begin(struct mist_device *base);
+void mist_cuda_graph_end(struct mist_device *base);
+void mist_cuda_graph_replay(struct mist_device *base);
+void mist_cuda_graph_drop(struct mist_device *base);
 
 /* The end of the device: frees what the others left. */
-void mist_cuda_graph_close(struct mist_device *device);
+void mist_cuda_graph_close(struct mist_device *base);
 
 #endif

@@ -24,6 +24,6 @@ bool mist_cuda_host_calls_is_full(struct mist_cuda_host_calls *calls);
  * argument of mist_cuda_host_calls_run(), which goes into the stream. */
 void *mist_cuda_host_calls_add(struct mist_cuda_host_calls *calls, mist_stream_fn fn,
                                void *arg, size_t arg_bytes);
-void mist_cuda_host_calls_run(void *call);
+void mist_cuda_host_calls_run(void *arg);
 
 #endif
