@@ -85,6 +85,8 @@ static void add_list(struct training_grid *grid, enum training_model model,
     int32_t i_first = grid->n;
 
     for (int32_t i = -1; i < 0 || texts[i]; i++) {
+        if (i > 0 && test_is_left_out())
+            continue;
         struct training_run *run = training_grid_add(grid, model, N_LAYERS, SEQ, dtype);
         snprintf(run->text, sizeof run->text, "%s", texts[i < 0 ? 0 : i]);
         run->n_steps = n_steps;

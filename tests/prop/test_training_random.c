@@ -114,6 +114,7 @@ static int32_t add_run(struct training_grid *grid, enum training_model model,
 static void check_near(const struct training_grid *grid)
 {
     double worst_first = 0, worst = 0;
+    int n = 0;
 
     for (int32_t i = 0; i < grid->n; i++) {
         if (grid->runs[i].i_near < 0)
@@ -129,9 +130,10 @@ static void check_near(const struct training_grid *grid)
         assert_int_equal(at->n_elements, plain->n_elements);
         worst_first = fmax(worst_first, fmax(first, norm));
         worst = fmax(worst, all);
+        n++;
     }
-    printf("# %d random plans near the plain runs: worst %.1e at first, %.1e later\n",
-           N_PLANS, worst_first, worst);
+    printf("# %d random plans near the plain runs: worst %.1e at first, %.1e later\n", n,
+           worst_first, worst);
 }
 
 static void test_random_plans(void **state)
@@ -148,6 +150,8 @@ static void test_random_plans(void **state)
         enum training_model model =
             (enum training_model)pick(&random, 0, TRAINING_N_MODELS - 1);
         draw_text(&random, model, text, sizeof text);
+        if (test_is_left_out())
+            continue;
         snprintf(delay, sizeof delay, "delay%d ", i + 1);
         int32_t first = add_run(&grid, model, "", text);
         grid.runs[first].i_near = plain[model];

@@ -19,6 +19,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* fflush_unlocked, syscall */
 #endif
+#include "tests/unit/allocator.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,25 +30,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* Behind these is the allocator of the sanitizer where there is one, so that its checks
- * go on; they are called before it has begun, so they are not instrumented. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define FAULT_IS_SANITIZED 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FAULT_IS_SANITIZED 1
-#endif
-#ifdef FAULT_IS_SANITIZED
-#define FAULT_ALLOCATOR(name) __interceptor_##name
-#define FAULT_PLAIN                                                                      \
-    __attribute__((no_sanitize("address"), no_sanitize("thread"),                        \
-                   no_sanitize("undefined")))
-#else
-#define FAULT_ALLOCATOR(name) __libc_##name
-#define FAULT_PLAIN
-#endif
 
 enum fault { FAULT_MALLOC, FAULT_FFLUSH, FAULT_FSYNC, FAULT_RENAME, N_FAULTS };
 
@@ -76,7 +59,7 @@ static inline long fault_n_live(void)
     return fault_live;
 }
 
-FAULT_PLAIN static inline bool fault_fires(enum fault fault, int code)
+TEST_PLAIN static inline bool fault_fires(enum fault fault, int code)
 {
     if (fault_left[fault] <= 0 || --fault_left[fault] != 0)
         return false;
@@ -84,46 +67,41 @@ FAULT_PLAIN static inline bool fault_fires(enum fault fault, int code)
     return true;
 }
 
-void *FAULT_ALLOCATOR(malloc)(size_t size);
-void *FAULT_ALLOCATOR(calloc)(size_t n, size_t size);
-void *FAULT_ALLOCATOR(realloc)(void *memory, size_t size);
-void FAULT_ALLOCATOR(free)(void *memory);
-
-FAULT_PLAIN void *malloc(size_t size)
+TEST_PLAIN void *malloc(size_t size)
 {
     void *memory =
-        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : FAULT_ALLOCATOR(malloc)(size);
+        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : TEST_ALLOCATOR(malloc)(size);
 
     fault_live += memory != NULL;
     return memory;
 }
 
-FAULT_PLAIN void *calloc(size_t n, size_t size)
+TEST_PLAIN void *calloc(size_t n, size_t size)
 {
     void *memory =
-        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : FAULT_ALLOCATOR(calloc)(n, size);
+        fault_fires(FAULT_MALLOC, ENOMEM) ? NULL : TEST_ALLOCATOR(calloc)(n, size);
 
     fault_live += memory != NULL;
     return memory;
 }
 
-FAULT_PLAIN void *realloc(void *memory, size_t size)
+TEST_PLAIN void *realloc(void *memory, size_t size)
 {
     if (fault_fires(FAULT_MALLOC, ENOMEM))
         return NULL;
-    void *grown = FAULT_ALLOCATOR(realloc)(memory, size);
+    void *grown = TEST_ALLOCATOR(realloc)(memory, size);
     fault_live += !memory && grown;
     return grown;
 }
 
-FAULT_PLAIN void free(void *memory)
+TEST_PLAIN void free(void *memory)
 {
     fault_live -= memory != NULL;
-    FAULT_ALLOCATOR(free)(memory);
+    TEST_ALLOCATOR(free)(memory);
 }
 
-#ifdef FAULT_IS_SANITIZED /* a sanitizer's own allocate past malloc() */
-char *strndup(const char *text, size_t n_most)
+#ifdef TEST_IS_SANITIZED /* a sanitizer's own allocate past malloc() */
+TEST_PLAIN char *strndup(const char *text, size_t n_most)
 {
     size_t n = strnlen(text, n_most);
     char *copy = malloc(n + 1);
@@ -135,7 +113,7 @@ char *strndup(const char *text, size_t n_most)
     return copy;
 }
 
-char *strdup(const char *text)
+TEST_PLAIN char *strdup(const char *text)
 {
     return strndup(text, SIZE_MAX);
 }

@@ -361,7 +361,8 @@ static void test_attention(void **state)
     open_device(&bench);
     must(mist_operators_cpu.open(NULL, MIST_DTYPE_BF16, 1, &bench.cpu, &err), &err);
     for (int i = 0; i < N_SHAPES; i++)
-        check_shape(&bench, &shapes[i], &random);
+        if (!test_is_left_out())
+            check_shape(&bench, &shapes[i], &random);
     mist_operators_cpu.close(bench.cpu);
     mist_device_close(bench.device);
 }

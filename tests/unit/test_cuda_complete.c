@@ -298,6 +298,8 @@ static void test_every_step_is_tested(void **state)
         print_message("# this processor can't multiply bf16: those steps were not run\n");
         skip();
     }
+    if (getenv("MIST_BRIEF"))
+        skip(); /* most of them were left out */
     n_ran = recorded.n_ran;
     assert_true(n_ran > 0);
     for (int32_t i = 0; i < mist_model_n_presets(); i++) {

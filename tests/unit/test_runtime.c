@@ -11,6 +11,7 @@
 #include "exec/data.h"
 #include "exec/runtime.h"
 
+#include "tests/unit/allocator.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny_models.h"
 
@@ -24,40 +25,35 @@ extern char __executable_start, etext;
 static atomic_long n_calls;
 static atomic_bool is_counting;
 
-static inline __attribute__((always_inline)) void count(const void *caller)
+TEST_PLAIN static void count(const void *caller)
 {
     if (is_counting && (const char *)caller >= &__executable_start &&
         (const char *)caller < &etext)
         n_calls++;
 }
 
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-
-__attribute__((noinline)) void *malloc(size_t size)
+TEST_PLAIN __attribute__((noinline)) void *malloc(size_t size)
 {
     count(__builtin_return_address(0));
-    return __libc_malloc(size);
+    return TEST_ALLOCATOR(malloc)(size);
 }
 
-__attribute__((noinline)) void *calloc(size_t n, size_t size)
+TEST_PLAIN __attribute__((noinline)) void *calloc(size_t n, size_t size)
 {
     count(__builtin_return_address(0));
-    return __libc_calloc(n, size);
+    return TEST_ALLOCATOR(calloc)(n, size);
 }
 
-__attribute__((noinline)) void *realloc(void *memory, size_t size)
+TEST_PLAIN __attribute__((noinline)) void *realloc(void *memory, size_t size)
 {
     count(__builtin_return_address(0));
-    return __libc_realloc(memory, size);
+    return TEST_ALLOCATOR(realloc)(memory, size);
 }
 
-int posix_memalign(void **out, size_t alignment, size_t size)
+TEST_PLAIN int posix_memalign(void **out, size_t alignment, size_t size)
 {
     count(__builtin_return_address(0));
-    *out = __libc_memalign(alignment, size);
+    *out = TEST_ALLOCATOR(memalign)(alignment, size);
     return *out ? 0 : 12;
 }
 
