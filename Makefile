@@ -13,8 +13,8 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
 PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl locales
-# Only for `make lint`, `make format` and `make fuzz`.
-LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 cppcheck
+# Only for `make test`, `make lint`, `make format`, `make fuzz` and `make sanitize`.
+LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 clang-tidy-14 cppcheck shellcheck
 
 # ---------------------------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -110,15 +110,31 @@ $(BUILD)/counted/%.o: %.c
 $(BUILD)/tests/unit/test_trace_work: $(COUNTED)
 
 TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
-# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves.
-run_tests = MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) --exec tests/tap.sh $(1)
+# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves. As many
+# at once as there are processors, those that take longest first, so that none is left over alone.
+JOBS ?= $(shell nproc)
+jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+LONG_TESTS := prop/test_cuda_training cli/slow_gpu_calls.t cli/slow_faults.t prop/test_training_same \
+    cli/slow_kill.t prop/test_training_near prop/test_training_random unit/test_cuda_complete \
+    unit/test_cuda_attention_plans prop/test_resume unit/test_comm_failures unit/test_cuda_norm \
+    unit/test_runtime_graph unit/test_cuda_operators unit/test_naive_model unit/test_cuda_elementwise
+long_first = $(foreach l,$(LONG_TESTS),$(filter %/$(l),$(1))) $(filter-out $(addprefix %/,$(LONG_TESTS)),$(1))
+run_tests = $(test_environment) MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) -j$(JOBS) --exec tests/tap.sh $(call long_first,$(1))
 
-.PHONY: tests-build tests-check tests-all benches
+.PHONY: tests-build tests-check tests-all tests-all-build tests-all-run benches
 tests-build: $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
 tests-check: $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS)
 	$(Q)$(call run_tests,$(filter-out $(wildcard tests/cli/slow_*.t),$(TESTS)))
-tests-all: all $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
+tests-all-build: all tests-build
+tests-all-run:
 	$(Q)$(call run_tests,$(TESTS))
+# The parts of `make test`, one after the other: each keeps all processors busy by itself.
+stage = $(Q)tests/stage.sh '$(1)' $(MAKE) --no-print-directory $(jobs)
+tests-all:
+	$(call stage,build) tests-all-build
+	$(call stage,tests) tests-all-run
+	$(call stage,lint) lint-checks
+	$(call stage,fuzzing) fuzz
 benches: $(TOOLS) $(BENCHES)
 	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done
 
@@ -126,9 +142,9 @@ include tests/sanitize/sanitize.mk
 
 # The targets that people call do their own set-up, then start over: what pkg-config says
 # is only right once the packages are there.
-check: deps ## the fast tests (under a minute)
-	$(Q)$(MAKE) --no-print-directory tests-check
-test: deps ## all tests
+check: deps ## the fast tests
+	$(Q)$(MAKE) --no-print-directory $(jobs) tests-check
+test: deps deps-lint ## everything: tests, lint, sanitizers, fuzzing
 	$(Q)$(MAKE) --no-print-directory tests-all
 bench: deps ## benchmarks; they print ratios and never fail on time
 	$(Q)$(MAKE) --no-print-directory benches
@@ -157,19 +173,19 @@ endef
 deps: ## install the Debian packages that are missing (as root or with sudo)
 	$(call install_packages,$(PACKAGES))
 
+deps-lint:
+	$(call install_packages,$(PACKAGES) $(LINT_PACKAGES))
+
 # ---------------------------------------------------------------------------------- upkeep
-SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz tests/faults,$(f)/*.[ch]))
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz tests/faults tests/sanitize,$(f)/*.[ch]))
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)
-# ctuuninitvar takes every out parameter of another file for a read of it.
-lint: ## formatting, a second compiler, cppcheck
-	$(call install_packages,$(PACKAGES) $(LINT_PACKAGES))
-	$(Q)clang-format-14 --dry-run --Werror $(SOURCES)
-	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang-14 CI=1 all tests-build
-	$(Q)cppcheck -q --std=c11 --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
-	    --suppress=ctuuninitvar --enable=warning,portability -I. -DMIST_VERSION='"0"' $(filter %.c,$(SOURCES))
-
+lint: deps-lint ## formatting, a second compiler, and three programs that look for mistakes
+	$(Q)$(MAKE) --no-print-directory $(jobs) lint-checks
+include tests/lint.mk
+include tests/coverage.mk
+include tests/identical.mk
 INSTALLED := $(notdir $(TOOLS))
 install: all ## install the tools, man pages and completions (PREFIX, DESTDIR)
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
@@ -186,6 +202,6 @@ clean: ## remove what was built
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
 
-.PHONY: all deps check test bench mutants lint format install uninstall demo clean help
+.PHONY: all deps deps-lint check test bench mutants lint lint-checks format install uninstall demo clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
