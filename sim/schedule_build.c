@@ -336,14 +336,17 @@ static enum mist_status build(struct mist_schedule_builder *at,
 /* Gives back what the arrays grew beyond their ends: many schedules live at once. */
 static enum mist_status trim(struct mist_schedule *out, struct mist_err *err)
 {
-    void *tasks = realloc(out->tasks, ((size_t)out->n_tasks + 1) * sizeof *out->tasks);
-    void *buffers =
-        realloc(out->buffers, ((size_t)out->n_buffers + 1) * sizeof *out->buffers);
-
-    out->tasks = tasks ? tasks : out->tasks;
-    out->buffers = buffers ? buffers : out->buffers;
-    return tasks && buffers ? MIST_OK
-                            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    struct mist_task *tasks =
+        realloc(out->tasks, ((size_t)out->n_tasks + 1) * sizeof *tasks);
+    if (!tasks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    out->tasks = tasks;
+    struct mist_buffer *buffers =
+        realloc(out->buffers, ((size_t)out->n_buffers + 1) * sizeof *buffers);
+    if (!buffers)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    out->buffers = buffers;
+    return MIST_OK;
 }
 
 /* Refuses what can't be held: each micro-batch passes each block twice, and a pass is one

@@ -353,7 +353,7 @@ llama() {
     memory=$((${memory:-80000} * 1048576 - 3 * 1073741824))
     for oo in 0 0.125 0.25 0.375 0.5 0.625 0.75 0.875 1; do
         write_plan "$plans/llama-7b.json" llama-7b 32 $seq gpu b=4 G=4 oo=$oo memory="$memory"
-        mist exec "$plans/llama-7b.json" --backend $backend --dry-run 2>&1 && break
+        mist exec "$plans/llama-7b.json" --backend $backend --data "$MIST_GPU_IDS" --dry-run 2>&1 && break
         [ $? -eq 4 ] || return 1
     done
     train "$plans/llama-7b.json" 5 "$work/llama.json" || return 1

@@ -249,7 +249,7 @@ static void test_tasks_without_work(void **state)
         (const double[][3]){
             {0, 0, 0}, {0, 2, 2}, {0, 0, 2}, {2, 2, 2}, {2, 2, 2}, {2, 2, 2}, {2, 2, 3}});
     set_up(&s, 0, NULL);
-    expect(&s, NULL);
+    expect(&s, (const double[][3]){{0, 0, 0}}); /* not looked at */
 }
 
 static void expect_deadlock(struct small *s, int n_stuck, const char *a, const char *b)
