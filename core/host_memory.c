@@ -88,9 +88,9 @@ static int64_t groups_bytes(void)
     int64_t bytes = INT64_MAX;
 
     while (stream && fgets(line, sizeof line, stream)) {
-        char *group = strrchr(line, ':'), *names = strchr(line, ':');
+        char *names = strchr(line, ':'), *group = strrchr(line, ':');
         bool is_two = strncmp(line, "0::", 3) == 0;
-        if (!group || (!is_two && strncmp(names, ":memory:", 8) != 0))
+        if (!names || !group || (!is_two && strncmp(names, ":memory:", 8) != 0))
             continue;
         group++;
         group[strcspn(group, "\n")] = '\0';

@@ -163,7 +163,7 @@ static enum mist_status number_costs(struct mist_schedule_builder *at)
     for (int32_t i = 0; i < out->n_tasks; i++) {
         struct mist_task *task = &out->tasks[i];
         int32_t cost = 0;
-        while (cost < out->n_costs &&
+        while (first_of && cost < out->n_costs &&
                !costs_the_same(&at->plan->model, &out->tasks[first_of[cost]], task))
             cost++;
         task->cost = cost;
