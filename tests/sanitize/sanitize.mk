@@ -2,7 +2,7 @@
 #
 #   make sanitize           both of these; MIST_BRIEF=7 leaves out six of seven cases
 #                           where there are many
-#   make sanitize-address   addresses, leaks, undefined behaviour: all tests
+#   make sanitize-address   addresses, leaks, undefined behaviour: nearly all tests
 #   make sanitize-threads   data races: tests of the executor, the tuner and the profiler
 #
 # Each has a build folder of its own; gcc's warnings are those of the plain build alone, since
@@ -19,11 +19,11 @@ ADDRESS_BUILD := CI= BUILD=$(BUILD)/address CC=gcc CXX=g++ \
     LDFLAGS=$(BUILD)/address/tests/sanitize/options.o
 
 # Replayed corpora: the fuzzer has sanitizers of its own. slow_gpu_calls packs programs for
-# machines that have no sanitizer, slow_faults preloads a library, which must come behind
-# the sanitizer's.
-ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/slow_faults.t,$(TESTS))
+# machines that have no sanitizer; slow_faults and test_power_loss preload a library, which
+# must come behind the sanitizer's.
+ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/slow_faults.t %/test_power_loss,$(TESTS))
 
-sanitize-address-build: $(TOOLS) $(filter-out $(FUZZ_TESTS),$(UNIT_TESTS)) $(CUDA_TESTS)
+sanitize-address-build: $(TOOLS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
 sanitize-address-run: sanitize-address-build
 	$(Q)$(call run_tests,$(if $(MIST_BRIEF),$(filter-out tests/cli/slow_%,$(ADDRESS_TESTS)),$(ADDRESS_TESTS)))
 sanitize-address:
