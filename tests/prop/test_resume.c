@@ -126,6 +126,20 @@ static void save_plan(enum mist_family family, const struct layout *layout,
         fail_msg("%s", err.message);
 }
 
+/* Text has a vocabulary of 256. */
+static void save_tokens(const char *path)
+{
+    FILE *file = fopen(path, "wb");
+
+    assert_non_null(file);
+    for (unsigned i = 0; i < 65536; i++) {
+        unsigned id = (i * i + i / 7) % 257;
+        fputc((int)(id & 255), file);
+        fputc((int)(id >> 8), file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
 /* ----------------------------------------------------------------------------- running
  */
 
@@ -168,13 +182,15 @@ static void train(enum mist_family family, const struct layout *layout,
 
     snprintf(path, sizeof path, "%s/plan.json", folder);
     save_plan(family, layout, path);
+    snprintf(path, sizeof path, "%s/tokens.u16", folder);
+    save_tokens(path);
     tool_path(tool, sizeof tool);
     if (n_ranks > 1)
         snprintf(launch, sizeof launch, "mpirun --oversubscribe --bind-to none -n %d",
                  n_ranks);
     snprintf(command, sizeof command,
-             "cd %s && %s '%s' plan.json --json -q --lr 0.003 %s", folder, launch, tool,
-             options);
+             "cd %s && %s '%s' plan.json --json -q --lr 0.003 --data tokens.u16 %s",
+             folder, launch, tool, options);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     json_t *json = json_loadf(pipe, 0, &error);
@@ -222,7 +238,7 @@ static void check_same_plan(enum mist_family family, const struct layout *layout
     train(family, layout, "--iterations 6 --lr-min 0.001 --warm-up 2", &whole);
     train(family, layout,
           "--iterations 6 --lr-min 0.001 --warm-up 2 --checkpoint run --save-every 1 "
-          "--keep 0 --validation-data plan.json "
+          "--keep 0 --validation-data tokens.u16 "
           "--validate-every 2",
           &saving);
     assert_memory_equal(saving.losses, whole.losses, sizeof whole.losses);
