@@ -34,25 +34,51 @@ static void tool_path(char *out, size_t size)
     snprintf(out, size, "%.900s/mist-exec", self);
 }
 
+/* The bytes that training_open_data reads as token ids: as text, the tool refuses them to
+ * a model whose vocabulary is not 256. */
+static void save_tokens(const char *path)
+{
+    char **texts = NULL;
+    int32_t n = 0;
+    struct mist_err err = {0};
+    FILE *out = fopen(path, "wb");
+
+    assert_non_null(out);
+    must(mist_data_default_paths(&texts, &n, &err), &err);
+    for (int32_t i = 0; i < n; i++) {
+        FILE *in = fopen(texts[i], "rb");
+        assert_non_null(in);
+        for (int byte = fgetc(in); byte != EOF; byte = fgetc(in)) {
+            fputc(byte, out);
+            fputc(0, out);
+        }
+        fclose(in);
+    }
+    mist_data_free_paths(texts, n);
+    assert_int_equal(fclose(out), 0);
+}
+
 static void run_tool(const struct mist_plan *plan, const char *options, struct end *end)
 {
     struct scratch scratch;
     struct mist_err err = {0};
-    char tool[1024], start[128] = "", command[4096], errors[128];
+    char tool[1024], start[128] = "", command[4096], errors[128], tokens[128];
     int n_ranks = mist_plan_n_ranks(plan);
 
     tool_path(tool, sizeof tool);
     scratch_init(&scratch);
     snprintf(errors, sizeof errors, "%s", scratch_path(&scratch, "errors"));
+    snprintf(tokens, sizeof tokens, "%s", scratch_path(&scratch, "tokens.u16"));
+    save_tokens(tokens);
     must(mist_plan_save(plan, scratch_path(&scratch, "plan.json"), false, &err), &err);
     if (n_ranks > 1)
         snprintf(start, sizeof start, "mpirun --oversubscribe --bind-to none -n %d",
                  n_ranks);
     snprintf(command, sizeof command,
              "%s '%s' '%s' --json -q --iterations %d --seed %d --lr %g --clip 1 "
-             "%s 2>'%s'",
+             "--data '%s' %s 2>'%s'",
              start, tool, scratch.path, N_STEPS, TRAINING_SEED, TRAINING_LEARNING_RATE,
-             options, errors);
+             tokens, options, errors);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     end->json = json_loadf(pipe, 0, NULL);
