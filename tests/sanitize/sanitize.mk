@@ -20,8 +20,9 @@ ADDRESS_BUILD := CI= BUILD=$(BUILD)/address CC=gcc CXX=g++ \
 
 # Replayed corpora: the fuzzer has sanitizers of its own. slow_gpu_calls packs programs for
 # machines that have no sanitizer; slow_faults and test_power_loss preload a library, which
-# must come behind the sanitizer's.
-ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/slow_faults.t %/test_power_loss,$(TESTS))
+# must come behind the sanitizer's. install calls make, which would build for GPUs here, too.
+ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/slow_faults.t %/test_power_loss \
+    %/install.t,$(TESTS))
 
 sanitize-address-build: $(TOOLS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
 sanitize-address-run: sanitize-address-build
