@@ -284,6 +284,8 @@ static int32_t add_class(struct training_grid *grid, const struct class *class)
                 run->plan.job.gradient_dtype = MIST_DTYPE_BF16;
             training_read_plan(run);
         }
+        if (grid->n == first + 1)
+            grid->n = first; /* in brief runs: nothing is left to compare it with */
     }
     return grid->n - before;
 }
