@@ -331,17 +331,20 @@ run $exec -q --resume full --checkpoint full --iterations 6 --json
 expect_exit 0
 expect_stdout '"first_step": 4'
 [ -z "$(ls full | grep partial)" ] || fail "$(ls full)"
-begin 'one of two ranks can not write: it says so, and all end'
-cat > limited.sh << 'EOF'
+# The thread sanitizer writes a file of its own, which may not be limited.
+if [ -z "${TSAN_OPTIONS:-}" ]; then
+    begin 'one of two ranks can not write: it says so, and all end'
+    cat > limited.sh << 'EOF'
 [ "$OMPI_COMM_WORLD_RANK" = 0 ] || { trap '' XFSZ; ulimit -S -f 100; }
 exec "$@"
 EOF
-start=$(date +%s)
-# messages by tcp: files that ranks share memory through would be over the limit, too
-run ${mpi2% -n 2*} --mca btl self,tcp -n 2 sh limited.sh ${mpi2#* -n 2 } -q --iterations 9 --checkpoint stuck --save-every 2
-[ $(($(date +%s) - start)) -le 20 ] || fail "took $(($(date +%s) - start)) s"
-expect_exit 5
-expect_once '^mist-exec: stuck/step-00000002\.[0-9a-f]{16}\.partial/rank-00001\.bin: .*File too large'
-expect_once '^mist-exec: '
-expect_stdout_empty
+    start=$(date +%s)
+    # messages by tcp: files that ranks share memory through would be over the limit, too
+    run ${mpi2% -n 2*} --mca btl self,tcp -n 2 sh limited.sh ${mpi2#* -n 2 } -q --iterations 9 --checkpoint stuck --save-every 2
+    [ $(($(date +%s) - start)) -le 20 ] || fail "took $(($(date +%s) - start)) s"
+    expect_exit 5
+    expect_once '^mist-exec: stuck/step-00000002\.[0-9a-f]{16}\.partial/rank-00001\.bin: .*File too large'
+    expect_once '^mist-exec: '
+    expect_stdout_empty
+fi
 finish

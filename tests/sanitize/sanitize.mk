@@ -10,7 +10,7 @@
 # excused, and why, stands in options.c.
 
 ifneq ($(findstring tests/sanitize/options.o,$(LDFLAGS)),)
-$(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS): | $(BUILD)/tests/sanitize/options.o
+$(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS): | $(filter %.o,$(LDFLAGS))
 endif
 
 # ------------------------------------------------------------- addresses, undefined behaviour
@@ -32,14 +32,14 @@ sanitize-address:
 
 # -------------------------------------------------------------------------------- data races
 # clang's OpenMP tells the sanitizer of its threads through libarcher, which stands beside it
-# and is found by the path in the program; it reads its one option from the environment. The emulator's fibers are left out, and what it
-# is needed for.
+# and is found by the path in the program; it reads its one option from the environment. The
+# emulator's fibers are left out, and what is needed of it stands in no_emulator.c.
 LLVM_LIBDIR := $(wildcard /usr/lib/llvm-14/lib)
 THREADS_BUILD := CI= BUILD=$(BUILD)/threads CC=clang-14 CXX=g++ CUDA_EMULATED= \
     CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread' \
-    LDFLAGS='$(BUILD)/threads/tests/sanitize/options.o -Wl,--disable-new-dtags,-rpath,$(LLVM_LIBDIR)'
+    LDFLAGS='$(addprefix $(BUILD)/threads/tests/sanitize/,options.o no_emulator.o) -Wl,--disable-new-dtags,-rpath,$(LLVM_LIBDIR)'
 THREADS_TESTS := $(patsubst %,$(BUILD)/tests/unit/test_%,backend collectives comm comm_groups cpu_kernels cpu_sum \
-    data device profile replay runtime runtime_times search state thread_pool train_state validate) \
+    data device profile replay runtime search state thread_pool train_state validate) \
     $(patsubst %,$(BUILD)/tests/prop/test_%,inter_stage resume training_random) \
     $(patsubst %,tests/cli/%.t,profile train tune)
 
