@@ -84,6 +84,8 @@ static void add_list(struct training_grid *grid, enum training_model model,
 {
     int32_t i_first = grid->n;
 
+    if (i_first > 0 && test_is_left_out())
+        return;
     for (int32_t i = -1; i < 0 || texts[i]; i++) {
         if (i > 0 && test_is_left_out())
             continue;
