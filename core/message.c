@@ -4,6 +4,7 @@
 #include "core/escape.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 struct mist_messages mist_messages_to_stderr(const char *tool, bool is_quiet)
 {
@@ -12,7 +13,7 @@ struct mist_messages mist_messages_to_stderr(const char *tool, bool is_quiet)
 
 void mist_message(const struct mist_messages *to, const char *format, ...)
 {
-    char text[2048];
+    char text[2048], line[MIST_ESCAPED_BYTES(sizeof text) + 64];
     va_list args;
 
     if (!to->stream)
@@ -20,9 +21,9 @@ void mist_message(const struct mist_messages *to, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(to->stream, "%s: ", to->tool);
-    mist_escape_print(text, to->stream);
-    fputc('\n', to->stream);
+    char *at = line + snprintf(line, 64, "%.60s: ", to->tool);
+    strcat(mist_escape(text, at), "\n");
+    fputs(line, to->stream); /* one write: lines of several ranks stay apart */
 }
 
 void mist_message_err(const struct mist_messages *to, const struct mist_err *err)

@@ -72,17 +72,23 @@ int mist_exit_code(enum mist_status status)
     return 1;
 }
 
+/* One write: lines of several ranks stay apart. */
 void mist_err_print(const struct mist_err *err, const char *tool, FILE *stream)
 {
-    fprintf(stream, "%s: ", tool);
-    mist_escape_print(err->path, stream);
-    if (err->path[0])
-        fputc(':', stream);
-    if (err->path[0] && err->line > 0)
-        fprintf(stream, "%ld:", err->line);
-    if (err->path[0] && err->line > 0 && err->column > 0)
-        fprintf(stream, "%ld:", err->column);
-    fputs(err->path[0] ? " " : "", stream);
-    mist_escape_print(err->message, stream);
-    fputc('\n', stream);
+    char line[MIST_ESCAPED_BYTES(sizeof err->path + sizeof err->message) + 128];
+    char *at = line + snprintf(line, 64, "%.60s: ", tool);
+
+    if (err->path[0]) {
+        mist_escape(err->path, at);
+        at += strlen(at);
+        at += sprintf(at, ":");
+        if (err->line > 0)
+            at += sprintf(at, "%ld:", err->line);
+        if (err->line > 0 && err->column > 0)
+            at += sprintf(at, "%ld:", err->column);
+        at += sprintf(at, " ");
+    }
+    mist_escape(err->message, at);
+    strcat(at, "\n");
+    fputs(line, stream);
 }

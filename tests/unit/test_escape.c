@@ -1,5 +1,8 @@
 /* core/escape, core/message: what a terminal must not be sent, and what --quiet silences.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* fopencookie */
+#endif
 #include "tests/unit/test.h"
 
 #include "core/emit.h"
@@ -128,12 +131,38 @@ static void test_results(void **state)
     expect_print(MIST_EMIT_JSON, "a\xff", "\"a\\\\xff\""); /* JSON is UTF-8 */
 }
 
+static ssize_t count_write(void *n_writes, const char *bytes, size_t n)
+{
+    assert_true(n > 1 && bytes[n - 1] == '\n');
+    ++*(int *)n_writes;
+    return (ssize_t)n;
+}
+
+/* Ranks share a terminal, and launchers forward what one write brings. */
+static void test_one_write(void **state)
+{
+    int n_writes = 0;
+    FILE *stream =
+        fopencookie(&n_writes, "w", (cookie_io_functions_t){.write = count_write});
+    struct mist_messages messages = {.tool = "mist-exec", .stream = stream};
+    struct mist_err err = {.path = "a\x1b.csv", .line = 12, .column = 3};
+
+    setvbuf(stream, NULL, _IONBF, 0); /* as stderr is */
+    memset(err.message, '\n', sizeof err.message - 1);
+    mist_err_print(&err, "mist-exec", stream);
+    assert_int_equal(n_writes, 1);
+    mist_message(&messages, "%2000s%s", "goes on from ", "run\x1b");
+    assert_int_equal(n_writes, 2);
+    fclose(stream);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_all_pairs),
         cmocka_unit_test(test_errors_and_messages),
+        cmocka_unit_test(test_one_write),
         cmocka_unit_test(test_quiet_progress),
         cmocka_unit_test(test_results),
     };
