@@ -3,18 +3,9 @@
 # instead, --verify, old formats, what can't be deleted.
 . tests/cli/lib.sh
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan.json > one.json
 tiny plan2.json > two.json
-i=0
-while [ $i -lt 400 ]; do
-    echo "line $i of a text that says the same thing over and over, and again: $((i * i))"
-    i=$((i + 1))
-done > text.txt
+write_text > text.txt
 exec="mist-exec one.json --data text.txt"
 two="$MIST_BUILD/mist-exec $PWD/two.json --data $PWD/text.txt"
 mpi2="mpirun --oversubscribe -n 2 $two"

@@ -3,11 +3,6 @@
 # key, what was found and what was expected; weights that are not finite by tensor.
 . tests/cli/lib.sh
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan.json > gpt.json
 tiny plan2.json > two.json
 edit gpt.json 's/"family": "gpt"/"family": "llama"/; s/"n_kv_heads": 4/"n_kv_heads": 2/; s/"max_seq": [0-9]*/"max_seq": 0/

@@ -3,11 +3,6 @@
 # threads a rank, and nodes whose folders are not shared.
 . tests/cli/lib.sh
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan.json > one.json
 tiny plan2.json > two.json
 edit one.json 's/"global_batch": 4/"global_batch": 9/; s/"n_micro_batches": 2/"n_micro_batches": 1/

@@ -166,3 +166,18 @@ edit() {
     fi
     cat "$scratch/io/edited"
 }
+
+# tiny PLAN > NEW: the plan of a small model: two layers of width 32, sequences of 16.
+tiny() {
+    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
+        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
+}
+
+# 400 lines to train on.
+write_text() {
+    line=0
+    while [ $line -lt 400 ]; do
+        echo "line $line of a text that says the same thing over and over, and again: $((line * line))"
+        line=$((line + 1))
+    done
+}

@@ -3,11 +3,6 @@
 # there is and end with 128 + n; SIGXFSZ, the limit of a file's size, is a failed write.
 . tests/cli/lib.sh
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan.json > one.json
 tiny plan2.json > two.json
 seq 1 4000 > text.txt

@@ -13,11 +13,6 @@ if [ ! -r /proc/self/task/self/children ] && [ ! -r /proc/$$/task/$$/children ];
     exit 0
 fi
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan2.json > pipeline.json
 tiny plan.json | sed 's/"mesh_devices": 1/"mesh_devices": 2/; s/"dp": 1/"dp": 2/; s/"zero": 0/"zero": 1/
     s/"micro_batch": 2/"micro_batch": 1/' > sharded.json

@@ -3,20 +3,11 @@
 # said when a run goes on from one, weights in and out, losses that are not finite, full disks.
 . tests/cli/lib.sh
 
-# tiny FILE: two layers of width 32, sequences of 16.
-tiny() {
-    sed 's/layers": 12/layers": 2/; s/"layers": 6/"layers": 1/; s/"hidden": 256/"hidden": 32/
-        s/"head_dim": 64/"head_dim": 8/; s/"ffn": 1024/"ffn": 128/; s/"seq_len": 128/"seq_len": 16/' "$1"
-}
 tiny plan.json > one.json
 tiny plan2.json > two.json
 edit one.json 's/"global_batch": 4/"global_batch": 8/; s/"n_micro_batches": 2/"n_micro_batches": 4/' > batch.json
 edit one.json 's/"ffn": 128/"ffn": 64/' > other.json
-i=0
-while [ $i -lt 400 ]; do
-    echo "line $i of a text that says the same thing over and over, and again: $((i * i))"
-    i=$((i + 1))
-done > text.txt
+write_text > text.txt
 sed 's/same/other/' text.txt > other.txt
 exec="mist-exec one.json --data text.txt"
 mpi2="mpirun --oversubscribe --bind-to none -n 2 $MIST_BUILD/mist-exec two.json --data text.txt"
