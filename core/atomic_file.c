@@ -246,3 +246,19 @@ enum mist_status mist_make_directory(const char *path, struct mist_err *err)
     free(copy);
     return code ? fail(err, path, "make the directory", code) : MIST_OK;
 }
+
+int mist_file_write_all(int fd, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? errno : EIO;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}

@@ -48,6 +48,9 @@ void mist_atomic_file_abort(struct mist_atomic_file *file);
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
                                     size_t *n, struct mist_err *err) MIST_MUST_CHECK;
 
+/* Writes all n bytes to fd, however many calls it takes; 0 or an errno. */
+int mist_file_write_all(int fd, const void *bytes, size_t n) MIST_MUST_CHECK;
+
 /* Makes a directory and the ones above it; one that exists is fine.
  * MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_make_directory(const char *path,

@@ -20,6 +20,7 @@
 char *mist_escape(const char *text, char *out);
 
 bool mist_text_is_utf8(const char *text);
+
 /* What is shown for the first character of text (not empty); returns its length. */
 #define MIST_ESCAPED_FIRST_BYTES 8 /* "\u202e" with the end mark */
 size_t mist_escape_first(const char *text, char out[MIST_ESCAPED_FIRST_BYTES]);

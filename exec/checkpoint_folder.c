@@ -103,22 +103,6 @@ int checkpoint_create_file(const char *path, int *fd)
     return *fd < 0 ? errno : 0;
 }
 
-int checkpoint_write_all(int fd, const void *bytes, size_t n)
-{
-    const unsigned char *p = bytes;
-
-    while (n > 0) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? errno : EIO;
-        p += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
 /* ---------------------------------------------------------------------------- removal */
 
 /* An open folder, so that what is removed is in it whatever becomes of its name. */

@@ -68,9 +68,6 @@ int checkpoint_create_file(const char *path, int *fd);
 /* Flushes a folder's entries to the disk. */
 enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err);
 
-/* Writes all of it; 0 or errno. */
-int checkpoint_write_all(int fd, const void *bytes, size_t n);
-
 /* Removes a checkpoint's folder, manifest first; foreign files in it stay, and with them
  * the folder. Of a link the link alone; of another kind of file nothing. */
 enum mist_status checkpoint_remove(const char *path, struct mist_err *err);

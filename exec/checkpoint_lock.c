@@ -80,7 +80,7 @@ static enum mist_status write_text(const struct mist_checkpoint_lock *lock,
     describe(lock->run_id, text);
     if (ftruncate(lock->fd, 0) != 0)
         return fail(lock->path, "write", errno, err);
-    int code = checkpoint_write_all(lock->fd, text, strlen(text));
+    int code = mist_file_write_all(lock->fd, text, strlen(text));
     if (!code && fsync(lock->fd) != 0) /* other hosts read it */
         code = errno;
     return code ? fail(lock->path, "write", code, err) : MIST_OK;
@@ -210,10 +210,6 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
         (status = take(lock, patience_s, waits, context, warning, err)))
         goto out;
     status = write_text(lock, err);
-    if (status != MIST_OK) {
-        mist_checkpoint_unlock(lock);
-        lock = NULL;
-    }
 out:
     if (status == MIST_OK)
         *out = lock;

@@ -252,7 +252,7 @@ static enum mist_status write_text(const char *path, const char *text, size_t n,
     int code = checkpoint_create_file(path, &fd);
 
     if (!code)
-        code = checkpoint_write_all(fd, text, n);
+        code = mist_file_write_all(fd, text, n);
     if (!code && fsync(fd) != 0)
         code = errno;
     if (fd >= 0 && close(fd) != 0 && !code)

@@ -70,7 +70,7 @@ static bool append_64(struct bytes *bytes, int64_t value)
 static enum mist_status write_bytes(struct mist_checkpoint_writer *writer,
                                     const void *bytes, size_t n, struct mist_err *err)
 {
-    int code = checkpoint_write_all(writer->fd, bytes, n);
+    int code = mist_file_write_all(writer->fd, bytes, n);
 
     if (code)
         return fail(writer, "write", code, err);

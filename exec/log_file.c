@@ -156,16 +156,8 @@ static enum mist_status replace(const char *path, int64_t n_bytes, bool is_json,
 static enum mist_status write_all(const struct mist_log_file *log, const char *text,
                                   size_t n, struct mist_err *err)
 {
-    while (n > 0) {
-        ssize_t done = write(log->fd, text, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return fail(log->path, "write", err);
-        text += done;
-        n -= (size_t)done;
-    }
-    return MIST_OK;
+    errno = mist_file_write_all(log->fd, text, n);
+    return errno ? fail(log->path, "write", err) : MIST_OK;
 }
 
 enum mist_status mist_log_file_open(struct mist_log_file *log, const char *path,

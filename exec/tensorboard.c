@@ -111,15 +111,10 @@ static enum mist_status write_event(const struct mist_tensorboard *board,
     memcpy(record.bytes + record.n, event->bytes, event->n);
     record.n += event->n;
     put_fixed(&record, masked_crc(board->crc_table, event->bytes, event->n), 4);
-    for (size_t at = 0; at < record.n;) {
-        ssize_t done = write(board->fd, record.bytes + at, record.n - at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return mist_err_at(err, MIST_ERR_IO, board->path, 0, 0, "can't write: %s",
-                               strerror(errno));
-        at += (size_t)done;
-    }
+    int code = mist_file_write_all(board->fd, record.bytes, record.n);
+    if (code)
+        return mist_err_at(err, MIST_ERR_IO, board->path, 0, 0, "can't write: %s",
+                           strerror(code));
     return MIST_OK;
 }
 
