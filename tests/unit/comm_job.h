@@ -134,7 +134,7 @@ static inline void need_mpirun(void)
 
 /* What a job printed, cut off at the end, and how it ended. */
 struct job_end {
-    int code; /* exit code of mpirun; -1 killed; 124 after a minute */
+    int code; /* exit code of mpirun; -1 killed; 124 after ten minutes */
     char output[4096], errors[8192];
 };
 
@@ -152,7 +152,7 @@ static inline void run_job(int n, const char *options, const char *mode,
     scratch_write(shared, "");
     snprintf(
         command, sizeof command,
-        "timeout 60 mpirun --allow-run-as-root --oversubscribe -n %d %s '%s' %s '%s' "
+        "timeout 600 mpirun --allow-run-as-root --oversubscribe -n %d %s '%s' %s '%s' "
         ">'%s' 2>'%s'",
         n, options, program, mode, shared, printed, errors);
     int status = system(command);
