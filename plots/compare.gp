@@ -5,6 +5,7 @@ set key top left Left reverse
 set xlabel 'measured (s)'
 set ylabel 'predicted (s)'
 if (is_log) { set logscale xy }
+if (has_edges) { set lmargin at screen left_edge; set rmargin at screen right_edge; set bmargin at screen bottom_edge; set tmargin at screen top_edge }
 set xrange [low : high]
 set yrange [low : high]
 set samples 200

@@ -81,6 +81,24 @@ struct mist_plot_axis mist_plot_time_axis(double span_s);
 /* Writes 'text' quoted for gnuplot, escaped (core/escape.h); '' when out of memory. */
 void mist_plot_write_quoted(FILE *stream, const char *text);
 
+/*
+ * Widths of text. No terminal says how wide a text will be, so letters are taken for as
+ * wide as the wide ones of their kind are.
+ *
+ * text_em     of text as it is written, in units of the size of the font
+ * em_pixels   that unit for a font of some points, in the terminal that has it largest
+ */
+double mist_plot_text_em(const char *text);
+double mist_plot_em_pixels(double points);
+
+/* Like mist_plot_write_quoted(); of a text wider than em the middle is left out. */
+void mist_plot_write_fitted(FILE *stream, const char *text, double em);
+
+/* Sets title_text to the picture's title or the fallback, fitted into n_pixels. */
+void mist_plot_write_title(FILE *stream, enum mist_plot_format format,
+                           const struct mist_plot_options *options, const char *fallback,
+                           int n_pixels, double points);
+
 /* Writes the terminal, then plots/style.gp. Sizes are in pixels of a png. */
 void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
                           const struct mist_plot_options *options, int width, int height);

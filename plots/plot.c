@@ -7,6 +7,7 @@
 #include "plots/scripts.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -90,12 +91,77 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
 
 void mist_plot_write_quoted(FILE *stream, const char *text)
 {
-    fputc('\'', stream);
+    mist_plot_write_fitted(stream, text, HUGE_VAL);
+}
+
+/* The widest letters of DejaVu Sans of each kind, on whole pixels. */
+static double letter_em(unsigned char first)
+{
+    bool is_small = (first >= 'a' && first <= 'z') || (first >= '0' && first <= '9') ||
+                    (first < 0x80 && strchr(" !'(),-./:;[]_|", first));
+
+    return is_small && first != 'm' && first != 'w' ? 0.7 : 1.05;
+}
+
+/* One character, or the letters that stand for it. */
+static double piece_em(const char *piece)
+{
+    double em = 0;
+
+    for (; *piece; piece++)
+        if (((unsigned char)*piece & 0xc0) != 0x80) /* not inside a character */
+            em += letter_em((unsigned char)*piece);
+    return em;
+}
+
+double mist_plot_text_em(const char *text)
+{
+    double em = 0;
+
     for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
         text += mist_escape_first(text, piece);
-        fputs(piece[0] == '\'' ? "''" : piece, stream);
+        em += piece_em(piece);
+    }
+    return em;
+}
+
+double mist_plot_em_pixels(double points)
+{
+    return points * 96 / 72; /* of a PNG, whose inch has 96 pixels */
+}
+
+void mist_plot_write_fitted(FILE *stream, const char *text, double em)
+{
+    double whole = mist_plot_text_em(text), at = 0;
+    double cut_from = whole, cut_to = whole; /* what is left out begins and ends there */
+
+    if (whole > em) {
+        cut_from = fmax(0, em / 2 - 1);
+        cut_to = whole - cut_from;
     }
     fputc('\'', stream);
+    for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
+        double begin = at;
+        text += mist_escape_first(text, piece);
+        at += piece_em(piece);
+        if (at <= cut_from || begin >= cut_to)
+            fputs(piece[0] == '\'' ? "''" : piece, stream);
+        else if (begin <= cut_from)
+            fputs("…", stream);
+    }
+    fputc('\'', stream);
+}
+
+void mist_plot_write_title(FILE *stream, enum mist_plot_format format,
+                           const struct mist_plot_options *options, const char *fallback,
+                           int n_pixels, double points)
+{
+    fputs("title_text = ", stream);
+    mist_plot_write_fitted(stream, options->title ? options->title : fallback,
+                           format == MIST_PLOT_TEXT
+                               ? options->n_text_columns * letter_em(' ')
+                               : n_pixels / mist_plot_em_pixels(points));
+    fputc('\n', stream);
 }
 
 void mist_plot_write_head(FILE *stream, enum mist_plot_format format,

@@ -20,6 +20,15 @@
 #define HEIGHT    640
 #define MAX_NAMED 24 /* more names than this would cover each other */
 
+/* Predicted against measured: its axes and the margins left and right of them. */
+#define COMPARE_LEFT   95
+#define COMPARE_WIDTH  580
+#define COMPARE_RIGHT  25
+#define COMPARE_BOTTOM 57
+#define COMPARE_HEIGHT 536
+#define NAME_POINTS    8  /* size of its letters */
+#define NAME_HEIGHT    14 /* pixels */
+
 /* A row of any of the tables: a name and three numbers. */
 struct point {
     char name[64];
@@ -119,14 +128,6 @@ static enum mist_status read_name(const struct mist_csv *csv, size_t i_row,
     return MIST_OK;
 }
 
-static void write_title(FILE *stream, const struct mist_plot_options *options,
-                        const char *fallback)
-{
-    fputs("title_text = ", stream);
-    mist_plot_write_quoted(stream, options->title ? options->title : fallback);
-    fputc('\n', stream);
-}
-
 /* ---- predicted against measured ---- */
 
 static enum mist_status read_compare(struct points *points, const char *path,
@@ -155,66 +156,141 @@ static enum mist_status read_compare(struct points *points, const char *path,
     return status;
 }
 
-/*
- * Where the name of each point goes: right of it, left of it, or nowhere when names that
- * are already there are in the way. side: [n]. Distances are in parts of the axis, as in
- * write_compare_settings.
- */
-static void place_names(const struct points *points, double low, double high, bool is_log,
-                        signed char *side)
+/* One axis; the other one is the same. */
+struct axis {
+    double low, high;
+    bool is_log;
+};
+
+/* Where the name of a point is, in pixels from the page's lower left corner. */
+struct label {
+    int side; /* of the point: 1 right, -1 left, 0: there is no room for it */
+    double left, right, y;
+    char text[MIST_ESCAPED_BYTES(sizeof((struct point *)0)->name)];
+};
+
+/* 0 to 1: how far along the axis a value is. */
+static double along(const struct axis *axis, double value)
 {
-    const double name_width = 0.12, name_height = 0.025;
+    return axis->is_log ? log(value / axis->low) / log(axis->high / axis->low)
+                        : (value - axis->low) / (axis->high - axis->low);
+}
+
+static double point_x(const struct axis *axis, const struct point *point)
+{
+    return COMPARE_LEFT + COMPARE_WIDTH * along(axis, point->x);
+}
+
+static double point_y(const struct axis *axis, const struct point *point)
+{
+    return COMPARE_BOTTOM + COMPARE_HEIGHT * along(axis, point->y);
+}
+
+/* True when the name covers no other point and no name that is there already. */
+static bool is_free(const struct points *points, const struct axis *axis,
+                    const struct label *labels, size_t i)
+{
+    const struct label *a = &labels[i];
+
+    for (size_t j = 0; j < points->n; j++) {
+        double x = point_x(axis, &points->items[j]), y = point_y(axis, &points->items[j]);
+        if (j != i && x > a->left && x < a->right && fabs(y - a->y) < 0.7 * NAME_HEIGHT)
+            return false;
+        if (j < i && labels[j].side && labels[j].left < a->right &&
+            labels[j].right > a->left && fabs(labels[j].y - a->y) < NAME_HEIGHT)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Where the names go: right of the points where the page has room, else left of them,
+ * else right of them on a page that is wider. Returns the page's width in pixels.
+ */
+static int place_names(const struct points *points, const struct axis *axis,
+                       struct label *labels)
+{
+    const double page = COMPARE_LEFT + COMPARE_WIDTH + COMPARE_RIGHT;
+    double width = page;
 
     for (size_t i = 0; i < points->n; i++) {
-        const struct point *a = &points->items[i];
-        for (int try = 1; try >= -1; try -= 2) {
-            bool is_free = true;
-            for (size_t j = 0; j < points->n && is_free; j++) {
-                const struct point *b = &points->items[j];
-                double dx = is_log ? log(b->x / a->x) / log(high / low)
-                                   : (b->x - a->x) / (high - low);
-                double dy = is_log ? log(b->y / a->y) / log(high / low)
-                                   : (b->y - a->y) / (high - low);
-                /* A name is a little below its point on the right, above on the left. */
-                bool hits_point = j != i && dx * try > 0 && dx * try < name_width &&
-                                  fabs(dy + try * 0.012) < name_height / 2;
-                bool hits_name = j < i && side[j] == try && fabs(dx) < name_width &&
-                                 fabs(dy) < name_height;
-                is_free = !hits_point && !hits_name;
-            }
-            side[i] = is_free ? (signed char)
-            try:
-                0;
-            if (is_free)
-                break;
+        struct label *label = &labels[i];
+        double x = point_x(axis, &points->items[i]), y = point_y(axis, &points->items[i]);
+        mist_escape(points->items[i].name, label->text);
+        double length = mist_plot_text_em(label->text) * mist_plot_em_pixels(NAME_POINTS);
+        for (int try = 0; try < 3 && !label->side; try++) {
+            int side = try == 1 ? -1 : 1;
+            /* a little below its point on the right, above on the left */
+            label->left = side > 0 ? x + NAME_HEIGHT / 2 : x - NAME_HEIGHT / 2 - length;
+            label->right = label->left + length;
+            label->y = y - side * 0.7 * NAME_HEIGHT;
+            bool fits = label->left > COMPARE_LEFT && (try == 2 || label->right < page);
+            if (fits && is_free(points, axis, labels, i))
+                label->side = side;
         }
+        if (label->side)
+            width = fmax(width, ceil(label->right) + NAME_HEIGHT);
     }
+    return (int)width;
 }
 
 static void write_compare_settings(FILE *stream, const struct points *points,
-                                   enum mist_plot_format format, signed char *side)
+                                   const struct axis *axis, enum mist_plot_format format,
+                                   bool has_names, int width)
 {
-    double low = DBL_MAX, high = 0, sum = 0, worst = 0;
+    double sum = 0, worst = 0;
 
     for (size_t i = 0; i < points->n; i++) {
-        const struct point *point = &points->items[i];
-        double error = fabs(point->y / point->x - 1);
-        low = fmin(low, fmin(point->x, point->y));
-        high = fmax(high, fmax(point->x, point->y + point->z));
+        double error = fabs(points->items[i].y / points->items[i].x - 1);
         sum += error;
         worst = fmax(worst, error);
     }
-    bool is_log = high > 20 * low;
-    bool has_names = format != MIST_PLOT_TEXT && points->n <= MAX_NAMED;
-    fprintf(stream, "is_log = %d\nlow = %.9g\nhigh = %.9g\n", is_log,
-            is_log ? low / 1.5 : 0.0, is_log ? high * 1.5 : high * 1.12);
+    fprintf(stream, "is_log = %d\nlow = %.9g\nhigh = %.9g\n", axis->is_log, axis->low,
+            axis->high);
     fprintf(stream,
             "summary = '%zu plans: error %.2f %% in the mean, %.2f %% at worst'\n",
             points->n, 100 * sum / (double)points->n, 100 * worst);
+    fprintf(stream, "has_edges = %d\nleft_edge = %.5f\nright_edge = %.5f\n",
+            format != MIST_PLOT_TEXT, (double)COMPARE_LEFT / width,
+            (double)(COMPARE_LEFT + COMPARE_WIDTH) / width);
+    fprintf(stream, "bottom_edge = %.5f\ntop_edge = %.5f\n",
+            (double)COMPARE_BOTTOM / HEIGHT,
+            (double)(COMPARE_BOTTOM + COMPARE_HEIGHT) / HEIGHT);
     fprintf(stream, "has_band = %d\nhas_names = %d\n", format != MIST_PLOT_TEXT,
             has_names);
-    if (has_names)
-        place_names(points, low, high, is_log, side);
+}
+
+/* Both axes: zero and room above, or the powers of ten when values are far apart. */
+static struct axis compare_axis(const struct points *points)
+{
+    double low = DBL_MAX, high = 0;
+
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        low = fmin(low, fmin(point->x, point->y));
+        high = fmax(high, fmax(point->x, point->y + point->z));
+    }
+    if (high > 20 * low)
+        return (struct axis){low / 1.5, high * 1.5, true};
+    return (struct axis){0, high * 1.12, false};
+}
+
+static void write_compare_points(FILE *stream, const struct points *points,
+                                 struct label *labels, bool has_names)
+{
+    fputs("$points << END\n", stream);
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        char *text = has_names ? labels[i].text : "";
+        /* A data block takes names in double quotes, which a name must not have. */
+        for (char *c = text; *c; c++)
+            if (*c == '"' || *c == '\\')
+                *c = ' ';
+        fprintf(stream, "%.12g %.12g %.9g \"%s\" %d\n", point->x, point->y, point->z,
+                text, has_names ? labels[i].side : 0);
+    }
+    /* gnuplot 5.4 crashes on labels without a point: two outside of the picture. */
+    fputs("-9 -9 0 \"\" 1\n-9 -9 0 \"\" -1\nEND\n", stream);
 }
 
 enum mist_status mist_plot_write_compare(FILE *stream, const char *path,
@@ -226,24 +302,19 @@ enum mist_status mist_plot_write_compare(FILE *stream, const char *path,
     enum mist_status status = read_compare(&points, path, err);
 
     if (status == MIST_OK) {
-        mist_plot_write_head(stream, format, options, HEIGHT + 40, HEIGHT);
-        write_title(stream, options, "Iteration time, predicted against measured");
-        signed char side[MAX_NAMED] = {0};
-        write_compare_settings(stream, &points, format, side);
-        fputs("$points << END\n", stream);
-        for (size_t i = 0; i < points.n; i++) {
-            /* A data block takes names in double quotes, which a name must not have. */
-            char name[MIST_ESCAPED_BYTES(sizeof points.items->name)];
-            mist_escape(points.items[i].name, name);
-            for (char *c = name; *c; c++)
-                if (*c == '"' || *c == '\\')
-                    *c = ' ';
-            fprintf(stream, "%.12g %.12g %.9g \"%s\" %d\n", points.items[i].x,
-                    points.items[i].y, points.items[i].z, name,
-                    i < MAX_NAMED ? side[i] : 0);
-        }
-        /* gnuplot 5.4 crashes on labels without a point: two outside of the picture. */
-        fprintf(stream, "-9 -9 0 \"\" 1\n-9 -9 0 \"\" -1\nEND\n%s", mist_script_compare);
+        struct label labels[MAX_NAMED] = {0};
+        bool has_names = format != MIST_PLOT_TEXT && points.n <= MAX_NAMED;
+        struct axis axis = compare_axis(&points);
+        int width = COMPARE_LEFT + COMPARE_WIDTH + COMPARE_RIGHT;
+        if (has_names)
+            width = place_names(&points, &axis, labels);
+        mist_plot_write_head(stream, format, options, width, HEIGHT);
+        mist_plot_write_title(stream, format, options,
+                              "Iteration time, predicted against measured",
+                              COMPARE_WIDTH + COMPARE_RIGHT, 10);
+        write_compare_settings(stream, &points, &axis, format, has_names, width);
+        write_compare_points(stream, &points, labels, has_names);
+        fputs(mist_script_compare, stream);
     }
     free_points(&points);
     return status;
@@ -301,7 +372,8 @@ enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
     }
     struct mist_plot_axis axis = mist_plot_time_axis(max_s);
     mist_plot_write_head(stream, format, options, WIDTH, HEIGHT);
-    write_title(stream, options, "Pareto frontiers of the stages");
+    mist_plot_write_title(stream, format, options, "Pareto frontiers of the stages",
+                          WIDTH * 2 / 3, 10);
     fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %d\n", axis.unit,
             has_chosen, points.n_names);
     write_names(stream, "stage_names", "stage ", &points);
@@ -393,7 +465,8 @@ enum mist_status mist_plot_write_links(FILE *stream, const char *path,
         index_names(&points);
         qsort(points.items, points.n, sizeof *points.items, compare_points);
         mist_plot_write_head(stream, format, options, WIDTH, HEIGHT + 80);
-        write_title(stream, options, "Links: measurements and fits");
+        mist_plot_write_title(stream, format, options, "Links: measurements and fits",
+                              WIDTH, 10);
         write_links_settings(stream, &points, format);
         fprintf(stream, "n_names = %d\n", points.n_names);
         write_names(stream, "link_names", "", &points);

@@ -3,12 +3,13 @@
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
 #define WIDTH         1500 /* pixels */
 #define LEFT          150
-#define PAGE_TOP      66 /* title and legend */
+#define PAGE_TOP      66 /* title and two rows of legend */
 #define PANEL_TITLE   26
 #define PAGE_BOTTOM   54
 #define LANE_COMPUTE  1.0 /* heights of lanes, in units */
@@ -18,6 +19,9 @@
 #define LABEL_FRAC    (1.0 / 100)  /* gaps inside one micro-batch that carry one label */
 #define DIGIT_PIXELS  7
 #define MEMORY_PIXELS 330
+#define MAX_KEYS      32 /* ranks in the legend of memory */
+#define KEYS_PER_ROW  7  /* with the longest names */
+#define KEY_ROW       16
 
 /* Where panels and lanes are, in pixels and units. */
 struct layout {
@@ -59,26 +63,19 @@ static enum mist_status make_layout(struct layout *layout,
 }
 
 /* Screen coordinates of the panels' edges, the first one on top. */
-static void write_panels(FILE *stream, int n_panels, int panel_height, int height)
+static void write_panels(FILE *stream, int n_panels, int page_top, int panel_height,
+                         int height)
 {
     fprintf(stream, "n_panels = %d\narray panel_tops[%d]\narray panel_bottoms[%d]\n",
             n_panels, n_panels, n_panels);
     for (int i = 0; i < n_panels; i++) {
-        int top = PAGE_TOP + i * (PANEL_TITLE + panel_height) + PANEL_TITLE;
+        int top = page_top + i * (PANEL_TITLE + panel_height) + PANEL_TITLE;
         fprintf(stream, "panel_tops[%d] = %.5f\npanel_bottoms[%d] = %.5f\n", i + 1,
                 1 - (double)top / height, i + 1,
                 1 - (double)(top + panel_height) / height);
     }
     fprintf(stream, "key_y = %.5f\nleft_edge = %.5f\n", 1 - 30.0 / height,
             (double)LEFT / WIDTH);
-}
-
-/* Text variables are quoted by us and never part of a command. */
-static void write_text_variable(FILE *stream, const char *name, const char *text)
-{
-    fprintf(stream, "%s = ", name);
-    mist_plot_write_quoted(stream, text);
-    fputc('\n', stream);
 }
 
 static void write_time_axis(FILE *stream, const struct mist_plot_view *view,
@@ -109,14 +106,15 @@ static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
 {
     fprintf(stream, "array panel_titles[%d]\n", n_inputs);
     for (int i = 0; i < n_inputs; i++) {
-        char time[MIST_FORMAT_BYTES], text[512];
+        char time[MIST_FORMAT_BYTES], text[PATH_MAX + 128];
         double start_s, end_s;
         mist_timeline_span(inputs[i].timeline, &start_s, &end_s);
         snprintf(text, sizeof text, "%s: %s, compute busy %.1f %% of the time shown",
                  inputs[i].name, mist_format_time_s(time, sizeof time, end_s - start_s),
                  100 * busy_frac(view, i));
         fprintf(stream, "panel_titles[%d] = ", i + 1);
-        mist_plot_write_quoted(stream, text);
+        mist_plot_write_fitted(stream, text, /* it stands in the middle of the axes */
+                               (WIDTH - LEFT) / mist_plot_em_pixels(10));
         fputc('\n', stream);
     }
 }
@@ -254,9 +252,8 @@ mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int
         goto out;
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
     mist_plot_write_head(stream, format, options, WIDTH, layout.height);
-    write_text_variable(stream, "title_text",
-                        options->title ? options->title : "Timeline");
-    write_panels(stream, n_inputs, layout.panel_height, layout.height);
+    mist_plot_write_title(stream, format, options, "Timeline", WIDTH, 12);
+    write_panels(stream, n_inputs, PAGE_TOP, layout.panel_height, layout.height);
     write_time_axis(stream, &view, &axis);
     fprintf(stream, "y_max = %.4f\n", layout.y_max);
     write_panel_titles(stream, &view, inputs, n_inputs);
@@ -380,7 +377,7 @@ static void write_memory_settings(FILE *stream, const struct mist_plot_options *
             mist_format_bytes(limit, sizeof limit, options->limit_bytes));
     fprintf(stream, "n_ranks = %d\narray rank_names[%d]\n", n_ranks, n_ranks);
     for (int i = 0; i < n_ranks; i++)
-        if (i < 32)
+        if (i < MAX_KEYS)
             fprintf(stream, "rank_names[%d] = 'rank %d'\n", i + 1, ranks[i]);
         else /* a longer legend helps nobody */
             fprintf(stream, "rank_names[%d] = ''\n", i + 1);
@@ -406,11 +403,12 @@ mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n
     }
     n_ranks = find_ranks(&view, ranks);
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
-    int height = PAGE_TOP + PAGE_BOTTOM + n_inputs * (PANEL_TITLE + MEMORY_PIXELS);
+    int n_key_rows = (n_ranks < MAX_KEYS ? n_ranks : MAX_KEYS) / KEYS_PER_ROW + 1;
+    int page_top = PAGE_TOP + (n_key_rows > 2 ? n_key_rows - 2 : 0) * KEY_ROW;
+    int height = page_top + PAGE_BOTTOM + n_inputs * (PANEL_TITLE + MEMORY_PIXELS);
     mist_plot_write_head(stream, format, options, WIDTH, height);
-    write_text_variable(stream, "title_text",
-                        options->title ? options->title : "Device memory");
-    write_panels(stream, n_inputs, MEMORY_PIXELS, height);
+    mist_plot_write_title(stream, format, options, "Device memory", WIDTH, 10);
+    write_panels(stream, n_inputs, page_top, MEMORY_PIXELS, height);
     fprintf(stream, "left_edge = %s\n", format == MIST_PLOT_TEXT ? "0.12" : "0.06");
     write_time_axis(stream, &view, &axis);
     write_panel_titles(stream, &view, inputs, n_inputs);

@@ -2,6 +2,7 @@
  * malformed tables. */
 #include "tests/unit/test.h"
 
+#include "plots/internal.h"
 #include "plots/plot.h"
 
 #include <unistd.h>
@@ -274,6 +275,62 @@ static void test_memory_program(void **state)
     mist_timeline_fini(&timeline);
 }
 
+/* The legend of 32 ranks and a limit, seven in a row of 14 pixels, ends above the panel.
+ */
+static void test_memory_legend(void **state)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+    struct mist_plot_options options = {.limit_bytes = (int64_t)24 << 30};
+    char *text = NULL;
+    size_t n = 0;
+    int width, height;
+    double top;
+
+    mist_timeline_init(&timeline);
+    for (int rank = 0; rank < 40; rank++) {
+        add(&timeline, rank, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 0, 1);
+        timeline.rows[rank].device_live_bytes = 1;
+    }
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_memory(stream, &input, 1, &options, MIST_PLOT_PNG, NULL),
+        MIST_OK);
+    fclose(stream);
+    const char *size = strstr(text, " size "), *panel = strstr(text, "panel_tops[1] = ");
+    assert_true(size && sscanf(size, " size %d,%d", &width, &height) == 2);
+    assert_true(panel && sscanf(panel, "panel_tops[1] = %lf", &top) == 1);
+    assert_true((1 - top) * height > 30 + 5 * 14 + 20);
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
+/* Both ends stay, with quotes that gnuplot reads and whole characters. */
+static void test_fitted(void **state)
+{
+    static const struct {
+        const char *text;
+        double em;
+        const char *expected;
+    } cases[] = {
+        {"short", 4, "'short'"},
+        {"WWWWWWWWWWWWWWWWWWWW", 10, "'WWW…WWW'"},
+        {"it's ääääääääääääääääää's", 8, "'it''s…ä''s'"},
+        {"\n\n\n\n\n\n\n\n\n\n\n\n", 8, "'\\n…\\n'"},
+        {"WWWW", 0, "'…'"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        FILE *stream = open_memstream(&text, &n);
+        mist_plot_write_fitted(stream, cases[i].text, cases[i].em);
+        fclose(stream);
+        assert_string_equal(text, cases[i].expected);
+        free(text);
+    }
+}
+
 /* ---- tables ---- */
 
 typedef enum mist_status table_function(FILE *stream, const char *path,
@@ -447,12 +504,13 @@ static void test_not_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),   cmocka_unit_test(test_gantt_cells),
-        cmocka_unit_test(test_lanes),   cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_merging), cmocka_unit_test(test_memory_program),
-        cmocka_unit_test(test_tables),  cmocka_unit_test(test_bad_tables),
-        cmocka_unit_test(test_run),     cmocka_unit_test(test_not_whole),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),         cmocka_unit_test(test_gantt_cells),
+        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_merging),       cmocka_unit_test(test_memory_program),
+        cmocka_unit_test(test_memory_legend), cmocka_unit_test(test_fitted),
+        cmocka_unit_test(test_tables),        cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_run),           cmocka_unit_test(test_not_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
