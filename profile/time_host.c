@@ -251,10 +251,11 @@ static enum mist_status repeat_trial(struct mist_device *device, struct trial *t
     *best_s = INFINITY;
     for (int i = 0; i < N_TRIALS && status == MIST_OK; i++) {
         status = mist_stopwatch_reset(&trial->watch, 1, err);
+        if (status != MIST_OK)
+            return status;
         mist_device_reset_events(device, 0);
         mist_device_submit(device, MIST_STREAM_COMPUTE, run_trial, trial);
-        if (status == MIST_OK)
-            status = mist_device_synchronize(device, err);
+        status = mist_device_synchronize(device, err);
         *best_s = fmin(*best_s, mist_stopwatch_time_s(&trial->watch, 0));
     }
     return status;
