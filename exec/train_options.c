@@ -199,8 +199,8 @@ const struct mist_tool mist_exec_tool = {
         "  4  a stage does not fit into the memory that the plan names\n"
         "  6  --verify: not all checkpoints are whole\n"
         "  128+n  stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end "
-        "the run\n"
-        "         after its step, saved in --checkpoint\n",
+        "the run\n         after its step, saved in --checkpoint; a second SIGINT ends "
+        "it at once\n",
 };
 
 static enum mist_status check(const struct mist_exec_options *options, int n_plans,

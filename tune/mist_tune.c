@@ -155,7 +155,8 @@ static const struct mist_tool tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .exit_text =
         "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
-        "or SIGUSR1; the best plan so far is written\n",
+        "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "
+        "the search at once\n",
 };
 
 struct session {
@@ -440,6 +441,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .search_s = mist_clock_now_s() - time_start_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,
     };
+    mist_interrupt_hold(); /* all files, or none */
     status = save_results(at, &result, err);
     if (status == MIST_OK)
         status = mist_tune_report_print(&report, options->common.as_json, stdout, err);

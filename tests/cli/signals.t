@@ -89,6 +89,35 @@ kill -USR1 $pid 2> /dev/null # unless it is over
 ended 0
 expect_json
 
+# arrived: the process has taken the first SIGINT, as it no longer catches it.
+arrived() {
+    i=0
+    while caught=$(sed -n 's/^SigCgt:.*\(.\)$/\1/p' /proc/$pid/status 2> /dev/null) &&
+        case $caught in [2367abefABEF]) true ;; *) false ;; esac && [ $((i += 1)) -lt 600 ]; do
+        sleep 0.1
+    done
+}
+begin 'a second SIGINT ends a run at once, within its step: the newest checkpoint stays'
+run mist-exec one.json --data text.txt -q --iterations 1 --checkpoint run
+expect_exit 0
+sed 's/"global_batch": 4/"global_batch": 200000/; s/"n_micro_batches": 2/"n_micro_batches": 100000/' one.json > long.json
+start "$MIST_BUILD/mist-exec" long.json --data text.txt --iterations 9 --resume auto --checkpoint run --force \
+    --timeline new.csv
+wait_for '^training' "$err"
+kill -INT $pid
+arrived
+kill -INT $pid
+ended 130
+grep -q 'stopped after' "$err" && fail "it went on to the end of its step: $(cat "$err")"
+expect_stdout_empty
+[ ! -e new.csv ] || fail 'new.csv is there'
+run mist-exec --verify run
+expect_exit 0
+run mist-exec one.json --data text.txt --iterations 2 --resume auto --checkpoint run
+expect_exit 0
+expect_stderr 'goes on from run/step-00000001$'
+rm -r run long.json
+
 # ------------------------------------------------------------------------- the other tools
 begin 'mist-tune: SIGUSR1 ends the search, which says what it saved'
 start "$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 --global-batch 5040 \
@@ -104,6 +133,19 @@ elif [ -s best.json ]; then
 else
     expect_stderr 'mist-tune: interrupted before a plan was found; nothing was saved$'
 fi
+rm -f best.json log.csv
+
+begin 'mist-tune: a second SIGINT leaves whole files or none'
+start "$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 --global-batch 5040 \
+    --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv
+i=0
+while [ ! -s "$err" ] && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+kill -INT $pid
+kill -INT $pid
+ended 130
+[ -z "$(ls | grep tmp)" ] || fail "left: $(ls)"
+if [ -e best.json ]; then expect_json best.json; fi
+[ -e best.json ] || [ ! -e log.csv ] || fail 'log.csv without best.json'
 rm -f best.json log.csv
 
 cat > tiny.json <<'END'
@@ -122,6 +164,15 @@ expect_once '^mist-profile: SIGTERM: stopped; --resume goes on from what is meas
 expect_stdout_empty
 expect_file set.partial/journal
 [ ! -e set ] || fail "left: $(find set)"
+begin 'mist-profile: a second SIGINT leaves a journal to go on from'
+start "$MIST_BUILD/mist-profile" --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never \
+    --ranks 1 -o set --resume
+wait_for . "$err"
+kill -INT $pid
+kill -INT $pid
+ended 130
+[ ! -e set ] || fail "left: $(find set)"
+expect_file set.partial/journal
 rm -r set.partial
 
 # The limit is that of the tool alone, and what it says goes through a pipe.
