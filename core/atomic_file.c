@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define N_NAMES    100 /* temporary names tried before giving up */
+#define NAME_BYTES 48  /* what they have more than the target's */
 #define READ_BYTES ((size_t)64 * 1024)
 
 static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
@@ -53,15 +54,15 @@ static enum mist_status check_target(const char *path, bool force, bool *is_dire
 }
 
 /*
- * Creates a file of a name that nobody uses beside the target; -1 and errno on failure.
+ * Creates a file of a name that nobody uses beside path; -1 and errno on failure.
  */
-static int open_temporary(struct mist_atomic_file *file, size_t size)
+static int open_temporary(const char *path, int flags, char *temporary, size_t size)
 {
     int fd = -1;
 
     for (int i = 0; i < N_NAMES && fd < 0; i++) {
-        snprintf(file->temporary, size, "%s.tmp.%ld.%d", file->path, (long)getpid(), i);
-        fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        snprintf(temporary, size, "%s.tmp.%ld.%d", path, (long)getpid(), i);
+        fd = open(temporary, flags | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST)
             break;
     }
@@ -77,7 +78,7 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
     enum mist_status status = check_target(path, force, &is_direct, err);
     if (status)
         return status;
-    size_t size = strlen(path) + 48;
+    size_t size = strlen(path) + NAME_BYTES;
     file->path = malloc(size);
     file->temporary = is_direct ? NULL : malloc(size);
     if (!file->path || (!is_direct && !file->temporary)) {
@@ -85,7 +86,8 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
         return out_of_memory(err, path);
     }
     snprintf(file->path, size, "%s", path);
-    int fd = is_direct ? open(path, O_WRONLY | O_CLOEXEC) : open_temporary(file, size);
+    int fd = is_direct ? open(path, O_WRONLY | O_CLOEXEC)
+                       : open_temporary(path, O_WRONLY, file->temporary, size);
     if (fd < 0) {
         int code = errno;
         forget(file);
@@ -168,6 +170,37 @@ void mist_atomic_file_abort(struct mist_atomic_file *file)
     if (file->temporary)
         unlink(file->temporary);
     forget(file);
+}
+
+enum mist_status mist_file_open_nameless(const char *path, FILE **out,
+                                         struct mist_err *err)
+{
+    struct stat info;
+    bool is_device = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    size_t size = strlen(path) + NAME_BYTES;
+    char *temporary = malloc(size);
+    int fd = -1, code = 0;
+
+    *out = NULL;
+    if (!temporary)
+        return out_of_memory(err, path);
+    if (is_device) /* nothing is kept beside those */
+        *out = tmpfile();
+    else if ((fd = open_temporary(path, O_RDWR, temporary, size)) >= 0)
+        *out = fdopen(fd, "w+");
+    if (!*out)
+        code = errno;
+    if (fd >= 0 && unlink(temporary) != 0 && !code)
+        code = errno;
+    free(temporary);
+    if (!code)
+        return MIST_OK;
+    if (*out)
+        fclose(*out);
+    else if (fd >= 0)
+        close(fd);
+    *out = NULL;
+    return code == ENOMEM ? out_of_memory(err, path) : fail(err, path, "create", code);
 }
 
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,

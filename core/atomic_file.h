@@ -41,6 +41,14 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 void mist_atomic_file_abort(struct mist_atomic_file *file);
 
 /*
+ * Opens a file without a name to write and to read, on the disk of path (which may be
+ * there or not): what it holds is gone when it is closed. *out is the caller's to close.
+ * MIST_ERR_IO, MIST_ERR_MEMORY.
+ */
+enum mist_status mist_file_open_nameless(const char *path, FILE **out,
+                                         struct mist_err *err) MIST_MUST_CHECK;
+
+/*
  * Reads a whole file of at most max_bytes. *text is malloc'd (the caller frees it) and
  * has a '\0' behind its *n bytes. MIST_ERR_IO: can't be read. MIST_ERR_INPUT: too long.
  * MIST_ERR_MEMORY.

@@ -171,7 +171,8 @@ struct session {
     struct mist_stage_price *price;
     struct mist_thread_pool *pool;
     struct mist_validate_config config;
-    bool has_space, was_stopped; /* by a signal */
+    struct mist_search_rows rows; /* for --log and --pareto */
+    bool has_space, was_stopped;  /* by a signal */
 };
 
 /* --------------------------------------------------------------------------- prepare */
@@ -333,13 +334,12 @@ static enum mist_status check_outputs(const struct options *options, struct mist
 
 /* --------------------------------------------------------------------------- results */
 
-static enum mist_status save_results(const struct session *at,
+static enum mist_status save_results(struct session *at,
                                      const struct mist_validate_result *result,
                                      struct mist_err *err)
 {
     const struct options *options = &at->options;
     const struct mist_plan *best = result->plans[0].plan;
-    const struct mist_search_result *search = &result->search;
     bool force = options->common.force;
     enum mist_status status = MIST_OK;
 
@@ -349,13 +349,12 @@ static enum mist_status save_results(const struct session *at,
         status = mist_plans_folder_save(options->plans, force, result->plans,
                                         result->n_plans, err);
     if (status == MIST_OK && options->log)
-        status =
-            mist_search_log_save(search->rows, search->n_rows, at->config.limit_bytes,
-                                 best, options->log, force, err);
+        status = mist_search_log_save(&at->rows, at->config.limit_bytes, best,
+                                      options->log, force, err);
     if (status == MIST_OK && options->pareto)
-        status = mist_search_log_save_pareto(search->rows, search->n_rows, best,
-                                             options->pareto, force, err);
-    return status;
+        status =
+            mist_search_log_save_pareto(&at->rows, best, options->pareto, force, err);
+    return status == MIST_OK ? mist_search_rows_close(&at->rows, err) : status;
 }
 
 /* What an interrupted search leaves: its results so far, or nothing. */
@@ -412,7 +411,6 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .host_limit_bytes = at->config.host_limit_bytes / at->space.devices_per_node,
         .slack_frac = SLACK_FRAC,
         .max_points = (size_t)options->n_points,
-        .keeps_rows = options->log || options->pareto,
         .solver = (enum mist_search_solver)options->solver,
         .glpk_time_limit_s = options->glpk_time_s,
         .price = mist_stage_price_block,
@@ -422,10 +420,16 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .is_over = mist_interrupt_flag(),
     };
     double time_start_s = mist_clock_now_s();
+    const char *table = options->log ? options->log : options->pareto;
+    enum mist_status status =
+        table ? mist_search_rows_open(&at->rows, table, err) : MIST_OK;
 
+    if (status != MIST_OK)
+        return status;
+    search.rows = table ? &at->rows : NULL;
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
                        options->common.no_color, at->messages.stream, "searching");
-    enum mist_status status = mist_validate_run(&at->config, &search, &result, err);
+    status = mist_validate_run(&at->config, &search, &result, err);
     mist_progress_fini(&progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
     if (status == MIST_ERR_NO_PLAN && at->was_stopped)
@@ -507,6 +511,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
 
 static void fini(struct session *at)
 {
+    (void)mist_search_rows_close(&at->rows, NULL); /* of a search that failed */
     mist_thread_pool_free(at->pool);
     mist_stage_price_free(at->price);
     mist_cost_model_free(at->cost_model);

@@ -10,6 +10,7 @@
 
 #include "sim/pipeline_order.h" /* mist_pipeline_in_flight */
 #include "tune/search_internal.h"
+#include "tune/search_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -221,7 +222,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
 
 struct gather {
     struct mist_search_result result;
-    size_t candidates_capacity, rows_capacity;
+    size_t candidates_capacity;
 };
 
 static enum mist_status gather_case(struct gather *to, int32_t i_case,
@@ -263,24 +264,17 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     return MIST_OK;
 }
 
-static enum mist_status
-gather_work(struct gather *to, const struct mist_search_work *work, struct mist_err *err)
+static enum mist_status gather_work(struct gather *to,
+                                    const struct mist_search_work *work,
+                                    struct mist_search_rows *rows, struct mist_err *err)
 {
     struct mist_search_result *result = &to->result;
 
     result->n_priced += work->n_priced;
     result->n_fitting += work->n_fitting;
     result->n_frontier += (int64_t)work->n_options;
-    if (!work->rows)
-        return MIST_OK;
-    void *grown = mist_grow(result->rows, &to->rows_capacity,
-                            result->n_rows + work->n_rows, sizeof *result->rows);
-    if (!grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    result->rows = grown;
-    memcpy(result->rows + result->n_rows, work->rows, work->n_rows * sizeof *work->rows);
-    result->n_rows += work->n_rows;
-    return MIST_OK;
+    return work->rows ? mist_search_rows_add(rows, work->rows, work->n_rows, err)
+                      : MIST_OK;
 }
 
 static int compare_candidates(const void *a_void, const void *b_void)
@@ -327,7 +321,7 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
     if (status == MIST_OK)
         status = mist_thread_pool_for(pool, at->n_cases, 1, solve_cases, at, err);
     for (size_t i = 0; i < at->n_works && status == MIST_OK; i++)
-        status = gather_work(to, &at->works[i], err);
+        status = gather_work(to, &at->works[i], at->config->rows, err);
     for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++)
         status = gather_case(to, (int32_t)(at->cases - at->space->cases) + i,
                              &at->solved[i], at->config->n_best, err);
@@ -367,7 +361,7 @@ static enum mist_status search_part(const struct mist_space *space, unsigned gro
     how.n_best = 1;
     how.slack_frac = 1e-6;
     how.first_cutoff_s = 0;
-    how.keeps_rows = false;
+    how.rows = NULL;
     how.solver = MIST_SOLVER_EXACT;
     how.progress = NULL;
     enum mist_status status =
@@ -523,7 +517,6 @@ enum mist_status mist_search_run(const struct mist_space *space,
 void mist_search_result_fini(struct mist_search_result *result)
 {
     free(result->candidates);
-    free(result->rows);
     mist_arena_fini(&result->arena);
     *result = (struct mist_search_result){0};
 }

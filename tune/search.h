@@ -117,6 +117,8 @@ struct mist_search_candidate {
     const struct mist_search_choice *stages; /* [n_stages], in the result's arena */
 };
 
+struct mist_search_rows;
+
 enum mist_search_fate {
     MIST_FATE_FRONTIER,
     MIST_FATE_OVER_LIMIT, /* of memory */
@@ -161,7 +163,7 @@ struct mist_search_config {
     double first_cutoff_s; /* with a slack: a plan this fast is known; 0: none is */
     size_t n_best;         /* splits kept per case, >= 1 */
     size_t max_points;     /* of a frontier; 0: all */
-    bool keeps_rows;       /* fill result->rows */
+    struct mist_search_rows *rows; /* borrowed, open (search_rows.h); NULL: none */
     enum mist_search_solver solver;
     double glpk_time_limit_s; /* per case; > 0 when GLPK is asked for */
     mist_search_price *price;
@@ -175,8 +177,6 @@ struct mist_search_result {
     struct mist_search_candidate
         *candidates; /* owned; by rank_s, ties by case and order */
     size_t n_candidates;
-    struct mist_search_row *rows; /* owned; empty unless asked for */
-    size_t n_rows;
     int64_t n_priced;      /* configurations */
     int64_t n_fitting;     /* of these within the limit */
     int64_t n_frontier;    /* of these on a frontier */
@@ -191,7 +191,7 @@ struct mist_search_result {
 /*
  * Searches the whole space. result is filled on MIST_OK (no candidate is MIST_OK, too)
  * and freed by mist_search_result_fini; untouched otherwise. Errors: those of the price
- * function, MIST_ERR_RANGE and MIST_ERR_MEMORY.
+ * function, MIST_ERR_RANGE, MIST_ERR_MEMORY; MIST_ERR_IO of the rows.
  */
 MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  const struct mist_search_config *config,

@@ -77,9 +77,62 @@ static const char *explain(const struct mist_search_row *row, int64_t limit_byte
     return "not in the best plan";
 }
 
-enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t n_rows,
-                                      int64_t limit_bytes, const struct mist_plan *best,
-                                      const char *path, bool force, struct mist_err *err)
+/* A table on its way to the disk. */
+struct table {
+    struct mist_csv_writer writer;
+    const struct mist_plan *best;
+    int64_t limit_bytes;
+    int32_t i_stage;
+};
+
+/* Writes the rows that add() wants; closes the table's file. */
+static enum mist_status save(struct table *to, struct mist_search_rows *rows,
+                             void (*add)(void *to, const struct mist_search_row *row),
+                             int32_t n_stages, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (to->i_stage = 0; to->i_stage < n_stages && status == MIST_OK; to->i_stage++)
+        status = mist_search_rows_each(rows, add, to, err);
+    if (status == MIST_OK)
+        return mist_csv_writer_commit(&to->writer, err);
+    mist_csv_writer_abort(&to->writer);
+    return status;
+}
+
+static void add_row(void *context, const struct mist_search_row *row)
+{
+    struct table *to = context;
+    struct mist_csv_writer *writer = &to->writer;
+    char text[128];
+    bool chosen = is_chosen(row, to->best);
+    mist_csv_add_text(writer, mist_search_role_name(row->kind.role));
+    mist_csv_add_int64(writer, row->kind.in_flight);
+    mist_csv_add_int64(writer, row->kind.n_micro_batches);
+    mist_csv_add_int64(writer, row->kind.micro_batch);
+    mist_csv_add_int64(writer, row->kind.shape.dp);
+    mist_csv_add_int64(writer, row->kind.shape.tp);
+    mist_csv_add_int64(writer, row->kind.shape.is_sequence_parallel);
+    mist_csv_add_int64(writer, row->n_layers);
+    mist_csv_add_int64(writer, row->n_checkpointed);
+    mist_csv_add_int64(writer, row->zero);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        mist_csv_add_double(writer, row->offload[k] / (double)MIST_RATIO_ONE);
+    mist_csv_add_text(writer, row->updates_on_host ? "host" : "device");
+    mist_csv_add_double(writer, row->t_s);
+    mist_csv_add_double(writer, row->d_s);
+    mist_csv_add_int64(writer, row->peak_bytes);
+    mist_csv_add_int64(writer, row->host_bytes);
+    mist_csv_add_int64(writer, row->fate == MIST_FATE_FRONTIER);
+    mist_csv_add_int64(writer, chosen);
+    mist_csv_add_text(writer,
+                      chosen ? "" : explain(row, to->limit_bytes, text, sizeof text));
+    mist_csv_end_row(writer);
+}
+
+enum mist_status mist_search_log_save(struct mist_search_rows *rows, int64_t limit_bytes,
+                                      const struct mist_plan *best, const char *path,
+                                      bool force, struct mist_err *err)
 {
     static const char *const names[] = {"role",
                                         "in_flight",
@@ -103,65 +156,37 @@ enum mist_status mist_search_log_save(const struct mist_search_row *rows, size_t
                                         "on_frontier",
                                         "chosen",
                                         "why"};
-    struct mist_csv_writer writer;
-    char text[128];
-    enum mist_status status = mist_csv_writer_open(&writer, path, force, names,
+    struct table to = {.best = best, .limit_bytes = limit_bytes};
+    enum mist_status status = mist_csv_writer_open(&to.writer, path, force, names,
                                                    sizeof names / sizeof *names, err);
 
-    if (status != MIST_OK)
-        return status;
-    for (size_t i = 0; i < n_rows; i++) {
-        const struct mist_search_row *row = &rows[i];
-        bool chosen = is_chosen(row, best);
-        mist_csv_add_text(&writer, mist_search_role_name(row->kind.role));
-        mist_csv_add_int64(&writer, row->kind.in_flight);
-        mist_csv_add_int64(&writer, row->kind.n_micro_batches);
-        mist_csv_add_int64(&writer, row->kind.micro_batch);
-        mist_csv_add_int64(&writer, row->kind.shape.dp);
-        mist_csv_add_int64(&writer, row->kind.shape.tp);
-        mist_csv_add_int64(&writer, row->kind.shape.is_sequence_parallel);
-        mist_csv_add_int64(&writer, row->n_layers);
-        mist_csv_add_int64(&writer, row->n_checkpointed);
-        mist_csv_add_int64(&writer, row->zero);
-        for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            mist_csv_add_double(&writer, row->offload[k] / (double)MIST_RATIO_ONE);
-        mist_csv_add_text(&writer, row->updates_on_host ? "host" : "device");
-        mist_csv_add_double(&writer, row->t_s);
-        mist_csv_add_double(&writer, row->d_s);
-        mist_csv_add_int64(&writer, row->peak_bytes);
-        mist_csv_add_int64(&writer, row->host_bytes);
-        mist_csv_add_int64(&writer, row->fate == MIST_FATE_FRONTIER);
-        mist_csv_add_int64(&writer, chosen);
-        mist_csv_add_text(&writer,
-                          chosen ? "" : explain(row, limit_bytes, text, sizeof text));
-        mist_csv_end_row(&writer);
-    }
-    return mist_csv_writer_commit(&writer, err);
+    return status == MIST_OK ? save(&to, rows, add_row, 1, err) : status;
 }
 
-enum mist_status mist_search_log_save_pareto(const struct mist_search_row *rows,
-                                             size_t n_rows, const struct mist_plan *best,
+static void add_point(void *context, const struct mist_search_row *row)
+{
+    struct table *to = context;
+    bool chosen = runs(row, to->best, to->i_stage);
+
+    if (!is_of_stage(row, to->best, to->i_stage) ||
+        (row->fate != MIST_FATE_FRONTIER && !chosen))
+        return;
+    mist_csv_add_int64(&to->writer, to->i_stage);
+    mist_csv_add_double(&to->writer, row->t_s);
+    mist_csv_add_double(&to->writer, row->d_s);
+    mist_csv_add_int64(&to->writer, chosen);
+    mist_csv_end_row(&to->writer);
+}
+
+enum mist_status mist_search_log_save_pareto(struct mist_search_rows *rows,
+                                             const struct mist_plan *best,
                                              const char *path, bool force,
                                              struct mist_err *err)
 {
     static const char *const names[] = {"stage", "t_s", "d_s", "chosen"};
-    struct mist_csv_writer writer;
-    enum mist_status status = mist_csv_writer_open(&writer, path, force, names, 4, err);
+    struct table to = {.best = best};
+    enum mist_status status =
+        mist_csv_writer_open(&to.writer, path, force, names, 4, err);
 
-    if (status != MIST_OK)
-        return status;
-    for (int32_t s = 0; s < best->n_stages; s++)
-        for (size_t i = 0; i < n_rows; i++) {
-            const struct mist_search_row *row = &rows[i];
-            bool chosen = runs(row, best, s);
-            if (!is_of_stage(row, best, s) ||
-                (row->fate != MIST_FATE_FRONTIER && !chosen))
-                continue;
-            mist_csv_add_int64(&writer, s);
-            mist_csv_add_double(&writer, row->t_s);
-            mist_csv_add_double(&writer, row->d_s);
-            mist_csv_add_int64(&writer, chosen);
-            mist_csv_end_row(&writer);
-        }
-    return mist_csv_writer_commit(&writer, err);
+    return status == MIST_OK ? save(&to, rows, add_point, best->n_stages, err) : status;
 }

@@ -18,23 +18,22 @@
 #ifndef MIST_TUNE_SEARCH_LOG_H
 #define MIST_TUNE_SEARCH_LOG_H
 
-#include "tune/search.h"
+#include "tune/search_rows.h"
 
 /*
- * rows: [n_rows] of one search with limit_bytes; best: the plan that won, or NULL. The
- * file appears whole or not at all. MIST_ERR_USAGE (path exists, force is false),
- * MIST_ERR_IO, MIST_ERR_MEMORY.
+ * rows: of one search with limit_bytes; best: the plan that won, or NULL. The file
+ * appears whole or not at all. MIST_ERR_USAGE (path exists, force is false), MIST_ERR_IO,
+ * MIST_ERR_MEMORY.
  */
-MIST_MUST_CHECK enum mist_status mist_search_log_save(const struct mist_search_row *rows,
-                                                      size_t n_rows, int64_t limit_bytes,
+MIST_MUST_CHECK enum mist_status mist_search_log_save(struct mist_search_rows *rows,
+                                                      int64_t limit_bytes,
                                                       const struct mist_plan *best,
                                                       const char *path, bool force,
                                                       struct mist_err *err);
 
 /* The same rows, those of the frontiers of best alone. */
 MIST_MUST_CHECK enum mist_status
-mist_search_log_save_pareto(const struct mist_search_row *rows, size_t n_rows,
-                            const struct mist_plan *best, const char *path, bool force,
-                            struct mist_err *err);
+mist_search_log_save_pareto(struct mist_search_rows *rows, const struct mist_plan *best,
+                            const char *path, bool force, struct mist_err *err);
 
 #endif

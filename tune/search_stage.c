@@ -206,7 +206,7 @@ static enum mist_status finish(struct mist_search_filling *at)
     at->work->n_priced = n_priced;
     if (status == MIST_OK)
         status = add_options(at, &kept);
-    if (status == MIST_OK && at->config->keeps_rows)
+    if (status == MIST_OK && at->config->rows)
         status = describe(at, &kept);
     mist_search_free_columns(&kept);
     return status;

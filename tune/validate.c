@@ -285,12 +285,12 @@ static enum mist_status run_rounds(struct validation *at, struct mist_err *err)
         struct mist_search_result search;
         size_t dropped_before = result->n_dropped;
         bool is_first = result->n_rounds == 0;
-        bool keeps_rows = at->search->keeps_rows;
+        struct mist_search_rows *rows = at->search->rows;
         at->search->limit_bytes = at->config->limit_bytes - at->margin_bytes;
-        at->search->keeps_rows = keeps_rows && is_first;
+        at->search->rows = is_first ? rows : NULL;
         status = mist_search_run(at->config->space, at->search,
                                  is_first ? &result->search : &search, err);
-        at->search->keeps_rows = keeps_rows;
+        at->search->rows = rows;
         if (status != MIST_OK)
             return status;
         result->n_rounds++;

@@ -187,12 +187,58 @@ static void test_directories(void **state)
     scratch_fini(&scratch);
 }
 
+static void test_nameless(void **state)
+{
+    struct scratch scratch;
+    struct mist_err err;
+    char text[8] = "", missing[128];
+    FILE *file;
+
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    scratch_write(path, "old");
+    snprintf(missing, sizeof missing, "%s/b.txt", scratch.folder);
+    const char *paths[] = {path, missing, "/dev/full"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(mist_file_open_nameless(paths[i], &file, &err), MIST_OK);
+        assert_int_equal(scratch_count(&scratch), 1);
+        assert_int_equal(fwrite("12345", 1, 5, file), 5);
+        assert_int_equal(fseek(file, 0, SEEK_SET), 0);
+        assert_int_equal(fread(text, 1, sizeof text, file), 5);
+        assert_memory_equal(text, "12345", 5);
+        assert_int_equal(fclose(file), 0);
+    }
+    expect_text(path, "old");
+    assert_int_equal(mist_file_open_nameless("/nowhere/at/all", &file, &err),
+                     MIST_ERR_IO);
+    assert_null(file);
+    assert_string_equal(err.path, "/nowhere/at/all");
+    for (long n = 1;; n++) {
+        long n_live = fault_n_live();
+        fault_arm(FAULT_MALLOC, n);
+        enum mist_status status = mist_file_open_nameless(path, &file, &err);
+        bool has_failed = fault_disarm();
+        if (!has_failed) {
+            assert_int_equal(status, MIST_OK);
+            break;
+        }
+        assert_int_equal(status, MIST_ERR_MEMORY);
+        assert_null(file);
+        assert_int_equal(fault_n_live(), n_live);
+        assert_int_equal(scratch_count(&scratch), 1);
+    }
+    fclose(file);
+    assert_int_equal(scratch_count(&scratch), 1);
+    scratch_fini(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overwriting), cmocka_unit_test(test_late_target_and_abort),
         cmocka_unit_test(test_full_disk),   cmocka_unit_test(test_faults),
         cmocka_unit_test(test_reading),     cmocka_unit_test(test_directories),
+        cmocka_unit_test(test_nameless),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 
 #include "core/random.h"
 #include "tune/search.h"
+#include "tune/search_rows.h"
 
 #include <math.h>
 
@@ -268,6 +269,40 @@ static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global
     init_space_of(space, &model, n_ranks, global_batch, groups);
 }
 
+/* Rows that the next search keeps. */
+static struct mist_search_rows kept_rows, *wanted_rows;
+
+static void want_rows(void)
+{
+    struct mist_err err;
+
+    must(mist_search_rows_open(&kept_rows, "/dev/null", &err), &err);
+    wanted_rows = &kept_rows;
+}
+
+static void take_row(void *context, const struct mist_search_row *row)
+{
+    struct mist_search_row **at = context;
+
+    *(*at)++ = *row;
+}
+
+/* The rows of the search since want_rows(); the caller's to free. */
+static struct mist_search_row *take_rows(int64_t *n)
+{
+    struct mist_search_row *rows = calloc((size_t)kept_rows.n + 1, sizeof *rows);
+    struct mist_search_row *at = rows;
+    struct mist_err err;
+
+    assert_non_null(rows);
+    must(mist_search_rows_each(&kept_rows, take_row, &at, &err), &err);
+    *n = kept_rows.n;
+    assert_int_equal(at - rows, *n);
+    must(mist_search_rows_close(&kept_rows, &err), &err);
+    wanted_rows = NULL;
+    return rows;
+}
+
 static void search_within(const struct mist_space *space, uint64_t seed,
                           int64_t limit_bytes, int64_t host_limit_bytes,
                           double slack_frac, size_t n_best, int n_threads,
@@ -285,7 +320,7 @@ static void search_within(const struct mist_space *space, uint64_t seed,
         .price = price,
         .price_context = &seed,
         .pool = pool,
-        .keeps_rows = true,
+        .rows = wanted_rows,
     };
     assert_int_equal(mist_search_run(space, &config, result, &err), MIST_OK);
     mist_thread_pool_free(pool);
@@ -520,13 +555,17 @@ static void test_threads(void **state)
 {
     struct mist_space space;
     struct mist_search_result one, many;
+    int64_t n_rows, n_again;
 
     init_space(&space, 4, 4, MIST_SPACE_ALL);
+    want_rows();
     search(&space, test_seed(SEED), 700, 8, 1, &one);
+    struct mist_search_row *rows = take_rows(&n_rows);
+    assert_true(n_rows > 0);
     for (int n_threads = 2; n_threads <= 5; n_threads++) {
+        want_rows();
         search(&space, test_seed(SEED), 700, 8, n_threads, &many);
         assert_int_equal(one.n_candidates, many.n_candidates);
-        assert_int_equal(one.n_rows, many.n_rows);
         for (size_t i = 0; i < one.n_candidates; i++) {
             assert_true(one.candidates[i].time_s == many.candidates[i].time_s);
             assert_int_equal(one.candidates[i].i_case, many.candidates[i].i_case);
@@ -540,11 +579,14 @@ static void test_threads(void **state)
                 assert_memory_equal(a->offload, b->offload, sizeof a->offload);
             }
         }
-        for (size_t i = 0; i < one.n_rows; i++)
-            assert_true(one.rows[i].t_s == many.rows[i].t_s &&
-                        one.rows[i].fate == many.rows[i].fate);
+        struct mist_search_row *again = take_rows(&n_again);
+        assert_int_equal(n_rows, n_again);
+        for (int64_t i = 0; i < n_rows; i++)
+            assert_true(rows[i].t_s == again[i].t_s && rows[i].fate == again[i].fate);
+        free(again);
         mist_search_result_fini(&many);
     }
+    free(rows);
     mist_search_result_fini(&one);
     mist_space_fini(&space);
 }
@@ -554,21 +596,23 @@ static void test_rows(void **state)
 {
     struct mist_space space;
     struct mist_search_result result;
-    int64_t n_fitting = 0, n_frontier = 0;
+    int64_t n_fitting = 0, n_frontier = 0, n_rows;
 
     init_space(&space, 4, 4, ALL);
+    want_rows();
     search(&space, test_seed(SEED), 700, 2, 2, &result);
-    assert_int_equal(result.n_rows, result.n_priced);
-    for (size_t i = 0; i < result.n_rows; i++) {
-        const struct mist_search_row *row = &result.rows[i];
+    struct mist_search_row *rows = take_rows(&n_rows);
+    assert_int_equal(n_rows, result.n_priced);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const struct mist_search_row *row = &rows[i];
         bool is_dominated = false;
         n_fitting += row->peak_bytes <= 700;
         n_frontier += row->fate == MIST_FATE_FRONTIER;
         assert_int_equal(row->fate == MIST_FATE_OVER_LIMIT, row->peak_bytes > 700);
         if (row->peak_bytes > 700)
             continue;
-        for (size_t k = 0; k < result.n_rows; k++) {
-            const struct mist_search_row *other = &result.rows[k];
+        for (int64_t k = 0; k < n_rows; k++) {
+            const struct mist_search_row *other = &rows[k];
             if (memcmp(&other->kind, &row->kind, sizeof row->kind) != 0 ||
                 other->n_layers != row->n_layers || other->peak_bytes > 700 || k == i)
                 continue;
@@ -582,6 +626,7 @@ static void test_rows(void **state)
     }
     assert_int_equal(n_fitting, result.n_fitting);
     assert_int_equal(n_frontier, result.n_frontier);
+    free(rows);
     mist_search_result_fini(&result);
     mist_space_fini(&space);
 }

@@ -117,7 +117,6 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
     at->search = (struct mist_search_config){
         .host_limit_bytes = INT64_MAX,
         .n_best = 10,
-        .keeps_rows = true,
         .price = mist_stage_price_block,
         .price_context = at->price,
         .pool = at->pool,
@@ -428,7 +427,6 @@ static int check_all_knobs(void)
 
     init(&bench, 2, 2);
     bench.search.n_best = 1;
-    bench.search.keeps_rows = false;
     bench.space.ratio_step = MIST_RATIO_ONE / 2;
     for (int32_t i = 0; i < bench.space.n_cases; i++)
         if (bench.space.cases[i].n_stages > 1)
@@ -704,20 +702,22 @@ static void test_log(void **state)
     struct bench bench;
     struct mist_validate_result result;
     struct scratch scratch;
+    struct mist_search_rows rows;
     struct mist_csv *csv;
     int32_t n_chosen = 0;
 
     init(&bench, 4, 1);
-    validate(&bench, &result);
-    const struct mist_plan *best = result.plans[0].plan;
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "log.csv");
-    assert_int_equal(mist_search_log_save(result.search.rows, result.search.n_rows,
-                                          bench.config.limit_bytes, best, path, false,
-                                          &err),
-                     MIST_OK);
+    must(mist_search_rows_open(&rows, path, &err), &err);
+    assert_int_equal(scratch_count(&scratch), 0);
+    bench.search.rows = &rows;
+    validate(&bench, &result);
+    const struct mist_plan *best = result.plans[0].plan;
+    must(mist_search_log_save(&rows, bench.config.limit_bytes, best, path, false, &err),
+         &err);
     assert_int_equal(mist_csv_load(path, columns, 22, &csv, &err), MIST_OK);
-    assert_int_equal(mist_csv_n_rows(csv), result.search.n_rows);
+    assert_int_equal(mist_csv_n_rows(csv), rows.n);
     for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
         bool chosen = strcmp(mist_csv_text(csv, i, 20), "1") == 0;
         n_chosen += chosen;
@@ -726,9 +726,8 @@ static void test_log(void **state)
     assert_true(n_chosen > 0 && n_chosen <= best->n_stages);
     mist_csv_free(csv);
     path = scratch_path(&scratch, "pareto.csv");
-    assert_int_equal(mist_search_log_save_pareto(result.search.rows, result.search.n_rows,
-                                                 best, path, false, &err),
-                     MIST_OK);
+    must(mist_search_log_save_pareto(&rows, best, path, false, &err), &err);
+    must(mist_search_rows_close(&rows, &err), &err);
     assert_int_equal(mist_csv_load(path, pareto, 4, &csv, &err), MIST_OK);
     n_chosen = 0;
     for (size_t i = 0; i < mist_csv_n_rows(csv); i++)
