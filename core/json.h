@@ -137,8 +137,7 @@ enum mist_status mist_json_fail_key(const struct mist_json *object, const char *
                                     enum mist_status status, struct mist_err *err,
                                     const char *format, ...) MIST_PRINTF(5, 6);
 
-/* Jansson refuses texts that are not UTF-8: MIST_ERR_INPUT, naming what it is.
- * MIST_ERR_MEMORY. */
+/* Jansson refuses texts that are not UTF-8: MIST_ERR_INPUT, naming what it is. */
 enum mist_status mist_json_check_text(const char *what, const char *text,
                                       struct mist_err *err) MIST_MUST_CHECK;
 

@@ -6,6 +6,7 @@
  * left to Jansson.
  */
 #include "core/atomic_file.h"
+#include "core/escape.h"
 #include "core/json.h"
 #include "core/parse.h"
 
@@ -136,15 +137,9 @@ static bool write_value(const json_t *value, int depth, FILE *stream)
 enum mist_status mist_json_check_text(const char *what, const char *text,
                                       struct mist_err *err)
 {
-    json_error_t error;
-    json_t *value = json_pack_ex(&error, 0, "s", text);
-    bool is_valid = value || json_error_code(&error) != json_error_invalid_utf8;
-    bool is_there = value != NULL;
-
-    json_decref(value);
-    if (!is_valid)
-        return mist_err_set(err, MIST_ERR_INPUT, "%s is not UTF-8", what);
-    return is_there ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return mist_text_is_utf8(text)
+               ? MIST_OK
+               : mist_err_set(err, MIST_ERR_INPUT, "%s is not UTF-8", what);
 }
 
 bool mist_json_write(const json_t *root, FILE *stream)

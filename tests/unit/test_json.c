@@ -289,10 +289,38 @@ static void test_faults(void **state)
     scratch_fini(&scratch);
 }
 
+/* What is UTF-8 is what Jansson takes: all pairs, and longer ones of telling bytes. */
+static void test_text(void **state)
+{
+    static const char bytes[] =
+        "\x41\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef"
+        "\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xff";
+    enum { N = sizeof bytes - 1 };
+    char text[5] = "";
+    int n_good = 0;
+
+    for (int i = 0; i < 256 * 256 + N * N * N * N; i++) {
+        int k = i - 256 * 256;
+        text[0] = (char)(k < 0 ? i / 256 : bytes[k / (N * N * N)]);
+        text[1] = (char)(k < 0 ? i : bytes[k / (N * N) % N]);
+        text[2] = k < 0 ? '\0' : bytes[k / N % N];
+        text[3] = k < 0 ? '\0' : bytes[k % N];
+        json_t *value = json_string(text);
+        struct mist_err err;
+        if (mist_json_check_text("it", text, &err) != (value ? MIST_OK : MIST_ERR_INPUT))
+            fail_msg("%02x %02x %02x %02x", text[0] & 255, text[1] & 255, text[2] & 255,
+                     text[3] & 255);
+        n_good += value != NULL;
+        json_decref(value);
+    }
+    assert_true(n_good > 256);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format_and_syntax),
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_zero_byte),
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_values),
