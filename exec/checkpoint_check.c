@@ -11,11 +11,9 @@
 #include "exec/checkpoint_check.h"
 
 #include "core/emit.h"
-#include "core/path.h"
 #include "exec/checkpoint_internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,16 +35,10 @@ struct summary {
 static enum mist_status summarize(const char *path, struct summary *out,
                                   struct mist_err *err)
 {
-    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    enum mist_status status = MIST_ERR_MEMORY;
+    struct mist_checkpoint *checkpoint;
+    enum mist_status status = checkpoint_open_manifest(path, &checkpoint, err);
 
     *out = (struct summary){0};
-    if (checkpoint)
-        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
-    if (!checkpoint || !checkpoint->path)
-        mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-    else
-        status = checkpoint_read_manifest(checkpoint, err);
     if (status == MIST_OK) {
         json_t *files = json_object_get(checkpoint->root.value, "files");
         *out = (struct summary){.is_known = true,
@@ -115,31 +107,20 @@ static enum mist_status check_one(struct mist_emit *emit, const char *path,
     return MIST_OK;
 }
 
-static enum mist_status has_manifest(const char *path, bool *has, struct mist_err *err)
-{
-    char *manifest = mist_path_join(path, "manifest.json");
-
-    if (!manifest)
-        return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-    *has = access(manifest, F_OK) == 0;
-    free(manifest);
-    return MIST_OK;
-}
-
 static enum mist_status check_all(struct mist_emit *emit, const char *dir,
                                   struct tally *tally, struct mist_err *err)
 {
     struct checkpoint_entry *entries = NULL;
     size_t n = 0;
     bool has;
-    enum mist_status status = has_manifest(dir, &has, err);
+    enum mist_status status = checkpoint_has_manifest(dir, &has, err);
 
     if (status == MIST_OK && has)
         return check_one(emit, dir, tally, err);
     if (status == MIST_OK)
         status = checkpoint_list(dir, &entries, &n, err);
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        status = has_manifest(entries[i].path, &has, err);
+        status = checkpoint_has_manifest(entries[i].path, &has, err);
         /* what deletions leave is "old", and has none */
         if (status == MIST_OK &&
             (entries[i].kind == ENTRY_FINAL || (entries[i].kind == ENTRY_OLD && has)))

@@ -139,23 +139,19 @@ enum state { STATE_COMPLETE, STATE_DAMAGED, STATE_NO_MANIFEST };
 /* By manifest and file sizes alone. */
 static enum mist_status look_at(const char *path, enum state *out, struct mist_err *err)
 {
-    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    char *manifest = mist_path_join(path, "manifest.json");
-    enum mist_status status = MIST_OK;
+    struct mist_checkpoint *checkpoint = NULL;
+    bool has_manifest;
+    enum mist_status status = checkpoint_has_manifest(path, &has_manifest, err);
 
-    if (checkpoint)
-        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
-    if (!checkpoint || !checkpoint->path || !manifest) {
-        status = out_of_memory(path, err);
-    } else if (access(manifest, F_OK) != 0) {
-        *out = STATE_NO_MANIFEST;
-    } else {
-        status = checkpoint_read_manifest(checkpoint, err);
+    if (status != MIST_OK)
+        return status;
+    *out = STATE_NO_MANIFEST;
+    if (has_manifest) {
+        status = checkpoint_open_manifest(path, &checkpoint, err);
         *out = status ? STATE_DAMAGED : STATE_COMPLETE;
         if (status != MIST_ERR_MEMORY)
             status = MIST_OK;
     }
-    free(manifest);
     mist_checkpoint_close(checkpoint);
     return status;
 }

@@ -192,10 +192,14 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
                                            const struct mist_model *model,
                                            const json_t *training, struct mist_err *err);
 
-/* Reads and checks checkpoint->path/manifest.json into step, n_files, manifest, root and
- * training, and that every file is there with its size. */
-enum mist_status checkpoint_read_manifest(struct mist_checkpoint *checkpoint,
+/* A checkpoint with its step, n_files, manifest, root and training, whose files are all
+ * there with their sizes; tables are not loaded. Errors as of mist_checkpoint_open(). */
+enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoint **out,
                                           struct mist_err *err);
+
+/* Whether the folder has a manifest. MIST_ERR_MEMORY. */
+enum mist_status checkpoint_has_manifest(const char *folder, bool *has,
+                                         struct mist_err *err);
 
 /* Compares the tables (loaded) with the manifest. */
 enum mist_status checkpoint_match_manifest(const struct mist_checkpoint *checkpoint,

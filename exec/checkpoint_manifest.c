@@ -405,8 +405,8 @@ static enum mist_status check_manifest(struct mist_checkpoint *checkpoint, int f
     return s;
 }
 
-enum mist_status checkpoint_read_manifest(struct mist_checkpoint *checkpoint,
-                                          struct mist_err *err)
+static enum mist_status read_manifest(struct mist_checkpoint *checkpoint,
+                                      struct mist_err *err)
 {
     char *text = NULL;
     size_t n = 0;
@@ -427,6 +427,38 @@ enum mist_status checkpoint_read_manifest(struct mist_checkpoint *checkpoint,
         return status;
     checkpoint->root = mist_json_root(&checkpoint->manifest);
     return check_manifest(checkpoint, format, err);
+}
+
+enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoint **out,
+                                          struct mist_err *err)
+{
+    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    enum mist_status status = MIST_OK;
+
+    *out = NULL;
+    if (checkpoint)
+        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
+    if (!checkpoint || !checkpoint->path)
+        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    else
+        status = read_manifest(checkpoint, err);
+    if (status)
+        mist_checkpoint_close(checkpoint);
+    else
+        *out = checkpoint;
+    return status;
+}
+
+enum mist_status checkpoint_has_manifest(const char *folder, bool *has,
+                                         struct mist_err *err)
+{
+    char *path = mist_path_join(folder, "manifest.json");
+
+    if (!path)
+        return mist_err_at(err, MIST_ERR_MEMORY, folder, 0, 0, "out of memory");
+    *has = access(path, F_OK) == 0;
+    free(path);
+    return MIST_OK;
 }
 
 static enum mist_status match_files(const struct mist_checkpoint *checkpoint,

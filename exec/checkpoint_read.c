@@ -1,12 +1,10 @@
 /* Opening a checkpoint, finding the newest, and reading tensors. See checkpoint.h. */
 #include "exec/checkpoint.h"
 
-#include "core/path.h"
 #include "exec/checkpoint_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---------------------------------------------------------------------------- opening */
 
@@ -24,16 +22,10 @@ void mist_checkpoint_close(struct mist_checkpoint *checkpoint)
 enum mist_status mist_checkpoint_open(const char *path, struct mist_checkpoint **out,
                                       struct mist_err *err)
 {
-    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    enum mist_status status = MIST_ERR_MEMORY;
+    struct mist_checkpoint *checkpoint;
+    enum mist_status status = checkpoint_open_manifest(path, &checkpoint, err);
 
     *out = NULL;
-    if (checkpoint)
-        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
-    if (!checkpoint || !checkpoint->path)
-        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-    else
-        status = checkpoint_read_manifest(checkpoint, err);
     if (!status)
         status = checkpoint_load_tables(checkpoint, checkpoint->n_files, err);
     if (!status)
@@ -81,18 +73,6 @@ int64_t mist_checkpoint_n_elements(const struct mist_checkpoint *checkpoint,
 
 /* ------------------------------------------------------------------------- the newest */
 
-static enum mist_status look_for_manifest(const char *folder, bool *has,
-                                          struct mist_err *err)
-{
-    char *path = mist_path_join(folder, "manifest.json");
-
-    if (!path)
-        return mist_err_at(err, MIST_ERR_MEMORY, folder, 0, 0, "out of memory");
-    *has = access(path, F_OK) == 0;
-    free(path);
-    return MIST_OK;
-}
-
 /* Opens and closes; memory running out is not the checkpoint's fault. */
 static enum mist_status try_open(const char *path, struct mist_err *err)
 {
@@ -114,7 +94,7 @@ static enum mist_status try_entry(const struct checkpoint_entry *entry, bool *is
 
     *is_whole = false;
     if (entry->kind == ENTRY_OLD)
-        status = look_for_manifest(entry->path, &has_manifest, err);
+        status = checkpoint_has_manifest(entry->path, &has_manifest, err);
     if (status || entry->kind == ENTRY_PARTIAL || !has_manifest)
         return status;
     status = try_open(entry->path, &why);
@@ -165,7 +145,7 @@ static enum mist_status find(const char *dir, const char *than, char **path,
     *path = NULL;
     if (warning)
         *warning = (struct mist_err){0};
-    enum mist_status status = look_for_manifest(dir, &is_checkpoint, err);
+    enum mist_status status = checkpoint_has_manifest(dir, &is_checkpoint, err);
     if (is_checkpoint && !than) {
         status = try_open(dir, err);
     } else if (!status) {
