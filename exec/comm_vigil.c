@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* The pause delays the end by 1/16 of the work at most; it is a small part of the
  * deadline, which also runs while others pause. */
@@ -36,15 +35,12 @@ struct mist_comm_vigil {
 /* Sleeps until pause_s have passed or the caller changes something. */
 static void pause_until(struct mist_comm_vigil *vigil, double pause_s, bool was_done)
 {
-    double end_s = mist_clock_now_s() + pause_s; /* CLOCK_MONOTONIC, too */
-    double whole_s = floor(end_s);
-    struct timespec end = {.tv_sec = (time_t)whole_s,
-                           .tv_nsec = (long)(1e9 * (end_s - whole_s))};
+    double end_s = mist_clock_now_s() + pause_s;
     int code = 0;
 
     pthread_mutex_lock(&vigil->mutex);
     while (code == 0 && vigil->is_done == was_done && !vigil->is_abandoned)
-        code = pthread_cond_timedwait(&vigil->changed, &vigil->mutex, &end);
+        code = mist_clock_wait_until(&vigil->changed, &vigil->mutex, end_s);
     pthread_mutex_unlock(&vigil->mutex);
 }
 
@@ -82,17 +78,13 @@ enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
                                        struct mist_comm_vigil **out, struct mist_err *err)
 {
     struct mist_comm_vigil *vigil = calloc(1, sizeof *vigil);
-    pthread_condattr_t attributes;
 
     *out = vigil;
     if (!vigil)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     vigil->comm = comm;
-    pthread_mutex_init(&vigil->mutex, NULL); /* these can't fail under Linux */
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&vigil->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&vigil->mutex, NULL); /* can't fail under Linux */
+    mist_clock_init_condition(&vigil->changed);
     if (comm->n_ranks == 1)
         return MIST_OK;
     vigil->is_busy = comm->is_busy;

@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct mist_comm_watchdog {
@@ -60,15 +59,12 @@ static _Noreturn void end_process(const struct mist_comm_watchdog *watchdog)
 static void *watch(void *context)
 {
     struct mist_comm_watchdog *watchdog = context;
-    double end_s = mist_clock_now_s() + watchdog->deadline_s; /* CLOCK_MONOTONIC, too */
-    double whole_s = floor(end_s);
-    struct timespec end = {.tv_sec = (time_t)whole_s,
-                           .tv_nsec = (long)(1e9 * (end_s - whole_s))};
+    double end_s = mist_clock_now_s() + watchdog->deadline_s;
     int code = 0;
 
     pthread_mutex_lock(&watchdog->mutex);
     while (!watchdog->has_ended && code != ETIMEDOUT)
-        code = pthread_cond_timedwait(&watchdog->ended, &watchdog->mutex, &end);
+        code = mist_clock_wait_until(&watchdog->ended, &watchdog->mutex, end_s);
     if (!watchdog->has_ended)
         end_process(watchdog); /* holding the mutex: who is watched can't go on now */
     pthread_mutex_unlock(&watchdog->mutex);
@@ -98,18 +94,14 @@ struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadlin
                                            mist_comm_late_fn *on_late)
 {
     struct mist_comm_watchdog *watchdog = calloc(1, sizeof *watchdog);
-    pthread_condattr_t attributes;
 
     if (!watchdog)
         return NULL;
     watchdog->operation = operation;
     watchdog->deadline_s = fmin(deadline_s, 1e9); /* fits a time_t of 32 bits */
     watchdog->on_late = on_late;
-    pthread_mutex_init(&watchdog->mutex, NULL); /* these can't fail under Linux */
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watchdog->ended, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&watchdog->mutex, NULL); /* can't fail under Linux */
+    mist_clock_init_condition(&watchdog->ended);
     if (mist_comm_start_thread(&watchdog->thread, watch, watchdog) == 0)
         return watchdog;
     free_watchdog(watchdog);

@@ -19,10 +19,8 @@
 #include "exec/cuda/collectives_nccl_internal.h"
 
 #include "core/clock.h"
-#include "exec/comm_internal.h" /* mist_comm_watch */
+#include "exec/comm_internal.h" /* its threads */
 
-#include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,12 +90,7 @@ static enum mist_status give_failure(const struct mist_cuda_nccl *at,
 
 static void pause_watch(struct mist_cuda_nccl *at)
 {
-    double end_s = mist_clock_now_s() + period_s; /* CLOCK_MONOTONIC, too */
-    double whole_s = floor(end_s);
-    struct timespec end = {.tv_sec = (time_t)whole_s,
-                           .tv_nsec = (long)(1e9 * (end_s - whole_s))};
-
-    pthread_cond_timedwait(&at->changed, &at->mutex, &end);
+    mist_clock_wait_until(&at->changed, &at->mutex, mist_clock_now_s() + period_s);
 }
 
 /* Operations begin and end in order, so at most one has begun and not ended. */
@@ -316,21 +309,11 @@ static enum mist_status make_marks(struct mist_cuda_nccl *at, struct mist_err *e
     return MIST_OK;
 }
 
-/* The process's signals are for its other threads. */
 static enum mist_status start_watchdog(struct mist_cuda_nccl *at, struct mist_err *err)
 {
-    pthread_condattr_t attributes;
-    sigset_t all, before;
-
-    pthread_mutex_init(&at->mutex, NULL); /* these can't fail under Linux */
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&at->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    at->has_watchdog = pthread_create(&at->watchdog, NULL, watch, at) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_init(&at->mutex, NULL); /* can't fail under Linux */
+    mist_clock_init_condition(&at->changed);
+    at->has_watchdog = mist_comm_start_thread(&at->watchdog, watch, at) == 0;
     return at->has_watchdog ? MIST_OK
                             : mist_err_set(err, MIST_ERR_MEMORY,
                                            "no thread to watch over collectives");

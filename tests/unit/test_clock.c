@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 
+#include <errno.h>
 #include <math.h>
 
 static void test_clock(void **state)
@@ -21,9 +22,29 @@ static void test_clock(void **state)
     mist_clock_sleep_s((double)NAN);
 }
 
+static void test_conditions(void **state)
+{
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition;
+
+    mist_clock_init_condition(&condition);
+    for (int i = -1; i <= 1; i++) {
+        double end_s = mist_clock_now_s() + 0.002 * i;
+        int code = 0;
+        pthread_mutex_lock(&mutex);
+        while (code == 0) /* it may wake by itself */
+            code = mist_clock_wait_until(&condition, &mutex, end_s);
+        pthread_mutex_unlock(&mutex);
+        assert_int_equal(code, ETIMEDOUT);
+        assert_true(mist_clock_now_s() >= end_s - 1e-6); /* end_s is rounded */
+    }
+    pthread_cond_destroy(&condition);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clock)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clock),
+                                       cmocka_unit_test(test_conditions)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
