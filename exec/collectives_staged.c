@@ -94,7 +94,7 @@ static void run_record(void *arg)
     struct staged *at = record->at;
     struct mist_err err = {0};
 
-    if (!atomic_load(&at->device->has_failed)) {
+    if (!mist_device_has_failed(at->device)) {
         enum mist_status status = communicate(record, &err);
         if (status != MIST_OK) {
             mist_device_fail(at->device, status, &err);

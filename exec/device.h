@@ -135,6 +135,12 @@ struct mist_device {
     struct mist_err failure_err;
 };
 
+/* For backends: true since mist_device_fail(). Tasks are skipped, waits don't wait. */
+static inline bool mist_device_has_failed(const struct mist_device *device)
+{
+    return atomic_load(&device->has_failed);
+}
+
 /* For backends: the shared part from a config, and its end. */
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config);

@@ -120,7 +120,7 @@ static bool has_event(struct stream *stream, uint64_t event)
     struct cpu_device *device = stream->device;
 
     return atomic_load(&device->is_recorded[event]) != 0 ||
-           atomic_load(&device->base.has_failed);
+           mist_device_has_failed(&device->base);
 }
 
 /* ---------------------------------------------------------------------------- worker */
@@ -137,7 +137,7 @@ static void run_entry(struct stream *stream, const struct entry *entry)
 {
     switch (entry->kind) {
     case ENTRY_RUN:
-        if (!atomic_load(&stream->device->base.has_failed))
+        if (!mist_device_has_failed(&stream->device->base))
             entry->fn(entry->arg);
         break;
     case ENTRY_RECORD:

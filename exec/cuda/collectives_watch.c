@@ -129,7 +129,7 @@ static void look(struct mist_cuda_nccl *at)
          group = group->next)
         if (group->comm)
             check_comm(at, group->comm);
-    if (atomic_load(&at->device->base.has_failed))
+    if (mist_device_has_failed(&at->device->base))
         fail(at, "communication", "gives up, since something else failed on it");
     if (at->call.name && now_s - at->call_start_s >= at->deadline_s)
         fail_late(at, &at->call, "to start with");

@@ -35,11 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_failed(struct mist_device *device)
-{
-    return atomic_load(&device->has_failed);
-}
-
 /* Which device a thread of the host means is the thread's own matter. */
 static bool use_device(struct mist_cuda_device *device)
 {
@@ -113,7 +108,7 @@ static void launch_call(struct mist_cuda_device *device, enum mist_stream stream
     }
     if (mist_cuda_host_calls_is_full(device->calls))
         drain(&device->base);
-    if (has_failed(&device->base))
+    if (mist_device_has_failed(&device->base))
         return;
     void *call = mist_cuda_host_calls_add(device->calls, fn, arg, arg_bytes);
     mist_cuda_check(
@@ -175,7 +170,7 @@ static void submit(struct mist_device *base, enum mist_stream stream, mist_strea
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (has_failed(base))
+    if (mist_device_has_failed(base))
         return;
     if (stream == MIST_STREAM_HOST) {
         device->n_jobs += !device->is_capturing;
@@ -196,7 +191,7 @@ static void record(struct mist_device *base, enum mist_stream stream, int32_t ev
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (event >= device->n_events || has_failed(base))
+    if (event >= device->n_events || mist_device_has_failed(base))
         return;
     if (mist_cuda_check(device,
                         cudaEventRecord(device->events[event], device->streams[stream]),
@@ -209,7 +204,7 @@ static void wait_for(struct mist_device *base, enum mist_stream stream, int32_t 
     struct mist_cuda_device *device = mist_cuda_device_of(base);
     struct mist_err err;
 
-    if (event >= device->n_events || has_failed(base))
+    if (event >= device->n_events || mist_device_has_failed(base))
         return;
     if (device->recorded[event] == 0) {
         mist_device_fail(base,
@@ -253,7 +248,7 @@ static void copy(struct mist_device *base, void *to, const void *from, int64_t b
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (bytes > 0 && !has_failed(base))
+    if (bytes > 0 && !mist_device_has_failed(base))
         mist_cuda_check(device,
                         cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault,
                                         mist_cuda_current_stream(device)),

@@ -9,11 +9,6 @@
 
 #include "exec/cuda/context.h"
 
-static bool has_failed(struct mist_device *device)
-{
-    return atomic_load(&device->has_failed);
-}
-
 /* Stream to waits for what stream from has got. */
 static void order(struct mist_cuda_device *device, int from, int to)
 {
@@ -42,13 +37,13 @@ void mist_cuda_graph_begin(struct mist_device *base)
 
     mist_cuda_graph_drop(base);
     make_events(device);
-    if (has_failed(base) ||
+    if (mist_device_has_failed(base) ||
         !mist_cuda_check(device,
                          cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal),
                          "cudaStreamBeginCapture"))
         return;
     device->is_capturing = true;
-    for (int i = 0; i < MIST_N_STREAMS && !has_failed(base); i++)
+    for (int i = 0; i < MIST_N_STREAMS && !mist_device_has_failed(base); i++)
         if (i != MIST_STREAM_COMPUTE)
             order(device, MIST_STREAM_COMPUTE, i);
 }
@@ -59,12 +54,13 @@ static void end_capture(struct mist_cuda_device *device)
     struct mist_device *base = &device->base;
     cudaGraph_t graph = NULL;
 
-    for (int i = 0; i < MIST_N_STREAMS && !has_failed(base); i++)
+    for (int i = 0; i < MIST_N_STREAMS && !mist_device_has_failed(base); i++)
         if (i != MIST_STREAM_COMPUTE)
             order(device, i, MIST_STREAM_COMPUTE);
     device->is_capturing = false;
     cudaError_t code = cudaStreamEndCapture(device->streams[MIST_STREAM_COMPUTE], &graph);
-    if (mist_cuda_check(device, code, "cudaStreamEndCapture") && !has_failed(base))
+    if (mist_cuda_check(device, code, "cudaStreamEndCapture") &&
+        !mist_device_has_failed(base))
         mist_cuda_check(device, cudaGraphInstantiate(&device->graph, graph, 0),
                         "cudaGraphInstantiate");
     if (graph)
@@ -77,7 +73,7 @@ void mist_cuda_graph_end(struct mist_device *base)
 
     if (device->is_capturing)
         end_capture(device);
-    if (!has_failed(base))
+    if (!mist_device_has_failed(base))
         return;
     mist_cuda_graph_drop(base);
     (void)cudaGetLastError(); /* the next launch is not to blame */
@@ -87,7 +83,7 @@ void mist_cuda_graph_replay(struct mist_device *base)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
 
-    if (!has_failed(base))
+    if (!mist_device_has_failed(base))
         mist_cuda_check(
             device, cudaGraphLaunch(device->graph, device->streams[MIST_STREAM_COMPUTE]),
             "cudaGraphLaunch");

@@ -48,7 +48,7 @@ static void *serve(void *context)
         if (!call)
             break;
         pthread_mutex_unlock(&calls->mutex);
-        if (!atomic_load(&calls->device->has_failed))
+        if (!mist_device_has_failed(calls->device))
             call->fn(call->arg);
         pthread_mutex_lock(&calls->mutex);
         calls->running = NULL;

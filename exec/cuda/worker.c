@@ -34,7 +34,7 @@ static void *work(void *arg)
             break;
         struct job job = worker->jobs[worker->n_taken++ % worker->capacity];
         pthread_mutex_unlock(&worker->mutex);
-        if (!atomic_load(&worker->device->has_failed))
+        if (!mist_device_has_failed(worker->device))
             job.fn(job.arg);
         pthread_mutex_lock(&worker->mutex);
         worker->n_run++;

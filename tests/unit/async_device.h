@@ -81,7 +81,7 @@ static inline void async_run_work(void *arg)
     struct async_device *device = work->device;
     double start_s = mist_clock_now_s();
 
-    if (atomic_load(&device->base.has_failed))
+    if (mist_device_has_failed(&device->base))
         return;
     work->run(work);
     if (work->span < 0)
@@ -116,7 +116,7 @@ static inline void async_enqueue(struct async_work *work)
 static inline void async_submit(struct mist_device *base, enum mist_stream stream,
                                 mist_stream_fn fn, void *arg)
 {
-    if (atomic_load(&base->has_failed))
+    if (mist_device_has_failed(base))
         return;
     async_of(base)->current = stream;
     fn(arg);
