@@ -5,6 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/replay.h"
+#include "tests/unit/flat_cluster.h"
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>
@@ -407,22 +408,7 @@ static void unlike_stages_are_not_folded(void **state)
     struct mist_trace_set traces;
     struct mist_cost_model *model;
 
-    mist_trace_set_init(&traces);
-    traces.cluster = (struct mist_cluster){.name = "flat",
-                                           .nodes = 1,
-                                           .devices_per_node = 16,
-                                           .memory_bytes_per_s = 1e9,
-                                           .peak_flop_per_s = {1e9}};
-    for (int op = MIST_LINK_ALL_REDUCE; op <= MIST_LINK_DEVICE_TO_HOST; op++) {
-        struct mist_link_row row = {.operation = (enum mist_link_operation)op,
-                                    .nodes = 1,
-                                    .ranks_per_node = 2,
-                                    .concurrent_groups = 1,
-                                    .bytes = 1024,
-                                    .time_us = 1,
-                                    .repetitions = 1};
-        assert_int_equal(mist_trace_set_add_link(&traces, &row, NULL), MIST_OK);
-    }
+    flat_cluster_init(&traces, 16);
     assert_int_equal(mist_cost_model_new(&traces, &model, NULL), MIST_OK);
     for (int unlike = 0; unlike <= 2; unlike++) {
         struct fixture at;

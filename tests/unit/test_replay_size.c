@@ -10,6 +10,7 @@
 #include "core/host_memory.h"
 #include "sim/replay.h"
 #include "sim/replay_size.h"
+#include "tests/unit/flat_cluster.h"
 
 #include <malloc.h>
 #include <math.h>
@@ -128,22 +129,7 @@ static void start(struct fixture *at, const struct shape *shape)
 {
     make_plan(&at->plan, shape);
     assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, NULL), MIST_OK);
-    mist_trace_set_init(&at->traces);
-    at->traces.cluster = (struct mist_cluster){.name = "flat",
-                                               .nodes = 1,
-                                               .devices_per_node = 64,
-                                               .memory_bytes_per_s = 1e9,
-                                               .peak_flop_per_s = {1e9}};
-    for (int op = MIST_LINK_ALL_REDUCE; op <= MIST_LINK_DEVICE_TO_HOST; op++) {
-        struct mist_link_row row = {.operation = (enum mist_link_operation)op,
-                                    .nodes = 1,
-                                    .ranks_per_node = 2,
-                                    .concurrent_groups = 1,
-                                    .bytes = 1024,
-                                    .time_us = 1,
-                                    .repetitions = 1};
-        assert_int_equal(mist_trace_set_add_link(&at->traces, &row, NULL), MIST_OK);
-    }
+    flat_cluster_init(&at->traces, 64);
     assert_int_equal(mist_cost_model_new(&at->traces, &at->model, NULL), MIST_OK);
 }
 
