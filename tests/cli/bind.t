@@ -2,10 +2,7 @@
 # Where ranks run: as the launcher binds them by default, with more threads than it thought of, and as told.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
-write_text > text.txt
-losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+tiny_inputs
 one="$MIST_BUILD/mist-exec one.json --data text.txt --iterations 2"
 two="$MIST_BUILD/mist-exec two.json --data text.txt --iterations 2"
 widened='^mist-exec: runs on processors [0-9,-]+, since [0-9]+ threads work at once and the launcher bound rank 0 to [0-9,-]+ '

@@ -3,9 +3,7 @@
 # instead, --verify, old formats, what can't be deleted.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
-write_text > text.txt
+tiny_inputs
 exec="mist-exec one.json --data text.txt"
 two="$MIST_BUILD/mist-exec $PWD/two.json --data $PWD/text.txt"
 mpi2="mpirun --oversubscribe -n 2 $two"

@@ -3,14 +3,11 @@
 # threads a rank, and nodes whose folders are not shared.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
+tiny_inputs
 edit one.json 's/"global_batch": 4/"global_batch": 9/; s/"n_micro_batches": 2/"n_micro_batches": 1/
     s/"mesh_devices": 1/"mesh_devices": 9/; s/"dp": 1/"dp": 9/; s/"micro_batch": 2/"micro_batch": 1/; s/"zero": 0/"zero": 1/' > nine.json
 edit one.json 's/"global_batch": 4/"global_batch": 9/; s/"n_micro_batches": 2/"n_micro_batches": 9/
     s/"micro_batch": 2/"micro_batch": 1/' > alone.json
-seq 1 4000 > text.txt
-losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
 exec="$MIST_BUILD/mist-exec" options='--data text.txt --iterations 4 -q'
 n=$(nproc)
 

@@ -181,3 +181,13 @@ write_text() {
         line=$((line + 1))
     done
 }
+
+# What tests of training begin with: plans of the small model for one rank and for two, and a text.
+tiny_inputs() {
+    tiny plan.json > one.json
+    tiny plan2.json > two.json
+    write_text > text.txt
+}
+
+# losses LOG: what does not depend on time.
+losses() { cut -d, -f1-4,7,8 "$1"; }

@@ -3,10 +3,7 @@
 # log, the event files and the weights are then, and what a crash leaves of them.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
-seq 1 4000 > text.txt
-losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+tiny_inputs
 
 refuse 'auto without a folder' 2 '^mist-exec: --resume auto needs --checkpoint DIR' \
     mist-exec one.json --data text.txt --resume auto

@@ -3,10 +3,7 @@
 # there is and end with 128 + n; SIGXFSZ, the limit of a file's size, is a failed write.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
-seq 1 4000 > text.txt
-losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
+tiny_inputs
 options='--data text.txt --iterations 1000000 --resume auto --checkpoint run --log log.csv'
 
 # wait_for PATTERN FILE: until a line matches; at most a minute.

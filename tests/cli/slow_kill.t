@@ -17,7 +17,6 @@ tiny plan2.json > pipeline.json
 tiny plan.json | sed 's/"mesh_devices": 1/"mesh_devices": 2/; s/"dp": 1/"dp": 2/; s/"zero": 0/"zero": 1/
     s/"micro_batch": 2/"micro_batch": 1/' > sharded.json
 launch="mpirun --oversubscribe --bind-to none -n 2 $MIST_BUILD/mist-exec"
-losses() { cut -d, -f1-4,7,8 "$1"; }
 
 # A random number of 0 .. N-1, by seed and place.
 draw() { awk -v s="$seed" -v i="$1" -v n="$2" 'BEGIN { srand(s * 1000003 + i); rand(); print int(rand() * n) }'; }

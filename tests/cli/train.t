@@ -3,15 +3,12 @@
 # said when a run goes on from one, weights in and out, losses that are not finite, full disks.
 . tests/cli/lib.sh
 
-tiny plan.json > one.json
-tiny plan2.json > two.json
+tiny_inputs
 edit one.json 's/"global_batch": 4/"global_batch": 8/; s/"n_micro_batches": 2/"n_micro_batches": 4/' > batch.json
 edit one.json 's/"ffn": 128/"ffn": 64/' > other.json
-write_text > text.txt
 sed 's/same/other/' text.txt > other.txt
 exec="mist-exec one.json --data text.txt"
 mpi2="mpirun --oversubscribe --bind-to none -n 2 $MIST_BUILD/mist-exec two.json --data text.txt"
-losses() { cut -d, -f1-4,7,8 "$1"; } # what does not depend on time
 
 # ---------------------------------------------------------------------------------- wrong input
 # wrong NAME REGEX OPTION...: a usage error.
