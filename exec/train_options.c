@@ -1,8 +1,7 @@
 /* The command line of mist-exec. See train_options.h. */
 #include "exec/train_options.h"
 
-#include "exec/affinity.h"
-#include "exec/backend.h"
+#include "exec/option_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,35 +95,12 @@ static const struct mist_option option_table[] = {
      .default_text = "fp32",
      .choices = dtype_choices,
      .offset = offsetof(struct mist_exec_options, export_dtype)},
-    {.name = "backend",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Execution",
-     .value_name = "WHERE",
-     .help = "cpu, cuda, or auto: cuda where there is a GPU",
-     .default_text = "auto",
-     .choices = mist_backend_words,
-     .offset = offsetof(struct mist_exec_options, backend)},
-    {.name = "bind",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Execution",
-     .value_name = "HOW",
-     .help = "auto: a rank that the launcher bound to fewer processors than it has "
-             "threads gets its share of the node's; none: as launched",
-     .default_text = "auto",
-     .choices = mist_affinity_words,
-     .offset = offsetof(struct mist_exec_options, bind)},
+    MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
+    MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
         "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
         1024, n_threads),
-    {.name = "attention",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Execution",
-     .value_name = "WHO",
-     .help = "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in "
-             "bf16, else own",
-     .default_text = "auto",
-     .choices = mist_attention_words,
-     .offset = offsetof(struct mist_exec_options, attention)},
+    MIST_OPTION_ROW_ATTENTION(struct mist_exec_options, "Execution"),
     {.name = "graphs",
      .kind = MIST_OPTION_CHOICE,
      .group = "Execution",
@@ -159,11 +135,8 @@ static const struct mist_option option_table[] = {
         "write the same as an event file of TensorBoard", NULL, 0, 0, tensorboard),
     ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
         "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
-    ROW("kernels", MIST_OPTION_FLAG, "Results", NULL,
-        "print what operators and their kernels took in the last iterations", NULL, 0, 0,
-        prints_kernels),
-    ROW("kernels-csv", MIST_OPTION_STRING, "Results", "FILE", "write that table as CSV",
-        NULL, 0, 0, kernels_csv),
+    MIST_OPTION_ROWS_KERNELS(struct mist_exec_options, "Results",
+                             " in the last iterations"),
     ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
         "last iterations, in the timeline and in the table of kernels", "3", 1, 1000,
         n_timed),

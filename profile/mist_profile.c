@@ -18,6 +18,7 @@
 #include "core/options.h"
 #include "core/parse.h"
 #include "exec/affinity.h"
+#include "exec/option_rows.h"
 #include "profile/launch.h"
 #include "profile/output.h"
 #include "profile/profile.h"
@@ -70,15 +71,7 @@ static const struct mist_option option_table[] = {
      .default_text = "auto",
      .choices = dtype_words,
      .offset = offsetof(struct options, dtype)},
-    {.name = "attention",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "What",
-     .value_name = "WHO",
-     .help = "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in "
-             "bf16, else own",
-     .default_text = "auto",
-     .choices = mist_attention_words,
-     .offset = offsetof(struct options, attention)},
+    MIST_OPTION_ROW_ATTENTION(struct options, "What"),
     ROW("allow-atomics", MIST_OPTION_FLAG, "What", NULL,
         "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
@@ -86,32 +79,15 @@ static const struct mist_option option_table[] = {
     ROW("resume", MIST_OPTION_FLAG, "What", NULL,
         "go on with a session that was stopped (its journal is in DIR.partial)", NULL, 0,
         0, resumes),
-    ROW("kernels", MIST_OPTION_FLAG, "What", NULL,
-        "print what operators and their kernels took, too", NULL, 0, 0, prints_kernels),
-    ROW("kernels-csv", MIST_OPTION_STRING, "What", "FILE", "write that table as CSV",
-        NULL, 0, 0, kernels_csv),
-    {.name = "backend",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Where",
-     .value_name = "WHERE",
-     .help = "cpu, cuda, or auto: cuda where there is a GPU",
-     .default_text = "auto",
-     .choices = mist_backend_words,
-     .offset = offsetof(struct options, backend)},
+    MIST_OPTION_ROWS_KERNELS(struct options, "What", ", too"),
+    MIST_OPTION_ROW_BACKEND(struct options, "Where"),
     ROW("ranks", MIST_OPTION_INT64, "Where", "N",
         "processes that run at once, started with mpirun; default: one for each GPU, "
         "else 2, or 1 on one processor",
         NULL, 1, MAX_RANKS, n_ranks),
     ROW("threads", MIST_OPTION_INT64, "Where", "N",
         "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
-    {.name = "bind",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Where",
-     .value_name = "HOW",
-     .help = "which processors ranks run on, as in mist-exec: auto, or none: as launched",
-     .default_text = "auto",
-     .choices = mist_affinity_words,
-     .offset = offsetof(struct options, bind)},
+    MIST_OPTION_ROW_BIND(struct options, "Where"),
     {.name = "output",
      .letter = 'o',
      .kind = MIST_OPTION_STRING,
