@@ -102,7 +102,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 
 # Work that must not grow faster than the input: every branch of these calls a counter of the test.
 COUNTED := $(patsubst %.c,$(BUILD)/counted/%.o,core/csv.c core/memory.c core/parse.c $(wildcard traces/*.c) \
-             $(wildcard sim/cost_*.c) sim/interference.c)
+             $(wildcard sim/cost_*.c) sim/interference.c plots/plot_tables.c)
 $(BUILD)/counted/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)

@@ -26,13 +26,13 @@
 #define COMPARE_RIGHT  25
 #define COMPARE_BOTTOM 57
 #define COMPARE_HEIGHT 536
-#define NAME_POINTS    8  /* size of its letters */
-#define NAME_HEIGHT    14 /* pixels */
+#define NAME_POINTS    8    /* size of its letters */
+#define NAME_HEIGHT    14.0 /* pixels */
 
 /* A row of any of the tables: a name and three numbers. */
 struct point {
     char name[64];
-    int i_name; /* index into the distinct names, in the order in which they come */
+    size_t i_name; /* of the distinct names, in the order in which they come */
     double x, y, z;
     size_t i_row;
 };
@@ -40,7 +40,7 @@ struct point {
 struct points {
     struct point *items; /* owned */
     size_t n;
-    int n_names;
+    size_t n_names;
     struct mist_csv *csv; /* owned */
 };
 
@@ -72,16 +72,12 @@ static enum mist_status load_points(struct points *points, const char *path,
     return MIST_OK;
 }
 
-/* Numbers the distinct names. */
-static void index_names(struct points *points)
+static int compare_names(const void *a_any, const void *b_any)
 {
-    points->n_names = 0;
-    for (size_t i = 0; i < points->n; i++) {
-        size_t j = 0;
-        while (strcmp(points->items[j].name, points->items[i].name) != 0)
-            j++;
-        points->items[i].i_name = j == i ? points->n_names++ : points->items[j].i_name;
-    }
+    const struct point *a = a_any, *b = b_any;
+    int order = strcmp(a->name, b->name);
+
+    return order ? order : (a->i_row > b->i_row) - (a->i_row < b->i_row);
 }
 
 static int compare_points(const void *a_any, const void *b_any)
@@ -95,17 +91,38 @@ static int compare_points(const void *a_any, const void *b_any)
     return (a->i_row > b->i_row) - (a->i_row < b->i_row);
 }
 
+/* Numbers the distinct names, and sorts the points by these numbers and x. */
+static void sort_points(struct points *points)
+{
+    struct point *items = points->items;
+
+    /* a name's first row stands for it, until the rows stand in that order */
+    qsort(items, points->n, sizeof *items, compare_names);
+    for (size_t i = 0; i < points->n; i++)
+        items[i].i_name = i > 0 && strcmp(items[i].name, items[i - 1].name) == 0
+                              ? items[i - 1].i_name
+                              : items[i].i_row;
+    qsort(items, points->n, sizeof *items, compare_points);
+    points->n_names = 0;
+    for (size_t i = 0, last = 0; i < points->n; i++) {
+        size_t first_row = items[i].i_name;
+        points->n_names += i == 0 || first_row != last;
+        items[i].i_name = points->n_names - 1;
+        last = first_row;
+    }
+}
+
 /* array NAME[n] with the distinct names, after sorting. */
 static void write_names(FILE *stream, const char *array, const char *prefix,
                         const struct points *points)
 {
-    fprintf(stream, "array %s[%d]\n", array, points->n_names);
+    fprintf(stream, "array %s[%zu]\n", array, points->n_names);
     for (size_t i = 0; i < points->n; i++) {
         char text[96];
         if (i > 0 && points->items[i].i_name == points->items[i - 1].i_name)
             continue;
         snprintf(text, sizeof text, "%s%s", prefix, points->items[i].name);
-        fprintf(stream, "%s[%d] = ", array, points->items[i].i_name + 1);
+        fprintf(stream, "%s[%zu] = ", array, points->items[i].i_name + 1);
         mist_plot_write_quoted(stream, text);
         fputc('\n', stream);
     }
@@ -364,8 +381,7 @@ enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
 
     if (status != MIST_OK)
         goto out;
-    index_names(&points);
-    qsort(points.items, points.n, sizeof *points.items, compare_points);
+    sort_points(&points);
     for (size_t i = 0; i < points.n; i++) {
         max_s = fmax(max_s, fmax(points.items[i].x, fabs(points.items[i].y)));
         has_chosen = has_chosen || points.items[i].z > 0;
@@ -374,12 +390,12 @@ enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
     mist_plot_write_head(stream, format, options, WIDTH, HEIGHT);
     mist_plot_write_title(stream, format, options, "Pareto frontiers of the stages",
                           WIDTH * 2 / 3, 10);
-    fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %d\n", axis.unit,
+    fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %zu\n", axis.unit,
             has_chosen, points.n_names);
     write_names(stream, "stage_names", "stage ", &points);
     fputs("$points << END\n", stream);
     for (size_t i = 0; i < points.n; i++)
-        fprintf(stream, "%d %.9g %.9g %g\n", points.items[i].i_name + 1,
+        fprintf(stream, "%zu %.9g %.9g %g\n", points.items[i].i_name + 1,
                 points.items[i].x * axis.scale, points.items[i].y * axis.scale,
                 points.items[i].z);
     fprintf(stream, "END\n%s", mist_script_pareto);
@@ -462,17 +478,16 @@ enum mist_status mist_plot_write_links(FILE *stream, const char *path,
     enum mist_status status = read_links(&points, path, err);
 
     if (status == MIST_OK) {
-        index_names(&points);
-        qsort(points.items, points.n, sizeof *points.items, compare_points);
+        sort_points(&points);
         mist_plot_write_head(stream, format, options, WIDTH, HEIGHT + 80);
         mist_plot_write_title(stream, format, options, "Links: measurements and fits",
                               WIDTH, 10);
         write_links_settings(stream, &points, format);
-        fprintf(stream, "n_names = %d\n", points.n_names);
+        fprintf(stream, "n_names = %zu\n", points.n_names);
         write_names(stream, "link_names", "", &points);
         fputs("$points << END\n", stream);
         for (size_t i = 0; i < points.n; i++)
-            fprintf(stream, "%d %.0f %.9g %.9g\n", points.items[i].i_name + 1,
+            fprintf(stream, "%zu %.0f %.9g %.9g\n", points.items[i].i_name + 1,
                     points.items[i].x, points.items[i].y, points.items[i].z);
         fprintf(stream, "END\n%s", mist_script_links);
     }

@@ -284,8 +284,8 @@ static void test_memory_legend(void **state)
     struct mist_plot_options options = {.limit_bytes = (int64_t)24 << 30};
     char *text = NULL;
     size_t n = 0;
-    int width, height;
-    double top;
+    int width = 0, height = 0;
+    double top = 0;
 
     mist_timeline_init(&timeline);
     for (int rank = 0; rank < 40; rank++) {

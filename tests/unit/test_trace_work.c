@@ -1,10 +1,12 @@
 /*
- * Loading a trace set and building its look-up structures is work that grows with the
- * number of rows, not with its square. Counted, not timed: the Makefile compiles the code
- * under test so that every branch calls the counter below.
+ * Loading a trace set, building its look-up structures and preparing a table for a
+ * picture is work that grows with the number of rows, not with its square. Counted, not
+ * timed: the Makefile compiles the code under test so that every branch calls the counter
+ * below.
  */
 #include "tests/unit/test.h"
 
+#include "plots/plot.h"
 #include "sim/cost_model.h"
 #include "tests/unit/scratch.h"
 #include "traces/trace_set.h"
@@ -124,18 +126,47 @@ static int64_t count_work(size_t i_case, int n)
     return work;
 }
 
+/* Branches taken from a table of n links, each with a name of its own, to a program. */
+static int64_t count_picture(int n)
+{
+    const struct mist_plot_options options = {0};
+    struct scratch scratch;
+    struct mist_err err = {0};
+
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "links.csv");
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fputs("bytes,measured_us,fitted_us,name\n", stream);
+    for (int i = 0; i < n; i++)
+        fprintf(stream, "%d,1,1,link %d\n", 1 + i, i);
+    fclose(stream);
+    stream = fopen("/dev/null", "w");
+    assert_non_null(stream);
+    n_branches = 0;
+    must(mist_plot_write_links(stream, path, &options, MIST_PLOT_SVG, &err), &err);
+    int64_t work = n_branches;
+    fclose(stream);
+    scratch_fini(&scratch);
+    return work;
+}
+
+static void assert_linear(const char *name, int64_t less, int64_t more)
+{
+    print_message("%s: %lld branches for %d rows, %.2f times as many for %d times as "
+                  "many\n",
+                  name, (long long)less, N_SMALL, (double)more / (double)less, N_TIMES);
+    assert_true(less > 10 * N_SMALL); /* it is counted */
+    assert_true((double)more < 1.4 * N_TIMES * (double)less);
+}
+
 /* Sorting n things takes n log n comparisons: 1.2 times as many of each here. */
 static void test_work_is_linear(void **state)
 {
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        int64_t less = count_work(i, N_SMALL), more = count_work(i, N_TIMES * N_SMALL);
-        print_message("%s: %lld branches for %d rows, %.2f times as many for %d times as "
-                      "many\n",
-                      CASES[i].name, (long long)less, N_SMALL,
-                      (double)more / (double)less, N_TIMES);
-        assert_true(less > 10 * N_SMALL); /* it is counted */
-        assert_true((double)more < 1.4 * N_TIMES * (double)less);
-    }
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        assert_linear(CASES[i].name, count_work(i, N_SMALL),
+                      count_work(i, N_TIMES * N_SMALL));
+    assert_linear("a picture", count_picture(N_SMALL), count_picture(N_TIMES * N_SMALL));
 }
 
 int main(void)
