@@ -59,9 +59,10 @@ sweep 'mist-tune, all outputs' "$data" -n 60 -x stdout -- \
 sweep 'mist-tune --plans' "$data" -n 60 -x stdout -- "$tune" $job --plans plans -j 1
 
 train="plan.json --data text:text.txt -q --iterations 2"
-# Every row of the log was written and looked at before the log is closed.
+# Every row of the log was written and looked at before the log is closed; it has the rows of the steps that
+# are done.
 # shellcheck disable=SC2086
-sweep 'mist-exec, its tables and export' "$tiny" -n 10 -t open,close -x stdout,out.csv,new.csv -- \
+sweep 'mist-exec, its tables and export' "$tiny" -n 10 -t open,close -x stdout,out.csv,new.csv -g out.csv -- \
     "$exec" $train -f --log out.csv --timeline new.csv --export exported
 # What is no longer needed may fail to be looked at or removed, and stays; a folder that is there may fail to
 # be made; a job ends without the thread that would end it late.

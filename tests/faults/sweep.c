@@ -15,6 +15,7 @@
  *
  *   -x PATTERN  files (and stdout) that differ from run to run: lines or bytes count
  *   -t CALL     calls whose failure the command may survive, silently
+ *   -g PATTERN  files of -x that grow line by line: a failed run may leave those so far
  *   -l PATTERN  names that a failed run may leave
  *   -c CALL,..  these calls alone
  *   -n N        for slow commands: about N of each call
@@ -77,7 +78,7 @@ struct snapshot {
 
 static struct {
     const char *template;
-    struct patterns loose, survivable, left, chosen;
+    struct patterns loose, survivable, growing, left, chosen;
     char **command;
     const char *tool; /* the word of command that begins with mist-, without folders */
     char shim[PATH_MAX];
@@ -375,6 +376,9 @@ static void judge_files(const struct point *point, const struct outcome *got,
         bool may_be_old = !succeeded || strcmp(point->kind->call, "unlink") == 0;
         if (is_same(file, after) || (may_be_old && is_same(file, before)))
             continue;
+        if (!succeeded && after && matches(&at.growing, file->name) && file->key > 0 &&
+            file->key < after->key)
+            continue;
         if (!before && !after && matches(&at.left, file->name))
             continue;
         if (!before && !after && strcmp(point->kind->call, "unlink") == 0)
@@ -549,13 +553,16 @@ static void parse(int argc, char **argv)
     const char *seed = getenv("MIST_SEED"), *all = getenv("MIST_FAULTS");
     char *slash;
 
-    while ((option = getopt(argc, argv, "+x:t:l:c:n:r:s:")) != -1) {
+    while ((option = getopt(argc, argv, "+x:t:g:l:c:n:r:s:")) != -1) {
         switch (option) {
         case 'x':
             add_patterns(&at.loose, optarg);
             break;
         case 't':
             add_patterns(&at.survivable, optarg);
+            break;
+        case 'g':
+            add_patterns(&at.growing, optarg);
             break;
         case 'l':
             add_patterns(&at.left, optarg);
