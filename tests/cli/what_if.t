@@ -58,6 +58,7 @@ expect_one_line
 begin 'a plan that was tuned for other measurements is said'
 cp traces/cluster.json small/
 run mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -q -o tuned.json
+expect_exit 0
 run mist-sim tuned.json
 expect_exit 0
 expect_stderr_empty
@@ -72,6 +73,7 @@ expect_one_line
 run mist-sim tuned.json --cluster traces
 expect_stderr_empty
 run mpirun -n 2 "$MIST_BUILD/mist-exec" -n tuned.json
+expect_exit 0
 expect_stderr '^mist-exec: tuned\.json was tuned for another model, job or trace set: .* what small is now$'
 rm -r small tuned.json
 
