@@ -128,24 +128,33 @@ static enum mist_status check_format(const struct mist_json_doc *doc,
     return mist_json_get_int64(&root, "format", MIST_JSON_REQUIRED, 1, 1, &format, err);
 }
 
-/* Jansson calls a failed malloc "invalid token", or cuts a string short and goes on. */
-static _Thread_local bool has_failed;
+/*
+ * Jansson calls a failed malloc "invalid token", or goes on: a byte that its buffer has
+ * no room for is lost, and behind a closing quote that was lost it reads and writes on,
+ * unless it gets no memory for the string's value either. So once one call has failed in
+ * a document, all do.
+ */
+static _Thread_local enum { NOT_PARSING, PARSING, HAS_FAILED } parse_state;
 
 static void *watched_malloc(size_t n)
 {
-    void *memory = malloc(n);
+    void *memory = parse_state == HAS_FAILED ? NULL : malloc(n);
 
-    has_failed = has_failed || !memory;
+    if (!memory && parse_state == PARSING)
+        parse_state = HAS_FAILED;
     return memory;
 }
 
 /* NULL also for a document of which Jansson has lost a part. */
-static json_t *parse_watched(const char *text, size_t n, json_error_t *error)
+static json_t *parse_watched(const char *text, size_t n, bool *has_failed,
+                             json_error_t *error)
 {
     json_set_alloc_funcs(watched_malloc, free);
-    has_failed = false;
+    parse_state = PARSING;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
-    if (has_failed) {
+    *has_failed = parse_state == HAS_FAILED;
+    parse_state = NOT_PARSING;
+    if (*has_failed) {
         json_decref(root);
         root = NULL;
     }
@@ -172,6 +181,7 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
                                    struct mist_err *err)
 {
     json_error_t error = {0};
+    bool has_failed = false;
 
     doc->path = malloc(strlen(path) + 1);
     if (!doc->path)
@@ -180,8 +190,8 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
     enum mist_status status = check_zeros(doc, err);
     if (status)
         return status;
-    doc->root = parse_watched(doc->text, doc->n, &error);
-    if (!doc->root && has_failed)
+    doc->root = parse_watched(doc->text, doc->n, &has_failed, &error);
+    if (has_failed)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     if (!doc->root)
         return mist_err_at(err, MIST_ERR_INPUT, path, error.line, error.column, "%s",

@@ -360,6 +360,8 @@ static enum mist_status solve_model(struct job *job, struct mist_err *err)
 /* Builds and solves between the hooks; the only function that GLPK's errors land in. */
 static enum mist_status run_glpk(struct job *job, struct mist_err *err)
 {
+    if (glp_init_env() > 1) /* what would be done by the next call, which aborts */
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for GLPK");
     int term_out = glp_term_out(GLP_ON); /* the hook sees, and swallows, what GLPK says */
     glp_term_hook(catch_text, job);
     glp_error_hook(catch_error, job);
