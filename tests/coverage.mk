@@ -1,8 +1,12 @@
-# Which lines the tests run; included by the Makefile. Printed by folder and by file; fails below
+# Which lines the tests run; included by the Makefile. Printed by file, folder and group; fails below
 # the bounds that tests/coverage.sh names.
-coverage: deps ## lines that the tests run, by folder and file
-	$(Q)$(MAKE) --no-print-directory $(jobs) CI= BUILD=$(BUILD)/coverage CC=gcc CXX=g++ LDFLAGS=--coverage \
+COVERAGE_END := $(BUILD)/coverage/tests/coverage_end.o
+coverage: deps ## lines that the tests run, by file, folder and group
+	$(Q)$(MAKE) --no-print-directory $(jobs) CI= BUILD=$(BUILD)/coverage CC=gcc CXX=g++ LDFLAGS='--coverage $(COVERAGE_END) -Wl,--wrap=_exit' \
 	    CFLAGS='-O0 -g1 --coverage -fprofile-update=atomic' coverage-run
+ifneq ($(findstring tests/coverage_end.o,$(LDFLAGS)),)
+$(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS): | $(filter %.o,$(LDFLAGS))
+endif
 # Counts of the last time are not this time's.
 coverage-run: $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS)
 	$(Q)find $(BUILD) -name '*.gcda' -delete

@@ -1,33 +1,39 @@
 #!/bin/sh
-# coverage.sh BUILD: reads what a build with --coverage counted, prints the lines that ran by file
-# and by folder, and fails where too few did. Only what gcov of gcc prints is needed.
-build=$1
-for notes in $(find "$build" -name '*.gcno' | grep -v "^$build/\(pic\|tests\|gpu\)/"); do
-    case $notes in "$build"/emulated/tests/*) continue ;; esac
-    # without counts nothing of it ran: gcov then says 0 %
-    LC_ALL=C gcov -n -r "$notes" 2> /dev/null
-done | awk '
-    /^File / { file = $2; gsub(/\047/, "", file) }
-    /^Lines executed:/ && file ~ /^(core|traces|sim|tune|exec|profile|plots)\/.*\.c$/ {
-        split($2, part, ":"); sub(/%.*/, "", part[2])
-        lines[file] = $4; ran[file] = $4 * part[2] / 100
-        file = ""
-    }
+# coverage.sh BUILD [FILE]: reads what a build with --coverage counted and prints the lines that ran
+# by file, by folder and by group; fails where too few did. With FILE: the lines of it that none ran.
+# A source that was compiled more than once, or into a test, ran where any of its objects did.
+# Only what gcov of gcc prints is needed; an object without counts did not run, which it says on stderr.
+find "$1" -name '*.gcno' | LC_ALL=C sort | LC_ALL=C xargs gcov -t -r 2> /dev/null | LC_ALL=C awk -v show="$2" '
     function group_of(file) {
-        if (file ~ /^traces\// || file ~ /^core\/(csv|json|parse)/ || file ~ /^sim\/(plan_read|model_config|what_if)/ ||
-            file ~ /^exec\/(checkpoint_(read|manifest|index)|safetensors|data_file|hf_names)/)
+        if (file ~ /^traces\// || file ~ /^core\/(csv|json|json_locate|parse)\.c/ ||
+            file ~ /^sim\/(plan_read|plan_fields|model_config|layer_layout|what_if)\.c/ ||
+            file ~ /^exec\/(checkpoint_(read|manifest|index|table|check)|safetensors|safetensors_header)\.c/ ||
+            file ~ /^exec\/(data|data_file|data_megatron|hf_config|hf_names|hf_names_load|cuda\/gemm_file)\.c/ ||
+            file ~ /^(plots\/plot_tables|profile\/journal)\.c/)
             return "readers"
-        if (file ~ /^sim\/memory_planner/) return "memory planner"
-        if (file ~ /^sim\/schedule_/) return "schedule"
+        if (file ~ /^sim\/memory_/) return "memory planner"
+        if (file ~ /^sim\/(schedule|pipeline_order)/) return "schedule"
         if (file ~ /^tune\/inter_stage/) return "inter-stage"
         return ""
     }
     function row(name, n, n_ran, least) {
-        printf "%-42s %6d of %6d lines  %5.1f %%%s\n", name, n_ran + 0.5, n, n ? 100 * n_ran / n : 0,
-            least && 100 * n_ran < least * n ? sprintf("  BELOW %d", least) : ""
+        printf "%5.1f %% of %6d lines  %-16s%s\n", n ? 100 * n_ran / n : 0, n, name,
+            least && 100 * n_ran < least * n ? sprintf("  BELOW %d %%", least) : ""
         if (least && 100 * n_ran < least * n) bad = 1
     }
+    /^ *-: *0:Source:/ { file = $0; sub(/.*:Source:/, "", file); next }
+    file !~ /^(core|traces|sim|tune|exec|profile|plots)\// { next }
+    # "   count:  line:text"; the same line once more for each instance of a template
+    match($0, /^ *([0-9]+\*?|#####|=====): *[0-9]+:/) {
+        split(substr($0, 1, RLENGTH), part, ":")
+        at = file ":" (part[2] + 0)
+        if (!(at in runs)) { runs[at] = 0; lines[file]++ }
+        if (part[1] !~ /[#=]/ && !runs[at]) { runs[at] = 1; ran[file]++ }
+        text[at] = $0
+    }
     END {
+        for (at in text) if (file_of(at) == show && !runs[at]) print text[at] | "sort -t: -k2n"
+        if (show != "") exit
         for (file in lines) {
             folder = file; sub(/\/[^\/]*$/, "", folder)
             n_folder[folder] += lines[file]; ran_folder[folder] += ran[file]
@@ -35,11 +41,13 @@ done | awk '
             if (group != "") { n_group[group] += lines[file]; ran_group[group] += ran[file] }
             n += lines[file]; n_ran += ran[file]
         }
-        for (file in lines) table = table sprintf("%5.1f %% of %5d  %s\n", 100 * ran[file] / lines[file], lines[file], file)
-        command = "sort -n"; printf "%s", table | command; close(command)
+        for (file in lines) printf "%5.1f %% of %6d lines  %s\n", 100 * ran[file] / lines[file], lines[file], file | "sort -n"
+        close("sort -n")
         print ""
         for (folder in n_folder) row(folder, n_folder[folder], ran_folder[folder], 0)
+        print ""
         for (group in n_group) row(group, n_group[group], ran_group[group], 97)
         row("all", n, n_ran, 90)
         exit bad
-    }'
+    }
+    function file_of(at) { sub(/:.*/, "", at); return at }'

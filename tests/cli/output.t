@@ -106,7 +106,7 @@ to_full "$tune -q --json"
 # `ulimit -f` differs between shells), and the signal that comes with it is ignored, so that writing fails.
 limited() {
     begin "the disk fills up in the middle of a file: $1"
-    run sh -c "trap '' XFSZ; ulimit -f 2; exec \"\$MIST_BUILD\"/$1"
+    run sh -c "trap '' XFSZ; ulimit -S -f 2; exec \"\$MIST_BUILD\"/$1"
     expect_exit 5
     expect_stderr "^${1%% *}: .*File too large"
     expect_stdout_empty
@@ -118,7 +118,7 @@ limited "$tune -q --log out.csv"
 limited 'mist-sim plan2.json -f -o exists.csv'
 for suffix in png svg pdf; do
     begin "the disk fills up in the middle of a picture: $suffix"
-    run sh -c "trap '' XFSZ; ulimit -f 2; exec \"\$MIST_BUILD\"/mist-plot timeline timeline.csv -o out.$suffix"
+    run sh -c "trap '' XFSZ; ulimit -S -f 2; exec \"\$MIST_BUILD\"/mist-plot timeline timeline.csv -o out.$suffix"
     expect_exit 5
     expect_stderr '^mist-plot: .*(picture is not whole|temporary file|File too large)'
     expect_one_line

@@ -185,7 +185,7 @@ rows=$(tail -n +2 killed.csv | grep -c '[01]$')
 [ "$rows" -ge "$printed" ] || fail "$printed steps were printed, $rows are in the log"
 begin 'a disk that fills up ends the run, and its last row is cut off, not its log'
 rm -rf run
-run sh -c "ulimit -f 2; exec \"\$MIST_BUILD\"/mist-exec one.json --data text.txt -q --iterations 400 --log full.csv"
+run sh -c "ulimit -S -f 2; exec \"\$MIST_BUILD\"/mist-exec one.json --data text.txt -q --iterations 400 --log full.csv"
 expect_exit 5
 expect_stderr '^mist-exec: full\.csv: .*File too large'
 expect_one_line

@@ -176,7 +176,7 @@ rm -r set.partial
 limited() {
     begin "$1 writes beyond the limit of a file's size: as to a full disk"
     limited_file=$2
-    run sh -c "said=\$( (ulimit -f 0; exec \"\$MIST_BUILD\"/$3 2>&1 > /dev/null) ); code=\$?; echo \"\$said\" >&2; exit \$code"
+    run sh -c "said=\$( (ulimit -S -f 0; exec \"\$MIST_BUILD\"/$3 2>&1 > /dev/null) ); code=\$?; echo \"\$said\" >&2; exit \$code"
     expect_exit 5
     expect_stderr "^$1: $limited_file.*: .*File too large"
     expect_one_line

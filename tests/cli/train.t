@@ -313,7 +313,7 @@ expect_stdout '"collectives": "[A-Za-z ]+MPI'
 begin 'a disk that fills up: the message names the file, the last checkpoint stays whole'
 [ -z "${TSAN_OPTIONS:-}" ] || skip 'the thread sanitizer has a file that is over the limit'
 cp -R kept full
-run sh -c "trap '' XFSZ; ulimit -f 100; exec \"\$MIST_BUILD\"/$exec -q --resume full --checkpoint full --save-every 1 --iterations 5"
+run sh -c "trap '' XFSZ; ulimit -S -f 100; exec \"\$MIST_BUILD\"/$exec -q --resume full --checkpoint full --save-every 1 --iterations 5"
 expect_exit 5
 expect_stderr '^mist-exec: full/step-00000004\.[0-9a-f]{16}\.partial/rank-00000\.bin: .*File too large'
 run $exec -q --resume full --checkpoint full --iterations 6 --json

@@ -5,8 +5,8 @@ FAULTS := $(addprefix $(BUILD)/tests/faults/,inject.so sweep)
 tests-build tests-all: $(FAULTS)
 $(BUILD)/tests/prop/test_power_loss: | $(FAULTS)
 
-# Without a sanitizer, even where tools have one: these skip such tools.
-FAULTS_CFLAGS = $(filter-out -fsanitize% -fno-sanitize%,$(ALL_CFLAGS))
+# Without a sanitizer, even where tools have one: these skip such tools. Their lines aren't counted.
+FAULTS_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% --coverage -fprofile%,$(ALL_CFLAGS))
 $(BUILD)/tests/faults/%.pic.o: tests/faults/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
