@@ -145,13 +145,12 @@ static void *watched_malloc(size_t n)
     return memory;
 }
 
-/* NULL also for a document of which Jansson has lost a part. */
-static json_t *parse_watched(const char *text, size_t n, bool *has_failed,
-                             json_error_t *error)
+json_t *mist_json_parse(const char *text, size_t n, size_t flags, bool *has_failed,
+                        json_error_t *error)
 {
     json_set_alloc_funcs(watched_malloc, free);
     parse_state = PARSING;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
+    json_t *root = json_loadb(text, n, flags, error);
     *has_failed = parse_state == HAS_FAILED;
     parse_state = NOT_PARSING;
     if (*has_failed) {
@@ -190,7 +189,8 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
     enum mist_status status = check_zeros(doc, err);
     if (status)
         return status;
-    doc->root = parse_watched(doc->text, doc->n, &has_failed, &error);
+    doc->root =
+        mist_json_parse(doc->text, doc->n, JSON_REJECT_DUPLICATES, &has_failed, &error);
     if (has_failed)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     if (!doc->root)

@@ -55,7 +55,9 @@ static size_t skip_value(const char *text, size_t at)
 /* Whether the string token text[at .. end-1], escapes and all, spells key. */
 static bool token_is(const char *text, size_t at, size_t end, const char *key)
 {
-    json_t *token = json_loadb(text + at, end - at, JSON_DECODE_ANY, NULL);
+    bool has_failed;
+    json_t *token =
+        mist_json_parse(text + at, end - at, JSON_DECODE_ANY, &has_failed, NULL);
     bool is_key = json_is_string(token) && strcmp(json_string_value(token), key) == 0;
 
     json_decref(token);

@@ -221,10 +221,13 @@ static json_t *manifest_json(const struct mist_checkpoint *checkpoint,
 /* Out of memory, Jansson's dumper may leave parts out and call it success. */
 static bool reads_back(const json_t *root, const char *text)
 {
-    json_t *again = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    bool is_same = again && json_equal(again, root);
+    struct mist_json_doc again;
 
-    json_decref(again);
+    if (mist_json_load_text(&again, "", text, strlen(text), MIST_JSON_FOREIGN, NULL) !=
+        MIST_OK)
+        return false;
+    bool is_same = json_equal(again.root, root);
+    mist_json_fini(&again);
     return is_same;
 }
 

@@ -243,6 +243,73 @@ static void test_writing(void **state)
     scratch_fini(&scratch);
 }
 
+static void test_types(void **state)
+{
+    static const char *const found[][2] = {
+        {"{}", "an object"},   {"[1]", "an array"},
+        {"\"1\"", "a string"}, {"1.5", "a number with a fraction"},
+        {"true", "true"},      {"false", "false"},
+        {"null", "null"},
+    };
+
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
+        struct mist_json_doc doc;
+        struct mist_err err = {0};
+        char text[64], expected[64];
+        int64_t number = 7;
+        snprintf(text, sizeof text, "{\"format\": 1, \"n\": %s}", found[i][0]);
+        snprintf(expected, sizeof expected, "n: expected a whole number, found %s",
+                 found[i][1]);
+        must(load(&doc, text, MIST_JSON_OWN, &err), &err);
+        struct mist_json root = mist_json_root(&doc);
+        assert_int_equal(
+            mist_json_get_int64(&root, "n", MIST_JSON_REQUIRED, 0, 9, &number, &err),
+            MIST_ERR_INPUT);
+        assert_string_equal(err.message, expected);
+        assert_int_equal(number, 7);
+        mist_json_fini(&doc);
+    }
+}
+
+/* Strings of every length around those at which Jansson's buffer grows: the document is
+ * read or is not, and its messages come, without a place where there is no memory. */
+static void test_faults_in_strings(void **state)
+{
+    for (int length = 1; length < 80; length++) {
+        struct mist_json_doc doc;
+        struct mist_err err;
+        char text[256], key[81] = "";
+        int64_t number;
+        memset(key, 'k', (size_t)length);
+        snprintf(text, sizeof text, "{\"format\": 1, \"%s\": \"%s\"}", key, key);
+        long n_live = fault_n_live();
+        bool has_fired = true;
+        for (long n = 1; has_fired; n++) {
+            fault_arm(FAULT_MALLOC, n);
+            enum mist_status status = load(&doc, text, MIST_JSON_OWN, &err);
+            has_fired = fault_disarm();
+            if (status == MIST_OK)
+                mist_json_fini(&doc);
+            else
+                assert_int_equal(status, MIST_ERR_MEMORY);
+            assert_int_equal(fault_n_live(), n_live);
+        }
+        must(load(&doc, text, MIST_JSON_OWN, &err), &err);
+        struct mist_json root = mist_json_root(&doc);
+        has_fired = true;
+        for (long n = 1; has_fired; n++) {
+            fault_arm(FAULT_MALLOC, n);
+            enum mist_status status =
+                mist_json_get_int64(&root, key, MIST_JSON_REQUIRED, 0, 9, &number, &err);
+            has_fired = fault_disarm();
+            assert_int_equal(status, MIST_ERR_INPUT);
+            assert_non_null(strstr(err.message, "expected a whole number"));
+        }
+        assert_int_equal(err.column, 15);
+        mist_json_fini(&doc);
+    }
+}
+
 static void test_faults(void **state)
 {
     struct scratch scratch;
@@ -325,6 +392,8 @@ int main(void)
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_faults_in_strings),
         cmocka_unit_test(test_writing),
         cmocka_unit_test(test_faults),
     };
