@@ -810,6 +810,67 @@ static void test_forged_tables(void **state)
     remove_tree(scratch.folder);
 }
 
+/* Replaces text of a manifest and makes its checksum right. */
+static void forge_manifest(const char *path, const char *from, const char *to)
+{
+    static const char before[] = "\"checksum\": \"";
+    char sum[17];
+    size_t n;
+    char *text = load_file(path, &n);
+
+    text[n] = '\0';
+    char *at = strstr(text, from), *forged = malloc(n + strlen(to) + 1);
+    assert_non_null(at);
+    n = (size_t)sprintf(forged, "%.*s%s%s", (int)(at - text), text, to,
+                        at + strlen(from));
+    char *digits = strstr(forged, before) + strlen(before);
+    memset(digits, '0', 16);
+    snprintf(sum, sizeof sum, "%016" PRIx64, mist_checkpoint_sum(forged, n, 0));
+    memcpy(digits, sum, 16);
+    store_file(path, forged, n);
+    free(forged);
+    free(text);
+}
+
+/* Manifests with a sound checksum that say something else than the ranks' files. */
+static void test_forged_manifests(void **state)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } cases[] = {
+        {"\"step\": 2", "\"step\": 2 ", NULL}, /* forging alone does no harm */
+        {"\"step\": 2", "\"step\": -2", "step"},
+        {"\"step\": 2", "\"step\": 2, \"colour\": 2", "colour"},
+        {"\"run\": \"", "\"run\": \"x", "hexadecimal"},
+        {"\"files\": [", "\"files\": [], \"x\": [", "unknown key"},
+        {"rank-00000.bin", "rank-00001.bin", "file 0 has the name of another"},
+        {"\"elements\": ", "\"elements\": 1", "lists other tensors"},
+        {"\"table_checksum\": \"", "\"table_checksum\": \"0", "not the file"},
+    };
+    struct scratch scratch;
+    struct layout layout = {.tp = 1, .dp = 2, .is_sharded = true};
+    struct whole whole = make_whole(9);
+    char folder[128], file[160];
+
+    scratch_init(&scratch);
+    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, "step-00000002"));
+    snprintf(file, sizeof file, "%s/manifest.json", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_checkpoint *checkpoint = NULL;
+        struct mist_err err = {0};
+        save_ok(scratch.folder, 2, &layout, &whole, 2);
+        forge_manifest(file, cases[i].from, cases[i].to);
+        enum mist_status status = mist_checkpoint_open(folder, &checkpoint, &err);
+        if (status != (cases[i].message ? MIST_ERR_INPUT : MIST_OK) ||
+            (cases[i].message && !strstr(err.message, cases[i].message)))
+            fail_msg("case %zu: status %d, %s", i, status, err.message);
+        mist_checkpoint_close(checkpoint);
+        remove_tree(folder);
+    }
+    free_whole(&whole);
+    remove_tree(scratch.folder);
+}
+
 /* A replica with other bits: each alone is sound, together they are not. */
 static void test_replicas_that_differ(void **state)
 {
@@ -1227,6 +1288,7 @@ int main(void)
         cmocka_unit_test(test_replacing),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_forged_tables),
+        cmocka_unit_test(test_forged_manifests),
         cmocka_unit_test(test_replicas_that_differ),
         cmocka_unit_test(test_fallback),
         cmocka_unit_test(test_mixed_runs),

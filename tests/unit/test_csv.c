@@ -47,6 +47,20 @@ static void test_headers(void **state)
     expect_error("name,time_us,\n", 1, "unknown column \"\"");
 }
 
+/* A line of a file that is no table ends the reading, however long it is. */
+static void test_many_columns(void **state)
+{
+    char text[600];
+    size_t n = (size_t)snprintf(text, sizeof text, "name,time_us");
+
+    memset(text + n, ',', 254);
+    snprintf(text + n + 254, sizeof text - n - 254, "\n");
+    expect_error(text, 1, "unknown column");
+    memset(text + n, ',', 255);
+    snprintf(text + n + 255, sizeof text - n - 255, "\n");
+    expect_error(text, 1, "more than 256 columns");
+}
+
 static void test_rows(void **state)
 {
     expect_error("name,time_us\na,1,2\n", 2, "3 cells, expected 2");
@@ -211,9 +225,13 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_cells),   cmocka_unit_test(test_open_quote_is_bounded),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_many_columns),
+        cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_open_quote_is_bounded),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_round_trip),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,9 @@ static void test_unequal_hosts(void **state)
     options.ranks_per_node = 3;
     assert_int_equal(import_text(text, &options, &row, &err), MIST_OK);
     assert_int_equal(row.ranks_per_node, 3);
+    options.ranks_per_node = 0; /* no line of a rank says it either */
+    assert_int_equal(import_text(ROW, &options, &row, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "ranks per node must be given"));
 }
 
 static void test_missing_file(void **state)

@@ -124,6 +124,9 @@ static void test_formats(void **state)
     check_format(mist_format_time_s(text, n, 7500), "2 h 05 min");
     check_format(mist_format_time_s(text, n, 2e-9), "2.00 ns");
     check_format(mist_format_time_s(text, n, (double)NAN), "-");
+    check_format(mist_format_time_s(text, n, -7500), "-2 h 05 min");
+    check_format(mist_format_time_s(text, n, 3.6e9), "1e+06 h");
+    check_format(mist_format_count(text, n, (double)INFINITY), "-");
     check_format(mist_format_count(text, n, 512), "512");
     check_format(mist_format_count(text, n, 6738415616.0), "6.74 G");
     check_format(mist_format_count(text, n, 999999), "1.00 M");

@@ -230,6 +230,16 @@ static void test_bad_files(void **state)
         assert_int_equal(load_text(text, &plan, NULL), MIST_ERR_INPUT);
         free(text);
     }
+    /* as many stages as no plan has */
+    char *many = malloc(2 * MIST_MAX_STAGES + 64);
+    size_t n = (size_t)sprintf(many, "\"stages\": [");
+    for (int k = 0; k < MIST_MAX_STAGES; k++)
+        n += (size_t)sprintf(many + n, "0,");
+    char *text = replace("\"stages\": [", many, false);
+    assert_int_equal(load_text(text, &plan, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "514 stages, expected at most 512"));
+    free(text);
+    free(many);
     assert_int_equal(mist_plan_load("no/such/plan.json", &plan, &err), MIST_ERR_IO);
 }
 

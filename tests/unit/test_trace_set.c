@@ -578,6 +578,14 @@ static void test_cluster_alone(void **state)
     assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_ERR_INPUT);
     set.cluster.drift_frac = (double)INFINITY;
     assert_int_equal(mist_cluster_check(&set.cluster, NULL), MIST_ERR_INPUT);
+    set.cluster.drift_frac = 0;
+    set.cluster.libraries[1] = set.cluster.libraries[0];
+    set.cluster.n_libraries = 2;
+    assert_int_equal(mist_cluster_check(&set.cluster, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "nccl comes twice"));
+    set.cluster.n_libraries = MIST_TRACE_MAX_LIBRARIES + 1;
+    assert_int_equal(mist_cluster_check(&set.cluster, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "33 libraries, expected 0 .. 32"));
     mist_trace_set_fini(&set);
     assert_int_equal(mist_trace_set_load(&set, folder, &err), MIST_ERR_IO);
     write_file(folder, "cluster.json", CLUSTER, "");
@@ -605,6 +613,17 @@ static void edit_cluster(const char *from, const char *to, char out[1024])
     snprintf(out, 1024, "%.*s%s%s", (int)(at - CLUSTER), CLUSTER, to, at + strlen(from));
 }
 
+#define EIGHT_LIBRARIES(a)                                                               \
+    "\"" a "0\":\"\",\"" a "1\":\"\",\"" a "2\":\"\",\"" a "3\":\"\",\"" a               \
+    "4\":\"\",\"" a "5\":\"\",\"" a "6\":\"\",\"" a "7\":\"\""
+#define MANY_LIBRARIES                                                                   \
+    EIGHT_LIBRARIES("a")                                                                 \
+    "," EIGHT_LIBRARIES("b") "," EIGHT_LIBRARIES("c") "," EIGHT_LIBRARIES(               \
+        "d") ",\"e\":\"\""
+#define LONG_TEXT                                                                        \
+    "one hundred and more bytes, which are too many for the name of a cluster or of "    \
+    "anything else that is printed within one line of a table"
+
 static void test_bad_cluster(void **state)
 {
     static const struct {
@@ -627,6 +646,10 @@ static void test_bad_cluster(void **state)
         {"1.5e12}", "1.5e12, \"interruption_frac\": -1}", "interruption_frac"},
         {"1.5e12}", "1.5e12, \"drift_frac\": \"2 %\"}", "drift_frac"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"a\": 1}}", "a"},
+        {"1.5e12}", "1.5e12, \"libraries\": {\"\": \"1\"}}", "name of 0 bytes"},
+        {"1.5e12}", "1.5e12, \"libraries\": {" MANY_LIBRARIES "}}",
+         "more than 32 members"},
+        {"\"name\": \"pair\"", "\"name\": \"" LONG_TEXT "\"", "is too long"},
         {"1.5e12}", "1.5e12", ""},
     };
     char *folder = new_folder();
