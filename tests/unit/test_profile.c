@@ -15,7 +15,11 @@
 #include "sim/module_storage.h"
 #include "tests/unit/tiny_models.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static void assert_near(double value, double expected, double tolerance)
@@ -708,6 +712,67 @@ static void journals_keep_what_is_whole(void **state)
     scratch_fini(&scratch);
 }
 
+static void limit_files(rlim_t n_bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = n_bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void refuse_journal(struct mist_comm *comm, const char *output,
+                           const char *message)
+{
+    struct mist_journal *journal = NULL;
+    struct mist_err err = {0};
+
+    assert_int_equal(mist_journal_open(comm, output, 42, false, &journal, &err),
+                     MIST_ERR_IO);
+    if (!strstr(err.message, message))
+        fail_msg("%s: %s", err.path, err.message);
+    mist_journal_close(journal, false);
+}
+
+/* Where there is no folder, no file, or no room; what was begun goes again. */
+static void journals_that_can_not_be_kept(void **state)
+{
+    struct scratch scratch;
+    struct mist_comm *comm;
+    struct mist_journal *journal = NULL;
+    struct mist_err err = {0};
+    char output[128], path[160], endless[PATH_MAX + 1];
+
+    scratch_init(&scratch);
+    snprintf(output, sizeof output, "%s/set", scratch.folder);
+    must(mist_comm_open(&comm, &err), &err);
+    memset(endless, 'a', PATH_MAX);
+    endless[PATH_MAX] = '\0';
+    refuse_journal(comm, endless, "no path of a folder");
+    refuse_journal(comm, "/dev/null/set", "");
+    snprintf(path, sizeof path, "%s.partial", output);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s.partial/journal", output);
+    assert_int_equal(mkdir(path, 0777), 0);
+    refuse_journal(comm, output, strerror(EISDIR));
+    assert_int_equal(rmdir(path), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(4);
+    refuse_journal(comm, output, "can't write");
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(scratch_count(&scratch), 0);
+    must(mist_journal_open(comm, output, 42, false, &journal, &err), &err);
+    limit_files(40);
+    assert_int_equal(mist_journal_add(journal, MIST_JOURNAL_OPS, "one", 3, &err),
+                     MIST_ERR_IO);
+    limit_files(RLIM_INFINITY);
+    assert_non_null(strstr(err.message, "can't be written"));
+    assert_string_equal(err.path, path);
+    mist_journal_close(journal, true);
+    mist_comm_close(comm);
+    scratch_fini(&scratch);
+}
+
 /* ---- links ---- */
 
 static struct mist_bench_place cpu_place(void)
@@ -998,6 +1063,7 @@ int main(void)
         cmocka_unit_test(mixtures_cover_all_sets),
         cmocka_unit_test(mixtures_determine_the_factors),
         cmocka_unit_test(journals_keep_what_is_whole),
+        cmocka_unit_test(journals_that_can_not_be_kept),
         cmocka_unit_test(copies_move_bytes_between_the_arenas),
         cmocka_unit_test(stand_ins_fill_what_others_would_send),
         cmocka_unit_test(variants_run_on_one_rank),
