@@ -24,6 +24,10 @@ bad 'no nodes' 'cluster.nodes=0' 'a whole number from 1'
 bad 'half a node' 'cluster.nodes=1.5' 'a whole number from 1'
 bad 'a straggler that is not there' 'straggler.rank1=2x' 'ranks 0 to 0'
 bad 'a straggler without a number' 'straggler.rankx=2x' 'no such rank'
+bad 'a straggler without a factor' 'straggler.rank0=2' 'expected a factor'
+for edit in kernel.all link.all launch straggler.rank0; do
+    bad "$edit beyond all reason" "$edit=1e300x" 'an edit that leaves every time within 1e-9 \.\. 1e15 us'
+done
 bad 'trailing text' 'launch=2x ' 'expected a factor'
 refuse 'what-if: an empty item' 2 '^mist-sim: --what-if: ' mist-sim plan.json --what-if 'launch=2x,'
 refuse 'what-if: checked by a dry run' 2 '^mist-sim: what-if ' mist-sim plan.json --dry-run --what-if nothing=1
@@ -45,10 +49,12 @@ cp -R traces small
 edit traces/cluster.json 's/"devices_per_node": 2/"devices_per_node": 1/' > small/cluster.json
 refuse 'a plan for more ranks than devices' 3 '^mist-sim: plan2\.json: the plan needs 2 ranks, small has 1 x 1 devices' \
     mist-sim plan2.json --cluster small
-begin 'more nodes by what-if'
-run mist-sim plan2.json --cluster small --what-if cluster.nodes=2
-expect_exit 0
-expect_stderr_empty
+for edit in cluster.nodes=2 cluster.devices_per_node=2; do
+    begin "a larger cluster by what-if: $edit"
+    run mist-sim plan2.json --cluster small --what-if $edit
+    expect_exit 0
+    expect_stderr_empty
+done
 begin 'too little memory is said, the prediction made'
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 104857600/' > small/cluster.json
 run mist-sim plan2.json --cluster small
@@ -145,6 +151,38 @@ run mist-sim plan2.json --json --cluster turned --what-if link.all_reduce=1GB/s
 expect_exit 0
 [ "$(value iteration_s)" = "$first" ] || fail "the same rows in another order: $(value iteration_s) s, not $first s"
 rm -r turned
+
+# The same by hand, in the tables.
+begin 'without interference what runs together takes as long as the longest of it alone'
+edit plan2.json 's/"offload_activations_frac": 0\.0/"offload_activations_frac": 1.0/' > offloads.json
+cp -R traces alone
+cp -R traces mixed # two mixtures of each kind, which is what a fit takes
+awk -F, -v OFS=, '{ print } NR > 1 { for (i = 4; i < 9; i++) $i *= 2; print }' \
+    traces/interference.csv > mixed/interference.csv
+awk -F, -v OFS=, 'NR > 1 { $8 = 0; for (i = 4; i < 8; i++) if ($i > $8) $8 = $i } { print }' \
+    mixed/interference.csv > alone/interference.csv
+run mist-sim offloads.json --json --cluster mixed
+base=$(value iteration_s)
+run mist-sim offloads.json --json --cluster alone
+by_hand=$(value iteration_s)
+run mist-sim offloads.json --json --cluster mixed --what-if interference=none
+expect_exit 0
+[ "$(value iteration_s)" = "$by_hand" ] || fail "$(value iteration_s) s, by hand $by_hand s"
+[ "$by_hand" != "$base" ] || fail "$base s with interference, too"
+rm -r mixed
+
+begin 'links within a node are all but copies'
+awk -F, -v OFS=, 'NR > 1 && $1 !~ /host/ { $6 /= 4; $7 /= 4 } { print }' traces/links.csv > alone/links.csv
+cp traces/interference.csv alone/
+run mist-sim offloads.json --json
+base=$(value iteration_s)
+run mist-sim offloads.json --json --cluster alone
+by_hand=$(value iteration_s)
+run mist-sim offloads.json --json --what-if link.intra_node=4x
+expect_exit 0
+[ "$(value iteration_s)" = "$by_hand" ] || fail "$(value iteration_s) s, by hand $by_hand s"
+[ "$by_hand" != "$base" ] || fail "$base s with slower links, too"
+rm -r alone offloads.json
 
 begin 'a sweep has one row per value, the same as one by one'
 run mist-sim plan2.json --json --what-if link.all=0.5x
