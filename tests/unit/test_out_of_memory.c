@@ -11,6 +11,7 @@
 #include "sim/memory_planner.h"
 #include "sim/pipeline_order.h"
 #include "sim/schedule.h"
+#include "tests/unit/scratch.h"
 #include "traces/chrome_trace.h"
 #include "traces/import_nccl.h"
 #include "traces/timeline.h"
@@ -19,6 +20,7 @@
 #include "tune/inter_stage_glpk.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #define DATA "tests/data/cli/"
 
@@ -30,6 +32,7 @@ static struct {
     struct mist_plan plan;
     struct mist_catalog *catalog; /* of the plan's model */
     FILE *nowhere;
+    struct scratch scratch;
     double outcome; /* a number that tells what an attempt has found */
 } world;
 
@@ -40,7 +43,7 @@ typedef enum mist_status attempt_function(struct mist_err *err);
 struct attempt {
     attempt_function *run;
     int n_least; /* calls for memory that the work makes at the least */
-    enum { STRICT, GETS_ALONG, KEEPS_SOME } kind;
+    enum { STRICT, GETS_ALONG, KEEPS_SOME, WRITES } kind;
 };
 
 /* Of libc's own call within fopen() and of GLPK's, the message alone says it. */
@@ -51,31 +54,55 @@ static bool is_about_memory(enum mist_status status, const struct mist_err *err)
            strstr(err->message, "memory") != NULL;
 }
 
+/* The file is there as a whole or is not, and nothing lies beside it. */
+static void look_at_file(enum mist_status status)
+{
+    struct stat info = {0};
+
+    assert_int_equal(scratch_count(&world.scratch), status == MIST_OK);
+    if (status == MIST_OK) {
+        assert_int_equal(stat(world.scratch.path, &info), 0);
+        assert_int_equal(remove(world.scratch.path), 0);
+    }
+    world.outcome = (double)info.st_size;
+}
+
+static enum mist_status run(const struct attempt *attempt, bool *has_fired,
+                            struct mist_err *err)
+{
+    enum mist_status status = attempt->run(err);
+
+    *has_fired = fault_disarm();
+    if (attempt->kind == WRITES)
+        look_at_file(status);
+    return status;
+}
+
 static void starve(const struct attempt *attempt)
 {
     struct mist_err err;
+    bool has_fired;
     int n_failed = 0;
 
-    must(attempt->run(&err), &err);
+    must(run(attempt, &has_fired, &err), &err);
     double expected = world.outcome;
     for (long n = 1;; n++) {
         long n_live = fault_n_live();
         err = (struct mist_err){0};
         fault_arm(FAULT_MALLOC, n);
-        enum mist_status status = attempt->run(&err);
-        bool has_fired = fault_disarm();
+        enum mist_status status = run(attempt, &has_fired, &err);
         if (attempt->kind != KEEPS_SOME)
             assert_int_equal(fault_n_live(), n_live);
         if (status == MIST_OK)
             assert_true(world.outcome == expected);
         if (!has_fired)
             break;
-        if (status == MIST_OK ? attempt->kind != GETS_ALONG
+        if (status == MIST_OK ? attempt->kind != GETS_ALONG && attempt->kind != WRITES
                               : !is_about_memory(status, &err))
             fail_msg("call %ld: status %d, %s", n, status, err.message);
         n_failed += status != MIST_OK;
     }
-    must(attempt->run(&err), &err);
+    must(run(attempt, &has_fired, &err), &err);
     assert_true(n_failed >= attempt->n_least);
 }
 
@@ -148,6 +175,23 @@ static enum mist_status check_config(struct mist_err *err)
                                 err);
 }
 
+/* ---------------------------------------------------------------------------- writers */
+
+static enum mist_status save_plan(struct mist_err *err)
+{
+    return mist_plan_save(&world.plan, world.scratch.path, false, err);
+}
+
+static enum mist_status save_timeline(struct mist_err *err)
+{
+    return mist_timeline_save(&world.timeline, world.scratch.path, false, err);
+}
+
+static enum mist_status save_chrome(struct mist_err *err)
+{
+    return mist_chrome_trace_save(&world.timeline, world.scratch.path, false, err);
+}
+
 /* -------------------------------------------------------------------------- pictures */
 
 typedef enum mist_status table_function(FILE *stream, const char *path,
@@ -191,11 +235,6 @@ static enum mist_status draw_timeline(struct mist_err *err)
     return status == MIST_OK
                ? mist_plot_print_gantt(world.nowhere, &input, 1, &options, err)
                : status;
-}
-
-static enum mist_status write_chrome(struct mist_err *err)
-{
-    return mist_chrome_trace_write(&world.timeline, world.nowhere, err);
 }
 
 /* -------------------------------------------------------------------------- schedules */
@@ -315,6 +354,8 @@ static int begin(void **state)
 {
     struct mist_err err;
 
+    scratch_init(&world.scratch);
+    scratch_path(&world.scratch, "saved");
     world.nowhere = fopen("/dev/null", "w");
     assert_non_null(world.nowhere);
     setvbuf(world.nowhere, NULL, _IONBF, 0);
@@ -340,6 +381,7 @@ static int end(void **state)
     mist_catalog_free(world.catalog);
     mist_trace_set_fini(&world.traces);
     mist_timeline_fini(&world.timeline);
+    scratch_fini(&world.scratch);
     return fclose(world.nowhere);
 }
 
@@ -359,7 +401,8 @@ int main(void)
         ATTEMPT(load_config, 20, GETS_ALONG),    ATTEMPT(check_config, 20, GETS_ALONG),
         ATTEMPT(draw_compare, 8, GETS_ALONG),    ATTEMPT(draw_pareto, 8, GETS_ALONG),
         ATTEMPT(draw_links, 8, GETS_ALONG),      ATTEMPT(draw_timeline, 3, STRICT),
-        ATTEMPT(write_chrome, 1, STRICT),        ATTEMPT(build_schedules, 60, GETS_ALONG),
+        ATTEMPT(save_plan, 20, WRITES),          ATTEMPT(save_timeline, 3, WRITES),
+        ATTEMPT(save_chrome, 3, WRITES),         ATTEMPT(build_schedules, 60, GETS_ALONG),
         ATTEMPT(order_pipeline, 3, STRICT),      ATTEMPT(model_costs, 3, STRICT),
         ATTEMPT(choose_stages, 6, GETS_ALONG),   ATTEMPT(choose_by_glpk, 10, KEEPS_SOME),
     };
