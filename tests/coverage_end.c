@@ -1,6 +1,7 @@
 /*
- * Linked into programs whose lines are counted. Counts are written at exit; here, at _exit(), too (the
- * programs are linked with --wrap=_exit), and past the limit that a test has set to the size of files.
+ * Linked into programs whose lines are counted. Counts are written at exit; here, at
+ * _exit(), too (the programs are linked with --wrap=_exit), and past the limit that a
+ * test has set to the size of files.
  */
 #include <gcov.h>
 #include <sys/resource.h>
