@@ -1,7 +1,7 @@
 /*
- * Linked into programs whose lines are counted. Counts are written at exit; here, at
- * _exit(), too (the programs are linked with --wrap=_exit), and past the limit that a
- * test has set to the size of files.
+ * Linked into programs whose lines are counted. Counts are written at exit; here, where a
+ * program ends otherwise, too (it is linked with --wrap=_exit and --wrap=MPI_Abort), and
+ * past the limit that a test has set to the size of files.
  */
 #include <gcov.h>
 #include <sys/resource.h>
@@ -9,6 +9,8 @@
 
 void __real__exit(int code) __attribute__((noreturn));
 void __wrap__exit(int code) __attribute__((noreturn));
+int __real_MPI_Abort(void *comm, int code) __attribute__((weak)); /* not all have MPI */
+int __wrap_MPI_Abort(void *comm, int code);
 
 static __attribute__((destructor)) void lift_limit(void)
 {
@@ -25,4 +27,11 @@ void __wrap__exit(int code)
     lift_limit();
     __gcov_dump();
     __real__exit(code);
+}
+
+int __wrap_MPI_Abort(void *comm, int code)
+{
+    lift_limit();
+    __gcov_dump();
+    return __real_MPI_Abort(comm, code);
 }
