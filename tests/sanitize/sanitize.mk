@@ -39,7 +39,7 @@ THREADS_BUILD := CI= BUILD=$(BUILD)/threads CC=clang-14 CXX=g++ CUDA_EMULATED= \
     CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread' \
     LDFLAGS='$(addprefix $(BUILD)/threads/tests/sanitize/,options.o no_emulator.o) -Wl,--disable-new-dtags,-rpath,$(LLVM_LIBDIR)'
 THREADS_TESTS := $(patsubst %,$(BUILD)/tests/unit/test_%,backend collectives comm comm_groups cpu_kernels cpu_sum \
-    data device profile replay runtime search state thread_pool train_state validate) \
+    data device profile replay runtime runtime_faults search state thread_pool train_state validate) \
     $(patsubst %,$(BUILD)/tests/prop/test_%,inter_stage resume training_random) \
     $(patsubst %,tests/cli/%.t,profile train tune)
 
