@@ -1,6 +1,9 @@
-# One result whatever the compiler: the tools that compute, at both ends of optimisation, beside
-# the plain build, give the same bytes. Included by the Makefile.
-IDENTICAL_TOOLS := mist-sim mist-tune mist-exec
+# One result whatever the compiler: the tools that compute or draw, at both ends of optimisation,
+# beside the plain build, give the same bytes. Included by the Makefile.
+#
+#   make identical       installs what is missing, then does the same as
+#   make identical-run   builds the tools twice more and compares: identical.sh says what
+IDENTICAL_TOOLS := mist-sim mist-tune mist-exec mist-plot
 identical_build = $(Q)$(MAKE) --no-print-directory $(jobs) CI= BUILD=$(BUILD)/$(1) CC=$(2) CXX=g++ CFLAGS='$(3) -g0' LDFLAGS= \
     $(IDENTICAL_TOOLS:%=$(BUILD)/$(1)/%)
 identical: deps-lint ## the same bytes from gcc and clang, -O0 and -O3, 1 to 4 threads
