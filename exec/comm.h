@@ -199,7 +199,7 @@ MIST_MUST_CHECK enum mist_status mist_comm_barrier(struct mist_comm *comm,
  * tells a rank that is gone from one that is slow. A caller that works forever is waited
  * for forever.
  *
- * begin    all ranks; *out is for end. MIST_ERR_MEMORY.
+ * begin    all ranks; *out is for end. MIST_ERR_MEMORY: comm has failed, too.
  * end      frees vigil. work: what came of the caller's work. MIST_OK: returns when all
  *          ranks are there, MIST_OK or MIST_ERR_RUN. Anything else: returns it at once,
  *          and the job can only end, as after any failure of comm.

@@ -74,6 +74,15 @@ static void free_vigil(struct mist_comm_vigil *vigil)
     free(vigil);
 }
 
+/* The others wait for this rank's part in their rounds: nothing else that it says may be
+ * taken for that. */
+static enum mist_status refuse(struct mist_comm *comm, const char *what,
+                               struct mist_err *err)
+{
+    comm->has_failed = comm->n_ranks > 1;
+    return mist_err_set(err, MIST_ERR_MEMORY, "%s", what);
+}
+
 enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
                                        struct mist_comm_vigil **out, struct mist_err *err)
 {
@@ -81,7 +90,7 @@ enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
 
     *out = vigil;
     if (!vigil)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return refuse(comm, "out of memory", err);
     vigil->comm = comm;
     pthread_mutex_init(&vigil->mutex, NULL); /* can't fail under Linux */
     mist_clock_init_condition(&vigil->changed);
@@ -95,7 +104,7 @@ enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
     comm->is_busy = vigil->is_busy;
     free_vigil(vigil);
     *out = NULL;
-    return mist_err_set(err, MIST_ERR_MEMORY, "no thread to answer other ranks with");
+    return refuse(comm, "no thread to answer other ranks with", err);
 }
 
 enum mist_status mist_comm_vigil_end(struct mist_comm_vigil *vigil, enum mist_status work,

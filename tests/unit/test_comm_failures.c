@@ -2,6 +2,9 @@
  * exec/comm: ranks that are late, die or send something else. Every job must end, with an
  * exit code other than 0 and a message that names who was missing.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pthread_setattr_default_np */
+#endif
 #include "tests/unit/test.h"
 
 #include "exec/comm_internal.h"
@@ -143,6 +146,33 @@ static void run_broken_vigil(const char *mode)
     report(&err);
 }
 
+/* Rank 0 gets no thread while the others wait for it: none of its next calls may be taken
+ * for an answer to them. */
+static void run_threadless_vigil(void)
+{
+    struct mist_comm_vigil *vigil;
+    pthread_attr_t attributes;
+    int64_t value = rank;
+
+    mist_comm_set_deadline(comm, 30);
+    if (rank == 0) { /* nor has anybody else a stack of this size */
+        CHECK(pthread_attr_init(&attributes) == 0);
+        CHECK(pthread_attr_setstacksize(&attributes, (size_t)1 << 46) == 0);
+        CHECK(pthread_setattr_default_np(&attributes) == 0);
+    }
+    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, &err);
+    CHECK(status == (rank == 0 ? MIST_ERR_MEMORY : MIST_OK));
+    if (rank == 0) {
+        struct mist_err after;
+        mist_clock_sleep_s(0.2); /* the others have begun */
+        CHECK(mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, &value, 1, &after) ==
+              MIST_ERR_RUN);
+        report(&err);
+    }
+    CHECK(mist_comm_vigil_end(vigil, MIST_OK, &err) != MIST_OK);
+    mist_clock_sleep_s(60); /* until rank 0 ends the job */
+}
+
 static int run_rank(const char *mode)
 {
     if (strncmp(mode, "no_", 3) == 0) {
@@ -156,6 +186,8 @@ static int run_rank(const char *mode)
         run_dying(0.5);
     else if (strcmp(mode, "vigil") == 0)
         run_vigil();
+    else if (strcmp(mode, "vigil_threadless") == 0)
+        run_threadless_vigil();
     else if (strncmp(mode, "vigil_", 6) == 0)
         run_broken_vigil(mode);
     else
@@ -250,6 +282,9 @@ static void test_vigil(void **state)
     run_job(2, "", "vigil_failed", &end);
     assert_int_equal(end.code, 7);
     assert_ptr_equal(strstr(end.output, "the disk is full\n"), end.output);
+    run_job(2, "", "vigil_threadless", &end);
+    assert_int_equal(end.code, 7);
+    assert_string_equal(end.output, "no thread to answer other ranks with\n");
 }
 
 int main(int argc, char **argv)
