@@ -110,9 +110,10 @@ $(BUILD)/counted/%.o: %.c
 $(BUILD)/tests/unit/test_trace_work: $(COUNTED)
 
 TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
-# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves. As many
-# at once as there are processors, those that take longest first, so that none is left over alone.
-JOBS ?= $(shell nproc)
+# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves. One more
+# at once than there are processors, since many wait for disks and for each other; those that take
+# longest first, so that none is left over alone.
+JOBS ?= $(shell expr $$(nproc) + 1)
 jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 LONG_TESTS := prop/test_cuda_training cli/slow_gpu_calls.t cli/slow_faults.t prop/test_training_same \
     cli/slow_kill.t prop/test_training_near prop/test_training_random unit/test_cuda_complete \
@@ -133,6 +134,7 @@ stage = $(Q)tests/stage.sh '$(1)' $(MAKE) --no-print-directory $(jobs)
 tests-all:
 	$(call stage,build) tests-all-build
 	$(call stage,tests) tests-all-run
+	$(call stage,one result) identical-run
 	$(call stage,lint) lint-checks
 	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=7
 	$(call stage,data races) sanitize-threads MIST_BRIEF=7
@@ -146,7 +148,7 @@ include tests/sanitize/sanitize.mk
 # is only right once the packages are there.
 check: deps ## the fast tests
 	$(Q)$(MAKE) --no-print-directory $(jobs) tests-check
-test: deps deps-lint ## everything: tests, lint, sanitizers, fuzzing
+test: deps deps-lint ## everything: tests, one result of all compilers, lint, sanitizers, fuzzing
 	$(Q)$(MAKE) --no-print-directory tests-all
 bench: deps ## benchmarks; they print ratios and never fail on time
 	$(Q)$(MAKE) --no-print-directory benches

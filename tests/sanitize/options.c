@@ -32,7 +32,7 @@ int dlclose(void *handle)
 /* As malloc does: a test asks for 2^63 - 1 bytes. */
 const char *__asan_default_options(void)
 {
-    return "allocator_may_return_null=1:strict_string_checks=1";
+    return "allocator_may_return_null=1:strict_string_checks=1:handle_segv=2";
 }
 
 const char *__lsan_default_options(void)
@@ -85,13 +85,16 @@ const char *__ubsan_default_options(void)
     return "print_stacktrace=1";
 }
 
-/* What is not compiled by us is not looked at: it can't be told how it synchronises. */
+/* The order in which Open MPI takes its locks is not ours to judge. A crash is told with
+ * its stack, not left to cmocka. */
 const char *__tsan_default_options(void)
 {
-    return "ignore_noninstrumented_modules=1:halt_on_error=1:allocator_may_return_null=1";
+    return "detect_deadlocks=0:handle_segv=2:halt_on_error=1:allocator_may_return_null=1";
 }
 
+/* OpenMP copies what it hands to its threads, and tells of them only through libarcher.
+ */
 const char *__tsan_default_suppressions(void)
 {
-    return "";
+    return "called_from_lib:libomp.so.5\n";
 }

@@ -176,16 +176,11 @@ static int run_rank(const char *mode)
 
 /* -------------------------------------------------------------------------- the tests */
 
-/* Options of the thread sanitizer, which mean nothing without it: it is to see what
- * functions of the C library read and write, snprintf() first of all. Other tests let it
- * look away, because MPI calls them, too; MPI's order of locks is not judged here. */
-#define SEES_LIBC "-x TSAN_OPTIONS=ignore_noninstrumented_modules=0:detect_deadlocks=0"
-
 /* What a job ended with: its output is the first fault and the error of the step. */
 static void run_failing(const char *mode, struct job_end *end)
 {
     need_mpirun();
-    run_job(2, SEES_LIBC, mode, end);
+    run_job(2, "", mode, end);
     if (end->code != 7)
         print_error("%s: %s\n", mode, end->errors);
     assert_int_equal(end->code, 7);
@@ -222,7 +217,7 @@ static void test_two_at_once(void **state)
 static void test_skipped_step(void **state)
 {
     need_mpirun();
-    run_good_job(2, SEES_LIBC, "skip");
+    run_good_job(2, "", "skip");
 }
 
 int main(int argc, char **argv)
