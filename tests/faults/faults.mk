@@ -5,7 +5,7 @@ FAULTS := $(addprefix $(BUILD)/tests/faults/,inject.so sweep)
 tests-build tests-all: $(FAULTS)
 $(BUILD)/tests/prop/test_power_loss: | $(FAULTS)
 
-# Without a sanitizer, even where tools have one: these skip such tools. Their lines aren't counted.
+# Without a sanitizer, even where tools have one, whose malloc() is then behind this. Lines aren't counted.
 FAULTS_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% --coverage -fprofile%,$(ALL_CFLAGS))
 $(BUILD)/tests/faults/%.pic.o: tests/faults/%.c
 	@mkdir -p $(@D)

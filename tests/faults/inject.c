@@ -174,11 +174,17 @@ static bool memory_fails(const void *caller)
 
 /* ----------------------------------------------------------------------------- memory */
 
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-void __libc_free(void *memory);
+#define ALLOCATOR(prefix, attribute)                                                     \
+    void *prefix##malloc(size_t size) attribute;                                         \
+    void *prefix##calloc(size_t n, size_t size) attribute;                               \
+    void *prefix##realloc(void *memory, size_t size) attribute;                          \
+    void *prefix##memalign(size_t alignment, size_t size) attribute;                     \
+    void prefix##free(void *memory) attribute;
+ALLOCATOR(__libc_, )
+ALLOCATOR(__interceptor_, __attribute__((weak)))
+
+/* What would be called without this object: the sanitizer's, where the tool has one. */
+#define NEXT(name) (__interceptor_##name ? __interceptor_##name : __libc_##name)
 
 static struct slot {
     void *memory;
@@ -244,7 +250,7 @@ void *malloc(size_t size)
 
     if (ours && memory_fails(CALLER))
         return NULL;
-    void *memory = __libc_malloc(size);
+    void *memory = NEXT(malloc)(size);
     if (ours)
         remember(memory, CALLER);
     return memory;
@@ -256,7 +262,7 @@ void *calloc(size_t n, size_t size)
 
     if (ours && memory_fails(CALLER))
         return NULL;
-    void *memory = __libc_calloc(n, size);
+    void *memory = NEXT(calloc)(n, size);
     if (ours)
         remember(memory, CALLER);
     return memory;
@@ -269,7 +275,7 @@ void *realloc(void *memory, size_t size)
     if (ours && memory_fails(CALLER))
         return NULL;
     bool was_ours = forget(memory);
-    void *grown = __libc_realloc(memory, size);
+    void *grown = NEXT(realloc)(memory, size);
     if (grown && (ours || was_ours))
         remember(grown, CALLER);
     else if (!grown && was_ours && size > 0)
@@ -283,7 +289,7 @@ static void *aligned(size_t alignment, size_t size, const void *caller)
 
     if (ours && memory_fails(caller))
         return NULL;
-    void *memory = __libc_memalign(alignment, size);
+    void *memory = NEXT(memalign)(alignment, size);
     if (ours)
         remember(memory, caller);
     return memory;
@@ -311,7 +317,7 @@ char *strdup(const char *text)
 
     if (ours && memory_fails(CALLER))
         return NULL;
-    char *copy = __libc_malloc(n);
+    char *copy = NEXT(malloc)(n);
     if (ours)
         remember(copy, CALLER);
     return copy ? memcpy(copy, text, n) : NULL;
@@ -320,7 +326,7 @@ char *strdup(const char *text)
 void free(void *memory)
 {
     forget(memory);
-    __libc_free(memory);
+    NEXT(free)(memory);
 }
 
 /* ------------------------------------------------------------------------------ files */

@@ -16,6 +16,7 @@ const char *__ubsan_default_options(void);
 const char *__tsan_default_options(void);
 const char *__tsan_default_suppressions(void);
 int dlclose(void *handle);
+void *__interceptor_malloc(size_t size);
 __attribute__((format(printf, 3, 0))) int
 __vasprintf_chk(char **out, int flag, const char *format, va_list list);
 __attribute__((format(printf, 3, 4))) int __asprintf_chk(char **out, int flag,
@@ -41,7 +42,8 @@ const char *__lsan_default_options(void)
 }
 
 /* Open MPI makes names with these, as fortified programs do. Behind glibc's a stack can't
- * be followed, behind ours it can. */
+ * be followed, behind ours it can. The memory is theirs, not the program's, for what
+ * counts the program's own (tests/faults). */
 int __vasprintf_chk(char **out, int flag, const char *format, va_list list)
 {
     va_list again;
@@ -50,7 +52,7 @@ int __vasprintf_chk(char **out, int flag, const char *format, va_list list)
     va_copy(again, list);
     int n = vsnprintf(NULL, 0, format, again);
     va_end(again);
-    *out = n < 0 ? NULL : malloc((size_t)n + 1);
+    *out = n < 0 ? NULL : __interceptor_malloc((size_t)n + 1);
     return *out ? vsnprintf(*out, (size_t)n + 1, format, list) : -1;
 }
 
