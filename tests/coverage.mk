@@ -2,7 +2,7 @@
 # the bounds that tests/coverage.sh names.
 COVERAGE_END := $(BUILD)/coverage/tests/coverage_end.o
 coverage: deps ## lines that the tests run, by file, folder and group
-	$(Q)$(MAKE) --no-print-directory $(jobs) CI= BUILD=$(BUILD)/coverage CC=gcc CXX=g++ LDFLAGS='--coverage $(COVERAGE_END) -Wl,--wrap=_exit,--wrap=MPI_Abort' \
+	$(Q)$(MAKE) --no-print-directory $(jobs) CI= BUILD=$(BUILD)/coverage CC=gcc CXX=g++ LDFLAGS='--coverage $(COVERAGE_END) -Wl,--wrap=_exit,--wrap=MPI_Abort,--wrap=execvp' \
 	    CFLAGS='-O0 -g1 --coverage -fprofile-update=atomic' coverage-run
 ifneq ($(findstring tests/coverage_end.o,$(LDFLAGS)),)
 $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS): | $(filter %.o,$(LDFLAGS))

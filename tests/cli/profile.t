@@ -29,6 +29,14 @@ echo > ops.csv
 profile 'a table of kernels that exists' 2 'ops\.csv: exists already; --force' --ranks 1 --kernels-csv ops.csv
 rm ops.csv
 
+begin 'several ranks without an mpirun'
+run env PATH=/nowhere "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
+expect_exit 1
+expect_stderr '^mist-profile: mpirun is not installed, .*; or use --ranks 1$'
+expect_one_line
+expect_stdout_empty
+nothing_written
+
 begin 'another number of ranks than mpirun started'
 run mpirun -n 1 "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
 expect_exit 2
