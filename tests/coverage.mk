@@ -12,6 +12,6 @@ endif
 coverage-run: test_environment := MIST_BRIEF=$(or $(MIST_BRIEF),7)
 coverage-run: $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS)
 	$(Q)find $(BUILD) -name '*.gcda' -delete
-	$(Q)$(call run_tests,$(filter-out %/slow_gpu_calls.t %/slow_faults.t %/slow_two_hosts.t,$(TESTS))); \
+	$(Q)$(call run_tests,$(filter-out %/install.t %/slow_gpu_calls.t %/slow_faults.t %/slow_two_hosts.t,$(TESTS))); \
 	    code=$$?; tests/coverage.sh $(BUILD) && exit $$code
 .PHONY: coverage coverage-run
