@@ -435,18 +435,44 @@ static int64_t place(const struct layout *layout, int64_t row, int64_t column)
     return row + column * layout->ld;
 }
 
-static double at_a(const struct problem *p, const void *a, int64_t i, int64_t l)
+/* A row or a column: values that are step apart. */
+struct vector {
+    const void *values;
+    cudaDataType_t type;
+    int64_t begin, step;
+};
+
+/* Row i of op(A) and column j of op(B). */
+static struct vector row_of_a(const struct problem *p, const void *a, int64_t i)
 {
     bool is_plain = p->desc->op_a == CUBLAS_OP_N;
 
-    return load(a, p->a.type, place(&p->a, is_plain ? i : l, is_plain ? l : i));
+    return (struct vector){a, p->a.type, is_plain ? i : i * p->a.ld,
+                           is_plain ? p->a.ld : 1};
 }
 
-static double at_b(const struct problem *p, const void *b, int64_t l, int64_t j)
+static struct vector column_of_b(const struct problem *p, const void *b, int64_t j)
 {
     bool is_plain = p->desc->op_b == CUBLAS_OP_N;
 
-    return load(b, p->b.type, place(&p->b, is_plain ? l : j, is_plain ? j : l));
+    return (struct vector){b, p->b.type, is_plain ? j * p->b.ld : j,
+                           is_plain ? 1 : p->b.ld};
+}
+
+static double dot(const struct vector *a, const struct vector *b, int64_t n)
+{
+    const float *a32 = a->values, *b32 = b->values;
+    double sum = 0;
+
+    if (a->type == CUDA_R_32F && b->type == CUDA_R_32F) /* many of these: no calls */
+        for (int64_t l = 0; l < n; l++)
+            sum +=
+                (double)a32[a->begin + l * a->step] * (double)b32[b->begin + l * b->step];
+    else
+        for (int64_t l = 0; l < n; l++)
+            sum += load(a->values, a->type, a->begin + l * a->step) *
+                   load(b->values, b->type, b->begin + l * b->step);
+    return sum;
 }
 
 static double gelu(double x)
@@ -486,10 +512,11 @@ static double finish(const struct problem *p, double value, int64_t i, int64_t j
 static void sum_gradients(const struct problem *p, const void *b)
 {
     for (int64_t i = 0; i < p->n && p->desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; i++) {
+        struct vector column = column_of_b(p, b, i);
         double sum = 0;
 
         for (int64_t l = 0; l < p->k; l++)
-            sum += at_b(p, b, l, i);
+            sum += load(b, column.type, column.begin + l * column.step);
         store(p->desc->vector, p->d.type, i, sum);
     }
 }
@@ -514,11 +541,9 @@ static void multiply(void *arg)
     p->desc = &at->desc;
     for (int64_t j = 0; j < p->n; j++)
         for (int64_t i = 0; i < p->m; i++) {
-            double sum = 0;
+            struct vector a = row_of_a(p, at->a, i), b = column_of_b(p, at->b, j);
+            double sum = at->alpha * dot(&a, &b, p->k);
 
-            for (int64_t l = 0; l < p->k; l++)
-                sum += at_a(p, at->a, i, l) * at_b(p, at->b, l, j);
-            sum *= at->alpha;
             if (at->beta != 0)
                 sum += at->beta * load(at->c, p->d.type, place(&p->d, i, j));
             store(at->d, p->d.type, place(&p->d, i, j), finish(p, sum, i, j));
