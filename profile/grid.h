@@ -51,6 +51,7 @@ struct mist_grid_config {
     bool allows_atomics;   /* see struct mist_device_config */
     enum mist_attention_choice attention;
     bool is_quick; /* message sizes in steps of 4 instead of 2, fewer group sizes */
+    double time_s; /* to take, about; more or fewer repetitions; 0: as is usual */
 };
 
 /* How the modules are cut: variant 0 is not at all. */

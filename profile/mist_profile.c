@@ -44,6 +44,7 @@ struct options {
     struct mist_option_list micro_batches;
     int bind;      /* 0 auto, 1 none */
     int attention; /* enum mist_attention_choice */
+    int64_t n_seconds;
     bool is_quick, allows_atomics;
     bool resumes, prints_kernels;
     const char *kernels_csv;
@@ -76,6 +77,10 @@ static const struct mist_option option_table[] = {
         "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
     ROW("quick", MIST_OPTION_FLAG, "What", NULL,
         "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
+    ROW("seconds", MIST_OPTION_INT64, "What", "N",
+        "time to take, about: less gives fewer repetitions, to a least number; default: "
+        "see --dry-run",
+        NULL, 1, 1000000, n_seconds),
     ROW("resume", MIST_OPTION_FLAG, "What", NULL,
         "go on with a session that was stopped (its journal is in DIR.partial)", NULL, 0,
         0, resumes),
@@ -208,6 +213,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
             ? MIST_DTYPE_BF16
             : MIST_DTYPE_FP32;
     config->is_quick = options->is_quick;
+    config->time_s = (double)options->n_seconds;
     config->allows_atomics = options->allows_atomics;
     config->attention = (enum mist_attention_choice)options->attention;
     status = mist_catalog_new(&config->model, &setup->catalog, err);

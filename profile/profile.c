@@ -82,12 +82,16 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
     out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
     double round_s = guess_round_s(grid, machine, out->n_copies, flop_per_s);
-    out->ops_s = fmax(ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
-    out->links_s =
-        fmax(links_budget_s[is_quick], mist_time_links_least_s(grid, link_bytes_per_s));
-    out->interference_s = interference_budget_s[is_quick];
-    out->expected_s = (has_gpus ? gpu_set_up_s : set_up_s) + round_s + out->ops_s +
-                      out->links_s + out->interference_s;
+    double begin_s = (has_gpus ? gpu_set_up_s : set_up_s) + round_s;
+    double usual_s = ops_budget_s[is_quick] + links_budget_s[is_quick] +
+                     interference_budget_s[is_quick];
+    double share = config->time_s > 0 ? fmax(0, (config->time_s - begin_s) / usual_s) : 1;
+    out->ops_s =
+        fmax(share * ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
+    out->links_s = fmax(share * links_budget_s[is_quick],
+                        mist_time_links_least_s(grid, link_bytes_per_s));
+    out->interference_s = share * interference_budget_s[is_quick];
+    out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s;
     return MIST_OK;
 }
 
@@ -230,20 +234,25 @@ struct session {
     int32_t n_mixtures;
 };
 
+/* How often ranks repeat things follows from the plan's times: all take the first one's.
+ */
 static enum mist_status run_parts(struct session *session,
                                   const struct mist_profile_plan *plan,
                                   struct mist_profile_report *report,
                                   struct mist_err *err)
 {
     struct mist_workbench *bench = &session->bench;
+    double times_s[] = {plan->ops_s, plan->links_s, plan->interference_s};
     enum mist_status status =
-        mist_time_ops(bench, plan->ops_s, session->steps, &report->n_rounds_ops,
-                      &report->drift_frac, err);
+        mist_comm_broadcast_bytes(bench->comm, 0, times_s, sizeof times_s, err);
 
     if (status == MIST_OK)
-        status = mist_time_links(bench, plan->links_s, session->links, err);
+        status = mist_time_ops(bench, times_s[0], session->steps, &report->n_rounds_ops,
+                               &report->drift_frac, err);
     if (status == MIST_OK)
-        status = mist_time_interference(bench, session->steps, plan->interference_s,
+        status = mist_time_links(bench, times_s[1], session->links, err);
+    if (status == MIST_OK)
+        status = mist_time_interference(bench, session->steps, times_s[2],
                                         session->mixtures, session->n_mixtures,
                                         &report->n_rounds_interference, err);
     return status == MIST_OK ? mist_time_host(bench, &report->host, err) : status;

@@ -52,7 +52,7 @@ wait $pid 2> /dev/null
 
 begin 'it goes on to the end'
 # shellcheck disable=SC2086
-run $profile --resume --ranks 1 -q -o set
+run $profile --seconds 12 --resume --ranks 1 -q -o set
 expect_exit 0
 expect_stderr_empty
 [ ! -e set.partial ] || fail "left: $(find set.partial)"
@@ -60,7 +60,7 @@ mv set resumed
 
 begin 'a trace set of one rank'
 # shellcheck disable=SC2086
-run $profile --ranks 1 -q --json --kernels --kernels-csv ops.csv -o set
+run $profile --seconds 12 --ranks 1 -q --json --kernels --kernels-csv ops.csv -o set
 expect_exit 0
 expect_json
 expect_stderr_empty
@@ -90,7 +90,7 @@ expect_exit 0
 
 begin 'two ranks, with tensor parallelism'
 # shellcheck disable=SC2086
-run $profile --ranks 2 -q -o pair
+run $profile --seconds 15 --ranks 2 -q -o pair
 expect_exit 0
 expect_stderr_empty
 grep -q '^all_reduce,1,2,1,' pair/links.csv || fail 'links.csv has no message of two ranks'

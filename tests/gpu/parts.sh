@@ -188,7 +188,7 @@ kernels() {
 # The trace set of this machine for GPT-3 1.3B.
 profile() {
     sizes='--model gpt3-1.3b --micro-batches 1,2,4,8'
-    [ -z "${MIST_GPU_TINY:-}" ] || sizes='--model gpt3-demo --micro-batches 1,2'
+    [ -z "${MIST_GPU_TINY:-}" ] || sizes='--model gpt3-demo --micro-batches 1,2 --seconds 12'
     # shellcheck disable=SC2086
     mist profile --backend $backend --ranks 1 --seq-len $seq --dtype bf16 --progress never --quick -f -o "$traces" $sizes 2>&1
     code=$?

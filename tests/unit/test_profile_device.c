@@ -83,7 +83,8 @@ static enum mist_status run_session(struct mist_comm *job, const struct mist_gri
     mist_trace_set_init(traces);
     enum mist_status status = mist_profile_plan(grid, &machine, 1e10, 0, &plan, &why);
     plan.n_copies = 1;
-    plan.ops_s = plan.links_s = plan.interference_s = 0;
+    /* the first rank's: the others, which may have taken another, repeat no more often */
+    plan.ops_s = plan.links_s = plan.interference_s = mist_comm_rank(job) == 0 ? 0 : 30;
     if (status == MIST_OK)
         status = mist_profile_run(grid, &machine, &plan, job, NULL, NULL, session_ops,
                                   traces, report, &why);
