@@ -137,8 +137,8 @@ tests-all:
 	$(call stage,tests) tests-all-run
 	$(call stage,one result) identical-run
 	$(call stage,lint) lint-checks
-	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=7
-	$(call stage,data races) sanitize-threads MIST_BRIEF=7
+	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=11
+	$(call stage,data races) sanitize-threads MIST_BRIEF=11
 	$(call stage,fuzzing) fuzz
 benches: $(TOOLS) $(BENCHES)
 	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done

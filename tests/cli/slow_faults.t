@@ -42,35 +42,35 @@ profile=$MIST_BUILD/mist-profile
 
 "$sim" plan2.json -q -o measured.csv > "$out" || exit 1
 sweep 'mist-sim -o, a file that is replaced' "$data" -- "$sim" plan2.json -q -f -o out.csv
-sweep 'mist-sim --chrome, a new file' "$data" -n 60 -- "$sim" plan.json -q --chrome new.json
-sweep 'mist-sim --json --compare' "$data" -n 60 -- "$sim" plan2.json --json --compare measured.csv
-sweep 'mist-sim --sweep' "$data" -n 40 -- "$sim" plan2.json --sweep link.all=1x:2x
+sweep 'mist-sim --chrome, a new file' "$data" -n 30 -- "$sim" plan.json -q --chrome new.json
+sweep 'mist-sim --json --compare' "$data" -n 30 -- "$sim" plan2.json --json --compare measured.csv
+sweep 'mist-sim --sweep' "$data" -n 20 -- "$sim" plan2.json --sweep link.all=1x:2x
 
 sweep 'mist-plot timeline, a picture that is replaced' "$data" -- "$plot" timeline timeline.csv -f -o out.svg
 sweep 'mist-plot pareto, a new picture' "$data" -- "$plot" pareto pareto.csv -o new.svg
 sweep 'mist-plot compare -o -' "$data" -- "$plot" compare compare.csv -o -
 sweep 'mist-plot timeline -o -' "$data" -- "$plot" timeline timeline.csv -o -
-sweep 'mist-plot chrome' "$data" -n 40 -- "$plot" chrome timeline.csv -f -o out.csv
+sweep 'mist-plot chrome' "$data" -n 20 -- "$plot" chrome timeline.csv -f -o out.csv
 
 job='--model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q'
 # shellcheck disable=SC2086
-sweep 'mist-tune, all outputs' "$data" -n 60 -x stdout -- \
+sweep 'mist-tune, all outputs' "$data" -n 30 -x stdout -- \
     "$tune" $job -f -o new.json --log out.csv --pareto new.csv
 # shellcheck disable=SC2086
-sweep 'mist-tune --plans' "$data" -n 60 -x stdout -- "$tune" $job --plans plans -j 1
+sweep 'mist-tune --plans' "$data" -n 30 -x stdout -- "$tune" $job --plans plans -j 1
 
 train="plan.json --data text:text.txt -q --iterations 2"
 # Every row of the log was written and looked at before the log is closed; it has the rows of the steps that
 # are done.
 # shellcheck disable=SC2086
-sweep 'mist-exec, its tables and export' "$tiny" -n 10 -t open,close -x stdout,out.csv,new.csv -g out.csv -- \
+sweep 'mist-exec, its tables and export' "$tiny" -n 7 -t open,close -x stdout,out.csv,new.csv -g out.csv -- \
     "$exec" $train -f --log out.csv --timeline new.csv --export exported
 # What is no longer needed may fail to be looked at or removed, and stays; a folder that is there may fail to
 # be made; a job ends without the thread that would end it late.
 saves='-t malloc,open,read,close,rename,mkdir,thread -l saved/step-0000000[12]/*,saved/step-0000000[12].old/*
     -x stdout,saved/step*'
 # shellcheck disable=SC2086
-sweep 'mist-exec --checkpoint' "$tiny" -n 8 $saves -- \
+sweep 'mist-exec --checkpoint' "$tiny" -n 6 $saves -- \
     "$exec" $train --checkpoint saved --save-every 1 --keep 1
 for rank in 0 1; do # one that fails ends the others, as a kill does; the next run clears up
     # shellcheck disable=SC2086

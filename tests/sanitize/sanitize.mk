@@ -1,7 +1,7 @@
 # The tests under sanitizers; included by the Makefile.
 #
-#   make sanitize           both of these; MIST_BRIEF=7 leaves out six of seven cases
-#                           where there are many
+#   make sanitize           both of these; MIST_BRIEF=11 leaves out ten of eleven cases
+#                           where there are many, and tests that take long
 #   make sanitize-address   addresses, leaks, undefined behaviour: nearly all tests
 #   make sanitize-threads   data races: tests of the executor, the tuner and the profiler
 #
@@ -23,8 +23,9 @@ ADDRESS_BUILD := CI= BUILD=$(BUILD)/address CC=gcc CXX=g++ \
 ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/install.t,$(TESTS))
 
 sanitize-address-build: $(TOOLS) $(FAULTS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
+BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/test_power_loss)
 sanitize-address-run: sanitize-address-build
-	$(Q)$(call run_tests,$(if $(MIST_BRIEF),$(filter-out tests/cli/slow_%,$(ADDRESS_TESTS)),$(ADDRESS_TESTS)))
+	$(Q)$(call run_tests,$(filter-out $(BRIEF_WITHOUT),$(ADDRESS_TESTS)))
 sanitize-address:
 	$(Q)$(MAKE) --no-print-directory $(ADDRESS_BUILD) sanitize-address-run
 
