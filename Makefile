@@ -110,10 +110,10 @@ $(BUILD)/counted/%.o: %.c
 $(BUILD)/tests/unit/test_trace_work: $(COUNTED)
 
 TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
-# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves. One more
+# One runner for all: unit tests speak TAP through cmocka, command-line tests by themselves. Two more
 # at once than there are processors, since many wait for disks and for each other; those that take
 # longest first, so that none is left over alone.
-JOBS ?= $(shell expr $$(nproc) + 1)
+JOBS ?= $(shell expr $$(nproc) + 2)
 jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 LONG_TESTS := prop/test_cuda_training cli/slow_faults.t prop/test_training_near prop/test_training_same \
     cli/slow_gpu_calls.t cli/slow_profile.t cli/slow_kill.t cli/requeue.t prop/test_training_random \
