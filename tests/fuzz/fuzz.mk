@@ -39,7 +39,7 @@ $(BUILD)/tests/fuzz/gemm: $(if $(CUDA_HEADERS),$(BUILD)/pic/exec/cuda/gemm_file.
 # ------------------------------------------------------------------------ with libFuzzer
 FUZZ_CC ?= clang-14
 FUZZ_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
-FUZZ_CFLAGS = $(STD) $(WARN) -O1 -g -fno-omit-frame-pointer $(FUZZ_SANITIZE) $(CUDA_CFLAGS) \
+FUZZ_CFLAGS = $(STD) $(WARN) -O1 -g1 -fno-omit-frame-pointer $(FUZZ_SANITIZE) $(CUDA_CFLAGS) \
               -I. -DMIST_VERSION='"$(VERSION)"' -MMD -MP
 FUZZ_READERS := $(wildcard core/*.c) $(filter-out $(wildcard traces/mist_*.c),$(wildcard traces/*.c)) \
                 $(wildcard sim/model*.c sim/plan*.c sim/param_shape.c sim/what_if.c) \

@@ -23,7 +23,8 @@ ADDRESS_BUILD := CI= BUILD=$(BUILD)/address CC=gcc CXX=g++ \
 ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/install.t,$(TESTS))
 
 sanitize-address-build: $(TOOLS) $(FAULTS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
-BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/test_power_loss)
+# Whatever test_training_near runs, test_training_random does, too.
+BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/test_power_loss %/test_training_near)
 sanitize-address-run: sanitize-address-build
 	$(Q)$(call run_tests,$(filter-out $(BRIEF_WITHOUT),$(ADDRESS_TESTS)))
 sanitize-address:
