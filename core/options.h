@@ -87,6 +87,15 @@ struct mist_tool {
         .offset = offsetof(T, i_member)                                                  \
     }
 
+/* One row of kind MIST_OPTION_CHOICE; i_member is an int. */
+#define MIST_OPTION_ROW_CHOICE(T, i_name, i_group, i_value, i_help, i_default,           \
+                               i_choices, i_member)                                      \
+    {                                                                                    \
+        .name = i_name, .kind = MIST_OPTION_CHOICE, .group = i_group,                    \
+        .value_name = i_value, .help = i_help, .default_text = i_default,                \
+        .choices = i_choices, .offset = offsetof(T, i_member)                            \
+    }
+
 /* Options that mean the same in every tool: embed as member `common`, pick rows. */
 struct mist_common_options {
     const char *output;
@@ -144,12 +153,9 @@ extern const char *const mist_progress_choices[]; /* auto, always, never */
         .offset = offsetof(T, common.seed)                                               \
     }
 #define MIST_OPTION_ROW_PROGRESS(T)                                                      \
-    {                                                                                    \
-        .name = "progress", .kind = MIST_OPTION_CHOICE,                                  \
-        .group = MIST_OPTION_GROUP_COMMON, .value_name = "WHEN",                         \
-        .help = "show progress; auto: on a terminal", .default_text = "auto",            \
-        .choices = mist_progress_choices, .offset = offsetof(T, common.progress)         \
-    }
+    MIST_OPTION_ROW_CHOICE(T, "progress", MIST_OPTION_GROUP_COMMON, "WHEN",              \
+                           "show progress; auto: on a terminal", "auto",                 \
+                           mist_progress_choices, common.progress)
 
 /* Positional arguments in their order;
  * items points into argv, which is rearranged for it. */

@@ -11,34 +11,25 @@
 
 /* int backend: enum mist_backend_choice */
 #define MIST_OPTION_ROW_BACKEND(T, i_group)                                              \
-    {                                                                                    \
-        .name = "backend", .kind = MIST_OPTION_CHOICE, .group = i_group,                 \
-        .value_name = "WHERE", .help = "cpu, cuda, or auto: cuda where there is a GPU",  \
-        .default_text = "auto", .choices = mist_backend_words,                           \
-        .offset = offsetof(T, backend)                                                   \
-    }
+    MIST_OPTION_ROW_CHOICE(T, "backend", i_group, "WHERE",                               \
+                           "cpu, cuda, or auto: cuda where there is a GPU", "auto",      \
+                           mist_backend_words, backend)
 
 /* int bind: 0 auto, 1 none */
 #define MIST_OPTION_ROW_BIND(T, i_group)                                                 \
-    {                                                                                    \
-        .name = "bind", .kind = MIST_OPTION_CHOICE, .group = i_group,                    \
-        .value_name = "HOW",                                                             \
-        .help = "auto: a rank that the launcher bound to fewer processors than it has "  \
-                "threads gets its share of the node's; none: as launched",               \
-        .default_text = "auto", .choices = mist_affinity_words,                          \
-        .offset = offsetof(T, bind)                                                      \
-    }
+    MIST_OPTION_ROW_CHOICE(                                                              \
+        T, "bind", i_group, "HOW",                                                       \
+        "auto: a rank that the launcher bound to fewer processors than it has threads "  \
+        "gets its share of the node's; none: as launched",                               \
+        "auto", mist_affinity_words, bind)
 
 /* int attention: enum mist_attention_choice */
 #define MIST_OPTION_ROW_ATTENTION(T, i_group)                                            \
-    {                                                                                    \
-        .name = "attention", .kind = MIST_OPTION_CHOICE, .group = i_group,               \
-        .value_name = "WHO",                                                             \
-        .help = "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn "  \
-                "in bf16, else own",                                                     \
-        .default_text = "auto", .choices = mist_attention_words,                         \
-        .offset = offsetof(T, attention)                                                 \
-    }
+    MIST_OPTION_ROW_CHOICE(                                                              \
+        T, "attention", i_group, "WHO",                                                  \
+        "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in bf16, " \
+        "else own",                                                                      \
+        "auto", mist_attention_words, attention)
 
 /* Two rows: bool prints_kernels, const char *kernels_csv. i_when: of what the table is */
 #define MIST_OPTION_ROWS_KERNELS(T, i_group, i_when)                                     \

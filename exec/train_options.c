@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW(...) MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
+#define ROW(...)    MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
+#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
 
 /* An option that another one rules out. */
 #define ROW_BUT(i_name, i_kind, i_group, i_value, i_help, i_max, i_excludes, i_member)   \
@@ -59,14 +60,9 @@ static const struct mist_option option_table[] = {
         "1e-8", 0, 1, settings.epsilon),
     ROW("weight-decay", MIST_OPTION_DOUBLE, "Training", "W", "AdamW: decay of matrices",
         "0.1", 0, 1e3, settings.weight_decay),
-    {.name = "on-nan",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Training",
-     .value_name = "WHAT",
-     .help = "when a loss or gradient is not finite: abort the run, or skip the step",
-     .default_text = "abort",
-     .choices = nan_choices,
-     .offset = offsetof(struct mist_exec_options, on_nan)},
+    CHOICE("on-nan", "Training", "WHAT",
+           "when a loss or gradient is not finite: abort the run, or skip the step",
+           "abort", nan_choices, on_nan),
     ROW("checkpoint", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "folder of this run's checkpoints, step-00000001 ...", NULL, 0, 0, checkpoint),
     ROW("save-every", MIST_OPTION_INT64, "Checkpoints", "N",
@@ -87,29 +83,18 @@ static const struct mist_option option_table[] = {
         0, import),
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
-    {.name = "export-dtype",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Checkpoints",
-     .value_name = "TYPE",
-     .help = "number format of --export",
-     .default_text = "fp32",
-     .choices = dtype_choices,
-     .offset = offsetof(struct mist_exec_options, export_dtype)},
+    CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
+           dtype_choices, export_dtype),
     MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
     MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
         "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
         1024, n_threads),
     MIST_OPTION_ROW_ATTENTION(struct mist_exec_options, "Execution"),
-    {.name = "graphs",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Execution",
-     .value_name = "WHEN",
-     .help = "replay iterations on a GPU as one graph: on, off, or auto: where one rank "
-             "trains and it is faster; same losses, bit for bit",
-     .default_text = "auto",
-     .choices = mist_graphs_words,
-     .offset = offsetof(struct mist_exec_options, graphs)},
+    CHOICE("graphs", "Execution", "WHEN",
+           "replay iterations on a GPU as one graph: on, off, or auto: where one rank "
+           "trains and it is faster; same losses, bit for bit",
+           "auto", mist_graphs_words, graphs),
     ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
         "let GPU kernels add in any order where that is faster (attention's backward); "
         "losses then differ in their last digits from run to run",

@@ -54,7 +54,8 @@ struct options {
 static const char *const dtype_words[] = {"auto", "fp32", "bf16", NULL};
 enum dtype_choice { DTYPE_AUTO, DTYPE_FP32, DTYPE_BF16 };
 
-#define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define ROW(...)    MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct options, __VA_ARGS__)
 
 static const struct mist_option option_table[] = {
     ROW("model", MIST_OPTION_STRING, "What", "MODEL",
@@ -63,15 +64,10 @@ static const struct mist_option option_table[] = {
         seq_len),
     ROW("micro-batches", MIST_OPTION_LIST, "What", "LIST",
         "samples per micro-batch that plans may use", "1,2,4,8", 0, 0, micro_batches),
-    {.name = "dtype",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "What",
-     .value_name = "FORMAT",
-     .help = "number format of weights and activations: fp32, bf16, or auto: bf16 on a "
-             "GPU, else fp32",
-     .default_text = "auto",
-     .choices = dtype_words,
-     .offset = offsetof(struct options, dtype)},
+    CHOICE("dtype", "What", "FORMAT",
+           "number format of weights and activations: fp32, bf16, or auto: bf16 on a "
+           "GPU, else fp32",
+           "auto", dtype_words, dtype),
     MIST_OPTION_ROW_ATTENTION(struct options, "What"),
     ROW("allow-atomics", MIST_OPTION_FLAG, "What", NULL,
         "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
@@ -138,8 +134,7 @@ struct setup {
     int stop_signal; /* that ended the session; 0: none */
 };
 
-/* ------------------------------------------------------------------------------ set-up
- */
+/* ----------------------------------------------------------------------------- set-up */
 
 static enum mist_status read_micro_batches(const struct mist_option_list *list,
                                            struct mist_grid_config *config,

@@ -50,7 +50,8 @@ static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 /* In the order of enum mist_dtype. */
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 
-#define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define ROW(...)    MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct options, __VA_ARGS__)
 #define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_member)       \
     {                                                                                    \
         .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
@@ -84,32 +85,14 @@ static const struct mist_option option_table[] = {
         "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule; "
         "default: all",
         NULL, 0, 0, space),
-    {.name = "dtype",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Job",
-     .value_name = "TYPE",
-     .help = "of weights and activations",
-     .default_text = "fp32",
-     .choices = dtypes,
-     .offset = offsetof(struct options, dtype)},
-    {.name = "gradient-dtype",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Job",
-     .value_name = "TYPE",
-     .help =
-         "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
-         "--dtype bf16",
-     .default_text = "fp32",
-     .choices = dtypes,
-     .offset = offsetof(struct options, gradient_dtype)},
-    {.name = "solver",
-     .kind = MIST_OPTION_CHOICE,
-     .group = "Search",
-     .value_name = "WHICH",
-     .help = "across stages; both: exact, compared with GLPK",
-     .default_text = "exact",
-     .choices = solvers,
-     .offset = offsetof(struct options, solver)},
+    CHOICE("dtype", "Job", "TYPE", "of weights and activations", "fp32", dtypes, dtype),
+    CHOICE(
+        "gradient-dtype", "Job", "TYPE",
+        "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
+        "--dtype bf16",
+        "fp32", dtypes, gradient_dtype),
+    CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
+           "exact", solvers, solver),
     ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
         "2s", 1e-3, 1e6, glpk_time_s),
     ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
