@@ -160,8 +160,8 @@ json_t *mist_json_parse(const char *text, size_t n, size_t flags, bool *has_fail
     return root;
 }
 
-/* Jansson skips a zero byte behind a number; who looks for places takes it for the end.
- */
+/* Jansson skips a zero byte behind a number; who looks for places takes it for
+ * the end. */
 static enum mist_status check_zeros(const struct mist_json_doc *doc, struct mist_err *err)
 {
     const char *zero = memchr(doc->text, '\0', doc->n);

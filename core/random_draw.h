@@ -112,8 +112,8 @@ struct mist_draw_polar {
     double square, cosine;
 };
 
-/* From two draws of 64 bits. 1 less the first is in (0, 1], so the logarithm is finite.
- */
+/* From two draws of 64 bits. 1 less the first is in (0, 1], so the logarithm
+ * is finite. */
 MIST_DRAW_INLINE struct mist_draw_polar mist_draw_polar(uint64_t bits_1, uint64_t bits_2)
 {
     double x = MIST_DRAW_ADD(1.0, -mist_draw_uniform(bits_1));

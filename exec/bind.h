@@ -32,8 +32,8 @@ void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out);
 
-/* Runs the steps of one part of a program, or of all of them; communication is left out.
- */
+/* Runs the steps of one part of a program, or of all of them; communication is
+ * left out. */
 void mist_binding_run_part(const struct mist_binding *binding,
                            enum mist_program_kind program, int32_t i_part,
                            const struct mist_operators *operators);

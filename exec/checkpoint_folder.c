@@ -51,8 +51,8 @@ char *checkpoint_rank_path(const char *folder, int32_t rank)
     return mist_path_join(folder, name);
 }
 
-/* prefix, a number of at least n_digits without needless zeros, suffix; -1: is not that.
- */
+/* prefix, a number of at least n_digits without needless zeros, suffix; -1: is
+ * not that. */
 static int64_t parse_numbered(const char *name, const char *prefix, int n_digits,
                               const char *suffix)
 {

@@ -1,5 +1,5 @@
-/* Names and spans of pieces: what is valid, and spans cut to a shard. See checkpoint.h.
- */
+/* Names and spans of pieces: what is valid, and spans cut to a shard.
+ * See checkpoint.h. */
 #include "exec/checkpoint_internal.h"
 
 #include <stdio.h>
@@ -42,8 +42,8 @@ bool checkpoint_span_is_valid(const struct mist_param_span *span, int64_t whole)
            mist_size_add(end, span->global_first, &end) && end <= whole;
 }
 
-/* Runs first_run .. of a span, from offset on in the first one, length elements of each.
- */
+/* Runs first_run .. of a span, from offset on in the first one, length elements
+ * of each. */
 static struct mist_param_span sub_span(const struct mist_param_span *span,
                                        int64_t first_run, int64_t offset, int64_t length,
                                        int64_t n_runs)

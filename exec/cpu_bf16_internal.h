@@ -17,8 +17,8 @@ MIST_CPU_INLINE float mist_cpu_bf16_value(mist_bf16 x)
 }
 
 /* To nearest, ties to even: half a unit less one, plus one where the last kept bit is
- * odd. A NaN would be carried into infinity or zero: it keeps its upper half, made quiet.
- */
+ * odd. A NaN would be carried into infinity or zero: it keeps its upper half,
+ * made quiet. */
 MIST_CPU_INLINE mist_bf16 mist_cpu_bf16_round(float x)
 {
     uint32_t bits;

@@ -249,8 +249,7 @@ struct mist_cpu_adamw {
 void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
                          const struct mist_cpu_adamw *config, int n_threads);
 
-/* ------------------------------------------------------------------ initial parameters
- */
+/* ----------------------------------------------------------------- initial parameters */
 
 /* Which draws fill an array: element i of run r is mean + deviation times draw
  * first + r * run_stride + i of mist_random_normal_at(seed, stream, ). */

@@ -225,8 +225,7 @@ MIST_MUST_CHECK enum mist_status mist_device_end_capture(struct mist_device *dev
 void mist_device_replay(struct mist_device *device); /* until the next synchronize */
 void mist_device_drop_capture(struct mist_device *device); /* streams idle */
 
-/* ------------------------------------------------- inside the body of a task, in order
- */
+/* ------------------------------------------------ inside the body of a task, in order */
 
 /* Copies between the arenas, or from memory of the host that stays until the stream is
  * idle. */

@@ -27,8 +27,7 @@ void mist_op_table_fini(struct mist_op_table *table)
     free(table->kernels);
 }
 
-/* -------------------------------------------------------------------- names of kernels
- */
+/* ------------------------------------------------------------------- names of kernels */
 
 /* The identifier that *at has, as "6kernel", which is stepped over; its length or 0. */
 static size_t read_identifier(const char **at, const char **identifier)
@@ -86,8 +85,7 @@ void mist_op_table_kernel_name(const char *symbol, char out[MIST_KERNEL_NAME_BYT
         snprintf(out + used, size - used, "<%.*s>", (int)last_length, last);
 }
 
-/* --------------------------------------------------------------------------------- add
- */
+/* -------------------------------------------------------------------------------- add */
 
 int32_t mist_op_table_row(struct mist_op_table *table, const struct mist_op_row *key)
 {
@@ -173,8 +171,7 @@ void mist_op_table_add_kernel(struct mist_op_table *table, int32_t row, const ch
     pthread_mutex_unlock(&table->mutex);
 }
 
-/* ------------------------------------------------------------------------------ gather
- */
+/* ----------------------------------------------------------------------------- gather */
 
 /* What another rank has: rows[n_rows], kernels[n_kernels] of them. */
 static void merge(struct mist_op_table *table, const struct mist_op_row *rows,
@@ -232,8 +229,7 @@ out:
     return status;
 }
 
-/* ------------------------------------------------------------------------------- print
- */
+/* ------------------------------------------------------------------------------ print */
 
 /* Operator, phase and "4096x768x3072" for people; of a message its size. */
 static void human_name(const struct mist_op_row *row, char *out, size_t size)

@@ -25,16 +25,15 @@ struct mist_step_args {
     const struct mist_model *model;
     void *operands[MIST_MAX_OPERANDS]; /* by MIST_ARG_*; NULL where the step has none */
     void *params[2];                   /* weight, bias; NULL none */
-    void *param_gradients[2]; /* the same of the gradients; NULL in forward programs
+    void *param_gradients[2];       /* the same of the gradients; NULL in forward programs
                                  without any */
-    void *workspace;          /* step->workspace_bytes */
-    void *backend;            /* from open() */
-    enum mist_dtype dtype;    /* of activations and params */
-    enum mist_dtype
-        gradient_dtype; /* of param_gradients: fp32, or bf16 with dtype bf16.
+    void *workspace;                /* step->workspace_bytes */
+    void *backend;                  /* from open() */
+    enum mist_dtype dtype;          /* of activations and params */
+    enum mist_dtype gradient_dtype; /* of param_gradients: fp32, or bf16 with dtype bf16.
                            Sums are fp32 and rounded once where they are left */
-    int32_t seq;        /* tokens per sample */
-    int32_t tp, i_tp;   /* tensor-parallel ranks, and which one this is */
+    int32_t seq;                    /* tokens per sample */
+    int32_t tp, i_tp;               /* tensor-parallel ranks, and which one this is */
     int32_t n_threads;
     float loss_scale; /* 1 / tokens of the whole step */
     bool only_loss;   /* linear_cross_entropy: losses alone are written, no gradient */

@@ -1,5 +1,5 @@
-/* What the two number formats of the CPU's operators share. Private to operators_cpu*.c.
- */
+/* What the two number formats of the CPU's operators share. Private
+ * to operators_cpu*.c. */
 #ifndef MIST_EXEC_OPERATORS_CPU_H
 #define MIST_EXEC_OPERATORS_CPU_H
 

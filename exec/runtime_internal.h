@@ -87,8 +87,7 @@ MIST_MUST_CHECK enum mist_status mist_runtime_walk_steady(struct mist_runtime *r
 /* Address of a buffer in its arena. */
 char *mist_runtime_address(const struct mist_runtime *runtime, int32_t buffer);
 
-/* ------------------------------------------------------- runtime_times.c: when tasks ran
- */
+/* ---------------------------------------------------- runtime_times.c: when tasks ran */
 
 /* Room for the times, and the rows of config.ops. MIST_OK, MIST_ERR_RANGE (too many) or
  * MIST_ERR_MEMORY. */
@@ -110,8 +109,7 @@ void mist_runtime_begin_task(struct mist_task_body *body);
 void mist_runtime_enter_step(struct mist_task_body *body, int32_t i_step);
 void mist_runtime_end_task(struct mist_task_body *body);
 
-/* --------------------------------------------------------------------------------------
- */
+/* ------------------------------------------------------------------------------------ */
 
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);

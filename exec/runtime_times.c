@@ -19,8 +19,7 @@
 /* Of all times of a rank. */
 static const int64_t most_bytes = (int64_t)1 << 30;
 
-/* ------------------------------------------------------------------------- preparation
- */
+/* ------------------------------------------------------------------------ preparation */
 
 /* FLOP and bytes of a task that is no part of a program. */
 static void count_task(const struct mist_task *task, struct mist_op_row *key)
@@ -116,8 +115,7 @@ void mist_runtime_free_times(struct mist_runtime *runtime)
     free(runtime->task_rows);
 }
 
-/* -------------------------------------------------------------------------------- walks
- */
+/* ------------------------------------------------------------------------------ walks */
 
 static int32_t row_of_iteration(const struct mist_runtime *runtime)
 {
@@ -201,8 +199,7 @@ enum mist_status mist_runtime_end_times(struct mist_runtime *runtime,
                                      &runtime->losses[row_of_iteration(runtime)], err);
 }
 
-/* -------------------------------------------------------------------------------- tasks
- */
+/* ------------------------------------------------------------------------------ tasks */
 
 /* Whether the device times the task: what the host stream does it can't see. */
 static bool is_span(const struct mist_task_body *body)
@@ -269,8 +266,7 @@ void mist_runtime_end_task(struct mist_task_body *body)
         mist_op_table_add_calls(runtime->config.ops, body->row, 1, now_s - body->since_s);
 }
 
-/* ------------------------------------------------------------------------------ results
- */
+/* ---------------------------------------------------------------------------- results */
 
 void mist_runtime_losses(const struct mist_runtime *runtime, int64_t *losses)
 {

@@ -57,8 +57,8 @@ bool mist_session_resumes_auto(const struct mist_session *at);
 bool mist_session_goes_on(const struct mist_session *at);
 
 /* Plan, backend, memory and data: what a rank can tell by itself. With
- * mist_session_open_start(), what can be refused is refused before anything is allocated.
- */
+ * mist_session_open_start(), what can be refused is refused before anything
+ * is allocated. */
 MIST_MUST_CHECK enum mist_status mist_session_prepare(struct mist_session *at,
                                                       struct mist_err *err);
 

@@ -1,5 +1,5 @@
-/* What a run leaves, looked at before it begins and written after its end. See session.h.
- */
+/* What a run leaves, looked at before it begins and written after its end.
+ * See session.h. */
 #include "exec/session.h"
 
 #include "core/atomic_file.h"

@@ -287,8 +287,8 @@ static bool is_due(int64_t every, int64_t step, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
-/* A step and what has to be done after it. *has_paused: of the step before, and of this.
- */
+/* A step and what has to be done after it. *has_paused: of the step before, and
+ * of this. */
 static enum mist_status iterate(struct run *run, struct mist_train_step *step,
                                 double *begin_s, bool *has_paused, struct mist_err *err)
 {

@@ -23,8 +23,7 @@ double mist_train_log_mfu(const struct mist_train_logger *logger, double step_s)
                     : 0;
 }
 
-/* ------------------------------------------------------------------------------- files
- */
+/* ------------------------------------------------------------------------------ files */
 
 enum mist_status mist_train_log_init(struct mist_train_logger *logger,
                                      struct mist_err *err)
@@ -89,8 +88,7 @@ static enum mist_status add_scalars(const struct mist_train_logger *logger,
                                 sizeof scalars / sizeof *scalars, err);
 }
 
-/* -------------------------------------------------------------------------------- lines
- */
+/* ------------------------------------------------------------------------------ lines */
 
 static void say_flop(const struct mist_train_logger *logger)
 {

@@ -13,8 +13,7 @@ static const enum mist_state_kind stored_kinds[MIST_CHECKPOINT_N_KINDS] = {
     [MIST_CHECKPOINT_MOMENT2] = MIST_STATE_MOMENT2,
 };
 
-/* ------------------------------------------------------------------------------ saving
- */
+/* ----------------------------------------------------------------------------- saving */
 
 struct save {
     struct mist_checkpoint_writer *writer;
@@ -84,8 +83,7 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
     return status;
 }
 
-/* ----------------------------------------------------------------------------- loading
- */
+/* ---------------------------------------------------------------------------- loading */
 
 /* Reads spans of a whole parameter: span s to out + s.local_first. */
 typedef enum mist_status read_fn(void *source, const struct mist_state_piece *piece,
@@ -172,8 +170,7 @@ enum mist_status mist_train_import(const struct mist_runtime *runtime,
     return load_weights(runtime, &at, err);
 }
 
-/* --------------------------------------------------------------------------- exporting
- */
+/* -------------------------------------------------------------------------- exporting */
 
 /* What a rank has of one parameter: for every piece a span, then its elements. */
 struct parcel {

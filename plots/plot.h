@@ -45,8 +45,8 @@ struct mist_plot_input {
     const char *name;
 };
 
-/* By the ending: "x.png", "x.svg", "x.pdf", or "-" for text. MIST_ERR_USAGE for others.
- */
+/* By the ending: "x.png", "x.svg", "x.pdf", or "-" for text. MIST_ERR_USAGE
+ * for others. */
 MIST_MUST_CHECK enum mist_status mist_plot_format_from_path(const char *path,
                                                             enum mist_plot_format *out,
                                                             struct mist_err *err);
@@ -74,8 +74,8 @@ mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n
                        const struct mist_plot_options *options,
                        enum mist_plot_format format, struct mist_err *err);
 
-/* path: CSV with plan,predicted_s,measured_s,error_bar_s (error_bar_s may be 0 or empty).
- */
+/* path: CSV with plan,predicted_s,measured_s,error_bar_s (error_bar_s may be 0
+ * or empty). */
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_compare(FILE *stream, const char *path,
                         const struct mist_plot_options *options,

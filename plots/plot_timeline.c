@@ -283,8 +283,8 @@ static int compare_rows(const void *a_any, const void *b_any)
     return (a->task > b->task) - (a->task < b->task);
 }
 
-/* One line per rank: points where the live bytes change. Returns the largest bytes drawn.
- */
+/* One line per rank: points where the live bytes change. Returns the largest
+ * bytes drawn. */
 static int64_t write_lines(FILE *stream, const struct mist_timeline_row **rows,
                            size_t n_rows, const struct mist_plot_view *view, int i_input,
                            const struct mist_plot_axis *axis, int n_ranks,
@@ -308,8 +308,8 @@ static int64_t write_lines(FILE *stream, const struct mist_timeline_row **rows,
             if (row->device_live_bytes == live)
                 continue;
             live = row->device_live_bytes;
-            /* Before the view only the last value counts, which gnuplot cuts at the edge.
-             */
+            /* Before the view only the last value counts, which gnuplot cuts at
+             * the edge. */
             fprintf(stream, "%d %d %.9g %.6g\n", i_input + 1, i_rank + 1,
                     start_s * axis->scale, (double)live / gib);
             max = live > max ? live : max;

@@ -177,8 +177,7 @@ static bool add_series(struct mist_grid *grid, enum mist_link_operation operatio
     return add_collective(grid, operation, i_shape, MIST_DTYPE_FP32, last_bytes);
 }
 
-/* -------------------------------------------------------------------- what is measured
- */
+/* ------------------------------------------------------------------- what is measured */
 
 /* Group sizes 2 .. n that are measured: small ones, powers of two, and all. */
 static bool is_measured(const struct mist_grid *grid, int32_t size, int32_t most)

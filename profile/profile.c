@@ -234,8 +234,8 @@ struct session {
     int32_t n_mixtures;
 };
 
-/* How often ranks repeat things follows from the plan's times: all take the first one's.
- */
+/* How often ranks repeat things follows from the plan's times: all take the
+ * first one's. */
 static enum mist_status run_parts(struct session *session,
                                   const struct mist_profile_plan *plan,
                                   struct mist_profile_report *report,

@@ -39,8 +39,8 @@ struct mist_estimate {
                       MIST_MOST_PAUSE_US */
 };
 
-/* Estimate from n values (sorted by this call); all zero and half_width_frac 1 for n 0.
- */
+/* Estimate from n values (sorted by this call); all zero and half_width_frac 1 for
+ * n 0. */
 struct mist_estimate mist_estimate_make(double *values, size_t n);
 
 /*

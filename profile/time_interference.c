@@ -16,8 +16,8 @@ enum {
 };
 
 /* Time of a channel's work at ratio 1: about a block's forward and backward. Below, the
- * turns that the system's scheduler gives to threads of one core would not average out.
- */
+ * turns that the system's scheduler gives to threads of one core would not
+ * average out. */
 static const double least_base_us = 4000, most_base_us = 8000;
 static const int64_t most_piece_bytes = 4 << 20;
 

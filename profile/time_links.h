@@ -35,8 +35,8 @@ MIST_MUST_CHECK enum mist_status
 mist_time_links_try(struct mist_comm *comm, double *bytes_per_s, struct mist_err *err);
 
 /* Least time that mist_time_links takes when ranks of different nodes exchange
- * bytes_per_s (0: one node): what goes between nodes, each message as often as it must.
- */
+ * bytes_per_s (0: one node): what goes between nodes, each message as often as
+ * it must. */
 double mist_time_links_least_s(const struct mist_grid *grid, double bytes_per_s);
 
 #endif

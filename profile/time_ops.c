@@ -177,8 +177,8 @@ static struct mist_adamw_args step_of(const struct ops_timer *at)
                                     .t = at->i_round + 1};
 }
 
-/* AdamW over this rank's shard of a slab, parameter by parameter, as the runtime does it.
- */
+/* AdamW over this rank's shard of a slab, parameter by parameter, as the runtime
+ * does it. */
 static void run_adamw(const struct ops_timer *at, const struct mist_bench_module *module,
                       const struct mist_grid_shard *shard, int64_t first)
 {

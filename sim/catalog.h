@@ -191,8 +191,8 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
 /* Whether a step adds to the gradients of its parameters. */
 bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
 
-/* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of dims[0] rows.
- */
+/* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of
+ * dims[0] rows. */
 bool mist_op_has_losses(enum mist_op op);
 
 /* The symbols every declaration is written in. */

@@ -56,8 +56,7 @@ static bool adds_behind(const struct mist_declaration *at)
     return at->variant == MIST_VARIANT_SEQUENCE;
 }
 
-/* -------------------------------------------------------------------------- parameters
- */
+/* ------------------------------------------------------------------------- parameters */
 
 /* q rows, then those of k and v; a head stays together. */
 static struct mist_param_shape qkv_shape(const struct mist_model *model)
@@ -425,8 +424,8 @@ static void block_tensors(struct mist_declaration *at, struct block *block)
     block->d_n1_w = mist_declare_whole(at, "d_n1_whole", block->d_n1);
 }
 
-/* out = residual + the products: down's, and in a parallel block proj's, which is in y.
- */
+/* out = residual + the products: down's, and in a parallel block proj's, which is
+ * in y. */
 static void end_forward(struct mist_declaration *at, const struct block *block,
                         bool is_parallel)
 {
@@ -501,8 +500,7 @@ static void sequential_backward(struct mist_declaration *at, const struct block 
                                block->d_n1, block->d_r);
 }
 
-/* ------------------------------------------------------------------------------ Falcon
- */
+/* ----------------------------------------------------------------------------- Falcon */
 
 static void parallel_forward(struct mist_declaration *at, const struct block *block)
 {

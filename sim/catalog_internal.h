@@ -77,8 +77,7 @@ static inline mist_expr bytes_of(struct mist_declaration *at, double n,
     return mul(at, at->element, times(at, n, elements));
 }
 
-/* ----------------------------------------------------------------- tensors, parameters
- */
+/* ---------------------------------------------------------------- tensors, parameters */
 
 /* Elements of the run's number format, and of 4 bytes. Return the tensor's id. */
 int8_t mist_declare_tensor(struct mist_declaration *at, const char *name,
@@ -108,8 +107,7 @@ struct mist_linear mist_declare_linear(struct mist_declaration *at, const char *
                                        enum mist_init init, struct mist_param_shape shape,
                                        mist_expr n_in, mist_expr n_out);
 
-/* ------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------ steps */
 
 /* Appends a step without operands; the caller fills what is special. */
 struct mist_step *mist_declare_step(struct mist_declaration *at,
@@ -143,8 +141,8 @@ void mist_declare_residual(struct mist_declaration *at, struct mist_program *pro
                            mist_expr rows, int8_t out, int8_t a, int8_t b);
 
 /* y = x W^T + bias + residual; dx = dy W + residual (-1: none); dW += dy^T x. Where y is
- * a rank's part of a sum, a residual is, too, if it is scratch; else all ranks have it.
- */
+ * a rank's part of a sum, a residual is, too, if it is scratch; else all ranks
+ * have it. */
 void mist_declare_linear_forward(struct mist_declaration *at,
                                  struct mist_program *program,
                                  const struct mist_linear *linear, int8_t y, int8_t x,
@@ -166,15 +164,13 @@ void mist_declare_linear_gelu_input(struct mist_declaration *at,
                                     const struct mist_linear *linear, int8_t dx,
                                     int8_t dy, int8_t before);
 
-/* ----------------------------------------------------------------------------- modules
- */
+/* ---------------------------------------------------------------------------- modules */
 
 void mist_declare_embedding(struct mist_declaration *at);
 void mist_declare_block(struct mist_declaration *at);
 void mist_declare_head(struct mist_declaration *at);
 
-/* ------------------------------------------------------------------------------- parts
- */
+/* ------------------------------------------------------------------------------ parts */
 
 bool mist_op_is_communication(enum mist_op op);
 

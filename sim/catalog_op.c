@@ -78,8 +78,7 @@ bool mist_op_has_losses(enum mist_op op)
     return op == MIST_OP_LINEAR_CROSS_ENTROPY || op == MIST_OP_CROSS_ENTROPY_PARALLEL;
 }
 
-/* ------------------------------------------------------------------------------- parts
- */
+/* ------------------------------------------------------------------------------ parts */
 
 /* Work as the declarations of catalog_step.c and catalog.c have it. */
 static struct mist_op_part linear_part(enum mist_op op, enum mist_phase phase,

@@ -88,8 +88,7 @@ int32_t mist_program_communication_end(const struct mist_concrete_program *progr
     return n_steps - 1;
 }
 
-/* ---------------------------------------------------------------------------- programs
- */
+/* --------------------------------------------------------------------------- programs */
 
 /* Tensors that a forward step writes are its first operands. */
 static int n_written(const struct mist_concrete_step *step)

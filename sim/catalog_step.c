@@ -11,8 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------- tensors, parameters
- */
+/* ---------------------------------------------------------------- tensors, parameters */
 
 static int8_t append_tensor(struct mist_declaration *at, struct mist_tensor tensor)
 {
@@ -139,8 +138,7 @@ struct mist_linear mist_declare_linear(struct mist_declaration *at, const char *
     return linear;
 }
 
-/* ------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------ steps */
 
 struct mist_step *mist_declare_step(struct mist_declaration *at,
                                     struct mist_program *program, const char *name,

@@ -21,8 +21,8 @@ struct event_task {
 };
 
 /* Something that runs: one task, or all members of a rendezvous. Its number is the stream
- * of the task or of the member with the lowest index, so there is one record per stream.
- */
+ * of the task or of the member with the lowest index, so there is one record
+ * per stream. */
 struct event_flow {
     double left_s;      /* work left at since_s */
     double since_s;     /* time of the last change of its rate */

@@ -98,8 +98,8 @@ struct session {
 
 /* ---------------------------------------------------------------------------- replay */
 
-/* Model FLOP of an iteration: every program once per micro-batch, without recomputation.
- */
+/* Model FLOP of an iteration: every program once per micro-batch,
+ * without recomputation. */
 static enum mist_status model_flop(const struct session *at, double *out,
                                    struct mist_err *err)
 {

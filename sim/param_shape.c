@@ -1,5 +1,5 @@
-/* Where a tensor-parallel rank's elements lie in the whole parameter. See param_shape.h.
- */
+/* Where a tensor-parallel rank's elements lie in the whole parameter.
+ * See param_shape.h. */
 #include "sim/param_shape.h"
 
 #include <assert.h>

@@ -15,8 +15,8 @@ static int32_t least(int64_t a, int64_t b)
     return (int32_t)(a < b ? a : b);
 }
 
-/* Forwards in front of stage i_stage's first backward, but for the one right before it.
- */
+/* Forwards in front of stage i_stage's first backward, but for the one right
+ * before it. */
 static int32_t n_warm_up(enum mist_pipeline_schedule schedule, int32_t n_stages,
                          int32_t n_chunks, int32_t i_stage, int32_t n_micro_batches)
 {
@@ -145,8 +145,7 @@ static bool run_clock(struct mist_pipeline_order *order, int32_t *next, int32_t 
     return n_left == 0;
 }
 
-/* -------------------------------------------------------------------------- life cycle
- */
+/* ------------------------------------------------------------------------- life cycle */
 
 static enum mist_status check_numbers(enum mist_pipeline_schedule schedule, int32_t p,
                                       int32_t v, int32_t g, struct mist_err *err)

@@ -112,8 +112,7 @@ struct mist_schedule_builder {
     struct mist_schedule_stepped stepped; /* optimizer state still to be swapped out */
 };
 
-/* ------------------------------------------------------------------ schedule_builder.c
- */
+/* ----------------------------------------------------------------- schedule_builder.c */
 
 /* Appends a buffer that nothing uses yet; its number or -1. */
 int32_t mist_schedule_add_buffer(struct mist_schedule_builder *at,
@@ -185,8 +184,7 @@ bool mist_schedule_reduces_each(const struct mist_schedule_builder *at);
 /* Whether the first and the last stage hold a tied weight each. */
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan);
 
-/* ---------------------------------------------------------------------- schedule_fetch.c
- */
+/* ------------------------------------------------------------------- schedule_fetch.c */
 
 /* Homes of all slabs, ids, the constant; before anything else. */
 void mist_schedule_add_persistent(struct mist_schedule_builder *at);
@@ -204,8 +202,7 @@ void mist_schedule_fetch(struct mist_schedule_builder *at, int32_t i_pass);
 /* ... and those. */
 void mist_schedule_fetch_gradients(struct mist_schedule_builder *at, int32_t i_pass);
 
-/* ----------------------------------------------------------------------- schedule_pass.c
- */
+/* -------------------------------------------------------------------- schedule_pass.c */
 
 /* Slabs, as bits, whose parameters and whose gradients a program (a pass: all its
  * programs) reads or writes. */
@@ -222,8 +219,7 @@ int32_t mist_schedule_gradients(const struct mist_schedule_builder *at, int32_t 
 
 void mist_schedule_compute(struct mist_schedule_builder *at, int32_t i_pass);
 
-/* ---------------------------------------------------------------------- schedule_leave.c
- */
+/* ------------------------------------------------------------------- schedule_leave.c */
 
 /* Swaps out what an earlier forward keeps, if that is still to be done. */
 void mist_schedule_swap_out(struct mist_schedule_builder *at);

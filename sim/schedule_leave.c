@@ -90,8 +90,8 @@ static int64_t home_first(const struct mist_schedule_builder *at,
 }
 
 /* Swaps elements first .. first + n - 1 of gradients to their home in the host, or to
- * where the host applies them; the buffer begins with element buffer_first of the slab.
- */
+ * where the host applies them; the buffer begins with element buffer_first of
+ * the slab. */
 static void swap_out_gradients(struct mist_schedule_builder *at, int32_t i_module,
                                int32_t i_slab, int32_t micro_batch, int32_t buffer,
                                int64_t buffer_first, int64_t first, int64_t n,
@@ -221,8 +221,8 @@ static int32_t reduce(struct mist_schedule_builder *at, int32_t i_module, int32_
     return task;
 }
 
-/* The sum so far, where a micro-batch's is to be added: brought from the host if there.
- */
+/* The sum so far, where a micro-batch's is to be added: brought from the host
+ * if there. */
 static void bring_sum(struct mist_schedule_builder *at,
                       struct mist_schedule_settling *entry)
 {

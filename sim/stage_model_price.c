@@ -151,8 +151,8 @@ static void read_zeroing(const struct sample *at, double *values)
 
 /* ----------------------------------------------------------------------------- tasks */
 
-/* Which tasks of which sample make a value: kind, micro-batch, ZeRO levels, offloading.
- */
+/* Which tasks of which sample make a value: kind, micro-batch, ZeRO
+ * levels, offloading. */
 struct source {
     enum mist_stage_value value;
     enum mist_task_kind kind;

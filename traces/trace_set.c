@@ -163,8 +163,8 @@ static enum mist_status out_of_memory(struct mist_err *err)
                         "out of memory for the rows of a trace set");
 }
 
-/* Appends row i to the chain of its op, dtype and phase; by_group has room for one more.
- */
+/* Appends row i to the chain of its op, dtype and phase; by_group has room for
+ * one more. */
 static void chain_kernel(struct mist_trace_set *set, const struct mist_kernel_key *group,
                          size_t i)
 {

@@ -283,8 +283,8 @@ mist_trace_set_next_kernel(const struct mist_trace_set *set,
  */
 uint64_t mist_trace_set_fingerprint(const struct mist_trace_set *set);
 
-/* Prints a summary of a dozen lines: the machine, what was measured and over which sizes.
- */
+/* Prints a summary of a dozen lines: the machine, what was measured and over
+ * which sizes. */
 void mist_trace_set_print_summary(const struct mist_trace_set *set, FILE *stream);
 
 #endif

@@ -194,8 +194,8 @@ static bool has_theme(const struct mist_space *space, enum theme theme)
     return theme != THEME_SEQUENCE || mist_space_has(space, MIST_SPACE_SEQUENCE);
 }
 
-/* Another pipeline schedule where theme or chance want one; false: the theme's can't be.
- */
+/* Another pipeline schedule where theme or chance want one; false: the theme's
+ * can't be. */
 static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
 {
     bool is_open = mist_space_has(at->config->space, MIST_SPACE_SCHEDULE) &&

@@ -46,8 +46,7 @@ bool mist_cuda_sdpa_is_trusted(const struct mist_cuda_sdpa_shape *shape)
            elements / shape->heads * (shape->heads + 2 * shape->kv_heads) <= INT32_MAX;
 }
 
-/* ------------------------------------------------------------------------- the context
- */
+/* ------------------------------------------------------------------------ the context */
 
 static enum mist_status open_target(struct mist_cuda_sdpa *sdpa, const char *device_json,
                                     struct mist_err *err)
@@ -122,8 +121,7 @@ int64_t mist_cuda_sdpa_library_version(const char *library)
                : 0;
 }
 
-/* ------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------ plans */
 
 static bool are_equal(const struct mist_cuda_sdpa_shape *a,
                       const struct mist_cuda_sdpa_shape *b)
@@ -294,8 +292,7 @@ enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
     return MIST_OK;
 }
 
-/* --------------------------------------------------------------------------- execution
- */
+/* -------------------------------------------------------------------------- execution */
 
 /* Addresses of the whole tensors by id; NULL what a direction does not have. */
 struct tensors {

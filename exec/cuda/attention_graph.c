@@ -23,8 +23,7 @@ static struct sdpa sdpa_of(struct mist_cudnn_graph *graph,
                          chunk->whole.head_dim};
 }
 
-/* ----------------------------------------------------------------------------- tensors
- */
+/* ---------------------------------------------------------------------------- tensors */
 
 /* [b, n_heads, s, d] of bf16 in memory, where a token of all heads has token elements. */
 static struct mist_cudnn_tensor heads_in(const struct sdpa *a, int64_t id,
@@ -109,8 +108,7 @@ static descriptor value(const struct sdpa *a, int64_t id)
     return mist_cudnn_tensor(a->graph, &tensor);
 }
 
-/* -------------------------------------------------------------------------- operations
- */
+/* ------------------------------------------------------------------------- operations */
 
 static descriptor combine(const struct sdpa *a, cudnnPointwiseMode_t mode, descriptor x,
                           descriptor b, descriptor y)

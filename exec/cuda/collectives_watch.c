@@ -27,8 +27,7 @@
 static const double period_s = 5e-3;
 static const double full_sleep_s = 50e-6;
 
-/* ------------------------------------------------- failures; all with the mutex locked
- */
+/* ------------------------------------------------ failures; all with the mutex locked */
 
 /* Copies a library's words, which may have several lines, into one. */
 static void copy_line(char *to, size_t size_bytes, const char *text)
@@ -85,8 +84,7 @@ static enum mist_status give_failure(const struct mist_cuda_nccl *at,
     return at->has_failed ? MIST_ERR_RUN : MIST_OK;
 }
 
-/* ------------------------------------------------------------------------ the watchdog
- */
+/* ----------------------------------------------------------------------- the watchdog */
 
 static void pause_watch(struct mist_cuda_nccl *at)
 {

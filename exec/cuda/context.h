@@ -35,8 +35,8 @@ struct mist_cuda_device {
     /* None waits for the default stream. That of the host has only functions that hand
      * work over to the worker. */
     cudaStream_t streams[MIST_N_STREAMS];
-    /* Where the body of the running task launches; outside of bodies the compute stream.
-     */
+    /* Where the body of the running task launches; outside of bodies the
+     * compute stream. */
     enum mist_stream current;
     /* [MIST_CUDA_WORKSPACE_BYTES] of device memory for the library calls of a stream,
      * aligned to 256; NULL for all but the compute stream. */

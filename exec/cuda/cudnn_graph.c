@@ -7,8 +7,7 @@
 
 typedef cudnnBackendDescriptor_t descriptor;
 
-/* ------------------------------------------------------------------------- the library
- */
+/* ------------------------------------------------------------------------ the library */
 
 static const struct {
     const char *name;
@@ -58,8 +57,7 @@ enum mist_status mist_cudnn_fail(const struct mist_cudnn_api *api, cudnnStatus_t
                         detail[0] ? ": " : "", detail);
 }
 
-/* ------------------------------------------------------------------------- descriptors
- */
+/* ------------------------------------------------------------------------ descriptors */
 
 void mist_cudnn_graph_init(struct mist_cudnn_graph *graph,
                            const struct mist_cudnn_api *api, int64_t first_id)
@@ -153,8 +151,7 @@ descriptor mist_cudnn_tensor(struct mist_cudnn_graph *graph,
     return d;
 }
 
-/* -------------------------------------------------------------------------- operations
- */
+/* ------------------------------------------------------------------------- operations */
 
 static void add_operation(struct mist_cudnn_graph *graph, descriptor operation)
 {
@@ -251,8 +248,7 @@ descriptor mist_cudnn_reshape(struct mist_cudnn_graph *graph, descriptor x, desc
     return y;
 }
 
-/* ------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------ plans */
 
 enum { MAX_CONFIGS = 16 }; /* more than the heuristics list for one graph */
 

@@ -67,8 +67,8 @@ void mist_cudnn_graph_init(struct mist_cudnn_graph *graph,
                            const struct mist_cudnn_api *api, int64_t first_id);
 void mist_cudnn_graph_fini(struct mist_cudnn_graph *graph);
 
-/* The description of a device (struct mist_cudnn_target) from text in cuDNN's own keys.
- */
+/* The description of a device (struct mist_cudnn_target) from text in cuDNN's
+ * own keys. */
 cudnnBackendDescriptor_t mist_cudnn_device(struct mist_cudnn_graph *graph,
                                            const char *json);
 

@@ -114,8 +114,7 @@ void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key
         cublasLtGetStatusName(status));
 }
 
-/* -------------------------------------------------------------------- what was decided
- */
+/* ------------------------------------------------------------------- what was decided */
 
 struct mist_cuda_gemm_counts mist_cuda_gemm_counts(const struct mist_cuda_gemm *gemm)
 {
@@ -177,8 +176,7 @@ void mist_cuda_gemm_describe(const struct mist_cuda_gemm *gemm, char *text, size
     (void)fclose(out); /* cut off where text ends */
 }
 
-/* --------------------------------------------------------------------------- launching
- */
+/* -------------------------------------------------------------------------- launching */
 
 static void *sums_in_workspace(const struct mist_cuda_gemm *gemm,
                                const struct mist_gemm_key *key,
@@ -294,8 +292,7 @@ static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
     return true;
 }
 
-/* ------------------------------------------------------------------------- the products
- */
+/* ----------------------------------------------------------------------- the products */
 
 void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
                            enum mist_cuda_gemm_product product)

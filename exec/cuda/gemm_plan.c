@@ -41,8 +41,7 @@ int64_t mist_gemm_sums_bytes(const struct mist_gemm_key *key)
                : 0;
 }
 
-/* ------------------------------------------------------------------------- descriptors
- */
+/* ------------------------------------------------------------------------ descriptors */
 
 static bool is_weight(const struct mist_gemm_key *key)
 {
@@ -122,8 +121,7 @@ static cublasStatus_t describe_operands(struct mist_gemm_plan *plan)
     return status;
 }
 
-/* -------------------------------------------------------------------------- algorithms
- */
+/* ------------------------------------------------------------------------- algorithms */
 
 static cublasStatus_t set_preference(struct mist_cuda_gemm *gemm,
                                      const struct mist_gemm_key *key)
@@ -225,8 +223,7 @@ void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *p
     plan->is_timed = choice->time_ns > 0;
 }
 
-/* ------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------ plans */
 
 struct mist_gemm_plan *mist_gemm_plan_find(struct mist_cuda_gemm *gemm,
                                            const struct mist_gemm_key *key)

@@ -130,8 +130,7 @@ static enum mist_status fill(void *memory, int64_t bytes, mist_cuda_stream strea
     return mist_cuda_status(code, "cudaMemcpyAsync", err);
 }
 
-/* ---------------------------------------------------------------------------- a product
- */
+/* -------------------------------------------------------------------------- a product */
 
 struct job {
     struct mist_cuda_gemm *gemm;
@@ -297,8 +296,7 @@ static void tune_product(struct job *job, struct mist_gemm_plan *plan, double un
         plan->way = MIST_GEMM_FUSED;
 }
 
-/* ------------------------------------------------------------------------ all products
- */
+/* ----------------------------------------------------------------------- all products */
 
 static double flop(const struct mist_gemm_plan *plan)
 {
@@ -320,8 +318,8 @@ static int compare(const void *a, const void *b)
     return d != 0 ? (d > 0) - (d < 0) : memcmp(&(*x)->key, &(*y)->key, sizeof(*x)->key);
 }
 
-/* The products without a choice, the largest first; malloc'd, NULL: none, or no memory.
- */
+/* The products without a choice, the largest first; malloc'd, NULL: none, or
+ * no memory. */
 static struct mist_gemm_plan **list_open(struct mist_cuda_gemm *gemm, size_t *n)
 {
     struct mist_gemm_plan **plans = NULL, **grown;
@@ -347,8 +345,8 @@ static struct mist_gemm_plan **list_open(struct mist_cuda_gemm *gemm, size_t *n)
     return plans;
 }
 
-/* Adds to the note which products were left to the heuristics: the largest, and how many.
- */
+/* Adds to the note which products were left to the heuristics: the largest, and
+ * how many. */
 static void note_late(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *largest,
                       int n_late, size_t n)
 {

@@ -121,8 +121,8 @@ void launch_look_up(mist_cuda_stream stream, T *out, const T *wte, const T *wpe,
 
 /* --------------------------------------------------------------------------- backward */
 
-/* Adds n rows of d_out, at places[n] * h, to sum[h], each element in order and in fp32.
- */
+/* Adds n rows of d_out, at places[n] * h, to sum[h], each element in order and
+ * in fp32. */
 template <typename T, typename G, int unit>
 __device__ __forceinline__ void add_places(G *sum, const T *d_out, int64_t h,
                                            const int32_t *places, int n)

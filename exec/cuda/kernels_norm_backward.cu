@@ -11,11 +11,11 @@
 #include "exec/cuda/norm_rows.cuh"
 
 enum {
-    BLOCK_THREADS = 256,       /* unless a row needs more */
-    ROW_THREADS = 512,         /* at most for rows of up to 2 packs per thread */
-    MAX_SUM_BYTES = 96 << 10,  /* of shared memory: 8.6, 8.9 and 12.0 give 99 KiB */
-    TILE_ROWS = 8,             /* sums of any rows: threads that share a column */
-    ADD_PARTS = 16,            /* threads that share a column's blocks */
+    BLOCK_THREADS = 256,      /* unless a row needs more */
+    ROW_THREADS = 512,        /* at most for rows of up to 2 packs per thread */
+    MAX_SUM_BYTES = 96 << 10, /* of shared memory: 8.6, 8.9 and 12.0 give 99 KiB */
+    TILE_ROWS = 8,            /* sums of any rows: threads that share a column */
+    ADD_PARTS = 16,           /* threads that share a column's blocks */
 };
 
 template <typename T> struct backward_args {

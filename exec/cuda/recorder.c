@@ -245,8 +245,8 @@ static enum mist_status read_clocks(struct mist_cuda_clock_pair *out,
     return MIST_OK;
 }
 
-/* The first kind makes no record without the others, but CUPTI is attached, or refuses.
- */
+/* The first kind makes no record without the others, but CUPTI is attached,
+ * or refuses. */
 static enum mist_status attach(struct mist_cuda_recorder *recorder, struct mist_err *err)
 {
     set_attributes(recorder);
@@ -318,8 +318,8 @@ void mist_cuda_recorder_close(struct mist_cuda_recorder *recorder)
 {
     if (!recorder)
         return;
-    /* first, because CUPTI 13.0 may hang when kernels are disabled with records pending
-     */
+    /* first, because CUPTI 13.0 may hang when kernels are disabled with
+     * records pending */
     (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     for (int i = recorder->is_recording ? N_KINDS : 1; i > 0;)
         (void)cuptiActivityDisable(kinds[--i]);

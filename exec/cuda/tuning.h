@@ -25,8 +25,8 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
                              const struct mist_step_args *args,
                              const struct mist_cuda_linear *at);
 
-/* mist_cuda_gemm_tune() with that file, on the device's arena, whose contents are lost.
- */
+/* mist_cuda_gemm_tune() with that file, on the device's arena, whose contents
+ * are lost. */
 MIST_MUST_CHECK enum mist_status mist_cuda_tuning_run(struct mist_cuda_gemm *gemm,
                                                       struct mist_cuda_device *device,
                                                       struct mist_err *err);

@@ -80,8 +80,8 @@ static double launch_n(struct bench *bench, struct launches *launches, int64_t n
     return mist_clock_now_s() - start_s;
 }
 
-/* Mean seconds of a launch among as many as fill least_s, less what an empty one takes.
- */
+/* Mean seconds of a launch among as many as fill least_s, less what an empty
+ * one takes. */
 static double time_launch(struct bench *bench, void (*one)(struct bench *, const void *),
                           const void *context)
 {
@@ -95,8 +95,7 @@ static double time_launch(struct bench *bench, void (*one)(struct bench *, const
     return fmax(launch_n(bench, &launches, n) - empty_s, 0) / (double)n;
 }
 
-/* ------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------- memory */
 
 static char *take(struct bench *bench, int64_t bytes)
 {
@@ -235,8 +234,7 @@ static struct mist_binding bind_module(const struct bench *bench, int k)
     return out;
 }
 
-/* ------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------ steps */
 
 static void print_row(const struct bench *bench, struct figures *figures,
                       const char *name, double seconds, double flop, double bytes,
@@ -384,8 +382,7 @@ static void print_copies(struct bench *bench)
            rates[0] * 1e-9, rates[1] * 1e-9, rates[2] * 1e-9);
 }
 
-/* ------------------------------------------------------------------------------ report
- */
+/* ----------------------------------------------------------------------------- report */
 
 static void print_figures(struct figures *figures)
 {

@@ -76,8 +76,7 @@ static cublasStatus_t destroy(void *object)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------- life cycles
- */
+/* ------------------------------------------------------------------------ life cycles */
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
@@ -223,8 +222,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,
     }
 }
 
-/* ------------------------------------------------------------------------- the product
- */
+/* ------------------------------------------------------------------------ the product */
 
 struct problem {
     const struct desc *desc;
@@ -549,8 +547,8 @@ static void multiply(void *arg)
             store(at->d, p->d.type, place(&p->d, i, j), finish(p, sum, i, j));
         }
     sum_gradients(p, at->b);
-    /* it may have been in use until the last result: both ends tell, all of it takes long
-     */
+    /* it may have been in use until the last result: both ends tell, all of it
+     * takes long */
     memset(at->workspace, 0xFF, end_bytes);
     memset((char *)at->workspace + at->workspace_bytes - end_bytes, 0xFF, end_bytes);
 }

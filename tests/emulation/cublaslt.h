@@ -26,8 +26,8 @@ struct mist_test_cublaslt {
 
 extern struct mist_test_cublaslt mist_test_cublaslt;
 
-/* Algorithms that the stand-in has for every product; the i-th needs i KiB of workspace.
- */
+/* Algorithms that the stand-in has for every product; the i-th needs i KiB
+ * of workspace. */
 enum { MIST_TEST_CUBLASLT_N_ALGORITHMS = 5 };
 
 #endif

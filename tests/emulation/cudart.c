@@ -368,8 +368,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     return cudaSuccess;
 }
 
-/* As streams that don't wait for the default one see it: nothing of theirs is waited for.
- */
+/* As streams that don't wait for the default one see it: nothing of theirs is
+ * waited for. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     if (fails_or_captures("cudaMemcpy"))

@@ -38,8 +38,7 @@ struct thing {
     double *values; /* of a tensor, dense, while a plan is executed */
 };
 
-/* -------------------------------------------------------------------------- attributes
- */
+/* ------------------------------------------------------------------------- attributes */
 
 static size_t size_of(cudnnBackendAttributeType_t type)
 {
@@ -92,8 +91,7 @@ static struct thing *child(const struct thing *thing, cudnnBackendAttributeName_
     return a ? *(struct thing **)a->values : NULL;
 }
 
-/* ----------------------------------------------------------------------------- tensors
- */
+/* ---------------------------------------------------------------------------- tensors */
 
 static const int64_t *dims_of(const struct thing *tensor)
 {
@@ -213,8 +211,7 @@ static bool store(struct thing *tensor, const struct thing *pack)
     return is_virtual || to;
 }
 
-/* -------------------------------------------------------------------------- operations
- */
+/* ------------------------------------------------------------------------- operations */
 
 static double apply(unsigned mode, double x, double b, double t)
 {
@@ -372,8 +369,7 @@ static void forget_values(const struct thing *op)
     }
 }
 
-/* --------------------------------------------------------------------- cuDNN's functions
- */
+/* ------------------------------------------------------------------ cuDNN's functions */
 
 size_t cudnnGetVersion(void)
 {

@@ -317,8 +317,8 @@ static bool compute(struct clique *clique)
 }
 
 /* Begins an operation, with the mutex: false if it is not to be done, but to leave() with
- * *result. One that hangs on the device is in the stream, and nothing behind it happens.
- */
+ * *result. One that hangs on the device is in the stream, and nothing behind
+ * it happens. */
 static bool begin(struct ncclComm *comm, ncclResult_t *result)
 {
     enter(comm, MIST_TEST_NCCL_CALL);

@@ -310,8 +310,7 @@ static struct record disk_record(const struct disk *disk, long i, const char **b
     return record;
 }
 
-/* --------------------------------------------------------------------- after the crash
- */
+/* -------------------------------------------------------------------- after the crash */
 
 /* The first fsync of a node behind a record, or a place behind the log. */
 static long disk_synced_at(const struct disk *disk, int node, long record)
@@ -330,8 +329,8 @@ static bool disk_touches(const struct disk_step *step, int folder, const char *n
            (step->folder_from == folder && strcmp(step->name_from, name) == 0);
 }
 
-/* Whether two steps are on the same name; a folder's end needs all that was done in it.
- */
+/* Whether two steps are on the same name; a folder's end needs all that was done
+ * in it. */
 static bool disk_depends(const struct disk_step *later, const struct disk_step *earlier)
 {
     if (disk_touches(earlier, later->folder, later->name) ||

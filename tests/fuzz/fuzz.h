@@ -75,8 +75,8 @@ const char *fuzz_folder(void);
 /* out: FUZZ_PATH_BYTES; fuzz_folder()/name. Returns out. */
 char *fuzz_path(char *out, const char *name);
 
-/* Writes, or for a part that is not there removes, a file; path as fuzz_path() gives it.
- */
+/* Writes, or for a part that is not there removes, a file; path as fuzz_path()
+ * gives it. */
 void fuzz_write(const char *path, struct fuzz_bytes bytes);
 
 /* Files of at most that size are mapped, for targets that are linked with FUZZ_WRAP_MMAP:

@@ -1,5 +1,5 @@
-/* traces/timeline: a timeline that loads is saved, loads, and is saved as the same file.
- */
+/* traces/timeline: a timeline that loads is saved, loads, and is saved as the
+ * same file. */
 #include "tests/fuzz/fuzz.h"
 #include "traces/timeline.h"
 

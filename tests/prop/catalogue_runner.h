@@ -87,8 +87,8 @@ static inline void catalogue_poison(void *at, int64_t size_bytes)
     memset(at, 0xff, (size_t)size_bytes);
 }
 
-/* The reference's name of a parameter of module i_module; the head's tied one is "wte".
- */
+/* The reference's name of a parameter of module i_module; the head's tied one
+ * is "wte". */
 static inline const char *catalogue_name(const struct catalogue_run *run, int i_module,
                                          int i_param, char out[64])
 {
@@ -222,8 +222,7 @@ static inline void catalogue_close(struct catalogue_run *run)
     mist_operators_cpu.close(run->backend);
 }
 
-/* ----------------------------------------------------------------------------- running
- */
+/* ---------------------------------------------------------------------------- running */
 
 static inline void catalogue_bind(const struct catalogue_run *run, int i_module,
                                   int i_micro_batch, struct mist_binding *out)

@@ -70,8 +70,7 @@ struct flow {
 
 enum { MAX_PIECES = 4096 };
 
-/* ------------------------------------------------------------------------------ faults
- */
+/* ----------------------------------------------------------------------------- faults */
 
 static inline void flow_fail(const struct flow *at, const char *what, int32_t buffer,
                              int64_t from, const struct value *found)
@@ -99,8 +98,7 @@ static inline void flow_require(const struct flow *at, bool holds, const char *w
         flow_fail(at, what, -1, 0, NULL);
 }
 
-/* ------------------------------------------------------------------------------ ranges
- */
+/* ----------------------------------------------------------------------------- ranges */
 
 static inline bool same_value(const struct value *a, const struct value *b)
 {
@@ -244,8 +242,7 @@ static inline void flow_write(struct flow *at, int32_t buffer, int64_t from, int
     flow_put(at, buffer, from, to, value);
 }
 
-/* ------------------------------------------------------------------------- parameters
- */
+/* ------------------------------------------------------------------------- parameters */
 
 static inline const struct mist_module_storage *flow_storage(const struct flow *at,
                                                              int32_t layer, int32_t *m)

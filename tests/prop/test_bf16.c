@@ -256,8 +256,7 @@ static void check_master(const struct catalogue_run *run,
     assert_true(n_between > n / 2); /* masters that bf16 cannot hold */
 }
 
-/* ------------------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------------------ tests */
 
 static void skip_without_bf16(void)
 {

@@ -28,8 +28,7 @@ enum { N_STEPS = 3, MAX_SEEN = 1 << 20, MAX_LOG_CHECKS = 6 };
 static char scratch[] = "/tmp/mist_power_XXXXXX";
 static char after[64]; /* scratch/after: what is found */
 
-/* ----------------------------------------------------------------------------- running
- */
+/* ---------------------------------------------------------------------------- running */
 
 static void write_text(const char *name, const char *text)
 {
@@ -85,8 +84,7 @@ static struct disk *run_logged(const char *folder, const char *tool, const char 
     return disk;
 }
 
-/* ----------------------------------------------------------------------- what is found
- */
+/* ---------------------------------------------------------------------- what is found */
 
 static int remove_one(const char *path, const struct stat *info, int type,
                       struct FTW *place)
@@ -249,8 +247,7 @@ static void replay(struct judge *judge)
                   judge->disk->n_records, judge->n_states, judge->n_looked);
 }
 
-/* ------------------------------------------------------------------------- checkpoints
- */
+/* ------------------------------------------------------------------------ checkpoints */
 
 /* Of all tensors of a checkpoint, as readers get them; false: refused. */
 static bool digest(const char *path, int64_t *step, uint64_t *out)
@@ -442,8 +439,7 @@ static void test_replaced(void **state)
                   1, "--resume ck --keep 1");
 }
 
-/* ------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------ plans */
 
 static void look_at_plan(struct judge *judge, const struct state *state, bool has_ended)
 {
@@ -490,8 +486,7 @@ static void test_plan(void **state)
     free(initial);
 }
 
-/* ------------------------------------------------------------------------------- setup
- */
+/* ------------------------------------------------------------------------------ setup */
 
 static int set_up(void **state)
 {

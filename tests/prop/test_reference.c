@@ -9,8 +9,7 @@
 enum { N_THREADS = 2 };
 
 /* float32 with another order of sums; PyTorch's own float32 run is off by 1e-7
- * and 1e-6.
- */
+ * and 1e-6. */
 #define LOSS_TOLERANCE     1e-6
 #define GRADIENT_TOLERANCE 1e-5
 

@@ -140,8 +140,7 @@ static void save_tokens(const char *path)
     assert_int_equal(fclose(file), 0);
 }
 
-/* ----------------------------------------------------------------------------- running
- */
+/* ---------------------------------------------------------------------------- running */
 
 static void tool_path(char *out, size_t size)
 {
@@ -209,8 +208,7 @@ static void clean(void)
     assert_int_equal(system(command), 0);
 }
 
-/* ------------------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------------------ tests */
 
 static void expect_end_of(const struct outcome *whole, const struct outcome *part,
                           double tolerance, const char *what)

@@ -22,8 +22,8 @@ __vasprintf_chk(char **out, int flag, const char *format, va_list list);
 __attribute__((format(printf, 3, 4))) int __asprintf_chk(char **out, int flag,
                                                          const char *format, ...);
 
-/* Open MPI unloads its components before leaks are looked for, which then have no name.
- */
+/* Open MPI unloads its components before leaks are looked for, which then have
+ * no name. */
 int dlclose(void *handle)
 {
     (void)handle;
@@ -94,8 +94,8 @@ const char *__tsan_default_options(void)
     return "detect_deadlocks=0:handle_segv=2:halt_on_error=1:allocator_may_return_null=1";
 }
 
-/* OpenMP copies what it hands to its threads, and tells of them only through libarcher.
- */
+/* OpenMP copies what it hands to its threads, and tells of them only
+ * through libarcher. */
 const char *__tsan_default_suppressions(void)
 {
     return "called_from_lib:libomp.so.5\n";

@@ -72,8 +72,7 @@ static inline void *async_address(void *real)
     return real ? (void *)((uintptr_t)real + async_bias) : NULL;
 }
 
-/* ----------------------------------------------------------------------------- streams
- */
+/* ---------------------------------------------------------------------------- streams */
 
 static inline void async_run_work(void *arg)
 {
@@ -153,8 +152,7 @@ static inline void async_drain(struct mist_device *base)
     device->works = NULL;
 }
 
-/* ------------------------------------------------------------------------------ bodies
- */
+/* ----------------------------------------------------------------------------- bodies */
 
 static inline void async_run_copy(struct async_work *work)
 {
@@ -237,8 +235,7 @@ static inline enum mist_status async_collect(struct mist_device *base, mist_span
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------- from the host, when idle
- */
+/* ----------------------------------------------------------- from the host, when idle */
 
 static inline enum mist_status async_clear(struct mist_device *base, void *to,
                                            int64_t bytes, struct mist_err *err)
@@ -338,8 +335,7 @@ async_open_recording(const struct mist_device_config *config, struct mist_device
     return async_open(config, config->records, out, err);
 }
 
-/* --------------------------------------------------------------------------- operators
- */
+/* -------------------------------------------------------------------------- operators */
 
 static inline enum mist_status async_operators_open(struct mist_device *device,
                                                     enum mist_dtype dtype,

@@ -1,5 +1,5 @@
-/* A machine on which every message takes the same time, for tests that want any prices.
- */
+/* A machine on which every message takes the same time, for tests that want
+ * any prices. */
 #ifndef MIST_TESTS_FLAT_CLUSTER_H
 #define MIST_TESTS_FLAT_CLUSTER_H
 

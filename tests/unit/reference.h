@@ -48,8 +48,7 @@ struct reference {
     struct reference_gradient *gradients; /* owned */
 };
 
-/* ---------------------------------------------------------------------------- formulas
- */
+/* --------------------------------------------------------------------------- formulas */
 
 static inline uint32_t reference_seed(const char *name)
 {
@@ -98,8 +97,7 @@ static inline void reference_batch(const struct reference *reference, int32_t *t
         }
 }
 
-/* ----------------------------------------------------------------------------- reading
- */
+/* ---------------------------------------------------------------------------- reading */
 
 static inline void reference_must(enum mist_status status, const struct mist_err *err)
 {
@@ -254,8 +252,7 @@ reference_find(const struct reference *reference, const char *name)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------- comparing
- */
+/* -------------------------------------------------------------------------- comparing */
 
 /*
  * How far a gradient [n] is from the reference's, relative to its L2 norm: the largest of

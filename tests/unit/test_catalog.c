@@ -669,8 +669,7 @@ static void test_order(void **state)
     for_all(check_order);
 }
 
-/* ----------------------------------------------------------------------- communication
- */
+/* ---------------------------------------------------------------------- communication */
 
 struct expected_communication {
     int model;
@@ -771,8 +770,7 @@ static void test_once(void **state)
     for_all(check_once);
 }
 
-/* ------------------------------------------------------------------------------ passes
- */
+/* ----------------------------------------------------------------------------- passes */
 
 /* No pass over a tensor adds alone, but where residuals are cut and products are not: at
  * the end of a block. */
@@ -800,8 +798,7 @@ static void test_passes(void **state)
     for_all(check_passes);
 }
 
-/* ------------------------------------------------------------------------------- parts
- */
+/* ------------------------------------------------------------------------------ parts */
 
 /* Elements that the parts of a step move, but the step itself does not. */
 static double saved_elements(const struct mist_concrete_step *step)

@@ -935,8 +935,7 @@ static void test_fallback(void **state)
     remove_tree(dir);
 }
 
-/* ------------------------------------------------------------------ two jobs, one folder
- */
+/* --------------------------------------------------------------- two jobs, one folder */
 
 /* Ranks of different runs: no commit makes them one checkpoint, no reader takes them for
  * one. */

@@ -35,8 +35,8 @@ struct team {
 
 enum { DP, TP, STAGE, ALL, N_TEAMS };
 
-/* rank = (pp * 2 + dp) * 2 + tp. Groups of a kind that have no common rank share a tag.
- */
+/* rank = (pp * 2 + dp) * 2 + tp. Groups of a kind that have no common rank share
+ * a tag. */
 static void make_teams(struct team *teams)
 {
     static const int32_t same[N_TEAMS] = {[DP] = 5, [TP] = 6, [STAGE] = 4, [ALL] = 0};

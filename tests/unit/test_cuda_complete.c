@@ -55,8 +55,7 @@ static struct mist_operators recording_operators;
 #undef mist_tiny_model
 #undef mist_operators_cuda
 
-/* --------------------------------------------------------------------------- recorder
- */
+/* --------------------------------------------------------------------------- recorder */
 
 /* A step as far as it matters which kernel it takes: operands and parameters as bits. */
 struct need {
@@ -215,8 +214,7 @@ static void test_table(void **state)
             fail_msg("nothing at place %d of the table", i);
 }
 
-/* ------------------------------------------------------------------------------ steps
- */
+/* ------------------------------------------------------------------------------ steps */
 
 static int n_missing, n_needed;
 
@@ -320,8 +318,7 @@ static void test_every_step_is_tested(void **state)
         assert_true(recorded.is_called[i]);
 }
 
-/* ---------------------------------------------------------------------------- kernels
- */
+/* ---------------------------------------------------------------------------- kernels */
 
 enum { MAX_TEXT = 1 << 22 };
 

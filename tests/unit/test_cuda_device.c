@@ -440,8 +440,7 @@ static void test_refusals(void **state)
     refuse(&config, MIST_ERR_RUN, "looking for GPUs", "CUDA_VISIBLE_DEVICES");
 }
 
-/* -------------------------------------------------------- priorities, run-ahead, spans
- */
+/* ------------------------------------------------------- priorities, run-ahead, spans */
 
 static void test_priorities(void **state)
 {

@@ -30,8 +30,8 @@ struct bench {
     int n_tensors;
 };
 
-/* Of device memory: n elements behind offset ones, and their values where they are known.
- */
+/* Of device memory: n elements behind offset ones, and their values where they
+ * are known. */
 struct tensor {
     void *base, *device;
     float *values;
@@ -192,8 +192,7 @@ static void for_all(struct bench *bench,
     }
 }
 
-/* ------------------------------------------------------------------------ the products
- */
+/* ----------------------------------------------------------------------- the products */
 
 static void check_forward(struct bench *bench, const struct mist_cuda_linear *at)
 {
@@ -372,8 +371,7 @@ static void test_backward_weight(void **state)
     for_all(*state, check_backward_weight);
 }
 
-/* --------------------------------------------------------------------------- the plans
- */
+/* -------------------------------------------------------------------------- the plans */
 
 /* One of each product, on fresh operands that begin offset elements behind a boundary. */
 static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
@@ -451,8 +449,7 @@ static void test_plans_are_kept(void **state)
     assert_int_equal(mist_cuda_gemm_counts(bench->gemm).n_products, moved.n_products + 3);
 }
 
-/* ------------------------------------------------------------------- chosen by time
- */
+/* ------------------------------------------------------------------- chosen by time */
 
 static int n_timed;
 
@@ -518,8 +515,7 @@ static void test_chosen_products(void **state)
     assert_int_equal(rmdir(scratch.folder), 0);
 }
 
-/* ----------------------------------------------------- what needs the stand-in's knobs
- */
+/* ---------------------------------------------------- what needs the stand-in's knobs */
 
 #ifndef MIST_TEST_ON_GPU
 
@@ -545,8 +541,8 @@ static const struct {
 };
 enum { N_FUSED = sizeof fused / sizeof *fused, N_OUT = 2, N_CALLS = 3 };
 
-/* The same numbers at every call with the same seed; out: what is written, two tensors.
- */
+/* The same numbers at every call with the same seed; out: what is written,
+ * two tensors. */
 static void run_fused(struct bench *bench, const struct mist_cuda_linear *at,
                       enum mist_cuda_gemm_product product, struct tensor *out)
 {
@@ -670,8 +666,8 @@ static void test_refused_epilogues(void **state)
     }
 }
 
-/* What is no refusal is an error, also of a fused product; a plain one has no other way.
- */
+/* What is no refusal is an error, also of a fused product; a plain one has no
+ * other way. */
 static void test_errors_are_no_refusals(void **state)
 {
     static const struct {

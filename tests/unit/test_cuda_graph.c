@@ -52,8 +52,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ------------------------------------------------------- four streams, one after another
- */
+/* ---------------------------------------------------- four streams, one after another */
 
 /* A chain: host to a, a doubled to b, b copied to c, c back to the host. */
 struct chain {

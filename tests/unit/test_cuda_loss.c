@@ -65,8 +65,7 @@ static void test_whole(void **state)
     for_all_shapes(check_whole);
 }
 
-/* ------------------------------------------------------------------------------ slices
- */
+/* ----------------------------------------------------------------------------- slices */
 
 enum { N_SLICES = 3 };
 
@@ -169,8 +168,7 @@ static void test_one_slice(void **state)
     for_all_shapes(check_one_slice);
 }
 
-/* ------------------------------------------------------------------------ odd contents
- */
+/* ----------------------------------------------------------------------- odd contents */
 
 /* A NaN makes its row's loss NaN, and no other's; -inf is a probability of 0. */
 static void check_odd_logits(struct cuda_help *h, const void *context)

@@ -83,8 +83,7 @@ static void bench_close(struct bench *bench)
     mist_arena_fini(&bench->arena);
 }
 
-/* ---------------------------------------------------------------------------- operands
- */
+/* --------------------------------------------------------------------------- operands */
 
 /* Fresh device memory, guarded, with contents[bytes]; aligned to 64. */
 static void *to_device(struct bench *bench, const void *contents, size_t bytes)
@@ -251,8 +250,7 @@ static void compare(struct bench *bench, const struct buffer *buffer, const char
                  (int)(buffer - bench->buffers), sqrt(error2 / norm2));
 }
 
-/* ------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------ steps */
 
 /* Of a CPU and of a GPU: the same steps, with workspaces of their own. */
 static struct mist_layer_layout layouts[2];
@@ -394,8 +392,7 @@ static void test_loss(void **state)
         check_loss(MIST_DTYPE_BF16);
 }
 
-/* ------------------------------------------------------------------ outside of programs
- */
+/* ---------------------------------------------------------------- outside of programs */
 
 static void test_outside_of_programs(void **state)
 {
@@ -457,8 +454,7 @@ static void test_outside_of_programs(void **state)
     bench_close(&bench);
 }
 
-/* ---------------------------------------------------------------------------- failures
- */
+/* --------------------------------------------------------------------------- failures */
 
 #ifndef MIST_TEST_ON_GPU
 

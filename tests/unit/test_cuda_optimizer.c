@@ -156,8 +156,7 @@ static void test_many_spans(void **state)
                  &(struct step){(enum mist_dtype)dtype, (enum mist_dtype)dtype, 1, 0});
 }
 
-/* ------------------------------------------------------------------ initial parameters
- */
+/* ----------------------------------------------------------------- initial parameters */
 
 struct drawing {
     enum mist_dtype dtype;

@@ -162,8 +162,7 @@ static void test_join_random(void **unused)
     mist_cuda_records_clear(&records);
 }
 
-/* ------------------------------------------------------------------------------ bounds
- */
+/* ----------------------------------------------------------------------------- bounds */
 
 /* Launches beyond the most are not kept, and that is told until the next period. */
 static void test_most_launches(void **unused)

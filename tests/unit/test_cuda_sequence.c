@@ -196,8 +196,7 @@ static void make_tables(struct text *text)
     mist_device_close(device);
 }
 
-/* ------------------------------------------------------------------------------ README
- */
+/* ----------------------------------------------------------------------------- README */
 
 /* The README with other tables between the marks; false: there is no such file. */
 static bool replace_tables(const char *tables, struct text *before, struct text *after)

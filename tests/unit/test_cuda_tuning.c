@@ -24,8 +24,8 @@
 
 enum { WORKSPACE_BYTES = 1 << 16, MEMORY_BYTES = 1 << 16 };
 
-/* Seconds of each algorithm with an epilogue and without; every look advances the time.
- */
+/* Seconds of each algorithm with an epilogue and without; every look advances
+ * the time. */
 struct clock {
     const double *fused_s, *plain_s;
     double now_s;
@@ -200,8 +200,7 @@ static int count_rows(const struct bench *bench)
 
 static const enum mist_cuda_gemm_product bias[] = {MIST_CUDA_FORWARD_BIAS};
 
-/* ------------------------------------------------------------------------- the choices
- */
+/* ------------------------------------------------------------------------ the choices */
 
 static void test_the_faster_way_is_kept(void **state)
 {
@@ -360,8 +359,7 @@ static void test_the_budget_is_kept(void **state)
     assert_described(bench, "4 of 4 products had no time or memory");
 }
 
-/* ---------------------------------------------------------------------------- the file
- */
+/* --------------------------------------------------------------------------- the file */
 
 static void test_choices_are_remembered(void **state)
 {
@@ -512,8 +510,7 @@ static void test_processes_agree(void **state)
 }
 
 /* ------------------------------------------------------------------------ its place, and
- * what is tuned
- */
+ * what is tuned */
 
 static void test_path(void **state)
 {

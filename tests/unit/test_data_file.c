@@ -320,8 +320,8 @@ static void test_megatron(void **state)
 static void test_megatron_damage(void **state)
 {
     static const int lengths[] = {5, 1, 4};
-    /* offsets of 3 sequences: header 34, lengths 34, pointers 46, documents 70, end 102
-     */
+    /* offsets of 3 sequences: header 34, lengths 34, pointers 46, documents 70,
+     * end 102 */
     static const struct {
         int at, value;
         const char *words;

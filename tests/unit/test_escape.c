@@ -1,5 +1,5 @@
-/* core/escape, core/message: what a terminal must not be sent, and what --quiet silences.
- */
+/* core/escape, core/message: what a terminal must not be sent, and what
+ * --quiet silences. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* fopencookie */
 #endif

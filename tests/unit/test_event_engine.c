@@ -127,8 +127,8 @@ static void test_diamond(void **state)
 }
 
 /* Compute 4 and gpu_gpu 3 with factors 2 and 1.5: gpu_gpu ends at 4.5, when compute has
- * done 2.25; the rest runs alone. The other device is of the class without interference.
- */
+ * done 2.25; the rest runs alone. The other device is of the class
+ * without interference. */
 static void test_overlap_with_slowdowns(void **state)
 {
     struct mist_interference f;

@@ -67,8 +67,7 @@ static void order_of(const struct mist_layer_layout *layout, bool is_backward,
     add_program(out, &layout->programs[MIST_PROGRAM_BACKWARD_WEIGHT]);
 }
 
-/* ---------------------------------------------------------------------------- programs
- */
+/* --------------------------------------------------------------------------- programs */
 
 static void check_programs(const struct mist_catalog *catalog,
                            const struct mist_layer_layout *layout)
@@ -139,8 +138,7 @@ static void test_split_order(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------- parts
- */
+/* ------------------------------------------------------------------------------ parts */
 
 static bool share_operand(const struct mist_concrete_step *a,
                           const struct mist_concrete_step *b)

@@ -305,8 +305,7 @@ static int32_t last_tick(const struct mist_pipeline_order *order)
 
 /* Work of a stage and bubble. forward = input = weight gradient = 1 tick: the bubble is
  * (p - 1) (1 + 2) of Narayanan et al., on chunks where interleaved, and
- * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with.
- */
+ * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with. */
 static int32_t closed_form(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
                            int32_t g)
 {

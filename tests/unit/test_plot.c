@@ -275,8 +275,8 @@ static void test_memory_program(void **state)
     mist_timeline_fini(&timeline);
 }
 
-/* The legend of 32 ranks and a limit, seven in a row of 14 pixels, ends above the panel.
- */
+/* The legend of 32 ranks and a limit, seven in a row of 14 pixels, ends above
+ * the panel. */
 static void test_memory_legend(void **state)
 {
     struct mist_timeline timeline;

@@ -129,8 +129,8 @@ static void pooling_is_one_estimate_of_all(void **state)
 
 /* ---- drift ---- */
 
-/* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers each time.
- */
+/* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers
+ * each time. */
 static void levels_do_not_depend_on_what_ran(void **state)
 {
     struct mist_estimate estimates[2] = {{.mean = 10, .low = 5, .high = 20},
@@ -341,8 +341,8 @@ static void grid_has_the_slabs_of_tied_weights(void **state)
     mist_grid_fini(&grid);
 }
 
-/* Steps of a program whose kernels are timed; they point at the keys that are their own.
- */
+/* Steps of a program whose kernels are timed; they point at the keys that are
+ * their own. */
 static int check_steps(const struct mist_grid *grid,
                        const struct mist_concrete_step *steps, int32_t n,
                        const int32_t *keys)

@@ -534,8 +534,8 @@ static double naive_shared_s(const struct mist_timeline *timeline, int32_t rank)
     return shared_s;
 }
 
-/* The busiest rank's shared time where three streams run at once: it loads batches, too.
- */
+/* The busiest rank's shared time where three streams run at once: it loads
+ * batches, too. */
 static void shared_time_is_counted_once(void **state)
 {
     for (int32_t g = 1; g <= 4; g++) {

@@ -340,8 +340,8 @@ static void test_written_bytes(void **state)
     scratch_fini(&scratch);
 }
 
-/* bf16 against the definition: the nearer of the two neighbours, the even one if equal.
- */
+/* bf16 against the definition: the nearer of the two neighbours, the even one
+ * if equal. */
 static void test_bf16_rounding(void **state)
 {
     enum { N = 20000 };

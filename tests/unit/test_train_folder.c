@@ -16,8 +16,7 @@
 
 #include "tests/unit/comm_job.h" /* has globals with names of arguments */
 
-/* ---------------------------------------------------------------------- a made-up disk
- */
+/* --------------------------------------------------------------------- a made-up disk */
 
 static double fsync_s;    /* that every flush takes on this rank */
 static double deadline_s; /* of messages from the first flush on; 0: as it is */
