@@ -86,13 +86,12 @@ void mist_comm_cancel(struct mist_comm *comm);
 void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);
 
 /*
- * How a wait knows whether the rank computes meanwhile: then it sleeps between looks and
- * leaves the processor to the computation; otherwise it looks all the time, as somebody
- * is probably waiting for it. is_busy is called from the waiting thread, often. NULL (as
- * after opening): always sleeps.
+ * What the rank does while one of its messages is waited for: pause(context) does some of
+ * its other work and returns true, or false if there is none; called from the waiting
+ * thread, between looks. NULL (as after opening): there is none.
  */
-void mist_comm_set_busy_probe(struct mist_comm *comm,
-                              bool (*is_busy)(const void *context), const void *context);
+void mist_comm_set_pause(struct mist_comm *comm, bool (*pause)(void *context),
+                         void *context);
 
 /* --------------------------------------------------------------------------- groups */
 

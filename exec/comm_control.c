@@ -46,11 +46,11 @@ void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s)
     comm->deadline_s = deadline_s;
 }
 
-void mist_comm_set_busy_probe(struct mist_comm *comm,
-                              bool (*is_busy)(const void *context), const void *context)
+void mist_comm_set_pause(struct mist_comm *comm, bool (*pause)(void *context),
+                         void *context)
 {
-    comm->is_busy = is_busy;
-    comm->busy_context = context;
+    comm->pause = pause;
+    comm->pause_context = context;
 }
 
 /* ------------------------------------------------------------------------- transfers */

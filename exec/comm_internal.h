@@ -35,8 +35,8 @@ struct mist_comm {
     int32_t node, node_rank, n_node_ranks;
     int32_t max_tag;
     double deadline_s;
-    bool (*is_busy)(const void *context); /* does this rank compute? NULL: not known */
-    const void *busy_context;
+    bool (*pause)(void *context); /* NULL: nothing to do in a wait */
+    void *pause_context;
     atomic_bool is_cancelled;  /* set from any thread; ends the waits */
     bool has_failed;           /* messages may be under way: nothing more is possible */
     struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */

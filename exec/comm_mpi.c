@@ -184,9 +184,9 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
             return fail_late(comm, lane, operation, err);
-        if (comm->is_busy && !comm->is_busy(comm->busy_context))
-            sched_yield();
-        else if (waited_s >= wait_spin_s)
+        if (comm->pause && comm->pause(comm->pause_context))
+            continue;
+        if (waited_s >= wait_spin_s)
             mist_clock_sleep_s(fmin(wait_sleep_max_s, waited_s * wait_sleep_frac));
     }
 }

@@ -22,7 +22,6 @@ static const double pause_deadline_frac = 1.0 / 16; /* at most that of the deadl
 
 struct mist_comm_vigil {
     struct mist_comm *comm;
-    bool (*is_busy)(const void *context); /* of comm, which has none meanwhile */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -96,12 +95,9 @@ enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
     mist_clock_init_condition(&vigil->changed);
     if (comm->n_ranks == 1)
         return MIST_OK;
-    vigil->is_busy = comm->is_busy;
-    comm->is_busy = NULL; /* the caller works: the thread is to sleep, not to spin */
     vigil->has_thread = mist_comm_start_thread(&vigil->thread, keep, vigil) == 0;
     if (vigil->has_thread)
         return MIST_OK;
-    comm->is_busy = vigil->is_busy;
     free_vigil(vigil);
     *out = NULL;
     return refuse(comm, "no thread to answer other ranks with", err);
@@ -121,7 +117,6 @@ enum mist_status mist_comm_vigil_end(struct mist_comm_vigil *vigil, enum mist_st
         pthread_cond_signal(&vigil->changed);
         pthread_mutex_unlock(&vigil->mutex);
         pthread_join(vigil->thread, NULL);
-        vigil->comm->is_busy = vigil->is_busy;
         if (work == MIST_OK && vigil->status != MIST_OK) {
             status = vigil->status;
             if (err)

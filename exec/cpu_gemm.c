@@ -10,6 +10,7 @@
  */
 #include "exec/cpu_internal.h"
 #include "exec/cpu_kernels.h"
+#include "exec/device.h"
 
 #include <dnnl.h>
 #include <math.h> /* NAN */
@@ -81,6 +82,7 @@ static void tiled_product(float *c, struct mist_cpu_operand a, struct mist_cpu_o
                        c + i * n + j, n);
         if (bias != NULL)
             add_bias(c + i * n + j, bias + j, rows, columns, n);
+        mist_device_give_turn();
     }
 }
 

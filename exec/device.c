@@ -51,11 +51,11 @@ bool mist_device_is_addressable(const struct mist_device *device,
     return device->ops->is_host || arena == MIST_ARENA_HOST;
 }
 
-bool mist_device_is_computing(const void *device)
+bool mist_device_pause(void *device)
 {
-    const struct mist_device *at = device;
+    struct mist_device *at = device;
 
-    return at->ops->is_computing && at->ops->is_computing(at);
+    return at->ops->pause && at->ops->pause(at);
 }
 
 void mist_device_reset_events(struct mist_device *device, int32_t n_events)

@@ -44,14 +44,24 @@ extern const char *const mist_graphs_words[]; /* "auto", "on", "off"; NULL */
 struct mist_device_config {
     int64_t arena_bytes[MIST_N_ARENAS]; /* exact sizes, >= 0 */
     int64_t result_bytes; /* of memory that tasks leave results in for the host */
-    int32_t threads;     /* OpenMP threads of the compute stream's kernels, >= 1; a device
+    int32_t threads;  /* OpenMP threads of the compute stream's kernels, >= 1; a device
                             with a processor of its own ignores them */
-    int32_t i_device;    /* of this machine; a CPU is always 0 */
+    int32_t i_device; /* of this machine; a CPU is always 0 */
+    bool
+        streams_take_turns; /* on the thread that waits for them: for a CPU whose rank has
+                                no processor beside those of its computation */
     bool records;        /* tasks will be timed by the device (mist_device_begin_span) */
     bool allows_atomics; /* kernels may add in any order where that is faster: the last
                             bits change from run to run */
     enum mist_attention_choice attention;
 };
+
+/* Whether the streams of a rank that computes with n_threads (0: on a GPU) on
+ * n_processors are to take turns. */
+static inline bool mist_device_takes_turns(int32_t n_threads, int32_t n_processors)
+{
+    return n_threads > 0 && n_processors <= n_threads;
+}
 
 /* The body of a task, or a function of the host. Errors go to mist_device_fail(). */
 typedef void (*mist_stream_fn)(void *arg);
@@ -80,7 +90,7 @@ struct mist_device_ops {
     const char *name; /* "cpu", "cuda" */
     bool is_host;     /* bodies compute in the worker's thread, in memory of the host */
     void (*close)(struct mist_device *device);
-    bool (*is_computing)(const struct mist_device *device); /* NULL: never */
+    bool (*pause)(struct mist_device *device); /* NULL: never */
     void (*reset_events)(struct mist_device *device, int32_t n_events);
     void (*submit)(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
                    void *arg);
@@ -171,12 +181,6 @@ bool mist_device_is_addressable(const struct mist_device *device,
                                 enum mist_buffer_arena arena);
 
 /*
- * True while the compute stream of a struct mist_device has something to run, false while
- * it waits. From any thread; fits mist_comm_set_busy_probe().
- */
-bool mist_device_is_computing(const void *device);
-
-/*
  * Starts an iteration with events 0 .. n_events-1, none of them recorded, and all results
  * zero. All streams must be idle. Allocates only when n_events is larger than ever
  * before; running out of memory counts as mist_device_fail(), which the next synchronize
@@ -226,6 +230,14 @@ void mist_device_replay(struct mist_device *device); /* until the next synchroni
 void mist_device_drop_capture(struct mist_device *device); /* streams idle */
 
 /* ------------------------------------------------ inside the body of a task, in order */
+
+/* Between steps of a computation, from any thread: streams that share this thread and go
+ * before take their turn, if there are any. */
+void mist_device_give_turn(void);
+
+/* Where a body waits for another rank: runs other streams that share this thread for a
+ * while and returns true; false: there is nothing to run. Fits mist_comm_set_pause(). */
+bool mist_device_pause(void *device);
 
 /* Copies between the arenas, or from memory of the host that stays until the stream is
  * idle. */

@@ -1,13 +1,13 @@
 /*
- * The CPU device: five worker threads as streams, each with a ring of things to do.
+ * The CPU device. Its five streams are worker threads, each with a ring of things to do,
+ * or they take turns on the thread that waits for them (device_cpu_turns.c).
  *
  * The dispatcher is the only one that puts entries into a ring, its worker the only one
  * that takes them out, so two counters per ring are all the synchronisation there is.
  * Whoever has to wait (a worker for work or for an event, the dispatcher for room or for
  * the end) watches the counter or flag for a few microseconds, giving way to others all
- * the while, and then sleeps at a gate of its own, so that a machine with fewer
- * processors than threads is left to those that compute. Whoever changes a counter or
- * flag opens the gate only if someone sleeps there.
+ * the while, and then sleeps at a gate of its own. Whoever changes a counter or flag
+ * opens the gate only if someone sleeps there.
  *
  * No wake-up is lost: the sleeper announces itself and then looks at the counter; the
  * other side changes the counter and then looks for sleepers; all of it sequentially
@@ -16,7 +16,7 @@
  * Left out: binding threads to processors (the launcher's affinity is inherited), huge
  * pages, NUMA policies beyond first touch.
  */
-#include "exec/device.h"
+#include "exec/device_cpu_internal.h"
 
 #include "core/clock.h"
 
@@ -27,46 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RING_ENTRIES = 4096, PAGE_BYTES = 4096, LINE_BYTES = 64 };
+enum { PAGE_BYTES = 4096 };
 
 static const double spin_s = 5e-6; /* about what falling asleep and waking cost */
-
-enum entry_kind { ENTRY_RUN, ENTRY_RECORD, ENTRY_WAIT, ENTRY_STOP };
-
-struct entry {
-    enum entry_kind kind;
-    int32_t event;
-    mist_stream_fn fn;
-    void *arg;
-};
-
-struct gate {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    atomic_bool has_sleeper;
-};
-
-struct stream {
-    struct cpu_device *device;
-    pthread_t thread;
-    struct gate gate; /* where the worker sleeps */
-
-    _Alignas(LINE_BYTES) _Atomic uint64_t n_submitted; /* entries put in, ever */
-    _Atomic uint64_t awaited_done; /* n_done at which the dispatcher wants to wake up */
-    _Alignas(LINE_BYTES) _Atomic uint64_t n_done; /* entries dealt with, ever */
-    _Atomic int32_t awaited_event;                /* of the worker; -1: none */
-    struct entry ring[RING_ENTRIES];
-};
-
-struct cpu_device {
-    struct mist_device base; /* first */
-    int32_t threads;
-    _Atomic uint8_t *is_recorded; /* of every event */
-    int32_t n_events, event_capacity;
-    struct gate gate; /* where the dispatcher sleeps */
-    int n_started;    /* streams with a thread */
-    struct stream streams[MIST_N_STREAMS];
-};
 
 static struct cpu_device *cpu(struct mist_device *device)
 {
@@ -75,10 +38,10 @@ static struct cpu_device *cpu(struct mist_device *device)
 
 /* ---------------------------------------------------------------------------- gates */
 
-typedef bool condition_fn(struct stream *stream, uint64_t target);
+typedef bool condition_fn(struct cpu_stream *stream, uint64_t target);
 
-static void gate_wait(struct gate *gate, condition_fn *is_met, struct stream *stream,
-                      uint64_t target)
+static void gate_wait(struct cpu_gate *gate, condition_fn *is_met,
+                      struct cpu_stream *stream, uint64_t target)
 {
     if (is_met(stream, target))
         return;
@@ -95,7 +58,7 @@ static void gate_wait(struct gate *gate, condition_fn *is_met, struct stream *st
     pthread_mutex_unlock(&gate->mutex);
 }
 
-static void gate_open(struct gate *gate)
+static void gate_open(struct cpu_gate *gate)
 {
     if (!atomic_load(&gate->has_sleeper))
         return;
@@ -105,17 +68,17 @@ static void gate_open(struct gate *gate)
     pthread_cond_signal(&gate->cond);
 }
 
-static bool has_work(struct stream *stream, uint64_t target)
+static bool has_work(struct cpu_stream *stream, uint64_t target)
 {
     return atomic_load(&stream->n_submitted) >= target;
 }
 
-static bool has_done(struct stream *stream, uint64_t target)
+static bool has_done(struct cpu_stream *stream, uint64_t target)
 {
     return atomic_load(&stream->n_done) >= target;
 }
 
-static bool has_event(struct stream *stream, uint64_t event)
+static bool has_event(struct cpu_stream *stream, uint64_t event)
 {
     struct cpu_device *device = stream->device;
 
@@ -133,83 +96,89 @@ static void record_event(struct cpu_device *device, int32_t event)
             gate_open(&device->streams[i].gate);
 }
 
-static void run_entry(struct stream *stream, const struct entry *entry)
+static void run_entry(struct cpu_stream *stream, const struct cpu_entry *entry)
 {
     switch (entry->kind) {
-    case ENTRY_RUN:
+    case CPU_ENTRY_RUN:
         if (!mist_device_has_failed(&stream->device->base))
             entry->fn(entry->arg);
         break;
-    case ENTRY_RECORD:
+    case CPU_ENTRY_RECORD:
         record_event(stream->device, entry->event);
         break;
-    case ENTRY_WAIT:
+    case CPU_ENTRY_WAIT:
         atomic_store(&stream->awaited_event, entry->event);
         gate_wait(&stream->gate, has_event, stream, (uint64_t)entry->event);
         atomic_store(&stream->awaited_event, -1);
         break;
-    case ENTRY_STOP:
+    case CPU_ENTRY_STOP:
         break;
     }
 }
 
 static void *work(void *arg)
 {
-    struct stream *stream = arg;
+    struct cpu_stream *stream = arg;
     uint64_t n_done = 0;
-    enum entry_kind kind;
+    enum cpu_entry_kind kind;
 
     do {
         gate_wait(&stream->gate, has_work, stream, n_done + 1);
-        struct entry entry = stream->ring[n_done % RING_ENTRIES];
+        struct cpu_entry entry = stream->ring[n_done % CPU_RING_ENTRIES];
         kind = entry.kind;
         run_entry(stream, &entry);
         atomic_store(&stream->n_done, ++n_done);
         if (atomic_load(&stream->awaited_done) == n_done)
             gate_open(&stream->device->gate);
-    } while (kind != ENTRY_STOP);
+    } while (kind != CPU_ENTRY_STOP);
     return NULL;
 }
 
 /* ------------------------------------------------------------------------ dispatcher */
 
-static void wait_until_done(struct stream *stream, uint64_t target)
+static void wait_until_done(struct cpu_stream *stream, uint64_t target)
 {
+    if (stream->device->fiber) {
+        cpu_turns_run(stream->device, stream, target);
+        return;
+    }
     atomic_store(&stream->awaited_done, target);
     gate_wait(&stream->device->gate, has_done, stream, target);
 }
 
 static void enqueue(struct cpu_device *device, enum mist_stream i_stream,
-                    struct entry entry)
+                    struct cpu_entry entry)
 {
-    struct stream *stream = &device->streams[i_stream];
+    struct cpu_stream *stream = &device->streams[i_stream];
     uint64_t n_submitted = atomic_load(&stream->n_submitted);
 
     /* A full ring is waited for until it is half empty: one wake-up, not thousands. */
-    if (n_submitted - atomic_load(&stream->n_done) == RING_ENTRIES)
-        wait_until_done(stream, n_submitted - RING_ENTRIES / 2);
-    stream->ring[n_submitted % RING_ENTRIES] = entry;
+    if (n_submitted - atomic_load(&stream->n_done) == CPU_RING_ENTRIES)
+        wait_until_done(stream, n_submitted - CPU_RING_ENTRIES / 2);
+    stream->ring[n_submitted % CPU_RING_ENTRIES] = entry;
     atomic_store(&stream->n_submitted, n_submitted + 1);
-    gate_open(&stream->gate);
+    gate_open(&stream->gate); /* where streams take turns, nobody sleeps there */
 }
 
 static void submit(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
                    void *arg)
 {
-    enqueue(cpu(device), stream, (struct entry){.kind = ENTRY_RUN, .fn = fn, .arg = arg});
+    enqueue(cpu(device), stream,
+            (struct cpu_entry){.kind = CPU_ENTRY_RUN, .fn = fn, .arg = arg});
 }
 
 static void record(struct mist_device *device, enum mist_stream stream, int32_t event)
 {
     if (event < cpu(device)->n_events) /* not so after reset_events ran out of memory */
         enqueue(cpu(device), stream,
-                (struct entry){.kind = ENTRY_RECORD, .event = event});
+                (struct cpu_entry){.kind = CPU_ENTRY_RECORD, .event = event});
 }
 
 static void wait_for(struct mist_device *device, enum mist_stream stream, int32_t event)
 {
     if (event < cpu(device)->n_events)
-        enqueue(cpu(device), stream, (struct entry){.kind = ENTRY_WAIT, .event = event});
+        enqueue(cpu(device), stream,
+                (struct cpu_entry){.kind = CPU_ENTRY_WAIT, .event = event});
 }
 
 static void reset_events(struct mist_device *base, int32_t n_events)
@@ -243,17 +212,14 @@ static void wake(struct mist_device *device)
 
 static void drain(struct mist_device *device)
 {
+    if (cpu(device)->fiber) {
+        cpu_turns_run(cpu(device), NULL, 0);
+        return;
+    }
     for (int i = 0; i < MIST_N_STREAMS; i++) {
-        struct stream *stream = &cpu(device)->streams[i];
+        struct cpu_stream *stream = &cpu(device)->streams[i];
         wait_until_done(stream, atomic_load(&stream->n_submitted));
     }
-}
-
-static bool is_computing(const struct mist_device *base)
-{
-    const struct cpu_device *device = (const struct cpu_device *)(const void *)base;
-
-    return !atomic_load(&device->streams[MIST_STREAM_COMPUTE].gate.has_sleeper);
 }
 
 /* --------------------------------------------------- memory: all of it is the host's */
@@ -342,23 +308,26 @@ static enum mist_status allocate(struct mist_device *device, struct mist_err *er
     return MIST_OK;
 }
 
-static void gate_init(struct gate *gate)
+static void gate_init(struct cpu_gate *gate)
 {
     pthread_mutex_init(&gate->mutex, NULL); /* neither of the two can fail on Linux */
     pthread_cond_init(&gate->cond, NULL);
     atomic_init(&gate->has_sleeper, false);
 }
 
-static void gate_fini(struct gate *gate)
+static void gate_fini(struct cpu_gate *gate)
 {
     pthread_cond_destroy(&gate->cond);
     pthread_mutex_destroy(&gate->mutex);
 }
 
-static enum mist_status start_streams(struct cpu_device *device, struct mist_err *err)
+static enum mist_status start_streams(struct cpu_device *device, bool take_turns,
+                                      struct mist_err *err)
 {
+    if (take_turns)
+        return mist_fiber_new(cpu_turns_communicate, device, &device->fiber, err);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
-        struct stream *stream = &device->streams[i];
+        struct cpu_stream *stream = &device->streams[i];
         int code = pthread_create(&stream->thread, NULL, work, stream);
         if (code != 0)
             return mist_err_set(err, MIST_ERR_RUN,
@@ -373,12 +342,13 @@ static void close_device(struct mist_device *base)
     struct cpu_device *device = cpu(base);
 
     for (int i = 0; i < device->n_started; i++)
-        enqueue(device, (enum mist_stream)i, (struct entry){.kind = ENTRY_STOP});
+        enqueue(device, (enum mist_stream)i, (struct cpu_entry){.kind = CPU_ENTRY_STOP});
     for (int i = 0; i < device->n_started; i++)
         pthread_join(device->streams[i].thread, NULL);
     for (int i = 0; i < MIST_N_STREAMS; i++)
         gate_fini(&device->streams[i].gate);
     gate_fini(&device->gate);
+    mist_fiber_free(device->fiber);
     mist_device_fini(base);
     for (int i = 0; i < MIST_N_ARENAS; i++)
         free(base->arenas[i]);
@@ -391,11 +361,11 @@ static const struct mist_device_ops cpu_ops = {
     .name = "cpu",
     .is_host = true,
     .close = close_device,
-    .is_computing = is_computing,
     .reset_events = reset_events,
     .submit = submit,
     .record = record,
     .wait = wait_for,
+    .pause = cpu_turns_pause,
     .wake = wake,
     .drain = drain,
     .copy = copy,
@@ -416,7 +386,7 @@ enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
     if (config->threads < 1)
         return mist_err_set(err, MIST_ERR_RANGE, "%ld threads for the compute stream",
                             (long)config->threads);
-    if (posix_memalign(&memory, LINE_BYTES, sizeof *device) != 0)
+    if (posix_memalign(&memory, CPU_LINE_BYTES, sizeof *device) != 0)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a device");
     device = memset(memory, 0, sizeof *device);
     mist_device_init(&device->base, &cpu_ops, config);
@@ -429,7 +399,7 @@ enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
     }
     enum mist_status status = allocate(&device->base, err);
     if (status == MIST_OK)
-        status = start_streams(device, err);
+        status = start_streams(device, config->streams_take_turns, err);
     if (status == MIST_OK) {
         submit(&device->base, MIST_STREAM_COMPUTE, touch_arenas, device);
         status = mist_device_synchronize(&device->base, err);

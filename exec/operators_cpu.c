@@ -6,6 +6,7 @@
 
 #include "exec/cpu_bf16.h"
 #include "exec/cpu_kernels.h"
+#include "exec/device.h"
 #include "exec/paths.h"
 
 #include <math.h>
@@ -18,6 +19,7 @@
 
 static void run_step(step_args at)
 {
+    mist_device_give_turn();
     if (at->dtype == MIST_DTYPE_BF16)
         mist_operators_cpu_run_bf16(at);
     else
@@ -31,6 +33,7 @@ static void adamw(void *backend, enum mist_dtype dtype,
     (void)backend;
     for (int32_t i = 0; i < n_spans; i++) {
         const struct mist_adamw_span *span = &spans[i];
+        mist_device_give_turn();
         struct mist_cpu_adamw config = {
             .lr = args->lr,
             .beta1 = args->beta1,

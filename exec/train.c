@@ -45,6 +45,8 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
                         run->schedule->arena_bytes[MIST_ARENA_HOST]},
         .result_bytes = mist_runtime_result_bytes(run->schedule),
         .threads = run->job->n_threads,
+        .streams_take_turns =
+            mist_device_takes_turns(run->job->n_threads, run->job->n_processors),
         .i_device = run->job->i_device,
         .records = run->job->n_timed_iterations > 0,
         .allows_atomics = run->job->allows_atomics,
@@ -55,7 +57,7 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
-    mist_comm_set_busy_probe(run->comm, mist_device_is_computing, run->device);
+    mist_comm_set_pause(run->comm, mist_device_pause, run->device);
     return mist_backend_open_collectives(backend, run->comm, run->device,
                                          run->job->has_own_device, run->job->deadline_s,
                                          &run->collectives, err);
@@ -131,7 +133,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
 
 static void close_rank(struct run *run)
 {
-    mist_comm_set_busy_probe(run->comm, NULL, NULL);
+    mist_comm_set_pause(run->comm, NULL, NULL);
     mist_runtime_free(run->runtime);
     mist_collectives_close(run->collectives);
     if (run->device) {

@@ -221,6 +221,8 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->runtime_memory_bytes = report->host.runtime_memory_bytes;
     out->interruption_frac = report->interruption_frac;
     out->drift_frac = report->drift_frac;
+    out->streams_take_turns =
+        mist_device_takes_turns(grid->config.n_threads, machine->n_rank_processors);
     describe_session(grid, machine, report, out->how_measured, sizeof out->how_measured);
 }
 

@@ -193,6 +193,8 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
     const struct mist_grid_config *at = &bench->grid->config;
     struct mist_device_config config = {.result_bytes = sizeof(struct mist_tally),
                                         .threads = at->n_threads,
+                                        .streams_take_turns = mist_device_takes_turns(
+                                            at->n_threads, bench->place.n_processors),
                                         .i_device = bench->place.i_device,
                                         .records = at->n_threads == 0,
                                         .allows_atomics = at->allows_atomics,
@@ -204,7 +206,7 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
     if (status != MIST_OK)
         return status;
     mist_stopwatch_init(&bench->watch, bench->device);
-    mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
+    mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
     if (mist_device_records(bench->device))
         status = mist_device_start_spans(bench->device, err);
     if (status != MIST_OK)
@@ -267,7 +269,7 @@ bool mist_workbench_is_on_host(const struct mist_workbench *bench)
 void mist_workbench_close(struct mist_workbench *bench)
 {
     if (bench->comm)
-        mist_comm_set_busy_probe(bench->comm, NULL, NULL);
+        mist_comm_set_pause(bench->comm, NULL, NULL);
     mist_collectives_close(bench->collectives);
     if (bench->operators)
         bench->operators->close(bench->backend);

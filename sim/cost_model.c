@@ -22,7 +22,8 @@ enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype)
     return words[dtype];
 }
 
-/* Factors of the channels from interference.csv; all 1 without any row. */
+/* Factors of the channels from interference.csv; all 1 without any row. Where streams take
+ * turns there is nothing to fit: the rows say how true that is. */
 static enum mist_status fit_interference(struct mist_cost_model *model,
                                          struct mist_err *err)
 {
@@ -31,6 +32,8 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     enum mist_status status;
 
     mist_interference_init(&model->interference);
+    if (traces->cluster.streams_take_turns)
+        mist_interference_take_turns(&model->interference);
     if (traces->n_interferences == 0)
         return MIST_OK;
     struct mist_interference_sample *samples =
@@ -43,8 +46,14 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
             samples[i].isolated_s[c] = row->alone_us[c] * 1e-6;
         samples[i].together_s = row->together_us * 1e-6;
     }
-    status = mist_interference_fit(&model->interference, &report, samples,
-                                   (int64_t)traces->n_interferences, err);
+    if (traces->cluster.streams_take_turns) {
+        report.mean_frac = mist_interference_residual_frac(
+            &model->interference, samples, (int64_t)traces->n_interferences);
+        status = MIST_OK;
+    } else {
+        status = mist_interference_fit(&model->interference, &report, samples,
+                                       (int64_t)traces->n_interferences, err);
+    }
     free(samples);
     model->interference_residual_frac = report.mean_frac;
     return status;

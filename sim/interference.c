@@ -36,12 +36,61 @@ struct set_problem {
     double evenness; /* weight per sample of (log f - mean log f)^2; 0: data alone */
 };
 
+static unsigned busy_set(const struct mist_interference_sample *sample)
+{
+    unsigned set = 0;
+
+    for (int c = 0; c < N_CH; c++)
+        set |= (unsigned)(sample->isolated_s[c] > 0.0) << c;
+    return set;
+}
+
 void mist_interference_init(struct mist_interference *interference)
 {
     interference->shares_processors = false;
+    interference->takes_turns = false;
     for (int set = 0; set < N_SETS; set++)
         for (int c = 0; c < N_CH; c++)
             interference->slowdown[set][c] = 1.0;
+}
+
+/* A rate of a millionth stands for none: a stream that starts to wait keeps its place. */
+void mist_interference_take_turns(struct mist_interference *interference)
+{
+    static const enum mist_stream by_priority[N_CH] = {
+        MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
+        MIST_STREAM_COMPUTE};
+
+    mist_interference_init(interference);
+    interference->takes_turns = true;
+    for (unsigned set = 1; set < N_SETS; set++) {
+        bool is_taken = false;
+        for (int i = 0; i < N_CH; i++) {
+            if (!(set >> by_priority[i] & 1u))
+                continue;
+            interference->slowdown[set][by_priority[i]] = is_taken ? 1e6 : 1;
+            is_taken = true;
+        }
+    }
+}
+
+double mist_interference_residual_frac(const struct mist_interference *interference,
+                                       const struct mist_interference_sample *samples,
+                                       int64_t n_samples)
+{
+    double sum = 0;
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < n_samples; i++) {
+        unsigned set = busy_set(&samples[i]);
+        if (!(set & (set - 1)))
+            continue;
+        sum += fabs(mist_interference_bundle_s(interference, samples[i].isolated_s) /
+                        samples[i].together_s -
+                    1);
+        n++;
+    }
+    return n > 0 ? sum / (double)n : 0;
 }
 
 enum mist_status mist_interference_check(const struct mist_interference *interference,
@@ -344,15 +393,6 @@ static void report_set(const struct set_problem *p, struct mist_interference_set
         fit->mean_frac += r / (double)p->n;
         fit->worst_frac = fmax(fit->worst_frac, r);
     }
-}
-
-static unsigned busy_set(const struct mist_interference_sample *sample)
-{
-    unsigned set = 0;
-
-    for (int c = 0; c < N_CH; c++)
-        set |= (unsigned)(sample->isolated_s[c] > 0.0) << c;
-    return set;
 }
 
 static enum mist_status check_sample(const struct mist_interference_sample *sample,

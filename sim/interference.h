@@ -28,6 +28,9 @@ struct mist_interference {
     /* The device computes on the processors of the host: while the compute and the host
      * stream both run, each has them half the time. */
     bool shares_processors;
+    /* Streams share one thread: while one has it the others stand still
+     * (mist_interference_take_turns()). */
+    bool takes_turns;
 };
 
 /* Factor of a stream of the busy ones (a set of streams). Work of the host disturbs no
@@ -47,6 +50,10 @@ static inline double mist_interference_of(const struct mist_interference *interf
 
 /* All factors 1: channels do not disturb each other. */
 void mist_interference_init(struct mist_interference *interference);
+
+/* Streams of one thread: communication first, then copies, then computation
+ * (exec/device_cpu_turns.c). The times of a bundle add up. */
+void mist_interference_take_turns(struct mist_interference *interference);
 
 /*
  * Checks that every factor is finite and >= 1.
@@ -71,6 +78,11 @@ struct mist_interference_sample {
     double isolated_s[MIST_N_CHANNELS]; /* each channel alone; finite, >= 0 */
     double together_s; /* measured until the last one finished; finite, > 0 */
 };
+
+/* Mean of |bundle time / measured - 1| over samples of two channels or more; 0: none. */
+double mist_interference_residual_frac(const struct mist_interference *interference,
+                                       const struct mist_interference_sample *samples,
+                                       int64_t n_samples);
 
 /* How one set of channels was fitted. Residual = |predicted - measured| / measured. */
 struct mist_interference_set_fit {

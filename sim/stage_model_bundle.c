@@ -167,6 +167,13 @@ mist_expr mist_stage_bundle(struct mist_stage_writer *at,
     struct rest rest = {0};
     double value;
 
+    if (at->interference->takes_turns) {
+        mist_expr sum = num(at, 0);
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
+            sum = add(at, sum, isolated[c]);
+        return sum;
+    }
+
     for (int c = 0; c < MIST_N_CHANNELS; c++) {
         if (mist_expr_is_const(at->pool, isolated[c], &value) && value == 0)
             continue;

@@ -167,6 +167,9 @@ static enum mist_status read_numbers(const struct mist_json *root,
     if (status == MIST_OK)
         status = mist_json_get_double(root, "drift_frac", MIST_JSON_OPTIONAL, 0, DBL_MAX,
                                       &cluster->drift_frac, err);
+    if (status == MIST_OK)
+        status = mist_json_get_bool(root, "streams_take_turns", MIST_JSON_OPTIONAL,
+                                    &cluster->streams_take_turns, err);
     cluster->nodes = (int)nodes;
     cluster->devices_per_node = (int)devices;
     cluster->device_threads = (int)threads;
@@ -216,6 +219,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "runtime_memory_bytes",
                                        "interruption_frac",
                                        "drift_frac",
+                                       "streams_take_turns",
                                        "libraries",
                                        "rows",
                                        NULL};

@@ -132,6 +132,8 @@ struct mist_cluster {
     /* Time that a device loses to something else on its machine (interrupts, other
      * processes), over what its operators take; in no row of kernels.csv. */
     double interruption_frac;
+    bool streams_take_turns; /* of a device: they share one thread, so that what they do
+                                adds up */
     double drift_frac; /* standard deviation of the machine's own speed, which no number
                           of repetitions averages out; 0: not known */
     int n_libraries;

@@ -70,6 +70,8 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
         mist_hash_add_double(&hash, cluster->interruption_frac);
     if (cluster->drift_frac > 0)
         mist_hash_add_double(&hash, cluster->drift_frac);
+    if (cluster->streams_take_turns)
+        mist_hash_add_text(&hash, "streams_take_turns");
     return hash.value + libraries;
 }
 
@@ -145,6 +147,8 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
                 100 * cluster->interruption_frac);
     if (cluster->drift_frac > 0)
         fprintf(stream, "drift        %.2g %% of the time\n", 100 * cluster->drift_frac);
+    if (cluster->streams_take_turns)
+        fprintf(stream, "streams      of a device take turns on one thread\n");
     for (int i = 0; i < cluster->n_libraries; i++)
         fprintf(stream, "%-12s %s %s\n", i ? "" : "libraries", cluster->libraries[i].name,
                 cluster->libraries[i].version);

@@ -90,7 +90,10 @@ static inline enum mist_status training_open_run(struct training_child *child,
                                        .is_serial = child->run->is_serial,
                                        .delay_seed = child->run->delay_seed,
                                        .graphs = child->run->graphs};
-    struct mist_device_config arenas = {.threads = 1, .attention = MIST_ATTENTION_OWN};
+    struct mist_device_config arenas = {.threads = 1,
+                                        .attention = MIST_ATTENTION_OWN,
+                                        .streams_take_turns =
+                                            child->run->delay_seed % 2 == 0};
     int64_t bytes = plan->job.global_batch * plan->job.seq_len * (int64_t)sizeof(int32_t);
     void *memory[2] = {NULL, NULL};
     enum mist_status status = mist_catalog_new(&plan->model, &child->catalog, err);
@@ -114,7 +117,7 @@ static inline enum mist_status training_open_run(struct training_child *child,
             child->comm, child->device, &child->collectives, err);
     if (status != MIST_OK)
         return status;
-    mist_comm_set_busy_probe(child->comm, mist_device_is_computing, child->device);
+    mist_comm_set_pause(child->comm, mist_device_pause, child->device);
     struct mist_runtime_parts parts = {child->device, child->comm, child->collectives,
                                        is_gpu ? mist_emulated_backend()->operators
                                               : &mist_operators_cpu};
@@ -124,7 +127,7 @@ static inline enum mist_status training_open_run(struct training_child *child,
 
 static inline void training_close_run(struct training_child *child)
 {
-    mist_comm_set_busy_probe(child->comm, NULL, NULL);
+    mist_comm_set_pause(child->comm, NULL, NULL);
     mist_runtime_free(child->runtime);
     mist_collectives_close(child->collectives);
     mist_device_free_host(child->device, child->tokens);

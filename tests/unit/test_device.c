@@ -1,4 +1,5 @@
-/* exec/device: order in streams and between them, failures, no allocation in a run. */
+/* exec/device: order in streams and between them, failures, no allocation in a run; for
+ * streams that are threads and for streams that take turns. */
 #include "tests/unit/fault.h"
 
 #include "tests/unit/test.h"
@@ -6,12 +7,15 @@
 #include "core/clock.h"
 #include "tests/unit/device_tasks.h"
 
+static bool take_turns; /* the streams of the tests that run now */
+
 static struct mist_device *open_device(int64_t device_bytes, int64_t host_bytes)
 {
     struct mist_device *device;
     struct mist_err err;
     struct mist_device_config config = {.arena_bytes = {device_bytes, host_bytes},
-                                        .threads = 2};
+                                        .threads = 2,
+                                        .streams_take_turns = take_turns};
 
     assert_int_equal(mist_device_open_cpu(&config, &device, &err), MIST_OK);
     return device;
@@ -60,6 +64,7 @@ static void test_fifo(void **state)
     mist_device_reset_events(device, 0);
     for (int s = 0; s < MIST_N_STREAMS; s++) {
         slow[s] = (struct task){.work = 500, .ticks = &ticks};
+        sequences[s].n = 0;
         mist_device_submit(device, (enum mist_stream)s, run_task, &slow[s]);
     }
     for (int i = 0; i < 20000; i++) {
@@ -207,6 +212,87 @@ static void test_out_of_memory(void **state)
     mist_device_close(device);
 }
 
+/* --------------------------------------------------------------------- streams in turns */
+
+/* What a body says it did, in order. */
+struct diary {
+    struct mist_device *device;
+    char text[64];
+    int n;
+    int waits; /* of communication, before it goes on */
+};
+
+static void note(struct diary *diary, char what)
+{
+    assert_true(diary->n < (int)sizeof diary->text - 1);
+    diary->text[diary->n++] = what;
+}
+
+static void communicate(void *arg)
+{
+    struct diary *diary = arg;
+
+    note(diary, 'm');
+    for (int i = 0; i < diary->waits; i++)
+        assert_true(mist_device_pause(diary->device));
+    note(diary, 'M');
+}
+
+static void load(void *arg)
+{
+    note(arg, 'l');
+    mist_device_give_turn(); /* a copy keeps its turn */
+    note(arg, 'L');
+}
+
+static void compute(void *arg)
+{
+    struct diary *diary = arg;
+
+    for (int i = 0; i < 4; i++) {
+        note(diary, (char)('0' + i));
+        mist_device_give_turn();
+    }
+    assert_false(mist_device_pause(diary->device)); /* who computes waits for nobody */
+}
+
+static void submit_all(struct diary *diary)
+{
+    mist_device_reset_events(diary->device, 2);
+    mist_device_submit(diary->device, MIST_STREAM_COMPUTE, compute, diary);
+    mist_device_submit(diary->device, MIST_STREAM_HOST_TO_DEVICE, load, diary);
+    mist_device_submit(diary->device, MIST_STREAM_GPU_GPU, communicate, diary);
+    mist_device_record(diary->device, MIST_STREAM_GPU_GPU, 0);
+    mist_device_wait(diary->device, MIST_STREAM_DEVICE_TO_HOST, 0);
+    mist_device_submit(diary->device, MIST_STREAM_DEVICE_TO_HOST, load, diary);
+}
+
+/* Communication first, one look between steps of the computation; then copies; what waited
+ * for communication comes as soon as that has ended. */
+static void test_priorities(void **state)
+{
+    static const char *const expected[] = {"mMlLlL0123", "mlLMlL0123", "mlL0MlL123",
+                                           "mlL01MlL23"};
+    struct diary diary = {.device = open_device(0, 0)};
+
+    for (int i = 0; i < 4; i++) {
+        diary = (struct diary){.device = diary.device, .waits = i};
+        submit_all(&diary);
+        assert_string_equal(diary.text, ""); /* nobody has waited for it yet */
+        assert_int_equal(mist_device_synchronize(diary.device, NULL), MIST_OK);
+        assert_string_equal(diary.text, expected[i]);
+    }
+    mist_device_give_turn(); /* outside of bodies there is none to give */
+    assert_false(mist_device_pause(diary.device));
+    mist_device_close(diary.device);
+}
+
+static int take_one_thread(void **state)
+{
+    take_turns = true;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +303,12 @@ int main(void)
         cmocka_unit_test(test_arenas),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test_setup(test_fifo, take_one_thread),
+        cmocka_unit_test_setup(test_random_graphs, take_one_thread),
+        cmocka_unit_test_setup(test_wait_before_record, take_one_thread),
+        cmocka_unit_test_setup(test_failure, take_one_thread),
+        cmocka_unit_test_setup(test_out_of_memory, take_one_thread),
+        cmocka_unit_test_setup(test_priorities, take_one_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

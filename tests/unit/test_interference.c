@@ -96,6 +96,42 @@ static void test_bundle_closed_forms(void **state)
     assert_near(mist_interference_bundle_s(&f, (double[]){1, 1, 1, 1}), 4.0, 1e-15);
 }
 
+/* Streams of one thread: the times of any bundle add up, and communication ends first. */
+static void test_turns_add_up(void **state)
+{
+    struct mist_interference turns;
+    struct mist_interference_sample samples[100];
+    uint64_t random = 7;
+    double expected = 0;
+    int n_together = 0;
+
+    mist_interference_take_turns(&turns);
+    assert_int_equal(mist_interference_check(&turns, NULL), MIST_OK);
+    for (int i = 0; i < 100; i++) {
+        double sum_s = 0;
+        int n_busy = 0;
+        for (int c = 0; c < MIST_N_CHANNELS; c++) {
+            bool is_busy = next_random(&random) % 3 > 0;
+            double time_s = is_busy ? 1e-4 * (double)(1 + next_random(&random) % 50) : 0;
+            samples[i].isolated_s[c] = time_s;
+            sum_s += time_s;
+            n_busy += is_busy;
+        }
+        samples[i].together_s = n_busy > 0 ? sum_s * (i % 2 ? 1.25 : 1) : 1;
+        assert_near(mist_interference_bundle_s(&turns, samples[i].isolated_s), sum_s,
+                    1e-4 * sum_s);
+        if (n_busy > 1) {
+            n_together++;
+            expected += i % 2 ? 0.2 : 0;
+        }
+    }
+    assert_near(mist_interference_residual_frac(&turns, samples, 100),
+                expected / n_together, 1e-4);
+    unsigned all = MIST_N_STREAM_SETS - 1;
+    assert_true(mist_interference_of(&turns, all, MIST_STREAM_GPU_GPU) == 1);
+    assert_true(mist_interference_of(&turns, all, MIST_STREAM_COMPUTE) > 1e5);
+}
+
 static void test_check_names_the_factor(void **state)
 {
     struct mist_interference f;
@@ -315,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bundle_closed_forms),
+        cmocka_unit_test(test_turns_add_up),
         cmocka_unit_test(test_check_names_the_factor),
         cmocka_unit_test(test_published_times),
         cmocka_unit_test(test_fit_recovers_factors),
