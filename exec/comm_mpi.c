@@ -5,8 +5,8 @@
  * no end; here the ranks of a small machine have one processor each, and a rank that
  * spins takes it from its own computing thread. So a wait looks often at first and then
  * sleeps for times that grow with the time waited (constants below, with the
- * measurements behind them), unless it is told that the rank does not compute anyway. And
- * a test can stop at a deadline and say who is missing.
+ * measurements behind them), unless the rank has other work for that very thread
+ * (mist_comm_set_pause()). And a test can stop at a deadline and say who is missing.
  *
  * Needs MPI_THREAD_SERIALIZED: calls come from one thread at a time, but not always the
  * same one. All messages go over duplicates of the world communicator, one for each
@@ -18,7 +18,6 @@
 
 #include <math.h>
 #include <mpi.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
