@@ -18,7 +18,7 @@
 #ifndef MIST_PROFILE_DRIFT_H
 #define MIST_PROFILE_DRIFT_H
 
-#include "profile/statistics.h"
+#include "core/statistics.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -219,7 +219,6 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->memory_bytes_per_s = report->host.memory_bytes_per_s;
     out->launch_us = report->host.launch_us;
     out->runtime_memory_bytes = report->host.runtime_memory_bytes;
-    out->interruption_frac = report->interruption_frac;
     out->drift_frac = report->drift_frac;
     out->streams_take_turns =
         mist_device_takes_turns(grid->config.n_threads, machine->n_rank_processors);
@@ -263,8 +262,6 @@ static enum mist_status run_parts(struct session *session,
 static void count_runs(const struct mist_grid *grid, const struct session *session,
                        struct mist_profile_report *report)
 {
-    double excess_us = 0, kept_us = 0;
-
     for (int32_t i = 0; i < grid->n_keys + grid->n_messages; i++) {
         bool is_step = i < grid->n_keys;
         const struct mist_estimate *at =
@@ -273,12 +270,9 @@ static void count_runs(const struct mist_grid *grid, const struct session *sessi
         report->n_outliers += at->n_outliers;
         if (!is_step || at->n == 0)
             continue;
-        excess_us += at->excess;
-        kept_us += (double)(at->n + at->n_outliers) * at->mean;
         report->n_wide += at->half_width_frac > wide_frac;
         report->widest_frac = fmax(report->widest_frac, at->half_width_frac);
     }
-    report->interruption_frac = kept_us > 0 ? excess_us / kept_us : 0;
 }
 
 static enum mist_status fill_traces(const struct mist_grid *grid,

@@ -36,7 +36,6 @@ struct mist_profile_report {
     int64_t n_runs, n_outliers; /* of operators and messages */
     int32_t n_wide;             /* operator rows not known to 1 % */
     double widest_frac;         /* half-width of the 95 % interval of the worst of them */
-    double interruption_frac;   /* struct mist_cluster */
     int32_t n_repeated;         /* runs whose recording was lost */
     double drift_frac;          /* how rounds and ranks differ as a whole (drift.h) */
     struct mist_host_costs host;

@@ -82,8 +82,6 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
                      MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "interruption_frac", "lost to interruptions",
-                     report->interruption_frac, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
                      MIST_HUMAN_FRAC);
     mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);

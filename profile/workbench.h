@@ -18,13 +18,13 @@
 #define MIST_PROFILE_WORKBENCH_H
 
 #include "core/progress.h"
+#include "core/statistics.h"
 #include "exec/backend.h"
 #include "exec/bind.h"
 #include "exec/comm.h"
 #include "exec/op_table.h"
 #include "profile/grid.h"
 #include "profile/journal.h"
-#include "profile/statistics.h"
 #include "profile/stopwatch.h"
 
 /* Where a rank computes. */

@@ -241,18 +241,6 @@ static enum mist_status price_task(const struct place *at, const struct mist_tas
     }
 }
 
-/*
- * What interruptions add to computation, relatively. They come to each device by itself;
- * where ranks wait for each other every few operators (tensor parallelism, weights that
- * are gathered layer by layer), all of them lose what one does.
- */
-static double interruptions(const struct place *at)
-{
-    int32_t n = at->stage->tp * (at->stage->shards_weights ? at->stage->dp : 1);
-
-    return n * mist_cost_model_traces(at->model)->cluster.interruption_frac;
-}
-
 enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
                                     const struct mist_plan *plan,
                                     const struct mist_schedule *schedule,
@@ -266,7 +254,6 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
         .dtype = plan->job.dtype,
         .gradient_dtype = plan->job.gradient_dtype,
     };
-    double interruption_frac = interruptions(&at);
     int32_t n_priced = 0;
 
     find_groups(&at);
@@ -278,8 +265,6 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
         enum mist_status status = price_task(&at, task, &costs[task->cost], err);
         if (status != MIST_OK)
             return status;
-        if (task->stream == MIST_STREAM_COMPUTE)
-            costs[task->cost].time_s *= 1 + interruption_frac;
         if (task->stream != MIST_STREAM_HOST)
             costs[task->cost].time_s += mist_cost_model_launch_s(model);
         n_priced++;

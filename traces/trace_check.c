@@ -121,8 +121,6 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
         status = check_not_negative("runtime_memory_bytes",
                                     (double)cluster->runtime_memory_bytes, err);
     if (status == MIST_OK)
-        status = check_not_negative("interruption_frac", cluster->interruption_frac, err);
-    if (status == MIST_OK)
         status = check_not_negative("drift_frac", cluster->drift_frac, err);
     if (status == MIST_OK)
         status = check_rates(cluster, err);

@@ -162,9 +162,6 @@ static enum mist_status read_numbers(const struct mist_json *root,
         status = mist_json_get_double(root, "launch_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
                                       &cluster->launch_us, err);
     if (status == MIST_OK)
-        status = mist_json_get_double(root, "interruption_frac", MIST_JSON_OPTIONAL, 0,
-                                      DBL_MAX, &cluster->interruption_frac, err);
-    if (status == MIST_OK)
         status = mist_json_get_double(root, "drift_frac", MIST_JSON_OPTIONAL, 0, DBL_MAX,
                                       &cluster->drift_frac, err);
     if (status == MIST_OK)
@@ -217,7 +214,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "memory_bytes_per_s",
                                        "launch_us",
                                        "runtime_memory_bytes",
-                                       "interruption_frac",
+                                       "interruption_frac", /* of old sets: not read */
                                        "drift_frac",
                                        "streams_take_turns",
                                        "libraries",

@@ -68,7 +68,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:o, s:b, s:o, s:o}",
+        "s:b, s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
         mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
         cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
@@ -77,8 +77,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         (json_int_t)cluster->host_memory_bytes_per_node, "device_threads",
         cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
         number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
-        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes,
-        "interruption_frac", number(cluster->interruption_frac), "drift_frac",
+        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "drift_frac",
         number(cluster->drift_frac), "streams_take_turns", cluster->streams_take_turns,
         "libraries", libraries, "rows", rows);
 }

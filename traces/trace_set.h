@@ -129,9 +129,6 @@ struct mist_cluster {
     double memory_bytes_per_s;    /* required, > 0: of one device's own memory */
     double launch_us;             /* cost of launching one task; 0: not known */
     int64_t runtime_memory_bytes; /* measured constant per process beside the arena */
-    /* Time that a device loses to something else on its machine (interrupts, other
-     * processes), over what its operators take; in no row of kernels.csv. */
-    double interruption_frac;
     bool streams_take_turns; /* of a device: they share one thread, so that what they do
                                 adds up */
     double drift_frac; /* standard deviation of the machine's own speed, which no number

@@ -66,9 +66,7 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     mist_hash_add_double(&hash, cluster->memory_bytes_per_s);
     mist_hash_add_double(&hash, cluster->launch_us);
     mist_hash_add_int64(&hash, cluster->runtime_memory_bytes);
-    if (cluster->interruption_frac > 0) /* sets that don't know these keep their number */
-        mist_hash_add_double(&hash, cluster->interruption_frac);
-    if (cluster->drift_frac > 0)
+    if (cluster->drift_frac > 0) /* sets that don't know it keep their number */
         mist_hash_add_double(&hash, cluster->drift_frac);
     if (cluster->streams_take_turns)
         mist_hash_add_text(&hash, "streams_take_turns");
@@ -142,9 +140,6 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
                     mist_format_count(a, sizeof a, cluster->peak_flop_per_s[i]));
     fprintf(stream, "memory %sB/s\n",
             mist_format_count(a, sizeof a, cluster->memory_bytes_per_s));
-    if (cluster->interruption_frac > 0)
-        fprintf(stream, "interrupted  %.2g %% of the time\n",
-                100 * cluster->interruption_frac);
     if (cluster->drift_frac > 0)
         fprintf(stream, "drift        %.2g %% of the time\n", 100 * cluster->drift_frac);
     if (cluster->streams_take_turns)

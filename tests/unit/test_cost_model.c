@@ -700,9 +700,6 @@ static double expected_s(const struct mist_plan *plan, const struct mist_schedul
     return law_s(&laws[4], task->bytes); /* transfers: all between the two nodes */
 }
 
-/* What interruptions take of each device. */
-#define LOST_FRAC 0.03
-
 /* Every task of every rank; returns the kinds seen. */
 static uint64_t check_schedules(const struct mist_cost_model *model,
                                 const struct mist_plan *plan)
@@ -721,11 +718,8 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
         must(mist_cost_schedule(model, plan, schedule, costs, &err), &err);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
             const struct mist_task *task = &schedule->tasks[i];
-            const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
-            int n = stage->tp * (stage->shards_weights ? stage->dp : 1);
-            double lost = task->stream == MIST_STREAM_COMPUTE ? n * LOST_FRAC : 0;
             near_to(costs[task->cost].time_s,
-                    LAUNCH_S + expected_s(plan, schedule, task) * (1 + lost));
+                    LAUNCH_S + expected_s(plan, schedule, task));
             kinds |= (uint64_t)1 << task->kind;
         }
         mist_schedule_free(schedule);
@@ -743,7 +737,6 @@ static void test_schedule(void **state)
     struct mist_err err = {0};
     uint64_t kinds = 0;
     start(&set);
-    set.cluster.interruption_frac = LOST_FRAC;
     for (int i = 0; i < N_LAWS; i++)
         add_law(&set, &laws[i]);
     struct mist_cost_model *model = model_of(&set);

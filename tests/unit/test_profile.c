@@ -78,11 +78,6 @@ static void estimates_leave_out_what_is_far(void **state)
     estimate = mist_estimate_make(spiked, 12);
     assert_int_equal(estimate.n_outliers, 2);
     assert_near(estimate.mean, 10, 1e-12);
-    assert_near(estimate.excess, 490, 1e-9); /* what was too short took nothing */
-    spiked[11] =
-        1e9; /* the largest now: a pause of minutes says nothing of interruptions */
-    estimate = mist_estimate_make(spiked, 12);
-    assert_near(estimate.excess, MIST_MOST_PAUSE_US, 1e-9);
     /* no spread at all: 5 % of the median is still near */
     estimate = mist_estimate_make(equal, 6);
     assert_int_equal(estimate.n_outliers, 1);

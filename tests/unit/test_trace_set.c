@@ -109,7 +109,6 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
                                          .memory_bytes_per_s = 1.0e12 / 3,
                                          .launch_us = 4.25,
                                          .runtime_memory_bytes = 500000000,
-                                         .interruption_frac = 0.1 / 11,
                                          .drift_frac = 0.1 / 7,
                                          .n_libraries = 1};
     set->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 312e12;
@@ -330,7 +329,6 @@ static void test_round_trip(void **state)
     assert_int_equal(back.n_links, 2);
     assert_int_equal(back.n_interferences, 1);
     assert_true(back.cluster.memory_bytes_per_s == set.cluster.memory_bytes_per_s);
-    assert_true(back.cluster.interruption_frac == set.cluster.interruption_frac);
     assert_true(back.cluster.drift_frac == set.cluster.drift_frac);
     assert_true(back.interferences[0].alone_us[1] == 20.0 / 3);
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
@@ -517,7 +515,6 @@ static void test_every_value_is_in_the_fingerprint(void **state)
     double *const reals[] = {
         &cluster->memory_bytes_per_s,
         &cluster->launch_us,
-        &cluster->interruption_frac,
         &cluster->drift_frac,
         &cluster->peak_flop_per_s[0],
         &kernel->time_us,
@@ -613,6 +610,24 @@ static void edit_cluster(const char *from, const char *to, char out[1024])
     snprintf(out, 1024, "%.*s%s%s", (int)(at - CLUSTER), CLUSTER, to, at + strlen(from));
 }
 
+/* A key that older sets have says nothing any more. */
+static void test_a_key_of_old_sets(void **state)
+{
+    struct mist_trace_set now, old;
+    struct mist_err err = {0};
+    char *folder = new_folder(), text[1024];
+
+    write_file(folder, "cluster.json", CLUSTER, "");
+    must(mist_trace_set_load(&now, folder, &err), &err);
+    edit_cluster("1.5e12}", "1.5e12, \"interruption_frac\": 0.007}", text);
+    write_file(folder, "cluster.json", text, "");
+    must(mist_trace_set_load(&old, folder, &err), &err);
+    assert_int_equal(mist_trace_set_fingerprint(&old), mist_trace_set_fingerprint(&now));
+    mist_trace_set_fini(&now);
+    mist_trace_set_fini(&old);
+    remove_folder(folder);
+}
+
 #define EIGHT_LIBRARIES(a)                                                               \
     "\"" a "0\":\"\",\"" a "1\":\"\",\"" a "2\":\"\",\"" a "3\":\"\",\"" a               \
     "4\":\"\",\"" a "5\":\"\",\"" a "6\":\"\",\"" a "7\":\"\""
@@ -643,7 +658,6 @@ static void test_bad_cluster(void **state)
         {"1.95e13", "-1", "fp32"},
         {"1.5e12}", "0}", "memory_bytes_per_s"},
         {"1.5e12}", "1.5e12, \"drift_frac\": -0.01}", "drift_frac"},
-        {"1.5e12}", "1.5e12, \"interruption_frac\": -1}", "interruption_frac"},
         {"1.5e12}", "1.5e12, \"drift_frac\": \"2 %\"}", "drift_frac"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"a\": 1}}", "a"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"\": \"1\"}}", "name of 0 bytes"},
@@ -797,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_every_value_is_in_the_fingerprint),
         cmocka_unit_test(test_cluster_alone),
+        cmocka_unit_test(test_a_key_of_old_sets),
         cmocka_unit_test(test_bad_cluster),
         cmocka_unit_test(test_bad_tables),
         cmocka_unit_test(test_lost_rows),

@@ -1,5 +1,5 @@
 /* Means without far outliers. See statistics.h. */
-#include "profile/statistics.h"
+#include "core/statistics.h"
 
 #include "core/memory.h"
 
@@ -79,9 +79,6 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
     for (size_t i = 0; i < n; i++)
         if (values[i] >= low && values[i] <= high)
             squares += (values[i] - out.mean) * (values[i] - out.mean);
-    for (size_t i = 0; i < n; i++)
-        if (values[i] > high)
-            out.excess += fmin(values[i] - out.mean, MIST_MOST_PAUSE_US);
     out.deviation = out.n > 1 ? sqrt(squares / (double)(out.n - 1)) : 0;
     out.half_width_frac = half_width(&out);
     return out;
@@ -101,7 +98,6 @@ struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_
         out.mean += parts[i].mean;
         out.n += parts[i].n;
         out.n_outliers += parts[i].n_outliers;
-        out.excess += parts[i].excess;
     }
     if (n_used == 0)
         return out;

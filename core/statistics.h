@@ -8,8 +8,8 @@
  * the first or above the third quartile, and at least 5 % of the median away. How many
  * were left out is part of the estimate.
  */
-#ifndef MIST_PROFILE_STATISTICS_H
-#define MIST_PROFILE_STATISTICS_H
+#ifndef MIST_CORE_STATISTICS_H
+#define MIST_CORE_STATISTICS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,9 +24,6 @@ struct mist_samples {
 bool mist_samples_add(struct mist_samples *samples, double value); /* false: no memory */
 void mist_samples_fini(struct mist_samples *samples);
 
-/* Of one interruption: a few turns that the system's scheduler gives to others. */
-#define MIST_MOST_PAUSE_US 20000.0
-
 struct mist_estimate {
     double mean;            /* of what was kept */
     double deviation;       /* standard deviation of a single run; 0 for one run */
@@ -35,8 +32,6 @@ struct mist_estimate {
     double low, high;       /* the fences: runs from low to high were kept */
     int64_t n;              /* kept */
     int64_t n_outliers;     /* left out */
-    double excess; /* what those left out took beyond the mean, all together, each at most
-                      MIST_MOST_PAUSE_US */
 };
 
 /* Estimate from n values (sorted by this call); all zero and half_width_frac 1 for
