@@ -11,51 +11,14 @@
 #include "exec/data.h"
 #include "exec/runtime.h"
 
-#include "tests/unit/allocator.h"
+#include "tests/unit/count_allocations.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny_models.h"
 
-#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { SEQ = 32, BATCH = 4, N_LAYERS = 4, N_WARM = 2, N_COUNTED = 3 };
-
-extern char __executable_start, etext;
-static atomic_long n_calls;
-static atomic_bool is_counting;
-
-TEST_PLAIN static void count(const void *caller)
-{
-    if (is_counting && (const char *)caller >= &__executable_start &&
-        (const char *)caller < &etext)
-        n_calls++;
-}
-
-TEST_PLAIN __attribute__((noinline)) void *malloc(size_t size)
-{
-    count(__builtin_return_address(0));
-    return TEST_ALLOCATOR(malloc)(size);
-}
-
-TEST_PLAIN __attribute__((noinline)) void *calloc(size_t n, size_t size)
-{
-    count(__builtin_return_address(0));
-    return TEST_ALLOCATOR(calloc)(n, size);
-}
-
-TEST_PLAIN __attribute__((noinline)) void *realloc(void *memory, size_t size)
-{
-    count(__builtin_return_address(0));
-    return TEST_ALLOCATOR(realloc)(memory, size);
-}
-
-TEST_PLAIN int posix_memalign(void **out, size_t alignment, size_t size)
-{
-    count(__builtin_return_address(0));
-    *out = TEST_ALLOCATOR(memalign)(alignment, size);
-    return *out ? 0 : 12;
-}
 
 /* A plan: equal stages of N_LAYERS blocks, b = 1. */
 struct variant {

@@ -1,0 +1,189 @@
+/*
+ * exec/probe: probes on one rank and, started again under mpirun, on two: all ranks time
+ * equally many, get the same mean, allocate nothing from the second time on, and leave
+ * communicator, devices and collectives as usable as they were. Then the arithmetic of
+ * levels, by numbers done by hand. How long a probe takes is nobody's test.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* of __executable_start */
+#endif
+#include "tests/unit/test.h"
+
+#include "exec/probe.h"
+#include "tests/unit/comm_job.h"
+#include "tests/unit/count_allocations.h"
+
+#include <string.h>
+
+/* Smaller than usual, so that it takes no time worth mentioning. */
+static struct mist_probe_config small_config(enum mist_dtype dtype)
+{
+    struct mist_probe_config config = {.dtype = dtype,
+                                       .n_threads = 1,
+                                       .deadline_s = 60,
+                                       .work = {.rows = 16,
+                                                .width = 64,
+                                                .sum_bytes = 4096,
+                                                .region_bytes = 4 * 4096,
+                                                .message_bytes = 1002,
+                                                .n_at_once = 1}};
+
+    CHECK(mist_backend_find(MIST_BACKEND_CPU, &config.backend, NULL, NULL, 0, &err) ==
+          MIST_OK);
+    return config;
+}
+
+/* The same value on all ranks? */
+static bool is_shared(double value)
+{
+    double least = value, most = value;
+
+    CHECK(mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, &least, 1, &err) == MIST_OK);
+    CHECK(mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &most, 1, &err) == MIST_OK);
+    return least == value && most == value;
+}
+
+static void check_times(const struct mist_probe_times *times)
+{
+    CHECK(times->n >= MIST_PROBE_LEAST);
+    CHECK(is_shared(times->n));
+    CHECK(times->mean_s > 0);
+    CHECK(is_shared(times->mean_s));
+    CHECK(times->own_us.mean > 0);
+    CHECK(times->own_us.n + times->own_us.n_outliers == times->n);
+    double sum_us = times->own_us.mean;
+    CHECK(mist_comm_all_reduce_f64(comm, MIST_COMM_SUM, &sum_us, 1, &err) == MIST_OK);
+    CHECK(fabs(sum_us / n_ranks * 1e-6 / times->mean_s - 1) < 1e-12);
+}
+
+/* Sums of a run that goes on beside the probe: what they were. */
+static void check_sums(struct mist_device *device, struct mist_collective_group *group)
+{
+    float values[2] = {1, (float)rank};
+
+    if (!group)
+        return;
+    CHECK(mist_collective_all_reduce(group, MIST_DTYPE_FP32, values, 2, &err) == MIST_OK);
+    CHECK(mist_device_synchronize(device, &err) == MIST_OK);
+    CHECK(values[0] == (float)n_ranks &&
+          values[1] == (float)(n_ranks * (n_ranks - 1)) / 2);
+}
+
+/* Probes of one configuration, twice, beside a device and collectives of somebody else. */
+static void run_probes(const struct mist_probe_config *config)
+{
+    const struct mist_device_config other = {.arena_bytes = {4096, 0}, .threads = 1};
+    const int32_t ranks[] = {0, 1};
+    struct mist_device *device;
+    struct mist_collectives *collectives;
+    struct mist_collective_group *group = NULL;
+    struct mist_probe *probe;
+    struct mist_probe_times times;
+
+    CHECK(mist_device_open_cpu(&other, &device, &err) == MIST_OK);
+    CHECK(mist_collectives_open_mpi(comm, device, &collectives, &err) == MIST_OK);
+    if (n_ranks > 1)
+        CHECK(mist_collectives_group(collectives, ranks, 2, 0, 4096, &group, &err) ==
+              MIST_OK);
+    check_sums(device, group);
+    CHECK(mist_probe_open(comm, config, &probe, &err) == MIST_OK);
+    CHECK(mist_probe_run(probe, rank == 0 ? 0.01 : 1e9, &times, &err) == MIST_OK);
+    check_times(&times);
+    check_sums(device, group);
+    n_calls = 0;
+    is_counting = true;
+    CHECK(mist_probe_run(probe, 0.01, &times, &err) == MIST_OK);
+    is_counting = false;
+    CHECK(n_calls == 0);
+    check_times(&times);
+    CHECK(mist_probe_run(probe, 0, &times, &err) == MIST_OK);
+    CHECK(times.n == MIST_PROBE_LEAST);
+    mist_probe_close(probe);
+    check_sums(device, group);
+    mist_collectives_close(collectives);
+    mist_device_close(device);
+}
+
+/* All that a rank does. */
+static void run_rank(void)
+{
+    struct mist_probe_config config = small_config(MIST_DTYPE_FP32);
+
+    run_probes(&config);
+    config.work.n_at_once = 3;
+    run_probes(&config);
+    config = small_config(MIST_DTYPE_BF16);
+    config.n_threads = 2;
+    run_probes(&config);
+    config.work = mist_probe_usual_work(config.n_threads);
+    run_probes(&config);
+}
+
+/* -------------------------------------------------------------------------- the tests */
+
+static void probes_run_on_one_rank(void **state)
+{
+    join_job();
+    run_rank();
+    mist_comm_close(comm);
+}
+
+static void probes_run_on_two_ranks(void **state)
+{
+    need_mpirun();
+    run_good_job(2, "", "probe");
+}
+
+static void counts_fill_the_time(void **state)
+{
+    assert_int_equal(mist_probe_count(0.5, 0.01), 50);
+    assert_int_equal(mist_probe_count(0.5, 0.2), MIST_PROBE_LEAST);
+    assert_int_equal(mist_probe_count(0, 0.01), MIST_PROBE_LEAST);
+    assert_int_equal(mist_probe_count(0.5, 0),
+                     MIST_PROBE_LEAST);                   /* a clock that stands */
+    assert_int_equal(mist_probe_count(1e12, 1e-6), 1000); /* as much as there is room */
+}
+
+static void verdicts_are_relative_to_the_probes(void **state)
+{
+    /* profiled at 10 ms; 10.4 before and 10.6 after: 5 % slower, 10.6 / 10.4 - 1 apart */
+    struct mist_probe_verdict at = mist_probe_judge(0.0104, 0.0106, 0.010, 2.0, 2.0);
+
+    assert_true(fabs(at.probe_s - 0.0105) < 1e-15);
+    assert_true(fabs(at.level - 1.05) < 1e-12);
+    assert_true(fabs(at.predicted_s - 2.1) < 1e-12);
+    assert_true(fabs(at.prediction_error_frac - 0.05) < 1e-12);
+    assert_true(fabs(at.level_change_frac - 1.0 / 52) < 1e-12);
+    /* a machine that is as fast: the plain error */
+    at = mist_probe_judge(0.010, 0.010, 0.010, 1.9, 2.0);
+    assert_true(fabs(at.level - 1) < 1e-15 && fabs(at.level_change_frac) < 1e-15);
+    assert_true(fabs(at.prediction_error_frac + 0.05) < 1e-12);
+    /* a probe was not predicted: nothing but what was measured */
+    at = mist_probe_judge(0.010, 0.012, 0, 1.9, 2.0);
+    assert_true(fabs(at.probe_s - 0.011) < 1e-15);
+    assert_true(fabs(at.level_change_frac - 0.2) < 1e-12);
+    assert_true(at.level == 0 && at.predicted_s == 0 && at.prediction_error_frac == 0);
+    /* nor an iteration */
+    at = mist_probe_judge(0.010, 0.010, 0.020, 0, 2.0);
+    assert_true(fabs(at.level - 0.5) < 1e-12);
+    assert_true(at.predicted_s == 0 && at.prediction_error_frac == 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(probes_run_on_one_rank),
+        cmocka_unit_test(probes_run_on_two_ranks),
+        cmocka_unit_test(counts_fill_the_time),
+        cmocka_unit_test(verdicts_are_relative_to_the_probes),
+    };
+
+    program = argv[0];
+    if (argc == 3) {
+        join_job();
+        run_rank();
+        mist_comm_close(comm);
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
