@@ -35,7 +35,7 @@ struct mist_probe_work mist_probe_usual_work(int32_t n_threads)
     if (n_threads > 0)
         return (struct mist_probe_work){.rows = 256,
                                         .width = 1024,
-                                        .sum_bytes = 8 << 20,
+                                        .sum_bytes = 16 << 20,
                                         .region_bytes = 32 << 20,
                                         .message_bytes = 256 << 10,
                                         .n_at_once = 1};

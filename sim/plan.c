@@ -419,6 +419,9 @@ static enum mist_status check_predicted(const struct check *c)
         return refuse(c, MIST_ERR_INPUT, "predicted", -1, "iteration_s",
                       "iteration_s %g +- %g, expected finite times of 0 or more",
                       p->iteration_s, p->error_s);
+    if (!is_amount(p->probe_s))
+        return refuse(c, MIST_ERR_INPUT, "predicted", -1, "probe_s",
+                      "probe_s is %g, expected a finite time of 0 or more", p->probe_s);
     if (!(p->extrapolated_frac >= 0 && p->extrapolated_frac <= 1))
         return refuse(c, MIST_ERR_INPUT, "predicted", -1, "extrapolated_frac",
                       "extrapolated_frac is %g, expected 0 to 1", p->extrapolated_frac);

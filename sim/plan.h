@@ -72,6 +72,8 @@ struct mist_prediction {
     double iteration_s;
     double error_s;           /* half width of the error bar of iteration_s */
     double extrapolated_frac; /* share of the time that rests on extrapolation */
+    double probe_s;           /* a probe (exec/probe.h) when the cluster was measured, on
+                                 as many ranks with as many threads; 0: unknown */
     int64_t peak_bytes[MIST_MAX_STAGES]; /* device arena of a rank of each stage */
     double stable_s[MIST_MAX_STAGES];    /* t of each stage: a stable micro-batch */
     double extra_s[MIST_MAX_STAGES];     /* d of each stage; may be negative */
@@ -191,12 +193,12 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *                "offload_weights_frac", "offload_gradients_frac",
  *                "offload_optimizer_frac", "offload_activations_frac",
  *                "update_on": "device" or "host"}, ...],
- *    "predicted": {"iteration_s", "error_s", "extrapolated_frac",
+ *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
- * "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false), the
+ * "probe_s" (left out when 0), "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false), the
  * stages' four offload fractions (0) and "update_on" (left out when "device"). What was
  * saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries of
  * arrays beyond n_stages load as 0.

@@ -69,6 +69,7 @@ const struct mist_plan_field mist_plan_predicted_fields[] = {
     FIELD(MIST_FIELD_DOUBLE, mist_prediction, "iteration_s", iteration_s),
     FIELD(MIST_FIELD_DOUBLE, mist_prediction, "error_s", error_s),
     FIELD(MIST_FIELD_DOUBLE, mist_prediction, "extrapolated_frac", extrapolated_frac),
+    FIELD(MIST_FIELD_AMOUNT, mist_prediction, "probe_s", probe_s),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

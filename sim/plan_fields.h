@@ -14,6 +14,7 @@ enum mist_plan_field_type {
     MIST_FIELD_INT64,
     MIST_FIELD_DOUBLE,
     MIST_FIELD_FRACTION, /* double; 0 when left out */
+    MIST_FIELD_AMOUNT,   /* double; left out when 0 */
     MIST_FIELD_BOOL,
     MIST_FIELD_FLAG, /* bool; left out when false */
     MIST_FIELD_FAMILY,

@@ -81,7 +81,8 @@ static enum mist_status read_field(const struct mist_json *object,
     const char *const *choices =
         f->type == MIST_FIELD_FAMILY ? family_choices : dtype_choices;
     bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
-                       f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE ||
+                       f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
+                       f->type == MIST_FIELD_PLACE ||
                        f->type == MIST_FIELD_DTYPE_IF_NOT_FP32;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
@@ -100,6 +101,7 @@ static enum mist_status read_field(const struct mist_json *object,
         break;
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
+    case MIST_FIELD_AMOUNT:
         status =
             mist_json_get_double(object, f->key, need, -INFINITY, INFINITY, out, err);
         break;

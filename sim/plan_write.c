@@ -26,6 +26,7 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
         return json_integer(*(const int64_t *)in);
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
+    case MIST_FIELD_AMOUNT:
         return json_real(*(const double *)in);
     case MIST_FIELD_BOOL:
     case MIST_FIELD_FLAG:
@@ -54,6 +55,7 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
     const void *in = (const char *)base + f->offset;
 
     return (f->type == MIST_FIELD_COUNT && *(const int32_t *)in == 0) ||
+           (f->type == MIST_FIELD_AMOUNT && *(const double *)in == 0) ||
            ((f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE) &&
             !*(const bool *)in) ||
            (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
@@ -95,7 +97,8 @@ static json_t *write_array(const struct mist_plan_field *fields, const void *bas
 static bool has_prediction(const struct mist_plan *plan)
 {
     const struct mist_prediction *p = &plan->predicted;
-    bool has = p->iteration_s != 0 || p->error_s != 0 || p->extrapolated_frac != 0;
+    bool has = p->iteration_s != 0 || p->error_s != 0 || p->extrapolated_frac != 0 ||
+               p->probe_s != 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++)
         has = has || p->peak_bytes[i] || p->stable_s[i] != 0 || p->extra_s[i] != 0;

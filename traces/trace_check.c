@@ -123,6 +123,10 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
     if (status == MIST_OK)
         status = check_not_negative("drift_frac", cluster->drift_frac, err);
     if (status == MIST_OK)
+        status = check_not_negative("probe_us", cluster->probe_us, err);
+    if (status == MIST_OK)
+        status = check_at_most("probe_us", cluster->probe_us, TIME_MAX_US, err);
+    if (status == MIST_OK)
         status = check_rates(cluster, err);
     return status == MIST_OK ? check_libraries(cluster, err) : status;
 }

@@ -167,6 +167,9 @@ static enum mist_status read_numbers(const struct mist_json *root,
     if (status == MIST_OK)
         status = mist_json_get_bool(root, "streams_take_turns", MIST_JSON_OPTIONAL,
                                     &cluster->streams_take_turns, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(root, "probe_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
+                                      &cluster->probe_us, err);
     cluster->nodes = (int)nodes;
     cluster->devices_per_node = (int)devices;
     cluster->device_threads = (int)threads;
@@ -217,6 +220,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "interruption_frac", /* of old sets: not read */
                                        "drift_frac",
                                        "streams_take_turns",
+                                       "probe_us",
                                        "libraries",
                                        "rows",
                                        NULL};

@@ -68,7 +68,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:b, s:o, s:o}",
+        "s:b, s:o, s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
         mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
         cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
@@ -79,7 +79,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
         "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "drift_frac",
         number(cluster->drift_frac), "streams_take_turns", cluster->streams_take_turns,
-        "libraries", libraries, "rows", rows);
+        "probe_us", number(cluster->probe_us), "libraries", libraries, "rows", rows);
 }
 
 static enum mist_status check_texts(const struct mist_cluster *cluster,

@@ -133,6 +133,8 @@ struct mist_cluster {
                                 adds up */
     double drift_frac; /* standard deviation of the machine's own speed, which no number
                           of repetitions averages out; 0: not known */
+    double probe_us;   /* mean time of a probe (exec/probe.h) on all devices at once
+                          while they were measured; 0: not known */
     int n_libraries;
     struct {
         char name[MIST_TRACE_NAME_MAX];

@@ -66,10 +66,14 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     mist_hash_add_double(&hash, cluster->memory_bytes_per_s);
     mist_hash_add_double(&hash, cluster->launch_us);
     mist_hash_add_int64(&hash, cluster->runtime_memory_bytes);
-    if (cluster->drift_frac > 0) /* sets that don't know it keep their number */
+    if (cluster->drift_frac > 0) /* sets that don't know these keep their number */
         mist_hash_add_double(&hash, cluster->drift_frac);
     if (cluster->streams_take_turns)
         mist_hash_add_text(&hash, "streams_take_turns");
+    if (cluster->probe_us > 0) {
+        mist_hash_add_text(&hash, "probe_us"); /* a drift of that number is another set */
+        mist_hash_add_double(&hash, cluster->probe_us);
+    }
     return hash.value + libraries;
 }
 
@@ -144,6 +148,9 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
         fprintf(stream, "drift        %.2g %% of the time\n", 100 * cluster->drift_frac);
     if (cluster->streams_take_turns)
         fprintf(stream, "streams      of a device take turns on one thread\n");
+    if (cluster->probe_us > 0)
+        fprintf(stream, "probe        %s\n",
+                mist_format_time_s(a, sizeof a, cluster->probe_us * 1e-6));
     for (int i = 0; i < cluster->n_libraries; i++)
         fprintf(stream, "%-12s %s %s\n", i ? "" : "libraries", cluster->libraries[i].name,
                 cluster->libraries[i].version);

@@ -140,6 +140,19 @@ static void judge_memory(const struct mist_validate_config *config,
                  out->host_bytes <= config->host_limit_bytes;
 }
 
+/* Of the trace set, if the plan has as many ranks and threads as were measured. */
+static double find_probe_s(const struct mist_validate_config *config,
+                           const struct mist_plan *plan)
+{
+    const struct mist_cluster *cluster =
+        &mist_cost_model_traces(config->cost_model)->cluster;
+    int64_t n_measured = (int64_t)cluster->nodes * cluster->devices_per_node;
+    bool is_alike = mist_plan_n_ranks(plan) == n_measured &&
+                    config->threads == cluster->device_threads;
+
+    return is_alike ? cluster->probe_us * 1e-6 : 0;
+}
+
 enum mist_status mist_validate_plan(const struct mist_validate_config *config,
                                     const int64_t *closed_bytes,
                                     struct mist_validated *plan, struct mist_err *err)
@@ -170,6 +183,7 @@ enum mist_status mist_validate_plan(const struct mist_validate_config *config,
     predicted->iteration_s = replay.iteration_s;
     predicted->error_s = replay.error_s;
     predicted->extrapolated_frac = replay.extrapolated_frac;
+    predicted->probe_s = find_probe_s(config, plan->plan);
     mist_replay_result_fini(&replay);
     plan->pipelines[plan->plan->pipeline] = (struct mist_validated_pipeline){
         MIST_TRIED_REPLAYED, mist_plan_n_chunks(plan->plan), predicted->iteration_s};

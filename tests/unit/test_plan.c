@@ -116,6 +116,8 @@ static void test_check(void **state)
     REFUSED(MIST_ERR_INPUT, pipeline = (enum mist_pipeline_schedule)9, "9", "");
     REFUSED(MIST_ERR_INPUT, model.family = (enum mist_family)9, "9", "");
     REFUSED(MIST_ERR_INPUT, predicted.error_s = NAN, "nan", "iteration_s");
+    REFUSED(MIST_ERR_INPUT, predicted.probe_s = -0.01, "-0.01", "probe_s");
+    REFUSED(MIST_ERR_INPUT, predicted.probe_s = INFINITY, "inf", "probe_s");
     REFUSED(MIST_ERR_INPUT, predicted.extra_s[1] = INFINITY, "stage 1", "");
     REFUSED(MIST_ERR_INPUT, predicted.stable_s[0] = -1, "stage 0", "");
     /* each size that tp must divide, alone */

@@ -46,6 +46,7 @@ static void test_load(void **state)
     assert_false(plan.stages[0].updates_on_host);
     assert_true(plan.stages[1].updates_on_host);
     assert_true(plan.predicted.iteration_s == 1.5 && plan.predicted.error_s == 0.1);
+    assert_true(plan.predicted.probe_s == 0); /* older files don't have it */
     assert_int_equal(plan.predicted.peak_bytes[1], 6);
     assert_true(plan.predicted.stable_s[0] == 0.5 && plan.predicted.extra_s[0] == -1);
 }
@@ -339,6 +340,8 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
         plan->predicted.extra_s[i] = has_prediction ? -random_fraction(seed) + 0.0 : 0;
     }
     plan->predicted.iteration_s = has_prediction ? random_fraction(seed) : 0;
+    plan->predicted.probe_s =
+        has_prediction && next_random(seed) % 2 ? random_fraction(seed) : 0;
     tie_at_random(plan, seed);
 }
 
@@ -359,11 +362,12 @@ static void test_round_trips(void **state)
             fail_msg("plan %d: line %ld: %s", i, err.line, err.message);
         assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
     }
-    for (int i = 0; i < 4; i++) { /* one number alone is a prediction */
+    for (int i = 0; i < 5; i++) { /* one number alone is a prediction */
         memset(&plan.predicted, 0, sizeof plan.predicted);
         *(i == 0   ? &plan.predicted.error_s
           : i == 1 ? &plan.predicted.extrapolated_frac
           : i == 2 ? &plan.predicted.stable_s[0]
+          : i == 3 ? &plan.predicted.probe_s
                    : &plan.predicted.extra_s[0]) = 0.5;
         assert_int_equal(mist_plan_save(&plan, scratch.path, true, &err), MIST_OK);
         assert_int_equal(mist_plan_load(scratch.path, &again, &err), MIST_OK);

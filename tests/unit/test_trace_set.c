@@ -110,6 +110,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
                                          .launch_us = 4.25,
                                          .runtime_memory_bytes = 500000000,
                                          .drift_frac = 0.1 / 7,
+                                         .probe_us = 1e5 / 9,
                                          .n_libraries = 1};
     set->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 312e12;
     strcpy(set->cluster.libraries[0].name, "nccl");
@@ -330,6 +331,7 @@ static void test_round_trip(void **state)
     assert_int_equal(back.n_interferences, 1);
     assert_true(back.cluster.memory_bytes_per_s == set.cluster.memory_bytes_per_s);
     assert_true(back.cluster.drift_frac == set.cluster.drift_frac);
+    assert_true(back.cluster.probe_us == set.cluster.probe_us);
     assert_true(back.interferences[0].alone_us[1] == 20.0 / 3);
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
     assert_int_equal(mist_trace_set_fingerprint(&set), mist_trace_set_fingerprint(&back));
@@ -516,6 +518,7 @@ static void test_every_value_is_in_the_fingerprint(void **state)
         &cluster->memory_bytes_per_s,
         &cluster->launch_us,
         &cluster->drift_frac,
+        &cluster->probe_us,
         &cluster->peak_flop_per_s[0],
         &kernel->time_us,
         &kernel->deviation_us,
@@ -590,7 +593,7 @@ static void test_cluster_alone(void **state)
     assert_false(set.has_kernels);
     assert_int_equal(set.cluster.devices_per_node, 8);
     assert_int_equal(set.cluster.host_memory_bytes_per_node, 0);
-    assert_true(set.cluster.drift_frac == 0);
+    assert_true(set.cluster.drift_frac == 0 && set.cluster.probe_us == 0);
     assert_true(set.cluster.peak_flop_per_s[MIST_TRACE_FP32] == 1.95e13);
     mist_trace_set_fini(&set);
     write_file(folder, "kernels.csv", KERNEL_HEAD, "");
@@ -659,6 +662,9 @@ static void test_bad_cluster(void **state)
         {"1.5e12}", "0}", "memory_bytes_per_s"},
         {"1.5e12}", "1.5e12, \"drift_frac\": -0.01}", "drift_frac"},
         {"1.5e12}", "1.5e12, \"drift_frac\": \"2 %\"}", "drift_frac"},
+        {"1.5e12}", "1.5e12, \"probe_us\": -1}", "probe_us"},
+        {"1.5e12}", "1.5e12, \"probe_us\": 1e11}", "probe_us"},
+        {"1.5e12}", "1.5e12, \"probe_us\": null}", "probe_us"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"a\": 1}}", "a"},
         {"1.5e12}", "1.5e12, \"libraries\": {\"\": \"1\"}}", "name of 0 bytes"},
         {"1.5e12}", "1.5e12, \"libraries\": {" MANY_LIBRARIES "}}",

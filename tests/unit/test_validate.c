@@ -65,6 +65,8 @@ static void make_traces(struct mist_trace_set *traces)
     traces->cluster.nodes = 1;
     traces->cluster.devices_per_node = 4;
     traces->cluster.device_memory_bytes = 1 << 20;
+    traces->cluster.device_threads = 1;
+    traces->cluster.probe_us = 12500;
     traces->cluster.peak_flop_per_s[MIST_TRACE_FP32] = 5e9;
     traces->cluster.memory_bytes_per_s = 1e9;
     if (host_us_per_element > 0)
@@ -157,6 +159,11 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
         MIST_OK);
     assert_true(replay.iteration_s == predicted->iteration_s);
     assert_true(replay.error_s == predicted->error_s);
+    /* what 4 ranks of a thread took says nothing of other jobs */
+    assert_true(predicted->probe_s ==
+                (at->space.n_ranks == 4 && at->traces.cluster.device_threads == 1
+                     ? 12500 * 1e-6
+                     : 0));
     assert_true(of->host_bytes <= at->config.host_limit_bytes);
     for (int32_t i = 0; i < of->plan->n_stages; i++) {
         int64_t bytes = replay.stages[i].arena_bytes[MIST_ARENA_DEVICE];
@@ -221,6 +228,12 @@ static void test_plans(void **state)
         mist_validate_result_fini(&result);
         fini(&bench);
     }
+    init(&bench, 4, 2);
+    bench.traces.cluster.device_threads = 2;
+    validate(&bench, &result);
+    check_plan(&bench, &result.plans[0]);
+    mist_validate_result_fini(&result);
+    fini(&bench);
 }
 
 /* With room for twice as many plans as there are cases, every case is replayed. */
