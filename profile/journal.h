@@ -18,13 +18,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a record is of. They come in this order. */
+/* What a record is of. They come in this order, but for probes, which stand between the
+ * others. */
 enum mist_journal_part {
     MIST_JOURNAL_OPS,      /* a round of operators */
     MIST_JOURNAL_TRIALS,   /* what one repetition of each message takes */
     MIST_JOURNAL_LINKS,    /* repetitions of one message */
     MIST_JOURNAL_AMOUNTS,  /* how much work the channels do in mixtures */
     MIST_JOURNAL_MIXTURES, /* a round of mixtures */
+    MIST_JOURNAL_PROBES,   /* probes of one time */
     MIST_N_JOURNAL_PARTS
 };
 

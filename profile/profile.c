@@ -5,6 +5,7 @@
 #include "core/parse.h"
 #include "profile/time_links.h"
 #include "profile/time_ops.h"
+#include "profile/time_probe.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +16,9 @@
 static const double ops_budget_s[2] = {150, 28};
 static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
-static const double set_up_s = 4;      /* MPI, first parameters, launch cost */
+static const double probe_pause_s = 3;     /* between probes among rounds of operators */
+static const double probe_budget_s = 0.25; /* at one time */
+static const double set_up_s = 4;          /* MPI, first parameters, launch cost */
 static const double gpu_set_up_s = 15; /* and CUDA's libraries, plans of every shape */
 
 /* An optimizer step moves about so much memory; for the estimate only. */
@@ -48,6 +51,12 @@ static double guess_round_s(const struct mist_grid *grid,
                   bytes_per_s;
     }
     return time_s;
+}
+
+/* All times that are probed: besides those between rounds before and after each part. */
+static double probes_s(double ops_s, double probe_s)
+{
+    return (4 + ops_s / probe_pause_s) * probe_s;
 }
 
 static int32_t n_node_ranks(const struct mist_grid_config *config)
@@ -84,14 +93,19 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     double round_s = guess_round_s(grid, machine, out->n_copies, flop_per_s);
     double begin_s = (has_gpus ? gpu_set_up_s : set_up_s) + round_s;
     double usual_s = ops_budget_s[is_quick] + links_budget_s[is_quick] +
-                     interference_budget_s[is_quick];
+                     interference_budget_s[is_quick] +
+                     probes_s(ops_budget_s[is_quick], probe_budget_s);
     double share = config->time_s > 0 ? fmax(0, (config->time_s - begin_s) / usual_s) : 1;
     out->ops_s =
         fmax(share * ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
     out->links_s = fmax(share * links_budget_s[is_quick],
                         mist_time_links_least_s(grid, link_bytes_per_s));
     out->interference_s = share * interference_budget_s[is_quick];
-    out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s;
+    out->probe = mist_probe_usual_work(config->n_threads);
+    out->probe_s = fmin(share, 1) * probe_budget_s;
+    out->probe_pause_s = probe_pause_s;
+    out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s +
+                      probes_s(out->ops_s, out->probe_s);
     return MIST_OK;
 }
 
@@ -222,6 +236,7 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->drift_frac = report->drift_frac;
     out->streams_take_turns =
         mist_device_takes_turns(grid->config.n_threads, machine->n_rank_processors);
+    out->probe_us = report->probe_us;
     describe_session(grid, machine, report, out->how_measured, sizeof out->how_measured);
 }
 
@@ -230,22 +245,19 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
 /* Results of a session before they become rows. */
 struct session {
     struct mist_workbench bench;
+    struct mist_time_probe probes;
     struct mist_estimate *steps, *links;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
     int32_t n_mixtures;
 };
 
-/* How often ranks repeat things follows from the plan's times: all take the
- * first one's. */
-static enum mist_status run_parts(struct session *session,
-                                  const struct mist_profile_plan *plan,
-                                  struct mist_profile_report *report,
-                                  struct mist_err *err)
+/* Operators, links and mixtures, with probes around each; operators end with one. */
+static enum mist_status run_probed_parts(struct session *session, const double *times_s,
+                                         struct mist_profile_report *report,
+                                         struct mist_err *err)
 {
     struct mist_workbench *bench = &session->bench;
-    double times_s[] = {plan->ops_s, plan->links_s, plan->interference_s};
-    enum mist_status status =
-        mist_comm_broadcast_bytes(bench->comm, 0, times_s, sizeof times_s, err);
+    enum mist_status status = mist_time_probe(bench, err);
 
     if (status == MIST_OK)
         status = mist_time_ops(bench, times_s[0], session->steps, &report->n_rounds_ops,
@@ -253,9 +265,50 @@ static enum mist_status run_parts(struct session *session,
     if (status == MIST_OK)
         status = mist_time_links(bench, times_s[1], session->links, err);
     if (status == MIST_OK)
+        status = mist_time_probe(bench, err);
+    if (status == MIST_OK)
         status = mist_time_interference(bench, session->steps, times_s[2],
                                         session->mixtures, session->n_mixtures,
                                         &report->n_rounds_interference, err);
+    return status == MIST_OK ? mist_time_probe(bench, err) : status;
+}
+
+/* The level is what both see that know of it; which of them sees more of a change depends
+ * on when it comes. */
+static enum mist_status find_level(struct mist_workbench *bench,
+                                   struct mist_profile_report *report,
+                                   struct mist_err *err)
+{
+    double drift_frac;
+    enum mist_status status =
+        mist_time_probe_find(bench, &report->probe_us, &drift_frac, err);
+
+    report->n_probes = (int32_t)bench->probes->means_us.n;
+    report->drift_frac = fmax(report->drift_frac, drift_frac);
+    return status;
+}
+
+/* How often ranks repeat things follows from the plan's times: all take the first one's.
+ * Probes are gone when it is measured what memory a run needs. */
+static enum mist_status run_parts(struct session *session,
+                                  const struct mist_profile_plan *plan,
+                                  struct mist_profile_report *report,
+                                  struct mist_err *err)
+{
+    struct mist_workbench *bench = &session->bench;
+    double times_s[] = {plan->ops_s, plan->links_s, plan->interference_s, plan->probe_s,
+                        plan->probe_pause_s};
+    enum mist_status status =
+        mist_comm_broadcast_bytes(bench->comm, 0, times_s, sizeof times_s, err);
+
+    if (status == MIST_OK)
+        status = mist_time_probe_open(bench, &plan->probe, times_s[3], times_s[4],
+                                      &session->probes, err);
+    if (status == MIST_OK)
+        status = run_probed_parts(session, times_s, report, err);
+    if (status == MIST_OK)
+        status = find_level(bench, report, err);
+    mist_time_probe_close(bench, &session->probes);
     return status == MIST_OK ? mist_time_host(bench, &report->host, err) : status;
 }
 

@@ -6,6 +6,7 @@
 #define MIST_PROFILE_PROFILE_H
 
 #include "core/progress.h"
+#include "exec/probe.h"
 #include "profile/grid.h"
 #include "profile/machine.h"
 #include "profile/time_host.h"
@@ -17,7 +18,10 @@ struct mist_profile_plan {
     int64_t memory_bytes; /* of each rank */
     int32_t n_mixtures;
     double ops_s, links_s, interference_s; /* of time that each part may take */
-    double expected_s;                     /* of all, with what comes before and after */
+    struct mist_probe_work probe;          /* what one probe does */
+    double probe_s, probe_pause_s; /* of probes at one time; between rounds of operators
+                                      at least from one time to the next */
+    double expected_s;             /* of all, with what comes before and after */
 };
 
 /*
@@ -37,7 +41,10 @@ struct mist_profile_report {
     int32_t n_wide;             /* operator rows not known to 1 % */
     double widest_frac;         /* half-width of the 95 % interval of the worst of them */
     int32_t n_repeated;         /* runs whose recording was lost */
-    double drift_frac;          /* how rounds and ranks differ as a whole (drift.h) */
+    double drift_frac; /* how rounds, probes and ranks differ as a whole (drift.h): the
+                          larger of what rounds of operators and what probes say */
+    double probe_us;   /* of a probe; mean of all times it was probed, and ranks */
+    int32_t n_probes;  /* such times */
     struct mist_host_costs host;
     double time_s;
 };

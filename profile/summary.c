@@ -82,6 +82,10 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
                      MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "probe_us", "a probe, mean", report->probe_us,
+                     MIST_HUMAN_TIME_US);
+    mist_emit_int64(emit, "probes", "times it was probed", report->n_probes,
+                    MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
                      MIST_HUMAN_FRAC);
     mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);

@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "exec/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
+#include "profile/time_probe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -464,13 +465,15 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
                                    struct mist_estimate *estimates, struct mist_err *err)
 {
     double spent_s = 0, time_s = 0;
-    bool goes_on = true, is_warm = false;
+    bool goes_on = true, is_warm = false, is_probed = false; /* after the last round */
     enum mist_status status = MIST_OK;
 
     for (bool is_there = true; is_there && status == MIST_OK;) {
         status = take_round(at, &time_s, &is_there, err);
         at->i_round += is_there;
         spent_s += is_there ? time_s : 0;
+        if (status == MIST_OK && is_there)
+            status = mist_time_probe_take(at->bench, &is_probed, err);
     }
     if (at->i_round > 0 && status == MIST_OK)
         status = ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
@@ -485,11 +488,15 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
             begin_s = mist_clock_now_s();
             continue;
         }
-        /* with what was done since the round before */
+        /* with what was done since the round before, but for probes */
         time_s = mist_clock_now_s() - begin_s;
         begin_s += time_s;
         if (status == MIST_OK)
             status = note_round(at, n_before, time_s, err);
+        double probe_start_s = mist_clock_now_s();
+        if (status == MIST_OK)
+            status = mist_time_probe_if_due(at->bench, &is_probed, err);
+        begin_s += mist_clock_now_s() - probe_start_s;
         at->i_round++;
         spent_s += time_s;
         if (status == MIST_OK)
@@ -497,6 +504,8 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
                 ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
     }
     make_estimates(at, estimates);
+    if (status == MIST_OK && !is_probed)
+        status = mist_time_probe(at->bench, err);
     if (status != MIST_OK)
         return status;
     return mist_device_clear(at->bench->device, at->bench->message,

@@ -27,6 +27,8 @@
 #include "profile/journal.h"
 #include "profile/stopwatch.h"
 
+struct mist_time_probe;
+
 /* Where a rank computes. */
 struct mist_bench_place {
     const struct mist_backend *backend; /* borrowed */
@@ -68,6 +70,7 @@ struct mist_workbench {
     int64_t host_bytes;
     int64_t arena_bytes[MIST_N_ARENAS];
     struct mist_journal *journal;    /* borrowed; NULL: none */
+    struct mist_time_probe *probes;  /* borrowed; NULL: none (time_probe.h) */
     struct mist_progress *progress;  /* borrowed; NULL on all ranks but one */
     double time_start_s, expected_s; /* for the progress line */
 };

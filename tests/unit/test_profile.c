@@ -10,6 +10,7 @@
 #include "profile/profile.h"
 #include "profile/time_links.h"
 #include "profile/time_ops.h"
+#include "profile/time_probe.h"
 #include "scratch.h"
 #include "sim/interference.h"
 #include "sim/module_storage.h"
@@ -920,6 +921,37 @@ static void the_library_of_messages_is_known(void **state)
     assert_int_equal(one[0], 0);
 }
 
+/* Of one rank, by hand: the mean, and the standard deviation over it. */
+static void probes_have_a_mean_and_a_drift(void **state)
+{
+    struct mist_workbench bench = {.n_ranks = 1};
+    struct mist_time_probe probes = {0};
+    double probe_us, drift_frac;
+
+    assert_int_equal(mist_comm_open(&bench.comm, NULL), MIST_OK);
+    assert_int_equal(mist_time_probe(&bench, NULL), MIST_OK); /* nobody asked for any */
+    assert_int_equal(mist_time_probe_find(&bench, &probe_us, &drift_frac, NULL), MIST_OK);
+    assert_true(probe_us == 0 && drift_frac == 0);
+    bench.probes = &probes;
+    assert_int_equal(mist_time_probe_find(&bench, &probe_us, &drift_frac, NULL), MIST_OK);
+    assert_true(probe_us == 0 && drift_frac == 0); /* none has run */
+    for (int i = 0; i < 5; i++)
+        assert_true(mist_samples_add(&probes.means_us, 9000 + 500 * i));
+    assert_int_equal(mist_time_probe_find(&bench, &probe_us, &drift_frac, NULL), MIST_OK);
+    assert_near(probe_us, 10000, 1e-9);
+    assert_near(drift_frac, sqrt(2 * (0.1 * 0.1 + 0.05 * 0.05) / 4), 1e-12);
+    mist_comm_close(bench.comm);
+    mist_time_probe_close(&bench, &probes);
+}
+
+/* A probe that takes no time worth mentioning. */
+static const struct mist_probe_work small_probe = {.rows = 16,
+                                                   .width = 64,
+                                                   .sum_bytes = 4096,
+                                                   .region_bytes = 4 * 4096,
+                                                   .message_bytes = 1024,
+                                                   .n_at_once = 1};
+
 static void a_session_fills_a_trace_set(void **state)
 {
     struct mist_model model = tiny_model();
@@ -938,6 +970,9 @@ static void a_session_fills_a_trace_set(void **state)
     assert_int_equal(mist_profile_plan(&grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     assert_int_equal(plan.n_copies, 4);                  /* more than the model's 3 */
     plan.ops_s = plan.links_s = plan.interference_s = 0; /* the least of everything */
+    plan.probe = small_probe;
+    plan.probe_s = 0;
+    plan.probe_pause_s = 1e9;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     mist_trace_set_init(&traces);
     assert_int_equal(mist_profile_run(&grid, &machine, &plan, comm, NULL, NULL, NULL,
@@ -951,6 +986,9 @@ static void a_session_fills_a_trace_set(void **state)
     assert_true(traces.cluster.runtime_memory_bytes > 0);
     assert_true(traces.cluster.drift_frac > 0); /* no two rounds take the same time */
     assert_true(traces.cluster.drift_frac == report.drift_frac);
+    assert_true(traces.cluster.probe_us > 0);
+    assert_true(traces.cluster.probe_us == report.probe_us);
+    assert_int_equal(report.n_probes, 4); /* before, between and after the three parts */
     assert_true(names_library(&traces.cluster, "mpi"));
     assert_true(report.n_runs > 100);
     assert_int_equal(mist_trace_set_save(&traces, scratch.folder, false, NULL), MIST_OK);
@@ -975,10 +1013,15 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
                      MIST_OK);
     assert_int_equal(mist_profile_plan(grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     plan.ops_s = plan.links_s = plan.interference_s = 0;
+    plan.probe = small_probe;
+    plan.probe_s = plan.probe_pause_s = 0;
     mist_trace_set_init(traces);
     assert_int_equal(mist_profile_run(grid, &machine, &plan, comm, journal, NULL, NULL,
                                       traces, &report, NULL),
                      MIST_OK);
+    /* before, after every round, after links and mixtures, whatever of it was measured in
+     * an earlier session */
+    assert_int_equal(report.n_probes, report.n_rounds_ops + 3);
 }
 
 /* What the journal of a whole session has is not measured again: the same bits. Half of
@@ -1013,6 +1056,7 @@ static void sessions_go_on_from_their_journal(void **state)
         assert_true(first.interferences[i].together_us ==
                     second.interferences[i].together_us);
     assert_true(first.cluster.drift_frac == second.cluster.drift_frac);
+    assert_true(first.cluster.probe_us == second.cluster.probe_us);
     mist_trace_set_fini(&second);
     /* cut inside the operators, the messages and the mixtures */
     for (int part = 9; part >= 1; part -= 4) {
@@ -1044,6 +1088,7 @@ int main(void)
         cmocka_unit_test(levels_do_not_depend_on_what_ran),
         cmocka_unit_test(drift_is_of_rounds_and_ranks),
         cmocka_unit_test(drift_is_found_below_noise),
+        cmocka_unit_test(probes_have_a_mean_and_a_drift),
         cmocka_unit_test(outputs_are_looked_at_and_not_made),
         cmocka_unit_test(the_library_of_messages_is_known),
         cmocka_unit_test(grid_has_the_shapes_of_the_model),

@@ -69,6 +69,14 @@ static void make_machine(const struct mist_backend *backend, struct mist_machine
 /* Of the next session; NULL: not wanted. */
 static struct mist_op_table *session_ops;
 
+/* A probe that a CPU does for a GPU. */
+static const struct mist_probe_work small_probe = {.rows = 16,
+                                                   .width = 64,
+                                                   .sum_bytes = 4096,
+                                                   .region_bytes = 4 * 4096,
+                                                   .message_bytes = 1024,
+                                                   .n_at_once = 3};
+
 /* A session that takes as little time as it may. */
 static enum mist_status run_session(struct mist_comm *job, const struct mist_grid *grid,
                                     const struct mist_backend *backend,
@@ -85,6 +93,8 @@ static enum mist_status run_session(struct mist_comm *job, const struct mist_gri
     plan.n_copies = 1;
     /* the first rank's: the others, which may have taken another, repeat no more often */
     plan.ops_s = plan.links_s = plan.interference_s = mist_comm_rank(job) == 0 ? 0 : 30;
+    plan.probe = small_probe;
+    plan.probe_s = 0;
     if (status == MIST_OK)
         status = mist_profile_run(grid, &machine, &plan, job, NULL, NULL, session_ops,
                                   traces, report, &why);

@@ -1,0 +1,145 @@
+/* Probes all over a session. See time_probe.h. */
+#include "profile/time_probe.h"
+
+#include "core/clock.h"
+#include "profile/drift.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double deadline_s = 120; /* of waits for other ranks: as comm.h's */
+
+enum mist_status mist_time_probe_open(struct mist_workbench *bench,
+                                      const struct mist_probe_work *work,
+                                      double duration_s, double pause_s,
+                                      struct mist_time_probe *out, struct mist_err *err)
+{
+    const struct mist_grid_config *at = &bench->grid->config;
+    const struct mist_probe_config config = {.backend = bench->place.backend,
+                                             .i_device = bench->place.i_device,
+                                             .has_own_device = bench->place.is_alone,
+                                             .dtype = at->dtype,
+                                             .n_threads = at->n_threads,
+                                             .deadline_s = deadline_s,
+                                             .work = *work};
+
+    *out = (struct mist_time_probe){
+        .duration_s = duration_s, .pause_s = pause_s, .time_end_s = mist_clock_now_s()};
+    bench->probes = out;
+    return mist_probe_open(bench->comm, &config, &out->probe, err);
+}
+
+void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe *probes)
+{
+    bench->probes = NULL;
+    mist_probe_close(probes->probe);
+    mist_samples_fini(&probes->means_us);
+    *probes = (struct mist_time_probe){0};
+}
+
+static enum mist_status keep(struct mist_time_probe *at, double mean_us,
+                             struct mist_err *err)
+{
+    at->time_end_s = mist_clock_now_s();
+    if (!mist_samples_add(&at->means_us, mean_us))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    return MIST_OK;
+}
+
+enum mist_status mist_time_probe_take(struct mist_workbench *bench, bool *is_done,
+                                      struct mist_err *err)
+{
+    double mean_us = 0;
+    int64_t n_bytes;
+
+    *is_done = false;
+    if (!bench->probes)
+        return MIST_OK;
+    const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_PROBES, &n_bytes);
+    if (!bytes || n_bytes != (int64_t)sizeof mean_us)
+        return MIST_OK;
+    *is_done = true;
+    memcpy(&mean_us, bytes, sizeof mean_us);
+    return keep(bench->probes, mean_us, err);
+}
+
+static enum mist_status run(struct mist_workbench *bench, struct mist_err *err)
+{
+    struct mist_time_probe *at = bench->probes;
+    struct mist_probe_times times;
+    enum mist_status status = mist_probe_run(at->probe, at->duration_s, &times, err);
+
+    mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
+    if (status == MIST_OK)
+        status = keep(at, times.own_us.mean, err);
+    if (status == MIST_OK)
+        status = mist_journal_add(bench->journal, MIST_JOURNAL_PROBES, &times.own_us.mean,
+                                  sizeof times.own_us.mean, err);
+    mist_workbench_show_progress(bench);
+    return status;
+}
+
+enum mist_status mist_time_probe(struct mist_workbench *bench, struct mist_err *err)
+{
+    bool is_done;
+    enum mist_status status = mist_time_probe_take(bench, &is_done, err);
+
+    if (status != MIST_OK || is_done || !bench->probes)
+        return status;
+    return run(bench, err);
+}
+
+enum mist_status mist_time_probe_if_due(struct mist_workbench *bench, bool *is_done,
+                                        struct mist_err *err)
+{
+    const struct mist_time_probe *at = bench->probes;
+
+    *is_done = at && mist_clock_now_s() - at->time_end_s >= at->pause_s;
+    if (!at)
+        return MIST_OK;
+    enum mist_status status = mist_workbench_any(bench, is_done, err);
+    return status == MIST_OK && *is_done ? run(bench, err) : status;
+}
+
+/* Of means_us[n_ranks][n_times]; makes levels of them. */
+static void judge(double *means_us, int32_t n_ranks, int32_t n_times, double *probe_us,
+                  double *drift_frac)
+{
+    int64_t n = (int64_t)n_ranks * n_times;
+    double sum_us = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum_us += means_us[i];
+    *probe_us = sum_us / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        means_us[i] /= *probe_us;
+    *drift_frac = mist_drift_frac(means_us, n_ranks, n_times);
+}
+
+enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *probe_us,
+                                      double *drift_frac, struct mist_err *err)
+{
+    const struct mist_time_probe *at = bench->probes;
+    double found[2] = {0, 0};
+
+    *probe_us = *drift_frac = 0;
+    if (!at || at->means_us.n == 0)
+        return MIST_OK;
+    int64_t *sizes = calloc((size_t)bench->n_ranks, sizeof *sizes);
+    char *all = NULL;
+    if (!sizes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_comm_gather_bytes(
+        bench->comm, at->means_us.values,
+        (int64_t)(at->means_us.n * sizeof *at->means_us.values), &all, sizes, err);
+    if (status == MIST_OK && all)
+        judge((double *)(void *)all, bench->n_ranks, (int32_t)at->means_us.n, &found[0],
+              &found[1]);
+    if (status == MIST_OK)
+        status = mist_comm_broadcast_bytes(bench->comm, 0, found, sizeof found, err);
+    *probe_us = found[0];
+    *drift_frac = found[1];
+    free(all);
+    free(sizes);
+    return status;
+}
