@@ -36,6 +36,9 @@ static enum mist_status claim_folder(struct mist_session *at, struct mist_err *e
     return status;
 }
 
+/* Of probes before the first step, and after the last. */
+static const double probe_s = 0.5;
+
 static void fill_job(struct mist_session *at)
 {
     const struct mist_exec_options *options = &at->options;
@@ -61,6 +64,7 @@ static void fill_job(struct mist_session *at)
         job->n_timed_iterations = (int32_t)(options->n_timed < n ? options->n_timed : n);
     job->n_threads = (int32_t)options->n_threads;
     job->deadline_s = options->deadline_s;
+    job->probe_s = options->probes ? probe_s : 0;
     job->is_serial = options->is_serial;
     job->delay_seed = (uint64_t)options->delay_seed;
     job->skips_nonfinite = options->on_nan == 1;

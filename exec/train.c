@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "exec/gather.h"
+#include "exec/probe.h"
 #include "exec/runtime.h"
 
 #include <math.h>
@@ -433,6 +434,45 @@ static enum mist_status stop(const struct run *run, struct mist_train_report *re
     return status;
 }
 
+/* What the machine's level is while nothing is open: the mean time of a probe. */
+static enum mist_status probe(const struct run *run, double *mean_s, struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    const struct mist_probe_config config = {.backend = job->backend,
+                                             .i_device = job->i_device,
+                                             .has_own_device = job->has_own_device,
+                                             .dtype = run->plan->job.dtype,
+                                             .n_threads = job->n_threads,
+                                             .deadline_s = job->deadline_s,
+                                             .work =
+                                                 mist_probe_usual_work(job->n_threads)};
+    struct mist_probe *at = NULL;
+    struct mist_probe_times times = {0};
+    enum mist_status status = mist_probe_open(run->comm, &config, &at, err);
+
+    if (status == MIST_OK)
+        status = mist_probe_run(at, job->probe_s, &times, err);
+    mist_probe_close(at);
+    *mean_s = times.mean_s;
+    return status;
+}
+
+/* Before anything of the run is there. */
+static enum mist_status probe_before(const struct run *run,
+                                     struct mist_train_report *report,
+                                     struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+
+    if (job->n_threads == mist_plan_n_threads(run->plan))
+        report->probe_predicted_s = run->plan->predicted.probe_s;
+    if (report->probe_predicted_s <= 0 && job->messages && mist_comm_rank(run->comm) == 0)
+        mist_message(job->messages,
+                     "the plan was predicted without a probe of as many ranks and "
+                     "threads: --probe can't tell the machine's level");
+    return probe(run, &report->probe_before_s, err);
+}
+
 enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_job *job,
                                 const struct mist_train_log *log,
                                 struct mist_train_report *report, struct mist_err *err)
@@ -451,14 +491,22 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
 
     if (status != MIST_OK)
         return status;
-    status = open_rank(&run, report, err);
+    bool probes = job->probe_s > 0 && report->n_iterations > 0;
+    double probe_start_s = mist_clock_now_s();
+    if (probes)
+        status = probe_before(&run, report, err);
+    double probed_s = mist_clock_now_s() - probe_start_s;
+    if (status == MIST_OK)
+        status = open_rank(&run, report, err);
     if (status == MIST_OK)
         status = begin(&run, err);
-    report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s : 0;
+    report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s - probed_s : 0;
     for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops; i++)
         status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
     if (status == MIST_OK)
         status = run.stops ? stop(&run, report, err) : end(&run, report, err);
     close_rank(&run);
+    if (status == MIST_OK && probes && !run.stops)
+        status = probe(&run, &report->probe_after_s, err);
     return status;
 }

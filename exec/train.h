@@ -10,6 +10,9 @@
  * A checkpoint has the name of the number of steps done. When one is due, the step's log
  * function runs before it is written: a log on disk is never behind a checkpoint.
  *
+ * Probes run when nothing of the run is open yet, or any more, so they take none of its
+ * memory and change no bit of it.
+ *
  * A signal that any rank has received until the ranks exchange what they found in a step
  * ends the run after this step, with a checkpoint; that all know of it costs no message.
  */
@@ -60,7 +63,8 @@ struct mist_train_job {
     int32_t n_processors; /* for a rank while it computes nothing; 0 counts as 1 */
     double begun_s;       /* when the process began; 0: nobody asks */
     double deadline_s;    /* of a wait for other ranks */
-    bool is_serial;       /* one task at a time */
+    double probe_s; /* of probes before the first step, and after the last; 0: none */
+    bool is_serial; /* one task at a time */
     uint64_t delay_seed;  /* 0: none; see struct mist_train_config */
     bool skips_nonfinite; /* see struct mist_train_config */
     bool allows_atomics;  /* see struct mist_device_config */
@@ -103,7 +107,10 @@ struct mist_train_report { /* complete on rank 0 only */
     struct mist_train_step *steps; /* owned; [n_iterations] of this process */
     double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
-    double start_s;  /* from the process' begin to that of its first step; 0: not asked */
+    double start_s;  /* from the process' begin to that of its first step, without probes;
+                        0: not asked */
+    double probe_before_s, probe_after_s; /* a probe's mean time (probe.h); 0: none */
+    double probe_predicted_s; /* of the plan, if it is for as many threads; 0: unknown */
     int64_t n_skipped;        /* of all steps of the run */
     int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
                                  Then nothing else here is filled but the steps */

@@ -34,6 +34,7 @@ struct mist_exec_options {
     bool is_serial;
     const char *timeline, *log, *tensorboard, *kernels_csv;
     bool prints_kernels;
+    bool probes;
 };
 
 extern const struct mist_tool mist_exec_tool;

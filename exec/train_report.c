@@ -3,6 +3,7 @@
 
 #include "core/emit.h"
 #include "core/hash.h"
+#include "exec/probe.h"
 
 #include <math.h>
 
@@ -21,6 +22,30 @@ static void emit_steps(struct mist_emit *emit, const struct mist_train_report *r
     if (!isnan(last->validation_loss))
         mist_emit_double(emit, "validation_loss_last", "validation loss, last",
                          last->validation_loss, MIST_HUMAN_NUMBER);
+}
+
+/* What probes around the run say of the machine, and of the prediction at its level. */
+static void emit_level(struct mist_emit *emit, const struct mist_train_report *report,
+                       const struct mist_prediction *predicted)
+{
+    struct mist_probe_verdict verdict = mist_probe_judge(
+        report->probe_before_s, report->probe_after_s, report->probe_predicted_s,
+        predicted->iteration_s, report->steady_s);
+
+    mist_emit_double(emit, "probe_s", "a probe, around the run", verdict.probe_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "level_change_frac", "its change over the run",
+                     verdict.level_change_frac, MIST_HUMAN_FRAC);
+    if (verdict.level <= 0)
+        return;
+    mist_emit_double(emit, "level", "level, 1: as when profiled", verdict.level,
+                     MIST_HUMAN_NUMBER);
+    if (predicted->iteration_s <= 0)
+        return;
+    mist_emit_double(emit, "predicted_at_level_s", "iteration, predicted at that level",
+                     verdict.predicted_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "prediction_error_at_level_frac", "that / measured - 1",
+                     verdict.prediction_error_frac, MIST_HUMAN_FRAC);
 }
 
 static void emit_speed(struct mist_emit *emit, const struct mist_train_report *report,
@@ -49,6 +74,8 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
         mist_emit_double(emit, "prediction_error_frac", "predicted / measured - 1",
                          predicted->iteration_s / report->steady_s - 1, MIST_HUMAN_FRAC);
     }
+    if (report->probe_before_s > 0)
+        emit_level(emit, report, predicted);
 }
 
 /* What every step was, for machines only. */

@@ -3,10 +3,12 @@
 #
 #   tests/accuracy.sh PLANS OUT.csv [ITERATIONS]
 #
-# Every plan is run twice. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what mist-plot compare
-# draws) and prints the table, the median and the worst absolute error, Kendall's tau of the order of the
-# plans, and the errors by kind: of all plans with tensor parallelism, with ZeRO-3, and so on. A plan that
-# can't be run is said and left out.
+# Every plan is run twice, with probes around it. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what
+# mist-plot compare draws), predicted_s being at the level of the machine that the probes found; where the plan has
+# no probe, as the plan says it. Prints the table, the errors by kind (of all plans with tensor parallelism, with
+# ZeRO-3, and so on), and the median and the worst absolute error and Kendall's tau of the order of the plans, first
+# at the level of the probes, then as the plans say it. Pairs of plans that take the same time within 2 % have no
+# order and are left out of tau. A plan that can't be run is said and left out.
 set -eu
 plans=$1 out=$2 iterations=${3:-8}
 build=${MIST_BUILD:-build}
@@ -47,8 +49,8 @@ label() {
         }' "$1"
 }
 
-result=$(mktemp) both=$(mktemp)
-trap 'rm -f "$result" "$both"' EXIT
+result=$(mktemp) both=$(mktemp) best=$(mktemp)
+trap 'rm -f "$result" "$both" "$best"' EXIT
 # What else the machine does can only make a run longer: of two rounds over all plans the faster one counts.
 for round in 1 2; do
     for plan in "$plans"/*.json; do
@@ -56,18 +58,20 @@ for round in 1 2; do
         ranks=$("$build/mist-exec" --dry-run "$plan" 2>&1 | sed -n 's/.*the plan needs \([0-9]*\) ranks.*/\1/p')
         if [ "${ranks:-1}" -gt 1 ]; then launch="mpirun -n $ranks"; else launch=; fi
         # shellcheck disable=SC2086
-        if ! $launch "$build/mist-exec" "$plan" -q --json --iterations "$iterations" > "$result"; then
+        if ! $launch "$build/mist-exec" "$plan" -q --json --probe --iterations "$iterations" > "$result"; then
             [ "$round" = 1 ] && echo "$name: mist-exec failed" >&2
             continue
         fi
-        echo "$name,$(value predicted_iteration_s "$result"),$(value iteration_s "$result"),$(value predicted_error_s "$result")"
+        raw=$(value predicted_iteration_s "$result") at_level=$(value predicted_at_level_s "$result")
+        echo "$name,${at_level:-$raw},$(value iteration_s "$result"),$(value predicted_error_s "$result"),$raw"
     done
 done > "$both"
 awk -F, -v OFS=, '
-    BEGIN { print "plan", "predicted_s", "measured_s", "error_bar_s" }
+    BEGIN { print "plan", "predicted_s", "measured_s", "error_bar_s", "raw_s" }
     !($1 in row) { order[++n] = $1 }
     !($1 in row) || $3 < best[$1] { best[$1] = $3; row[$1] = $0 }
-    END { for (i = 1; i <= n; i++) print row[order[i]] }' "$both" > "$out"
+    END { for (i = 1; i <= n; i++) print row[order[i]] }' "$both" > "$best"
+cut -d, -f1-4 "$best" > "$out"
 awk -F, '
     function sort(a, n,  i, j, x) {
         for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
@@ -82,18 +86,29 @@ awk -F, '
         sort(list, c)
         printf "%-28s %5d %9.1f %9.1f %+9.1f\n", name, c, middle(list, c), list[c], sum / c
     }
+    # Kendall tau of predictions p[n] and m[n].
+    function tau(p,  i, j, s, pairs, sum) {
+        for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) {
+            if (m[i] < 1.02 * m[j] && m[j] < 1.02 * m[i]) continue
+            s = (p[i] - p[j]) * (m[i] - m[j]); pairs++; sum += s > 0 ? 1 : s < 0 ? -1 : 0
+        }
+        return pairs ? sum / pairs : 1
+    }
+    # Median and worst error of predictions p[n], and tau.
+    function verdict(p,  i, sorted, x) {
+        for (i = 1; i <= n; i++) { x = 100 * (p[i] / m[i] - 1); sorted[i] = x < 0 ? -x : x }
+        sort(sorted, n)
+        return sprintf("median error %.1f %%, worst %.1f %%, Kendall tau %.2f", middle(sorted, n), sorted[n], tau(p))
+    }
     NR == 1 { printf "%-44s %12s %12s %9s\n", "plan", "predicted ms", "measured ms", "error %"; next }
     {
-        n++; p[n] = $2; m[n] = $3; e[n] = 100 * ($2 / $3 - 1); a[n] = e[n] < 0 ? -e[n] : e[n]
+        n++; p[n] = $2; m[n] = $3; raw[n] = $5; e[n] = 100 * ($2 / $3 - 1); a[n] = e[n] < 0 ? -e[n] : e[n]
         kind[n] = $1; sub(/^[^ ]* /, "", kind[n])
         bars += $4 > 0 && ($2 - $3) * ($2 - $3) <= $4 * $4
         printf "%-44s %12.1f %12.1f %+9.1f\n", $1, $2 * 1e3, $3 * 1e3, e[n]
     }
     END {
         if (n == 0) { print "no plan was run"; exit 1 }
-        for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) {
-            s = (p[i] - p[j]) * (m[i] - m[j]); pairs++; tau += s > 0 ? 1 : s < 0 ? -1 : 0
-        }
         printf "\n%-28s %5s %9s %9s %9s\n", "kind", "plans", "median %", "worst %", "mean %"
         kind_line("one stage", "^ [^S]| S1 ")
         kind_line("pipeline", " S([2-9]|1[0-9])")
@@ -111,8 +126,6 @@ awk -F, '
         kind_line("offload optimizer", " oo")
         kind_line("offload activations", " oa")
         kind_line("checkpointing", " ck ")
-        for (i = 1; i <= n; i++) sorted[i] = a[i]
-        sort(sorted, n)
-        printf "\n%d plans: median error %.1f %%, worst %.1f %%, Kendall tau %.2f, %.0f %% within the error bars\n",
-            n, middle(sorted, n), sorted[n], pairs ? tau / pairs : 1, 100 * bars / n
-    }' "$out"
+        printf "\n%d plans: %s, %.0f %% within the error bars\n", n, verdict(p), 100 * bars / n
+        printf "%d plans, without probes: %s\n", n, verdict(raw)
+    }' "$best"
