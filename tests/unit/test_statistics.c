@@ -1,0 +1,81 @@
+/* core/statistics: means, intervals and what they leave out, against numbers by hand. */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "core/statistics.h"
+
+#include <math.h>
+
+static void assert_near(double value, double expected, double tolerance)
+{
+    if (!(fabs(value - expected) <= tolerance))
+        fail_msg("%.17g, expected %.17g +- %g", value, expected, tolerance);
+}
+
+static void estimates_leave_out_what_is_far(void **state)
+{
+    double plain[] = {3, 1, 2, 4, 5};
+    double spiked[] = {10, 11, 9, 10, 11, 9, 10, 500, 10, 11, 9, 0.1};
+    double equal[] = {7, 7, 7, 7, 7.1, 9};
+    struct mist_estimate estimate = mist_estimate_make(plain, 5);
+
+    assert_near(estimate.mean, 3, 1e-12);
+    assert_near(estimate.deviation, sqrt(2.5), 1e-12);
+    assert_near(estimate.half_width_frac, 1.96 * sqrt(2.5) / sqrt(5) / 3, 1e-12);
+    assert_int_equal(estimate.n, 5);
+    estimate = mist_estimate_make(spiked, 12);
+    assert_int_equal(estimate.n_outliers, 2);
+    assert_near(estimate.mean, 10, 1e-12);
+    /* no spread at all: 5 % of the median is still near */
+    estimate = mist_estimate_make(equal, 6);
+    assert_int_equal(estimate.n_outliers, 1);
+    assert_true(estimate.low <= 7 && estimate.high >= 7.1 && estimate.high < 9);
+    assert_near(estimate.mean, 35.1 / 5, 1e-12);
+}
+
+static void estimates_of_little_say_so(void **state)
+{
+    double one[] = {4};
+    struct mist_estimate none = mist_estimate_make(NULL, 0);
+    struct mist_estimate single = mist_estimate_make(one, 1);
+
+    assert_int_equal(none.n, 0);
+    assert_near(none.half_width_frac, 1, 0);
+    assert_near(single.mean, 4, 0);
+    assert_near(single.deviation, 0, 0);
+    assert_near(single.half_width_frac, 1, 0);
+}
+
+/* Pooling equal parts is, but for n against n - 1, one estimate of all their values. */
+static void pooling_is_one_estimate_of_all(void **state)
+{
+    enum { N_PARTS = 3, N = 2000 };
+    struct mist_estimate parts[N_PARTS + 1] = {{0}};
+    static double all[N_PARTS * N], part[N];
+    struct mist_random random;
+
+    mist_random_init(&random, 5);
+    for (int k = 0; k < N_PARTS; k++) {
+        for (int i = 0; i < N; i++)
+            all[k * N + i] = part[i] = 100 + k + mist_random_uniform(&random);
+        parts[k] = mist_estimate_make(part, N);
+    }
+    parts[N_PARTS] = mist_estimate_make(NULL, 0); /* a rank that took no part */
+    struct mist_estimate pooled = mist_estimate_pool(parts, N_PARTS + 1);
+    struct mist_estimate direct = mist_estimate_make(all, N_PARTS * N);
+    assert_int_equal(pooled.n, N_PARTS * N);
+    assert_near(pooled.mean, direct.mean, 1e-9);
+    assert_near(pooled.deviation, direct.deviation, 1e-3);
+    assert_near(pooled.half_width_frac, direct.half_width_frac, 1e-6);
+    assert_int_equal(mist_estimate_pool(&parts[N_PARTS], 1).n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(estimates_leave_out_what_is_far),
+        cmocka_unit_test(estimates_of_little_say_so),
+        cmocka_unit_test(pooling_is_one_estimate_of_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
