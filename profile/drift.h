@@ -13,7 +13,8 @@
  *   drift_frac^2 = mean over ranks of the variance over rounds
  *                + variance over ranks of the mean over rounds
  *
- * Left out: what changes more slowly than a session takes.
+ * Probes (time_probe.h) have levels, too, which go into the same formula. Left out: what
+ * changes more slowly than a session takes.
  */
 #ifndef MIST_PROFILE_DRIFT_H
 #define MIST_PROFILE_DRIFT_H

@@ -22,13 +22,16 @@
  *   statistical_s = sqrt(sum_c (n_c deviation_c)^2) / sum_c n_c time_c * iteration_s
  * - The machine's own speed changes slowly (neighbours, clock rates, one rank's core and
  *   another's), which touches all tasks of an iteration alike and averages out over no
- *   number of runs: drift_s = drift_frac * iteration_s, drift_frac of the cluster.
+ *   number of runs: drift_s = drift_frac * iteration_s, drift_frac of the cluster: how
+ *   its level varied while it was measured. So the bar holds for a run at the level of
+ *   that session; of one that is probed (exec/probe.h) it holds at the level of the
+ *   probes, from which the run's own level is as far as two times of a session are.
  * - What runs together is priced by factors that fit the measured mixtures up to a mean
  *   residual: mixing_s = residual * time during which more than one stream of that rank
  *   is busy in the last iteration.
  * It does not know what neither measured: a wrong extrapolation, a change of the machine
- * since it was measured. extrapolated_frac is the share of sum_c n_c time_c that rests on
- * extrapolation.
+ * since it was measured, unless probes take that out. extrapolated_frac is the share of
+ * sum_c n_c time_c that rests on extrapolation.
  *
  * Left out: contention of transfers beyond what the prices contain.
  */

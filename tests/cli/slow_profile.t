@@ -69,6 +69,7 @@ expect_stdout '"operators": \['
 rm ops.csv
 expect_stdout '"drift_frac": [0-9.e-]+'
 grep -q '"drift_frac": [0-9]' set/cluster.json || fail 'cluster.json has no drift_frac'
+grep -q '"probe_us": [1-9]' set/cluster.json || fail 'cluster.json has no probe_us'
 grep -q '"how_measured": ".* on [0-9]* processors each' set/cluster.json || fail 'cluster.json does not say on how many processors'
 grep -q '"mpi": "[A-Z]' set/cluster.json || fail 'cluster.json names no MPI library'
 [ "$(ls set | sort | tr '\n' ' ')" = 'cluster.json interference.csv kernels.csv links.csv ' ] || fail "$(ls set)"
@@ -85,8 +86,10 @@ run mist-tune --model tiny.json --cluster set --ranks 1 --global-batch 2 --seq-l
 expect_exit 0
 run mist-sim plan1.json
 expect_exit 0
-run mist-exec plan1.json --iterations 2
+run mist-exec plan1.json --iterations 2 --probe --json
 expect_exit 0
+expect_stdout '"level": [0-9]'
+expect_stdout '"predicted_at_level_s": [0-9]'
 
 begin 'two ranks, with tensor parallelism'
 # shellcheck disable=SC2086
