@@ -18,6 +18,7 @@ static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
 static const double probe_pause_s = 3;     /* between probes among rounds of operators */
 static const double probe_budget_s = 0.25; /* at one time */
+enum { N_PROBES = 4 };                     /* before, between and after the parts */
 static const double set_up_s = 4;          /* MPI, first parameters, launch cost */
 static const double gpu_set_up_s = 15; /* and CUDA's libraries, plans of every shape */
 
@@ -53,12 +54,6 @@ static double guess_round_s(const struct mist_grid *grid,
     return time_s;
 }
 
-/* All times that are probed: besides those between rounds before and after each part. */
-static double probes_s(double ops_s, double probe_s)
-{
-    return (4 + ops_s / probe_pause_s) * probe_s;
-}
-
 static int32_t n_node_ranks(const struct mist_grid_config *config)
 {
     return config->n_ranks / config->n_nodes;
@@ -91,10 +86,12 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
     out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
     double round_s = guess_round_s(grid, machine, out->n_copies, flop_per_s);
-    double begin_s = (has_gpus ? gpu_set_up_s : set_up_s) + round_s;
+    double probes_per_s = probe_budget_s / probe_pause_s; /* of operators */
+    double begin_s =
+        (has_gpus ? gpu_set_up_s : set_up_s) + round_s + N_PROBES * probe_budget_s;
     double usual_s = ops_budget_s[is_quick] + links_budget_s[is_quick] +
                      interference_budget_s[is_quick] +
-                     probes_s(ops_budget_s[is_quick], probe_budget_s);
+                     ops_budget_s[is_quick] * probes_per_s;
     double share = config->time_s > 0 ? fmax(0, (config->time_s - begin_s) / usual_s) : 1;
     out->ops_s =
         fmax(share * ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
@@ -102,10 +99,10 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
                         mist_time_links_least_s(grid, link_bytes_per_s));
     out->interference_s = share * interference_budget_s[is_quick];
     out->probe = mist_probe_usual_work(config->n_threads);
-    out->probe_s = fmin(share, 1) * probe_budget_s;
+    out->probe_s = probe_budget_s;
     out->probe_pause_s = probe_pause_s;
     out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s +
-                      probes_s(out->ops_s, out->probe_s);
+                      out->ops_s * probes_per_s;
     return MIST_OK;
 }
 
