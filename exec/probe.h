@@ -9,8 +9,8 @@
  *
  * A probe is one matrix product and one sum of two vectors that are in no cache, both on
  * the compute stream, then, with several ranks, one all-reduce over all of them on the
- * gpu_gpu stream: about 60, 25 and 15 % of some 10 ms on a core of a server. All ranks
- * do this at once, so a probe takes what its slowest rank takes. Times of probes compare
+ * gpu_gpu stream. Their sizes are meant for 60, 25 and 15 % of some 10 ms on a core of a
+ * server. All ranks do this at once, so a probe takes what its slowest rank takes. Times of probes compare
  * only between runs of as many ranks, threads and the same number format.
  *
  * It works on a device of its own with the backend's operators, so it disturbs nothing of
@@ -53,8 +53,8 @@ struct mist_probe_config {
 };
 
 /*
- * Allocates all that probes need: a device with arenas of its own (about 75 MiB on a CPU,
- * 0.5 GiB on a GPU), operators and, with several ranks, collectives with one group of all
+ * Allocates all that probes need: a device with arenas of its own (about 70 MiB on a CPU,
+ * 0.4 GiB on a GPU), operators and, with several ranks, collectives with one group of all
  * ranks. All ranks must call it at once, while comm is not in use; comm is borrowed. *out
  * is to be closed whatever the result. MIST_OK or an error of device, operators or
  * collectives.
