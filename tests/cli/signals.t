@@ -6,10 +6,10 @@
 tiny_inputs
 options='--data text.txt --iterations 1000000 --resume auto --checkpoint run --log log.csv'
 
-# wait_for PATTERN FILE: until a line matches; at most a minute.
+# wait_for PATTERN FILE: until a line matches; at most five minutes.
 wait_for() {
     i=0
-    while ! grep -q "$1" "$2" 2> /dev/null && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+    while ! grep -q "$1" "$2" 2> /dev/null && [ $((i += 1)) -lt 3000 ]; do sleep 0.1; done
     grep -q "$1" "$2" || fail "nothing in $2 matches $1: $(head -n 5 "$err")"
 }
 
