@@ -106,6 +106,7 @@ static enum mist_status open_device(struct mist_probe *probe,
     struct mist_device_config device = {
         .arena_bytes = {[MIST_ARENA_DEVICE] = lay_out(probe, NULL)},
         .threads = config->n_threads,
+        .streams_take_turns = config->n_threads > 0, /* nothing of it is to overlap */
         .i_device = config->i_device,
         .attention = MIST_ATTENTION_OWN}; /* none runs here */
     enum mist_status status = config->backend->open_device(&device, &probe->device, err);
@@ -276,13 +277,13 @@ enum mist_status mist_probe_run(struct mist_probe *probe, double duration_s,
     double time_s = 0;
 
     *out = (struct mist_probe_times){0};
-    mist_comm_set_busy_probe(probe->comm, mist_device_is_computing, probe->device);
+    mist_comm_set_pause(probe->comm, mist_device_pause, probe->device);
     enum mist_status status = agree(probe, duration_s, &n, err);
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         status = time_once(probe, &time_s, err);
         probe->times_us[i] = time_s * 1e6;
     }
-    mist_comm_set_busy_probe(probe->comm, NULL, NULL);
+    mist_comm_set_pause(probe->comm, NULL, NULL);
     if (status != MIST_OK)
         return status;
     out->n = n;

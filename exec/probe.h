@@ -76,7 +76,7 @@ struct mist_probe_times {
  * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: after two that
  * warm up, rank 0 finds how many more there is time for and tells the others. Allocates
  * nothing from the second time on. All ranks must call it at once, while comm and its
- * devices are idle. Afterwards comm has no busy probe (mist_comm_set_busy_probe()). The
+ * devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
  * bytes of probes are their own: nothing else changes. MIST_OK or an error of device or
  * collectives.
  */

@@ -69,7 +69,7 @@ static enum mist_status run(struct mist_workbench *bench, struct mist_err *err)
     struct mist_probe_times times;
     enum mist_status status = mist_probe_run(at->probe, at->duration_s, &times, err);
 
-    mist_comm_set_busy_probe(bench->comm, mist_device_is_computing, bench->device);
+    mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
     if (status == MIST_OK)
         status = keep(at, times.own_us.mean, err);
     if (status == MIST_OK)

@@ -199,6 +199,8 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
         cluster->nodes = (int)options->n_nodes;
     if (options->n_devices_per_node > 0)
         cluster->devices_per_node = (int)options->n_devices_per_node;
+    if (options->n_nodes > 0 || options->n_devices_per_node > 0)
+        cluster->probe_us = 0; /* that of other devices at once */
     if (options->n_ranks > (int64_t)cluster->nodes * cluster->devices_per_node)
         return mist_err_set(
             err, MIST_ERR_USAGE,
