@@ -7,15 +7,12 @@
  * disk was full, so the picture is looked at before anybody gets it.
  */
 #include "core/atomic_file.h"
+#include "core/process.h"
 #include "plots/plot.h"
 
 #include <errno.h>
-#include <spawn.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* ---- life cycle ---- */
 
@@ -54,64 +51,42 @@ enum mist_status mist_plot_begin(struct mist_plot_run *run, const char *path,
 /* ---- gnuplot ---- */
 
 /* Puts how gnuplot ended and what it complained about, on one line, into a message. */
-static enum mist_status report_failure(int wait_status, FILE *complaints,
-                                       struct mist_err *err)
+static enum mist_status report_failure(const struct mist_process_result *result,
+                                       FILE *complaints, struct mist_err *err)
 {
     char text[320];
+    const char *reason = strerror(result->number);
 
-    rewind(complaints);
-    size_t n = fread(text, 1, sizeof text - 1, complaints);
-    text[n] = '\0';
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] < 0x20)
-            text[i] = ' ';
-    if (WIFSIGNALED(wait_status))
-        return mist_err_set(err, MIST_ERR_RUN, "gnuplot was ended by signal %d%s%s",
-                            WTERMSIG(wait_status), n ? ": " : "", text);
-    return mist_err_set(err, MIST_ERR_RUN, "gnuplot failed: %s",
-                        n ? text : "it ended without a message");
-}
-
-/* Starts gnuplot; 0 or an errno. -d: a user's .gnuplot changes nothing. */
-static int spawn(const int fds[3], pid_t *pid)
-{
-    char *arguments[] = {(char[]){"gnuplot"}, (char[]){"-d"}, (char[]){"/dev/stdin"},
-                         NULL};
-    posix_spawn_file_actions_t actions;
-    int code = posix_spawn_file_actions_init(&actions);
-
-    if (code != 0)
-        return code;
-    for (int i = 0; i < 3 && code == 0; i++)
-        code = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
-    if (code == 0)
-        code = posix_spawnp(pid, "gnuplot", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return code;
-}
-
-static enum mist_status run_gnuplot(const struct mist_plot_run *run, FILE *complaints,
-                                    struct mist_err *err)
-{
-    const int fds[3] = {fileno(run->program), fileno(run->picture), fileno(complaints)};
-    pid_t pid;
-    int wait_status = 0;
-    int code = spawn(fds, &pid);
-
-    if (code == ENOENT)
+    mist_process_read_tail(complaints, text, sizeof text);
+    if (result->end == MIST_PROCESS_NOT_STARTED && result->number == ENOENT)
         return mist_err_set(err, MIST_ERR_RUN,
                             "gnuplot is not installed; on Debian: apt-get install "
                             "gnuplot-nox fonts-dejavu-core");
-    if (code != 0)
-        return mist_err_set(err, MIST_ERR_RUN, "gnuplot can't be started: %s",
-                            strerror(code));
-    while (waitpid(pid, &wait_status, 0) < 0)
-        if (errno != EINTR)
-            return mist_err_set(err, MIST_ERR_RUN, "gnuplot was lost: %s",
-                                strerror(errno));
-    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
-        return report_failure(wait_status, complaints, err);
-    return MIST_OK;
+    if (result->end == MIST_PROCESS_NOT_STARTED)
+        return mist_err_set(err, MIST_ERR_RUN, "gnuplot can't be started: %s", reason);
+    if (result->end == MIST_PROCESS_LOST)
+        return mist_err_set(err, MIST_ERR_RUN, "gnuplot was lost: %s", reason);
+    if (result->end == MIST_PROCESS_SIGNALED)
+        return mist_err_set(err, MIST_ERR_RUN, "gnuplot was ended by signal %d%s%s",
+                            result->number, text[0] ? ": " : "", text);
+    return mist_err_set(err, MIST_ERR_RUN, "gnuplot failed: %s",
+                        text[0] ? text : "it ended without a message");
+}
+
+/* -d: a user's .gnuplot changes nothing. */
+static enum mist_status run_gnuplot(const struct mist_plot_run *run, FILE *complaints,
+                                    struct mist_err *err)
+{
+    char *words[] = {(char[]){"gnuplot"}, (char[]){"-d"}, (char[]){"/dev/stdin"}, NULL};
+    const struct mist_process process = {.words = words,
+                                         .input = fileno(run->program),
+                                         .output = fileno(run->picture),
+                                         .errors = fileno(complaints)};
+    const struct mist_process_result result = mist_process_run(&process);
+
+    return result.end == MIST_PROCESS_EXITED && result.number == 0
+               ? MIST_OK
+               : report_failure(&result, complaints, err);
 }
 
 /* ---- the picture ---- */

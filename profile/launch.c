@@ -1,8 +1,9 @@
 /* Starting again under mpirun. See launch.h. */
 #include "profile/launch.h"
 
+#include "core/command.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,42 +22,29 @@ enum mist_status mist_launch_ranks(int32_t n_ranks, int32_t n_processors, int ar
                                    char **argv, const char *const *extra, int n_extra,
                                    struct mist_err *err)
 {
-    enum { N_OWN = 12 };
-    char count[16], self[4096];
+    char self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    char **command = calloc((size_t)(argc + n_extra + N_OWN), sizeof *command);
-    int n = 0;
+    struct mist_command command;
 
-    if (!command)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    snprintf(count, sizeof count, "%d", (int)n_ranks);
-    command[n++] = "mpirun";
-    command[n++] = "--quiet"; /* our own messages say what went wrong */
-    if (geteuid() == 0)
-        command[n++] = "--allow-run-as-root";
-    if (n_ranks > n_processors) {
-        command[n++] = "--oversubscribe";
-        command[n++] = "--bind-to";
-        command[n++] = "none";
-    }
-    command[n++] = "-n";
-    command[n++] = count;
-    if (length > 0) {
-        self[length] = '\0';
-        command[n++] = self;
-    } else {
-        command[n++] = argv[0];
-    }
+    self[length > 0 ? length : 0] = '\0';
+    mist_command_init(&command);
+    mist_command_add_mpirun(&command, n_ranks, n_processors);
+    mist_command_add(&command, length > 0 ? self : argv[0]);
     for (int i = 1; i < argc; i++)
-        command[n++] = argv[i];
+        mist_command_add(&command, argv[i]);
     for (int i = 0; i < n_extra; i++)
-        command[n++] = (char *)(uintptr_t)extra[i]; /* execvp changes nothing */
-    execvp(command[0], command);
-    int code = errno;
-    free(command);
-    if (code == ENOENT)
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "mpirun is not installed, which several ranks need; on "
-                            "Debian: apt install openmpi-bin; or use --ranks 1");
-    return mist_err_set(err, MIST_ERR_RUN, "mpirun can't be started: %s", strerror(code));
+        mist_command_add(&command, extra[i]);
+    enum mist_status status = mist_command_end(&command, err);
+    if (status == MIST_OK) {
+        execvp(command.words[0], command.words);
+        status =
+            errno == ENOENT
+                ? mist_err_set(err, MIST_ERR_RUN,
+                               "mpirun is not installed, which several ranks need; "
+                               "on Debian: apt install openmpi-bin; or use --ranks 1")
+                : mist_err_set(err, MIST_ERR_RUN, "mpirun can't be started: %s",
+                               strerror(errno));
+    }
+    mist_command_fini(&command);
+    return status;
 }

@@ -15,10 +15,9 @@ bool mist_launch_is_launched(void);
 
 /*
  * Replaces this process by `mpirun -n n_ranks` of the same command line followed by the
- * n_extra arguments; exit code and signals are then mpirun's. Adds --oversubscribe when
- * there are more ranks than processors and --allow-run-as-root for root. Returns only
- * with an error: MIST_ERR_RUN (no mpirun: the message says what to install) or
- * MIST_ERR_MEMORY.
+ * n_extra arguments, as mist_command_add_mpirun() has it; exit code and signals are then
+ * mpirun's. Returns only with an error: MIST_ERR_RUN (no mpirun: the message says what to
+ * install) or MIST_ERR_MEMORY.
  */
 enum mist_status mist_launch_ranks(int32_t n_ranks, int32_t n_processors, int argc,
                                    char **argv, const char *const *extra, int n_extra,
