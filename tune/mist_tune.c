@@ -25,6 +25,7 @@
 #include "tune/stage_price.h"
 #include "tune/tune_report.h"
 #include "tune/validate.h"
+#include "tune/verify.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -36,11 +37,12 @@
 
 struct options {
     struct mist_common_options common;
-    const char *model, *cluster, *log, *pareto, *plans;
+    const char *model, *cluster, *log, *pareto, *plans, *launch;
     struct mist_option_list space;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
-        n_devices_per_node, n_threads, n_top, n_points, n_samples;
-    double glpk_time_s;
+        n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
+        n_iterations;
+    double glpk_time_s, verify_limit_s;
     int solver, dtype, gradient_dtype;
 };
 
@@ -100,6 +102,19 @@ static const struct mist_option option_table[] = {
     ROW("frontier", MIST_OPTION_INT64, "Search", "N",
         "points of a frontier to keep; 0: all, which is exact", "0", 0, 1 << 20,
         n_points),
+    ROW("verify", MIST_OPTION_INT64, "Verification", "K",
+        "run the K best plans by mist-exec, and choose by what is measured", NULL, 1,
+        MIST_VERIFY_MAX_PLANS, n_verified),
+    ROW("verify-iterations", MIST_OPTION_INT64, "Verification", "N",
+        "iterations of a run; every plan is run three times", "6", 2, 10000,
+        n_iterations),
+    ROW("verify-limit", MIST_OPTION_TIME_S, "Verification", "TIME",
+        "end a run after that long; 0s: 60 s and 20 times what is predicted", "0s", 0,
+        1e7, verify_limit_s),
+    ROW("launch", MIST_OPTION_STRING, "Verification", "CMD",
+        "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
+        "machine",
+        NULL, 0, 0, launch),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration and what became of it as CSV", NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
@@ -128,6 +143,8 @@ static const char *const examples[] = {
     "--device-memory 96MiB --log search.csv",
     "mist-tune --model gpt3-1.3b --cluster a100 --nodes 4 --global-batch 256 "
     "--seq-len 2048 --space 3d,zero",
+    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
+    "--verify 4 -o plan.json",
     NULL};
 
 static const struct mist_tool tool = {
@@ -137,6 +154,7 @@ static const struct mist_tool tool = {
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
     .exit_text =
+        "  1  --verify: none of the plans can be run; nothing is written\n"
         "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
         "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "
         "the search at once\n",
@@ -155,7 +173,9 @@ struct session {
     struct mist_thread_pool *pool;
     struct mist_validate_config config;
     struct mist_search_rows rows; /* for --log and --pareto */
-    bool has_space, was_stopped;  /* by a signal */
+    struct mist_verify_config verify;
+    struct mist_verify_result verified;
+    bool has_space, was_stopped; /* by a signal */
 };
 
 /* --------------------------------------------------------------------------- prepare */
@@ -317,6 +337,34 @@ static enum mist_status check_outputs(const struct options *options, struct mist
     return mist_plans_folder_check(options->plans, options->common.force, err);
 }
 
+/* That plans can be run, if they are to be. */
+static enum mist_status check_verify(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+
+    at->verify = (struct mist_verify_config){
+        .n_plans = (size_t)options->n_verified,
+        .n_iterations = options->n_iterations,
+        .limit_s = options->verify_limit_s,
+        .launch = options->launch,
+        .seed = (uint64_t)options->common.seed,
+        .cluster = &at->traces.cluster,
+        .stop = mist_interrupt_flag(),
+        .messages = &at->messages,
+    };
+    if (options->n_verified == 0 && options->launch)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--launch says how --verify K runs plans, which is not "
+                            "asked for");
+    if (options->n_verified == 0)
+        return MIST_OK;
+    if (options->n_samples > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans searches for no best plan, so there is "
+                            "nothing to --verify");
+    return mist_verify_check(&at->verify, at->space.n_ranks, err);
+}
+
 /* --------------------------------------------------------------------------- results */
 
 static enum mist_status save_results(struct session *at,
@@ -342,9 +390,10 @@ static enum mist_status save_results(struct session *at,
     return status == MIST_OK ? mist_search_rows_close(&at->rows, err) : status;
 }
 
-/* What an interrupted search leaves: its results so far, or nothing. */
+/* What an interrupted search or verification leaves: its results so far. */
 static void say_interrupted(const struct session *at)
 {
+    bool is_searched = at->verified.n_plans > 0;
     const struct options *options = &at->options;
     const char *paths[] = {options->common.output, options->plans, options->log,
                            options->pareto};
@@ -355,7 +404,10 @@ static void say_interrupted(const struct session *at)
         if (paths[i])
             n += (size_t)snprintf(saved + n, sizeof saved - n, "%s%s",
                                   n == 0 ? " and saved: " : ", ", paths[i]);
-    mist_message(&at->messages, "interrupted: the best of what was searched is printed%s",
+    mist_message(&at->messages, "interrupted: the best of what was %s is printed%s",
+                 !is_searched                       ? "searched"
+                 : at->verified.choice.n_rounds > 0 ? "measured"
+                                                    : "predicted",
                  saved);
 }
 
@@ -384,6 +436,29 @@ static void say_limits(const struct session *at)
                      "%d ranks: only meshes of equal size are searched (different ones "
                      "up to %d ranks)",
                      (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
+}
+
+/* Runs the best plans and makes the one that is chosen the first. */
+static enum mist_status verify(struct session *at, struct mist_validate_result *result,
+                               struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    struct mist_progress progress;
+
+    mist_interrupt_hold(); /* what runs is ended first */
+    at->verify.progress = &progress;
+    mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
+                       options->common.no_color, at->messages.stream, "verifying");
+    enum mist_status status =
+        mist_verify_run(&at->verify, result->plans, result->n_plans, &at->verified, err);
+    mist_progress_fini(&progress);
+    if (status != MIST_OK)
+        return status;
+    size_t i_chosen = at->verified.choice.i_chosen;
+    const struct mist_validated chosen = result->plans[i_chosen];
+    memmove(result->plans + 1, result->plans, i_chosen * sizeof *result->plans);
+    result->plans[0] = chosen;
+    return MIST_OK;
 }
 
 static enum mist_status tune(struct session *at, struct mist_err *err)
@@ -425,16 +500,20 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
     struct mist_tune_report report = {
         .space = &at->space,
         .result = &result,
+        .verified = options->n_verified > 0 ? &at->verified : NULL,
         .limit_bytes = at->config.limit_bytes,
         .n_top = (size_t)options->n_top,
         .search_s = mist_clock_now_s() - time_start_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,
     };
+    if (options->n_verified > 0 && !result.was_stopped)
+        status = verify(at, &result, err);
     mist_interrupt_hold(); /* all files, or none */
-    status = save_results(at, &result, err);
+    if (status == MIST_OK)
+        status = save_results(at, &result, err);
     if (status == MIST_OK)
         status = mist_tune_report_print(&report, options->common.as_json, stdout, err);
-    at->was_stopped = result.was_stopped;
+    at->was_stopped = result.was_stopped || at->verified.was_stopped;
     if (status == MIST_OK && at->was_stopped)
         say_interrupted(at);
     mist_validate_result_fini(&result);
@@ -481,6 +560,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         say_limits(at);
     if (status == MIST_OK)
         status = check_outputs(&at->options, err);
+    if (status == MIST_OK)
+        status = check_verify(at, err);
     if (status == MIST_OK && at->options.common.is_dry_run)
         return mist_tune_report_print_space(&at->space, at->config.limit_bytes,
                                             at->options.common.as_json, stdout, err);

@@ -180,6 +180,12 @@ static double get_1f1b_s(const struct mist_validated *of)
     return of->pipelines[MIST_PIPELINE_1F1B].time_s;
 }
 
+/* Whether plans were run; else a signal came before. */
+static bool has_verified(const struct mist_tune_report *report)
+{
+    return report->verified && report->verified->n_plans > 0;
+}
+
 static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report)
 {
     const struct mist_validated *best = &report->result->plans[0];
@@ -202,6 +208,12 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
                      MIST_HUMAN_TIME_S);
+    if (has_verified(report)) {
+        const struct mist_verified *of =
+            &report->verified->plans[report->verified->choice.i_chosen];
+        mist_emit_double(emit, "measured_s", "iteration, measured", of->measured_s,
+                         MIST_HUMAN_TIME_S);
+    }
     mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
                      predicted->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
@@ -281,6 +293,101 @@ static void emit_plans(struct mist_emit *emit, const char *title,
     mist_emit_list_end(emit);
 }
 
+/* ------------------------------------------------------------------- what was measured */
+
+/* "3.1 ms +- 1.2 ms ahead of dp2 z1 (G 2)". */
+static void describe_lead(const struct mist_verify_result *verified, char *text)
+{
+    const struct mist_verify_choice *choice = &verified->choice;
+    const struct mist_plan *other = verified->plans[choice->i_other].plan;
+    char time[2][MIST_FORMAT_BYTES], label[MIST_PLAN_LABEL_BYTES];
+
+    snprintf(text, TEXT_BYTES, "%s%s +- %s ahead of %s (G %d)",
+             choice->ahead_s < 0 ? "-" : "",
+             mist_format_time_s(time[0], sizeof time[0], fabs(choice->ahead_s)),
+             mist_format_time_s(time[1], sizeof time[1], choice->ahead_spread_s),
+             mist_plan_label(other, label), (int)other->n_micro_batches);
+}
+
+/* Why the chosen plan was chosen. */
+static const char *explain_choice(const struct mist_verify_result *verified, char *text)
+{
+    const struct mist_verify_choice *choice = &verified->choice;
+    char lead[TEXT_BYTES];
+
+    if (choice->n_rounds == 0)
+        return "the fastest by prediction; not all plans were run";
+    if (choice->i_other == choice->i_chosen)
+        return "the fastest, as predicted";
+    describe_lead(verified, lead);
+    snprintf(text, 2 * TEXT_BYTES, "%s: %s",
+             choice->i_chosen == choice->i_fastest
+                 ? "the fastest as measured"
+                 : "predicted faster than the fastest as measured, which is as fast "
+                   "within the spread",
+             lead);
+    return text;
+}
+
+static void emit_times(struct mist_emit *emit, const struct mist_verified *of)
+{
+    mist_emit_list_begin(emit, "times_s", NULL);
+    for (int i = 0; i < of->n_rounds; i++)
+        mist_emit_double(emit, NULL, NULL, of->times_s[i], MIST_HUMAN_TIME_S);
+    mist_emit_list_end(emit);
+}
+
+/* The plans that were run, in the order of prediction. */
+static void emit_verified(struct mist_emit *emit,
+                          const struct mist_verify_result *verified, bool as_json)
+{
+    char label[MIST_PLAN_LABEL_BYTES];
+
+    mist_emit_list_begin(emit, "verified", "Verified: the best plans, run");
+    for (size_t i = 0; i < verified->n_plans; i++) {
+        const struct mist_verified *of = &verified->plans[i];
+        const struct mist_prediction *predicted = &of->plan->predicted;
+        bool is_chosen = i == verified->choice.i_chosen;
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "kind", "kind", mist_plan_label(of->plan, label));
+        mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
+                        MIST_HUMAN_NUMBER);
+        mist_emit_double(emit, "predicted_s", "predicted", predicted->iteration_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "error_s", "+-", predicted->error_s, MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "measured_s", "measured", of->measured_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "spread_s", "spread", of->spread_s, MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "prediction_error_frac", "error",
+                         predicted->iteration_s / of->measured_s - 1, MIST_HUMAN_FRAC);
+        if (as_json) {
+            emit_times(emit, of);
+            mist_emit_bool(emit, "is_chosen", NULL, is_chosen);
+            mist_emit_text(emit, "failure", NULL, of->failure[0] ? of->failure : NULL);
+        } else {
+            mist_emit_text(emit, "note", "",
+                           is_chosen        ? "<- chosen"
+                           : of->failure[0] ? "failed"
+                                            : "");
+        }
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+static void emit_choice(struct mist_emit *emit, const struct mist_verify_result *verified)
+{
+    char text[2 * TEXT_BYTES];
+
+    mist_emit_object_begin(emit, "choice", "Choice");
+    mist_emit_int64(emit, "n_rounds", "rounds", verified->choice.n_rounds,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "reason", "why this plan", explain_choice(verified, text));
+    mist_emit_object_end(emit);
+}
+
+/* --------------------------------------------------------------------- the whole text */
+
 /* How closed form and replay differ over the plans replayed, and why plans lost. */
 static void emit_comparison(struct mist_emit *emit, const struct mist_tune_report *report)
 {
@@ -298,7 +405,7 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
                      sum, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
                      worst, MIST_HUMAN_FRAC);
-    if (result->n_plans > 1)
+    if (result->n_plans > 1 && !has_verified(report))
         mist_emit_text(emit, "runner_up", "the second is",
                        explain_loss(&result->plans[0], &result->plans[1], text));
 }
@@ -382,6 +489,10 @@ enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
     mist_emit_object_end(emit);
     emit_stages(emit, report->result->plans[0].plan, as_json);
     emit_plans(emit, "Best plans", report->result->plans, n_top);
+    if (has_verified(report)) {
+        emit_verified(emit, report->verified, as_json);
+        emit_choice(emit, report->verified);
+    }
     emit_dropped(emit, report);
     mist_emit_object_begin(emit, "comparison", "Comparison");
     emit_comparison(emit, report);

@@ -1,21 +1,24 @@
 /*
- * What mist-tune prints: the best plan, its stages, the runners-up and why they lost, and
- * the size of a space. For people or as JSON (core/emit.h).
+ * What mist-tune prints: the best plan, its stages, the runners-up and why they lost,
+ * what was measured of them, and the size of a space. For people or as JSON (core/emit.h).
  */
 #ifndef MIST_TUNE_TUNE_REPORT_H
 #define MIST_TUNE_TUNE_REPORT_H
 
 #include "core/emit.h"
 #include "tune/validate.h"
+#include "tune/verify.h"
 
 #include <stdio.h>
 
 struct mist_tune_report {
     const struct mist_space *space;
-    const struct mist_validate_result *result;
-    int64_t limit_bytes; /* of the device arena; INT64_MAX: none */
-    size_t n_top;        /* plans in the table */
-    double search_s;     /* time of search and replays; not printed when as_json */
+    const struct mist_validate_result *result; /* its first plan is the best */
+    const struct mist_verify_result *verified; /* the plans that were run; NULL: none were
+                                                  to be */
+    int64_t limit_bytes;                       /* of the device arena; INT64_MAX: none */
+    size_t n_top;                              /* plans in the table */
+    double search_s; /* time of search and replays; not printed when as_json */
     bool with_glpk;
 };
 

@@ -1,0 +1,209 @@
+/* tune/verify_choice: medians, spreads, ties, plans that fail, rounds that are missing. */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "tune/verify_choice.h"
+
+#include <math.h>
+
+enum { N = 4 };
+
+/* Plans of these times, in ms; a negative first one: the plan fails. */
+static void fill(struct mist_verified *plans, size_t n, int n_rounds,
+                 const double times_ms[][MIST_VERIFY_ROUNDS])
+{
+    for (size_t i = 0; i < n; i++) {
+        plans[i] = (struct mist_verified){.n_rounds = n_rounds};
+        for (int k = 0; k < n_rounds; k++)
+            plans[i].times_s[k] = 1e-3 * times_ms[i][k];
+        if (times_ms[i][0] < 0)
+            snprintf(plans[i].failure, sizeof plans[i].failure, "it fails");
+    }
+}
+
+static void assert_near(double value, double expected)
+{
+    if (!(fabs(value - expected) < 1e-12))
+        fail_msg("%.17g, expected %.17g", value, expected);
+}
+
+static size_t choose(struct mist_verified *plans, size_t n,
+                     struct mist_verify_choice *choice)
+{
+    assert_true(mist_verify_choose(plans, n, choice));
+    return choice->i_chosen;
+}
+
+static void test_medians(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {{90, 110, 100}, {300, 250, 200}};
+    struct mist_verified plans[2];
+    struct mist_verify_choice choice;
+
+    fill(plans, 2, 3, times_ms);
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_int_equal(choice.i_fastest, 0);
+    assert_int_equal(choice.i_other, 0);
+    assert_int_equal(choice.n_rounds, 3);
+    assert_true(isnan(choice.ahead_s));
+    assert_near(plans[0].measured_s, 0.100);
+    assert_near(plans[0].spread_s, 0.010);
+    assert_near(plans[1].measured_s, 0.250);
+    assert_near(plans[1].spread_s, 0.050);
+}
+
+static void test_measured_beats_predicted(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {
+        {100, 101, 102}, {90, 90, 93}, {110, 110, 110}};
+    struct mist_verified plans[3];
+    struct mist_verify_choice choice;
+
+    fill(plans, 3, 3, times_ms);
+    assert_int_equal(choose(plans, 3, &choice), 1);
+    assert_int_equal(choice.i_other, 0);
+    assert_near(choice.ahead_s, 0.010); /* of 10, 11, 9 */
+    assert_near(choice.ahead_spread_s, 0.001);
+}
+
+/* The lead of the fastest is within its spread: the first in the order of prediction
+ * stays. */
+static void test_ties(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 108, 100}, {98, 98, 102}};
+    const double equal_ms[][MIST_VERIFY_ROUNDS] = {{100, 100, 100}, {100, 100, 100}};
+    const double near_ms[][MIST_VERIFY_ROUNDS] = {{99.5, 104, 107}, {100, 100, 100}};
+    struct mist_verified plans[2];
+    struct mist_verify_choice choice;
+
+    fill(plans, 2, 3, times_ms); /* differences 2, 10, -2 */
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_int_equal(choice.i_fastest, 1);
+    assert_int_equal(choice.i_other, 1);
+    assert_near(choice.ahead_s, -0.002);
+    assert_near(choice.ahead_spread_s, 0.006);
+    fill(plans, 2, 3, equal_ms);
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_int_equal(choice.i_fastest, 0);
+    fill(plans, 2, 3, near_ms); /* differences -0.5, 4, 7: 4 +- 3.75 */
+    assert_int_equal(choose(plans, 2, &choice), 1);
+    plans[0].times_s[0] = 0.1 - 0.0015; /* differences -1.5, 4, 7: 4 +- 4.25 */
+    assert_int_equal(choose(plans, 2, &choice), 0);
+}
+
+/* A machine that is slow in one round is slow for all: what lies within the spread of
+ * each plan's own times is still told apart. */
+static void test_rounds_are_compared(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 200, 150}, {95, 194, 145}};
+    struct mist_verified plans[2];
+    struct mist_verify_choice choice;
+
+    fill(plans, 2, 3, times_ms);
+    assert_int_equal(choose(plans, 2, &choice), 1);
+    assert_near(plans[0].spread_s, 0.050);
+    assert_near(choice.ahead_s, 0.005);
+    assert_near(choice.ahead_spread_s, 0.0005);
+}
+
+/* The first may be beaten while the second is not told apart from the fastest. */
+static void test_second_ties(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {
+        {200, 200, 200}, {101, 99, 101}, {100, 100, 100}};
+    struct mist_verified plans[3];
+    struct mist_verify_choice choice;
+
+    fill(plans, 3, 3, times_ms);
+    assert_int_equal(choose(plans, 3, &choice), 1);
+    assert_int_equal(choice.i_fastest, 2);
+    assert_int_equal(choice.i_other, 2);
+}
+
+static void test_failures(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {
+        {-1, 1, 1}, {100, 100, 100}, {-1, 1, 1}, {90, 90, 90}};
+    const double none_ms[][MIST_VERIFY_ROUNDS] = {{-1, 1, 1}, {-1, 1, 1}};
+    struct mist_verified plans[N];
+    struct mist_verify_choice choice = {.i_chosen = 77};
+
+    fill(plans, 4, 3, times_ms);
+    plans[0].n_rounds = 0;
+    plans[2].n_rounds = 1;
+    assert_int_equal(choose(plans, 4, &choice), 3);
+    assert_int_equal(choice.n_rounds, 3);
+    assert_int_equal(choice.i_other, 1);
+    assert_true(isnan(plans[0].measured_s));
+    assert_true(isnan(plans[2].measured_s));
+    fill(plans, 2, 3, none_ms);
+    choice.i_chosen = 77;
+    assert_false(mist_verify_choose(plans, 2, &choice));
+    assert_int_equal(choice.i_chosen, 77);
+}
+
+/* Stopped by a signal: whole rounds count. */
+static void test_rounds(void **state)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 10, 1}, {90, 95, 95}};
+    struct mist_verified plans[2];
+    struct mist_verify_choice choice;
+
+    fill(plans, 2, 3, times_ms);
+    plans[1].n_rounds = 0;
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_int_equal(choice.n_rounds, 0);
+    assert_true(isnan(plans[0].measured_s));
+    plans[1].n_rounds = 1;
+    assert_int_equal(choose(plans, 2, &choice), 1);
+    assert_int_equal(choice.n_rounds, 1);
+    assert_near(choice.ahead_s, 0.010);
+    assert_near(choice.ahead_spread_s, 0);
+    plans[1].n_rounds = 2; /* medians 55 and 92.5, the differences 10 and -85 */
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_near(plans[0].measured_s, 0.055);
+    assert_near(plans[1].measured_s, 0.0925);
+    assert_near(plans[1].spread_s, 0.0025);
+}
+
+/* Without noise, the least is chosen wherever it stands; its place in the rounds, and a
+ * plan that fails, change nothing. */
+static void test_random(void **state)
+{
+    struct mist_random random;
+    struct mist_verified plans[N];
+    struct mist_verify_choice choice;
+
+    mist_random_init(&random, test_seed(5));
+    for (int i_case = 0; i_case < 1000; i_case++) {
+        size_t least = 0, failed = (size_t)mist_random_below(&random, N + 1);
+        for (size_t i = 0; i < N; i++) {
+            plans[i] = (struct mist_verified){.n_rounds = MIST_VERIFY_ROUNDS};
+            double time_s = 1 + mist_random_uniform(&random);
+            for (int k = 0; k < MIST_VERIFY_ROUNDS; k++)
+                plans[i].times_s[k] = time_s;
+            if (i == failed)
+                plans[i].failure[0] = 'x';
+            if (least == failed || (i != failed && time_s < plans[least].times_s[0]))
+                least = i;
+        }
+        assert_int_equal(choose(plans, N, &choice), least);
+        assert_int_equal(choice.i_fastest, least);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_medians),
+        cmocka_unit_test(test_measured_beats_predicted),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_rounds_are_compared),
+        cmocka_unit_test(test_second_ties),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_random),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
