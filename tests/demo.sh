@@ -14,9 +14,9 @@ run() { printf '$ %s\n' "$*" | sed "s#$build/##g"; "$@"; }
 
 mkdir -p "$out"
 run "$build/mist-profile" --backend cpu --quick --force -o "$out/traces"
-step "the best plan for 2 ranks with ${MIST_DEMO_MEMORY:=96MiB} of device memory each"
+step "the best plan for 2 ranks with ${MIST_DEMO_MEMORY:=96MiB} of device memory each, of the 4 best as measured"
 run "$build/mist-tune" --model gpt3-demo --cluster "$out/traces" --ranks 2 --global-batch 16 \
-    --seq-len 128 --device-memory "$MIST_DEMO_MEMORY" --log "$out/search.csv" \
+    --seq-len 128 --device-memory "$MIST_DEMO_MEMORY" --verify 4 --log "$out/search.csv" \
     --pareto "$out/pareto.csv" --force -o "$out/plan.json"
 step "what the plan will do"
 run "$build/mist-sim" "$out/plan.json" --unfolded -o "$out/predicted.csv" --force

@@ -140,11 +140,9 @@ static const char *const examples[] = {
     "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
     "-o plan.json",
     "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
-    "--device-memory 96MiB --log search.csv",
+    "--device-memory 96MiB --verify 4 -o plan.json",
     "mist-tune --model gpt3-1.3b --cluster a100 --nodes 4 --global-batch 256 "
     "--seq-len 2048 --space 3d,zero",
-    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
-    "--verify 4 -o plan.json",
     NULL};
 
 static const struct mist_tool tool = {
@@ -154,7 +152,6 @@ static const struct mist_tool tool = {
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
     .exit_text =
-        "  1  --verify: none of the plans can be run; nothing is written\n"
         "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
         "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "
         "the search at once\n",

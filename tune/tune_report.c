@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 256, CHOICE_BYTES = 384 };
 
 /* One knob over all stages, equal neighbours together: "2" when it is the same
  * everywhere, else "1,2*10,1"; what does not fit ends in "...". */
@@ -295,37 +295,31 @@ static void emit_plans(struct mist_emit *emit, const char *title,
 
 /* ------------------------------------------------------------------- what was measured */
 
-/* "3.1 ms +- 1.2 ms ahead of dp2 z1 (G 2)". */
-static void describe_lead(const struct mist_verify_result *verified, char *text)
-{
-    const struct mist_verify_choice *choice = &verified->choice;
-    const struct mist_plan *other = verified->plans[choice->i_other].plan;
-    char time[2][MIST_FORMAT_BYTES], label[MIST_PLAN_LABEL_BYTES];
-
-    snprintf(text, TEXT_BYTES, "%s%s +- %s ahead of %s (G %d)",
-             choice->ahead_s < 0 ? "-" : "",
-             mist_format_time_s(time[0], sizeof time[0], fabs(choice->ahead_s)),
-             mist_format_time_s(time[1], sizeof time[1], choice->ahead_spread_s),
-             mist_plan_label(other, label), (int)other->n_micro_batches);
-}
-
 /* Why the chosen plan was chosen. */
 static const char *explain_choice(const struct mist_verify_result *verified, char *text)
 {
     const struct mist_verify_choice *choice = &verified->choice;
-    char lead[TEXT_BYTES];
+    const struct mist_plan *other = verified->plans[choice->i_other].plan;
+    bool is_fastest = choice->i_chosen == choice->i_fastest;
+    double lead_s = is_fastest ? choice->ahead_s : -choice->ahead_s;
+    char lead[MIST_FORMAT_BYTES], spread[MIST_FORMAT_BYTES], label[MIST_PLAN_LABEL_BYTES];
 
     if (choice->n_rounds == 0)
         return "the fastest by prediction; not all plans were run";
     if (choice->i_other == choice->i_chosen)
         return "the fastest, as predicted";
-    describe_lead(verified, lead);
-    snprintf(text, 2 * TEXT_BYTES, "%s: %s",
-             choice->i_chosen == choice->i_fastest
-                 ? "the fastest as measured"
-                 : "predicted faster than the fastest as measured, which is as fast "
-                   "within the spread",
-             lead);
+    mist_plan_label(other, label);
+    mist_format_time_s(lead, sizeof lead, fabs(lead_s));
+    mist_format_time_s(spread, sizeof spread, choice->ahead_spread_s);
+    if (is_fastest)
+        snprintf(text, CHOICE_BYTES,
+                 "the fastest as measured, %s +- %s ahead of %s (G %d)", lead, spread,
+                 label, (int)other->n_micro_batches);
+    else
+        snprintf(text, CHOICE_BYTES,
+                 "predicted to be faster; that %s (G %d) ran %s%s +- %s ahead is within "
+                 "the spread",
+                 label, (int)other->n_micro_batches, lead_s < 0 ? "-" : "", lead, spread);
     return text;
 }
 
@@ -377,7 +371,7 @@ static void emit_verified(struct mist_emit *emit,
 
 static void emit_choice(struct mist_emit *emit, const struct mist_verify_result *verified)
 {
-    char text[2 * TEXT_BYTES];
+    char text[CHOICE_BYTES];
 
     mist_emit_object_begin(emit, "choice", "Choice");
     mist_emit_int64(emit, "n_rounds", "rounds", verified->choice.n_rounds,
