@@ -48,24 +48,6 @@ static enum mist_status make_folder(const struct mist_verify_config *config, cha
                        strerror(errno));
 }
 
-/* Removes the folder and the files in it, and frees its name. */
-static void remove_folder(char *folder)
-{
-    DIR *stream = folder ? opendir(folder) : NULL;
-
-    for (struct dirent *entry; stream && (entry = readdir(stream));) {
-        char *path = mist_path_join(folder, entry->d_name);
-        if (path && entry->d_name[0] != '.')
-            unlink(path);
-        free(path);
-    }
-    if (stream)
-        closedir(stream);
-    if (folder)
-        rmdir(folder);
-    free(folder);
-}
-
 /* Writes tokens to train on: what they are is nothing to time. */
 static enum mist_status write_tokens(const struct mist_plan *plan, uint64_t seed,
                                      const char *path, int n_bytes, struct mist_err *err)
@@ -166,7 +148,9 @@ enum mist_status mist_verify_check(const struct mist_verify_config *config,
         status = mist_verify_find_launcher(config, n_ranks, err);
     if (status == MIST_OK)
         status = make_folder(config, &folder, err);
-    remove_folder(folder);
+    if (folder)
+        rmdir(folder);
+    free(folder);
     free(mist_exec);
     return status;
 }
@@ -175,28 +159,40 @@ enum mist_status mist_verify_check(const struct mist_verify_config *config,
 
 struct verification {
     const struct mist_verify_config *config;
-    char *folder, *mist_exec, *tokens; /* owned paths */
     struct mist_verify_result *out;
+    /* Owned; NULL: not yet. */
+    char *mist_exec, *folder;
+    char *tokens, *plans[MIST_VERIFY_MAX_PLANS]; /* in the folder */
 };
 
-/* Where a plan is, malloc'd; NULL: out of memory. */
-static char *join_plan(const struct verification *at, const struct mist_verified *plan)
+/* Removes the folder with all that is in it. */
+static void clean_up(struct verification *at)
 {
-    char name[48];
-
-    snprintf(name, sizeof name, "plan_%03zu.json", (size_t)(plan - at->out->plans) + 1);
-    return mist_path_join(at->folder, name);
+    for (size_t i = 0; i < at->out->n_plans; i++)
+        if (at->plans[i]) {
+            unlink(at->plans[i]);
+            free(at->plans[i]);
+        }
+    if (at->tokens)
+        unlink(at->tokens);
+    if (at->folder)
+        rmdir(at->folder);
+    free(at->tokens);
+    free(at->folder);
+    free(at->mist_exec);
 }
 
-static enum mist_status save_plans(const struct verification *at, struct mist_err *err)
+static enum mist_status save_plans(struct verification *at, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
+    char name[48];
 
     for (size_t i = 0; i < at->out->n_plans && status == MIST_OK; i++) {
-        char *path = join_plan(at, &at->out->plans[i]);
-        status = path ? mist_plan_save(at->out->plans[i].plan, path, false, err)
-                      : out_of_memory(err);
-        free(path);
+        snprintf(name, sizeof name, "plan_%03zu.json", i + 1);
+        at->plans[i] = mist_path_join(at->folder, name);
+        if (!at->plans[i])
+            return out_of_memory(err);
+        status = mist_plan_save(at->out->plans[i].plan, at->plans[i], false, err);
     }
     return status;
 }
@@ -230,19 +226,15 @@ static void say_failure(const struct verification *at, const struct mist_verifie
                  mist_plan_label(plan->plan, label), time, plan->failure);
 }
 
-static enum mist_status run_once(struct verification *at, struct mist_verified *plan,
-                                 struct mist_err *err)
+static enum mist_status run_once(struct verification *at, size_t i, struct mist_err *err)
 {
     const struct mist_verify_place place = {at->config, at->mist_exec, at->tokens};
+    struct mist_verified *plan = &at->out->plans[i];
     enum mist_verify_outcome outcome = MIST_VERIFY_STOPPED;
     double time_s = 0;
-    char *path = join_plan(at, plan);
-
-    if (!path)
-        return out_of_memory(err);
     enum mist_status status =
-        mist_verify_run_plan(&place, path, plan, &time_s, &outcome, err);
-    free(path);
+        mist_verify_run_plan(&place, at->plans[i], plan, &time_s, &outcome, err);
+
     if (status != MIST_OK)
         return status;
     at->out->was_stopped = outcome == MIST_VERIFY_STOPPED;
@@ -261,9 +253,8 @@ static enum mist_status run_rounds(struct verification *at, struct mist_err *err
 
     for (int round = 0; round < MIST_VERIFY_ROUNDS; round++)
         for (size_t i = 0; i < out->n_plans; i++) {
-            struct mist_verified *plan = &out->plans[i];
-            if (status == MIST_OK && !out->was_stopped && !plan->failure[0])
-                status = run_once(at, plan, err);
+            if (status == MIST_OK && !out->was_stopped && !out->plans[i].failure[0])
+                status = run_once(at, i, err);
             mist_progress_update(at->config->progress, ++n_done, n_runs);
         }
     return status;
@@ -286,8 +277,6 @@ enum mist_status mist_verify_run(const struct mist_verify_config *config,
         status = mist_err_set(err, MIST_ERR_RUN,
                               "--verify: none of the plans can be run; the first: %s",
                               out->plans[0].failure);
-    remove_folder(at.folder);
-    free(at.mist_exec);
-    free(at.tokens);
+    clean_up(&at);
     return status;
 }

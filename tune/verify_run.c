@@ -120,15 +120,17 @@ static enum mist_status read_all(FILE *file, char **text, size_t *n, struct mist
     size_t size = length < MAX_RESULT_BYTES ? (size_t)length : MAX_RESULT_BYTES;
 
     *text = NULL;
-    if (length < 0)
-        return mist_err_set(err, MIST_ERR_IO, "a temporary file can't be read: %s",
-                            strerror(errno));
-    rewind(file);
-    *text = malloc(size + 1);
-    if (!*text)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    *n = fread(*text, 1, size, file);
-    return MIST_OK;
+    if (length >= 0) {
+        rewind(file);
+        *text = malloc(size + 1);
+        if (!*text)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        *n = fread(*text, 1, size, file);
+    }
+    return length < 0 || ferror(file)
+               ? mist_err_set(err, MIST_ERR_IO, "a temporary file can't be read: %s",
+                              strerror(errno))
+               : MIST_OK;
 }
 
 /* iteration_s of what mist-exec printed. */

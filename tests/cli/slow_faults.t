@@ -59,6 +59,11 @@ sweep 'mist-tune, all outputs' "$data" -n 30 -x stdout -- \
 # shellcheck disable=SC2086
 sweep 'mist-tune --plans' "$data" -n 30 -x stdout -- "$tune" $job --plans plans -j 1
 
+printf '%s\n' '#!/bin/sh' "echo '{\"iteration_s\": 0.1}'" > launch
+chmod +x launch
+# shellcheck disable=SC2086
+sweep 'mist-tune --verify' "$data" -n 20 -x stdout -- "$tune" $job -f -o out.csv --verify 1 --launch ./launch
+
 train="plan.json --data text:text.txt -q --iterations 2"
 # Every row of the log was written and looked at before the log is closed; it has the rows of the steps that
 # are done.
