@@ -3,11 +3,12 @@
 
 #include "core/parse.h"
 #include "tune/plan_label.h"
+#include "tune/verify_report.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 256, CHOICE_BYTES = 384 };
+enum { TEXT_BYTES = 256 };
 
 /* One knob over all stages, equal neighbours together: "2" when it is the same
  * everywhere, else "1,2*10,1"; what does not fit ends in "...". */
@@ -293,95 +294,6 @@ static void emit_plans(struct mist_emit *emit, const char *title,
     mist_emit_list_end(emit);
 }
 
-/* ------------------------------------------------------------------- what was measured */
-
-/* Why the chosen plan was chosen. */
-static const char *explain_choice(const struct mist_verify_result *verified, char *text)
-{
-    const struct mist_verify_choice *choice = &verified->choice;
-    const struct mist_plan *other = verified->plans[choice->i_other].plan;
-    bool is_fastest = choice->i_chosen == choice->i_fastest;
-    double lead_s = is_fastest ? choice->ahead_s : -choice->ahead_s;
-    char lead[MIST_FORMAT_BYTES], spread[MIST_FORMAT_BYTES], label[MIST_PLAN_LABEL_BYTES];
-
-    if (choice->n_rounds == 0)
-        return "the fastest by prediction; not all plans were run";
-    if (choice->i_other == choice->i_chosen)
-        return "the fastest, as predicted";
-    mist_plan_label(other, label);
-    mist_format_time_s(lead, sizeof lead, fabs(lead_s));
-    mist_format_time_s(spread, sizeof spread, choice->ahead_spread_s);
-    if (is_fastest)
-        snprintf(text, CHOICE_BYTES,
-                 "the fastest as measured, %s +- %s ahead of %s (G %d)", lead, spread,
-                 label, (int)other->n_micro_batches);
-    else
-        snprintf(text, CHOICE_BYTES,
-                 "predicted to be faster; that %s (G %d) ran %s%s +- %s ahead is within "
-                 "the spread",
-                 label, (int)other->n_micro_batches, lead_s < 0 ? "-" : "", lead, spread);
-    return text;
-}
-
-static void emit_times(struct mist_emit *emit, const struct mist_verified *of)
-{
-    mist_emit_list_begin(emit, "times_s", NULL);
-    for (int i = 0; i < of->n_rounds; i++)
-        mist_emit_double(emit, NULL, NULL, of->times_s[i], MIST_HUMAN_TIME_S);
-    mist_emit_list_end(emit);
-}
-
-/* The plans that were run, in the order of prediction. */
-static void emit_verified(struct mist_emit *emit,
-                          const struct mist_verify_result *verified, bool as_json)
-{
-    char label[MIST_PLAN_LABEL_BYTES];
-
-    mist_emit_list_begin(emit, "verified", "Verified: the best plans, run");
-    for (size_t i = 0; i < verified->n_plans; i++) {
-        const struct mist_verified *of = &verified->plans[i];
-        const struct mist_prediction *predicted = &of->plan->predicted;
-        bool is_chosen = i == verified->choice.i_chosen;
-        mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "kind", "kind", mist_plan_label(of->plan, label));
-        mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
-                        MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "predicted_s", "predicted", predicted->iteration_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "error_s", "+-", predicted->error_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "measured_s", "measured", of->measured_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "spread_s", "spread", of->spread_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "prediction_error_frac", "error",
-                         predicted->iteration_s / of->measured_s - 1, MIST_HUMAN_FRAC);
-        if (as_json) {
-            emit_times(emit, of);
-            mist_emit_bool(emit, "is_chosen", NULL, is_chosen);
-            mist_emit_text(emit, "failure", NULL, of->failure[0] ? of->failure : NULL);
-        } else {
-            mist_emit_text(emit, "note", "",
-                           is_chosen        ? "<- chosen"
-                           : of->failure[0] ? "failed"
-                                            : "");
-        }
-        mist_emit_object_end(emit);
-    }
-    mist_emit_list_end(emit);
-}
-
-static void emit_choice(struct mist_emit *emit, const struct mist_verify_result *verified)
-{
-    char text[CHOICE_BYTES];
-
-    mist_emit_object_begin(emit, "choice", "Choice");
-    mist_emit_int64(emit, "n_rounds", "rounds", verified->choice.n_rounds,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_text(emit, "reason", "why this plan", explain_choice(verified, text));
-    mist_emit_object_end(emit);
-}
-
-/* --------------------------------------------------------------------- the whole text */
-
 /* How closed form and replay differ over the plans replayed, and why plans lost. */
 static void emit_comparison(struct mist_emit *emit, const struct mist_tune_report *report)
 {
@@ -483,10 +395,8 @@ enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
     mist_emit_object_end(emit);
     emit_stages(emit, report->result->plans[0].plan, as_json);
     emit_plans(emit, "Best plans", report->result->plans, n_top);
-    if (has_verified(report)) {
-        emit_verified(emit, report->verified, as_json);
-        emit_choice(emit, report->verified);
-    }
+    if (has_verified(report))
+        mist_verify_emit(emit, report->verified, as_json);
     emit_dropped(emit, report);
     mist_emit_object_begin(emit, "comparison", "Comparison");
     emit_comparison(emit, report);

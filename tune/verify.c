@@ -24,10 +24,10 @@ static enum mist_status out_of_memory(struct mist_err *err)
 
 /* ------------------------------------------------------------------------ the folder */
 
-/* Makes the folder; *out is its path, malloc'd. It lies where temporary files do, but a
- * launcher may start ranks on other machines: then in the current folder, which they have
- * to see. */
-static enum mist_status make_folder(const struct mist_verify_config *config, char **out,
+/* Makes the folder; out[PATH_MAX] is its path, "" after an error. It lies where temporary
+ * files do, but a launcher may start ranks on other machines: then in the current folder,
+ * which they have to see. */
+static enum mist_status make_folder(const struct mist_verify_config *config, char *out,
                                     struct mist_err *err)
 {
     char here[PATH_MAX];
@@ -36,13 +36,11 @@ static enum mist_status make_folder(const struct mist_verify_config *config, cha
 
     if (config->launch)
         parent = getcwd(here, sizeof here) ? here : ".";
-    *out = mist_path_join(parent, "mist-verify-XXXXXX");
-    if (!*out)
-        return out_of_memory(err);
-    if (mkdtemp(*out))
+    errno = ENAMETOOLONG;
+    if (snprintf(out, PATH_MAX, "%s/mist-verify-XXXXXX", parent) < PATH_MAX &&
+        mkdtemp(out))
         return MIST_OK;
-    free(*out);
-    *out = NULL;
+    out[0] = '\0';
     return mist_err_at(err, MIST_ERR_IO, parent, 0, 0,
                        "can't make a folder for the plans to verify: %s",
                        strerror(errno));
@@ -133,7 +131,7 @@ static enum mist_status find_mist_exec(char **out, struct mist_err *err)
 enum mist_status mist_verify_check(const struct mist_verify_config *config,
                                    int32_t n_ranks, struct mist_err *err)
 {
-    char *folder = NULL, *mist_exec = NULL;
+    char folder[PATH_MAX] = "", *mist_exec = NULL;
     enum mist_status status = MIST_OK;
 
     if (config->cluster->backend == MIST_TRACE_DATASHEET)
@@ -147,10 +145,9 @@ enum mist_status mist_verify_check(const struct mist_verify_config *config,
     if (status == MIST_OK)
         status = mist_verify_find_launcher(config, n_ranks, err);
     if (status == MIST_OK)
-        status = make_folder(config, &folder, err);
-    if (folder)
+        status = make_folder(config, folder, err);
+    if (folder[0])
         rmdir(folder);
-    free(folder);
     free(mist_exec);
     return status;
 }
@@ -160,8 +157,9 @@ enum mist_status mist_verify_check(const struct mist_verify_config *config,
 struct verification {
     const struct mist_verify_config *config;
     struct mist_verify_result *out;
+    char folder[PATH_MAX]; /* "": there is none */
     /* Owned; NULL: not yet. */
-    char *mist_exec, *folder;
+    char *mist_exec;
     char *tokens, *plans[MIST_VERIFY_MAX_PLANS]; /* in the folder */
 };
 
@@ -175,10 +173,9 @@ static void clean_up(struct verification *at)
         }
     if (at->tokens)
         unlink(at->tokens);
-    if (at->folder)
+    if (at->folder[0])
         rmdir(at->folder);
     free(at->tokens);
-    free(at->folder);
     free(at->mist_exec);
 }
 
@@ -204,7 +201,7 @@ static enum mist_status prepare(struct verification *at, struct mist_err *err)
     enum mist_status status = find_mist_exec(&at->mist_exec, err);
 
     if (status == MIST_OK)
-        status = make_folder(at->config, &at->folder, err);
+        status = make_folder(at->config, at->folder, err);
     if (status == MIST_OK)
         status = save_plans(at, err);
     if (status != MIST_OK)

@@ -6,7 +6,7 @@
 /* Median and half the range of values[1 <= n <= MIST_VERIFY_ROUNDS]. */
 static double find_middle(const double *values, int n, double *spread)
 {
-    double sorted[MIST_VERIFY_ROUNDS];
+    double sorted[MIST_VERIFY_ROUNDS] = {0};
 
     for (int i = 0; i < n; i++) {
         int j = i;
