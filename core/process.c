@@ -140,12 +140,14 @@ char *mist_process_read_tail(FILE *file, char *text, size_t size)
         return text;
     text[fread(text, 1, (size_t)n, file)] = '\0';
     char *line = n < length ? strchr(text, '\n') : NULL; /* the first may be cut */
-    if (line && line[1] != '\0')
+    if (line && line[strspn(line, " \r\n")] != '\0')
         memmove(text, line + 1, strlen(line));
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7F)
-            *at = ' ';
-    for (size_t end = strlen(text); end > 0 && text[end - 1] == ' ';)
-        text[--end] = '\0';
+    size_t used = 0;
+    for (const char *at = text; *at; at++) {
+        bool is_blank = (unsigned char)*at <= ' ' || *at == 0x7F;
+        if (!is_blank || (used > 0 && text[used - 1] != ' '))
+            text[used++] = is_blank ? ' ' : *at;
+    }
+    text[used > 0 && text[used - 1] == ' ' ? used - 1 : used] = '\0';
     return text;
 }

@@ -44,8 +44,8 @@ struct mist_process_result {
 struct mist_process_result mist_process_run(const struct mist_process *process);
 
 /*
- * The last lines of a file, as many as fit into text[size], on one line: what is a control
- * character is a blank. "" for an empty file. Returns text.
+ * The last lines of a file, as many as fit into text[size], on one line: blanks and control
+ * characters are one blank. "" for an empty file. Returns text.
  */
 char *mist_process_read_tail(FILE *file, char *text, size_t size);
 

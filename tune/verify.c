@@ -96,6 +96,10 @@ static enum mist_status check_machine(const struct mist_cluster *cluster, int32_
     bool is_cpu = cluster->backend == MIST_TRACE_CPU;
     long n_here = is_cpu ? sysconf(_SC_NPROCESSORS_ONLN) : count_gpus();
 
+    if (getenv("OMPI_COMM_WORLD_SIZE"))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--verify starts the ranks itself: start mist-tune alone, "
+                            "not by mpirun");
     if (n_ranks > cluster->devices_per_node)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--verify runs plans on this machine, and %d ranks need more "

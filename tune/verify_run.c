@@ -89,8 +89,12 @@ static void fail(struct mist_verified *plan, const char *program, const char *ho
     const char *slash = strrchr(program, '/');
 
     mist_process_read_tail(errors, tail, sizeof tail);
-    snprintf(plan->failure, sizeof plan->failure, "%.60s %s%s%s",
-             slash ? slash + 1 : program, how, tail[0] ? ": " : "", tail);
+    program = slash ? slash + 1 : program;
+    if (tail[0] == '\0' && strcmp(program, "mpirun") == 0)
+        snprintf(tail, sizeof tail, "it said nothing; does 'mpirun -n %d hostname' work?",
+                 (int)mist_plan_n_ranks(plan->plan));
+    snprintf(plan->failure, sizeof plan->failure, "%.60s %s%s%s", program, how,
+             tail[0] ? ": " : "", tail);
 }
 
 /* Why a program gave no result, and the last it said. */

@@ -51,6 +51,17 @@ ln -s "$(command -v sleep)" alone/sleep
 refuse 'no mpirun' 1 '^mist-tune: mpirun is not installed' env PATH="$PWD/alone" "$MIST_BUILD"/$tune --verify 2
 # shellcheck disable=SC2086
 refuse 'no place for the plans' 5 '^mist-tune: /nowhere: .*folder for the plans' env TMPDIR=/nowhere "$MIST_BUILD"/$tune --verify 2
+# shellcheck disable=SC2086
+refuse 'mpirun around it' 2 '^mist-tune: --verify starts the ranks itself' \
+    env OMPI_COMM_WORLD_SIZE=2 "$MIST_BUILD"/$tune --verify 2
+printf '%s\n' '#!/bin/sh' 'exit 1' > alone/mpirun
+chmod +x alone/mpirun
+begin 'an mpirun that fails without a word, as it does where it finds too few slots'
+# shellcheck disable=SC2086
+run env PATH="$PWD/alone:$PATH" "$MIST_BUILD"/$tune --verify 1 -q
+expect_exit 1
+expect_stderr "the first: mpirun failed with exit code 1: it said nothing; does 'mpirun -n 2 hostname' work\\?"
+nothing_written
 rm -r gpu sheet alone
 
 # ------------------------------------------------------------------------------- real runs

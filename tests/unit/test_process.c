@@ -196,9 +196,9 @@ static void test_tail(void **state)
     const struct world *at = *state;
     char text[12];
 
-    fputs("the first\n\033[1mnext\n\n", at->output);
+    fputs("the first\n\033[1mne  xt\n\n", at->output);
     assert_string_equal(mist_process_read_tail(at->output, text, sizeof text),
-                        " [1mnext");
+                        "[1mne xt");
     rewind(at->output);
     fputs("all of one line that is too long", at->output);
     assert_string_equal(mist_process_read_tail(at->output, text, sizeof text),
