@@ -270,13 +270,21 @@ ended() {
     [ -z "$(ls | grep mist-verify)" ] || fail "left: $(ls)"
 }
 hangs='echo $$ > "$tools/../io/pid"; exec sleep 1000'
+# ends when it is asked to, but not at once
+lingers='trap "echo asked > \"$tools/../io/asked\"; sleep 1; exit" TERM; echo $$ > "$tools/../io/pid"
+    while :; do sleep 0.1; done'
 for signal in TERM USR1 INT; do
     begin "SIG$signal in the first round: the best by prediction"
     plan 2 'ms 1'
     plan 3 "$hangs"
+    [ $signal = INT ] && plan 3 "$lingers"
     start_verify --launch "$tools/launch {ranks}"
     kill -$signal $pid
-    [ $signal = INT ] && kill -INT $pid # that waits for the end of the run, too
+    if [ $signal = INT ]; then # a second one waits for the end of the run
+        i=0
+        while [ ! -e "$scratch/io/asked" ] && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+        kill -INT $pid
+    fi
     case $signal in TERM) ended 143 ;; USR1) ended 138 ;; INT) ended 130 ;; esac
     expect_once '^mist-tune: interrupted: the best of what was predicted is printed and saved: best\.json$'
     expect_same best.json $first
