@@ -48,7 +48,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     }
     if (traces->cluster.streams_take_turns) {
         report.mean_frac = mist_interference_residual_frac(
-            &model->interference, samples, (int64_t)traces->n_interferences);
+            &model->interference, samples, (int64_t)traces->n_interferences, NULL);
         status = MIST_OK;
     } else {
         status = mist_interference_fit(&model->interference, &report, samples,

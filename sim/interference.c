@@ -76,20 +76,24 @@ void mist_interference_take_turns(struct mist_interference *interference)
 
 double mist_interference_residual_frac(const struct mist_interference *interference,
                                        const struct mist_interference_sample *samples,
-                                       int64_t n_samples)
+                                       int64_t n_samples, double *worst_frac)
 {
-    double sum = 0;
+    double sum = 0, worst = 0;
     int64_t n = 0;
 
     for (int64_t i = 0; i < n_samples; i++) {
         unsigned set = busy_set(&samples[i]);
         if (!(set & (set - 1)))
             continue;
-        sum += fabs(mist_interference_bundle_s(interference, samples[i].isolated_s) /
-                        samples[i].together_s -
-                    1);
+        double off = fabs(mist_interference_bundle_s(interference, samples[i].isolated_s) /
+                              samples[i].together_s -
+                          1);
+        sum += off;
+        worst = fmax(worst, off);
         n++;
     }
+    if (worst_frac)
+        *worst_frac = worst;
     return n > 0 ? sum / (double)n : 0;
 }
 

@@ -79,10 +79,11 @@ struct mist_interference_sample {
     double together_s; /* measured until the last one finished; finite, > 0 */
 };
 
-/* Mean of |bundle time / measured - 1| over samples of two channels or more; 0: none. */
+/* Mean of |bundle time / measured - 1| over samples of two channels or more (0: none) and,
+ * unless NULL, the worst of them. */
 double mist_interference_residual_frac(const struct mist_interference *interference,
                                        const struct mist_interference_sample *samples,
-                                       int64_t n_samples);
+                                       int64_t n_samples, double *worst_frac);
 
 /* How one set of channels was fitted. Residual = |predicted - measured| / measured. */
 struct mist_interference_set_fit {
