@@ -63,10 +63,10 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
         return out;
     qsort(values, n, sizeof *values, compare);
     double q1 = quantile(values, n, 0.25), q3 = quantile(values, n, 0.75);
-    double median = quantile(values, n, 0.5);
     double reach = fence_ranges * (q3 - q1);
-    double low = fmin(q1 - reach, median * (1 - least_fence_frac));
-    double high = fmax(q3 + reach, median * (1 + least_fence_frac));
+    out.median = quantile(values, n, 0.5);
+    double low = fmin(q1 - reach, out.median * (1 - least_fence_frac));
+    double high = fmax(q3 + reach, out.median * (1 + least_fence_frac));
     out.low = low;
     out.high = high;
     for (size_t i = 0; i < n; i++)
@@ -96,12 +96,14 @@ struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_
         out.high = n_used > 0 ? fmax(out.high, parts[i].high) : parts[i].high;
         n_used++;
         out.mean += parts[i].mean;
+        out.median += parts[i].median;
         out.n += parts[i].n;
         out.n_outliers += parts[i].n_outliers;
     }
     if (n_used == 0)
         return out;
     out.mean /= n_used;
+    out.median /= n_used;
     for (size_t i = 0; i < n; i++) {
         double apart = parts[i].mean - out.mean;
         if (parts[i].n > 0)

@@ -26,6 +26,7 @@ void mist_samples_fini(struct mist_samples *samples);
 
 struct mist_estimate {
     double mean;            /* of what was kept */
+    double median;          /* of all runs; pooled: the ranks' mean of it */
     double deviation;       /* standard deviation of a single run; 0 for one run */
     double half_width_frac; /* of the 95 % interval of the mean, over the mean; 1 when
                                there are fewer than two runs */

@@ -65,15 +65,16 @@ MIST_MUST_CHECK enum mist_status mist_probe_open(struct mist_comm *comm,
                                                  struct mist_err *err);
 void mist_probe_close(struct mist_probe *probe); /* NULL allowed */
 
-/* What probes said; mean and deviation without far outliers (statistics.h). */
+/* What probes said. As of the iterations of a run the median counts: what disturbs a few
+ * of them is not the machine's level. */
 struct mist_probe_times {
-    double mean_s; /* of a probe, mean over the ranks: the same everywhere */
+    double level_s; /* the ranks' mean of their median probes: the same everywhere */
     struct mist_estimate own_us; /* of this rank */
     int32_t n;                   /* timings of this rank, the same number on all */
 };
 
 /*
- * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: after two that
+ * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: after some that
  * warm up, rank 0 finds how many more there is time for and tells the others. Allocates
  * nothing from the second time on. All ranks must call it at once, while comm and its
  * devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The

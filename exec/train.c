@@ -434,8 +434,9 @@ static enum mist_status stop(const struct run *run, struct mist_train_report *re
     return status;
 }
 
-/* What the machine's level is while nothing is open: the mean time of a probe. */
-static enum mist_status probe(const struct run *run, double *mean_s, struct mist_err *err)
+/* What the machine's level is while nothing is open: the time of a probe. */
+static enum mist_status probe(const struct run *run, double *level_s,
+                              struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
     const struct mist_probe_config config = {.backend = job->backend,
@@ -453,7 +454,7 @@ static enum mist_status probe(const struct run *run, double *mean_s, struct mist
     if (status == MIST_OK)
         status = mist_probe_run(at, job->probe_s, &times, err);
     mist_probe_close(at);
-    *mean_s = times.mean_s;
+    *level_s = times.level_s;
     return status;
 }
 

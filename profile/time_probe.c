@@ -71,10 +71,10 @@ static enum mist_status run(struct mist_workbench *bench, struct mist_err *err)
 
     mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
     if (status == MIST_OK)
-        status = keep(at, times.own_us.mean, err);
+        status = keep(at, times.own_us.median, err);
     if (status == MIST_OK)
-        status = mist_journal_add(bench->journal, MIST_JOURNAL_PROBES, &times.own_us.mean,
-                                  sizeof times.own_us.mean, err);
+        status = mist_journal_add(bench->journal, MIST_JOURNAL_PROBES,
+                                  &times.own_us.median, sizeof times.own_us.median, err);
     mist_workbench_show_progress(bench);
     return status;
 }
