@@ -85,9 +85,10 @@ double mist_interference_residual_frac(const struct mist_interference *interfere
         unsigned set = busy_set(&samples[i]);
         if (!(set & (set - 1)))
             continue;
-        double off = fabs(mist_interference_bundle_s(interference, samples[i].isolated_s) /
-                              samples[i].together_s -
-                          1);
+        double off =
+            fabs(mist_interference_bundle_s(interference, samples[i].isolated_s) /
+                     samples[i].together_s -
+                 1);
         sum += off;
         worst = fmax(worst, off);
         n++;
