@@ -33,9 +33,9 @@ struct mist_probe_work mist_probe_usual_work(int32_t n_threads)
 {
     /* regions are beyond the last cache, all ranks of a processor taken together */
     if (n_threads > 0)
-        return (struct mist_probe_work){.rows = 256,
+        return (struct mist_probe_work){.rows = 512,
                                         .width = 1024,
-                                        .sum_bytes = 16 << 20,
+                                        .sum_bytes = 2 << 20,
                                         .region_bytes = 32 << 20,
                                         .message_bytes = 256 << 10,
                                         .n_at_once = 1};
