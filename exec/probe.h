@@ -2,17 +2,17 @@
  * A probe: a short fixed piece of training work whose time is the level of the machine at
  * that moment.
  *
- * A machine is not always as fast as when it was profiled, in all operators alike. So mist-profile times probes all over its session,
- * predictions carry that time, and a run that times probes around itself knows what part
- * of its error is the machine's (struct mist_probe_verdict).
+ * A machine is not always as fast as when it was profiled, in all operators alike. So
+ * mist-profile times probes all over its session, predictions carry that time, and a run
+ * that times probes around itself knows what part of its error is the machine's (struct
+ * mist_probe_verdict).
  *
  * A probe is one matrix product and one sum of two vectors that are in no cache, both on
  * the compute stream, then, with several ranks, one all-reduce over all of them on the
- * gpu_gpu stream. On a core of a server they take about 10, 0.5 and 0.2 ms: memory that
- * machines share varies more than training does (with a quarter of a probe spent on it, the
- * level was off by 6 %). All ranks do this at once, so a probe takes what its slowest rank
- * takes. Times of probes compare only between runs of as many ranks, threads and the same
- * number format.
+ * gpu_gpu stream. On a core of a server it takes about 11 ms, nearly all of it the product:
+ * memory that machines share varies more than training does. All ranks do this at once, so
+ * a probe takes what its slowest rank takes. Times of probes compare only between runs of
+ * as many ranks, threads and the same number format.
  *
  * It works on a device of its own with the backend's operators, so it disturbs nothing of
  * a run but by the memory that it takes while it is open, and knows of no backend.
