@@ -20,4 +20,8 @@ int mist_clock_wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex,
 /* Sleeps at least time_s (<= 0: not at all), also across signals. */
 void mist_clock_sleep_s(double time_s);
 
+/* Between two looks at what another process does, waited_s after the first: returns at
+ * once at first, then sleeps for times that grow with the time waited. */
+void mist_clock_rest(double waited_s);
+
 #endif

@@ -88,10 +88,10 @@ void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s);
 /*
  * What the rank does while one of its messages is waited for: pause(context) does some of
  * its other work and returns true, or false if there is none; called from the waiting
- * thread, between looks. NULL (as after opening): there is none.
+ * thread, between looks, waited_s after the first. NULL (as after opening): there is none.
  */
-void mist_comm_set_pause(struct mist_comm *comm, bool (*pause)(void *context),
-                         void *context);
+void mist_comm_set_pause(struct mist_comm *comm,
+                         bool (*pause)(void *context, double waited_s), void *context);
 
 /* --------------------------------------------------------------------------- groups */
 

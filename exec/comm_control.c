@@ -46,8 +46,8 @@ void mist_comm_set_deadline(struct mist_comm *comm, double deadline_s)
     comm->deadline_s = deadline_s;
 }
 
-void mist_comm_set_pause(struct mist_comm *comm, bool (*pause)(void *context),
-                         void *context)
+void mist_comm_set_pause(struct mist_comm *comm,
+                         bool (*pause)(void *context, double waited_s), void *context)
 {
     comm->pause = pause;
     comm->pause_context = context;

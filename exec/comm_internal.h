@@ -35,7 +35,7 @@ struct mist_comm {
     int32_t node, node_rank, n_node_ranks;
     int32_t max_tag;
     double deadline_s;
-    bool (*pause)(void *context); /* NULL: nothing to do in a wait */
+    bool (*pause)(void *context, double waited_s); /* NULL: nothing to do in a wait */
     void *pause_context;
     atomic_bool is_cancelled;  /* set from any thread; ends the waits */
     bool has_failed;           /* messages may be under way: nothing more is possible */

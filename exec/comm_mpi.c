@@ -4,8 +4,7 @@
  * Every wait tests instead of blocking, for two reasons. A wait inside MPI spins and has
  * no end; here the ranks of a small machine have one processor each, and a rank that
  * spins takes it from its own computing thread. So a wait looks often at first and then
- * sleeps for times that grow with the time waited (constants below, with the
- * measurements behind them), unless the rank has other work for that very thread
+ * sleeps for times that grow with the time waited (mist_clock_rest()), unless the rank has other work for that very thread
  * (mist_comm_set_pause()). And a test can stop at a deadline and say who is missing.
  *
  * Needs MPI_THREAD_SERIALIZED: calls come from one thread at a time, but not always the
@@ -16,24 +15,10 @@
 
 #include "core/clock.h"
 
-#include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/*
- * Measured with two ranks bound to the two processors of a virtual machine, Open MPI 4.1,
- * shared memory. Idle, an all_reduce takes 1 us for 1 KiB, 63 us for 256 KiB and 4.6 ms
- * for 16 MiB, as fast as with spinning alone; with a spin of 20 us the two in the middle
- * take up to 5 times as long, because the ranks then sleep in turn. A matrix product
- * in another thread of a waiting rank keeps 95 % of its speed; with sleeps of 50 us 81 %,
- * of 200 us 92 %. Giving way (sched_yield) instead of sleeping costs the waiting thread a
- * whole time slice, milliseconds, whenever the rank computes: 8 ms for 256 KiB, not 1.
- */
-static const double wait_spin_s = 100e-6;
-static const double wait_sleep_max_s = 500e-6;
-static const double wait_sleep_frac = 1.0 / 16; /* of the time waited already */
 
 struct lane {
     int n;                              /* messages under way */
@@ -183,10 +168,9 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
             return fail_late(comm, lane, operation, err);
-        if (comm->pause && comm->pause(comm->pause_context))
+        if (comm->pause && comm->pause(comm->pause_context, waited_s))
             continue;
-        if (waited_s >= wait_spin_s)
-            mist_clock_sleep_s(fmin(wait_sleep_max_s, waited_s * wait_sleep_frac));
+        mist_clock_rest(waited_s);
     }
 }
 

@@ -51,11 +51,11 @@ bool mist_device_is_addressable(const struct mist_device *device,
     return device->ops->is_host || arena == MIST_ARENA_HOST;
 }
 
-bool mist_device_pause(void *device)
+bool mist_device_pause(void *device, double waited_s)
 {
     struct mist_device *at = device;
 
-    return at->ops->pause && at->ops->pause(at);
+    return at->ops->pause && at->ops->pause(at, waited_s);
 }
 
 void mist_device_reset_events(struct mist_device *device, int32_t n_events)

@@ -90,7 +90,7 @@ struct mist_device_ops {
     const char *name; /* "cpu", "cuda" */
     bool is_host;     /* bodies compute in the worker's thread, in memory of the host */
     void (*close)(struct mist_device *device);
-    bool (*pause)(struct mist_device *device); /* NULL: never */
+    bool (*pause)(struct mist_device *device, double waited_s); /* NULL: never */
     void (*reset_events)(struct mist_device *device, int32_t n_events);
     void (*submit)(struct mist_device *device, enum mist_stream stream, mist_stream_fn fn,
                    void *arg);
@@ -235,9 +235,10 @@ void mist_device_drop_capture(struct mist_device *device); /* streams idle */
  * before take their turn, if there are any. */
 void mist_device_give_turn(void);
 
-/* Where a body waits for another rank: runs other streams that share this thread for a
- * while and returns true; false: there is nothing to run. Fits mist_comm_set_pause(). */
-bool mist_device_pause(void *device);
+/* Where a body waits for another rank, for waited_s by now: runs other streams that share
+ * this thread, or sleeps if they have nothing to do, and returns true for another look;
+ * false: there are none. Fits mist_comm_set_pause(). */
+bool mist_device_pause(void *device, double waited_s);
 
 /* Copies between the arenas, or from memory of the host that stays until the stream is
  * idle. */

@@ -54,6 +54,7 @@ struct cpu_device {
     struct mist_fiber *fiber; /* of the gpu_gpu stream, which waits in its bodies */
     bool is_in_fiber;         /* it runs now */
     bool is_in_body;          /* it is in the middle of a body, running or not */
+    double waited_s;          /* in which it has waited so long for another rank */
 };
 
 /* Runs what is submitted until a stream has dealt with so many entries; NULL: until all
@@ -64,6 +65,6 @@ void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_
 void cpu_turns_communicate(void *arg);
 
 /* mist_device_pause() of a device whose streams take turns. */
-bool cpu_turns_pause(struct mist_device *device);
+bool cpu_turns_pause(struct mist_device *device, double waited_s);
 
 #endif

@@ -7,21 +7,14 @@
  * full ring) runs them. Communication goes before copies, these before computation.
  * Bodies run to their end, with two exceptions: a computation offers its turn between
  * its steps and tiles (mist_device_give_turn()), and communication has a fiber, which it
- * leaves whenever it would wait for another rank (mist_device_pause()). So what streams do
- * adds up, message by message, and nobody is waited for while there is work.
+ * leaves whenever it would wait for another rank (mist_device_pause()). So what streams
+ * do adds up, message by message, and nobody is waited for while there is work.
  *
  * Left out: turns inside of copies.
  */
 #include "exec/device_cpu_internal.h"
 
 #include "core/clock.h"
-
-#include <sched.h>
-
-/* How long a rank without work looks for its peers' messages before it lets others have
- * the processor between looks: longer than ranks of a step are apart, shorter than a
- * slice that a process of its own would get. */
-static const double look_s = 1e-3;
 
 static const enum mist_stream by_priority[MIST_N_STREAMS] = {
     MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
@@ -57,12 +50,13 @@ void cpu_turns_communicate(void *arg)
     }
 }
 
-bool cpu_turns_pause(struct mist_device *base)
+bool cpu_turns_pause(struct mist_device *base, double waited_s)
 {
     struct cpu_device *device = (struct cpu_device *)(void *)base;
 
     if (!device->is_in_fiber)
         return false;
+    device->waited_s = waited_s;
     mist_fiber_yield(device->fiber);
     return true;
 }
@@ -138,16 +132,9 @@ static bool is_over(struct cpu_device *device, const struct cpu_stream *stream,
 
 void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_t target)
 {
-    double idle_since_s = 0;
-
-    while (!is_over(device, stream, target)) {
-        if (take_first_turn(device, MIST_N_STREAMS))
-            idle_since_s = 0;
-        else if (idle_since_s <= 0)
-            idle_since_s = mist_clock_now_s();
-        else if (mist_clock_now_s() - idle_since_s > look_s)
-            sched_yield();
-    }
+    while (!is_over(device, stream, target))
+        if (!take_first_turn(device, MIST_N_STREAMS))
+            mist_clock_rest(device->waited_s);
 }
 
 void mist_device_give_turn(void)

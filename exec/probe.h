@@ -9,10 +9,10 @@
  *
  * A probe is one matrix product and one sum of two vectors that are in no cache, both on
  * the compute stream, then, with several ranks, one all-reduce over all of them on the
- * gpu_gpu stream. On a core of a server it takes about 11 ms, nearly all of it the product:
- * memory that machines share varies more than training does. All ranks do this at once, so
- * a probe takes what its slowest rank takes. Times of probes compare only between runs of
- * as many ranks, threads and the same number format.
+ * gpu_gpu stream. On a core of a server it takes about 11 ms, nearly all for the product:
+ * memory that machines share varies more than training does. All ranks do this at once,
+ * so a probe takes what its slowest rank takes. Times of probes compare only between runs
+ * of as many ranks, threads and the same number format.
  *
  * It works on a device of its own with the backend's operators, so it disturbs nothing of
  * a run but by the memory that it takes while it is open, and knows of no backend.

@@ -112,8 +112,7 @@ static const struct mist_option option_table[] = {
         "120s", 0.001, 1e6, deadline_s),
     ROW("probe", MIST_OPTION_FLAG, "Results", NULL,
         "time fixed work for half a second before the first step and after the last, and "
-        "report how fast the machine is now, of what it was when it was profiled, and "
-        "the "
+        "report how fast the machine is, of what it was when it was profiled, and the "
         "prediction at that level",
         NULL, 0, 0, probes),
     ROW("log-every", MIST_OPTION_INT64, "Results", "N", "print every Nth step", "1", 1,

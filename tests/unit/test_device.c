@@ -234,7 +234,7 @@ static void communicate(void *arg)
 
     note(diary, 'm');
     for (int i = 0; i < diary->waits; i++)
-        assert_true(mist_device_pause(diary->device));
+        assert_true(mist_device_pause(diary->device, 0));
     note(diary, 'M');
 }
 
@@ -253,7 +253,7 @@ static void compute(void *arg)
         note(diary, (char)('0' + i));
         mist_device_give_turn();
     }
-    assert_false(mist_device_pause(diary->device)); /* who computes waits for nobody */
+    assert_false(mist_device_pause(diary->device, 0)); /* who computes waits for nobody */
 }
 
 static void submit_all(struct diary *diary)
@@ -283,7 +283,7 @@ static void test_priorities(void **state)
         assert_string_equal(diary.text, expected[i]);
     }
     mist_device_give_turn(); /* outside of bodies there is none to give */
-    assert_false(mist_device_pause(diary.device));
+    assert_false(mist_device_pause(diary.device, 0));
     mist_device_close(diary.device);
 }
 
