@@ -175,7 +175,7 @@ static enum mist_status add_mixtures(const struct mist_grid_config *config,
         struct mist_interference_row row = {.channels = mixtures[i].channels,
                                             .nodes = config->n_nodes,
                                             .ranks_per_node = n_node_ranks(config),
-                                            .together_us = mixtures[i].together.mean,
+                                            .together_us = mixtures[i].together.median,
                                             .deviation_us =
                                                 mixtures[i].together.deviation,
                                             .repetitions = mixtures[i].together.n};

@@ -541,7 +541,7 @@ static enum mist_status fill_results(struct bench_state *state,
             if (mixture->ratio[c] > 0)
                 mixture->alone_us[c] =
                     alone[(int)work_of(mixture, c) * N_RATIOS + mixture->ratio[c] - 1]
-                        .mean;
+                        .median;
     }
     return status;
 }
