@@ -123,7 +123,7 @@ LONG_TESTS := prop/test_cuda_training cli/slow_faults.t prop/test_training_near 
 long_first = $(foreach l,$(LONG_TESTS),$(filter %/$(l),$(1))) $(filter-out $(addprefix %/,$(LONG_TESTS)),$(1))
 run_tests = $(test_environment) MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) -j$(JOBS) --exec tests/tap.sh $(call long_first,$(1))
 
-.PHONY: tests-build tests-check tests-all tests-all-build tests-all-run benches
+.PHONY: tests-build tests-check tests-all tests-all-build tests-all-run predictions benches
 tests-build: $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)
 tests-check: $(TOOLS) $(UNIT_TESTS) $(CUDA_TESTS)
 	$(Q)$(call run_tests,$(filter-out $(wildcard tests/cli/slow_*.t),$(TESTS)))
@@ -135,11 +135,14 @@ stage = $(Q)tests/stage.sh '$(1)' $(MAKE) --no-print-directory $(jobs)
 tests-all:
 	$(call stage,build) tests-all-build
 	$(call stage,tests) tests-all-run
+	$(call stage,predictions) predictions
 	$(call stage,one result) identical-run
 	$(call stage,lint) lint-checks
 	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=11
 	$(call stage,data races) sanitize-threads MIST_BRIEF=11
 	$(call stage,fuzzing) fuzz
+predictions: $(TOOLS)
+	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/predictions.sh
 benches: $(TOOLS) $(BENCHES)
 	$(Q)for b in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$b"; MIST_BUILD=$(abspath $(BUILD)) $$b || exit 1; done
 

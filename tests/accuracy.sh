@@ -1,16 +1,16 @@
 #!/bin/sh
 # Runs every plan of a folder and compares the predicted with the measured iteration time.
 #
-#   tests/accuracy.sh PLANS OUT.csv [ITERATIONS]
+#   tests/accuracy.sh PLANS OUT.csv [ITERATIONS [ROUNDS]]
 #
-# Every plan is run twice, with probes around it. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what
+# Every plan is run in every round (2), with probes around it. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what
 # mist-plot compare draws), predicted_s being at the level of the machine that the probes found; where the plan has
 # no probe, as the plan says it. Prints the table, the errors by kind (of all plans with tensor parallelism, with
 # ZeRO-3, and so on), and the median and the worst absolute error and Kendall's tau of the order of the plans, first
 # at the level of the probes, then as the plans say it. Pairs of plans that take the same time within 2 % have no
 # order and are left out of tau. A plan that can't be run is said and left out.
 set -eu
-plans=$1 out=$2 iterations=${3:-8}
+plans=$1 out=$2 iterations=${3:-8} rounds=${4:-2}
 build=${MIST_BUILD:-build}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -51,8 +51,8 @@ label() {
 
 result=$(mktemp) both=$(mktemp) best=$(mktemp)
 trap 'rm -f "$result" "$both" "$best"' EXIT
-# What else the machine does can only make a run longer: of two rounds over all plans the faster one counts.
-for round in 1 2; do
+# What else the machine does can only make a run longer: of a plan's rounds the fastest counts.
+for round in $(seq "$rounds"); do
     for plan in "$plans"/*.json; do
         name="$(basename "$plan" .json) $(label "$plan")"
         ranks=$("$build/mist-exec" --dry-run "$plan" 2>&1 | sed -n 's/.*the plan needs \([0-9]*\) ranks.*/\1/p')
