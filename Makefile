@@ -138,8 +138,8 @@ tests-all:
 	$(call stage,predictions) predictions
 	$(call stage,one result) identical-run
 	$(call stage,lint) lint-checks
-	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=11
-	$(call stage,data races) sanitize-threads MIST_BRIEF=11
+	$(call stage,addresses and undefined behaviour) sanitize-address MIST_BRIEF=13
+	$(call stage,data races) sanitize-threads MIST_BRIEF=13
 	$(call stage,fuzzing) fuzz
 predictions: $(TOOLS)
 	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/predictions.sh

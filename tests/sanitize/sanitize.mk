@@ -1,6 +1,6 @@
 # The tests under sanitizers; included by the Makefile.
 #
-#   make sanitize           both of these; MIST_BRIEF=11 leaves out ten of eleven cases
+#   make sanitize           both of these; MIST_BRIEF=13 leaves out twelve of thirteen cases
 #                           where there are many, and tests that take long
 #   make sanitize-address   addresses, leaks, undefined behaviour: nearly all tests
 #   make sanitize-threads   data races: tests of the executor, the tuner and the profiler

@@ -42,7 +42,7 @@ static inline uint64_t test_seed(uint64_t own)
     return seed;
 }
 
-/* MIST_BRIEF=11: of many cases every eleventh is enough, since all run elsewhere. */
+/* MIST_BRIEF=13: of many cases every thirteenth is enough, since all run elsewhere. */
 static inline bool test_is_left_out(void)
 {
     static atomic_long n_cases;
