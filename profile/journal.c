@@ -37,7 +37,7 @@ struct mist_journal {
     int stopped;                   /* by this signal; 0: not */
 };
 
-static const char magic[8] = "mistjrn2";
+static const char magic[8] = "mistjrn3";
 
 static bool make_paths(const char *output, char *folder, char *path, size_t size)
 {

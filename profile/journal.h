@@ -27,6 +27,7 @@ enum mist_journal_part {
     MIST_JOURNAL_AMOUNTS,  /* how much work the channels do in mixtures */
     MIST_JOURNAL_MIXTURES, /* a round of mixtures */
     MIST_JOURNAL_PROBES,   /* probes of one time */
+    MIST_JOURNAL_CHECKS,   /* a plan that was run */
     MIST_N_JOURNAL_PARTS
 };
 

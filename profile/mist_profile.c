@@ -3,7 +3,7 @@
  *
  *     $ mist-profile --quick -o traces/here
  *     mist-profile: gpt3-demo, sequences of 128, micro-batches 1,2,4,8, fp32 on 2 ranks
- *     of 1 thread: 60 operator shapes, 71 messages, 42 mixtures; about 53.0 s
+ *     of 1 thread: 60 operator shapes, 71 messages, 42 mixtures; about 71.3 s
  *     machine            AMD EPYC
  *     ranks              2
  *     GEMM               103 GFLOP/s
@@ -327,6 +327,8 @@ static enum mist_status print_plan(const struct setup *setup, struct mist_err *e
     mist_emit_double(emit, "links_s", "for messages", plan->links_s, MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "interference_s", "for mixtures", plan->interference_s,
                      MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "checks_s", "for plans to check by", plan->checks_s,
+                     MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "expected_s", "in all, about", plan->expected_s,
                      MIST_HUMAN_TIME_S);
     return mist_emit_end(&emit, err);
@@ -395,11 +397,17 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     enum mist_status status = open_journal(setup, comm, &journal, err);
     if (status == MIST_OK)
         mist_journal_set_stop(journal, mist_interrupt_flag());
+    const struct mist_profile_config config = {
+        .grid = &setup->grid,
+        .machine = &setup->machine,
+        .plan = &setup->plan,
+        .comm = comm,
+        .journal = journal,
+        .messages = &setup->messages,
+        .progress = is_first ? &progress : NULL,
+        .ops = setup->options.prints_kernels || csv ? &ops : NULL};
     if (status == MIST_OK)
-        status = mist_profile_run(&setup->grid, &setup->machine, &setup->plan, comm,
-                                  journal, is_first ? &progress : NULL,
-                                  setup->options.prints_kernels || csv ? &ops : NULL,
-                                  &traces, &report, err);
+        status = mist_profile_run(&config, &traces, &report, err);
     mist_progress_fini(&progress);
     setup->stop_signal = mist_journal_stopped(journal);
     mist_interrupt_hold(); /* all files, or none */

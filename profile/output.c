@@ -1,6 +1,8 @@
 /* Where the trace set will go. See output.h. */
 #include "profile/output.h"
 
+#include "traces/trace_set.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,13 +40,12 @@ static enum mist_status check_folder(const char *folder, struct mist_err *err)
 enum mist_status mist_profile_check_output(const char *folder, bool force,
                                            struct mist_err *err)
 {
-    static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
-                                        "interference.csv"};
+    const char *name;
     char path[4096];
     struct stat info;
 
-    for (size_t i = 0; i < sizeof files / sizeof *files && !force; i++) {
-        int n = snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+    for (int i = 0; (name = mist_trace_set_file_name(i)) && !force; i++) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, name);
         if (n > 0 && (size_t)n < sizeof path && stat(path, &info) == 0)
             return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                                "exists; --force replaces the trace set");

@@ -3,6 +3,8 @@
 
 #include "core/clock.h"
 #include "core/parse.h"
+#include "profile/checks.h"
+#include "profile/ranks.h"
 #include "profile/time_links.h"
 #include "profile/time_ops.h"
 #include "profile/time_probe.h"
@@ -16,6 +18,7 @@
 static const double ops_budget_s[2] = {150, 28};
 static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
+static const double checks_budget_s[2] = {40, 14};
 static const double probe_pause_s = 3;     /* between probes among rounds of operators */
 static const double probe_budget_s = 0.25; /* at one time */
 enum { N_PROBES = 4 };                     /* before, between and after the parts */
@@ -90,7 +93,7 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     double begin_s =
         (has_gpus ? gpu_set_up_s : set_up_s) + round_s + N_PROBES * probe_budget_s;
     double usual_s = ops_budget_s[is_quick] + links_budget_s[is_quick] +
-                     interference_budget_s[is_quick] +
+                     interference_budget_s[is_quick] + checks_budget_s[is_quick] +
                      ops_budget_s[is_quick] * probes_per_s;
     double share = config->time_s > 0 ? fmax(0, (config->time_s - begin_s) / usual_s) : 1;
     out->ops_s =
@@ -98,11 +101,15 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     out->links_s = fmax(share * links_budget_s[is_quick],
                         mist_time_links_least_s(grid, link_bytes_per_s));
     out->interference_s = share * interference_budget_s[is_quick];
+    out->checks_s = share * checks_budget_s[is_quick];
+    if (out->checks_s < MIST_CHECKS_LEAST_S)
+        out->checks_s = 0;
+    out->limit_bytes = limit_bytes;
     out->probe = mist_probe_usual_work(config->n_threads);
     out->probe_s = probe_budget_s;
     out->probe_pause_s = probe_pause_s;
     out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s +
-                      out->ops_s * probes_per_s;
+                      out->checks_s + out->ops_s * probes_per_s;
     return MIST_OK;
 }
 
@@ -231,6 +238,7 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
     out->launch_us = report->host.launch_us;
     out->runtime_memory_bytes = report->host.runtime_memory_bytes;
     out->drift_frac = report->drift_frac;
+    out->skew = report->ops.skew;
     out->streams_take_turns =
         mist_device_takes_turns(grid->config.n_threads, machine->n_rank_processors);
     out->probe_us = report->probe_us;
@@ -249,7 +257,8 @@ struct session {
 };
 
 /* Operators, links and mixtures, with probes around each; operators end with one. */
-static enum mist_status run_probed_parts(struct session *session, const double *times_s,
+static enum mist_status run_probed_parts(struct session *session,
+                                         const struct mist_profile_plan *plan,
                                          struct mist_profile_report *report,
                                          struct mist_err *err)
 {
@@ -257,14 +266,13 @@ static enum mist_status run_probed_parts(struct session *session, const double *
     enum mist_status status = mist_time_probe(bench, err);
 
     if (status == MIST_OK)
-        status = mist_time_ops(bench, times_s[0], session->steps, &report->n_rounds_ops,
-                               &report->drift_frac, err);
+        status = mist_time_ops(bench, plan->ops_s, session->steps, &report->ops, err);
     if (status == MIST_OK)
-        status = mist_time_links(bench, times_s[1], session->links, err);
+        status = mist_time_links(bench, plan->links_s, session->links, err);
     if (status == MIST_OK)
         status = mist_time_probe(bench, err);
     if (status == MIST_OK)
-        status = mist_time_interference(bench, session->steps, times_s[2],
+        status = mist_time_interference(bench, session->steps, plan->interference_s,
                                         session->mixtures, session->n_mixtures,
                                         &report->n_rounds_interference, err);
     return status == MIST_OK ? mist_time_probe(bench, err) : status;
@@ -281,28 +289,22 @@ static enum mist_status find_level(struct mist_workbench *bench,
         mist_time_probe_find(bench, &report->probe_us, &drift_frac, err);
 
     report->n_probes = (int32_t)bench->probes->means_us.n;
-    report->drift_frac = fmax(report->drift_frac, drift_frac);
+    report->drift_frac = fmax(report->ops.drift_frac, drift_frac);
     return status;
 }
 
-/* How often ranks repeat things follows from the plan's times: all take the first one's.
- * Probes are gone when it is measured what memory a run needs. */
+/* Probes are gone when it is measured what memory a run needs. */
 static enum mist_status run_parts(struct session *session,
                                   const struct mist_profile_plan *plan,
                                   struct mist_profile_report *report,
                                   struct mist_err *err)
 {
     struct mist_workbench *bench = &session->bench;
-    double times_s[] = {plan->ops_s, plan->links_s, plan->interference_s, plan->probe_s,
-                        plan->probe_pause_s};
-    enum mist_status status =
-        mist_comm_broadcast_bytes(bench->comm, 0, times_s, sizeof times_s, err);
+    enum mist_status status = mist_time_probe_open(
+        bench, &plan->probe, plan->probe_s, plan->probe_pause_s, &session->probes, err);
 
     if (status == MIST_OK)
-        status = mist_time_probe_open(bench, &plan->probe, times_s[3], times_s[4],
-                                      &session->probes, err);
-    if (status == MIST_OK)
-        status = run_probed_parts(session, times_s, report, err);
+        status = run_probed_parts(session, plan, report, err);
     if (status == MIST_OK)
         status = find_level(bench, report, err);
     mist_time_probe_close(bench, &session->probes);
@@ -345,55 +347,97 @@ static enum mist_status fill_traces(const struct mist_grid *grid,
     return status;
 }
 
-enum mist_status
-mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
-                 const struct mist_profile_plan *plan, struct mist_comm *comm,
-                 struct mist_journal *journal, struct mist_progress *progress,
-                 struct mist_op_table *ops, struct mist_trace_set *traces,
-                 struct mist_profile_report *report, struct mist_err *err)
+/* Everything but the checks, which need the device for themselves. plan: the same on all
+ * ranks. */
+static enum mist_status measure(const struct mist_profile_config *config,
+                                const struct mist_profile_plan *plan,
+                                const struct mist_bench_place *place,
+                                struct session *session,
+                                struct mist_profile_report *report, struct mist_err *err)
 {
-    struct session *session = calloc(1, sizeof *session);
+    const struct mist_grid *grid = config->grid;
+    struct mist_workbench *bench = &session->bench;
     double start_s = mist_clock_now_s();
-    enum mist_status status = MIST_ERR_MEMORY;
+    enum mist_status status =
+        mist_workbench_open(grid, plan->n_copies, config->comm, place, bench, err);
 
-    *report = (struct mist_profile_report){0};
-    if (!session)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    session->steps = calloc((size_t)grid->n_keys, sizeof *session->steps);
-    session->links = calloc((size_t)grid->n_messages, sizeof *session->links);
-    if (!session->steps || !session->links) {
-        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        goto out;
-    }
-    struct mist_backend_place at;
-    status = mist_backend_pick_device(&machine->devices, comm, &at, err);
-    if (status != MIST_OK)
-        goto out;
-    struct mist_bench_place place = {.backend = machine->backend,
-                                     .i_device = at.i_device,
-                                     .is_alone = at.n_sharing == 1,
-                                     .n_sharing = at.n_sharing,
-                                     .n_processors = machine->n_rank_processors};
-    status =
-        mist_workbench_open(grid, plan->n_copies, comm, &place, &session->bench, err);
-    session->bench.journal = journal;
-    session->bench.ops = ops;
-    session->bench.progress = progress;
-    session->bench.time_start_s = start_s;
-    session->bench.expected_s = plan->expected_s;
+    bench->journal = config->journal;
+    bench->ops = config->ops;
+    bench->progress = config->progress;
+    bench->time_start_s = start_s;
+    bench->expected_s = plan->expected_s;
     session->n_mixtures = mist_mixtures_make(grid->config.n_ranks, grid->config.is_quick,
                                              session->mixtures);
     if (status == MIST_OK)
         status = run_parts(session, plan, report, err);
     count_runs(grid, session, report);
-    report->n_repeated = session->bench.n_repeated;
+    report->n_repeated = bench->n_repeated;
+    mist_workbench_close(bench);
+    return status;
+}
+
+/* Rank 0's traces become rows, then all ranks run plans. */
+static enum mist_status conclude(const struct mist_profile_config *config,
+                                 const struct mist_profile_plan *plan,
+                                 const struct mist_bench_place *place,
+                                 const struct session *session,
+                                 const struct mist_profile_report *report,
+                                 struct mist_trace_set *traces, struct mist_err *err)
+{
+    const struct mist_checks_config checks = {.grid = config->grid,
+                                              .place = *place,
+                                              .limit_bytes = plan->limit_bytes,
+                                              .budget_s = plan->checks_s,
+                                              .probe_s = plan->probe_s,
+                                              .journal = config->journal,
+                                              .messages = config->messages};
+    enum mist_status status = MIST_OK;
+
+    if (mist_comm_rank(config->comm) == 0)
+        status = fill_traces(config->grid, config->machine, session, report, traces, err);
+    status = mist_ranks_agree(config->comm, status, err);
+    if (status == MIST_OK && plan->checks_s > 0)
+        status = mist_checks_run(&checks, config->comm, traces, err);
+    return status;
+}
+
+enum mist_status mist_profile_run(const struct mist_profile_config *config,
+                                  struct mist_trace_set *traces,
+                                  struct mist_profile_report *report,
+                                  struct mist_err *err)
+{
+    const struct mist_grid *grid = config->grid;
+    const struct mist_machine *machine = config->machine;
+    struct session *session = calloc(1, sizeof *session);
+    double start_s = mist_clock_now_s();
+    struct mist_profile_plan plan = *config->plan;
+    struct mist_backend_place at = {0};
+    enum mist_status status =
+        mist_backend_pick_device(&machine->devices, config->comm, &at, err);
+    struct mist_bench_place place = {.backend = machine->backend,
+                                     .i_device = at.i_device,
+                                     .is_alone = at.n_sharing == 1,
+                                     .n_sharing = at.n_sharing,
+                                     .n_processors = machine->n_rank_processors};
+
+    *report = (struct mist_profile_report){0};
+    if (session) {
+        session->steps = calloc((size_t)grid->n_keys, sizeof *session->steps);
+        session->links = calloc((size_t)grid->n_messages, sizeof *session->links);
+    }
+    if (status == MIST_OK && (!session || !session->steps || !session->links))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = mist_comm_broadcast_bytes(config->comm, 0, &plan, sizeof plan, err);
+    if (status == MIST_OK)
+        status = measure(config, &plan, &place, session, report, err);
+    if (status == MIST_OK)
+        status = conclude(config, &plan, &place, session, report, traces, err);
     report->time_s = mist_clock_now_s() - start_s;
-    if (status == MIST_OK && mist_comm_rank(comm) == 0)
-        status = fill_traces(grid, machine, session, report, traces, err);
-out:
-    mist_workbench_close(&session->bench);
-    free(session->steps);
-    free(session->links);
+    if (session) {
+        free(session->steps);
+        free(session->links);
+    }
     free(session);
     return status;
 }

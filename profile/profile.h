@@ -5,12 +5,14 @@
 #ifndef MIST_PROFILE_PROFILE_H
 #define MIST_PROFILE_PROFILE_H
 
+#include "core/message.h"
 #include "core/progress.h"
 #include "exec/probe.h"
 #include "profile/grid.h"
 #include "profile/machine.h"
 #include "profile/time_host.h"
 #include "profile/time_interference.h"
+#include "profile/time_ops.h"
 
 /* What a session will do, known before it begins. */
 struct mist_profile_plan {
@@ -18,7 +20,9 @@ struct mist_profile_plan {
     int64_t memory_bytes; /* of each rank */
     int32_t n_mixtures;
     double ops_s, links_s, interference_s; /* of time that each part may take */
-    struct mist_probe_work probe;          /* what one probe does */
+    double checks_s;               /* the same of short real plans (checks.h); 0: none */
+    int64_t limit_bytes;           /* of a rank's device memory that arenas may take */
+    struct mist_probe_work probe;  /* what one probe does */
     double probe_s, probe_pause_s; /* of probes at one time; between rounds of operators
                                       at least from one time to the next */
     double expected_s;             /* of all, with what comes before and after */
@@ -36,7 +40,8 @@ mist_profile_plan(const struct mist_grid *grid, const struct mist_machine *machi
 
 /* How the session went, beside the trace set. */
 struct mist_profile_report {
-    int32_t n_rounds_ops, n_rounds_interference;
+    struct mist_time_ops_report ops;
+    int32_t n_rounds_interference;
     int64_t n_runs, n_outliers; /* of operators and messages */
     int32_t n_wide;             /* operator rows not known to 1 % */
     double widest_frac;         /* half-width of the 95 % interval of the worst of them */
@@ -49,17 +54,24 @@ struct mist_profile_report {
     double time_s;
 };
 
-/*
- * Times everything. All ranks call it; traces (initialised by the caller) is filled on
- * rank 0 only, report everywhere. journal and progress (both NULL: none) are borrowed;
- * progress is NULL on ranks but 0. ops (initialised; NULL: not wanted) gets, on rank 0,
- * the operators of all ranks with their kernels; not the rounds of an earlier session.
- */
+/* What a session works with; all borrowed. */
+struct mist_profile_config {
+    const struct mist_grid *grid;
+    const struct mist_machine *machine;
+    const struct mist_profile_plan *plan; /* rank 0's counts */
+    struct mist_comm *comm;
+    struct mist_journal *journal;         /* NULL: none */
+    const struct mist_messages *messages; /* rank 0 tells people; NULL: nothing */
+    struct mist_progress *progress;       /* NULL: none, as on ranks but 0 */
+    struct mist_op_table *ops; /* initialised; gets, on rank 0, the operators of all ranks
+                                  with their kernels, but not those of the rounds of an
+                                  earlier session; NULL: not wanted */
+};
+
+/* Times everything, and checks it by real plans. All ranks call it; traces (initialised
+ * by the caller) is filled on rank 0 only, report everywhere. */
 MIST_MUST_CHECK enum mist_status
-mist_profile_run(const struct mist_grid *grid, const struct mist_machine *machine,
-                 const struct mist_profile_plan *plan, struct mist_comm *comm,
-                 struct mist_journal *journal, struct mist_progress *progress,
-                 struct mist_op_table *ops, struct mist_trace_set *traces,
+mist_profile_run(const struct mist_profile_config *config, struct mist_trace_set *traces,
                  struct mist_profile_report *report, struct mist_err *err);
 
 #endif

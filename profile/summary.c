@@ -2,6 +2,7 @@
 #include "profile/summary.h"
 
 #include "sim/interference.h"
+#include "sim/mechanism.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,6 +53,32 @@ static enum mist_status emit_slowdowns(struct mist_emit *emit,
     return MIST_OK;
 }
 
+/* What short real plans took beside what was predicted for them. */
+static void emit_checks(struct mist_emit *emit, const struct mist_trace_set *traces)
+{
+    if (traces->n_checks == 0)
+        return;
+    mist_emit_list_begin(emit, "checks", "plans that were run to check predictions");
+    for (size_t i = 0; i < traces->n_checks; i++) {
+        const struct mist_check_row *row = &traces->checks[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "mechanism", "mechanism",
+                       mist_mechanism_name(row->mechanism));
+        mist_emit_double(emit, "predicted_us", "predicted", row->predicted_us,
+                         MIST_HUMAN_TIME_US);
+        mist_emit_double(emit, "bar_us", "+-", row->bar_us, MIST_HUMAN_TIME_US);
+        mist_emit_double(emit, "measured_us", "measured", row->measured_us,
+                         MIST_HUMAN_TIME_US);
+        mist_emit_double(emit, "error_frac", "predicted / measured - 1",
+                         row->predicted_us / row->measured_us - 1, MIST_HUMAN_FRAC);
+        mist_emit_double(emit, "doubt_frac", "adds to bars, +-",
+                         2 * mist_mechanism_doubt_frac(traces, 1u << row->mechanism),
+                         MIST_HUMAN_FRAC);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
 struct mist_op_peak mist_profile_peak(const struct mist_cluster *cluster)
 {
     struct mist_op_peak peak = {.bytes_per_s = cluster->memory_bytes_per_s};
@@ -80,7 +107,7 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
     mist_emit_int64(emit, "runtime_memory_bytes", "memory beside the arenas",
                     report->host.runtime_memory_bytes, MIST_HUMAN_BYTES);
     status = emit_slowdowns(emit, traces, err);
-    mist_emit_int64(emit, "rounds", "rounds of operators", report->n_rounds_ops,
+    mist_emit_int64(emit, "rounds", "rounds of operators", report->ops.n_rounds,
                     MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "mixture_rounds", "rounds of mixtures",
                     report->n_rounds_interference, MIST_HUMAN_NUMBER);
@@ -100,6 +127,13 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
                      MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "skew_alone_frac", "computing takes longer: alone",
+                     report->ops.skew.alone_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "skew_pass_frac", "with ranks that wait for another",
+                     report->ops.skew.pass_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "skew_step_frac", "after every few operators",
+                     report->ops.skew.step_frac, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
+    emit_checks(emit, traces);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "exec/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
+#include "profile/skew.h"
 #include "profile/time_probe.h"
 
 #include <stdlib.h>
@@ -22,6 +23,9 @@ static const double half_width_goal_frac = 0.01;
 
 /* Rows below this part of a block's time do not keep the rounds going. */
 static const double least_share_frac = 0.002;
+
+/* Between two messages of tensor parallelism, of which a block has four. */
+static const double step_share_frac = 0.25;
 
 /* On a GPU, rounds take at least this part of the budget. */
 static const double least_spent_frac = 0.2;
@@ -419,20 +423,29 @@ static void make_estimates(const struct ops_timer *at, struct mist_estimate *est
         estimates[i] = mist_estimate_make(at->samples[i].values, at->samples[i].n);
 }
 
+/* A block's forward and backward. */
+static double block_us(const struct ops_timer *at, const struct mist_estimate *estimates)
+{
+    const struct mist_grid *grid = at->bench->grid;
+    const struct mist_layer_layout *layout =
+        mist_grid_layout(grid, 0, 0, MIST_LAYER_BLOCK);
+    const struct mist_grid_step_keys *keys = mist_grid_keys(grid, 0, 0, MIST_LAYER_BLOCK);
+    double sum_us = 0;
+
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
+            sum_us += estimates[keys->of[k][i]].mean;
+    return sum_us;
+}
+
 /* True when the rows that matter are known well enough on this rank. */
 static bool is_precise(const struct ops_timer *at, const struct mist_estimate *estimates)
 {
     const struct mist_grid *grid = at->bench->grid;
-    double block_us = 0;
+    double least_us = least_share_frac * block_us(at, estimates);
 
-    const struct mist_layer_layout *layout =
-        mist_grid_layout(grid, 0, 0, MIST_LAYER_BLOCK);
-    const struct mist_grid_step_keys *keys = mist_grid_keys(grid, 0, 0, MIST_LAYER_BLOCK);
-    for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
-            block_us += estimates[keys->of[k][i]].mean;
     for (int32_t i = 0; i < grid->n_keys; i++)
-        if (estimates[i].mean >= least_share_frac * block_us &&
+        if (estimates[i].mean >= least_us &&
             estimates[i].half_width_frac > half_width_goal_frac)
             return false;
     return true;
@@ -560,8 +573,8 @@ static enum mist_status make_rows(struct ops_timer *at, struct mist_err *err)
 }
 
 enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
-                               struct mist_estimate *estimates, int32_t *n_rounds,
-                               double *drift_frac, struct mist_err *err)
+                               struct mist_estimate *estimates,
+                               struct mist_time_ops_report *report, struct mist_err *err)
 {
     int32_t n = bench->grid->n_keys;
     struct ops_timer at = {.bench = bench,
@@ -576,7 +589,7 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     if (status == MIST_OK)
         status = run_rounds(&at, budget_s, estimates, err);
     bench->watch.keeps_works = false;
-    *n_rounds = at.i_round;
+    *report = (struct mist_time_ops_report){.n_rounds = at.i_round};
     for (int32_t i = 0; i < n; i++)
         mist_samples_fini(&at.samples[i]);
     mist_device_free_host(bench->device, at.host);
@@ -586,7 +599,12 @@ enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
     if (status == MIST_OK)
         status = mist_workbench_pool(bench, estimates, n, err);
     if (status == MIST_OK)
-        status = find_drift(&at, estimates, drift_frac, err);
+        status = find_drift(&at, estimates, &report->drift_frac, err);
+    double one_us = status == MIST_OK ? block_us(&at, estimates) : 0;
+    if (status == MIST_OK)
+        status =
+            mist_skew_find(bench->comm, &at.drift, estimates, one_us * bench->n_copies,
+                           one_us * step_share_frac, &report->skew, err);
     if (status == MIST_OK && bench->ops)
         status = mist_op_table_gather(bench->ops, bench->comm, err);
     mist_drift_fini(&at.drift);

@@ -22,16 +22,21 @@
 /* Number of rounds that is made whatever the time. */
 int32_t mist_time_ops_least_rounds(void);
 
+/* How rounds went; the same everywhere. */
+struct mist_time_ops_report {
+    int32_t n_rounds;            /* that were made */
+    double drift_frac;           /* how they and the ranks differ as a whole (drift.h) */
+    struct mist_trace_skew skew; /* how much longer than the rows they took (skew.h) */
+};
+
 /*
- * estimates[grid->n_keys]: times in us, pooled over the ranks, the same everywhere.
- * n_rounds: how many were made. drift_frac: how they and the ranks differ as a whole
- * (drift.h), the same everywhere. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or an
- * error of device or communicator.
+ * estimates[grid->n_keys]: times in us, pooled over the ranks, the same everywhere. All
+ * ranks must call it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator.
  */
 MIST_MUST_CHECK enum mist_status mist_time_ops(struct mist_workbench *bench,
                                                double budget_s,
                                                struct mist_estimate *estimates,
-                                               int32_t *n_rounds, double *drift_frac,
+                                               struct mist_time_ops_report *report,
                                                struct mist_err *err);
 
 #endif

@@ -101,19 +101,23 @@ enum mist_status mist_time_probe_if_due(struct mist_workbench *bench, bool *is_d
     return status == MIST_OK && *is_done ? run(bench, err) : status;
 }
 
-/* Of means_us[n_ranks][n_times]; makes levels of them. */
-static void judge(double *means_us, int32_t n_ranks, int32_t n_times, double *probe_us,
-                  double *drift_frac)
+/* Of means_us[n_ranks][n_times]; makes levels of them. A few times at which the machine
+ * did something else altogether are no level: they are left out of the mean. */
+static enum mist_status judge(double *means_us, int32_t n_ranks, int32_t n_times,
+                              double *probe_us, double *drift_frac, struct mist_err *err)
 {
-    int64_t n = (int64_t)n_ranks * n_times;
-    double sum_us = 0;
+    size_t n = (size_t)n_ranks * (size_t)n_times;
+    double *sorted = malloc(n * sizeof *sorted);
 
-    for (int64_t i = 0; i < n; i++)
-        sum_us += means_us[i];
-    *probe_us = sum_us / (double)n;
-    for (int64_t i = 0; i < n; i++)
+    if (!sorted)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(sorted, means_us, n * sizeof *sorted);
+    *probe_us = mist_estimate_make(sorted, n).mean;
+    free(sorted);
+    for (size_t i = 0; i < n; i++)
         means_us[i] /= *probe_us;
     *drift_frac = mist_drift_frac(means_us, n_ranks, n_times);
+    return MIST_OK;
 }
 
 enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *probe_us,
@@ -133,8 +137,8 @@ enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *prob
         bench->comm, at->means_us.values,
         (int64_t)(at->means_us.n * sizeof *at->means_us.values), &all, sizes, err);
     if (status == MIST_OK && all)
-        judge((double *)(void *)all, bench->n_ranks, (int32_t)at->means_us.n, &found[0],
-              &found[1]);
+        status = judge((double *)(void *)all, bench->n_ranks, (int32_t)at->means_us.n,
+                       &found[0], &found[1], err);
     if (status == MIST_OK)
         status = mist_comm_broadcast_bytes(bench->comm, 0, found, sizeof found, err);
     *probe_us = found[0];

@@ -4,6 +4,12 @@
  * Ranks are placed on nodes in order, devices_per_node each. The ranks of a data-parallel
  * group of a stage stand tp apart, those of a tensor-parallel group next to each other.
  * The groups of a stage run the same at once: as many as touch one node share its links.
+ *
+ * Computing costs what its rows say and the skew that was measured (struct
+ * mist_trace_skew): with tensor parallelism that of ranks that wait for one another after
+ * every few operators, else of ranks that do so once in a micro-batch, as those of a
+ * pipeline or a data-parallel group do; on one rank what unusual runs cost. Left out: how
+ * it grows with the number of ranks beyond those that were measured.
  */
 #include "sim/cost_internal.h"
 
@@ -226,12 +232,29 @@ static enum mist_status price_host(const struct place *at, const struct mist_tas
         at->gradient_dtype, task->n_elements, out, err);
 }
 
+/* What rows don't say: that ranks wait for the slowest, and unusual runs. */
+static void add_skew(const struct place *at, struct mist_cost *cost)
+{
+    const struct mist_trace_skew *skew = &at->model->traces->cluster.skew;
+    double frac = at->stage->tp > 1                 ? skew->step_frac
+                  : mist_plan_n_ranks(at->plan) > 1 ? skew->pass_frac
+                                                    : skew->alone_frac;
+
+    cost->time_s *= 1 + frac;
+    cost->extrapolated_s *= 1 + frac;
+    cost->deviation_s *= 1 + frac;
+}
+
 static enum mist_status price_task(const struct place *at, const struct mist_task *task,
                                    struct mist_cost *out, struct mist_err *err)
 {
+    enum mist_status status;
+
     switch (task->stream) {
     case MIST_STREAM_COMPUTE:
-        return price_computation(at, task, out, err);
+        status = price_computation(at, task, out, err);
+        add_skew(at, out);
+        return status;
     case MIST_STREAM_GPU_GPU:
         return price_communication(at, task, out, err);
     case MIST_STREAM_HOST:

@@ -331,9 +331,10 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
     }
     double mixing_s = at->doubt->residual_frac * mixed_s;
     double drift_s = at->doubt->drift_frac * out->iteration_s;
+    double missed_s = at->doubt->checks_frac * out->iteration_s;
     double statistical_s = total_s > 0 ? sqrt(squares) / total_s * out->iteration_s : 0;
     free(n);
-    out->error_s = 2 * hypot(hypot(statistical_s, drift_s), mixing_s);
+    out->error_s = 2 * hypot(hypot(statistical_s, drift_s), hypot(mixing_s, missed_s));
     out->extrapolated_frac = total_s > 0 ? extrapolated_s / total_s : 0;
     return MIST_OK;
 }

@@ -13,9 +13,9 @@
  * representatives are representatives), and takes the placement of the representatives'
  * groups and transfers on nodes for that of all.
  *
- * The error bar is two deviations, about 95 %, of what three independent causes do to
+ * The error bar is two deviations, about 95 %, of what four independent causes do to
  * the busiest rank (largest undisturbed compute time) in one iteration:
- *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2)
+ *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2 + missed_s^2)
  * - Prices are means of finitely many runs. The tasks of one cost number rest on the same
  *   measurement, so their deviations add up; different cost numbers are independent, so
  *   their sums add as squares:
@@ -29,7 +29,9 @@
  * - What runs together is priced by factors that fit the measured mixtures up to a mean
  *   residual: mixing_s = residual * time during which more than one stream of that rank
  *   is busy in the last iteration.
- * It does not know what neither measured: a wrong extrapolation, a change of the machine
+ * - What short plans of the same mechanisms took beyond all this when they were run after
+ *   profiling: missed_s = checks_frac * iteration_s (mechanism.h).
+ * It does not know what none measured: a wrong extrapolation, a change of the machine
  * since it was measured, unless probes take that out. extrapolated_frac is the share of
  * sum_c n_c time_c that rests on extrapolation.
  *
@@ -122,6 +124,7 @@ mist_replay_check_memory(const struct mist_catalog *catalog, const struct mist_p
 struct mist_replay_doubt {
     double drift_frac;    /* struct mist_cluster */
     double residual_frac; /* mist_cost_model_interference_residual_frac() */
+    double checks_frac;   /* mist_mechanism_doubt_frac() */
 };
 
 /*

@@ -1,6 +1,7 @@
 /* Replays a whole plan: decides on folding, builds and prices its ranks. See replay.h. */
 #include "sim/replay.h"
 
+#include "sim/mechanism.h"
 #include "sim/replay_graph.h"
 
 #include <stdlib.h>
@@ -42,9 +43,11 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
     costs = calloc((size_t)ranks.n_ranks, sizeof *costs);
     status = costs ? price_ranks(cost_model, plan, &ranks, costs, err)
                    : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    const struct mist_trace_set *traces = mist_cost_model_traces(cost_model);
     const struct mist_replay_doubt doubt = {
-        .drift_frac = mist_cost_model_traces(cost_model)->cluster.drift_frac,
+        .drift_frac = traces->cluster.drift_frac,
         .residual_frac = mist_cost_model_interference_residual_frac(cost_model),
+        .checks_frac = mist_mechanism_doubt_frac(traces, mist_plan_mechanisms(plan)),
     };
     if (status == MIST_OK)
         status = mist_replay_run_schedules(

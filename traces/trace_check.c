@@ -12,6 +12,7 @@
 /* How much faster than cluster.json a row may be (see trace_internal.h). */
 #define FLOP_RATIO_MAX  10
 #define BYTES_RATIO_MAX 1000
+#define CHECK_RATIO_MAX 100
 
 static enum mist_status check_count(const char *name, int64_t value, struct mist_err *err)
 {
@@ -122,6 +123,12 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
                                     (double)cluster->runtime_memory_bytes, err);
     if (status == MIST_OK)
         status = check_not_negative("drift_frac", cluster->drift_frac, err);
+    if (status == MIST_OK)
+        status = check_not_negative("skew.alone_frac", cluster->skew.alone_frac, err);
+    if (status == MIST_OK)
+        status = check_not_negative("skew.pass_frac", cluster->skew.pass_frac, err);
+    if (status == MIST_OK)
+        status = check_not_negative("skew.step_frac", cluster->skew.step_frac, err);
     if (status == MIST_OK)
         status = check_not_negative("probe_us", cluster->probe_us, err);
     if (status == MIST_OK)
@@ -243,6 +250,26 @@ enum mist_status mist_trace_check_interference(const struct mist_interference_ro
     return status;
 }
 
+enum mist_status mist_trace_check_check(const struct mist_check_row *row,
+                                        struct mist_err *err)
+{
+    enum mist_status status =
+        check_word("mechanism", (int)row->mechanism, MIST_N_MECHANISMS, err);
+
+    if (status == MIST_OK)
+        status = check_positive("predicted_us", row->predicted_us, err);
+    if (status == MIST_OK)
+        status = check_at_most("predicted_us", row->predicted_us, TIME_MAX_US, err);
+    if (status == MIST_OK)
+        status = check_not_negative("bar_us", row->bar_us, err);
+    if (status == MIST_OK)
+        status = check_at_most("bar_us", row->bar_us, TIME_MAX_US, err);
+    if (status == MIST_OK)
+        status = check_measured(row->measured_us, "measured_us", row->deviation_us,
+                                row->repetitions, err);
+    return status;
+}
+
 /* ---- what can be true ---- */
 
 /* amount ("flop") in time_us at up to ratio_max times the rate of cluster.json. */
@@ -297,4 +324,16 @@ enum mist_status mist_trace_judge_interference(const struct mist_interference_ro
     return mist_err_set(err, MIST_ERR_INPUT,
                         "together_us is %g, beyond reason: one of them takes %g alone",
                         row->together_us, longest_us);
+}
+
+enum mist_status mist_trace_judge_check(const struct mist_check_row *row,
+                                        struct mist_err *err)
+{
+    double ratio = row->predicted_us / row->measured_us;
+
+    if (ratio <= CHECK_RATIO_MAX && ratio >= 1.0 / CHECK_RATIO_MAX)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "measured_us is %g, beyond reason: predicted_us is %g",
+                        row->measured_us, row->predicted_us);
 }

@@ -1,6 +1,6 @@
 /*
- * Trace sets from folders: cluster.json, kernels.csv, links.csv, interference.csv. See
- * trace_set.h and, for the formats, traces/README.md. Writing: trace_save.c.
+ * Trace sets from folders: cluster.json and the tables. See trace_set.h and, for the
+ * formats, traces/README.md. Writing: trace_save.c.
  */
 #include "core/json.h"
 #include "traces/trace_internal.h"
@@ -16,14 +16,15 @@ static const char *const FILE_NAMES[MIST_N_TRACE_FILES] = {
     [MIST_TRACE_TABLE_KERNELS] = "kernels.csv",
     [MIST_TRACE_TABLE_LINKS] = "links.csv",
     [MIST_TRACE_TABLE_INTERFERENCE] = "interference.csv",
+    [MIST_TRACE_TABLE_CHECKS] = "checks.csv",
     [MIST_TRACE_FILE_CLUSTER] = "cluster.json",
 };
 
 /* ---- paths ---- */
 
-const char *mist_trace_file_name(int file)
+const char *mist_trace_set_file_name(int file)
 {
-    return FILE_NAMES[file];
+    return file < MIST_N_TRACE_FILES ? FILE_NAMES[file] : NULL;
 }
 
 enum mist_status mist_trace_file_path(const char *folder, int file,
@@ -129,6 +130,24 @@ static enum mist_status read_words(const struct mist_json *root,
     return status;
 }
 
+static enum mist_status read_skew(const struct mist_json *root,
+                                  struct mist_trace_skew *skew, struct mist_err *err)
+{
+    static const char *const keys[] = {"alone_frac", "pass_frac", "step_frac", NULL};
+    double *const values[] = {&skew->alone_frac, &skew->pass_frac, &skew->step_frac};
+    struct mist_json object;
+    enum mist_status status =
+        mist_json_get_object(root, "skew", MIST_JSON_OPTIONAL, &object, err);
+
+    if (status != MIST_OK || !object.value)
+        return status;
+    status = mist_json_check_keys(&object, keys, err);
+    for (int i = 0; keys[i] && status == MIST_OK; i++)
+        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, DBL_MAX,
+                                      values[i], err);
+    return status;
+}
+
 static enum mist_status read_numbers(const struct mist_json *root,
                                      struct mist_cluster *cluster, struct mist_err *err)
 {
@@ -164,6 +183,8 @@ static enum mist_status read_numbers(const struct mist_json *root,
     if (status == MIST_OK)
         status = mist_json_get_double(root, "drift_frac", MIST_JSON_OPTIONAL, 0, DBL_MAX,
                                       &cluster->drift_frac, err);
+    if (status == MIST_OK)
+        status = read_skew(root, &cluster->skew, err);
     if (status == MIST_OK)
         status = mist_json_get_bool(root, "streams_take_turns", MIST_JSON_OPTIONAL,
                                     &cluster->streams_take_turns, err);
@@ -219,6 +240,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "runtime_memory_bytes",
                                        "interruption_frac", /* of old sets: not read */
                                        "drift_frac",
+                                       "skew",
                                        "streams_take_turns",
                                        "probe_us",
                                        "libraries",

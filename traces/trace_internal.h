@@ -13,13 +13,16 @@ MIST_MUST_CHECK enum mist_status mist_trace_check_link(const struct mist_link_ro
 MIST_MUST_CHECK enum mist_status
 mist_trace_check_interference(const struct mist_interference_row *row,
                               struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_trace_check_check(const struct mist_check_row *row,
+                                                        struct mist_err *err);
 
 /*
  * Whether a row (checked) that somebody wrote into a file can be true on this cluster: an
  * operator at most 10 times as fast as the highest peak of cluster.json (fp32 may run as
  * tf32), 1000 times its memory (caches); a message likewise; channels together at least a
- * tenth of the longest alone. Another unit in a column is off by 1000 and found by one of
- * these or by the longest time, a day. MIST_OK or MIST_ERR_INPUT.
+ * tenth of the longest alone; runs within 100 of what was predicted. Another unit in a
+ * column is off by 1000 and found by one of these or by the longest time, a day. MIST_OK
+ * or MIST_ERR_INPUT.
  */
 MIST_MUST_CHECK enum mist_status
 mist_trace_judge_kernel(const struct mist_kernel_row *row,
@@ -30,6 +33,8 @@ MIST_MUST_CHECK enum mist_status mist_trace_judge_link(const struct mist_link_ro
 MIST_MUST_CHECK enum mist_status
 mist_trace_judge_interference(const struct mist_interference_row *row,
                               struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_trace_judge_check(const struct mist_check_row *row,
+                                                        struct mist_err *err);
 
 /* The key of a kernel, or of a group of kernels when shape is NULL. */
 struct mist_kernel_key {
@@ -60,10 +65,12 @@ enum mist_trace_table {
     MIST_TRACE_TABLE_KERNELS,
     MIST_TRACE_TABLE_LINKS,
     MIST_TRACE_TABLE_INTERFERENCE,
+    MIST_TRACE_TABLE_CHECKS,
     MIST_N_TRACE_TABLES
 };
 
-/* The files of a folder: the tables by their number, then the cluster. */
+/* The files of a folder, as mist_trace_set_file_name() counts them: the tables by their
+ * number, then the cluster. */
 #define MIST_TRACE_FILE_CLUSTER MIST_N_TRACE_TABLES
 #define MIST_N_TRACE_FILES      (MIST_N_TRACE_TABLES + 1)
 #define MIST_TRACE_PATH_BYTES   4096
@@ -72,9 +79,6 @@ enum mist_trace_table {
 MIST_MUST_CHECK enum mist_status mist_trace_file_path(const char *folder, int file,
                                                       char path[MIST_TRACE_PATH_BYTES],
                                                       struct mist_err *err);
-
-/* The name of a file in its folder: "kernels.csv". */
-const char *mist_trace_file_name(int file);
 
 /* Adds the rows of the table at path to set, which has its cluster and is to be discarded
  * after a failure. n_rows: as many must be there; -1: any number. */

@@ -36,7 +36,7 @@ static json_t *rows_to_json(const struct mist_trace_set *set)
     json_t *rows = json_object();
 
     for (int i = 0; i < MIST_N_TRACE_TABLES; i++)
-        if (json_object_set_new(rows, mist_trace_file_name(i),
+        if (json_object_set_new(rows, mist_trace_set_file_name(i),
                                 json_integer((json_int_t)mist_trace_table_n_rows(
                                     (enum mist_trace_table)i, set))) != 0) {
             json_decref(rows);
@@ -68,7 +68,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:b, s:o, s:o, s:o}",
+        "s:{s:o, s:o, s:o}, s:b, s:o, s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
         mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
         cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
@@ -78,8 +78,11 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
         number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
         "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "drift_frac",
-        number(cluster->drift_frac), "streams_take_turns", cluster->streams_take_turns,
-        "probe_us", number(cluster->probe_us), "libraries", libraries, "rows", rows);
+        number(cluster->drift_frac), "skew", "alone_frac",
+        number(cluster->skew.alone_frac), "pass_frac", number(cluster->skew.pass_frac),
+        "step_frac", number(cluster->skew.step_frac), "streams_take_turns",
+        cluster->streams_take_turns, "probe_us", number(cluster->probe_us), "libraries",
+        libraries, "rows", rows);
 }
 
 static enum mist_status check_texts(const struct mist_cluster *cluster,
@@ -341,6 +344,7 @@ enum mist_status mist_trace_set_save(const struct mist_trace_set *set, const cha
     at->has_new[MIST_TRACE_TABLE_KERNELS] = set->has_kernels;
     at->has_new[MIST_TRACE_TABLE_LINKS] = set->n_links > 0;
     at->has_new[MIST_TRACE_TABLE_INTERFERENCE] = set->n_interferences > 0;
+    at->has_new[MIST_TRACE_TABLE_CHECKS] = set->n_checks > 0;
     at->has_new[MIST_TRACE_FILE_CLUSTER] = true;
     enum mist_status status = mist_cluster_check(&set->cluster, err);
     if (status == MIST_OK)

@@ -274,6 +274,21 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
     return MIST_OK;
 }
 
+enum mist_status mist_trace_set_add_check(struct mist_trace_set *set,
+                                          const struct mist_check_row *row,
+                                          struct mist_err *err)
+{
+    enum mist_status status = mist_trace_check_check(row, err);
+
+    if (status == MIST_OK && mist_trace_set_find_check(set, row->mechanism))
+        status = mist_err_set(err, MIST_ERR_INPUT,
+                              "mechanism %s comes twice, expected one row for each",
+                              mist_mechanism_name(row->mechanism));
+    if (status == MIST_OK)
+        set->checks[set->n_checks++] = *row;
+    return status;
+}
+
 /* ---- look-up ---- */
 
 const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
@@ -301,6 +316,15 @@ const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set
     size_t i = index_find(set, &set->by_link, link_hash(&key), same_link, &key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->links[i];
+}
+
+const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,
+                                                       enum mist_mechanism mechanism)
+{
+    for (size_t i = 0; i < set->n_checks; i++)
+        if (set->checks[i].mechanism == mechanism)
+            return &set->checks[i];
+    return NULL;
 }
 
 const struct mist_kernel_row *

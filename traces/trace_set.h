@@ -1,11 +1,12 @@
 /*
- * Trace sets: what a cluster was measured to do. A folder of four files that a person can
- * read and edit (formats and units: traces/README.md):
+ * Trace sets: what a cluster was measured to do. A folder of files that a person can read
+ * and edit (formats and units: traces/README.md):
  *
  *   cluster.json       the machine: devices, memory, peak rates, versions
  *   kernels.csv        times of operators by dtype, phase and shape     (optional)
  *   links.csv          times of collectives and copies by size          (optional)
  *   interference.csv   times of channels running together               (optional)
+ *   checks.csv         short real runs, as predicted and as measured    (optional)
  *
  * The raw measurements are kept as they are; fits are made from them by whoever needs
  * one. Everything is checked before any of it is returned. Without kernels.csv
@@ -58,17 +59,31 @@ enum mist_link_operation {
     MIST_N_LINK_OPERATIONS
 };
 
+/* What a plan does beyond computing; COMPUTE: nothing. */
+enum mist_mechanism {
+    MIST_MECHANISM_COMPUTE,
+    MIST_MECHANISM_PIPELINE,
+    MIST_MECHANISM_DATA_PARALLEL, /* without ZeRO-3 */
+    MIST_MECHANISM_ZERO3,
+    MIST_MECHANISM_TENSOR_PARALLEL, /* without sequence parallelism */
+    MIST_MECHANISM_SEQUENCE_PARALLEL,
+    MIST_MECHANISM_OFFLOAD,
+    MIST_N_MECHANISMS
+};
+
 /* The words of the files; static text, never NULL. */
 const char *mist_trace_backend_name(enum mist_trace_backend backend);
 const char *mist_trace_dtype_name(enum mist_trace_dtype dtype);
 const char *mist_trace_phase_name(enum mist_trace_phase phase);
 const char *mist_link_operation_name(enum mist_link_operation operation);
+const char *mist_mechanism_name(enum mist_mechanism mechanism);
 
 /* The inverses; false (out untouched) for a word that names none. */
 bool mist_trace_backend_from_name(const char *name, enum mist_trace_backend *out);
 bool mist_trace_dtype_from_name(const char *name, enum mist_trace_dtype *out);
 bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out);
 bool mist_link_operation_from_name(const char *name, enum mist_link_operation *out);
+bool mist_mechanism_from_name(const char *name, enum mist_mechanism *out);
 
 /*
  * A set of streams as a bit mask (bit = enum mist_stream) and as text ("compute+gpu_gpu",
@@ -114,6 +129,14 @@ int64_t mist_shape_get(const struct mist_shape *shape, const char *name);
     64 /* with the end mark: names of clusters, operators, libraries */
 #define MIST_TRACE_MAX_LIBRARIES 32
 
+/* How much longer computing takes than its kernel rows say, relative: unusual runs are
+ * left out of rows, and ranks wait for the slowest. 0: not known. */
+struct mist_trace_skew {
+    double alone_frac; /* of a rank that waits for none */
+    double pass_frac;  /* of ranks that wait for one another once in a micro-batch */
+    double step_frac;  /* and after every few operators, as in tensor parallelism */
+};
+
 struct mist_cluster {
     char name[MIST_TRACE_NAME_MAX];     /* required */
     enum mist_trace_backend backend;    /* required */
@@ -133,7 +156,8 @@ struct mist_cluster {
                                 adds up */
     double drift_frac; /* standard deviation of the machine's own speed, which no number
                           of repetitions averages out; 0: not known */
-    double probe_us;   /* mean time of a probe (exec/probe.h) on all devices at once
+    struct mist_trace_skew skew; /* of all devices at once */
+    double probe_us; /* mean time of a probe (exec/probe.h) on all devices at once
                           while they were measured; 0: not known */
     int n_libraries;
     struct {
@@ -181,6 +205,18 @@ struct mist_interference_row {
     int64_t repetitions;              /* > 0 */
 };
 
+/* A plan that was run after everything else was measured: all its ranks use one mechanism
+ * and, where that does not need them all, data parallelism. */
+struct mist_check_row {
+    enum mist_mechanism mechanism;
+    double predicted_us; /* of an iteration, from the other tables, at the level of the
+                            machine that probes around the run found; > 0 */
+    double bar_us;       /* half width of its error bar without checks.csv; >= 0 */
+    double measured_us;  /* of an iteration, median; > 0 */
+    double deviation_us; /* standard deviation; 0: not known */
+    int64_t repetitions; /* > 0 */
+};
+
 /* ---- trace set ---- */
 
 #define MIST_TRACE_NONE ((size_t)-1) /* no such row */
@@ -202,9 +238,15 @@ struct mist_trace_set {
     size_t n_links;
     struct mist_interference_row *interferences; /* owned; in the order they were added */
     size_t n_interferences;
+    struct mist_check_row checks[MIST_N_MECHANISMS]; /* in the order they were added */
+    size_t n_checks;
     size_t kernels_capacity, links_capacity, interferences_capacity;
     struct mist_trace_index by_kernel, by_group, by_link, by_interference;
 };
+
+/* Names of the files of a trace set, "kernels.csv", by their number 0, 1, ...; NULL:
+ * there are no more. */
+const char *mist_trace_set_file_name(int file);
 
 void mist_trace_set_init(struct mist_trace_set *set);
 void mist_trace_set_fini(struct mist_trace_set *set);
@@ -221,12 +263,12 @@ mist_trace_set_load(struct mist_trace_set *set, const char *folder, struct mist_
 /*
  * Writes cluster.json and every table that has rows (kernels.csv also when has_kernels)
  * into folder, which is made when absent. With overwrite the set in the folder is
- * replaced: tables that this set lacks are removed. Without, any of the four files being
- * there is MIST_ERR_USAGE. Numbers are written so that loading gives the same bits.
+ * replaced: tables that this set lacks are removed. Without, any of the files being there
+ * is MIST_ERR_USAGE. Numbers are written so that loading gives the same bits.
  *
  * The set appears as a whole or not at all: all files are written and flushed under a
  * temporary name first. After a failure folder is as it was (not there, or with the old
- * set). Should the process be killed while files change places, which takes four renames,
+ * set). Should the process be killed while files change places, which takes five renames,
  * folder has no cluster.json and so is no trace set; never does it hold files of two.
  */
 MIST_MUST_CHECK enum mist_status mist_trace_set_save(const struct mist_trace_set *set,
@@ -239,9 +281,9 @@ MIST_MUST_CHECK enum mist_status mist_cluster_check(const struct mist_cluster *c
 
 /*
  * Check a row and add a copy of it. A second row of the same key (see the find functions;
- * for interference all columns but together_us, deviation_us and repetitions) is
- * MIST_ERR_INPUT. Pointers to rows are valid until the next row is added. add_kernel sets
- * has_kernels.
+ * for interference all columns but together_us, deviation_us and repetitions; for checks
+ * the mechanism) is MIST_ERR_INPUT. Pointers to rows are valid until the next row is
+ * added. add_kernel sets has_kernels.
  */
 MIST_MUST_CHECK enum mist_status
 mist_trace_set_add_kernel(struct mist_trace_set *set, const struct mist_kernel_row *row,
@@ -253,6 +295,9 @@ MIST_MUST_CHECK enum mist_status
 mist_trace_set_add_interference(struct mist_trace_set *set,
                                 const struct mist_interference_row *row,
                                 struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_trace_set_add_check(struct mist_trace_set *set, const struct mist_check_row *row,
+                         struct mist_err *err);
 
 /* The row of exactly this key, borrowed from the set, or NULL. O(1). */
 const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
@@ -265,6 +310,8 @@ const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set
                                                      int nodes, int ranks_per_node,
                                                      int concurrent_groups,
                                                      int64_t bytes);
+const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,
+                                                       enum mist_mechanism mechanism);
 
 /*
  * All rows of one op, dtype and phase, in the order they were added; borrowed, NULL at

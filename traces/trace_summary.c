@@ -68,6 +68,11 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     mist_hash_add_int64(&hash, cluster->runtime_memory_bytes);
     if (cluster->drift_frac > 0) /* sets that don't know these keep their number */
         mist_hash_add_double(&hash, cluster->drift_frac);
+    if (cluster->skew.pass_frac > 0) {
+        mist_hash_add_double(&hash, cluster->skew.alone_frac);
+        mist_hash_add_double(&hash, cluster->skew.pass_frac);
+        mist_hash_add_double(&hash, cluster->skew.step_frac);
+    }
     if (cluster->streams_take_turns)
         mist_hash_add_text(&hash, "streams_take_turns");
     if (cluster->probe_us > 0) {
@@ -91,6 +96,21 @@ static uint64_t kernel_fingerprint(const struct mist_kernel_row *row)
     mist_hash_add_int64(&hash, row->repetitions);
     mist_hash_add_double(&hash, row->flop);
     mist_hash_add_double(&hash, row->bytes);
+    return hash.value;
+}
+
+static uint64_t check_fingerprint(const struct mist_check_row *row)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_text(&hash, "check");
+    mist_hash_add_int64(&hash, row->mechanism);
+    mist_hash_add_double(&hash, row->predicted_us);
+    mist_hash_add_double(&hash, row->bar_us);
+    mist_hash_add_double(&hash, row->measured_us);
+    mist_hash_add_double(&hash, row->deviation_us);
+    mist_hash_add_int64(&hash, row->repetitions);
     return hash.value;
 }
 
@@ -119,6 +139,8 @@ uint64_t mist_trace_set_fingerprint(const struct mist_trace_set *set)
         mist_hash_add_int64(&hash, set->interferences[i].repetitions);
         sum += hash.value;
     }
+    for (size_t i = 0; i < set->n_checks; i++)
+        sum += check_fingerprint(&set->checks[i]);
     return sum;
 }
 
@@ -146,6 +168,11 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
             mist_format_count(a, sizeof a, cluster->memory_bytes_per_s));
     if (cluster->drift_frac > 0)
         fprintf(stream, "drift        %.2g %% of the time\n", 100 * cluster->drift_frac);
+    if (cluster->skew.pass_frac > 0)
+        fprintf(stream,
+                "skew         %.2g %% alone, %.2g %% of passes, %.2g %% of steps\n",
+                100 * cluster->skew.alone_frac, 100 * cluster->skew.pass_frac,
+                100 * cluster->skew.step_frac);
     if (cluster->streams_take_turns)
         fprintf(stream, "streams      of a device take turns on one thread\n");
     if (cluster->probe_us > 0)
@@ -242,11 +269,27 @@ static void print_interferences(const struct mist_trace_set *set, FILE *stream)
     }
 }
 
+static void print_checks(const struct mist_trace_set *set, FILE *stream)
+{
+    if (set->n_checks)
+        fprintf(stream, "checks       %zu rows\n", set->n_checks);
+    for (size_t i = 0; i < set->n_checks; i++) {
+        const struct mist_check_row *row = &set->checks[i];
+        char predicted[MIST_FORMAT_BYTES], measured[MIST_FORMAT_BYTES];
+        fprintf(stream, "  %-24s %s predicted, %s measured, %+.1f %%\n",
+                mist_mechanism_name(row->mechanism),
+                mist_format_time_s(predicted, sizeof predicted, row->predicted_us * 1e-6),
+                mist_format_time_s(measured, sizeof measured, row->measured_us * 1e-6),
+                100 * (row->predicted_us / row->measured_us - 1));
+    }
+}
+
 void mist_trace_set_print_summary(const struct mist_trace_set *set, FILE *stream)
 {
     print_machine(&set->cluster, stream);
     print_kernels(set, stream);
     print_links(set, stream);
     print_interferences(set, stream);
+    print_checks(set, stream);
     fprintf(stream, "fingerprint  %016" PRIx64 "\n", mist_trace_set_fingerprint(set));
 }

@@ -1,6 +1,6 @@
 /*
- * The three tables of a trace set as CSV: kernels.csv, links.csv, interference.csv. See
- * trace_set.h and, for the formats, traces/README.md.
+ * The tables of a trace set as CSV. See trace_set.h and, for the formats,
+ * traces/README.md.
  */
 #include "core/csv.h"
 #include "traces/trace_internal.h"
@@ -67,6 +67,21 @@ static const struct mist_csv_column INTERFERENCE_COLUMNS[N_INTERFERENCE_COLUMNS]
     {"gpu_gpu_us", MIST_CSV_REQUIRED},        {"host_to_device_us", MIST_CSV_REQUIRED},
     {"device_to_host_us", MIST_CSV_REQUIRED}, {"together_us", MIST_CSV_REQUIRED},
     {"deviation_us", MIST_CSV_REQUIRED},      {"repetitions", MIST_CSV_REQUIRED},
+};
+
+enum {
+    CHECK_MECHANISM,
+    CHECK_PREDICTED,
+    CHECK_BAR,
+    CHECK_MEASURED,
+    CHECK_DEVIATION,
+    CHECK_REPETITIONS,
+    N_CHECK_COLUMNS
+};
+static const struct mist_csv_column CHECK_COLUMNS[N_CHECK_COLUMNS] = {
+    {"mechanism", MIST_CSV_REQUIRED},    {"predicted_us", MIST_CSV_REQUIRED},
+    {"bar_us", MIST_CSV_REQUIRED},       {"measured_us", MIST_CSV_REQUIRED},
+    {"deviation_us", MIST_CSV_REQUIRED}, {"repetitions", MIST_CSV_REQUIRED},
 };
 
 /* ---- reading ---- */
@@ -218,6 +233,30 @@ static enum mist_status read_interference(const struct mist_csv *csv, size_t i,
     return at_row(csv, i, status, &message, err);
 }
 
+static enum mist_status read_check(const struct mist_csv *csv, size_t i,
+                                   struct mist_trace_set *set, struct mist_err *err)
+{
+    struct row_reader reader = {csv, i, MIST_OK, err};
+    struct mist_check_row row = {0};
+    struct mist_err message = {0};
+    const char *words[MIST_TRACE_MAX_WORDS];
+
+    MIST_TRACE_FILL_WORDS(words, MIST_N_MECHANISMS, mist_mechanism_name,
+                          enum mist_mechanism);
+    row.mechanism = (enum mist_mechanism)read_choice(&reader, CHECK_MECHANISM, words);
+    row.predicted_us = read_number(&reader, CHECK_PREDICTED);
+    row.bar_us = read_number(&reader, CHECK_BAR);
+    row.measured_us = read_number(&reader, CHECK_MEASURED);
+    row.deviation_us = read_number(&reader, CHECK_DEVIATION);
+    row.repetitions = read_count(&reader, CHECK_REPETITIONS, INT64_MAX);
+    if (reader.status != MIST_OK)
+        return reader.status;
+    enum mist_status status = mist_trace_set_add_check(set, &row, &message);
+    if (status == MIST_OK)
+        status = mist_trace_judge_check(&row, &message);
+    return at_row(csv, i, status, &message, err);
+}
+
 /* ---- writing ---- */
 
 static void write_kernels(struct mist_csv_writer *writer,
@@ -275,6 +314,20 @@ static void write_interferences(struct mist_csv_writer *writer,
     }
 }
 
+static void write_checks(struct mist_csv_writer *writer, const struct mist_trace_set *set)
+{
+    for (size_t i = 0; i < set->n_checks; i++) {
+        const struct mist_check_row *row = &set->checks[i];
+        mist_csv_add_text(writer, mist_mechanism_name(row->mechanism));
+        mist_csv_add_double(writer, row->predicted_us);
+        mist_csv_add_double(writer, row->bar_us);
+        mist_csv_add_double(writer, row->measured_us);
+        mist_csv_add_double(writer, row->deviation_us);
+        mist_csv_add_int64(writer, row->repetitions);
+        mist_csv_end_row(writer);
+    }
+}
+
 /* ---- tables ---- */
 
 typedef enum mist_status read_row_function(const struct mist_csv *csv, size_t i_row,
@@ -294,6 +347,8 @@ static const struct {
     [MIST_TRACE_TABLE_LINKS] = {LINK_COLUMNS, N_LINK_COLUMNS, read_link, write_links},
     [MIST_TRACE_TABLE_INTERFERENCE] = {INTERFERENCE_COLUMNS, N_INTERFERENCE_COLUMNS,
                                        read_interference, write_interferences},
+    [MIST_TRACE_TABLE_CHECKS] = {CHECK_COLUMNS, N_CHECK_COLUMNS, read_check,
+                                 write_checks},
 };
 
 /* A table whose end was lost between two rows looks whole but for their number. */
@@ -331,9 +386,14 @@ enum mist_status mist_trace_table_load(enum mist_trace_table table, const char *
 size_t mist_trace_table_n_rows(enum mist_trace_table table,
                                const struct mist_trace_set *set)
 {
-    return table == MIST_TRACE_TABLE_KERNELS ? set->n_kernels
-           : table == MIST_TRACE_TABLE_LINKS ? set->n_links
-                                             : set->n_interferences;
+    const size_t n_rows[MIST_N_TRACE_TABLES] = {
+        [MIST_TRACE_TABLE_KERNELS] = set->n_kernels,
+        [MIST_TRACE_TABLE_LINKS] = set->n_links,
+        [MIST_TRACE_TABLE_INTERFERENCE] = set->n_interferences,
+        [MIST_TRACE_TABLE_CHECKS] = set->n_checks,
+    };
+
+    return n_rows[table];
 }
 
 enum mist_status mist_trace_table_save(enum mist_trace_table table, const char *path,

@@ -14,12 +14,17 @@ static const char *const OPERATIONS[] = {
     "all_reduce",     "all_gather", "reduce_scatter", "send_recv", "host_to_device",
     "device_to_host", NULL,
 };
+static const char *const MECHANISMS[] = {
+    "compute",         "pipeline",          "data_parallel", "zero3",
+    "tensor_parallel", "sequence_parallel", "offload",       NULL,
+};
 
 #define N_WORDS(words) (sizeof(words) / sizeof *(words)-1)
 _Static_assert(N_WORDS(BACKENDS) == MIST_N_TRACE_BACKENDS, "one word per backend");
 _Static_assert(N_WORDS(DTYPES) == MIST_N_TRACE_DTYPES, "one word per dtype");
 _Static_assert(N_WORDS(PHASES) == MIST_N_TRACE_PHASES, "one word per phase");
 _Static_assert(N_WORDS(OPERATIONS) == MIST_N_LINK_OPERATIONS, "one word per operation");
+_Static_assert(N_WORDS(MECHANISMS) == MIST_N_MECHANISMS, "one word per mechanism");
 
 /* ---- words ---- */
 
@@ -45,6 +50,12 @@ const char *mist_link_operation_name(enum mist_link_operation operation)
 {
     assert((int)operation >= 0 && operation < MIST_N_LINK_OPERATIONS);
     return OPERATIONS[operation];
+}
+
+const char *mist_mechanism_name(enum mist_mechanism mechanism)
+{
+    assert((int)mechanism >= 0 && mechanism < MIST_N_MECHANISMS);
+    return MECHANISMS[mechanism];
 }
 
 bool mist_trace_backend_from_name(const char *name, enum mist_trace_backend *out)
@@ -80,6 +91,15 @@ bool mist_link_operation_from_name(const char *name, enum mist_link_operation *o
 
     if (i >= 0)
         *out = (enum mist_link_operation)i;
+    return i >= 0;
+}
+
+bool mist_mechanism_from_name(const char *name, enum mist_mechanism *out)
+{
+    int i = mist_words_find(MECHANISMS, name);
+
+    if (i >= 0)
+        *out = (enum mist_mechanism)i;
     return i >= 0;
 }
 

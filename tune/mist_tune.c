@@ -19,6 +19,7 @@
 #include "core/options.h"
 #include "core/progress.h"
 #include "sim/trace_use.h"
+#include "tune/alike.h"
 #include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
@@ -496,7 +497,9 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         return status;
     struct mist_tune_report report = {
         .space = &at->space,
+        .traces = &at->traces,
         .result = &result,
+        .n_alike = mist_alike_prefer(&at->traces, result.plans, result.n_plans),
         .verified = options->n_verified > 0 ? &at->verified : NULL,
         .limit_bytes = at->config.limit_bytes,
         .n_top = (size_t)options->n_top,

@@ -2,6 +2,7 @@
 #include "tune/tune_report.h"
 
 #include "core/parse.h"
+#include "tune/alike.h"
 #include "tune/plan_label.h"
 #include "tune/verify_report.h"
 
@@ -215,6 +216,9 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
         mist_emit_double(emit, "measured_s", "iteration, measured", of->measured_s,
                          MIST_HUMAN_TIME_S);
     }
+    if (report->traces->n_checks > 0)
+        mist_emit_int64(emit, "n_alike", "plans not told apart from the fastest",
+                        (int64_t)report->n_alike - 1, MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
                      predicted->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
@@ -232,20 +236,27 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
                         MIST_HUMAN_BYTES);
 }
 
-/* "dp2 z1: 1.9 % slower (12.1 ms); 3.2 MiB less memory". */
-static const char *explain_loss(const struct mist_validated *best,
+/* "dp2 z1: 1.9 % slower (12.1 ms); 3.2 MiB less memory". The second may be faster where
+ * predictions can't tell plans apart. */
+static const char *explain_loss(const struct mist_trace_set *traces,
+                                const struct mist_validated *best,
                                 const struct mist_validated *other, char *text)
 {
     double best_s = best->plan->predicted.iteration_s;
     double more_s = other->plan->predicted.iteration_s - best_s;
     int64_t more_bytes = other->planned_bytes - best->planned_bytes;
     char time[MIST_FORMAT_BYTES], bytes[MIST_FORMAT_BYTES];
-    double bar_s = best->plan->predicted.error_s + other->plan->predicted.error_s;
+    double bar_s = mist_alike_bar_s(traces, best->plan, other->plan);
     char label[MIST_PLAN_LABEL_BYTES];
 
     mist_format_time_s(time, sizeof time, more_s);
     mist_format_bytes(bytes, sizeof bytes, more_bytes < 0 ? -more_bytes : more_bytes);
-    if (more_s <= 0)
+    if (more_s < 0)
+        snprintf(text, TEXT_BYTES,
+                 "%s: %.2g %% faster, which is within the error bars; the first is "
+                 "simpler",
+                 mist_plan_label(other->plan, label), -100 * more_s / best_s);
+    else if (more_s == 0)
         snprintf(text, TEXT_BYTES, "%s: as fast; the closed form prefers the first",
                  mist_plan_label(other->plan, label));
     else
@@ -312,8 +323,9 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
     mist_emit_double(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
                      worst, MIST_HUMAN_FRAC);
     if (result->n_plans > 1 && !has_verified(report))
-        mist_emit_text(emit, "runner_up", "the second is",
-                       explain_loss(&result->plans[0], &result->plans[1], text));
+        mist_emit_text(
+            emit, "runner_up", "the second is",
+            explain_loss(report->traces, &result->plans[0], &result->plans[1], text));
 }
 
 static void emit_search(struct mist_emit *emit, const struct mist_tune_report *report,

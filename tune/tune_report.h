@@ -13,11 +13,13 @@
 
 struct mist_tune_report {
     const struct mist_space *space;
+    const struct mist_trace_set *traces;
     const struct mist_validate_result *result; /* its first plan is the best */
     const struct mist_verify_result *verified; /* the plans that were run; NULL: none were
                                                   to be */
     int64_t limit_bytes;                       /* of the device arena; INT64_MAX: none */
     size_t n_top;                              /* plans in the table */
+    size_t n_alike;  /* plans that predictions can't tell from the fastest, with it */
     double search_s; /* time of search and replays; not printed when as_json */
     bool with_glpk;
 };

@@ -93,11 +93,15 @@ expect_stdout '"predicted_at_level_s": [0-9]'
 
 begin 'two ranks, with tensor parallelism'
 # shellcheck disable=SC2086
-run $profile --seconds 15 --ranks 2 -q -o pair
+run $profile --seconds 20 --ranks 2 -q --json -o pair
 expect_exit 0
 expect_stderr_empty
+expect_json
+expect_stdout '"doubt_frac": [0-9]'
 grep -q '^all_reduce,1,2,1,' pair/links.csv || fail 'links.csv has no message of two ranks'
 grep -q '^compute+gpu_gpu,' pair/interference.csv || fail 'interference.csv has no mixture with messages'
+[ "$(cut -d, -f1 pair/checks.csv | tr '\n' ' ')" = 'mechanism pipeline data_parallel zero3 tensor_parallel sequence_parallel offload ' ] || fail "$(cat pair/checks.csv)"
+grep -q '"checks.csv": 6' pair/cluster.json || fail 'cluster.json does not count the checks'
 run mist-tune --model tiny.json --cluster pair --global-batch 2 --seq-len 32 -o pair.json
 expect_exit 0
 run mist-sim pair.json
@@ -113,6 +117,6 @@ begin 'it is not overwritten'
 # shellcheck disable=SC2086
 run $profile --ranks 1 -o set
 expect_exit 2
-expect_stderr '^mist-profile: set/cluster\.json: .*--force'
+expect_stderr '^mist-profile: set/kernels\.csv: .*--force'
 nothing_written
 finish

@@ -66,6 +66,35 @@ bad interference.csv 'together in a tenth of the time alone' '2s/8500/85/' @ 'to
 bad cluster.json 'a peak that no device has' 's/100000000000$/1e19/' '(1|15)' 'peak_flop_per_s is 1e\+19, beyond reason'
 bad cluster.json 'a launch of two days' 's/"launch_us": 0.1/"launch_us": 2e11/' '(1|15)' 'launch_us'
 
+# ------------------------------------------------------------------------------------------- plans that were run
+
+checks_head=mechanism,predicted_us,bar_us,measured_us,deviation_us,repetitions
+
+# bad_check NAME ROW REASON: a set with that row behind a good one.
+bad_check() {
+    rm -rf checked && cp -R traces checked
+    printf '%s\n%s\n%s\n' "$checks_head" pipeline,98000,3000,100000,1000,10 "$2" > checked/checks.csv
+    refuse "checks.csv: $1" 3 "^mist-sim: checked/checks\.csv:3(:[0-9]+)?: .*$3" mist-sim plan.json --cluster checked
+}
+bad_check 'an unknown mechanism' telepathy,1,0,1,0,1 'telepathy'
+bad_check 'a mechanism twice' pipeline,1,0,1,0,1 'pipeline comes twice'
+bad_check 'nothing predicted' zero3,0,0,1,0,1 'predicted_us is 0'
+bad_check 'nothing measured' zero3,1,0,0,0,1 'measured_us is 0'
+bad_check 'no run' zero3,1,0,1,0,0 'repetitions'
+bad_check 'milliseconds beside microseconds' zero3,98000,0,98,0,4 'measured_us is 98, beyond reason'
+
+begin 'checks widen error bars'
+printf '%s\n%s\n' "$checks_head" data_parallel,110000,0,100000,0,10 > checked/checks.csv
+run mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 --space 3d -q -o bar.json
+expect_exit 0
+narrow=$(sed -n 's/.*"error_s": \([0-9.e-]*\),*/\1/p' bar.json)
+run mist-tune --model gpt3-demo --cluster checked --global-batch 16 --seq-len 128 --space 3d -q -o bar2.json
+expect_exit 0
+wide=$(sed -n 's/.*"error_s": \([0-9.e-]*\),*/\1/p' bar2.json)
+time=$(sed -n 's/.*"iteration_s": \([0-9.e-]*\),*/\1/p' bar2.json)
+awk -v n="$narrow" -v w="$wide" -v t="$time" 'BEGIN { e = sqrt(n * n + 0.04 * t * t); exit !(w > 0.999 * e && w < 1.001 * e) }' ||
+    fail "$narrow became $wide of $time"
+
 # ---------------------------------------------------------------------------------- files that were cut
 # "rows" of cluster.json, which mist-profile writes; sets without it are edited freely, as all those above.
 rm -rf bad && cp -R traces counted

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static const char *const files[] = {"cluster.json", "kernels.csv", "links.csv",
-                                    "interference.csv"};
+                                    "interference.csv", "checks.csv"};
 enum { N_FILES = sizeof files / sizeof *files };
 
 static char *path_in(char *out, const char *name, const char *file)
@@ -122,12 +122,16 @@ void fuzz_write_seeds(void)
 {
     struct fuzz_buffer buffer = {0};
 
-    for (int i = 0; i < N_FILES; i++) {
+    for (int i = 0; i < N_FILES - 1; i++) {
         char path[64];
         snprintf(path, sizeof path, "tests/data/cli/traces/%s", files[i]);
         fuzz_add_text(&buffer, i > 0 ? FUZZ_NEXT : "");
         fuzz_add_file(&buffer, path);
     }
+    fuzz_add_text(&buffer, FUZZ_NEXT "mechanism,predicted_us,bar_us,measured_us,"
+                                     "deviation_us,repetitions\n"
+                                     "pipeline,98000,3000,100000,1000,10\n"
+                                     "zero3,120000,0,110000,0,4\n");
     fuzz_seed("whole", &buffer);
     fuzz_seed_text("cluster", cluster);
     fuzz_add_text(&buffer, cluster);

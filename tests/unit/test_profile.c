@@ -798,8 +798,7 @@ static void variants_run_on_one_rank(void **state)
         struct mist_model model = tiny_model();
         struct mist_grid grid;
         struct mist_workbench bench;
-        double drift_frac;
-        int32_t n_rounds;
+        struct mist_time_ops_report ops;
         model.family = families[f];
         if (model.family != MIST_FAMILY_GPT) {
             model.max_seq = 0;
@@ -813,8 +812,7 @@ static void variants_run_on_one_rank(void **state)
         struct mist_bench_place place = cpu_place();
         assert_int_equal(mist_workbench_open(&grid, 8, comm, &place, &bench, NULL),
                          MIST_OK);
-        assert_int_equal(mist_time_ops(&bench, 0, steps, &n_rounds, &drift_frac, NULL),
-                         MIST_OK);
+        assert_int_equal(mist_time_ops(&bench, 0, steps, &ops, NULL), MIST_OK);
         for (int32_t i = 0; i < grid.n_keys; i++)
             assert_true(steps[i].n >= mist_time_ops_least_rounds() - steps[i].n_outliers);
         for (int32_t i = 0; i < bench.n_copies + 2; i++) {
@@ -913,15 +911,23 @@ static void a_session_fills_a_trace_set(void **state)
     plan.probe = small_probe;
     plan.probe_s = 0;
     plan.probe_pause_s = 1e9;
+    plan.checks_s = 1e-9;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     mist_trace_set_init(&traces);
-    assert_int_equal(mist_profile_run(&grid, &machine, &plan, comm, NULL, NULL, NULL,
-                                      &traces, &report, NULL),
-                     MIST_OK);
+    const struct mist_profile_config config = {
+        .grid = &grid, .machine = &machine, .plan = &plan, .comm = comm};
+    assert_int_equal(mist_profile_run(&config, &traces, &report, NULL), MIST_OK);
     mist_comm_close(comm);
     assert_int_equal(traces.n_kernels, grid.n_keys);
     assert_int_equal(traces.n_links, grid.n_messages);
     assert_int_equal(traces.n_interferences, 13);
+    assert_int_equal(traces.n_checks, 2); /* what one rank can do */
+    assert_int_equal(traces.checks[0].mechanism, MIST_MECHANISM_COMPUTE);
+    assert_int_equal(traces.checks[1].mechanism, MIST_MECHANISM_OFFLOAD);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(traces.checks[i].repetitions, 3);
+        assert_true(traces.checks[i].bar_us > 0);
+    }
     assert_true(traces.cluster.launch_us > 0);
     assert_true(traces.cluster.runtime_memory_bytes > 0);
     assert_true(traces.cluster.drift_frac > 0); /* no two rounds take the same time */
@@ -956,12 +962,16 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
     plan.probe = small_probe;
     plan.probe_s = plan.probe_pause_s = 0;
     mist_trace_set_init(traces);
-    assert_int_equal(mist_profile_run(grid, &machine, &plan, comm, journal, NULL, NULL,
-                                      traces, &report, NULL),
-                     MIST_OK);
+    plan.checks_s = 1e-9;
+    const struct mist_profile_config config = {.grid = grid,
+                                               .machine = &machine,
+                                               .plan = &plan,
+                                               .comm = comm,
+                                               .journal = journal};
+    assert_int_equal(mist_profile_run(&config, traces, &report, NULL), MIST_OK);
     /* before, after every round, after links and mixtures, whatever of it was measured in
      * an earlier session */
-    assert_int_equal(report.n_probes, report.n_rounds_ops + 3);
+    assert_int_equal(report.n_probes, report.ops.n_rounds + 3);
 }
 
 /* What the journal of a whole session has is not measured again: the same bits. Half of

@@ -51,7 +51,7 @@ static void write_file(const char *folder, const char *name, const char *head,
 static void remove_folder(char *folder)
 {
     static const char *const names[] = {"cluster.json", "kernels.csv", "links.csv",
-                                        "interference.csv"};
+                                        "interference.csv", "checks.csv"};
     char path[256];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -110,6 +110,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
                                          .launch_us = 4.25,
                                          .runtime_memory_bytes = 500000000,
                                          .drift_frac = 0.1 / 7,
+                                         .skew = {0.01 / 3, 0.02 / 3, 0.04 / 3},
                                          .probe_us = 1e5 / 9,
                                          .n_libraries = 1};
     set->cluster.peak_flop_per_s[MIST_TRACE_BF16] = 312e12;
@@ -123,7 +124,14 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
         assert_int_equal(mist_trace_set_add_kernel(set, &kernel, NULL), MIST_OK);
         assert_int_equal(mist_trace_set_add_link(set, &link, NULL), MIST_OK);
     }
+    const struct mist_check_row check = {.mechanism = MIST_MECHANISM_ZERO3,
+                                         .predicted_us = 1e5 / 3,
+                                         .bar_us = 1e3 / 7,
+                                         .measured_us = 1e5 / 3.1,
+                                         .deviation_us = 0.1,
+                                         .repetitions = 5};
     assert_int_equal(mist_trace_set_add_interference(set, &both, NULL), MIST_OK);
+    assert_int_equal(mist_trace_set_add_check(set, &check, NULL), MIST_OK);
 }
 
 /* ---- words and shapes ---- */
@@ -134,6 +142,7 @@ static void test_words(void **state)
     enum mist_trace_phase phase;
     enum mist_link_operation operation;
     enum mist_trace_backend backend;
+    enum mist_mechanism mechanism;
 
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
         enum mist_trace_dtype in = (enum mist_trace_dtype)i;
@@ -146,6 +155,10 @@ static void test_words(void **state)
     assert_int_equal(operation, MIST_LINK_DEVICE_TO_HOST);
     assert_true(mist_trace_backend_from_name("datasheet", &backend));
     assert_int_equal(backend, MIST_TRACE_DATASHEET);
+    assert_true(mist_mechanism_from_name("sequence_parallel", &mechanism));
+    assert_int_equal(mechanism, MIST_MECHANISM_SEQUENCE_PARALLEL);
+    assert_string_equal(mist_mechanism_name(MIST_MECHANISM_OFFLOAD), "offload");
+    assert_false(mist_mechanism_from_name("zero2", &mechanism));
     assert_false(mist_trace_dtype_from_name("FP32", &dtype));
     assert_false(mist_trace_dtype_from_name("", &dtype));
 }
@@ -276,6 +289,7 @@ static void test_bad_rows(void **state)
                                          .alone_us = {1, 1, 0, 0},
                                          .together_us = 1.5,
                                          .repetitions = 1};
+    struct mist_check_row check = {.predicted_us = 9, .measured_us = 8, .repetitions = 1};
 
     mist_trace_set_init(&set);
 #define REJECTS(add, row, field, bad)                                                    \
@@ -306,7 +320,21 @@ static void test_bad_rows(void **state)
     REJECTS(mist_trace_set_add_interference, both, alone_us[0], 0.0);
     REJECTS(mist_trace_set_add_interference, both, alone_us[2], 1.0);
     REJECTS(mist_trace_set_add_interference, both, together_us, 0.0);
-    assert_int_equal(set.n_kernels + set.n_links + set.n_interferences, 0);
+    REJECTS(mist_trace_set_add_check, check, mechanism, MIST_N_MECHANISMS);
+    REJECTS(mist_trace_set_add_check, check, predicted_us, 0.0);
+    REJECTS(mist_trace_set_add_check, check, predicted_us, (double)NAN);
+    REJECTS(mist_trace_set_add_check, check, bar_us, -1.0);
+    REJECTS(mist_trace_set_add_check, check, measured_us, (double)INFINITY);
+    REJECTS(mist_trace_set_add_check, check, deviation_us, 1e11);
+    REJECTS(mist_trace_set_add_check, check, repetitions, 0);
+    assert_int_equal(set.n_kernels + set.n_links + set.n_interferences + set.n_checks, 0);
+    for (int i = 0; i < MIST_N_MECHANISMS; i++) {
+        check.mechanism = (enum mist_mechanism)i;
+        assert_int_equal(mist_trace_set_add_check(&set, &check, NULL), MIST_OK);
+        assert_int_equal(mist_trace_set_add_check(&set, &check, NULL), MIST_ERR_INPUT);
+        assert_ptr_equal(mist_trace_set_find_check(&set, check.mechanism),
+                         &set.checks[i]);
+    }
     assert_int_equal(mist_trace_set_add_interference(&set, &both, NULL), MIST_OK);
     assert_int_equal(mist_trace_set_add_interference(&set, &both, NULL), MIST_ERR_INPUT);
     both.alone_us[1] = 2;
@@ -331,8 +359,11 @@ static void test_round_trip(void **state)
     assert_int_equal(back.n_interferences, 1);
     assert_true(back.cluster.memory_bytes_per_s == set.cluster.memory_bytes_per_s);
     assert_true(back.cluster.drift_frac == set.cluster.drift_frac);
+    assert_true(back.cluster.skew.step_frac == set.cluster.skew.step_frac);
     assert_true(back.cluster.probe_us == set.cluster.probe_us);
     assert_true(back.interferences[0].alone_us[1] == 20.0 / 3);
+    assert_int_equal(back.n_checks, 1);
+    assert_true(back.checks[0].measured_us == 1e5 / 3.1);
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
     assert_int_equal(mist_trace_set_fingerprint(&set), mist_trace_set_fingerprint(&back));
     const struct mist_link_row *link =
@@ -342,11 +373,12 @@ static void test_round_trip(void **state)
 
     /* A second save needs overwrite; it removes the tables that are gone. */
     assert_int_equal(mist_trace_set_save(&set, folder, false, &err), MIST_ERR_USAGE);
-    set.n_interferences = 0;
+    set.n_interferences = set.n_checks = 0;
     assert_int_equal(mist_trace_set_save(&set, folder, true, &err), MIST_OK);
     mist_trace_set_fini(&back);
     assert_int_equal(mist_trace_set_load(&back, folder, &err), MIST_OK);
     assert_int_equal(back.n_interferences, 0);
+    assert_int_equal(back.n_checks, 0);
     assert_int_equal(back.n_links, 2);
     mist_trace_set_fini(&back);
     mist_trace_set_fini(&set);
@@ -401,13 +433,13 @@ static void test_new_folder_or_none(void **state)
                 assert_true(has_fired);
                 continue;
             }
-            assert_int_equal(count_entries(folder), 4);
+            assert_int_equal(count_entries(folder), 5);
             assert_int_equal(fingerprint_of(folder), mist_trace_set_fingerprint(&set));
             remove_folder(strdup(folder));
             if (!has_fired) /* stdio does without a buffer */
                 break;
         }
-        assert_true(n > 4); /* four files at least */
+        assert_true(n > 5); /* five files at least */
     }
     mist_trace_set_fini(&set);
     remove_folder(parent);
@@ -433,7 +465,7 @@ static void test_old_set_or_new(void **state)
             fault_arm((enum fault)fault, n);
             enum mist_status status = mist_trace_set_save(&next, folder, true, NULL);
             bool has_fired = fault_disarm();
-            assert_int_equal(count_entries(folder), 4); /* 3 files of a set, the notes */
+            assert_int_equal(count_entries(folder), 5); /* 4 files of a set, the notes */
             assert_int_equal(
                 fingerprint_of(folder),
                 mist_trace_set_fingerprint(status == MIST_OK ? &next : &old));
@@ -442,7 +474,7 @@ static void test_old_set_or_new(void **state)
             if (status == MIST_OK) /* stdio does without a buffer */
                 assert_int_equal(mist_trace_set_save(&old, folder, true, NULL), MIST_OK);
         }
-        assert_true(n > (fault == FAULT_RENAME ? 9 : 3)); /* 3 written, 3 out, 3 in */
+        assert_true(n > (fault == FAULT_RENAME ? 12 : 4)); /* written, out, in */
     }
     snprintf(other, sizeof other, "%s/notes.txt", folder);
     assert_int_equal(unlink(other), 0);
@@ -472,7 +504,7 @@ static void test_odd_folders(void **state)
     assert_int_equal(mkdir(path, 0777), 0); /* a folder where a file belongs */
     snprintf(path, sizeof path, "%s/b/c", parent);
     assert_int_equal(mist_trace_set_save(&set, path, true, NULL), MIST_ERR_IO);
-    assert_int_equal(count_entries(path), 4);
+    assert_int_equal(count_entries(path), 5);
     snprintf(path, sizeof path, "%s/b/c/links.csv", parent);
     assert_int_equal(rmdir(path), 0);
     snprintf(path, sizeof path, "%s/b/c", parent);
@@ -514,10 +546,14 @@ static void test_every_value_is_in_the_fingerprint(void **state)
     struct mist_kernel_row *kernel = &set.kernels[0];
     struct mist_link_row *link = &set.links[1];
     struct mist_interference_row *both = &set.interferences[0];
+    struct mist_check_row *check = &set.checks[0];
     double *const reals[] = {
         &cluster->memory_bytes_per_s,
         &cluster->launch_us,
         &cluster->drift_frac,
+        &cluster->skew.alone_frac,
+        &cluster->skew.pass_frac,
+        &cluster->skew.step_frac,
         &cluster->probe_us,
         &cluster->peak_flop_per_s[0],
         &kernel->time_us,
@@ -529,6 +565,10 @@ static void test_every_value_is_in_the_fingerprint(void **state)
         &both->alone_us[1],
         &both->together_us,
         &both->deviation_us,
+        &check->predicted_us,
+        &check->bar_us,
+        &check->measured_us,
+        &check->deviation_us,
     };
     int64_t *const counts[] = {
         &cluster->device_memory_bytes,
@@ -538,6 +578,7 @@ static void test_every_value_is_in_the_fingerprint(void **state)
         &link->bytes,
         &link->repetitions,
         &both->repetitions,
+        &check->repetitions,
     };
     int *const sizes[] = {
         &cluster->nodes,          &cluster->devices_per_node,
@@ -798,6 +839,8 @@ static void test_summary(void **state)
     assert_non_null(strstr(text, "drift        1.4 %"));
     assert_non_null(strstr(text, "all_gather"));
     assert_non_null(strstr(text, "compute+gpu_gpu"));
+    assert_non_null(strstr(text, "zero3"));
+    assert_non_null(strstr(text, "+3.3 %"));
     free(text);
     mist_trace_set_fini(&set);
 }

@@ -1,0 +1,41 @@
+/*
+ * Skew: how much longer computing takes than the rows of its operators say.
+ *
+ * A row is the mean of an operator's usual runs, on all ranks together. A run of training
+ * also pays for the unusual ones (an interrupt, a neighbour's turn), which the rows leave
+ * out, and where ranks wait for one another the slowest of them counts, not their mean.
+ * That is measured on the same runs: all ranks go through the same operators, whose times
+ * are cut into pieces of the same operators, as long as what lies between two messages of
+ * a plan. With x_ri what piece i takes on rank r, all of its runs counted, and e_i what
+ * the rows say,
+ *   frac = sum_i max_r x_ri / sum_i e_i - 1.
+ * The shorter the pieces, the larger it is: what is chance averages out over longer ones,
+ * and one rank's processor that is always slower remains.
+ */
+#ifndef MIST_PROFILE_SKEW_H
+#define MIST_PROFILE_SKEW_H
+
+#include "exec/comm.h"
+#include "profile/drift.h"
+#include "traces/trace_set.h"
+
+/*
+ * Cuts the runs of a rank (pure): sums_us[n] of pieces that take at least length_us by
+ * the estimates; a last shorter one is left out. Room for drift->n_runs. Returns n, and
+ * what the rows say of all pieces together in *expected_us.
+ */
+int64_t mist_skew_cut(const struct mist_drift *drift,
+                      const struct mist_estimate *estimates, double length_us,
+                      double *sums_us, double *expected_us);
+
+/*
+ * All ranks call it, with the same estimates. pass_us, step_us: how long a micro-batch
+ * takes, and what lies between two messages of tensor parallelism. Where ranks did not
+ * keep the same runs all is 0. MIST_OK, MIST_ERR_MEMORY or an error of the communicator.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_skew_find(struct mist_comm *comm, const struct mist_drift *drift,
+               const struct mist_estimate *estimates, double pass_us, double step_us,
+               struct mist_trace_skew *out, struct mist_err *err);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * sim/mechanism: what a plan's mechanisms are, and what checks add to its error bar,
+ * against numbers worked out by hand.
+ */
+#include "tests/unit/test.h"
+
+#include "sim/mechanism.h"
+
+#include <math.h>
+
+enum { A = 1u << MIST_MECHANISM_PIPELINE, B = 1u << MIST_MECHANISM_ZERO3 };
+
+static void add(struct mist_trace_set *traces, enum mist_mechanism mechanism,
+                double predicted_us, double bar_us, double measured_us)
+{
+    const struct mist_check_row row = {.mechanism = mechanism,
+                                       .predicted_us = predicted_us,
+                                       .bar_us = bar_us,
+                                       .measured_us = measured_us,
+                                       .repetitions = 4};
+
+    assert_int_equal(mist_trace_set_add_check(traces, &row, NULL), MIST_OK);
+}
+
+static void assert_near(double value, double expected)
+{
+    if (!(fabs(value - expected) <= 1e-12))
+        fail_msg("%.17g, expected %.17g", value, expected);
+}
+
+static void plans_have_their_mechanisms(void **state)
+{
+    static struct mist_plan plan; /* zeros */
+    struct mist_stage_plan *stage = &plan.stages[0];
+
+    plan.n_stages = 1;
+    *stage = (struct mist_stage_plan){.n_layers = 1, .micro_batch = 1, .dp = 1, .tp = 1};
+    assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_COMPUTE);
+    stage->n_checkpointed = 1;
+    assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_COMPUTE);
+    stage->dp = 2;
+    stage->shards_optimizer = stage->shards_gradients = true;
+    assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_DATA_PARALLEL);
+    stage->shards_weights = true;
+    assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_ZERO3);
+    plan.n_stages = 2;
+    plan.stages[1] = (struct mist_stage_plan){
+        .n_layers = 1, .micro_batch = 1, .dp = 1, .tp = 2, .offload_gradients = 0.125};
+    assert_int_equal(mist_plan_mechanisms(&plan),
+                     1u << MIST_MECHANISM_ZERO3 | 1u << MIST_MECHANISM_PIPELINE |
+                         1u << MIST_MECHANISM_TENSOR_PARALLEL |
+                         1u << MIST_MECHANISM_OFFLOAD);
+    plan.stages[1].is_sequence_parallel = true;
+    plan.stages[1].offload_gradients = 0;
+    assert_int_equal(mist_plan_mechanisms(&plan),
+                     1u << MIST_MECHANISM_ZERO3 | 1u << MIST_MECHANISM_PIPELINE |
+                         1u << MIST_MECHANISM_SEQUENCE_PARALLEL);
+}
+
+static void no_checks_no_doubt(void **state)
+{
+    struct mist_trace_set traces;
+
+    mist_trace_set_init(&traces);
+    assert_near(mist_mechanism_doubt_frac(&traces, A | B), 0);
+    mist_trace_set_fini(&traces);
+}
+
+/* r = 0.1 and -0.02; without bars v = (r^2 + 0.0052) / 2. */
+static void residuals_are_shared(void **state)
+{
+    struct mist_trace_set traces;
+
+    mist_trace_set_init(&traces);
+    add(&traces, MIST_MECHANISM_PIPELINE, 110, 0, 100);
+    add(&traces, MIST_MECHANISM_ZERO3, 98, 0, 100);
+    assert_near(mist_mechanism_doubt_frac(&traces, A), sqrt((0.01 + 0.0052) / 2));
+    assert_near(mist_mechanism_doubt_frac(&traces, B), sqrt((0.0004 + 0.0052) / 2));
+    assert_near(mist_mechanism_doubt_frac(&traces, A | B), sqrt((0.01 + 0.0052) / 2));
+    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD),
+                sqrt(0.0052));
+    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_COMPUTE),
+                sqrt(0.0052));
+    mist_trace_set_fini(&traces);
+}
+
+/* What the bars explain is not added again. */
+static void bars_explain_residuals(void **state)
+{
+    struct mist_trace_set traces;
+
+    mist_trace_set_init(&traces);
+    add(&traces, MIST_MECHANISM_PIPELINE, 110, 11, 100); /* a deviation of 0.05 */
+    add(&traces, MIST_MECHANISM_ZERO3, 98, 98, 100);     /* of 0.5 */
+    assert_near(mist_mechanism_doubt_frac(&traces, A),
+                sqrt((0.01 + 0.0052) / 2 - 0.0025));
+    assert_near(mist_mechanism_doubt_frac(&traces, B), 0);
+    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD), 0);
+    mist_trace_set_fini(&traces);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_have_their_mechanisms),
+        cmocka_unit_test(no_checks_no_doubt),
+        cmocka_unit_test(residuals_are_shared),
+        cmocka_unit_test(bars_explain_residuals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

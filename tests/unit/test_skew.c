@@ -1,0 +1,125 @@
+/*
+ * profile/skew: pieces by hand, and what four ranks find (started again under mpirun)
+ * against the same sums over the same draws, made in one process.
+ */
+#include "tests/unit/test.h"
+
+#include "profile/skew.h"
+#include "tests/unit/comm_job.h"
+
+#include <string.h>
+
+enum { N_RUNS = 4000, N_RANKS = 4, N_PIECE = 100 };
+
+/* Rank r is always r % slower, and one run in ten takes 30 % longer. */
+static double time_of(int32_t r, int i)
+{
+    bool is_slow = mist_random_uniform_at(1, (uint64_t)r, (uint64_t)i) < 0.1;
+
+    return 100 * (1 + 0.01 * r) * (is_slow ? 1.3 : 1);
+}
+
+/* Sum over pieces of n runs of the slowest of the first n_ranks ranks. */
+static double slowest_us(int32_t n_of_ranks, int n)
+{
+    double sum_us = 0;
+
+    for (int begin = 0; begin < N_RUNS; begin += n) {
+        double most_us = 0;
+        for (int32_t r = 0; r < n_of_ranks; r++) {
+            double piece_us = 0;
+            for (int i = begin; i < begin + n; i++)
+                piece_us += time_of(r, i);
+            most_us = fmax(most_us, piece_us);
+        }
+        sum_us += most_us;
+    }
+    return sum_us;
+}
+
+static bool is_near(double value, double expected)
+{
+    return fabs(value - expected) <= 1e-9;
+}
+
+static int run_rank(void)
+{
+    const struct mist_estimate estimates[] = {{.mean = 100}, {.mean = 100}};
+    const double expected_us = 100.0 * N_RUNS;
+    struct mist_drift drift = {.n_rounds = 1};
+    struct mist_trace_skew skew;
+    double own_us = 0;
+
+    join_job();
+    for (int i = 0; i < N_RUNS; i++) {
+        CHECK(mist_drift_add(&drift, 0, time_of(rank, i)));
+        for (int32_t r = 0; r < n_ranks; r++)
+            own_us += time_of(r, i) / n_ranks;
+    }
+    CHECK(mist_skew_find(comm, &drift, estimates, 100 * N_PIECE, 100, &skew, &err) ==
+          MIST_OK);
+    CHECK(is_near(skew.alone_frac, own_us / expected_us - 1));
+    CHECK(is_near(skew.pass_frac, slowest_us(n_ranks, N_PIECE) / expected_us - 1));
+    CHECK(is_near(skew.step_frac, slowest_us(n_ranks, 1) / expected_us - 1));
+    if (n_ranks > 1)
+        CHECK(skew.alone_frac < skew.pass_frac && skew.pass_frac < skew.step_frac);
+    if (n_ranks == 1)
+        CHECK(is_near(skew.alone_frac, skew.step_frac));
+    if (rank == 1) /* has another operator: nothing can be said */
+        drift.runs[7].key = 1;
+    CHECK(mist_skew_find(comm, &drift, estimates, 100 * N_PIECE, 100, &skew, &err) ==
+          MIST_OK);
+    CHECK((skew.pass_frac == 0) == (n_ranks > 1));
+    mist_drift_fini(&drift);
+    mist_comm_close(comm);
+    return 0;
+}
+
+static void assert_near(double value, double expected)
+{
+    if (!is_near(value, expected))
+        fail_msg("%.17g, expected %.17g", value, expected);
+}
+
+/* Unusual runs count; a last piece that is too short does not. */
+static void skew_cuts_runs_into_pieces(void **state)
+{
+    const struct mist_estimate estimates[] = {{.mean = 10, .low = 9, .high = 11},
+                                              {.mean = 25, .low = 20, .high = 30}};
+    const double times_us[] = {10, 50, 26, 9, 11, 24, 10, 10};
+    const int32_t keys[] = {0, 0, 1, 0, 0, 1, 0, 0};
+    struct mist_drift drift = {.n_rounds = 1};
+    double sums_us[8], expected_us;
+
+    for (int i = 0; i < 8; i++)
+        assert_true(mist_drift_add(&drift, keys[i], times_us[i]));
+    assert_int_equal(mist_skew_cut(&drift, estimates, 40, sums_us, &expected_us), 2);
+    assert_near(sums_us[0], 86); /* 10 + 10 + 25 are expected */
+    assert_near(sums_us[1], 44);
+    assert_near(expected_us, 90);
+    assert_int_equal(mist_skew_cut(&drift, estimates, 1000, sums_us, &expected_us), 0);
+    assert_near(expected_us, 0);
+    assert_int_equal(mist_skew_cut(&drift, estimates, 0, sums_us, &expected_us), 8);
+    assert_near(expected_us, 110);
+    mist_drift_fini(&drift);
+}
+
+static void skew_is_of_the_slowest(void **state)
+{
+    need_mpirun();
+    run_good_job(1, "", "skew");
+    run_good_job(N_RANKS, "", "skew");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(skew_cuts_runs_into_pieces),
+        cmocka_unit_test(skew_is_of_the_slowest),
+    };
+
+    if (argc == 3)
+        return run_rank();
+    program = argv[0];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,67 @@
+/* Which plans predictions can't tell apart. See alike.h. */
+#include "tune/alike.h"
+
+#include "sim/mechanism.h"
+#include "tune/plan_label.h"
+
+#include <math.h>
+#include <string.h>
+
+int mist_alike_n_techniques(const struct mist_plan *plan)
+{
+    char text[MIST_PLAN_LABEL_BYTES];
+    int n = 1;
+
+    for (const char *at = mist_plan_label(plan, text); *at; at++)
+        n += *at == ' ';
+    return n;
+}
+
+static double own_square(const struct mist_trace_set *traces,
+                         const struct mist_plan *plan)
+{
+    double time_s = plan->predicted.iteration_s, half_s = plan->predicted.error_s / 2;
+    double shared_frac =
+        hypot(traces->cluster.drift_frac,
+              mist_mechanism_doubt_frac(traces, mist_plan_mechanisms(plan)));
+    double shared_s = shared_frac * time_s;
+
+    return fmax(0, half_s * half_s - shared_s * shared_s);
+}
+
+double mist_alike_bar_s(const struct mist_trace_set *traces, const struct mist_plan *a,
+                        const struct mist_plan *b)
+{
+    unsigned different = mist_plan_mechanisms(a) ^ mist_plan_mechanisms(b);
+    double least_s = fmin(a->predicted.iteration_s, b->predicted.iteration_s);
+    double doubt_s =
+        different ? mist_mechanism_doubt_frac(traces, different) * least_s : 0;
+
+    return 2 * sqrt(own_square(traces, a) + own_square(traces, b) + doubt_s * doubt_s);
+}
+
+size_t mist_alike_prefer(const struct mist_trace_set *traces,
+                         struct mist_validated *plans, size_t n)
+{
+    const struct mist_plan *fastest = plans[0].plan;
+    int least = mist_alike_n_techniques(fastest);
+    size_t i_best = 0, n_alike = 1;
+
+    if (traces->n_checks == 0)
+        return 1;
+    for (size_t i = 1; i < n; i++) {
+        const struct mist_plan *plan = plans[i].plan;
+        double more_s = plan->predicted.iteration_s - fastest->predicted.iteration_s;
+        if (more_s > mist_alike_bar_s(traces, fastest, plan))
+            continue;
+        n_alike++;
+        if (mist_alike_n_techniques(plan) < least) {
+            least = mist_alike_n_techniques(plan);
+            i_best = i;
+        }
+    }
+    const struct mist_validated best = plans[i_best];
+    memmove(plans + 1, plans, i_best * sizeof *plans);
+    plans[0] = best;
+    return n_alike;
+}
