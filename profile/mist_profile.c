@@ -3,7 +3,7 @@
  *
  *     $ mist-profile --quick -o traces/here
  *     mist-profile: gpt3-demo, sequences of 128, micro-batches 1,2,4,8, fp32 on 2 ranks
- *     of 1 thread: 60 operator shapes, 71 messages, 42 mixtures; about 71.3 s
+ *     of 1 thread: 60 operator shapes, 71 messages, 48 mixtures; about 71.3 s
  *     machine            AMD EPYC
  *     ranks              2
  *     GEMM               103 GFLOP/s

@@ -12,12 +12,12 @@ static int n_channels_of(unsigned channels)
 
 /* All ratios of one set of channels, appended at n; the new number. */
 static int32_t add_set(struct mist_mixture *out, int32_t n, unsigned channels,
-                       bool exchanges)
+                       enum mist_mixture_message message)
 {
     for (int doubled = -1; doubled < MIST_N_CHANNELS; doubled++) {
         if (doubled >= 0 && !(channels >> doubled & 1u))
             continue;
-        out[n] = (struct mist_mixture){.channels = channels, .exchanges = exchanges};
+        out[n] = (struct mist_mixture){.channels = channels, .message = message};
         for (int c = 0; c < MIST_N_CHANNELS; c++)
             out[n].ratio[c] = channels >> c & 1u ? 1 + (c == doubled) : 0;
         n++;
@@ -36,9 +36,13 @@ int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
         for (unsigned set = 0; set < 1u << MIST_N_CHANNELS; set++) {
             if (n_channels_of(set) != size || (n_ranks < 2 && set & gpu_gpu))
                 continue;
-            n = add_set(out, n, set, false);
+            n = add_set(out, n, set, MIST_MIXTURE_REDUCE);
             if (set & gpu_gpu && (!is_quick || set == (gpu_gpu | compute)))
-                n = add_set(out, n, set, true);
+                n = add_set(out, n, set, MIST_MIXTURE_EXCHANGE);
+            if (set == (gpu_gpu | compute)) {
+                n = add_set(out, n, set, MIST_MIXTURE_GATHER);
+                n = add_set(out, n, set, MIST_MIXTURE_SCATTER);
+            }
         }
     return n;
 }

@@ -27,11 +27,21 @@ static const double least_gpu_base_us = 1000, most_gpu_base_us = 4000;
 enum { MOST_GPU_STEPS = 60, MOST_GPU_PIECES = 100 }; /* at ratio 1 */
 
 /* What a channel can do. */
-enum work { WORK_COMPUTE, WORK_REDUCE, WORK_EXCHANGE, WORK_LOAD, WORK_STORE, N_WORKS };
+enum work {
+    WORK_COMPUTE,
+    WORK_MESSAGE, /* and on: by enum mist_mixture_message */
+    WORK_LOAD = WORK_MESSAGE + MIST_N_MIXTURE_MESSAGES,
+    WORK_STORE,
+    N_WORKS
+};
 
-static const enum mist_stream stream_of[N_WORKS] = {
-    MIST_STREAM_COMPUTE, MIST_STREAM_GPU_GPU, MIST_STREAM_GPU_GPU,
-    MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST};
+static enum mist_stream stream_of(int work)
+{
+    return work == WORK_COMPUTE ? MIST_STREAM_COMPUTE
+           : work == WORK_LOAD  ? MIST_STREAM_HOST_TO_DEVICE
+           : work == WORK_STORE ? MIST_STREAM_DEVICE_TO_HOST
+                                : MIST_STREAM_GPU_GPU;
+}
 
 struct bench_state;
 
@@ -104,6 +114,27 @@ static enum mist_status exchange(struct mist_workbench *bench, char *at, int64_t
     return status;
 }
 
+static enum mist_status send_piece(struct mist_workbench *bench,
+                                   enum mist_mixture_message message, char *at,
+                                   int64_t bytes, struct mist_err *err)
+{
+    int64_t shard_bytes = bytes / bench->n_ranks;
+    char *mine = at + shard_bytes * bench->rank;
+
+    switch (message) {
+    case MIST_MIXTURE_EXCHANGE:
+        return exchange(bench, at, bytes, err);
+    case MIST_MIXTURE_GATHER:
+        return mist_collective_all_gather(bench->all, mine, at, shard_bytes, err);
+    case MIST_MIXTURE_SCATTER:
+        return mist_collective_reduce_scatter(bench->all, MIST_DTYPE_FP32, at, mine,
+                                              bytes / 4, err);
+    default:
+        return mist_collective_all_reduce(bench->all, MIST_DTYPE_FP32, at, bytes / 4,
+                                          err);
+    }
+}
+
 static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_err *err)
 {
     struct mist_workbench *bench = job->state->bench;
@@ -117,21 +148,13 @@ static enum mist_status move_piece(struct job *job, int64_t bytes, struct mist_e
     char *near =
         mist_workbench_turn(bench->message + (stores ? half : 0), half, piece, turn);
 
-    switch (job->work) {
-    case WORK_REDUCE:
+    if (stream_of((int)job->work) == MIST_STREAM_GPU_GPU) {
         near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
-        return mist_collective_all_reduce(bench->all, MIST_DTYPE_FP32, near, bytes / 4,
-                                          err);
-    case WORK_EXCHANGE:
-        near = mist_workbench_turn(bench->message, bench->message_bytes, piece, turn);
-        return exchange(bench, near, bytes, err);
-    case WORK_LOAD:
-        mist_device_copy(bench->device, near, host, bytes);
-        return MIST_OK;
-    default:
-        mist_device_copy(bench->device, host, near, bytes);
-        return MIST_OK;
+        return send_piece(bench, (enum mist_mixture_message)(job->work - WORK_MESSAGE),
+                          near, bytes, err);
     }
+    mist_device_copy(bench->device, stores ? host : near, stores ? near : host, bytes);
+    return MIST_OK;
 }
 
 static enum mist_status move(struct job *job, struct mist_err *err)
@@ -154,7 +177,7 @@ static void run_job(void *arg)
     struct mist_workbench *bench = job->state->bench;
     struct mist_err err = {0};
     enum mist_status status = MIST_OK;
-    enum mist_stream stream = stream_of[job->work];
+    enum mist_stream stream = stream_of((int)job->work);
 
     mist_stopwatch_begin(&bench->watch, stream,
                          stream == MIST_STREAM_GPU_GPU
@@ -263,7 +286,7 @@ static enum mist_status measure(struct bench_state *state, struct mist_samples *
 
 static bool has_work(const struct bench_state *state, int work)
 {
-    return stream_of[work] != MIST_STREAM_GPU_GPU || state->bench->n_ranks > 1;
+    return stream_of(work) != MIST_STREAM_GPU_GPU || state->bench->n_ranks > 1;
 }
 
 static enum mist_status run_alone(struct bench_state *state, int work, int ratio,
@@ -271,17 +294,18 @@ static enum mist_status run_alone(struct bench_state *state, int work, int ratio
 {
     struct job *jobs[MIST_N_CHANNELS] = {NULL};
 
-    jobs[stream_of[work]] = &state->jobs[work][ratio];
+    jobs[stream_of(work)] = &state->jobs[work][ratio];
     return run_together(state, jobs, out_us, err);
 }
 
 static enum work work_of(const struct mist_mixture *mixture, int channel)
 {
-    static const enum work works[MIST_N_CHANNELS] = {WORK_COMPUTE, WORK_REDUCE, WORK_LOAD,
-                                                     WORK_STORE};
+    static const enum work works[MIST_N_CHANNELS] = {WORK_COMPUTE, WORK_MESSAGE,
+                                                     WORK_LOAD, WORK_STORE};
 
-    return works[channel] == WORK_REDUCE && mixture->exchanges ? WORK_EXCHANGE
-                                                               : works[channel];
+    return channel == MIST_STREAM_GPU_GPU
+               ? (enum work)(WORK_MESSAGE + (int)mixture->message)
+               : works[channel];
 }
 
 /* ------------------------------------------------------------------------ calibration */
@@ -378,11 +402,11 @@ static enum mist_status connect_ranks(struct bench_state *state, struct mist_err
 {
     enum mist_status status = MIST_OK;
 
-    for (int work = WORK_REDUCE; work <= WORK_EXCHANGE && status == MIST_OK; work++) {
+    for (int work = WORK_MESSAGE; work < WORK_LOAD && status == MIST_OK; work++) {
         struct job job = {.state = state, .work = (enum work)work};
         job.amount = 2 * state->piece_bytes;
         if (has_work(state, work) && !mist_workbench_is_on_host(state->bench))
-            status = mist_workbench_run(state->bench, stream_of[work], run_job, &job,
+            status = mist_workbench_run(state->bench, stream_of(work), run_job, &job,
                                         MIST_N_CHANNELS, err);
     }
     return status;
@@ -445,7 +469,7 @@ static enum mist_status run_alone_all(struct bench_state *state, struct mist_err
             struct job *jobs[MIST_N_CHANNELS] = {NULL};
             if (!has_work(state, work))
                 continue;
-            jobs[stream_of[work]] = &state->jobs[work][ratio];
+            jobs[stream_of(work)] = &state->jobs[work][ratio];
             status = measure(state, &state->alone[work][ratio], jobs, err);
         }
     return status;

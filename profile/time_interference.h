@@ -4,7 +4,8 @@
  *
  * What the channels do is what they do in a run: compute goes step by step through blocks
  * forward and backward; gpu_gpu all-reduces pieces of a block's gradients among all ranks
- * (or exchanges them between neighbours); the copies move pieces between the arenas. Each
+ * (or gathers or reduce-scatters them, or exchanges them between neighbours); the copies
+ * move pieces between the arenas. Each
  * does about the same time of work alone, or one of them the double: these ratios let
  * the factors of a set be told apart. All ranks do it together, in step.
  *
@@ -21,19 +22,29 @@
 
 enum { MIST_MIXTURES_MAX = 80 };
 
+/* What gpu_gpu does in a mixture. */
+enum mist_mixture_message {
+    MIST_MIXTURE_REDUCE,
+    MIST_MIXTURE_EXCHANGE,
+    MIST_MIXTURE_GATHER,
+    MIST_MIXTURE_SCATTER, /* sums, too */
+    MIST_N_MIXTURE_MESSAGES
+};
+
 /* One mixture: a row of interference.csv. */
 struct mist_mixture {
-    unsigned channels;                /* bit mask over enum mist_stream */
-    bool exchanges;                   /* gpu_gpu: exchange, not all-reduce */
-    int32_t ratio[MIST_N_CHANNELS];   /* 1 or 2 times the base time; 0: idle */
-    double alone_us[MIST_N_CHANNELS]; /* measured; 0: idle */
-    struct mist_estimate together;    /* us */
+    unsigned channels;                 /* bit mask over enum mist_stream */
+    enum mist_mixture_message message; /* of gpu_gpu, if that is one of them */
+    int32_t ratio[MIST_N_CHANNELS];    /* 1 or 2 times the base time; 0: idle */
+    double alone_us[MIST_N_CHANNELS];  /* measured; 0: idle */
+    struct mist_estimate together;     /* us */
 };
 
 /*
  * The mixtures of a machine (pure): pairs at 1:1, 1:2 and 2:1, larger sets at all equal
- * and each of them doubled. Without a second rank none has gpu_gpu. With is_quick the
- * exchange is mixed with compute only. Returns their number.
+ * and each of them doubled. Without a second rank none has gpu_gpu. Gathers and
+ * reduce-scatters are mixed with compute only, with is_quick the exchange, too. Returns
+ * their number.
  */
 int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
                            struct mist_mixture out[MIST_MIXTURES_MAX]);

@@ -505,18 +505,19 @@ static void mixtures_cover_all_sets(void **state)
     struct mist_mixture all[MIST_MIXTURES_MAX];
     int n_of_set[1 << MIST_N_CHANNELS] = {0};
 
-    /* 6 pairs of 3, 4 triples of 4, 1 of 5; the exchange again in 3, 3 and 1 sets */
-    assert_int_equal(mist_mixtures_make(2, false, all), 18 + 16 + 5 + 9 + 12 + 5);
+    /* 6 pairs of 3, 4 triples of 4, 1 of 5; the exchange again in 3, 3 and 1 sets, gather
+     * and reduce-scatter in one */
+    assert_int_equal(mist_mixtures_make(2, false, all), 18 + 16 + 5 + 9 + 12 + 5 + 6);
     assert_int_equal(mist_mixtures_make(1, true, all), 3 * 3 + 4);
     int32_t n = mist_mixtures_make(2, true, all);
-    assert_int_equal(n, 18 + 16 + 5 + 3);
+    assert_int_equal(n, 18 + 16 + 5 + 3 + 6);
     for (int32_t i = 0; i < n; i++) {
         n_of_set[all[i].channels]++;
         for (int c = 0; c < MIST_N_CHANNELS; c++)
             assert_int_equal(all[i].ratio[c] > 0, all[i].channels >> c & 1u);
         for (int32_t k = 0; k < i; k++)
             assert_false(all[i].channels == all[k].channels &&
-                         all[i].exchanges == all[k].exchanges &&
+                         all[i].message == all[k].message &&
                          memcmp(all[i].ratio, all[k].ratio, sizeof all[i].ratio) == 0);
     }
     for (unsigned set = 0; set < 1u << MIST_N_CHANNELS; set++) {

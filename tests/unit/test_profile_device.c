@@ -595,7 +595,7 @@ static int run_rank(const char *mode)
     if (rank == 0) {
         CHECK(traces.n_kernels == (size_t)grid.n_keys);
         CHECK(traces.n_links == (size_t)grid.n_messages);
-        CHECK(traces.n_interferences == 42);
+        CHECK(traces.n_interferences == 48);
         CHECK(has_same_rows(&traces, &traces, MIST_TRACE_FP32));
         CHECK(traces.cluster.device_memory_bytes == (int64_t)4 << 30);
     }
