@@ -121,7 +121,7 @@ LONG_TESTS := prop/test_cuda_training cli/slow_faults.t prop/test_training_near 
     unit/test_cuda_complete cli/locale.t cli/signals.t unit/test_cuda_elementwise unit/test_comm_failures \
     unit/test_process unit/test_cuda_norm unit/test_cuda_operators unit/test_runtime_graph prop/test_stage_model
 long_first = $(foreach l,$(LONG_TESTS),$(filter %/$(l),$(1))) $(filter-out $(addprefix %/,$(LONG_TESTS)),$(1))
-run_tests = $(test_environment) MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) -j$(JOBS) --exec tests/tap.sh $(call long_first,$(1))
+run_tests = $(test_environment) MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) $(PROVE_FLAGS) -j$(JOBS) --exec tests/tap.sh $(call long_first,$(1))
 
 .PHONY: tests-build tests-check tests-all tests-all-build tests-all-run predictions benches
 tests-build: $(UNIT_TESTS) $(CUDA_TESTS) $(BENCHES)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # That predictions hold on the machine they were made on, roughly: profiles it for 12 s, draws eight plans of all
-# kinds for 2 ranks, runs them and compares (accuracy.sh). The median error has to be below LIMIT %, which a machine
-# with other work passes and a broken model does not; above it everything is done once more, since times are not
-# ours to command. Part of `make test`, alone on the machine.
+# kinds for 2 ranks, runs them and compares (accuracy.sh). The median error, at the level of probes or as the plans say
+# it, has to be below LIMIT %, which a machine with other work passes and a broken model does not; above it everything
+# is done once more, since times are not ours to command. Part of `make test`, alone on the machine.
 set -eu
 LIMIT=15
 build=${MIST_BUILD:-build}
@@ -21,7 +21,8 @@ for attempt in 1 2; do
         --device-memory 250MiB --plans "$folder/plans" --sample-plans 8 --force > "$folder/table.txt"
     "$here/accuracy.sh" "$folder/plans" "$folder/compare.csv" 3 1 > "$folder/accuracy.txt"
     tail -n 2 "$folder/accuracy.txt"
-    median=$(sed -n '1,/^[0-9]* plans:/ s/^[0-9]* plans: median error \([0-9.]*\) %.*/\1/p' "$folder/accuracy.txt")
+    median=$(sed -n 's/^[0-9]* plans\(, without probes\)*: median error \([0-9.]*\) %.*/\2/p' "$folder/accuracy.txt" |
+        sort -n | head -n 1)
     if awk -v m="${median:-1e9}" -v limit=$LIMIT 'BEGIN { exit !(m < limit) }'; then exit 0; fi
     [ $attempt = 2 ] || echo "predictions: the median error of $median % is not below $LIMIT %: once more" >&2
 done
