@@ -16,6 +16,8 @@
 
 #include "core/clock.h"
 
+#include <sched.h>
+
 /* How long a rank without work looks for a message all the time: longer than ranks that
  * work alike are apart, since who sleeps is late for the next one, too. */
 static const double look_s = 1e-3;
@@ -136,9 +138,14 @@ static bool is_over(struct cpu_device *device, const struct cpu_stream *stream,
 
 void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_t target)
 {
-    while (!is_over(device, stream, target))
-        if (!take_first_turn(device, MIST_N_STREAMS) && device->waited_s > look_s)
+    while (!is_over(device, stream, target)) {
+        if (take_first_turn(device, MIST_N_STREAMS))
+            continue;
+        if (device->waited_s > look_s)
             mist_clock_rest(device->waited_s);
+        else
+            sched_yield(); /* to a rank that shares the processor, if there is one */
+    }
 }
 
 void mist_device_give_turn(void)
