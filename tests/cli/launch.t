@@ -19,11 +19,12 @@ begin 'two jobs at once, two ranks each, bound to the same processors by their l
 command_line='two mpirun -n 2 at once'
 enough=
 [ "$n" -ge 2 ] || enough=--oversubscribe
+mkdir first second # a TMPDIR each, as schedulers give it (tests/tap.sh says why)
 # shellcheck disable=SC2086
-mpirun $enough -n 2 "$exec" two.json $options --log a.csv > "$out.a" 2> "$err.a" < /dev/null &
+TMPDIR=$PWD/first mpirun $enough -n 2 "$exec" two.json $options --log a.csv > "$out.a" 2> "$err.a" < /dev/null &
 first=$!
 # shellcheck disable=SC2086
-mpirun $enough -n 2 "$exec" two.json $options --log b.csv > "$out.b" 2> "$err.b" < /dev/null &
+TMPDIR=$PWD/second mpirun $enough -n 2 "$exec" two.json $options --log b.csv > "$out.b" 2> "$err.b" < /dev/null &
 second=$!
 wait $first
 code=$?
