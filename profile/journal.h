@@ -18,8 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a record is of. They come in this order, but for probes, which stand between the
- * others. */
+/* What a record is of. Operators, links and mixtures take turns, with probes between. */
 enum mist_journal_part {
     MIST_JOURNAL_OPS,      /* a round of operators */
     MIST_JOURNAL_TRIALS,   /* what one repetition of each message takes */

@@ -19,10 +19,12 @@ static const double ops_budget_s[2] = {150, 28};
 static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
 static const double checks_budget_s[2] = {40, 14};
-static const double probe_pause_s = 3;     /* between probes among rounds of operators */
-static const double probe_budget_s = 0.25; /* at one time */
-enum { N_PROBES = 4 };                     /* before, between and after the parts */
-static const double set_up_s = 4;          /* MPI, first parameters, launch cost */
+static const double probe_budget_s = 0.2; /* at one time */
+
+/* Operators, messages and mixtures take turns, so that none of them has the machine at
+ * another time than the others; probes stand before, between and after. */
+enum { N_TURNS = 6, N_PROBES = 2 * N_TURNS + 1 };
+static const double set_up_s = 4;      /* MPI, first parameters, launch cost */
 static const double gpu_set_up_s = 15; /* and CUDA's libraries, plans of every shape */
 
 /* An optimizer step moves about so much memory; for the estimate only. */
@@ -89,12 +91,10 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     out->memory_bytes = mist_workbench_bytes(grid, out->n_copies);
     out->n_mixtures = mist_mixtures_make(config->n_ranks, is_quick, mixtures);
     double round_s = guess_round_s(grid, machine, out->n_copies, flop_per_s);
-    double probes_per_s = probe_budget_s / probe_pause_s; /* of operators */
     double begin_s =
         (has_gpus ? gpu_set_up_s : set_up_s) + round_s + N_PROBES * probe_budget_s;
     double usual_s = ops_budget_s[is_quick] + links_budget_s[is_quick] +
-                     interference_budget_s[is_quick] + checks_budget_s[is_quick] +
-                     ops_budget_s[is_quick] * probes_per_s;
+                     interference_budget_s[is_quick] + checks_budget_s[is_quick];
     double share = config->time_s > 0 ? fmax(0, (config->time_s - begin_s) / usual_s) : 1;
     out->ops_s =
         fmax(share * ops_budget_s[is_quick], mist_time_ops_least_rounds() * round_s);
@@ -107,9 +107,8 @@ enum mist_status mist_profile_plan(const struct mist_grid *grid,
     out->limit_bytes = limit_bytes;
     out->probe = mist_probe_usual_work(config->n_threads);
     out->probe_s = probe_budget_s;
-    out->probe_pause_s = probe_pause_s;
-    out->expected_s = begin_s + out->ops_s + out->links_s + out->interference_s +
-                      out->checks_s + out->ops_s * probes_per_s;
+    out->expected_s =
+        begin_s + out->ops_s + out->links_s + out->interference_s + out->checks_s;
     return MIST_OK;
 }
 
@@ -251,31 +250,74 @@ static void fill_cluster(const struct mist_grid *grid, const struct mist_machine
 struct session {
     struct mist_workbench bench;
     struct mist_time_probe probes;
+    struct mist_time_ops *time_ops;
+    struct mist_time_links *time_links;
+    struct mist_time_interference *time_interference;
     struct mist_estimate *steps, *links;
     struct mist_mixture mixtures[MIST_MIXTURES_MAX];
     int32_t n_mixtures;
 };
 
-/* Operators, links and mixtures, with probes around each; operators end with one. */
-static enum mist_status run_probed_parts(struct session *session,
-                                         const struct mist_profile_plan *plan,
-                                         struct mist_profile_report *report,
-                                         struct mist_err *err)
+static enum mist_status open_parts(struct session *session,
+                                   const struct mist_profile_plan *plan,
+                                   struct mist_err *err)
 {
     struct mist_workbench *bench = &session->bench;
-    enum mist_status status = mist_time_probe(bench, err);
+    enum mist_status status =
+        mist_time_ops_open(bench, plan->ops_s, &session->time_ops, err);
 
     if (status == MIST_OK)
-        status = mist_time_ops(bench, plan->ops_s, session->steps, &report->ops, err);
+        status = mist_time_links_open(bench, plan->links_s, &session->time_links, err);
     if (status == MIST_OK)
-        status = mist_time_links(bench, plan->links_s, session->links, err);
+        status = mist_time_interference_open(bench, plan->interference_s,
+                                             session->mixtures, session->n_mixtures,
+                                             &session->time_interference, err);
+    return status;
+}
+
+static void close_parts(struct session *session)
+{
+    mist_time_ops_close(session->time_ops);
+    mist_time_links_close(session->time_links);
+    mist_time_interference_close(session->time_interference);
+}
+
+/* Of the turns one: each part until share of its budget is gone. */
+static enum mist_status take_turn(struct session *session, double share,
+                                  struct mist_err *err)
+{
+    struct mist_workbench *bench = &session->bench;
+    enum mist_status status =
+        mist_time_ops_run(session->time_ops, share, session->steps, err);
+
     if (status == MIST_OK)
         status = mist_time_probe(bench, err);
     if (status == MIST_OK)
-        status = mist_time_interference(bench, session->steps, plan->interference_s,
-                                        session->mixtures, session->n_mixtures,
-                                        &report->n_rounds_interference, err);
+        status = mist_time_links_run(session->time_links, share, err);
+    if (status == MIST_OK)
+        status = mist_time_interference_run(session->time_interference, session->steps,
+                                            share, err);
     return status == MIST_OK ? mist_time_probe(bench, err) : status;
+}
+
+static enum mist_status run_turns(struct session *session,
+                                  struct mist_profile_report *report,
+                                  struct mist_err *err)
+{
+    enum mist_status status = mist_time_probe(&session->bench, err);
+
+    for (int i = 1; i <= N_TURNS && status == MIST_OK; i++)
+        status = take_turn(session, (double)i / N_TURNS, err);
+    if (status == MIST_OK)
+        status =
+            mist_time_ops_report(session->time_ops, session->steps, &report->ops, err);
+    if (status == MIST_OK)
+        status = mist_time_links_find(session->time_links, session->links, err);
+    if (status == MIST_OK)
+        status =
+            mist_time_interference_find(session->time_interference, session->mixtures,
+                                        &report->n_rounds_interference, err);
+    return status;
 }
 
 /* The level is what both see that know of it; which of them sees more of a change depends
@@ -300,11 +342,14 @@ static enum mist_status run_parts(struct session *session,
                                   struct mist_err *err)
 {
     struct mist_workbench *bench = &session->bench;
-    enum mist_status status = mist_time_probe_open(
-        bench, &plan->probe, plan->probe_s, plan->probe_pause_s, &session->probes, err);
+    enum mist_status status =
+        mist_time_probe_open(bench, &plan->probe, plan->probe_s, &session->probes, err);
 
     if (status == MIST_OK)
-        status = run_probed_parts(session, plan, report, err);
+        status = open_parts(session, plan, err);
+    if (status == MIST_OK)
+        status = run_turns(session, report, err);
+    close_parts(session);
     if (status == MIST_OK)
         status = find_level(bench, report, err);
     mist_time_probe_close(bench, &session->probes);

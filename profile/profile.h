@@ -20,12 +20,11 @@ struct mist_profile_plan {
     int64_t memory_bytes; /* of each rank */
     int32_t n_mixtures;
     double ops_s, links_s, interference_s; /* of time that each part may take */
-    double checks_s;               /* the same of short real plans (checks.h); 0: none */
-    int64_t limit_bytes;           /* of a rank's device memory that arenas may take */
-    struct mist_probe_work probe;  /* what one probe does */
-    double probe_s, probe_pause_s; /* of probes at one time; between rounds of operators
-                                      at least from one time to the next */
-    double expected_s;             /* of all, with what comes before and after */
+    double checks_s;              /* the same of short real plans (checks.h); 0: none */
+    int64_t limit_bytes;          /* of a rank's device memory that arenas may take */
+    struct mist_probe_work probe; /* what one probe does */
+    double probe_s;               /* of probes at one time */
+    double expected_s;            /* of all, with what comes before and after */
 };
 
 /*

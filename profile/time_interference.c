@@ -43,19 +43,23 @@ static enum mist_stream stream_of(int work)
                                 : MIST_STREAM_GPU_GPU;
 }
 
-struct bench_state;
+struct mist_time_interference;
 
 /* Some work: a span of its channel's number. Only its stream's thread touches it while it
  * runs. */
 struct job {
-    struct bench_state *state;
+    struct mist_time_interference *state;
     enum work work;
     int64_t amount; /* steps of blocks; bytes */
     int64_t turn;   /* where it goes on next time */
 };
 
-struct bench_state {
+struct mist_time_interference {
     struct mist_workbench *bench;
+    double budget_s, spent_s;            /* of time, in rounds */
+    const struct mist_mixture *mixtures; /* [n_mixtures] */
+    int32_t n_mixtures, n_rounds;        /* of these, made so far */
+    bool is_calibrated;
     int64_t piece_bytes;
     struct job jobs[N_WORKS][N_RATIOS];
     struct mist_samples alone[N_WORKS][N_RATIOS]; /* us */
@@ -196,7 +200,7 @@ static void run_job(void *arg)
 
 static void note_release(void *arg)
 {
-    struct bench_state *state = arg;
+    struct mist_time_interference *state = arg;
 
     state->release_s = mist_clock_now_s();
 }
@@ -205,7 +209,7 @@ static void note_release(void *arg)
  * stream. */
 static void meet(void *arg)
 {
-    struct bench_state *state = arg;
+    struct mist_time_interference *state = arg;
 
     mist_workbench_hold(state->bench);
     mist_workbench_meet(state->bench);
@@ -213,7 +217,7 @@ static void meet(void *arg)
 }
 
 /* us from the begin, on the host the release, until the last job ended here. */
-static double time_together_us(const struct bench_state *state,
+static double time_together_us(const struct mist_time_interference *state,
                                struct job *const jobs[MIST_N_CHANNELS])
 {
     const struct mist_span *spans = state->bench->watch.spans;
@@ -230,7 +234,7 @@ static double time_together_us(const struct bench_state *state,
 }
 
 struct together {
-    struct bench_state *state;
+    struct mist_time_interference *state;
     struct job *const *jobs; /* [MIST_N_CHANNELS]; NULL: channel idle */
 };
 
@@ -250,7 +254,7 @@ static void submit_together(struct mist_workbench *bench, void *arg)
 }
 
 /* Starts the jobs at once; us until the last one ended here. */
-static enum mist_status run_together(struct bench_state *state,
+static enum mist_status run_together(struct mist_time_interference *state,
                                      struct job *const jobs[MIST_N_CHANNELS],
                                      double *out_us, struct mist_err *err)
 {
@@ -263,7 +267,8 @@ static enum mist_status run_together(struct bench_state *state,
 }
 
 /* run_together(), or what an earlier session measured in its place. */
-static enum mist_status measure(struct bench_state *state, struct mist_samples *samples,
+static enum mist_status measure(struct mist_time_interference *state,
+                                struct mist_samples *samples,
                                 struct job *const jobs[MIST_N_CHANNELS],
                                 struct mist_err *err)
 {
@@ -284,13 +289,13 @@ static enum mist_status measure(struct bench_state *state, struct mist_samples *
     return status;
 }
 
-static bool has_work(const struct bench_state *state, int work)
+static bool has_work(const struct mist_time_interference *state, int work)
 {
     return stream_of(work) != MIST_STREAM_GPU_GPU || state->bench->n_ranks > 1;
 }
 
-static enum mist_status run_alone(struct bench_state *state, int work, int ratio,
-                                  double *out_us, struct mist_err *err)
+static enum mist_status run_alone(struct mist_time_interference *state, int work,
+                                  int ratio, double *out_us, struct mist_err *err)
 {
     struct job *jobs[MIST_N_CHANNELS] = {NULL};
 
@@ -351,8 +356,8 @@ static double block_us(const struct mist_workbench *bench,
 }
 
 /* What a job alone takes on the slowest rank, the least of some tries. */
-static enum mist_status try_alone(struct bench_state *state, int work, double *best_us,
-                                  struct mist_err *err)
+static enum mist_status try_alone(struct mist_time_interference *state, int work,
+                                  double *best_us, struct mist_err *err)
 {
     *best_us = INFINITY;
     for (int i = 0; i < N_TRIALS; i++) {
@@ -368,8 +373,8 @@ static enum mist_status try_alone(struct bench_state *state, int work, double *b
 }
 
 /* Gives a job that moves bytes the amount that takes base_us alone. */
-static enum mist_status calibrate(struct bench_state *state, int work, double base_us,
-                                  struct mist_err *err)
+static enum mist_status calibrate(struct mist_time_interference *state, int work,
+                                  double base_us, struct mist_err *err)
 {
     struct job *job = &state->jobs[work][0];
     double most = MOST_GPU_PIECES * (double)state->piece_bytes, best_us;
@@ -385,7 +390,7 @@ static enum mist_status calibrate(struct bench_state *state, int work, double ba
     return MIST_OK;
 }
 
-static void set_piece(struct bench_state *state)
+static void set_piece(struct mist_time_interference *state)
 {
     const struct mist_workbench *bench = state->bench;
     int64_t unit = 64 * (int64_t)bench->n_ranks;
@@ -398,7 +403,8 @@ static void set_piece(struct bench_state *state)
 }
 
 /* The first messages connect the ranks, during which no stream may be held. */
-static enum mist_status connect_ranks(struct bench_state *state, struct mist_err *err)
+static enum mist_status connect_ranks(struct mist_time_interference *state,
+                                      struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
@@ -424,7 +430,7 @@ static double choose_base_us(const struct mist_workbench *bench,
 }
 
 /* Amounts at ratio 1, as in an earlier session if there was one. */
-static enum mist_status calibrate_all(struct bench_state *state,
+static enum mist_status calibrate_all(struct mist_time_interference *state,
                                       const struct mist_estimate *steps,
                                       struct mist_err *err)
 {
@@ -460,7 +466,8 @@ static enum mist_status calibrate_all(struct bench_state *state,
 
 /* ----------------------------------------------------------------------------- rounds */
 
-static enum mist_status run_alone_all(struct bench_state *state, struct mist_err *err)
+static enum mist_status run_alone_all(struct mist_time_interference *state,
+                                      struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
@@ -475,10 +482,11 @@ static enum mist_status run_alone_all(struct bench_state *state, struct mist_err
     return status;
 }
 
-static enum mist_status run_round(struct bench_state *state,
-                                  const struct mist_mixture *mixtures, int32_t n,
+static enum mist_status run_round(struct mist_time_interference *state,
                                   struct mist_err *err)
 {
+    const struct mist_mixture *mixtures = state->mixtures;
+    int32_t n = state->n_mixtures;
     enum mist_status status = MIST_OK;
 
     state->round.n = 0;
@@ -498,9 +506,8 @@ static enum mist_status run_round(struct bench_state *state,
 }
 
 /* A round with its time, measured and noted or taken from the journal. */
-static enum mist_status run_or_take_round(struct bench_state *state,
-                                          const struct mist_mixture *mixtures, int32_t n,
-                                          double *spent_s, struct mist_err *err)
+static enum mist_status run_or_take_round(struct mist_time_interference *state,
+                                          struct mist_err *err)
 {
     struct mist_journal *journal = state->bench->journal;
     double begin_s = mist_clock_now_s(), time_s = 0;
@@ -512,10 +519,10 @@ static enum mist_status run_or_take_round(struct bench_state *state,
         state->n_stored_bytes -= (int64_t)sizeof time_s; /* it is the last number */
         memcpy(&time_s, state->stored + state->n_stored_bytes, sizeof time_s);
     }
-    enum mist_status status = run_round(state, mixtures, n, err);
+    enum mist_status status = run_round(state, err);
     if (!is_stored)
         time_s = mist_clock_now_s() - begin_s;
-    *spent_s += time_s;
+    state->spent_s += time_s;
     if (status != MIST_OK || is_stored)
         return status;
     if (!mist_samples_add(&state->round, time_s))
@@ -524,27 +531,28 @@ static enum mist_status run_or_take_round(struct bench_state *state,
                             (int64_t)(state->round.n * sizeof *state->round.values), err);
 }
 
-static enum mist_status run_rounds(struct bench_state *state,
-                                   const struct mist_mixture *mixtures, int32_t n,
-                                   double budget_s, int32_t *n_rounds,
+/* Rounds until share of the budget is gone. */
+static enum mist_status run_rounds(struct mist_time_interference *state, double share,
                                    struct mist_err *err)
 {
-    double spent_s = 0;
-    bool goes_on = true;
     enum mist_status status = MIST_OK;
 
-    for (*n_rounds = 0; goes_on && status == MIST_OK;) {
-        status = run_or_take_round(state, mixtures, n, &spent_s, err);
-        ++*n_rounds;
-        goes_on = *n_rounds < LEAST_ROUNDS ||
-                  (*n_rounds < MOST_ROUNDS && spent_s + spent_s / *n_rounds < budget_s);
-        if (status == MIST_OK)
-            status = mist_workbench_any(state->bench, &goes_on, err);
+    while (status == MIST_OK) {
+        int32_t n = state->n_rounds;
+        double round_s = n > 0 ? state->spent_s / n : 0;
+        bool goes_on =
+            n < ceil(share * LEAST_ROUNDS) ||
+            (n < MOST_ROUNDS && state->spent_s + round_s < share * state->budget_s);
+        status = mist_workbench_any(state->bench, &goes_on, err);
+        if (status != MIST_OK || !goes_on)
+            return status;
+        status = run_or_take_round(state, err);
+        state->n_rounds++;
     }
     return status;
 }
 
-static enum mist_status fill_results(struct bench_state *state,
+static enum mist_status fill_results(struct mist_time_interference *state,
                                      struct mist_mixture *mixtures, int32_t n,
                                      struct mist_err *err)
 {
@@ -570,28 +578,51 @@ static enum mist_status fill_results(struct bench_state *state,
     return status;
 }
 
-enum mist_status mist_time_interference(struct mist_workbench *bench,
-                                        const struct mist_estimate *steps,
-                                        double budget_s, struct mist_mixture *mixtures,
-                                        int32_t n, int32_t *n_rounds,
-                                        struct mist_err *err)
+enum mist_status
+mist_time_interference_open(struct mist_workbench *bench, double budget_s,
+                            const struct mist_mixture *mixtures, int32_t n,
+                            struct mist_time_interference **out, struct mist_err *err)
 {
-    struct bench_state state = {.bench = bench};
-    enum mist_status status;
+    struct mist_time_interference *at = *out = calloc(1, sizeof *at);
 
-    state.together = calloc((size_t)n, sizeof *state.together);
-    if (!state.together)
+    if (at)
+        at->together = calloc((size_t)n, sizeof *at->together);
+    if (!at || !at->together)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    status = calibrate_all(&state, steps, err);
-    if (status == MIST_OK)
-        status = run_rounds(&state, mixtures, n, budget_s, n_rounds, err);
-    if (status == MIST_OK)
-        status = fill_results(&state, mixtures, n, err);
-    for (int32_t i = 0; i < n; i++)
-        mist_samples_fini(&state.together[i]);
+    at->bench = bench;
+    at->budget_s = budget_s;
+    at->mixtures = mixtures;
+    at->n_mixtures = n;
+    return MIST_OK;
+}
+
+void mist_time_interference_close(struct mist_time_interference *at)
+{
+    if (!at)
+        return;
+    for (int32_t i = 0; i < at->n_mixtures && at->together; i++)
+        mist_samples_fini(&at->together[i]);
     for (int i = 0; i < N_WORKS * N_RATIOS; i++)
-        mist_samples_fini(&state.alone[i / N_RATIOS][i % N_RATIOS]);
-    mist_samples_fini(&state.round);
-    free(state.together);
-    return status;
+        mist_samples_fini(&at->alone[i / N_RATIOS][i % N_RATIOS]);
+    mist_samples_fini(&at->round);
+    free(at->together);
+    free(at);
+}
+
+enum mist_status mist_time_interference_run(struct mist_time_interference *at,
+                                            const struct mist_estimate *steps,
+                                            double share, struct mist_err *err)
+{
+    enum mist_status status = at->is_calibrated ? MIST_OK : calibrate_all(at, steps, err);
+
+    at->is_calibrated = true;
+    return status == MIST_OK ? run_rounds(at, share, err) : status;
+}
+
+enum mist_status mist_time_interference_find(struct mist_time_interference *at,
+                                             struct mist_mixture *mixtures,
+                                             int32_t *n_rounds, struct mist_err *err)
+{
+    *n_rounds = at->n_rounds;
+    return fill_results(at, mixtures, at->n_mixtures, err);
 }

@@ -10,7 +10,8 @@
  * the factors of a set be told apart. All ranks do it together, in step.
  *
  * Rounds go through every channel alone and every mixture, so that slow changes of the
- * machine cancel in the quotient of the two.
+ * machine cancel in the quotient of the two. They can be run some at a time, with other
+ * parts of a session between them.
  *
  * On a GPU the channels' work is in their streams before an event lets all of them go,
  * and a mixture reaches from the first channel's begin to the last one's end.
@@ -49,14 +50,32 @@ struct mist_mixture {
 int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
                            struct mist_mixture out[MIST_MIXTURES_MAX]);
 
+struct mist_time_interference;
+
+/* Rounds of mixtures[n] (borrowed) that shall take budget_s altogether. *out is to be
+ * closed whatever the result, before bench. MIST_OK or MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_time_interference_open(struct mist_workbench *bench, double budget_s,
+                            const struct mist_mixture *mixtures, int32_t n,
+                            struct mist_time_interference **out, struct mist_err *err);
+void mist_time_interference_close(struct mist_time_interference *at); /* NULL allowed */
+
 /*
- * steps: what every key of the grid takes (mist_time_ops). Fills alone_us and together of
- * mixtures[n], the same on all ranks; n_rounds says how many were made. All ranks must
- * call it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator.
+ * Goes on until share (0 to 1, the same on all ranks) of the budget is gone. steps: what
+ * every key of the grid takes, the same everywhere (mist_time_ops_run); the first time it
+ * says how much work the channels get. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or
+ * an error of device or communicator.
  */
 MIST_MUST_CHECK enum mist_status
-mist_time_interference(struct mist_workbench *bench, const struct mist_estimate *steps,
-                       double budget_s, struct mist_mixture *mixtures, int32_t n,
-                       int32_t *n_rounds, struct mist_err *err);
+mist_time_interference_run(struct mist_time_interference *at,
+                           const struct mist_estimate *steps, double share,
+                           struct mist_err *err);
+
+/* Fills alone_us and together of mixtures (those of open), the same on all ranks; n_rounds
+ * says how many were made. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status
+mist_time_interference_find(struct mist_time_interference *at,
+                            struct mist_mixture *mixtures, int32_t *n_rounds,
+                            struct mist_err *err);
 
 #endif

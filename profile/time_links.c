@@ -20,9 +20,13 @@ enum {
 static const double slow_s = 0.02, very_slow_s = 0.1; /* messages repeated less */
 static const int64_t trial_bytes = 256 << 10;
 
-/* One batch of repetitions of one message. */
-struct batch {
+/* What stays from one time to the next, and one batch of repetitions of one message. */
+struct mist_time_links {
     struct mist_workbench *bench;
+    double budget_s;
+    struct mist_samples *samples;          /* [n_messages], us */
+    double *trial_s;                       /* [n_messages] of one repetition */
+    int32_t n_rounds, i_round;             /* to be made, 0: not tried yet; made so far */
     struct mist_collective_group **groups; /* [n_shapes]; NULL: this rank is in none */
     struct mist_comm_group **hosts; /* [n_shapes] the same ranks; NULL also over nodes */
     int32_t *members;               /* [n_ranks] of the message's group */
@@ -37,12 +41,12 @@ struct batch {
     double *begins_s; /* [n_ranks][MOST_REPETITIONS] of the group */
 };
 
-static bool is_copy(const struct batch *batch)
+static bool is_copy(const struct mist_time_links *batch)
 {
     return batch->message->i_shape == 0;
 }
 
-static void choose_message(struct batch *batch, int32_t i_message)
+static void choose_message(struct mist_time_links *batch, int32_t i_message)
 {
     const struct mist_grid *grid = batch->bench->grid;
 
@@ -60,7 +64,7 @@ static void choose_message(struct batch *batch, int32_t i_message)
 
 /* A transfer to the other member, who changes with the turn; over nodes there and back.
  * ends_here: where its time counts. */
-static enum mist_status transfer(struct batch *batch, char *at, int64_t turn,
+static enum mist_status transfer(struct mist_time_links *batch, char *at, int64_t turn,
                                  bool *ends_here, struct mist_err *err)
 {
     struct mist_collectives *collectives = batch->bench->collectives;
@@ -83,7 +87,7 @@ static enum mist_status transfer(struct batch *batch, char *at, int64_t turn,
 /* What the runtime does at the end of an iteration. */
 static void exchange_on_host(void *arg)
 {
-    struct batch *batch = arg;
+    struct mist_time_links *batch = arg;
     double loss = 0;
     int64_t sums[3] = {0};
     struct mist_err err = {0};
@@ -97,14 +101,14 @@ static void exchange_on_host(void *arg)
         mist_device_fail(batch->bench->device, status, &err);
 }
 
-static enum mist_status exchange(struct batch *batch)
+static enum mist_status exchange(struct mist_time_links *batch)
 {
     mist_device_fetch_results(batch->bench->device);
     mist_device_call_host(batch->bench->device, exchange_on_host, batch);
     return MIST_OK;
 }
 
-static enum mist_status reduce_scatter(const struct batch *batch, char *at,
+static enum mist_status reduce_scatter(const struct mist_time_links *batch, char *at,
                                        struct mist_err *err)
 {
     const struct mist_grid_message *message = batch->message;
@@ -116,7 +120,7 @@ static enum mist_status reduce_scatter(const struct batch *batch, char *at,
         message->bytes / mist_dtype_weight_bytes(message->dtype), err);
 }
 
-static enum mist_status all_gather(const struct batch *batch, char *at,
+static enum mist_status all_gather(const struct mist_time_links *batch, char *at,
                                    struct mist_err *err)
 {
     int64_t shard_bytes = batch->message->bytes / batch->n_members;
@@ -126,8 +130,8 @@ static enum mist_status all_gather(const struct batch *batch, char *at,
                                       err);
 }
 
-static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_here,
-                                  struct mist_err *err)
+static enum mist_status move_once(struct mist_time_links *batch, int64_t turn,
+                                  bool *ends_here, struct mist_err *err)
 {
     const struct mist_workbench *bench = batch->bench;
     const struct mist_grid_message *message = batch->message;
@@ -161,7 +165,7 @@ static enum mist_status move_once(struct batch *batch, int64_t turn, bool *ends_
     return MIST_OK;
 }
 
-static enum mist_stopwatch_work work_of(const struct batch *batch)
+static enum mist_stopwatch_work work_of(const struct mist_time_links *batch)
 {
     if (batch->message->is_exchange)
         return MIST_WORK_OF_HOST;
@@ -172,7 +176,7 @@ static enum mist_stopwatch_work work_of(const struct batch *batch)
 /* A repetition is a span. */
 static void run_batch(void *arg)
 {
-    struct batch *batch = arg;
+    struct mist_time_links *batch = arg;
     struct mist_workbench *bench = batch->bench;
     struct mist_err err = {0};
     enum mist_status status = MIST_OK;
@@ -206,7 +210,7 @@ static enum mist_stream stream_of(const struct mist_grid_message *message)
 }
 
 /* When each repetition began: on one node when the last member of the group began. */
-static enum mist_status find_begins(struct batch *batch, struct mist_err *err)
+static enum mist_status find_begins(struct mist_time_links *batch, struct mist_err *err)
 {
     int32_t n = batch->n_repetitions;
     struct mist_comm_group *group = batch->hosts[batch->message->i_shape];
@@ -225,7 +229,7 @@ static enum mist_status find_begins(struct batch *batch, struct mist_err *err)
 }
 
 /* Runs a batch; times_us[n_repetitions] of it on this rank, 0 where it does not end. */
-static enum mist_status time_batch(struct batch *batch, double *times_us,
+static enum mist_status time_batch(struct mist_time_links *batch, double *times_us,
                                    struct mist_err *err)
 {
     enum mist_status status =
@@ -245,7 +249,7 @@ static enum mist_status time_batch(struct batch *batch, double *times_us,
 }
 
 /* Seconds that one repetition of each message takes on this machine, by trying. */
-static enum mist_status try_all(struct batch *batch, double *trial_s,
+static enum mist_status try_all(struct mist_time_links *batch, double *trial_s,
                                 struct mist_err *err)
 {
     const struct mist_grid *grid = batch->bench->grid;
@@ -301,7 +305,7 @@ static int32_t n_rounds(double budget_s, int32_t n_messages, const double *trial
 }
 
 /* One batch, or what an earlier session measured of it. */
-static enum mist_status run_or_take(struct batch *batch, double *times_us,
+static enum mist_status run_or_take(struct mist_time_links *batch, double *times_us,
                                     struct mist_err *err)
 {
     struct mist_journal *journal = batch->bench->journal;
@@ -318,23 +322,19 @@ static enum mist_status run_or_take(struct batch *batch, double *times_us,
                              : status;
 }
 
-static enum mist_status run_rounds(struct batch *batch, double budget_s,
-                                   const double *trial_s, struct mist_samples *samples,
-                                   struct mist_err *err)
+static enum mist_status run_round(struct mist_time_links *batch, struct mist_err *err)
 {
-    const struct mist_grid *grid = batch->bench->grid;
+    int32_t n = batch->bench->grid->n_messages;
     double times_us[MOST_REPETITIONS];
-    int32_t rounds = n_rounds(budget_s, grid->n_messages, trial_s);
 
-    for (int32_t k = 0; k < rounds * grid->n_messages; k++) {
-        int32_t i = k % grid->n_messages;
+    for (int32_t i = 0; i < n; i++) {
         choose_message(batch, i);
-        batch->n_repetitions = n_repetitions(budget_s, grid->n_messages, trial_s[i]);
+        batch->n_repetitions = n_repetitions(batch->budget_s, n, batch->trial_s[i]);
         enum mist_status status = run_or_take(batch, times_us, err);
         if (status != MIST_OK)
             return status;
         for (int32_t j = 0; j < batch->n_repetitions; j++)
-            if (times_us[j] > 0 && !mist_samples_add(&samples[i], times_us[j]))
+            if (times_us[j] > 0 && !mist_samples_add(&batch->samples[i], times_us[j]))
                 return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
         mist_workbench_show_progress(batch->bench);
     }
@@ -344,8 +344,8 @@ static enum mist_status run_rounds(struct batch *batch, double budget_s,
 /* ----------------------------------------------------------------------------- public */
 
 /* Of a shape, beside what the host uses to compare begins. */
-static enum mist_status make_group(struct batch *batch, int32_t i_shape, int32_t n,
-                                   struct mist_err *err)
+static enum mist_status make_group(struct mist_time_links *batch, int32_t i_shape,
+                                   int32_t n, struct mist_err *err)
 {
     const struct mist_grid *grid = batch->bench->grid;
     enum mist_status status = mist_collectives_group(
@@ -359,7 +359,7 @@ static enum mist_status make_group(struct batch *batch, int32_t i_shape, int32_t
     return status;
 }
 
-static enum mist_status make_groups(struct batch *batch, struct mist_err *err)
+static enum mist_status make_groups(struct mist_time_links *batch, struct mist_err *err)
 {
     const struct mist_grid *grid = batch->bench->grid;
     enum mist_status status = MIST_OK;
@@ -373,50 +373,67 @@ static enum mist_status make_groups(struct batch *batch, struct mist_err *err)
     return status;
 }
 
-enum mist_status mist_time_links(struct mist_workbench *bench, double budget_s,
-                                 struct mist_estimate *estimates, struct mist_err *err)
+enum mist_status mist_time_links_open(struct mist_workbench *bench, double budget_s,
+                                      struct mist_time_links **out, struct mist_err *err)
 {
-    size_t n = (size_t)bench->grid->n_messages, n_ranks = (size_t)bench->n_ranks;
-    struct batch *batch = calloc(1, sizeof *batch);
-    struct mist_samples *samples = calloc(n, sizeof *samples);
-    double *trial_s = calloc(n, sizeof *trial_s);
-    struct mist_collective_group **groups =
-        calloc((size_t)bench->grid->n_shapes, sizeof(struct mist_collective_group *));
-    struct mist_comm_group **hosts =
-        calloc((size_t)bench->grid->n_shapes, sizeof(struct mist_comm_group *));
-    int32_t *members = calloc(n_ranks, sizeof *members);
-    double *begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *begins_s);
-    enum mist_status status = MIST_ERR_MEMORY;
+    const struct mist_grid *grid = bench->grid;
+    size_t n_ranks = (size_t)bench->n_ranks, n_shapes = (size_t)grid->n_shapes;
+    struct mist_time_links *at = *out = calloc(1, sizeof *at);
 
-    if (!batch || !samples || !trial_s || !groups || !hosts || !members || !begins_s) {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        goto out;
+    if (!at)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    at->bench = bench;
+    at->budget_s = budget_s;
+    at->samples = calloc((size_t)grid->n_messages, sizeof *at->samples);
+    at->trial_s = calloc((size_t)grid->n_messages, sizeof *at->trial_s);
+    at->groups = calloc(n_shapes, sizeof(struct mist_collective_group *));
+    at->hosts = calloc(n_shapes, sizeof(struct mist_comm_group *));
+    at->members = calloc(n_ranks, sizeof *at->members);
+    at->begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *at->begins_s);
+    if (!at->samples || !at->trial_s || !at->groups || !at->hosts || !at->members ||
+        !at->begins_s)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return make_groups(at, err);
+}
+
+void mist_time_links_close(struct mist_time_links *at)
+{
+    if (!at)
+        return;
+    for (int32_t i = 0; i < at->bench->grid->n_messages && at->samples; i++)
+        mist_samples_fini(&at->samples[i]);
+    free(at->samples);
+    free(at->trial_s);
+    free(at->groups);
+    free(at->hosts);
+    free(at->members);
+    free(at->begins_s);
+    free(at);
+}
+
+enum mist_status mist_time_links_run(struct mist_time_links *at, double share,
+                                     struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if (at->n_rounds == 0) {
+        status = try_all(at, at->trial_s, err);
+        at->n_rounds = n_rounds(at->budget_s, at->bench->grid->n_messages, at->trial_s);
     }
-    *batch = (struct batch){.bench = bench,
-                            .groups = groups,
-                            .hosts = hosts,
-                            .members = members,
-                            .begins_s = begins_s};
-    status = make_groups(batch, err);
-    if (status == MIST_OK)
-        status = try_all(batch, trial_s, err);
-    if (status == MIST_OK)
-        status = run_rounds(batch, budget_s, trial_s, samples, err);
-    for (size_t i = 0; i < n; i++) {
-        estimates[i] = mist_estimate_make(samples[i].values, samples[i].n);
-        mist_samples_fini(&samples[i]);
-    }
-    if (status == MIST_OK)
-        status = mist_workbench_pool(bench, estimates, (int32_t)n, err);
-out:
-    free(batch);
-    free(samples);
-    free(trial_s);
-    free(groups);
-    free(hosts);
-    free(members);
-    free(begins_s);
+    for (; at->i_round < share * at->n_rounds && status == MIST_OK; at->i_round++)
+        status = run_round(at, err);
     return status;
+}
+
+enum mist_status mist_time_links_find(const struct mist_time_links *at,
+                                      struct mist_estimate *estimates,
+                                      struct mist_err *err)
+{
+    int32_t n = at->bench->grid->n_messages;
+
+    for (int32_t i = 0; i < n; i++)
+        estimates[i] = mist_estimate_make(at->samples[i].values, at->samples[i].n);
+    return mist_workbench_pool(at->bench, estimates, n, err);
 }
 
 /* -------------------------------------------------------------------------- estimates */

@@ -10,22 +10,34 @@
  * the row is the mean over members. On a GPU the ranks meet in its stream, and begin and
  * end are those of the kernels and copies of the message. Copies run on all ranks at
  * once. Consecutive messages use different memory. Messages take turns in several rounds,
- * so that slow changes of the machine meet all alike; those that take very long are
- * repeated less.
+ * so that slow changes of the machine meet all alike, and other parts of a session can come
+ * between them; those that take very long are repeated less.
  */
 #ifndef MIST_PROFILE_TIME_LINKS_H
 #define MIST_PROFILE_TIME_LINKS_H
 
 #include "profile/workbench.h"
 
-/*
- * estimates[grid->n_messages]: times in us, the same on all ranks. All ranks must call
- * it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator.
- */
-MIST_MUST_CHECK enum mist_status mist_time_links(struct mist_workbench *bench,
-                                                 double budget_s,
-                                                 struct mist_estimate *estimates,
-                                                 struct mist_err *err);
+struct mist_time_links;
+
+/* Rounds that shall take budget_s altogether. All ranks must call it. *out is to be closed
+ * whatever the result, before bench. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_time_links_open(struct mist_workbench *bench,
+                                                      double budget_s,
+                                                      struct mist_time_links **out,
+                                                      struct mist_err *err);
+void mist_time_links_close(struct mist_time_links *at); /* NULL allowed */
+
+/* Goes on until share (0 to 1, the same on all ranks) of the rounds are made. All ranks
+ * must call it. MIST_OK, MIST_ERR_MEMORY or an error of device or communicator. */
+MIST_MUST_CHECK enum mist_status mist_time_links_run(struct mist_time_links *at,
+                                                     double share, struct mist_err *err);
+
+/* estimates[grid->n_messages]: times in us, the same on all ranks, which must all call it.
+ * MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_time_links_find(const struct mist_time_links *at,
+                                                      struct mist_estimate *estimates,
+                                                      struct mist_err *err);
 
 /*
  * About what a rank can send to one on another node, by a short trial before anything

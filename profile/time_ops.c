@@ -6,8 +6,8 @@
 #include "exec/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
 #include "profile/skew.h"
-#include "profile/time_probe.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +36,9 @@ struct noted {
     int32_t first; /* span with which the steps begin that go over into one another */
 };
 
-struct ops_timer {
+struct mist_time_ops {
     struct mist_workbench *bench;
+    double budget_s, spent_s;     /* of time, in rounds */
     struct mist_samples *samples; /* [n_keys], us */
     struct mist_drift drift;
     struct noted *noted; /* [n_noted] of the run under way */
@@ -48,7 +49,9 @@ struct ops_timer {
     int32_t n_repeats; /* passes of a run */
     int32_t i_round;
     int32_t i_next_look;   /* round at which the precision is looked at again */
-    bool is_warm_up;       /* nothing is kept */
+    bool is_warm;          /* a round was run that is not kept */
+    bool is_warm_up;       /* the round at hand is that one */
+    bool is_done;          /* all is known well enough, on all ranks */
     float *host;           /* of the device, for updates on the host; NULL: none */
     int64_t host_elements; /* of each of its arrays */
 };
@@ -58,7 +61,7 @@ int32_t mist_time_ops_least_rounds(void)
     return LEAST_ROUNDS;
 }
 
-static enum mist_status keep(struct ops_timer *at, int32_t key, double time_us,
+static enum mist_status keep(struct mist_time_ops *at, int32_t key, double time_us,
                              struct mist_err *err)
 {
     if (mist_drift_add(&at->drift, key, time_us) &&
@@ -68,7 +71,7 @@ static enum mist_status keep(struct ops_timer *at, int32_t key, double time_us,
 }
 
 /* Begins the next span, of steps that go over into one another from span first on. */
-static int32_t begin_span(struct ops_timer *at, int32_t key, int32_t first)
+static int32_t begin_span(struct mist_time_ops *at, int32_t key, int32_t first)
 {
     int32_t id = at->n_noted++;
 
@@ -78,7 +81,7 @@ static int32_t begin_span(struct ops_timer *at, int32_t key, int32_t first)
 }
 
 /* Runs a body of at most n_spans spans and keeps their times. */
-static enum mist_status run_and_keep(struct ops_timer *at, mist_stream_fn fn,
+static enum mist_status run_and_keep(struct mist_time_ops *at, mist_stream_fn fn,
                                      int64_t n_spans, struct mist_err *err)
 {
     const struct mist_stopwatch *watch = &at->bench->watch;
@@ -108,7 +111,7 @@ static enum mist_status run_and_keep(struct ops_timer *at, mist_stream_fn fn,
 
 /* ----------------------------------------------------------------------------- passes */
 
-static void time_program(struct ops_timer *at, int32_t i_module,
+static void time_program(struct mist_time_ops *at, int32_t i_module,
                          enum mist_program_kind program)
 {
     bool is_backward = mist_program_is_backward(program);
@@ -132,7 +135,7 @@ static void time_program(struct ops_timer *at, int32_t i_module,
 }
 
 /* One micro-batch through the whole stage. */
-static void run_pass(struct ops_timer *at, int32_t i_pass)
+static void run_pass(struct mist_time_ops *at, int32_t i_pass)
 {
     int32_t n = at->bench->n_copies;
 
@@ -147,7 +150,7 @@ static void run_pass(struct ops_timer *at, int32_t i_pass)
 
 static void run_passes(void *arg)
 {
-    struct ops_timer *at = arg;
+    struct mist_time_ops *at = arg;
 
     at->n_noted = 0;
     for (int32_t i = 0; i < at->n_repeats; i++)
@@ -155,7 +158,7 @@ static void run_passes(void *arg)
 }
 
 /* Spans of a pass, at most: every block's forward may come twice. */
-static int32_t n_spans_of_pass(const struct ops_timer *at)
+static int32_t n_spans_of_pass(const struct mist_time_ops *at)
 {
     int32_t n = 0;
 
@@ -171,7 +174,7 @@ static int32_t n_spans_of_pass(const struct ops_timer *at)
 
 /* ------------------------------------------------------------------------- optimizer */
 
-static struct mist_adamw_args step_of(const struct ops_timer *at)
+static struct mist_adamw_args step_of(const struct mist_time_ops *at)
 {
     return (struct mist_adamw_args){.lr = 1e-4f,
                                     .beta1 = 0.9f,
@@ -184,7 +187,8 @@ static struct mist_adamw_args step_of(const struct ops_timer *at)
 
 /* AdamW over this rank's shard of a slab, parameter by parameter, as the runtime
  * does it. */
-static void run_adamw(const struct ops_timer *at, const struct mist_bench_module *module,
+static void run_adamw(const struct mist_time_ops *at,
+                      const struct mist_bench_module *module,
                       const struct mist_grid_shard *shard, int64_t first)
 {
     const struct mist_workbench *bench = at->bench;
@@ -210,7 +214,7 @@ static void run_adamw(const struct ops_timer *at, const struct mist_bench_module
 
 /* All that is done to a slab's gradients once per step or micro-batch. Sums go to the
  * message region. */
-static void time_shard(struct ops_timer *at, const struct mist_bench_module *module,
+static void time_shard(struct mist_time_ops *at, const struct mist_bench_module *module,
                        const struct mist_grid_shard *shard)
 {
     struct mist_workbench *bench = at->bench;
@@ -245,8 +249,8 @@ static void time_shard(struct ops_timer *at, const struct mist_bench_module *mod
 }
 
 /* All shards of one kind, in turn on its modules. */
-static void run_shards(struct ops_timer *at, enum mist_layer_kind kind, int32_t i_first,
-                       int32_t n_modules)
+static void run_shards(struct mist_time_ops *at, enum mist_layer_kind kind,
+                       int32_t i_first, int32_t n_modules)
 {
     struct mist_workbench *bench = at->bench;
     const struct mist_grid *grid = bench->grid;
@@ -271,7 +275,7 @@ static void run_shards(struct ops_timer *at, enum mist_layer_kind kind, int32_t 
 
 static void run_optimizer(void *arg)
 {
-    struct ops_timer *at = arg;
+    struct mist_time_ops *at = arg;
     int32_t n = at->bench->n_copies;
 
     at->n_noted = 0;
@@ -284,7 +288,7 @@ static void run_optimizer(void *arg)
 /* Arrays for the largest update on the host: parameters, moments, masters, gradients. */
 enum { N_HOST_ARRAYS = 5 };
 
-static enum mist_status alloc_host(struct ops_timer *at, struct mist_err *err)
+static enum mist_status alloc_host(struct mist_time_ops *at, struct mist_err *err)
 {
     const struct mist_grid *grid = at->bench->grid;
     void *memory = NULL;
@@ -302,7 +306,8 @@ static enum mist_status alloc_host(struct ops_timer *at, struct mist_err *err)
 }
 
 /* One update on the host, in memory that the device copies from; us. */
-static double time_host_update(const struct ops_timer *at, int64_t n, int32_t n_threads)
+static double time_host_update(const struct mist_time_ops *at, int64_t n,
+                               int32_t n_threads)
 {
     enum mist_dtype dtype = at->bench->grid->config.dtype;
     int64_t step = at->host_elements;
@@ -321,7 +326,7 @@ static double time_host_update(const struct ops_timer *at, int64_t n, int32_t n_
 }
 
 /* Updates on the host of all shards, on all ranks at once, as in a run. */
-static enum mist_status run_host_updates(struct ops_timer *at, struct mist_err *err)
+static enum mist_status run_host_updates(struct mist_time_ops *at, struct mist_err *err)
 {
     const struct mist_workbench *bench = at->bench;
     const struct mist_grid *grid = bench->grid;
@@ -343,7 +348,7 @@ static enum mist_status run_host_updates(struct ops_timer *at, struct mist_err *
 /* ----------------------------------------------------------------------------- rounds */
 
 /* Passes of the variant and micro-batch at hand. */
-static enum mist_status run_passes_of_cell(struct ops_timer *at, struct mist_err *err)
+static enum mist_status run_passes_of_cell(struct mist_time_ops *at, struct mist_err *err)
 {
     int32_t n_spans = n_spans_of_pass(at);
 
@@ -353,7 +358,7 @@ static enum mist_status run_passes_of_cell(struct ops_timer *at, struct mist_err
     return run_and_keep(at, run_passes, (int64_t)at->n_repeats * n_spans, err);
 }
 
-static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
+static enum mist_status run_round(struct mist_time_ops *at, struct mist_err *err)
 {
     const struct mist_grid *grid = at->bench->grid;
     enum mist_status status = MIST_OK;
@@ -376,8 +381,8 @@ static enum mist_status run_round(struct ops_timer *at, struct mist_err *err)
 }
 
 /* The next round of an earlier session; *is_there false: there is none. */
-static enum mist_status take_round(struct ops_timer *at, double *time_s, bool *is_there,
-                                   struct mist_err *err)
+static enum mist_status take_round(struct mist_time_ops *at, double *time_s,
+                                   bool *is_there, struct mist_err *err)
 {
     int64_t n_bytes;
     const char *bytes = mist_journal_take(at->bench->journal, MIST_JOURNAL_OPS, &n_bytes);
@@ -399,7 +404,7 @@ static enum mist_status take_round(struct ops_timer *at, double *time_s, bool *i
 }
 
 /* Puts the runs from number first on into the journal. */
-static enum mist_status note_round(struct ops_timer *at, size_t first, double time_s,
+static enum mist_status note_round(struct mist_time_ops *at, size_t first, double time_s,
                                    struct mist_err *err)
 {
     size_t n_bytes = (at->drift.n_runs - first) * sizeof *at->drift.runs;
@@ -417,14 +422,16 @@ static enum mist_status note_round(struct ops_timer *at, size_t first, double ti
     return status;
 }
 
-static void make_estimates(const struct ops_timer *at, struct mist_estimate *estimates)
+static void make_estimates(const struct mist_time_ops *at,
+                           struct mist_estimate *estimates)
 {
     for (int32_t i = 0; i < at->bench->grid->n_keys; i++)
         estimates[i] = mist_estimate_make(at->samples[i].values, at->samples[i].n);
 }
 
 /* A block's forward and backward. */
-static double block_us(const struct ops_timer *at, const struct mist_estimate *estimates)
+static double block_us(const struct mist_time_ops *at,
+                       const struct mist_estimate *estimates)
 {
     const struct mist_grid *grid = at->bench->grid;
     const struct mist_layer_layout *layout =
@@ -439,7 +446,8 @@ static double block_us(const struct ops_timer *at, const struct mist_estimate *e
 }
 
 /* True when the rows that matter are known well enough on this rank. */
-static bool is_precise(const struct ops_timer *at, const struct mist_estimate *estimates)
+static bool is_precise(const struct mist_time_ops *at,
+                       const struct mist_estimate *estimates)
 {
     const struct mist_grid *grid = at->bench->grid;
     double least_us = least_share_frac * block_us(at, estimates);
@@ -452,73 +460,78 @@ static bool is_precise(const struct ops_timer *at, const struct mist_estimate *e
 }
 
 /*
- * Whether another round is to be made: the same answer on all ranks. Estimates take time
- * in proportion to all rounds so far, so they are made when there are an eighth more.
+ * Whether another round is to be made until share of the budget is gone: the same answer on
+ * all ranks. Estimates take time in proportion to all rounds so far, so they are made when
+ * there are an eighth more.
  */
-static enum mist_status ask_whether_to_go_on(struct ops_timer *at, double spent_s,
-                                             double budget_s,
+static enum mist_status ask_whether_to_go_on(struct mist_time_ops *at, double share,
                                              struct mist_estimate *estimates,
                                              bool *goes_on, struct mist_err *err)
 {
-    double round_s = at->i_round > 0 ? spent_s / at->i_round : 0;
+    double round_s = at->i_round > 0 ? at->spent_s / at->i_round : 0;
+    bool is_needed = at->i_round < ceil(share * LEAST_ROUNDS);
 
-    *goes_on = at->i_round < LEAST_ROUNDS || spent_s + round_s < budget_s;
     if (at->i_round >= LEAST_ROUNDS && at->i_round >= at->i_next_look) {
         make_estimates(at, estimates);
         bool is_young = !mist_workbench_is_on_host(at->bench) &&
-                        spent_s < least_spent_frac * budget_s;
-        *goes_on = *goes_on && (is_young || !is_precise(at, estimates));
+                        at->spent_s < least_spent_frac * at->budget_s;
+        bool is_wanting = is_young || !is_precise(at, estimates);
+        enum mist_status status = mist_workbench_any(at->bench, &is_wanting, err);
+        if (status != MIST_OK)
+            return status;
+        at->is_done = !is_wanting;
         at->i_next_look = at->i_round + at->i_round / 8 + 1;
     }
+    *goes_on =
+        is_needed || (!at->is_done && at->spent_s + round_s < share * at->budget_s);
     return mist_workbench_any(at->bench, goes_on, err);
 }
 
-/* Goes on from the rounds of an earlier session. */
-static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
+/* A round, measured and noted, with what was done since the one before. */
+static enum mist_status run_noted_round(struct mist_time_ops *at, double *begin_s,
+                                        struct mist_err *err)
+{
+    size_t n_before = at->drift.n_runs;
+    enum mist_status status = run_round(at, err);
+    double time_s = mist_clock_now_s() - *begin_s;
+
+    *begin_s += time_s;
+    at->i_round++;
+    at->spent_s += time_s;
+    return status == MIST_OK ? note_round(at, n_before, time_s, err) : status;
+}
+
+static enum mist_status warm_up(struct mist_time_ops *at, struct mist_err *err)
+{
+    at->is_warm_up = true;
+    enum mist_status status = run_round(at, err);
+    at->is_warm_up = false;
+    at->is_warm = true;
+    return status;
+}
+
+/* Rounds until share of the budget is gone; those of an earlier session come first. */
+static enum mist_status run_rounds(struct mist_time_ops *at, double share,
                                    struct mist_estimate *estimates, struct mist_err *err)
 {
-    double spent_s = 0, time_s = 0;
-    bool goes_on = true, is_warm = false, is_probed = false; /* after the last round */
-    enum mist_status status = MIST_OK;
+    double begin_s = mist_clock_now_s(), time_s = 0;
+    bool goes_on, is_there;
+    enum mist_status status = ask_whether_to_go_on(at, share, estimates, &goes_on, err);
 
-    for (bool is_there = true; is_there && status == MIST_OK;) {
+    while (status == MIST_OK && goes_on) {
         status = take_round(at, &time_s, &is_there, err);
-        at->i_round += is_there;
-        spent_s += is_there ? time_s : 0;
-        if (status == MIST_OK && is_there)
-            status = mist_time_probe_take(at->bench, &is_probed, err);
-    }
-    if (at->i_round > 0 && status == MIST_OK)
-        status = ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
-    double begin_s = mist_clock_now_s();
-    while (goes_on && status == MIST_OK) {
-        size_t n_before = at->drift.n_runs;
-        at->is_warm_up = !is_warm;
-        status = run_round(at, err);
-        at->is_warm_up = false;
-        if (!is_warm) {
-            is_warm = true;
+        if (status == MIST_OK && is_there) {
+            at->i_round++;
+            at->spent_s += time_s;
+        } else if (status == MIST_OK && !at->is_warm) {
+            status = warm_up(at, err);
             begin_s = mist_clock_now_s();
-            continue;
         }
-        /* with what was done since the round before, but for probes */
-        time_s = mist_clock_now_s() - begin_s;
-        begin_s += time_s;
+        if (status == MIST_OK && !is_there)
+            status = run_noted_round(at, &begin_s, err);
         if (status == MIST_OK)
-            status = note_round(at, n_before, time_s, err);
-        double probe_start_s = mist_clock_now_s();
-        if (status == MIST_OK)
-            status = mist_time_probe_if_due(at->bench, &is_probed, err);
-        begin_s += mist_clock_now_s() - probe_start_s;
-        at->i_round++;
-        spent_s += time_s;
-        if (status == MIST_OK)
-            status =
-                ask_whether_to_go_on(at, spent_s, budget_s, estimates, &goes_on, err);
+            status = ask_whether_to_go_on(at, share, estimates, &goes_on, err);
     }
-    make_estimates(at, estimates);
-    if (status == MIST_OK && !is_probed)
-        status = mist_time_probe(at->bench, err);
     if (status != MIST_OK)
         return status;
     return mist_device_clear(at->bench->device, at->bench->message,
@@ -526,7 +539,7 @@ static enum mist_status run_rounds(struct ops_timer *at, double budget_s,
 }
 
 /* The drift over all ranks, which made equally many rounds; the same everywhere. */
-static enum mist_status find_drift(const struct ops_timer *at,
+static enum mist_status find_drift(const struct mist_time_ops *at,
                                    const struct mist_estimate *estimates,
                                    double *drift_frac, struct mist_err *err)
 {
@@ -555,7 +568,7 @@ out:
 }
 
 /* The rows of the table that people get, one for each key. */
-static enum mist_status make_rows(struct ops_timer *at, struct mist_err *err)
+static enum mist_status make_rows(struct mist_time_ops *at, struct mist_err *err)
 {
     const struct mist_grid *grid = at->bench->grid;
 
@@ -572,41 +585,62 @@ static enum mist_status make_rows(struct ops_timer *at, struct mist_err *err)
     return MIST_OK;
 }
 
-enum mist_status mist_time_ops(struct mist_workbench *bench, double budget_s,
-                               struct mist_estimate *estimates,
-                               struct mist_time_ops_report *report, struct mist_err *err)
+enum mist_status mist_time_ops_open(struct mist_workbench *bench, double budget_s,
+                                    struct mist_time_ops **out, struct mist_err *err)
 {
-    int32_t n = bench->grid->n_keys;
-    struct ops_timer at = {.bench = bench,
-                           .samples = calloc((size_t)n, sizeof *at.samples)};
+    struct mist_time_ops *at = *out = calloc(1, sizeof *at);
 
-    if (!at.samples)
+    if (at)
+        at->samples = calloc((size_t)bench->grid->n_keys, sizeof *at->samples);
+    if (!at || !at->samples)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = make_rows(&at, err);
-    if (status == MIST_OK)
-        status = alloc_host(&at, err);
-    bench->watch.keeps_works = bench->ops != NULL;
-    if (status == MIST_OK)
-        status = run_rounds(&at, budget_s, estimates, err);
-    bench->watch.keeps_works = false;
-    *report = (struct mist_time_ops_report){.n_rounds = at.i_round};
-    for (int32_t i = 0; i < n; i++)
-        mist_samples_fini(&at.samples[i]);
-    mist_device_free_host(bench->device, at.host);
-    free(at.samples);
-    free(at.noted);
-    free(at.rows);
-    if (status == MIST_OK)
-        status = mist_workbench_pool(bench, estimates, n, err);
-    if (status == MIST_OK)
-        status = find_drift(&at, estimates, &report->drift_frac, err);
-    double one_us = status == MIST_OK ? block_us(&at, estimates) : 0;
+    at->bench = bench;
+    at->budget_s = budget_s;
+    enum mist_status status = make_rows(at, err);
+    return status == MIST_OK ? alloc_host(at, err) : status;
+}
+
+void mist_time_ops_close(struct mist_time_ops *at)
+{
+    if (!at)
+        return;
+    for (int32_t i = 0; i < at->bench->grid->n_keys && at->samples; i++)
+        mist_samples_fini(&at->samples[i]);
+    mist_device_free_host(at->bench->device, at->host);
+    mist_drift_fini(&at->drift);
+    free(at->samples);
+    free(at->noted);
+    free(at->rows);
+    free(at);
+}
+
+enum mist_status mist_time_ops_run(struct mist_time_ops *at, double share,
+                                   struct mist_estimate *estimates, struct mist_err *err)
+{
+    at->bench->watch.keeps_works = at->bench->ops != NULL;
+    enum mist_status status = run_rounds(at, share, estimates, err);
+    at->bench->watch.keeps_works = false;
+    if (status != MIST_OK)
+        return status;
+    make_estimates(at, estimates);
+    return mist_workbench_pool(at->bench, estimates, at->bench->grid->n_keys, err);
+}
+
+enum mist_status mist_time_ops_report(const struct mist_time_ops *at,
+                                      const struct mist_estimate *estimates,
+                                      struct mist_time_ops_report *out,
+                                      struct mist_err *err)
+{
+    struct mist_workbench *bench = at->bench;
+    double one_us = block_us(at, estimates);
+
+    *out = (struct mist_time_ops_report){.n_rounds = at->i_round};
+    enum mist_status status = find_drift(at, estimates, &out->drift_frac, err);
     if (status == MIST_OK)
         status =
-            mist_skew_find(bench->comm, &at.drift, estimates, one_us * bench->n_copies,
-                           one_us * step_share_frac, &report->skew, err);
+            mist_skew_find(bench->comm, &at->drift, estimates, one_us * bench->n_copies,
+                           one_us * step_share_frac, &out->skew, err);
     if (status == MIST_OK && bench->ops)
         status = mist_op_table_gather(bench->ops, bench->comm, err);
-    mist_drift_fini(&at.drift);
     return status;
 }

@@ -1,7 +1,6 @@
 /* Probes all over a session. See time_probe.h. */
 #include "profile/time_probe.h"
 
-#include "core/clock.h"
 #include "profile/drift.h"
 
 #include <stdlib.h>
@@ -11,8 +10,8 @@ static const double deadline_s = 120; /* of waits for other ranks: as comm.h's *
 
 enum mist_status mist_time_probe_open(struct mist_workbench *bench,
                                       const struct mist_probe_work *work,
-                                      double duration_s, double pause_s,
-                                      struct mist_time_probe *out, struct mist_err *err)
+                                      double duration_s, struct mist_time_probe *out,
+                                      struct mist_err *err)
 {
     const struct mist_grid_config *at = &bench->grid->config;
     const struct mist_probe_config config = {.backend = bench->place.backend,
@@ -23,8 +22,7 @@ enum mist_status mist_time_probe_open(struct mist_workbench *bench,
                                              .deadline_s = deadline_s,
                                              .work = *work};
 
-    *out = (struct mist_time_probe){
-        .duration_s = duration_s, .pause_s = pause_s, .time_end_s = mist_clock_now_s()};
+    *out = (struct mist_time_probe){.duration_s = duration_s};
     bench->probes = out;
     return mist_probe_open(bench->comm, &config, &out->probe, err);
 }
@@ -37,68 +35,38 @@ void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe 
     *probes = (struct mist_time_probe){0};
 }
 
-static enum mist_status keep(struct mist_time_probe *at, double mean_us,
-                             struct mist_err *err)
-{
-    at->time_end_s = mist_clock_now_s();
-    if (!mist_samples_add(&at->means_us, mean_us))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
-    return MIST_OK;
-}
-
-enum mist_status mist_time_probe_take(struct mist_workbench *bench, bool *is_done,
-                                      struct mist_err *err)
-{
-    double mean_us = 0;
-    int64_t n_bytes;
-
-    *is_done = false;
-    if (!bench->probes)
-        return MIST_OK;
-    const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_PROBES, &n_bytes);
-    if (!bytes || n_bytes != (int64_t)sizeof mean_us)
-        return MIST_OK;
-    *is_done = true;
-    memcpy(&mean_us, bytes, sizeof mean_us);
-    return keep(bench->probes, mean_us, err);
-}
-
-static enum mist_status run(struct mist_workbench *bench, struct mist_err *err)
+static enum mist_status run(struct mist_workbench *bench, double *median_us,
+                            struct mist_err *err)
 {
     struct mist_time_probe *at = bench->probes;
     struct mist_probe_times times;
     enum mist_status status = mist_probe_run(at->probe, at->duration_s, &times, err);
 
     mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
-    if (status == MIST_OK)
-        status = keep(at, times.own_us.median, err);
-    if (status == MIST_OK)
-        status = mist_journal_add(bench->journal, MIST_JOURNAL_PROBES,
-                                  &times.own_us.median, sizeof times.own_us.median, err);
-    mist_workbench_show_progress(bench);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    *median_us = times.own_us.median;
+    return mist_journal_add(bench->journal, MIST_JOURNAL_PROBES, median_us,
+                            sizeof *median_us, err);
 }
 
 enum mist_status mist_time_probe(struct mist_workbench *bench, struct mist_err *err)
 {
-    bool is_done;
-    enum mist_status status = mist_time_probe_take(bench, &is_done, err);
+    double median_us = 0;
+    int64_t n_bytes;
+    enum mist_status status = MIST_OK;
 
-    if (status != MIST_OK || is_done || !bench->probes)
-        return status;
-    return run(bench, err);
-}
-
-enum mist_status mist_time_probe_if_due(struct mist_workbench *bench, bool *is_done,
-                                        struct mist_err *err)
-{
-    const struct mist_time_probe *at = bench->probes;
-
-    *is_done = at && mist_clock_now_s() - at->time_end_s >= at->pause_s;
-    if (!at)
+    if (!bench->probes)
         return MIST_OK;
-    enum mist_status status = mist_workbench_any(bench, is_done, err);
-    return status == MIST_OK && *is_done ? run(bench, err) : status;
+    const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_PROBES, &n_bytes);
+    if (bytes && n_bytes == (int64_t)sizeof median_us)
+        memcpy(&median_us, bytes, sizeof median_us);
+    else
+        status = run(bench, &median_us, err);
+    if (status == MIST_OK && !mist_samples_add(&bench->probes->means_us, median_us))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
+    mist_workbench_show_progress(bench);
+    return status;
 }
 
 /* Of means_us[n_ranks][n_times]; makes levels of them. A few times at which the machine

@@ -1,11 +1,9 @@
 /*
  * Probes all over a session: the level of the machine while it is measured.
  *
- * A few probes (exec/probe.h) run before, between and after the parts of a session, and
- * between rounds of operators whenever some seconds have passed; operators, which
- * predictions rest on most, so weigh most. Their mean is what later runs compare their
- * own probes with. How they vary is how the machine's level changes over a session, links
- * and mixtures included, in which no operator is timed. Each time goes to the journal.
+ * A few probes (exec/probe.h) run before, between and after the turns of a session. Their
+ * mean is what later runs compare their own probes with. How they vary is how the machine's
+ * level changes over a session. Each time goes to the journal.
  */
 #ifndef MIST_PROFILE_TIME_PROBE_H
 #define MIST_PROFILE_TIME_PROBE_H
@@ -16,19 +14,18 @@
 /* Probes of a session; zero at first, and then no probe ever runs. */
 struct mist_time_probe {
     struct mist_probe *probe;     /* owned */
-    double duration_s, pause_s;   /* of probes at one time; between times */
-    double time_end_s;            /* of the last time */
+    double duration_s;            /* of probes at one time */
     struct mist_samples means_us; /* this rank's, of each time */
 };
 
 /*
- * Opens probes for bench, whose bench->probes they become, duration_s (>= 0) at a time,
- * and pause_s at least between rounds of operators. All ranks must call it; out is to be
- * closed whatever the result. MIST_OK or an error of mist_probe_open().
+ * Opens probes for bench, whose bench->probes they become, duration_s (>= 0) at a time. All
+ * ranks must call it; out is to be closed whatever the result. MIST_OK or an error of
+ * mist_probe_open().
  */
 MIST_MUST_CHECK enum mist_status mist_time_probe_open(struct mist_workbench *bench,
                                                       const struct mist_probe_work *work,
-                                                      double duration_s, double pause_s,
+                                                      double duration_s,
                                                       struct mist_time_probe *out,
                                                       struct mist_err *err);
 void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe *probes);
@@ -37,15 +34,6 @@ void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe 
  * it. MIST_OK, MIST_ERR_MEMORY or an error of probes or journal. */
 MIST_MUST_CHECK enum mist_status mist_time_probe(struct mist_workbench *bench,
                                                  struct mist_err *err);
-
-/* The same where some time has passed since the last one; *is_done: it was. Not from the
- * journal. */
-MIST_MUST_CHECK enum mist_status
-mist_time_probe_if_due(struct mist_workbench *bench, bool *is_done, struct mist_err *err);
-
-/* The same only if the journal has it, which *is_done says; the same on all ranks. */
-MIST_MUST_CHECK enum mist_status
-mist_time_probe_take(struct mist_workbench *bench, bool *is_done, struct mist_err *err);
 
 /*
  * probe_us: mean over times and ranks; drift_frac: how these differ (drift.h); the same

@@ -14,6 +14,7 @@
 #include "scratch.h"
 #include "sim/interference.h"
 #include "sim/module_storage.h"
+#include "tests/unit/profile_help.h"
 #include "tests/unit/tiny_models.h"
 
 #include <errno.h>
@@ -752,7 +753,7 @@ static void copies_move_bytes_between_the_arenas(void **state)
         int64_t n = grid.messages[0].bytes;
         assert_true(n >= 4 << 20);
         memset(from, 0x5a, (size_t)bench.host_bytes);
-        assert_int_equal(mist_time_links(&bench, 0, &estimate, NULL), MIST_OK);
+        time_all_links(&bench, &estimate);
         assert_true(estimate.n > 0 && estimate.mean > 0);
         for (int64_t i = 0; i < n; i++)
             assert_true(to[i] == 0x5a);
@@ -799,7 +800,6 @@ static void variants_run_on_one_rank(void **state)
         struct mist_model model = tiny_model();
         struct mist_grid grid;
         struct mist_workbench bench;
-        struct mist_time_ops_report ops;
         model.family = families[f];
         if (model.family != MIST_FAMILY_GPT) {
             model.max_seq = 0;
@@ -813,7 +813,7 @@ static void variants_run_on_one_rank(void **state)
         struct mist_bench_place place = cpu_place();
         assert_int_equal(mist_workbench_open(&grid, 8, comm, &place, &bench, NULL),
                          MIST_OK);
-        assert_int_equal(mist_time_ops(&bench, 0, steps, &ops, NULL), MIST_OK);
+        time_all_ops(&bench, steps);
         for (int32_t i = 0; i < grid.n_keys; i++)
             assert_true(steps[i].n >= mist_time_ops_least_rounds() - steps[i].n_outliers);
         for (int32_t i = 0; i < bench.n_copies + 2; i++) {
@@ -911,7 +911,6 @@ static void a_session_fills_a_trace_set(void **state)
     plan.ops_s = plan.links_s = plan.interference_s = 0; /* the least of everything */
     plan.probe = small_probe;
     plan.probe_s = 0;
-    plan.probe_pause_s = 1e9;
     plan.checks_s = 1e-9;
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     mist_trace_set_init(&traces);
@@ -935,7 +934,7 @@ static void a_session_fills_a_trace_set(void **state)
     assert_true(traces.cluster.drift_frac == report.drift_frac);
     assert_true(traces.cluster.probe_us > 0);
     assert_true(traces.cluster.probe_us == report.probe_us);
-    assert_int_equal(report.n_probes, 4); /* before, between and after the three parts */
+    assert_int_equal(report.n_probes, 13); /* before six turns, in each, after each */
     assert_true(names_library(&traces.cluster, "mpi"));
     assert_true(report.n_runs > 100);
     assert_int_equal(mist_trace_set_save(&traces, scratch.folder, false, NULL), MIST_OK);
@@ -961,7 +960,7 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
     assert_int_equal(mist_profile_plan(grid, &machine, 1e10, 0, &plan, NULL), MIST_OK);
     plan.ops_s = plan.links_s = plan.interference_s = 0;
     plan.probe = small_probe;
-    plan.probe_s = plan.probe_pause_s = 0;
+    plan.probe_s = 0;
     mist_trace_set_init(traces);
     plan.checks_s = 1e-9;
     const struct mist_profile_config config = {.grid = grid,
@@ -970,9 +969,8 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
                                                .comm = comm,
                                                .journal = journal};
     assert_int_equal(mist_profile_run(&config, traces, &report, NULL), MIST_OK);
-    /* before, after every round, after links and mixtures, whatever of it was measured in
-     * an earlier session */
-    assert_int_equal(report.n_probes, report.ops.n_rounds + 3);
+    /* whatever of it was measured in an earlier session */
+    assert_int_equal(report.n_probes, 13);
 }
 
 /* What the journal of a whole session has is not measured again: the same bits. Half of

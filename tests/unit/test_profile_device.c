@@ -13,6 +13,7 @@
 #include "tests/emulation/backend.h"
 #include "tests/unit/async_device.h"
 #include "tests/unit/comm_job.h"
+#include "tests/unit/profile_help.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 
@@ -333,7 +334,6 @@ static void weights_stay_ordinary(void **state)
     struct mist_bench_place place = place_of(&async_recording_backend);
     struct mist_grid grid;
     struct mist_workbench bench;
-    struct mist_time_ops_report ops;
 
     if (!mist_cpu_has_bf16())
         skip();
@@ -343,7 +343,7 @@ static void weights_stay_ordinary(void **state)
     assert_int_equal(mist_workbench_open(&grid, 2, comm, &place, &bench, NULL), MIST_OK);
     int64_t bytes = 2 * bench.modules[1].n_elements;
     char *before = read_back(bench.device, bench.modules[1].weights, bytes);
-    assert_int_equal(mist_time_ops(&bench, 0, steps, &ops, NULL), MIST_OK);
+    time_all_ops(&bench, steps);
     char *after = read_back(bench.device, bench.modules[1].weights, bytes);
     assert_memory_equal(before, after, (size_t)bytes);
     for (int32_t i = 0; i < grid.n_keys; i++)
@@ -430,7 +430,7 @@ static void copies_move_bytes_between_the_arenas(void **state)
         for (int64_t at = 0; at + n <= bench.host_bytes; at += n)
             assert_int_equal(mist_device_write(bench.device, from + at, bytes, n, NULL),
                              MIST_OK);
-        assert_int_equal(mist_time_links(&bench, 0, &estimate, NULL), MIST_OK);
+        time_all_links(&bench, &estimate);
         assert_true(estimate.n > 0 && estimate.mean > 0);
         char *came = read_back(bench.device, to, n);
         assert_memory_equal(came, bytes, (size_t)n);
