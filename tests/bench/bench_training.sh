@@ -1,34 +1,35 @@
 #!/bin/sh
-# A training step of GPT-2 124M (batch 4, fp32): mist-exec beside PyTorch and llm.c on the same processor.
+# A training step of GPT-2 124M (batch 4): mist-exec beside PyTorch and llm.c on the same processor.
 #
-#   T    threads    mist ms   torch ms  torch/mist   llm.c ms  llm.c/mist
-#   64         1     1950.3     3012.8        1.54     8123.0        4.17
+#   dtype    T  threads    mist ms   eager ms compiled ms  torch/mist   llm.c ms  llm.c/mist
+#    fp32   64        1     1106.0     2621.7     2643.8        2.37     8123.0        7.34
 #
-# Both sides do forward, backward and AdamW on bytes of the same text. They take turns, a process each, and every
-# round gives one ratio: the figures are medians over the rounds, so that what else the machine does hits both. The
-# first step of a process is not counted. Never fails on time.
+# All sides do forward, backward and AdamW on bytes of the same text. They take turns, a process each, and every
+# round gives one ratio, to the faster of eager and compiled PyTorch: the figures are medians over the rounds, so that
+# what else the machine does hits all. Of a process the first two steps are not counted. Never fails on time.
 #
-#   PyTorch   Debian's: torch_gpt2.py under $PYTHON (default /usr/bin/python3). With the reference BLAS a product is
-#             tens of times too slow and a ratio says nothing, so then it is left out: install libopenblas0-pthread.
-#   llm.c     train_gpt2.c in $LLMC_DIR, compiled as its Makefile does, on random weights. Left out without.
+#   PyTorch   torch_gpt2.py under $PYTHON (default python3): 2.9 of PyPI, with MKL. One without fused attention or
+#             with the reference BLAS is no yardstick and left out, as Debian's is; bf16 is autocast.
+#   llm.c     train_gpt2.c in $LLMC_DIR, compiled as its Makefile does, on random weights, in fp32. Left out without.
 #
-# MIST_BENCH_ROUNDS (default 2), MIST_BENCH_SEQS ("64 512"), MIST_BENCH_THREADS ("1 2"). Takes about 8 minutes.
+# MIST_BENCH_ROUNDS (default 2), MIST_BENCH_SEQS ("64 512"), MIST_BENCH_THREADS ("1 2"), MIST_BENCH_DTYPES ("fp32 bf16").
+# Takes about 20 minutes.
 set -eu
 build=${MIST_BUILD:-build}
 here=$(dirname "$0")
-python=${PYTHON:-/usr/bin/python3}
+python=${PYTHON:-python3}
 rounds=${MIST_BENCH_ROUNDS:-2}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-write_plan() { # SEQ
+write_plan() { # SEQ DTYPE
     cat << END
 {"format": 1,
  "model": {"name": "gpt2-124m", "family": "gpt", "n_layers": 12, "hidden": 768, "n_heads": 12, "n_kv_heads": 12,
   "head_dim": 64, "ffn": 3072, "vocab": 50257, "max_seq": 1024, "has_bias": true, "ties_embeddings": true,
   "norm_epsilon": 1e-5, "rope_theta": 0.0},
- "job": {"global_batch": 4, "seq_len": $1, "dtype": "fp32"},
+ "job": {"global_batch": 4, "seq_len": $1, "dtype": "$2"},
  "cluster": {"trace_set": "", "fingerprint": "0000000000000000", "device_memory_bytes": 0},
  "pipeline": "1f1b", "n_micro_batches": 1,
  "stages": [{"layers": 12, "mesh_nodes": 1, "mesh_devices": 1, "micro_batch": 4, "dp": 1, "tp": 1, "zero": 0,
@@ -85,35 +86,31 @@ END
 
 median() { sort -g | awk '{ x[NR] = $1 } END { if (NR) print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 
-# Seconds of a step, the median of the process's steps but the first.
-time_mist() { # SEQ THREADS STEPS
-    "$build/mist-exec" "$folder/$1.json" --data "$folder/text.u16" --iterations "$3" --threads "$2" -q --force \
+# Seconds of a step, the median of the process's steps but the first two.
+time_mist() { # DTYPE SEQ THREADS STEPS
+    "$build/mist-exec" "$folder/$2.$1.json" --data "$folder/text.u16" --iterations "$4" --threads "$3" -q --force \
         --log "$folder/log.csv" > /dev/null
-    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 2 { print $at }' "$folder/log.csv" |
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_s") at = i } NR > 3 { print $at }' "$folder/log.csv" |
         median
 }
 
-time_torch() {
-    OMP_NUM_THREADS=$2 OPENBLAS_NUM_THREADS=$2 "$python" "$here/torch_gpt2.py" "$folder/text" "$1" "$2" "$3" \
-        2> "$folder/torch.err" | tail -n +2 | median
+time_torch() { # DTYPE SEQ THREADS STEPS MODE
+    OMP_NUM_THREADS=$3 "$python" "$here/torch_gpt2.py" "$folder/text" "$2" "$3" "$4" "$1" "$5" 2> "$folder/torch.err" |
+        tail -n +3 | median
 }
 
 time_llmc() {
-    OMP_NUM_THREADS=$2 "$folder/llmc" "$folder/text" "$1" "$3" 2> "$folder/llmc.err" |
-        awk '$1 == "step" && ++n > 1 { print $2 }' | median
+    [ "$1" = fp32 ] || return 0
+    OMP_NUM_THREADS=$3 "$folder/llmc" "$folder/text" "$2" "$4" 2> "$folder/llmc.err" |
+        awk '$1 == "step" && ++n > 2 { print $2 }' | median
 }
 
 # What there is to compare with, and why not.
-has_torch= has_llmc=
-if ! "$python" -c 'import torch' 2> /dev/null; then
-    echo "PyTorch: not measured, $python can't import torch (Debian: python3-torch)"
+has_torch='' has_llmc=''
+if "$python" "$here/torch_gpt2.py" --version 2> "$folder/torch.err"; then
+    has_torch=1
 else
-    blas=$("$python" "$here/torch_gpt2.py" --blas)
-    version=$("$python" -c 'import torch; print(torch.__version__)')
-    case $blas in
-    *openblas* | *blis* | *atlas* | *mkl* | "built in") has_torch=1 && echo "PyTorch $version, BLAS: $blas" ;;
-    *) echo "PyTorch $version: not measured, its BLAS is the reference one (Debian: libopenblas0-pthread)" ;;
-    esac
+    echo "PyTorch: not measured, $(tail -n 1 "$folder/torch.err")"
 fi
 if [ -z "${LLMC_DIR:-}" ]; then
     echo "llm.c: not measured, LLMC_DIR names no folder with train_gpt2.c"
@@ -126,33 +123,38 @@ else
     fi
 fi
 
-measure() { # SEQ THREADS STEPS
+# Rounds of five columns: mist, eager, compiled, the faster of these, llm.c; - where there is none.
+measure() { # DTYPE SEQ THREADS STEPS
     i=0
     : > "$folder/rounds"
     while [ "$i" -lt "$rounds" ]; do
-        mist=$(time_mist "$@") torch=- llmc=-
-        if [ "$has_torch" ]; then torch=$(time_torch "$@"); fi
+        mist=$(time_mist "$@") eager='' compiled='' llmc=''
+        if [ "$has_torch" ]; then eager=$(time_torch "$@" eager) compiled=$(time_torch "$@" compiled); fi
         if [ "$has_llmc" ]; then llmc=$(time_llmc "$@"); fi
-        echo "$mist ${torch:--} ${llmc:--}" >> "$folder/rounds"
+        torch=$(printf '%s\n' "$eager" "$compiled" | grep . | sort -g | head -n 1)
+        echo "$mist ${eager:--} ${compiled:--} ${torch:--} ${llmc:--}" >> "$folder/rounds"
         i=$((i + 1))
     done
-    column() { awk -v expr="$1" '$2 == "-" && expr ~ /t/ || $3 == "-" && expr ~ /l/ { next }
-        { print expr == "m" ? 1e3 * $1 : expr == "t" ? 1e3 * $2 : expr == "l" ? 1e3 * $3 : expr == "t/m" ? $2 / $1 : $3 / $1 }' \
-        "$folder/rounds" | median; }
-    echo "$1 $2 $(column m) $(column t | grep . || echo -) $(column t/m | grep . || echo -)" \
-        "$(column l | grep . || echo -) $(column l/m | grep . || echo -)" | awk '
-        function f(x, format) { return x == "-" ? "-" : sprintf(format, x) }
-        { printf "%5d %8d %10.1f %10s %11s %10s %11s\n", $1, $2, $3, f($4, "%.1f"), f($5, "%.2f"), f($6, "%.1f"), f($7, "%.2f") }'
+    ms() { value=$(awk -v n="$1" '$n != "-" { print 1e3 * $n }' "$folder/rounds" | median) && show "$2" .1f; }
+    ratio() { value=$(awk -v n="$1" '$n != "-" { print $n / $1 }' "$folder/rounds" | median) && show "$2" .2f; }
+    # shellcheck disable=SC2059 # a width and a number format
+    show() { if [ "$value" ]; then printf " %$1$2" "$value"; else printf " %$1s" -; fi; }
+    printf '%6s %5d %8d' "$1" "$2" "$3"
+    ms 1 10 && ms 2 10 && ms 3 11 && ratio 4 11 && ms 5 10 && ratio 5 11
+    echo
 }
 
 write_text > "$folder/text"
 LC_ALL=C sed 's/./&\x00/g' "$folder/text" > "$folder/text.u16" # the same as ids
-printf '%5s %8s %10s %10s %11s %10s %11s\n' T threads 'mist ms' 'torch ms' torch/mist 'llm.c ms' llm.c/mist
-for seq in ${MIST_BENCH_SEQS:-64 512}; do
-    write_plan "$seq" > "$folder/$seq.json"
-    for threads in ${MIST_BENCH_THREADS:-1 2}; do
-        steps=4
-        if [ "$seq" -gt 128 ]; then steps=3; fi
-        measure "$seq" "$threads" "$steps"
+printf '%6s %5s %8s %10s %10s %11s %11s %10s %11s\n' dtype T threads 'mist ms' 'eager ms' 'compiled ms' torch/mist \
+    'llm.c ms' llm.c/mist
+for dtype in ${MIST_BENCH_DTYPES:-fp32 bf16}; do
+    for seq in ${MIST_BENCH_SEQS:-64 512}; do
+        write_plan "$seq" "$dtype" > "$folder/$seq.$dtype.json"
+        steps=6
+        if [ "$seq" -gt 128 ]; then steps=4; fi
+        for threads in ${MIST_BENCH_THREADS:-1 2}; do
+            measure "$dtype" "$seq" "$threads" "$steps"
+        done
     done
 done
