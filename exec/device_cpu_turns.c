@@ -19,8 +19,9 @@
 #include <sched.h>
 
 /* How long a rank without work looks for a message all the time: longer than ranks that
- * work alike are apart, since who sleeps is late for the next one, too. */
-static const double look_s = 1e-3;
+ * work alike are apart, since who sleeps is late for the next one, too. Most messages come
+ * sooner than it begins to offer the processor to whoever shares it, between looks. */
+static const double look_s = 1e-3, offer_s = 100e-6;
 
 static const enum mist_stream by_priority[MIST_N_STREAMS] = {
     MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
@@ -143,8 +144,8 @@ void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_
             continue;
         if (device->waited_s > look_s)
             mist_clock_rest(device->waited_s);
-        else
-            sched_yield(); /* to a rank that shares the processor, if there is one */
+        else if (device->waited_s > offer_s)
+            sched_yield();
     }
 }
 
