@@ -72,32 +72,6 @@ struct mist_time_interference {
 
 /* ------------------------------------------------------------------------------- work */
 
-/* amount steps of blocks, one block behind the other, forward and backward. */
-static void compute(struct job *job)
-{
-    struct mist_workbench *bench = job->state->bench;
-    int64_t left = job->amount;
-
-    while (left > 0) {
-        struct mist_binding binding;
-        mist_workbench_bind(bench, 0, 0, 1 + (int32_t)(job->turn++ % bench->n_copies),
-                            &binding);
-        /* always the same gradient, which so neither grows nor vanishes */
-        binding.base[MIST_ROLE_GRAD_OUTPUT] = bench->boundary_gradient[0];
-        binding.base[MIST_ROLE_GRAD_INPUT] = bench->boundary_gradient[1];
-        for (int k = 0; k < 2; k++) {
-            enum mist_program_kind program =
-                k ? MIST_PROGRAM_BACKWARD : MIST_PROGRAM_FORWARD;
-            int32_t n = binding.layout->programs[program].n_steps;
-            for (int32_t i = 0; i < n && left > 0; i++, left--) {
-                struct mist_step_args args;
-                mist_binding_resolve(&binding, program, i, &args);
-                bench->operators->run_step(&args);
-            }
-        }
-    }
-}
-
 /* There and back between neighbours; the last of an odd number of ranks has none. */
 static enum mist_status exchange(struct mist_workbench *bench, char *at, int64_t bytes,
                                  struct mist_err *err)
@@ -188,7 +162,7 @@ static void run_job(void *arg)
                              ? mist_workbench_message_work(bench)
                              : MIST_WORK_OF_DEVICE);
     if (job->work == WORK_COMPUTE)
-        compute(job);
+        mist_workbench_compute(bench, job->amount, &job->turn);
     else
         status = move(job, &err);
     mist_stopwatch_end(&bench->watch, stream);

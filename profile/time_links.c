@@ -14,6 +14,7 @@ enum {
                      over several nodes */
     LEAST_REPETITIONS = 4, /* in a round */
     MOST_REPETITIONS = 200,
+    N_STEPS = 12, /* of computing before each repetition: about a block's forward */
     FIRST_TAG_SPACE = 1, /* of the groups; 0 is that of all ranks, in workbench.c */
 };
 
@@ -35,7 +36,8 @@ struct mist_time_links {
     const struct mist_grid_message *message;
     const struct mist_grid_shape *shape;
     int32_t n_repetitions;
-    int64_t turn; /* counts on over batches */
+    int64_t turn;       /* counts on over batches */
+    int64_t n_computed; /* blocks between repetitions */
     double begin_s[MOST_REPETITIONS];
     bool ends_here[MOST_REPETITIONS];
     double *begins_s; /* [n_ranks][MOST_REPETITIONS] of the group */
@@ -183,6 +185,8 @@ static void run_batch(void *arg)
 
     for (int32_t i = 0; i < batch->n_repetitions && status == MIST_OK; i++) {
         batch->ends_here[i] = false;
+        if (mist_workbench_is_on_host(bench)) /* after which caches hold other things */
+            mist_workbench_compute(bench, N_STEPS, &batch->n_computed);
         mist_workbench_meet(bench);
         if (batch->n_members == 0 || atomic_load(&bench->device->has_failed))
             continue;

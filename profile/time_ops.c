@@ -212,45 +212,54 @@ static void run_adamw(const struct mist_time_ops *at,
     mist_binding_run_adamw(&update, &args, bench->operators);
 }
 
-/* All that is done to a slab's gradients once per step or micro-batch. Sums go to the
- * message region. */
-static void time_shard(struct mist_time_ops *at, const struct mist_bench_module *module,
-                       const struct mist_grid_shard *shard)
+/* What is done to a shard of gradients, and to the whole, when a micro-batch ends: what
+ * came from other ranks (here zeros) is added to gradients that no near cache holds, and
+ * their squares are summed at once. */
+static void time_sums(struct mist_time_ops *at, const struct mist_bench_module *module,
+                      const struct mist_grid_shard *shard)
 {
     struct mist_workbench *bench = at->bench;
     const struct mist_operators *operators = bench->operators;
-    struct mist_stopwatch *watch = &bench->watch;
     int32_t n_threads = bench->grid->config.n_threads;
-    int64_t first = shard->slab_first + shard->n * (bench->rank % shard->n_shards);
-    float *gradients = (float *)(void *)module->gradients;
-    float *sum = (float *)(void *)bench->message;
+    float *gradients = (float *)(void *)module->gradients + shard->slab_first;
+    const float *came = (const float *)(const void *)bench->message;
     struct mist_tally *tally = mist_device_results(bench->device);
-    void *backend = bench->backend;
-    struct mist_adamw_args args = step_of(at);
 
-    mist_operators_prepare_update(operators, backend, &args);
-    int32_t id = begin_span(at, shard->adamw_key, at->n_noted);
-    run_adamw(at, module, shard, first);
-    mist_stopwatch_end(watch, id);
     for (int k = 0; k < (shard->n < shard->n_whole ? 2 : 1); k++) {
         int64_t n = k ? shard->n_whole : shard->n;
-        const float *from = gradients + (k ? shard->slab_first : first);
+        float *to = gradients + (k ? 0 : shard->n * (bench->rank % shard->n_shards));
+        int32_t id = begin_span(at, shard->add_key[k], at->n_noted);
+        operators->add(bench->backend, MIST_DTYPE_FP32, to, came, n, n_threads);
+        mist_stopwatch_end(&bench->watch, id);
         id = begin_span(at, shard->norm_key[k], at->n_noted);
-        operators->sum_squares(backend, MIST_DTYPE_FP32, from, n, 0, tally, n_threads);
-        mist_stopwatch_end(watch, id);
-        id = begin_span(at, shard->add_key[k], at->n_noted);
-        operators->add(backend, MIST_DTYPE_FP32, sum, from, n, n_threads);
-        mist_stopwatch_end(watch, id);
+        operators->sum_squares(bench->backend, MIST_DTYPE_FP32, to, n, 0, tally,
+                               n_threads);
+        mist_stopwatch_end(&bench->watch, id);
     }
-    id = begin_span(at, shard->zero_key, at->n_noted);
-    operators->zero(backend, MIST_DTYPE_FP32, gradients + shard->slab_first,
-                    shard->n_whole, n_threads);
-    mist_stopwatch_end(watch, id);
 }
 
-/* All shards of one kind, in turn on its modules. */
+/* What is done once per step. */
+static void time_update(struct mist_time_ops *at, const struct mist_bench_module *module,
+                        const struct mist_grid_shard *shard)
+{
+    struct mist_workbench *bench = at->bench;
+    int64_t first = shard->slab_first + shard->n * (bench->rank % shard->n_shards);
+    struct mist_adamw_args args = step_of(at);
+
+    mist_operators_prepare_update(bench->operators, bench->backend, &args);
+    int32_t id = begin_span(at, shard->adamw_key, at->n_noted);
+    run_adamw(at, module, shard, first);
+    mist_stopwatch_end(&bench->watch, id);
+    id = begin_span(at, shard->zero_key, at->n_noted);
+    bench->operators->zero(bench->backend, MIST_DTYPE_FP32,
+                           (float *)(void *)module->gradients + shard->slab_first,
+                           shard->n_whole, bench->grid->config.n_threads);
+    mist_stopwatch_end(&bench->watch, id);
+}
+
+/* All shards of one kind, in turn on its modules: sums or updates. */
 static void run_shards(struct mist_time_ops *at, enum mist_layer_kind kind,
-                       int32_t i_first, int32_t n_modules)
+                       int32_t i_first, int32_t n_modules, bool is_update)
 {
     struct mist_workbench *bench = at->bench;
     const struct mist_grid *grid = bench->grid;
@@ -264,12 +273,15 @@ static void run_shards(struct mist_time_ops *at, enum mist_layer_kind kind,
     int32_t n_each = (n + n_modules - 1) / n_modules;
     for (int32_t i = 0; i < n_modules; i++)
         for (int32_t k = 0; k < n_each; k++) {
-            struct mist_bench_module *module = &bench->modules[i_first + i];
-            if (k > 0)
+            const struct mist_bench_module *module = &bench->modules[i_first + i];
+            const struct mist_grid_shard *shard =
+                &grid->shards[begin + ((at->i_round * n_modules + i) * n_each + k) % n];
+            if (is_update && k > 0)
                 mist_workbench_clear_state(bench, i_first + i);
-            time_shard(
-                at, module,
-                &grid->shards[begin + ((at->i_round * n_modules + i) * n_each + k) % n]);
+            if (is_update)
+                time_update(at, module, shard);
+            else
+                time_sums(at, module, shard);
         }
 }
 
@@ -279,9 +291,11 @@ static void run_optimizer(void *arg)
     int32_t n = at->bench->n_copies;
 
     at->n_noted = 0;
-    run_shards(at, MIST_LAYER_EMBEDDING, 0, 1);
-    run_shards(at, MIST_LAYER_BLOCK, 1, n);
-    run_shards(at, MIST_LAYER_HEAD, n + 1, 1);
+    for (int is_update = 0; is_update < 2; is_update++) {
+        run_shards(at, MIST_LAYER_EMBEDDING, 0, 1, is_update);
+        run_shards(at, MIST_LAYER_BLOCK, 1, n, is_update);
+        run_shards(at, MIST_LAYER_HEAD, n + 1, 1, is_update);
+    }
     mist_workbench_clear(at->bench);
 }
 
@@ -532,10 +546,7 @@ static enum mist_status run_rounds(struct mist_time_ops *at, double share,
         if (status == MIST_OK)
             status = ask_whether_to_go_on(at, share, estimates, &goes_on, err);
     }
-    if (status != MIST_OK)
-        return status;
-    return mist_device_clear(at->bench->device, at->bench->message,
-                             at->bench->message_bytes, err);
+    return status;
 }
 
 /* The drift over all ranks, which made equally many rounds; the same everywhere. */

@@ -328,6 +328,28 @@ void mist_workbench_stand_in(const struct mist_workbench *bench,
         mist_device_copy(bench->device, to, from + args->i_tp * shard_bytes, shard_bytes);
 }
 
+void mist_workbench_compute(struct mist_workbench *bench, int64_t n_steps, int64_t *turn)
+{
+    while (n_steps > 0) {
+        struct mist_binding binding;
+        mist_workbench_bind(bench, 0, 0, 1 + (int32_t)(++*turn % bench->n_copies),
+                            &binding);
+        /* always the same gradient, which so neither grows nor vanishes */
+        binding.base[MIST_ROLE_GRAD_OUTPUT] = bench->boundary_gradient[0];
+        binding.base[MIST_ROLE_GRAD_INPUT] = bench->boundary_gradient[1];
+        for (int k = 0; k < 2; k++) {
+            enum mist_program_kind program =
+                k ? MIST_PROGRAM_BACKWARD : MIST_PROGRAM_FORWARD;
+            int32_t n = binding.layout->programs[program].n_steps;
+            for (int32_t i = 0; i < n && n_steps > 0; i++, n_steps--) {
+                struct mist_step_args args;
+                mist_binding_resolve(&binding, program, i, &args);
+                bench->operators->run_step(&args);
+            }
+        }
+    }
+}
+
 static void zero(struct mist_workbench *bench, char *at, int64_t size_bytes)
 {
     bench->operators->zero(bench->backend, MIST_DTYPE_FP32, at,

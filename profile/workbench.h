@@ -64,9 +64,9 @@ struct mist_workbench {
     char *boundary_gradient[2];        /* used in turn */
     char *scratch, *tokens, *targets, *constant;
     char *updated; /* bf16: where AdamW's weights go, which come from masters of zero */
-    char *message; /* device arena: zeroed whenever links are timed */
+    char *message; /* device arena: zeros */
     int64_t message_bytes; /* at least the largest message, and beyond the last cache */
-    char *host;            /* host arena: zeroed */
+    char *host;            /* host arena: zeros */
     int64_t host_bytes;
     int64_t arena_bytes[MIST_N_ARENAS];
     struct mist_journal *journal;    /* borrowed; NULL: none */
@@ -115,6 +115,10 @@ void mist_workbench_bind(const struct mist_workbench *bench, int32_t i_variant,
  */
 void mist_workbench_stand_in(const struct mist_workbench *bench,
                              const struct mist_step_args *args);
+
+/* In the body of a task: n_steps steps of blocks of the smallest micro-batch, forward and
+ * backward, one block behind the other; turn counts the blocks. */
+void mist_workbench_compute(struct mist_workbench *bench, int64_t n_steps, int64_t *turn);
 
 /* In the body of a task. Sets the optimizer state of a module to zero: shards of other
  * sizes have moments at other places, and a second moment must not be negative. */

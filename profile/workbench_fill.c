@@ -104,6 +104,9 @@ enum mist_status mist_workbench_fill(struct mist_workbench *bench, struct mist_e
     mist_device_submit(bench->device, MIST_STREAM_COMPUTE, draw_modules, bench);
     enum mist_status status = mist_device_synchronize(bench->device, err);
     if (status == MIST_OK)
+        status =
+            mist_device_clear(bench->device, bench->message, bench->message_bytes, err);
+    if (status == MIST_OK)
         status = fill_constant(bench, err);
     return status == MIST_OK ? fill_tokens(bench, err) : status;
 }
