@@ -288,7 +288,7 @@ enum mist_status mist_probe_run(struct mist_probe *probe, double duration_s,
         return status;
     out->n = n;
     out->own_us = mist_estimate_make(probe->times_us, (size_t)n);
-    double sum_s = out->own_us.median * 1e-6;
+    double sum_s = out->own_us.mean * 1e-6;
     status = mist_comm_all_reduce_f64(probe->comm, MIST_COMM_SUM, &sum_s, 1, err);
     out->level_s = sum_s / mist_comm_n_ranks(probe->comm);
     return status;

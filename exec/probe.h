@@ -66,10 +66,10 @@ MIST_MUST_CHECK enum mist_status mist_probe_open(struct mist_comm *comm,
                                                  struct mist_err *err);
 void mist_probe_close(struct mist_probe *probe); /* NULL allowed */
 
-/* What probes said. As of the iterations of a run the median counts: what disturbs a few
- * of them is not the machine's level. */
+/* What probes said. The mean without far ones counts: what disturbs a few is not the
+ * machine's level, but a program that has a processor half of the time is. */
 struct mist_probe_times {
-    double level_s; /* the ranks' mean of their median probes: the same everywhere */
+    double level_s;              /* the mean of all ranks' probes: the same everywhere */
     struct mist_estimate own_us; /* of this rank */
     int32_t n;                   /* timings of this rank, the same number on all */
 };

@@ -35,7 +35,7 @@ void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe 
     *probes = (struct mist_time_probe){0};
 }
 
-static enum mist_status run(struct mist_workbench *bench, double *median_us,
+static enum mist_status run(struct mist_workbench *bench, double *mean_us,
                             struct mist_err *err)
 {
     struct mist_time_probe *at = bench->probes;
@@ -45,25 +45,25 @@ static enum mist_status run(struct mist_workbench *bench, double *median_us,
     mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
     if (status != MIST_OK)
         return status;
-    *median_us = times.own_us.median;
-    return mist_journal_add(bench->journal, MIST_JOURNAL_PROBES, median_us,
-                            sizeof *median_us, err);
+    *mean_us = times.own_us.mean;
+    return mist_journal_add(bench->journal, MIST_JOURNAL_PROBES, mean_us, sizeof *mean_us,
+                            err);
 }
 
 enum mist_status mist_time_probe(struct mist_workbench *bench, struct mist_err *err)
 {
-    double median_us = 0;
+    double mean_us = 0;
     int64_t n_bytes;
     enum mist_status status = MIST_OK;
 
     if (!bench->probes)
         return MIST_OK;
     const char *bytes = mist_journal_take(bench->journal, MIST_JOURNAL_PROBES, &n_bytes);
-    if (bytes && n_bytes == (int64_t)sizeof median_us)
-        memcpy(&median_us, bytes, sizeof median_us);
+    if (bytes && n_bytes == (int64_t)sizeof mean_us)
+        memcpy(&mean_us, bytes, sizeof mean_us);
     else
-        status = run(bench, &median_us, err);
-    if (status == MIST_OK && !mist_samples_add(&bench->probes->means_us, median_us))
+        status = run(bench, &mean_us, err);
+    if (status == MIST_OK && !mist_samples_add(&bench->probes->means_us, mean_us))
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
     mist_workbench_show_progress(bench);
     return status;
