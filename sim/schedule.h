@@ -169,6 +169,27 @@ MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *
                                                      struct mist_err *err);
 void mist_schedule_free(struct mist_schedule *schedule);
 
+/* Rows of every micro-batch that a rank exchanges with one of a neighbouring stage. */
+struct mist_slice {
+    int32_t peer;      /* rank */
+    int64_t first_row; /* in the rank's own micro-batch */
+    int64_t n_rows;
+};
+
+/*
+ * What a rank sends or receives: kind is one of the four transfers between stages. out:
+ * ascending by peer, room for all ranks of the other stage. Returns the number of slices.
+ * Ranks of a stage whose slices are alike but for the peers have schedules that are alike
+ * but for the peers and for offsets inside of buffers.
+ */
+int32_t mist_schedule_slices(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
+                             int32_t i_tp, enum mist_task_kind kind,
+                             struct mist_slice *out);
+
+/* The rank with which one of the first or last stage exchanges a tied weight's gradient. */
+int32_t mist_schedule_tied_peer(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_dp, int32_t i_tp);
+
 /* Host memory that a schedule takes. */
 double mist_schedule_bytes(const struct mist_schedule *schedule);
 

@@ -15,6 +15,12 @@
 
 #include <stdlib.h>
 
+/* [is_gradient][is_send] */
+static const enum mist_task_kind transfer_kinds[2][2] = {
+    {MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_ACTIVATION},
+    {MIST_TASK_RECV_GRADIENT, MIST_TASK_SEND_GRADIENT},
+};
+
 /* Rows of a micro-batch that a rank of a stage holds. */
 struct rows {
     int64_t first, n;
@@ -52,40 +58,45 @@ static void add_listed(struct mist_schedule_builder *at,
     at->transfers[at->n_transfers++] = *transfer;
 }
 
-/* Adds this rank's ends of the transfers of one micro-batch over one boundary in one
- * direction. */
-static void list_slices(struct mist_schedule_builder *at, int32_t boundary,
-                        bool is_gradient, int32_t micro_batch, int32_t time)
+int32_t mist_schedule_slices(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
+                             int32_t i_tp, enum mist_task_kind kind,
+                             struct mist_slice *out)
 {
-    int32_t i_stage = at->out->i_stage, n_stages = at->plan->n_stages;
-    bool is_upstream = boundary % n_stages == i_stage;
-    int32_t i_other = (is_upstream ? boundary + 1 : boundary) % n_stages;
-    bool is_send = is_upstream != is_gradient;
-    const struct mist_stage_plan *other = &at->plan->stages[i_other];
-    struct rows mine = rows_of(at->plan, i_stage, at->out->i_dp, at->out->i_tp);
+    bool is_upstream =
+        kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_RECV_GRADIENT;
+    bool is_send = kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
+    int32_t i_other = (i_stage + (is_upstream ? 1 : plan->n_stages - 1)) % plan->n_stages;
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    const struct mist_stage_plan *other = &plan->stages[i_other];
+    struct rows mine = rows_of(plan, i_stage, i_dp, i_tp);
+    int64_t n_theirs = (int64_t)other->micro_batch * plan->job.seq_len; /* of a j_dp */
+    int32_t first_j = (int32_t)(mine.first / n_theirs) * other->tp;
+    int32_t last_j = (int32_t)((mine.first + mine.n - 1) / n_theirs + 1) * other->tp;
+    int32_t n = 0;
 
-    for (int32_t i = 0; i < other->dp * other->tp; i++) {
-        int32_t j_dp = i / other->tp, j_tp = i % other->tp;
-        struct rows theirs = rows_of(at->plan, i_other, j_dp, j_tp);
+    for (int32_t j = first_j; j < last_j; j++) {
+        int32_t j_tp = j % other->tp;
+        struct rows theirs = rows_of(plan, i_other, j / other->tp, j_tp);
         int64_t start = mine.first > theirs.first ? mine.first : theirs.first;
         int64_t end = mine.first + mine.n;
         if (end > theirs.first + theirs.n)
             end = theirs.first + theirs.n;
-        if (start >= end || !(is_send ? is_pair(at->stage, at->out->i_tp, j_tp)
-                                      : is_pair(other, j_tp, at->out->i_tp)))
-            continue;
-        struct mist_schedule_transfer transfer = {
-            .time = time,
-            .boundary = boundary,
-            .is_gradient = is_gradient,
-            .is_send = is_send,
-            .micro_batch = micro_batch,
-            .peer = mist_plan_first_rank(at->plan, i_other) + i,
-            .first_row = start - mine.first,
-            .n_rows = end - start,
-        };
-        add_listed(at, &transfer);
+        if (start < end &&
+            (is_send ? is_pair(stage, i_tp, j_tp) : is_pair(other, j_tp, i_tp)))
+            out[n++] = (struct mist_slice){
+                .peer = mist_plan_first_rank(plan, i_other) + j,
+                .first_row = start - mine.first,
+                .n_rows = end - start,
+            };
     }
+    return n;
+}
+
+int32_t mist_schedule_tied_peer(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_dp, int32_t i_tp)
+{
+    return mist_plan_first_rank(plan, i_stage == 0 ? plan->n_stages - 1 : 0) +
+           i_dp * plan->stages[i_stage].tp + i_tp;
 }
 
 /*
@@ -127,27 +138,53 @@ static void list_ties(struct mist_schedule_builder *at)
             .is_tie = true,
             .is_send = i_stage == 0,
             .micro_batch = slot->micro_batch,
-            .peer = mist_plan_first_rank(at->plan, i_stage == 0 ? i_last : 0) +
-                    at->out->i_dp * at->stage->tp + at->out->i_tp,
+            .peer =
+                mist_schedule_tied_peer(at->plan, i_stage, at->out->i_dp, at->out->i_tp),
         };
         add_listed(at, &tie);
     }
 }
 
+/* The transfers of all micro-batches over one boundary in one direction. end_slot: when
+ * each is ready. slices: room. */
+static void list_boundary(struct mist_schedule_builder *at, int32_t boundary,
+                          bool is_gradient, const int32_t *end_slot,
+                          struct mist_slice *slices)
+{
+    bool is_upstream = boundary % at->plan->n_stages == at->out->i_stage;
+    bool is_send = is_upstream != is_gradient;
+    int32_t n =
+        mist_schedule_slices(at->plan, at->out->i_stage, at->out->i_dp, at->out->i_tp,
+                             transfer_kinds[is_gradient][is_send], slices);
+
+    for (int32_t i = 0; i < at->plan->n_micro_batches; i++)
+        for (int32_t k = 0; k < n; k++)
+            add_listed(at, &(struct mist_schedule_transfer){
+                               .time = end_slot[i],
+                               .boundary = boundary,
+                               .is_gradient = is_gradient,
+                               .is_send = is_send,
+                               .micro_batch = i,
+                               .peer = slices[k].peer,
+                               .first_row = slices[k].first_row,
+                               .n_rows = slices[k].n_rows,
+                           });
+}
+
 void mist_schedule_list_transfers(struct mist_schedule_builder *at)
 {
     int32_t n = at->plan->n_micro_batches, n_stages = at->plan->n_stages;
+    struct mist_slice *slices =
+        malloc((size_t)mist_plan_n_ranks(at->plan) * sizeof *slices);
 
-    for (int32_t boundary = 0; boundary < n_stages * at->n_chunks - 1; boundary++) {
-        if (n_stages == 1 || (boundary % n_stages != at->out->i_stage &&
-                              (boundary + 1) % n_stages != at->out->i_stage))
+    at->is_out_of_memory |= !slices;
+    for (int32_t i = 0; slices && n_stages > 1 && i < n_stages * at->n_chunks - 1; i++) {
+        if (i % n_stages != at->out->i_stage && (i + 1) % n_stages != at->out->i_stage)
             continue;
-        for (int32_t i = 0; i < n; i++) {
-            list_slices(at, boundary, false, i, at->order.end_forward[boundary * n + i]);
-            list_slices(at, boundary, true, i,
-                        at->order.end_backward[(boundary + 1) * n + i]);
-        }
+        list_boundary(at, i, false, &at->order.end_forward[i * n], slices);
+        list_boundary(at, i, true, &at->order.end_backward[(i + 1) * n], slices);
     }
+    free(slices);
     list_ties(at);
     if (at->n_transfers > 0)
         qsort(at->transfers, (size_t)at->n_transfers, sizeof *at->transfers,
@@ -196,10 +233,6 @@ static void add_tie(struct mist_schedule_builder *at,
 static void add_transfer(struct mist_schedule_builder *at,
                          const struct mist_schedule_transfer *transfer)
 {
-    static const enum mist_task_kind kinds[2][2] = {
-        {MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_ACTIVATION},
-        {MIST_TASK_RECV_GRADIENT, MIST_TASK_SEND_GRADIENT},
-    };
     bool is_upstream = transfer->boundary % at->plan->n_stages == at->out->i_stage;
     int32_t chunk = (transfer->boundary + !is_upstream) / at->plan->n_stages;
     int32_t k = transfer->micro_batch;
@@ -213,9 +246,9 @@ static void add_transfer(struct mist_schedule_builder *at,
     size_t cell = (size_t)(transfer->is_gradient * at->n_chunks + chunk) *
                       (size_t)at->plan->n_micro_batches +
                   (size_t)k;
-    int32_t task =
-        mist_schedule_add_task(at, kinds[transfer->is_gradient][transfer->is_send],
-                               MIST_STREAM_GPU_GPU, layer, k);
+    int32_t task = mist_schedule_add_task(
+        at, transfer_kinds[transfer->is_gradient][transfer->is_send], MIST_STREAM_GPU_GPU,
+        layer, k);
 
     if (task < 0)
         return;
