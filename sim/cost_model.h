@@ -104,4 +104,36 @@ MIST_MUST_CHECK enum mist_status mist_cost_schedule(const struct mist_cost_model
                                                     struct mist_cost *costs,
                                                     struct mist_err *err);
 
+/* Shape of a group of ranks as links.csv has it. */
+struct mist_cost_group {
+    int32_t nodes, ranks_per_node, concurrent_groups;
+};
+
+/* Groups of a rank, as far as prices go. */
+struct mist_cost_groups {
+    struct mist_cost_group dp, tp, all;
+};
+
+/* A stage's data-parallel group of ranks i_tp, its tensor-parallel group of ranks i_dp,
+ * and all ranks. O(group * groups), O(ranks). */
+struct mist_cost_group mist_cost_dp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_tp);
+struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_dp);
+struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
+                                           const struct mist_plan *plan);
+
+bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
+                             int32_t peer);
+
+/* mist_cost_schedule() for a rank that has the schedule of another one of its stage: with
+ * these groups, and crosses[n_tasks] of transfers: the peer is on another node. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_schedule_at(const struct mist_cost_model *model, const struct mist_plan *plan,
+                      const struct mist_schedule *schedule,
+                      const struct mist_cost_groups *groups, const bool *crosses,
+                      struct mist_cost *costs, struct mist_err *err);
+
 #endif

@@ -13,10 +13,7 @@
  */
 #include "sim/cost_internal.h"
 
-/* Shape of a group of ranks as links.csv has it. */
-struct group {
-    int32_t nodes, ranks_per_node, concurrent_groups;
-};
+#include <stdlib.h>
 
 /* Where a task is priced. */
 struct place {
@@ -25,7 +22,8 @@ struct place {
     const struct mist_schedule *schedule;
     const struct mist_stage_plan *stage;
     enum mist_dtype dtype, gradient_dtype;
-    struct group dp, tp, all; /* of the rank */
+    const struct mist_cost_groups *groups; /* of the rank */
+    const bool *crosses;                   /* [n_tasks] */
 };
 
 /* ----------------------------------------------------------------------------- groups */
@@ -35,20 +33,21 @@ struct members {
     int32_t first, stride, n;
 };
 
-static int32_t node_of(const struct place *at, int32_t rank)
+static int32_t node_of(const struct mist_cost_model *model, int32_t rank)
 {
-    return rank / at->model->traces->cluster.devices_per_node;
+    return rank / model->traces->cluster.devices_per_node;
 }
 
 /* Nodes that the ranks are on, and how many are on the fullest. */
-static struct group shape_of(const struct place *at, struct members of)
+static struct mist_cost_group shape_of(const struct mist_cost_model *model,
+                                       struct members of)
 {
-    struct group out = {0, 1, 1};
+    struct mist_cost_group out = {0, 1, 1};
     int32_t n_here = 0;
 
     for (int32_t i = 0; i < of.n; i++) {
         int32_t rank = of.first + i * of.stride;
-        bool is_new = i == 0 || node_of(at, rank) != node_of(at, rank - of.stride);
+        bool is_new = i == 0 || node_of(model, rank) != node_of(model, rank - of.stride);
         n_here = is_new ? 1 : n_here + 1;
         out.nodes += is_new;
         out.ranks_per_node = n_here > out.ranks_per_node ? n_here : out.ranks_per_node;
@@ -57,28 +56,29 @@ static struct group shape_of(const struct place *at, struct members of)
 }
 
 /* Whether any of the ranks is on a node. */
-static bool touches(const struct place *at, struct members of, int32_t node)
+static bool touches(const struct mist_cost_model *model, struct members of, int32_t node)
 {
-    int32_t devices = at->model->traces->cluster.devices_per_node;
+    int32_t devices = model->traces->cluster.devices_per_node;
     int32_t before = node * devices - of.first; /* ranks in front of the node */
     int32_t i = before <= 0 ? 0 : (before + of.stride - 1) / of.stride;
 
-    return i < of.n && node_of(at, of.first + i * of.stride) == node;
+    return i < of.n && node_of(model, of.first + i * of.stride) == node;
 }
 
 /* Group i_mine of n_groups alike whose first ranks are step apart; first: group 0. Of its
  * nodes, the one that most groups touch counts. */
-static struct group find_group(const struct place *at, struct members first,
-                               int32_t n_groups, int32_t step, int32_t i_mine)
+static struct mist_cost_group find_group(const struct mist_cost_model *model,
+                                         struct members first, int32_t n_groups,
+                                         int32_t step, int32_t i_mine)
 {
     struct members mine = {first.first + i_mine * step, first.stride, first.n};
-    struct group out = shape_of(at, mine);
+    struct mist_cost_group out = shape_of(model, mine);
 
     for (int32_t i = 0; i < mine.n; i++) {
-        int32_t node = node_of(at, mine.first + i * mine.stride), n = 0;
+        int32_t node = node_of(model, mine.first + i * mine.stride), n = 0;
         for (int32_t g = 0; g < n_groups; g++) {
             struct members other = {first.first + g * step, first.stride, first.n};
-            n += touches(at, other, node);
+            n += touches(model, other, node);
         }
         if (n > out.concurrent_groups)
             out.concurrent_groups = n;
@@ -86,15 +86,38 @@ static struct group find_group(const struct place *at, struct members first,
     return out;
 }
 
-static void find_groups(struct place *at)
+struct mist_cost_group mist_cost_dp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_tp)
 {
-    const struct mist_schedule *schedule = at->schedule;
-    int32_t first = mist_plan_first_rank(at->plan, schedule->i_stage);
-    int32_t dp = at->stage->dp, tp = at->stage->tp;
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    int32_t first = mist_plan_first_rank(plan, i_stage);
 
-    at->dp = find_group(at, (struct members){first, tp, dp}, tp, 1, schedule->i_tp);
-    at->tp = find_group(at, (struct members){first, 1, tp}, dp, tp, schedule->i_dp);
-    at->all = shape_of(at, (struct members){0, 1, mist_plan_n_ranks(at->plan)});
+    return find_group(model, (struct members){first, stage->tp, stage->dp}, stage->tp, 1,
+                      i_tp);
+}
+
+struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_dp)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    int32_t first = mist_plan_first_rank(plan, i_stage);
+
+    return find_group(model, (struct members){first, 1, stage->tp}, stage->dp, stage->tp,
+                      i_dp);
+}
+
+struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
+                                           const struct mist_plan *plan)
+{
+    return shape_of(model, (struct members){0, 1, mist_plan_n_ranks(plan)});
+}
+
+bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
+                             int32_t peer)
+{
+    return node_of(model, rank) != node_of(model, peer);
 }
 
 static enum mist_status price_collective(const struct place *at,
@@ -102,9 +125,9 @@ static enum mist_status price_collective(const struct place *at,
                                          const struct mist_task *task,
                                          struct mist_cost *out, struct mist_err *err)
 {
-    struct group group = task->group == MIST_GROUP_DP   ? at->dp
-                         : task->group == MIST_GROUP_TP ? at->tp
-                                                        : at->all;
+    struct mist_cost_group group = task->group == MIST_GROUP_DP   ? at->groups->dp
+                                   : task->group == MIST_GROUP_TP ? at->groups->tp
+                                                                  : at->groups->all;
 
     return mist_cost_link(at->model, operation, group.nodes, group.ranks_per_node,
                           group.concurrent_groups, task->bytes, out, err);
@@ -130,7 +153,7 @@ static enum mist_status price_transfer(const struct place *at,
                                        const struct mist_task *task,
                                        struct mist_cost *out, struct mist_err *err)
 {
-    bool crosses = node_of(at, at->schedule->rank) != node_of(at, task->peer);
+    bool crosses = at->crosses[task - at->schedule->tasks];
 
     return mist_cost_link(at->model, MIST_LINK_SEND_RECV, crosses ? 2 : 1,
                           crosses ? 1 : 2, 1, task->bytes, out, err);
@@ -264,10 +287,12 @@ static enum mist_status price_task(const struct place *at, const struct mist_tas
     }
 }
 
-enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
-                                    const struct mist_plan *plan,
-                                    const struct mist_schedule *schedule,
-                                    struct mist_cost *costs, struct mist_err *err)
+enum mist_status mist_cost_schedule_at(const struct mist_cost_model *model,
+                                       const struct mist_plan *plan,
+                                       const struct mist_schedule *schedule,
+                                       const struct mist_cost_groups *groups,
+                                       const bool *crosses, struct mist_cost *costs,
+                                       struct mist_err *err)
 {
     struct place at = {
         .model = model,
@@ -276,10 +301,11 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
         .stage = &plan->stages[schedule->i_stage],
         .dtype = plan->job.dtype,
         .gradient_dtype = plan->job.gradient_dtype,
+        .groups = groups,
+        .crosses = crosses,
     };
     int32_t n_priced = 0;
 
-    find_groups(&at);
     /* costs are numbered in the order in which they first occur */
     for (int32_t i = 0; i < schedule->n_tasks && n_priced < schedule->n_costs; i++) {
         const struct mist_task *task = &schedule->tasks[i];
@@ -293,4 +319,27 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
         n_priced++;
     }
     return MIST_OK;
+}
+
+enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
+                                    const struct mist_plan *plan,
+                                    const struct mist_schedule *schedule,
+                                    struct mist_cost *costs, struct mist_err *err)
+{
+    const struct mist_cost_groups groups = {
+        .dp = mist_cost_dp_group(model, plan, schedule->i_stage, schedule->i_tp),
+        .tp = mist_cost_tp_group(model, plan, schedule->i_stage, schedule->i_dp),
+        .all = mist_cost_all_group(model, plan),
+    };
+    bool *crosses = calloc((size_t)schedule->n_tasks + 1, sizeof *crosses);
+
+    if (!crosses)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        crosses[i] =
+            mist_cost_crosses_nodes(model, schedule->rank, schedule->tasks[i].peer);
+    enum mist_status status =
+        mist_cost_schedule_at(model, plan, schedule, &groups, crosses, costs, err);
+    free(crosses);
+    return status;
 }
