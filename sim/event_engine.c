@@ -2,11 +2,10 @@
  * Event engine: the replay. See event_engine.h for the rules and the idea.
  *
  * One round of the loop is one instant: (1) take every flow whose projected end is now,
- * end it, and count down what waited for its tasks; (2) start what became ready, where
- * tasks without work end at once and make further ones ready; (3) give the flows of
- * touched devices and links their new rates and re-project their ends. Flows whose rate
- * did not change keep their projection, so an undisturbed task ends at exactly start +
- * work.
+ * end it, and see which streams of its devices may go on; (2) start what became ready,
+ * where tasks without work end at once and make further ones ready; (3) give the flows of
+ * touched devices their new rates and re-project their ends. Flows whose rate did not
+ * change keep their projection, so an undisturbed task ends at exactly start + work.
  *
  * Bounds that make the fixed arrays suffice: a stream holds at most one task that is
  * ready or runs, and a flow is numbered by a stream that it holds.
@@ -115,157 +114,199 @@ static void touch_device(struct mist_event_engine *e, int32_t device)
     }
 }
 
-static void touch_link(struct mist_event_engine *e, int32_t link)
+/* --------------------------------------------------------------- progress of a device */
+
+static bool may_start(const struct event_device *device, int channel)
 {
-    if (!e->link[link].dirty) {
-        e->link[link].dirty = true;
-        e->dirty_link[e->n_dirty_link++] = link;
+    const struct event_step *step = event_step_at(device, channel);
+    bool may = true;
+
+    for (int c = 0; c < N_CH; c++)
+        may &= device->n_ended[c] >= step->need[c];
+    return may;
+}
+
+/* Puts the waiting streams of a device that need not wait any longer on the stack. */
+static void wake(struct mist_event_engine *e, int32_t i_device)
+{
+    struct event_device *device = &e->device[i_device];
+
+    for (unsigned rest = device->waiting; rest; rest &= rest - 1) {
+        int c = __builtin_ctz(rest);
+        if (!may_start(device, c))
+            continue;
+        device->waiting &= (uint8_t) ~(1u << c);
+        e->ready[e->n_ready++] = i_device * N_CH + c;
+    }
+}
+
+static void begin_iteration(struct event_device *device)
+{
+    for (int c = 0; c < N_CH; c++)
+        device->n_ended[c] = 0;
+    device->left = device->waiting = (uint8_t)device->program->channels;
+}
+
+static bool is_last_iteration(const struct mist_event_engine *e,
+                              const struct event_device *device)
+{
+    return device->iteration == e->graph->n_iterations - 1;
+}
+
+/* The stream's step has ended; on to the next one. */
+static void end_step(struct mist_event_engine *e, int32_t i_stream)
+{
+    struct event_device *device = &e->device[i_stream / N_CH];
+    int c = i_stream % N_CH;
+
+    if (device->recorded >= 0 && is_last_iteration(e, device))
+        e->result.end_s[device->recorded + event_step_at(device, c)->task] = e->now_s;
+    e->n_done++;
+    device->n_ended[c]++;
+    if (device->program->first[c] + device->n_ended[c] < device->program->first[c + 1])
+        device->waiting |= (uint8_t)(1u << c);
+    else
+        device->left &= (uint8_t) ~(1u << c);
+    if (device->left == 0) {
+        e->result.iteration_end_s[device->iteration] = e->now_s;
+        if (is_last_iteration(e, device))
+            return;
+        device->iteration++;
+        begin_iteration(device);
+    }
+    wake(e, i_stream / N_CH);
+}
+
+/*
+ * Adds what a stream ran from start to now to the use of its device. Time that several
+ * streams share is counted when the one that started first ends: what starts later and
+ * ends earlier adds nothing to it.
+ */
+static void count_use(struct mist_event_engine *e, int32_t i_device, int channel)
+{
+    const struct event_device *device = &e->device[i_device];
+    double start_s = e->stream[i_device * N_CH + channel].start_s;
+    double *until_s = &e->covered_until_s[i_device];
+
+    e->use[i_device].busy_s[channel] += e->now_s - start_s;
+    for (unsigned rest = device->busy; rest; rest &= rest - 1)
+        if (e->stream[i_device * N_CH + __builtin_ctz(rest)].start_s < start_s)
+            return;
+    if (e->now_s > *until_s) {
+        e->use[i_device].covered_s += e->now_s - fmax(start_s, *until_s);
+        *until_s = e->now_s;
     }
 }
 
 /* ---------------------------------------------------------------------- start and end */
 
-/* The tasks of a flow: one, or the members of its rendezvous. */
-static const int32_t *flow_tasks(const struct mist_event_engine *e,
-                                 const struct event_flow *flow, int32_t *n)
+/* The streams of a flow: its own, or those of all members of its group. */
+static const int32_t *flow_streams(const struct mist_event_engine *e,
+                                   const int32_t *i_flow, int32_t *n)
 {
-    if (flow->rendezvous < 0) {
+    int32_t group = e->flow[*i_flow].group;
+
+    if (group < 0) {
         *n = 1;
-        return &flow->task;
+        return i_flow;
     }
-    *n = e->member_begin[flow->rendezvous + 1] - e->member_begin[flow->rendezvous];
-    return &e->member[e->member_begin[flow->rendezvous]];
+    *n = e->member_begin[group + 1] - e->member_begin[group];
+    return &e->member[e->member_begin[group]];
 }
 
-static void enter_link(struct mist_event_engine *e, int32_t i_flow)
-{
-    struct event_flow *flow = &e->flow[i_flow];
-    struct event_link_state *link = &e->link[flow->link];
-
-    flow->link_prev = -1;
-    flow->link_next = link->first;
-    if (link->first >= 0)
-        e->flow[link->first].link_prev = i_flow;
-    link->first = i_flow;
-    link->n_users++;
-    touch_link(e, flow->link);
-}
-
-static void leave_link(struct mist_event_engine *e, const struct event_flow *flow)
-{
-    struct event_link_state *link = &e->link[flow->link];
-
-    if (flow->link_prev >= 0)
-        e->flow[flow->link_prev].link_next = flow->link_next;
-    else
-        link->first = flow->link_next;
-    if (flow->link_next >= 0)
-        e->flow[flow->link_next].link_prev = flow->link_prev;
-    link->n_users--;
-    touch_link(e, flow->link);
-}
-
-static void start_flow(struct mist_event_engine *e, int32_t task, int32_t rendezvous,
+static void start_flow(struct mist_event_engine *e, int32_t i_flow, int32_t group,
                        double work_s)
 {
-    int32_t i_flow = e->task[task].stream, n;
     struct event_flow *flow = &e->flow[i_flow];
+    int32_t n;
 
     flow->left_s = work_s;
     flow->since_s = e->now_s;
     flow->slowdown = 0.0;
-    flow->task = task;
-    flow->rendezvous = rendezvous;
-    flow->link = -1;
-    if (rendezvous >= 0 && e->graph->rendezvous_link)
-        flow->link = e->graph->rendezvous_link[rendezvous];
+    flow->group = group;
     flow->running = true;
     flow->rescan = true;
     touch_flow(e, i_flow);
-    if (flow->link >= 0)
-        enter_link(e, i_flow);
-    const int32_t *tasks = flow_tasks(e, flow, &n);
+    const int32_t *streams = flow_streams(e, &i_flow, &n);
     for (int32_t i = 0; i < n; i++) {
-        int32_t stream = e->task[tasks[i]].stream;
-        e->stream_flow[stream] = i_flow;
-        e->stream_slowdown[stream] = 0.0;
-        e->device[stream / N_CH].busy |= 1u << stream % N_CH;
-        touch_device(e, stream / N_CH);
+        struct event_stream *stream = &e->stream[streams[i]];
+        stream->start_s = e->now_s;
+        stream->slowdown = 0.0;
+        stream->flow = i_flow;
+        e->device[streams[i] / N_CH].busy |= (uint8_t)(1u << streams[i] % N_CH);
+        touch_device(e, streams[i] / N_CH);
     }
-}
-
-static void count_down(struct mist_event_engine *e, int32_t task)
-{
-    if (--e->task[task].pending == 0)
-        e->ready[e->n_ready++] = task;
-}
-
-static void end_task(struct mist_event_engine *e, int32_t i_task)
-{
-    const struct event_task *task = &e->task[i_task];
-
-    e->result.end_s[i_task] = e->now_s;
-    e->n_done++;
-    if (task->next >= 0)
-        count_down(e, task->next);
-    for (int32_t k = task->succ_begin; k < task->succ_end; k++)
-        count_down(e, e->succ[k]);
 }
 
 static void end_flow(struct mist_event_engine *e, int32_t i_flow)
 {
-    struct event_flow *flow = &e->flow[i_flow];
     int32_t n;
-    const int32_t *tasks = flow_tasks(e, flow, &n);
+    const int32_t *streams = flow_streams(e, &i_flow, &n);
 
-    flow->running = false;
+    e->flow[i_flow].running = false;
     touch_flow(e, i_flow);
-    if (flow->link >= 0)
-        leave_link(e, flow);
     for (int32_t i = 0; i < n; i++) {
-        int32_t stream = e->task[tasks[i]].stream;
-        e->stream_flow[stream] = -1;
-        e->device[stream / N_CH].busy &= ~(1u << stream % N_CH);
-        touch_device(e, stream / N_CH);
-        end_task(e, tasks[i]);
+        int32_t i_device = streams[i] / N_CH;
+        struct event_device *device = &e->device[i_device];
+        e->stream[streams[i]].flow = -1;
+        device->busy &= (uint8_t) ~(1u << streams[i] % N_CH);
+        touch_device(e, i_device);
+        if (is_last_iteration(e, device))
+            count_use(e, i_device, streams[i] % N_CH);
+        end_step(e, streams[i]);
     }
 }
 
-static void start_rendezvous(struct mist_event_engine *e, int32_t rendezvous)
+/* Work of the step that a stream starts now. */
+static double start_step(struct mist_event_engine *e, int32_t i_stream)
 {
-    int32_t begin = e->member_begin[rendezvous], end = e->member_begin[rendezvous + 1];
+    const struct event_device *device = &e->device[i_stream / N_CH];
+    int32_t task = event_step_at(device, i_stream % N_CH)->task;
+    double work_s = device->work_s ? device->work_s[task] : 0.0;
+
+    if (e->graph->factor)
+        work_s *=
+            e->graph->factor(e->graph->context, i_stream / N_CH, task, device->iteration);
+    if (device->recorded >= 0 && is_last_iteration(e, device))
+        e->result.start_s[device->recorded + task] = e->now_s;
+    return work_s;
+}
+
+static void start_group(struct mist_event_engine *e, int32_t group)
+{
+    int32_t begin = e->member_begin[group], end = e->member_begin[group + 1];
     double work_s = 0.0;
 
+    e->n_missing[group] = end - begin; /* of the next meeting */
     for (int32_t k = begin; k < end; k++) {
-        const struct event_task *task = &e->task[e->member[k]];
-        e->result.start_s[e->member[k]] = e->now_s;
-        if (task->work_s > work_s)
-            work_s = task->work_s;
+        double mine_s = start_step(e, e->member[k]);
+        if (mine_s > work_s)
+            work_s = mine_s;
     }
     if (work_s > 0.0) {
-        start_flow(e, e->member[begin], rendezvous, work_s);
+        start_flow(e, e->member[begin], group, work_s);
         return;
     }
     for (int32_t k = begin; k < end; k++)
-        end_task(e, e->member[k]);
+        end_step(e, e->member[k]);
 }
 
-static void start_ready_tasks(struct mist_event_engine *e)
+static void start_ready_steps(struct mist_event_engine *e)
 {
     while (e->n_ready > 0) {
-        int32_t i_task = e->ready[--e->n_ready];
-        const struct event_task *task = &e->task[i_task];
-        e->result.ready_s[i_task] = e->now_s;
-        if (task->rendezvous >= 0) {
-            if (--e->n_missing[task->rendezvous] == 0)
-                start_rendezvous(e, task->rendezvous);
+        int32_t i_stream = e->ready[--e->n_ready];
+        const struct event_device *device = &e->device[i_stream / N_CH];
+        int32_t lane = event_step_at(device, i_stream % N_CH)->lane;
+        if (lane >= 0) {
+            if (--e->n_missing[device->group[lane]] == 0)
+                start_group(e, device->group[lane]);
             continue;
         }
-        e->result.start_s[i_task] = e->now_s;
-        if (task->work_s > 0.0)
-            start_flow(e, i_task, -1, task->work_s);
+        double work_s = start_step(e, i_stream);
+        if (work_s > 0.0)
+            start_flow(e, i_stream, -1, work_s);
         else
-            end_task(e, i_task);
+            end_step(e, i_stream);
     }
 }
 
@@ -298,54 +339,35 @@ static void update_device(struct mist_event_engine *e, int32_t i_device)
     struct event_device *device = &e->device[i_device];
 
     device->dirty = false;
-    for (int c = 0; c < N_CH; c++) {
-        int32_t stream = i_device * N_CH + c;
-        double old = e->stream_slowdown[stream];
-        if (!(device->busy >> c & 1u))
-            continue;
+    for (unsigned rest = device->busy; rest; rest &= rest - 1) {
+        int c = __builtin_ctz(rest);
+        struct event_stream *stream = &e->stream[i_device * N_CH + c];
+        double old = stream->slowdown;
         double slowdown =
             mist_interference_of(device->factors, device->busy, (enum mist_stream)c);
         if (old == slowdown)
             continue;
-        e->stream_slowdown[stream] = slowdown;
-        change_member(e, e->stream_flow[stream], old, slowdown);
+        stream->slowdown = slowdown;
+        change_member(e, stream->flow, old, slowdown);
     }
 }
 
-static void update_link(struct mist_event_engine *e, int32_t i_link)
+static void find_worst(const struct mist_event_engine *e, int32_t i_flow)
 {
-    e->link[i_link].dirty = false;
-    for (int32_t i = e->link[i_link].first; i >= 0; i = e->flow[i].link_next)
-        touch_flow(e, i);
-}
-
-static void find_worst(const struct mist_event_engine *e, struct event_flow *flow)
-{
+    struct event_flow *flow = &e->flow[i_flow];
     int32_t n;
-    const int32_t *tasks = flow_tasks(e, flow, &n);
+    const int32_t *streams = flow_streams(e, &i_flow, &n);
 
     flow->rescan = false;
     flow->worst = 0.0;
     for (int32_t i = 0; i < n; i++) {
-        double slowdown = e->stream_slowdown[e->task[tasks[i]].stream];
+        double slowdown = e->stream[streams[i]].slowdown;
         if (slowdown > flow->worst) {
             flow->worst = slowdown;
             flow->n_worst = 0;
         }
         flow->n_worst += slowdown == flow->worst;
     }
-}
-
-/* What one of k users of a link gets of its rate. */
-static double share_of(const struct mist_event_link *link, int32_t k)
-{
-    if (k <= 1)
-        return 1.0;
-    if (link->n_share == 0)
-        return 1.0 / k;
-    if (k <= link->n_share)
-        return link->share_frac[k];
-    return link->share_frac[link->n_share] * link->n_share / k;
 }
 
 static void update_flow(struct mist_event_engine *e, int32_t i_flow)
@@ -358,11 +380,8 @@ static void update_flow(struct mist_event_engine *e, int32_t i_flow)
         return;
     }
     if (flow->rescan)
-        find_worst(e, flow);
-    double slowdown = flow->worst;
-    if (flow->link >= 0)
-        slowdown /= share_of(&e->graph->link[flow->link], e->link[flow->link].n_users);
-    if (slowdown == flow->slowdown)
+        find_worst(e, i_flow);
+    if (flow->worst == flow->slowdown)
         return;
     if (flow->slowdown > 0.0) {
         double left_s = flow->left_s - (e->now_s - flow->since_s) / flow->slowdown;
@@ -370,19 +389,17 @@ static void update_flow(struct mist_event_engine *e, int32_t i_flow)
         flow->since_s = e->now_s;
         e->result.n_rate_changes++;
     }
-    flow->slowdown = slowdown;
-    heap_set(e, i_flow, e->now_s + flow->left_s * slowdown);
+    flow->slowdown = flow->worst;
+    heap_set(e, i_flow, e->now_s + flow->left_s * flow->slowdown);
 }
 
 static void update_rates(struct mist_event_engine *e)
 {
     for (int32_t i = 0; i < e->n_dirty_device; i++)
         update_device(e, e->dirty_device[i]);
-    for (int32_t i = 0; i < e->n_dirty_link; i++)
-        update_link(e, e->dirty_link[i]);
     for (int32_t i = 0; i < e->n_dirty_flow; i++)
         update_flow(e, e->dirty_flow[i]);
-    e->n_dirty_device = e->n_dirty_link = e->n_dirty_flow = 0;
+    e->n_dirty_device = e->n_dirty_flow = 0;
 }
 
 /* -------------------------------------------------------------------------------- run */
@@ -395,60 +412,46 @@ static void reset_state(struct mist_event_engine *e)
     const struct mist_event_graph *g = e->graph;
 
     for (int32_t s = 0; s < e->n_streams; s++) {
-        e->stream_flow[s] = e->stream_last[s] = e->heap_at[s] = -1;
-        e->flow[s] = (struct event_flow){.rendezvous = -1, .link = -1};
+        e->stream[s] = (struct event_stream){.flow = -1};
+        e->flow[s] = (struct event_flow){.group = -1};
+        e->heap_at[s] = -1;
     }
-    for (int32_t d = 0; d < g->n_devices; d++) {
-        e->device[d].busy = 0;
-        e->device[d].dirty = false;
-    }
-    for (int32_t i = 0; i < g->n_links; i++)
-        e->link[i] = (struct event_link_state){.first = -1};
-    for (int32_t r = 0; r < g->n_rendezvous; r++)
-        e->n_missing[r] = e->member_begin[r + 1] - e->member_begin[r];
-    e->n_heap = e->n_ready = e->n_done = 0;
-    e->n_dirty_device = e->n_dirty_link = e->n_dirty_flow = 0;
+    for (int32_t i = 0; i < g->n_groups; i++)
+        e->n_missing[i] = e->member_begin[i + 1] - e->member_begin[i];
+    for (int32_t i = 0; i < g->n_iterations; i++)
+        e->result.iteration_end_s[i] = 0.0;
+    e->n_heap = e->n_ready = e->n_dirty_device = e->n_dirty_flow = 0;
+    e->n_done = 0;
     e->now_s = 0.0;
-    e->result.makespan_s = 0.0;
-    e->result.n_events = e->result.n_rate_changes = e->result.n_instants = 0;
+    e->result.n_rate_changes = e->result.n_instants = 0;
 }
 
-/* Copies the work into the tasks, counts what they wait for;
- * the ready ones go on the stack. */
-static enum mist_status reset_tasks(struct mist_event_engine *e, struct mist_err *err)
+/* The first streams go on the stack. */
+static void reset_devices(struct mist_event_engine *e)
 {
-    const struct mist_event_graph *g = e->graph;
-
-    for (int32_t i = 0; i < e->n_tasks; i++) {
-        struct event_task *task = &e->task[i];
-        if (!isfinite(g->work_s[i]) || g->work_s[i] < 0.0)
-            return mist_err_set(
-                err, MIST_ERR_INPUT,
-                "event graph: task %d has %g s of work, must be finite and "
-                "at least 0",
-                (int)i, g->work_s[i]);
-        task->work_s = g->work_s[i];
-        task->pending = e->stream_last[task->stream] >= 0;
-        if (g->dep_offset)
-            task->pending += g->dep_offset[i + 1] - g->dep_offset[i];
-        e->stream_last[task->stream] = i;
-        e->result.ready_s[i] = e->result.start_s[i] = e->result.end_s[i] = -1.0;
-        if (task->pending == 0)
-            e->ready[e->n_ready++] = i;
+    for (int32_t d = 0; d < e->graph->n_devices; d++) {
+        struct event_device *device = &e->device[d];
+        device->work_s = e->graph->device[d].work_s;
+        device->iteration = 0;
+        device->busy = 0;
+        device->dirty = false;
+        begin_iteration(device);
+        e->use[d] = (struct mist_event_use){0};
+        e->covered_until_s[d] = 0.0;
+        wake(e, d);
     }
-    return MIST_OK;
 }
 
 static void replay(struct mist_event_engine *e)
 {
-    start_ready_tasks(e);
+    start_ready_steps(e);
     update_rates(e);
     while (e->n_heap > 0) {
         int32_t n = heap_collect_first(e);
         e->now_s = e->heap[0].end_s;
         for (int32_t i = 0; i < n; i++)
             end_flow(e, e->ending[i]);
-        start_ready_tasks(e);
+        start_ready_steps(e);
         update_rates(e);
         e->result.n_instants++;
     }
@@ -463,9 +466,7 @@ enum mist_status mist_event_engine_run(struct mist_event_engine *engine,
     if (status != MIST_OK)
         return status;
     reset_state(engine);
-    status = reset_tasks(engine, err);
-    if (status != MIST_OK)
-        return status;
+    reset_devices(engine);
     replay(engine);
     if (engine->n_done < engine->n_tasks)
         return event_explain_deadlock(engine, err);
@@ -473,7 +474,7 @@ enum mist_status mist_event_engine_run(struct mist_event_engine *engine,
         return mist_err_set(err, MIST_ERR_RANGE,
                             "event graph: the times are too long to add up");
     engine->result.makespan_s = engine->now_s;
-    engine->result.n_events = 2 * (int64_t)engine->n_tasks;
+    engine->result.n_tasks = engine->n_tasks;
     *result = engine->result;
     return MIST_OK;
 }

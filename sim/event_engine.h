@@ -1,26 +1,31 @@
 /*
- * Event engine: replays a flat, priced task graph on devices with five streams each.
+ * Event engine: replays priced programs of tasks on devices with five streams each.
  *
  * It knows no models, plans or links' prices: whoever builds the graph has put the
- * isolated duration into every task. The rules:
+ * isolated duration into every task. What devices have in common is given once: a program
+ * is the tasks of a device, what each waits for on its own device, and in which lane it
+ * meets other devices; a device is a program, the work of its tasks and the group that
+ * each lane leads to. The rules:
  *   - a task is ready when its dependencies have ended and the task before it on its
- * stream (same device and channel, next lower index) has ended; a stream runs one task at
- * a time;
- *   - a task without rendezvous starts when it is ready. The members of a rendezvous (a
- * collective, a transfer) start together when the last of them is ready, advance at the
- * rate of the slowest member, and end together; the work of a rendezvous is the largest
- * work_s of its members. A member that waits holds its stream but does not count as busy;
- *   - a running task advances at 1/slowdown[busy channels of its device][its channel]; a
- * rendezvous on a link that k rendezvous use at that moment advances at share_frac[k] of
- * its rate;
+ * stream (same channel, next lower index) has ended; a stream runs one task at a time;
+ *   - a task without lane starts when it is ready. The members of a group meet again and
+ * again: the n-th task of the lane of one with the n-th of all others. They start
+ * together when the last of them is ready, advance at the rate of the slowest member, and
+ * end together; their work is the largest of all members. A member that waits holds its
+ * stream but does not count as busy;
+ *   - a running task advances at 1/slowdown[busy channels of its device][its channel];
+ *   - a program runs a number of iterations; nothing of the next starts on a device before
+ * everything of this one has ended there;
  *   - rates change whenever anything starts or ends. Tasks without work take no time and
  * disturb nobody. These rules leave no choice open, so the result does not depend on the
  * order in which things that happen at the same instant are handled.
  *
- * The idea: at most one task runs per stream, so everything that changes while time
- * passes is one small record per stream; a 4-ary heap holds the projected end of what
+ * The idea: streams run their tasks in order, so how far each stream of a device has come
+ * says everything about it; whatever else changes while time passes is one small record
+ * per stream. So memory grows with programs and devices, not with the tasks of all
+ * devices, unless their times are asked for. A 4-ary heap holds the projected end of what
  * runs, all ends of one instant are handled together, and only then are the rates of the
- * touched devices and links computed anew.
+ * touched devices computed anew.
  *
  * Left out: priorities and preemption (the streams are FIFO), costs of launching (price
  * them in).
@@ -32,48 +37,60 @@
 #include "core/status.h"      /* enum mist_status, struct mist_err */
 #include "sim/interference.h" /* channels, slowdown factors */
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* How k rendezvous share a link. */
-struct mist_event_link {
-    const double *share_frac; /* [n_share + 1]; rate of each of k users, in (0, 1]; [0] is
-                                 unused, [1] = 1 */
-    int32_t n_share; /* largest k in the table, >= 0; above it the total stays that of
-                        n_share users; 0: k users get 1/k each */
-};
-
-/* Everything is borrowed. Arrays marked optional may be NULL.
- * Task indices are below n_tasks. */
-struct mist_event_graph {
+/* What devices have in common. Everything is borrowed. */
+struct mist_event_program {
     int32_t n_tasks;
-    int32_t n_devices;
-    int32_t n_rendezvous;
-    int32_t n_links;
-    int32_t n_interference;
-    const int32_t *device;     /* [n_tasks] 0 .. n_devices - 1 */
+    int32_t n_lanes;
     const uint8_t *channel;    /* [n_tasks] enum mist_stream */
-    const double *work_s;      /* [n_tasks] alone and undisturbed; finite, >= 0 */
     const int32_t *dep_offset; /* [n_tasks + 1] task i depends on dep[dep_offset[i] ..
                                   dep_offset[i + 1] - 1]; optional: no dependencies */
-    const int32_t *dep; /* [dep_offset[n_tasks]] tasks that must end before i starts */
-    const int32_t *rendezvous; /* [n_tasks] -1 or 0 .. n_rendezvous - 1; optional: none */
-    const int32_t *rendezvous_link;     /* [n_rendezvous] -1 or a link; optional: none */
-    const struct mist_event_link *link; /* [n_links] */
-    /* [n_interference], one per device class */
-    const struct mist_interference *interference;
-    const int32_t *device_interference; /* [n_devices] -1 (no interference) or 0 ..
-                                           n_interference - 1; optional: all 0, or no
-                                           interference when n_interference is 0 */
+    const int32_t *dep;  /* [dep_offset[n_tasks]] tasks that must end before i starts */
+    const int32_t *lane; /* [n_tasks] -1 or 0 .. n_lanes - 1: meets others; the tasks of a
+                            lane have one channel. Optional: none */
+};
+
+struct mist_event_device {
+    int32_t program;
+    const double *work_s; /* [n_tasks] alone and undisturbed; finite, >= 0. NULL: all 0 */
+    const int32_t *group; /* [n_lanes] 0 .. n_groups - 1 */
+    const struct mist_interference *interference; /* NULL: none */
+    bool is_recorded;                             /* the times of its tasks are wanted */
+};
+
+/* Everything is borrowed. */
+struct mist_event_graph {
+    int32_t n_programs, n_devices, n_groups;
+    int32_t n_iterations;                     /* >= 1 */
+    const struct mist_event_program *program; /* [n_programs] */
+    const struct mist_event_device *device;   /* [n_devices] */
+    /* Optional. Multiplies the work of a task in one iteration; finite, >= 0. */
+    double (*factor)(const void *context, int32_t device, int32_t task,
+                     int32_t iteration);
+    /* Optional. Names a task in text[size], for messages. */
+    void (*name_task)(const void *context, int32_t device, int32_t task, char *text,
+                      size_t size);
+    const void *context;
+};
+
+/* A device in the last iteration. */
+struct mist_event_use {
+    double busy_s[MIST_N_STREAMS]; /* the stream runs a task */
+    double covered_s;              /* any does */
 };
 
 /* Arrays lie in the arena that the engine was prepared with. */
 struct mist_event_result {
-    double *ready_s;   /* [n_tasks] dependencies and stream predecessor have ended */
-    double *start_s;   /* [n_tasks] >= ready_s; common to the members of a rendezvous */
-    double *end_s;     /* [n_tasks] */
-    double makespan_s; /* largest end; 0 without tasks */
-    int64_t n_events;  /* starts and ends of tasks: 2 * n_tasks */
-    int64_t n_rate_changes; /* times a running task or rendezvous got another rate */
+    double *iteration_end_s; /* [n_iterations] the last task of any device ends */
+    double makespan_s;       /* the last of them */
+    const struct mist_event_use *use; /* [n_devices] */
+    /* Of recorded devices, one behind the other in their order, each [n_tasks] of its
+     * program: start and end in the last iteration. start_s is common to those who meet. */
+    double *start_s, *end_s;
+    int64_t n_tasks;        /* of all devices, all iterations */
+    int64_t n_rate_changes; /* times something that ran got another rate */
     int64_t n_instants;     /* distinct times at which something ended */
 };
 
@@ -81,34 +98,36 @@ struct mist_event_result {
 struct mist_event_engine;
 
 /*
- * Checks the graph and builds what replaying needs (who waits for whom, who follows on
- * the stream).
+ * Checks the graph and builds what replaying needs (the order on every stream, what its
+ * tasks wait for, the members of every group).
  *
- * graph     borrowed until the last run, with all its arrays; between runs work_s,
- * interference and links may be changed (valid values only), the rest may not. arena owns
- * the engine and all results. out filled on MIST_OK.
+ * graph     borrowed until the last run, with all its arrays; between runs the work and
+ * the interference may be changed (valid values only), the rest may not. arena owns the
+ * engine and all results. out filled on MIST_OK.
  *
  * Returns MIST_OK, MIST_ERR_INPUT (an index or value is invalid; the message names it),
- * MIST_ERR_RANGE (too many devices) or MIST_ERR_MEMORY. O(tasks + dependencies +
- * devices).
+ * MIST_ERR_RANGE (too many devices) or MIST_ERR_MEMORY. O(tasks + dependencies of the
+ * programs + lanes of the devices).
  */
 enum mist_status mist_event_engine_prepare(struct mist_event_engine **out,
                                            const struct mist_event_graph *graph,
                                            struct mist_arena *arena,
                                            struct mist_err *err) MIST_MUST_CHECK;
 
-/* Bytes that mist_event_engine_prepare() takes from its arena, results included; links
- * apart. */
-double mist_event_engine_bytes(double n_tasks, double n_deps, double n_rendezvous,
-                               double n_devices);
+/* Bytes that mist_event_engine_prepare() takes from its arena. n_tasks: of all programs;
+ * n_lanes: of all devices; n_recorded: tasks of recorded devices. */
+double mist_event_engine_bytes(double n_tasks, double n_devices, double n_lanes,
+                               double n_recorded);
 
 /*
  * Replays the prepared graph once. Allocates nothing; the result's arrays are overwritten
  * by the next run of the same engine. Same graph, same bits.
  *
- * Returns MIST_OK or MIST_ERR_INPUT (deadlock: a cycle of dependencies, stream order and
- * rendezvous; the message tells how many tasks cannot run and names a few of the cycle;
- * result is then invalid). O((tasks + dependencies + rate changes) * log(streams)).
+ * Returns MIST_OK, MIST_ERR_RANGE (times too long to add up) or MIST_ERR_INPUT (work that
+ * is no time, or a deadlock: streams that wait for one another in a ring; the message
+ * tells how many tasks cannot run and walks along the ring; result is then invalid).
+ * Because streams run in order and groups meet in order, whether there is a deadlock does
+ * not depend on how long anything takes. O((tasks + rate changes) * log(streams)).
  */
 enum mist_status mist_event_engine_run(struct mist_event_engine *engine,
                                        struct mist_event_result *result,

@@ -4,51 +4,55 @@
 
 #include "sim/event_engine.h" /* the graph and the rules */
 
-#include <stdbool.h>
-#include <stdint.h>
+/* A stream's number: device * MIST_N_STREAMS + channel. A set of channels is bits. */
 
-/* A stream's number: device * MIST_N_STREAMS + channel. */
-
-/* What happens to one task touches one half of a cache line. */
-struct event_task {
-    double work_s;      /* copied from the graph at the start of a run */
-    int32_t stream;     /* where it runs */
-    int32_t rendezvous; /* -1: none */
-    int32_t next;       /* on the same stream, -1: last */
-    int32_t succ_begin; /* tasks that depend on it: succ[succ_begin .. succ_end - 1] */
-    int32_t succ_end;
-    int32_t pending; /* dependencies and stream predecessor that have not ended */
+/* A task of a program, as its stream meets it. */
+struct event_step {
+    int32_t task;
+    int32_t lane;                 /* -1: none */
+    int32_t need[MIST_N_STREAMS]; /* steps of each channel that must have ended */
 };
 
-/* Something that runs: one task, or all members of a rendezvous. Its number is the stream
- * of the task or of the member with the lowest index, so there is one record
- * per stream. */
-struct event_flow {
-    double left_s;      /* work left at since_s */
-    double since_s;     /* time of the last change of its rate */
-    double slowdown;    /* 1 / rate since then; 0: just started */
-    double worst;       /* largest slowdown of its members */
-    int32_t n_worst;    /* members that have it */
-    int32_t task;       /* the task, or the lowest member */
-    int32_t rendezvous; /* -1: a single task */
-    int32_t link;       /* -1: none */
-    int32_t link_prev;  /* neighbours among the flows on the link, -1: none */
-    int32_t link_next;
-    bool running;
-    bool dirty;  /* is in dirty_flow */
-    bool rescan; /* worst and n_worst must be found anew */
+struct event_program {
+    struct event_step *step; /* [n_tasks] channel by channel, in order */
+    int32_t
+        first[MIST_N_STREAMS + 1]; /* steps of a channel: first[c] .. first[c + 1] - 1 */
+    uint8_t *lane_channel;         /* [n_lanes] of its tasks */
+    unsigned channels;             /* that have steps */
 };
 
 struct event_device {
+    const struct event_program *program;
+    const double *work_s;
+    const int32_t *group;
     const struct mist_interference *factors;
-    unsigned busy; /* set of streams that run something */
-    bool dirty;    /* is in dirty_device */
+    int64_t recorded; /* place of its first task in the results; -1: not recorded */
+    int32_t n_ended[MIST_N_STREAMS]; /* steps of each channel in this iteration */
+    int32_t iteration;
+    uint8_t left;    /* channels that have steps left in this iteration */
+    uint8_t waiting; /* channels whose next step waits for other channels */
+    uint8_t busy;    /* channels that run something */
+    bool dirty;      /* is in dirty_device */
 };
 
-struct event_link_state {
-    int32_t first;   /* flow on it, -1: none */
-    int32_t n_users; /* flows on it */
-    bool dirty;      /* is in dirty_link */
+struct event_stream {
+    double start_s;  /* of what runs */
+    double slowdown; /* its current factor; 0: new */
+    int32_t flow;    /* -1: nothing runs */
+};
+
+/* Something that runs: one task, or all members of a group. Its number is the stream
+ * of the task or of the group's first member, so there is one record per stream. */
+struct event_flow {
+    double left_s;   /* work left at since_s */
+    double since_s;  /* time of the last change of its rate */
+    double slowdown; /* 1 / rate since then; 0: just started */
+    double worst;    /* largest slowdown of its members */
+    int32_t n_worst; /* members that have it */
+    int32_t group;   /* -1: a single task */
+    bool running;
+    bool dirty;  /* is in dirty_flow */
+    bool rescan; /* worst and n_worst must be found anew */
 };
 
 /* A projected end. Four children are one cache line. */
@@ -59,40 +63,44 @@ struct event_heap_entry {
 
 struct mist_event_engine {
     const struct mist_event_graph *graph; /* borrowed */
-    int32_t n_tasks;
     int32_t n_streams;
-    struct event_task *task;     /* [n_tasks] */
-    int32_t *succ;               /* [dependencies] */
-    int32_t *member_begin;       /* [n_rendezvous + 1] */
-    int32_t *member;             /* [member_begin[n_rendezvous]] tasks, ascending */
-    int32_t *n_missing;          /* [n_rendezvous] members that are not ready */
-    struct event_device *device; /* [n_devices] */
-    double *stream_slowdown; /* [n_streams] current factor of what runs there; 0: new */
-    int32_t *stream_flow;    /* [n_streams] flow that runs there, -1: none */
-    int32_t *stream_last;    /* [n_streams] scratch of the set-up */
-    struct event_flow *flow; /* [n_streams] */
-    struct event_link_state *link; /* [n_links] */
+    struct event_program *program; /* [n_programs] */
+    struct event_device *device;   /* [n_devices] */
+    struct event_stream *stream;   /* [n_streams] */
+    struct event_flow *flow;       /* [n_streams] */
+    int32_t *member_begin;         /* [n_groups + 1] */
+    int32_t *member;               /* [member_begin[n_groups]] streams, ascending */
+    int32_t *n_missing;            /* [n_groups] members that are not ready */
     struct event_heap_entry *heap; /* [n_heap] 4-ary, children of i: 4i + 1 .. 4i + 4 */
     int32_t *heap_at;              /* [n_streams] place of a flow in the heap, -1: none */
-    int32_t *ready;                /* [n_streams] stack of tasks to be started */
+    int32_t *ready;                /* [n_streams] stack of streams to be started */
     int32_t *ending;               /* [n_streams] flows that end at this instant */
     int32_t *dirty_flow;           /* [n_streams] */
     int32_t *dirty_device;         /* [n_devices] */
-    int32_t *dirty_link;           /* [n_links] */
-    int32_t n_heap, n_ready, n_dirty_flow, n_dirty_device, n_dirty_link;
-    int32_t n_done; /* tasks that have ended */
+    double *covered_until_s;       /* [n_devices] end of what covered_s counts */
+    struct mist_event_use *use;    /* [n_devices] */
+    int32_t n_heap, n_ready, n_dirty_flow, n_dirty_device;
+    int64_t n_tasks, n_done;
     double now_s;
     struct mist_event_result result;
     struct mist_interference undisturbed; /* for devices without interference */
 };
 
-/* Everything of the graph that may change between runs: interference, links. */
+/* The step that a stream is at; it must have one left. */
+static inline const struct event_step *event_step_at(const struct event_device *device,
+                                                     int channel)
+{
+    return &device->program
+                ->step[device->program->first[channel] + device->n_ended[channel]];
+}
+
+/* Everything of the graph that may change between runs: work, interference. */
 enum mist_status event_check_values(const struct mist_event_graph *graph,
                                     struct mist_err *err) MIST_MUST_CHECK;
 
-/* Explains why nothing runs any more: a cycle among what the stuck tasks wait for. end_s
- * < 0 marks tasks that have not ended. Overwrites stream_last. Returns MIST_ERR_INPUT. */
-enum mist_status event_explain_deadlock(struct mist_event_engine *engine,
+/* Explains why nothing runs any more: a ring of streams that wait for one another.
+ * Returns MIST_ERR_INPUT. */
+enum mist_status event_explain_deadlock(const struct mist_event_engine *engine,
                                         struct mist_err *err);
 
 #endif

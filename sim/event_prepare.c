@@ -1,9 +1,10 @@
 /*
  * Event engine: checks of the graph, set-up, and the explanation of deadlocks.
  *
- * The graph says what a task waits for; replaying needs the reverse (who waits for a
- * task), the members of every rendezvous and the order on every stream. All three are
- * counting sorts.
+ * A program lists tasks and what each waits for. Replaying needs, for every stream, its
+ * tasks in order and how far the other streams must have come before each: as streams run
+ * in order, of all dependencies on one stream the last one counts. It also needs the
+ * members of every group. Both are counting sorts.
  */
 #include "sim/event_internal.h"
 
@@ -18,9 +19,8 @@
 static enum mist_status check_sizes(const struct mist_event_graph *g,
                                     struct mist_err *err)
 {
-    if (g->n_tasks < 0 || g->n_devices < 0 || g->n_rendezvous < 0 || g->n_links < 0 ||
-        g->n_interference < 0)
-        return mist_err_set(err, MIST_ERR_INPUT, "event graph: a count is negative");
+    if (g->n_programs < 0 || g->n_devices < 0 || g->n_groups < 0 || g->n_iterations < 1)
+        return mist_err_set(err, MIST_ERR_INPUT, "event graph: a count is too small");
     if (g->n_devices > INT32_MAX / N_CH)
         return mist_err_set(err, MIST_ERR_RANGE,
                             "event graph: %d devices, at most %d fit", (int)g->n_devices,
@@ -36,85 +36,87 @@ static enum mist_status bad_index(struct mist_err *err, const char *of, int32_t 
                         what, (int)value, (int)low, (int)n - 1);
 }
 
-static enum mist_status check_tasks(const struct mist_event_graph *g,
-                                    struct mist_err *err)
-{
-    for (int32_t i = 0; i < g->n_tasks; i++) {
-        if (g->device[i] < 0 || g->device[i] >= g->n_devices)
-            return bad_index(err, "task", i, "device", g->device[i], 0, g->n_devices);
-        if (g->channel[i] >= N_CH)
-            return bad_index(err, "task", i, "channel", g->channel[i], 0, N_CH);
-        if (g->rendezvous &&
-            (g->rendezvous[i] < -1 || g->rendezvous[i] >= g->n_rendezvous))
-            return bad_index(err, "task", i, "rendezvous", g->rendezvous[i], -1,
-                             g->n_rendezvous);
-    }
-    return MIST_OK;
-}
-
-static enum mist_status check_dependencies(const struct mist_event_graph *g,
+static enum mist_status check_dependencies(const struct mist_event_program *p,
                                            struct mist_err *err)
 {
-    if (!g->dep_offset)
+    if (!p->dep_offset)
         return MIST_OK;
-    if (g->dep_offset[0] != 0)
+    if (p->dep_offset[0] != 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "event graph: the dependency list starts at %d, expected 0",
-                            (int)g->dep_offset[0]);
-    for (int32_t i = 0; i < g->n_tasks; i++) /* all offsets before any use of them */
-        if (g->dep_offset[i + 1] < g->dep_offset[i])
+                            (int)p->dep_offset[0]);
+    for (int32_t i = 0; i < p->n_tasks; i++) /* all offsets before any use of them */
+        if (p->dep_offset[i + 1] < p->dep_offset[i])
             return mist_err_set(
                 err, MIST_ERR_INPUT,
                 "event graph: the dependency list of task %d ends before it "
                 "starts",
                 (int)i);
-    for (int32_t i = 0; i < g->n_tasks; i++)
-        for (int32_t k = g->dep_offset[i]; k < g->dep_offset[i + 1]; k++)
-            if (g->dep[k] < 0 || g->dep[k] >= g->n_tasks)
-                return bad_index(err, "task", i, "dependency", g->dep[k], 0, g->n_tasks);
+    for (int32_t i = 0; i < p->n_tasks; i++)
+        for (int32_t k = p->dep_offset[i]; k < p->dep_offset[i + 1]; k++)
+            if (p->dep[k] < 0 || p->dep[k] >= p->n_tasks)
+                return bad_index(err, "task", i, "dependency", p->dep[k], 0, p->n_tasks);
     return MIST_OK;
 }
 
-static enum mist_status check_classes_and_links(const struct mist_event_graph *g,
-                                                struct mist_err *err)
+static enum mist_status check_program(const struct mist_event_program *p,
+                                      struct mist_err *err)
 {
-    for (int32_t i = 0; g->device_interference && i < g->n_devices; i++)
-        if (g->device_interference[i] < -1 ||
-            g->device_interference[i] >= g->n_interference)
-            return bad_index(err, "device", i, "interference class",
-                             g->device_interference[i], -1, g->n_interference);
-    for (int32_t i = 0; g->rendezvous_link && i < g->n_rendezvous; i++)
-        if (g->rendezvous_link[i] < -1 || g->rendezvous_link[i] >= g->n_links)
-            return bad_index(err, "rendezvous", i, "link", g->rendezvous_link[i], -1,
-                             g->n_links);
+    for (int32_t i = 0; i < p->n_tasks; i++) {
+        if (p->channel[i] >= N_CH)
+            return bad_index(err, "task", i, "channel", p->channel[i], 0, N_CH);
+        if (p->lane && (p->lane[i] < -1 || p->lane[i] >= p->n_lanes))
+            return bad_index(err, "task", i, "lane", p->lane[i], -1, p->n_lanes);
+    }
+    return check_dependencies(p, err);
+}
+
+static enum mist_status check_device(const struct mist_event_graph *g, int32_t i,
+                                     struct mist_err *err)
+{
+    const struct mist_event_device *device = &g->device[i];
+
+    if (device->program < 0 || device->program >= g->n_programs)
+        return bad_index(err, "device", i, "program", device->program, 0, g->n_programs);
+    for (int32_t k = 0; k < g->program[device->program].n_lanes; k++)
+        if (device->group[k] < 0 || device->group[k] >= g->n_groups)
+            return bad_index(err, "device", i, "group", device->group[k], 0, g->n_groups);
+    return MIST_OK;
+}
+
+static enum mist_status check_work(const struct mist_event_graph *g, int32_t i_device,
+                                   struct mist_err *err)
+{
+    const double *work_s = g->device[i_device].work_s;
+
+    for (int32_t i = 0; work_s && i < g->program[g->device[i_device].program].n_tasks;
+         i++)
+        if (!isfinite(work_s[i]) || work_s[i] < 0.0)
+            return mist_err_set(
+                err, MIST_ERR_INPUT,
+                "event graph: task %d of device %d has %g s of work, must be finite and "
+                "at least 0",
+                (int)i, (int)i_device, work_s[i]);
     return MIST_OK;
 }
 
 enum mist_status event_check_values(const struct mist_event_graph *graph,
                                     struct mist_err *err)
 {
-    for (int32_t i = 0; i < graph->n_interference; i++) {
-        enum mist_status status = mist_interference_check(&graph->interference[i], err);
-        if (status != MIST_OK)
-            return status;
+    const struct mist_event_device *before = NULL; /* neighbours share most of it */
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < graph->n_devices && status == MIST_OK; i++) {
+        const struct mist_event_device *device = &graph->device[i];
+        if (device->interference &&
+            (!before || before->interference != device->interference))
+            status = mist_interference_check(device->interference, err);
+        if (status == MIST_OK && (!before || before->program != device->program ||
+                                  before->work_s != device->work_s))
+            status = check_work(graph, i, err);
+        before = device;
     }
-    for (int32_t i = 0; i < graph->n_links; i++) {
-        const struct mist_event_link *link = &graph->link[i];
-        if (link->n_share < 0)
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "event graph: link %d has a sharing table of %d entries",
-                                (int)i, (int)link->n_share);
-        for (int32_t k = 1; k <= link->n_share; k++) {
-            double share = link->share_frac[k];
-            if (!(share > 0.0 && share <= 1.0) || (k == 1 && share < 1.0))
-                return mist_err_set(
-                    err, MIST_ERR_INPUT,
-                    "event graph: link %d gives each of %d users %g of its "
-                    "rate, expected %s",
-                    (int)i, (int)k, share, k == 1 ? "1" : "above 0 to 1");
-        }
-    }
-    return MIST_OK;
+    return status;
 }
 
 static enum mist_status check_graph(const struct mist_event_graph *g,
@@ -122,21 +124,14 @@ static enum mist_status check_graph(const struct mist_event_graph *g,
 {
     enum mist_status status = check_sizes(g, err);
 
-    if (status == MIST_OK)
-        status = check_tasks(g, err);
-    if (status == MIST_OK)
-        status = check_dependencies(g, err);
-    if (status == MIST_OK)
-        status = check_classes_and_links(g, err);
+    for (int32_t i = 0; i < g->n_programs && status == MIST_OK; i++)
+        status = check_program(&g->program[i], err);
+    for (int32_t i = 0; i < g->n_devices && status == MIST_OK; i++)
+        status = check_device(g, i, err);
     return status == MIST_OK ? event_check_values(g, err) : status;
 }
 
 /* ----------------------------------------------------------------------------- set-up */
-
-static int32_t n_dependencies(const struct mist_event_graph *g)
-{
-    return g->dep_offset ? g->dep_offset[g->n_tasks] : 0;
-}
 
 /* n elements (at least one, so that NULL always means out of memory), zeroed. */
 static void *array(struct mist_arena *arena, int64_t n, size_t element_bytes, bool *ok)
@@ -150,24 +145,39 @@ static void *array(struct mist_arena *arena, int64_t n, size_t element_bytes, bo
     return chunk;
 }
 
+static int64_t n_lanes_of(const struct mist_event_graph *g)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < g->n_devices; i++)
+        n += g->program[g->device[i].program].n_lanes;
+    return n;
+}
+
+static int64_t n_recorded_of(const struct mist_event_graph *g)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < g->n_devices; i++)
+        if (g->device[i].is_recorded)
+            n += g->program[g->device[i].program].n_tasks;
+    return n;
+}
+
 static bool allocate(struct mist_event_engine *e, struct mist_arena *arena)
 {
     const struct mist_event_graph *g = e->graph;
-    int64_t n = g->n_tasks, n_streams = e->n_streams;
+    int64_t n = g->n_devices, n_streams = e->n_streams, n_recorded = n_recorded_of(g);
     bool ok = true;
 
-    e->task = array(arena, n, sizeof *e->task, &ok);
-    e->succ = array(arena, n_dependencies(g), sizeof *e->succ, &ok);
-    e->member_begin =
-        array(arena, (int64_t)g->n_rendezvous + 1, sizeof *e->member_begin, &ok);
-    e->member = array(arena, g->rendezvous ? n : 0, sizeof *e->member, &ok);
-    e->n_missing = array(arena, g->n_rendezvous, sizeof *e->n_missing, &ok);
-    e->device = array(arena, g->n_devices, sizeof *e->device, &ok);
-    e->stream_slowdown = array(arena, n_streams, sizeof *e->stream_slowdown, &ok);
-    e->stream_flow = array(arena, n_streams, sizeof *e->stream_flow, &ok);
-    e->stream_last = array(arena, n_streams, sizeof *e->stream_last, &ok);
+    e->program = array(arena, g->n_programs, sizeof *e->program, &ok);
+    e->device = array(arena, n, sizeof *e->device, &ok);
+    e->stream = array(arena, n_streams, sizeof *e->stream, &ok);
     e->flow = array(arena, n_streams, sizeof *e->flow, &ok);
-    e->link = array(arena, g->n_links, sizeof *e->link, &ok);
+    e->member_begin =
+        array(arena, (int64_t)g->n_groups + 1, sizeof *e->member_begin, &ok);
+    e->member = array(arena, n_lanes_of(g), sizeof *e->member, &ok);
+    e->n_missing = array(arena, g->n_groups, sizeof *e->n_missing, &ok);
     /* Shifted by three, so that four siblings share a cache
      * line (the arena aligns to 64). */
     e->heap = array(arena, n_streams + 3, sizeof *e->heap, &ok);
@@ -176,95 +186,145 @@ static bool allocate(struct mist_event_engine *e, struct mist_arena *arena)
     e->ready = array(arena, n_streams, sizeof *e->ready, &ok);
     e->ending = array(arena, n_streams, sizeof *e->ending, &ok);
     e->dirty_flow = array(arena, n_streams, sizeof *e->dirty_flow, &ok);
-    e->dirty_device = array(arena, g->n_devices, sizeof *e->dirty_device, &ok);
-    e->dirty_link = array(arena, g->n_links, sizeof *e->dirty_link, &ok);
-    e->result.ready_s = array(arena, n, sizeof(double), &ok);
-    e->result.start_s = array(arena, n, sizeof(double), &ok);
-    e->result.end_s = array(arena, n, sizeof(double), &ok);
+    e->dirty_device = array(arena, n, sizeof *e->dirty_device, &ok);
+    e->covered_until_s = array(arena, n, sizeof *e->covered_until_s, &ok);
+    e->use = array(arena, n, sizeof *e->use, &ok);
+    e->result.iteration_end_s = array(arena, g->n_iterations, sizeof(double), &ok);
+    e->result.start_s = array(arena, n_recorded, sizeof(double), &ok);
+    e->result.end_s = array(arena, n_recorded, sizeof(double), &ok);
+    for (int32_t i = 0; ok && i < g->n_programs; i++) {
+        e->program[i].step =
+            array(arena, g->program[i].n_tasks, sizeof *e->program[i].step, &ok);
+        e->program[i].lane_channel = array(arena, g->program[i].n_lanes, 1, &ok);
+    }
     return ok;
 }
 
-double mist_event_engine_bytes(double n_tasks, double n_deps, double n_rendezvous,
-                               double n_devices)
+double mist_event_engine_bytes(double n_tasks, double n_devices, double n_lanes,
+                               double n_recorded)
 {
     const struct mist_event_engine *e = NULL; /* for sizes */
-    size_t task = sizeof *e->task + sizeof *e->member + 3 * sizeof(double);
-    size_t rendezvous = sizeof *e->member_begin + sizeof *e->n_missing;
-    size_t stream = sizeof *e->stream_slowdown + sizeof *e->stream_flow +
-                    sizeof *e->stream_last + sizeof *e->flow + sizeof *e->heap +
+    size_t group = sizeof *e->member_begin + sizeof *e->n_missing + sizeof *e->member;
+    size_t stream = sizeof *e->stream + sizeof *e->flow + sizeof *e->heap +
                     sizeof *e->heap_at + sizeof *e->ready + sizeof *e->ending +
                     sizeof *e->dirty_flow;
-    size_t device = sizeof *e->device + sizeof *e->dirty_device + N_CH * stream;
+    size_t device = sizeof *e->device + sizeof *e->dirty_device +
+                    sizeof *e->covered_until_s + sizeof *e->use + N_CH * stream;
 
-    return (double)task * n_tasks + (double)sizeof *e->succ * n_deps +
-           (double)rendezvous * n_rendezvous + (double)device * n_devices;
+    return (double)sizeof *e->program->step * n_tasks + (double)device * n_devices +
+           (double)group * n_lanes + 2.0 * (double)sizeof(double) * n_recorded;
 }
 
-static void build_streams(struct mist_event_engine *e)
+/* Steps of every channel in order; place[i]: of task i in its channel. All places come
+ * first, as a dependency may point at a later task. */
+static void list_steps(const struct mist_event_program *from, struct event_program *to,
+                       int32_t *place)
 {
-    const struct mist_event_graph *g = e->graph;
+    int32_t n[N_CH] = {0};
 
-    for (int32_t s = 0; s < e->n_streams; s++)
-        e->stream_last[s] = -1;
-    for (int32_t i = 0; i < e->n_tasks; i++) {
-        struct event_task *task = &e->task[i];
-        task->stream = g->device[i] * N_CH + g->channel[i];
-        task->rendezvous = g->rendezvous ? g->rendezvous[i] : -1;
-        task->next = -1;
-        if (e->stream_last[task->stream] >= 0)
-            e->task[e->stream_last[task->stream]].next = i;
-        e->stream_last[task->stream] = i;
+    for (int32_t i = 0; i < from->n_tasks; i++)
+        place[i] = n[from->channel[i]]++;
+    for (int c = 0; c < N_CH; c++) {
+        to->first[c + 1] = to->first[c] + n[c];
+        to->channels |= (unsigned)(n[c] > 0) << c;
+    }
+    for (int32_t i = 0; i < from->n_tasks; i++) {
+        struct event_step *step = &to->step[to->first[from->channel[i]] + place[i]];
+        step->task = i;
+        step->lane = from->lane ? from->lane[i] : -1;
+        if (!from->dep_offset)
+            continue;
+        for (int32_t k = from->dep_offset[i]; k < from->dep_offset[i + 1]; k++) {
+            int32_t *need = &step->need[from->channel[from->dep[k]]];
+            if (*need <= place[from->dep[k]])
+                *need = place[from->dep[k]] + 1;
+        }
     }
 }
 
-static void build_successors(struct mist_event_engine *e)
+static enum mist_status build_program(const struct mist_event_program *from,
+                                      struct event_program *to, int32_t *place,
+                                      struct mist_err *err)
 {
-    const struct mist_event_graph *g = e->graph;
-    int32_t n_deps = n_dependencies(g), begin = 0;
-
-    for (int32_t k = 0; k < n_deps; k++)
-        e->task[g->dep[k]].succ_end++; /* a count for now */
-    for (int32_t i = 0; i < e->n_tasks; i++) {
-        struct event_task *task = &e->task[i];
-        int32_t count = task->succ_end;
-        task->succ_begin = task->succ_end = begin;
-        begin += count;
+    list_steps(from, to, place);
+    memset(to->lane_channel, N_CH, (size_t)from->n_lanes);
+    for (int32_t i = 0; i < from->n_tasks; i++) {
+        if (!from->lane || from->lane[i] < 0)
+            continue;
+        uint8_t *channel = &to->lane_channel[from->lane[i]];
+        if (*channel != N_CH && *channel != from->channel[i])
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "event graph: task %d is on channel %d, others of lane "
+                                "%d are on channel %d",
+                                (int)i, (int)from->channel[i], (int)from->lane[i],
+                                (int)*channel);
+        *channel = from->channel[i];
     }
-    for (int32_t i = 0; n_deps && i < e->n_tasks; i++)
-        for (int32_t k = g->dep_offset[i]; k < g->dep_offset[i + 1]; k++)
-            e->succ[e->task[g->dep[k]].succ_end++] = i;
+    return MIST_OK;
 }
 
-static void build_members(struct mist_event_engine *e)
+static enum mist_status build_programs(struct mist_event_engine *e,
+                                       struct mist_arena *arena, struct mist_err *err)
 {
     const struct mist_event_graph *g = e->graph;
+    int32_t n_most = 0;
+    bool ok = true;
+    enum mist_status status = MIST_OK;
 
-    if (!g->rendezvous)
-        return;
-    for (int32_t i = 0; i < e->n_tasks; i++)
-        if (g->rendezvous[i] >= 0)
-            e->member_begin[g->rendezvous[i] + 1]++;
-    for (int32_t r = 0; r < g->n_rendezvous; r++)
-        e->member_begin[r + 1] += e->member_begin[r];
-    for (int32_t i = 0; i < e->n_tasks; i++) {
-        int32_t r = g->rendezvous[i];
-        if (r >= 0)
-            e->member[e->member_begin[r] + e->n_missing[r]++] =
-                i; /* set anew by every run */
-    }
+    for (int32_t i = 0; i < g->n_programs; i++)
+        if (g->program[i].n_tasks > n_most)
+            n_most = g->program[i].n_tasks;
+    int32_t *place = array(arena, n_most, sizeof *place, &ok);
+    if (!ok)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < g->n_programs && status == MIST_OK; i++)
+        status = build_program(&g->program[i], &e->program[i], place, err);
+    return status;
 }
 
 static void build_devices(struct mist_event_engine *e)
 {
     const struct mist_event_graph *g = e->graph;
+    int64_t n_recorded = 0;
 
     mist_interference_init(&e->undisturbed);
     for (int32_t d = 0; d < g->n_devices; d++) {
-        int32_t class = g->device_interference ? g->device_interference[d] : 0;
-        bool none = class < 0 || g->n_interference == 0;
-        const struct mist_interference *factors =
-            none ? &e->undisturbed : &g->interference[class];
-        e->device[d].factors = factors;
+        const struct mist_event_device *from = &g->device[d];
+        int32_t n_tasks = g->program[from->program].n_tasks;
+        e->device[d] = (struct event_device){
+            .program = &e->program[from->program],
+            .group = from->group,
+            .factors = from->interference ? from->interference : &e->undisturbed,
+            .recorded = from->is_recorded ? n_recorded : -1,
+        };
+        n_recorded += from->is_recorded ? n_tasks : 0;
+        e->n_tasks += (int64_t)n_tasks * g->n_iterations;
+    }
+    e->result.use = e->use;
+}
+
+/* A lane without tasks makes nobody wait. */
+static void build_members(struct mist_event_engine *e)
+{
+    const struct mist_event_graph *g = e->graph;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t d = 0; d < g->n_devices; d++) {
+            const struct event_device *device = &e->device[d];
+            for (int32_t k = 0; k < g->program[g->device[d].program].n_lanes; k++) {
+                int32_t group = device->group[k];
+                uint8_t channel = device->program->lane_channel[k];
+                if (channel == N_CH)
+                    continue;
+                if (pass == 0)
+                    e->member_begin[group + 1]++;
+                else
+                    e->member[e->member_begin[group] + e->n_missing[group]++] =
+                        d * N_CH + channel; /* n_missing: set anew by every run */
+            }
+        }
+        for (int32_t i = 0; pass == 0 && i < g->n_groups; i++)
+            e->member_begin[i + 1] += e->member_begin[i];
     }
 }
 
@@ -279,99 +339,99 @@ enum mist_status mist_event_engine_prepare(struct mist_event_engine **out,
     struct mist_event_engine *e = mist_arena_alloc(arena, sizeof *e);
     if (e) {
         e->graph = graph;
-        e->n_tasks = graph->n_tasks;
         e->n_streams = graph->n_devices * N_CH;
     }
     if (!e || !allocate(e, arena))
-        return mist_err_set(err, MIST_ERR_MEMORY,
-                            "out of memory for %d tasks on %d devices",
-                            (int)graph->n_tasks, (int)graph->n_devices);
-    build_streams(e);
-    build_successors(e);
-    build_members(e);
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d devices",
+                            (int)graph->n_devices);
+    status = build_programs(e, arena, err);
+    if (status != MIST_OK)
+        return status;
     build_devices(e);
+    build_members(e);
     *out = e;
     return MIST_OK;
 }
 
 /* -------------------------------------------------------------------------- deadlocks */
 
-static bool has_ended(const struct mist_event_engine *e, int32_t task)
+/* A stream that the next step of a stuck stream waits for. */
+static int32_t waits_for(const struct mist_event_engine *e, int32_t i_stream)
 {
-    return e->result.end_s[task] >= 0.0;
+    int32_t i_device = i_stream / N_CH;
+    const struct event_device *device = &e->device[i_device];
+    int channel = i_stream % N_CH;
+
+    if (device->left == 0) /* it has ended: its group meets more often than it does */
+        return i_stream;
+    if (!(device->left >> channel & 1u)) /* for the iteration of its device to end */
+        return i_device * N_CH + __builtin_ctz(device->left);
+    const struct event_step *step = event_step_at(device, channel);
+    for (int c = 0; c < N_CH; c++)
+        if (device->n_ended[c] < step->need[c])
+            return i_device * N_CH + c;
+    int32_t group = device->group[step->lane];
+    for (int32_t k = e->member_begin[group]; k < e->member_begin[group + 1]; k++) {
+        const struct event_device *other = &e->device[e->member[k] / N_CH];
+        int c = e->member[k] % N_CH;
+        if (!(other->left >> c & 1u) || other->waiting >> c & 1u)
+            return e->member[k];
+        const struct event_step *at = event_step_at(other, c);
+        if (at->lane < 0 || other->group[at->lane] != group)
+            return e->member[k];
+    }
+    return i_stream; /* not reached: all members are ready */
 }
 
-/* One unended task that a stuck task waits for, and why; stream_last[] holds the first
- * unended task of every stream. */
-static int32_t waits_for(const struct mist_event_engine *e, int32_t task,
-                         const char **why)
+static void name_stream(const struct mist_event_engine *e, int32_t i_stream, char *text,
+                        size_t size)
 {
     const struct mist_event_graph *g = e->graph;
-    int32_t r = e->task[task].rendezvous;
+    const struct event_device *device = &e->device[i_stream / N_CH];
+    int channel = i_stream % N_CH;
+    const char *stream = mist_stream_name((enum mist_stream)channel);
 
-    if (e->task[task].pending == 0 && r >= 0) {
-        *why = "at its rendezvous";
-        for (int32_t k = e->member_begin[r]; k < e->member_begin[r + 1]; k++)
-            if (e->task[e->member[k]].pending > 0)
-                return e->member[k];
-    }
-    *why = "by dependency";
-    for (int32_t k = g->dep_offset ? g->dep_offset[task] : 0;
-         g->dep_offset && k < g->dep_offset[task + 1]; k++)
-        if (!has_ended(e, g->dep[k]))
-            return g->dep[k];
-    *why = "by stream order";
-    return e->stream_last[e->task[task].stream];
+    if (!(device->left >> channel & 1u))
+        snprintf(text, size, "the end of device %d, %s", (int)(i_stream / N_CH), stream);
+    else if (g->name_task)
+        g->name_task(g->context, i_stream / N_CH, event_step_at(device, channel)->task,
+                     text, size);
+    else
+        snprintf(text, size, "task %d (device %d, %s)",
+                 (int)event_step_at(device, channel)->task, (int)(i_stream / N_CH),
+                 stream);
 }
 
-/*
- * Brent's search: a task on the cycle that the walk from the first stuck task runs into.
- */
-static int32_t find_cycle(const struct mist_event_engine *e, int32_t start)
+/* A stream in the ring that waiting runs into: after as many steps as there are streams
+ * the walk is in it. */
+static int32_t find_ring(const struct mist_event_engine *e)
 {
-    const char *why;
-    int32_t slow = start, fast = waits_for(e, start, &why);
-    int64_t power = 1, length = 1;
+    int32_t at = 0;
 
-    while (slow != fast) {
-        if (power == length) {
-            slow = fast;
-            power *= 2;
-            length = 0;
-        }
-        fast = waits_for(e, fast, &why);
-        length++;
-    }
-    return slow;
+    while (e->device[at / N_CH].left == 0) /* some device has not ended */
+        at += N_CH;
+    at += __builtin_ctz(e->device[at / N_CH].left);
+    for (int32_t i = 0; i < e->n_streams; i++)
+        at = waits_for(e, at);
+    return at;
 }
 
-enum mist_status event_explain_deadlock(struct mist_event_engine *engine,
+enum mist_status event_explain_deadlock(const struct mist_event_engine *engine,
                                         struct mist_err *err)
 {
-    char text[384] = "";
+    char text[400] = "", one[96];
+    int32_t at = find_ring(engine), begin = at;
     size_t used = 0;
-    int32_t first = 0;
 
-    for (int32_t i = engine->n_tasks - 1; i >= 0; i--)
-        if (!has_ended(engine, i))
-            engine->stream_last[engine->task[i].stream] = i;
-    while (first < engine->n_tasks - 1 && has_ended(engine, first))
-        first++;
-    int32_t at = find_cycle(engine, first), begin = at;
-    for (int hop = 0; hop < 5 && used < sizeof text; hop++) {
-        const char *why;
-        int32_t next = waits_for(engine, at, &why), stream = engine->task[at].stream;
-        used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "%stask %d (device %d, %s) waits %s for task %d",
-                                 hop ? "; " : "", (int)at, (int)(stream / N_CH),
-                                 mist_stream_name((enum mist_stream)(stream % N_CH)), why,
-                                 (int)next);
-        at = next;
-        if (at == begin)
+    for (int hop = 0; hop < 8 && used + sizeof one + 16 < sizeof text; hop++) {
+        name_stream(engine, at, one, sizeof one);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 hop ? " waits for " : "", one);
+        if (hop && at == begin)
             break;
+        at = waits_for(engine, at);
     }
-    return mist_err_set(err, MIST_ERR_INPUT,
-                        "deadlock: %d of %d tasks can never run: %s%s",
-                        (int)(engine->n_tasks - engine->n_done), (int)engine->n_tasks,
-                        text, at == begin ? "" : "; ...");
+    return mist_err_set(
+        err, MIST_ERR_INPUT, "deadlock: %lld of %lld tasks can never run: %s",
+        (long long)(engine->n_tasks - engine->n_done), (long long)engine->n_tasks, text);
 }

@@ -203,6 +203,8 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
             .threads = (int32_t)at->options.n_threads,
             .jitter_frac = at->options.jitter_frac,
             .seed = (uint64_t)at->options.common.seed,
+            .skips_timeline =
+                !at->options.common.output && !at->options.chrome && !at->options.compare,
         };
         for (size_t i = 0; i < n_ranks; i++)
             if (rank_factor[i] != 1)

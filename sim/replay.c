@@ -1,138 +1,59 @@
 /* Prices, links, runs and reports. See replay.h. */
 #include "sim/replay.h"
 
+#include "core/memory.h" /* mist_grow */
 #include "core/random.h" /* jitter */
 #include "sim/event_engine.h"
 #include "sim/memory_planner.h"
 #include "sim/replay_graph.h"
 
 #include <math.h>
+#include <stdio.h> /* snprintf */
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITERATIONS = 1000 };
+/* Work that ranks share: what it depends on. */
+struct work {
+    int32_t program;
+    const struct mist_cost *costs;
+    double rank_factor;
+    int32_t i_dp;   /* where micro-batches differ between data-parallel ranks; else 0 */
+    double *work_s; /* [n_tasks] */
+    double busy_s;  /* undisturbed computation of one iteration */
+};
 
 /* One replay from linked graph to result. */
 struct run {
     const struct mist_plan *plan;
     const struct mist_replay_options *options;
     const struct mist_replay_doubt *doubt;
-    const struct mist_cost *const *costs;
+    const struct mist_rank_set *set;
     struct mist_arena arena;
     struct mist_replay_graph graph;
+    struct mist_event_device *devices; /* [n_ranks] */
     struct mist_event_result events;
-    double *work_s; /* [n_tasks] */
-    double *busy_s; /* [n_ranks] undisturbed computation of one iteration */
+    struct work *works; /* owned; [n_works] */
+    int32_t n_works;
+    int32_t busiest;   /* rank index with the most undisturbed computation */
+    int64_t *recorded; /* [n_ranks] place of its tasks in the times of events; -1: none */
     struct mist_err *err;
 };
-
-/* --------------------------------------------------------------------------- options */
-
-static enum mist_status check_factors(const double *factors, int64_t n, const char *name,
-                                      struct mist_err *err)
-{
-    for (int64_t i = 0; factors && i < n; i++)
-        if (!(factors[i] >= 0 && isfinite(factors[i])))
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "%s factor %lld is %g, must be finite and >= 0", name,
-                                (long long)i, factors[i]);
-    return MIST_OK;
-}
-
-static int32_t n_lanes(const struct mist_replay_options *options)
-{
-    return options->n_lanes > 1 ? options->n_lanes : 1;
-}
-
-static enum mist_status check_options(const struct mist_plan *plan,
-                                      const struct mist_replay_options *options,
-                                      struct mist_err *err)
-{
-    int64_t n = (int64_t)plan->n_micro_batches * n_lanes(options);
-    enum mist_status status =
-        check_factors(options->rank_factor, mist_plan_n_ranks(plan), "rank", err);
-
-    if (status == MIST_OK)
-        status = check_factors(options->forward_factor, n, "forward", err);
-    if (status == MIST_OK)
-        status = check_factors(options->backward_factor, n, "backward", err);
-    if (status != MIST_OK)
-        return status;
-    if (options->n_iterations < 0 || options->n_iterations > MAX_ITERATIONS)
-        return mist_err_set(err, MIST_ERR_INPUT, "%d iterations, must be 1 to %d",
-                            (int)options->n_iterations, MAX_ITERATIONS);
-    if (!(options->jitter_frac >= 0 && options->jitter_frac <= 1))
-        return mist_err_set(err, MIST_ERR_INPUT, "jitter is %g, must be 0 to 1",
-                            options->jitter_frac);
-    for (int32_t i = 0; i < plan->n_stages; i++)
-        if (n_lanes(options) > 1 && n_lanes(options) % plan->stages[i].dp != 0)
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "stage %d: dp %d does not divide the %d lanes of the "
-                                "micro-batch factors",
-                                (int)i, (int)plan->stages[i].dp, (int)n_lanes(options));
-    return MIST_OK;
-}
-
-/* NULL if the ranks of every stage are alike, else why they are not. */
-static const char *why_not_folded(const struct mist_plan *plan,
-                                  const struct mist_replay_options *options)
-{
-    const struct mist_stage_plan *first = &plan->stages[0];
-
-    for (int32_t i = 1; i < plan->n_stages; i++) {
-        const struct mist_stage_plan *stage = &plan->stages[i];
-        if (stage->dp != first->dp || stage->tp != first->tp ||
-            stage->is_sequence_parallel != first->is_sequence_parallel)
-            return "stages have different dp, tp or sequence parallelism";
-    }
-    if (options->rank_factor)
-        return "ranks have factors";
-    if ((options->forward_factor || options->backward_factor) && n_lanes(options) > 1)
-        return "micro-batches differ between data-parallel ranks";
-    return options->jitter_frac > 0 ? "there is jitter" : NULL;
-}
-
-static int32_t n_iterations(const struct mist_replay_options *options)
-{
-    return options->n_iterations ? options->n_iterations : 2;
-}
-
-enum mist_status mist_replay_find_work(const struct mist_plan *plan,
-                                       const struct mist_replay_options *options,
-                                       struct mist_replay_work *out, struct mist_err *err)
-{
-    enum mist_status status = check_options(plan, options, err);
-    const char *obstacle = why_not_folded(plan, options);
-
-    if (status != MIST_OK)
-        return status;
-    if (obstacle && options->folding == MIST_REPLAY_FOLD_ALWAYS)
-        return mist_err_set(err, MIST_ERR_INPUT, "the replay can't be folded: %s",
-                            obstacle);
-    if (!obstacle && options->folding == MIST_REPLAY_FOLD_NEVER)
-        obstacle = "it is asked for unfolded";
-    *out = (struct mist_replay_work){
-        .n_iterations = n_iterations(options),
-        .has_timeline = !options->skips_timeline,
-        .why_all = obstacle,
-    };
-    return MIST_OK;
-}
 
 /* ------------------------------------------------------------------------- durations */
 
 /* Mean of a micro-batch's factors over the lanes of a rank. */
-static double lane_factor(const struct run *at, const struct mist_schedule *schedule,
+static double lane_factor(const struct run *at, const struct work *work,
                           const double *factors, int32_t micro_batch)
 {
-    int32_t n = n_lanes(at->options), n_mine = n;
+    int32_t n = mist_replay_n_lanes(at->options), n_mine = n;
 
     if (!factors || micro_batch < 0)
         return 1;
     const double *mine = factors + (size_t)micro_batch * (size_t)n;
     if (n > 1) {
-        n_mine = n / at->plan->stages[schedule->i_stage].dp;
-        mine += (size_t)schedule->i_dp * (size_t)n_mine;
+        int32_t i_stage = at->set->programs[work->program].schedule->i_stage;
+        n_mine = n / at->plan->stages[i_stage].dp;
+        mine += (size_t)work->i_dp * (size_t)n_mine;
     }
     double sum = 0;
     for (int32_t i = 0; i < n_mine; i++)
@@ -140,98 +61,155 @@ static double lane_factor(const struct run *at, const struct mist_schedule *sche
     return sum / n_mine;
 }
 
-static double task_work_s(const struct run *at, const struct mist_schedule *schedule,
-                          const struct mist_task *task, double time_s)
+static double task_work_s(const struct run *at, const struct work *work,
+                          const struct mist_task *task)
 {
     const struct mist_replay_options *options = at->options;
+    double time_s = work->costs[task->cost].time_s;
 
     if (task->stream != MIST_STREAM_COMPUTE)
         return time_s;
     if (options->rank_factor)
-        time_s *= options->rank_factor[schedule->rank];
+        time_s *= work->rank_factor;
     if (task->kind == MIST_TASK_FORWARD || task->kind == MIST_TASK_RECOMPUTE)
-        return time_s *
-               lane_factor(at, schedule, options->forward_factor, task->micro_batch);
+        return time_s * lane_factor(at, work, options->forward_factor, task->micro_batch);
     if (task->kind == MIST_TASK_BACKWARD || task->kind == MIST_TASK_BACKWARD_INPUT ||
         task->kind == MIST_TASK_BACKWARD_WEIGHT)
         return time_s *
-               lane_factor(at, schedule, options->backward_factor, task->micro_batch);
+               lane_factor(at, work, options->backward_factor, task->micro_batch);
     return time_s; /* over parameters, whatever the tokens */
 }
 
-/* One factor for all members of a rendezvous, drawn anew in every iteration. */
-static double jitter(const struct run *at, int32_t flat)
+static enum mist_status make_work(struct run *at, struct work *work)
 {
-    int32_t meets = at->graph.rendezvous[flat];
-    double normal = meets < 0
-                        ? mist_random_normal_at(at->options->seed, 0, (uint64_t)flat)
-                        : mist_random_normal_at(at->options->seed, 1, (uint64_t)meets);
+    const struct mist_schedule *schedule = at->set->programs[work->program].schedule;
+    size_t n = (size_t)schedule->n_tasks + 1;
+
+    work->work_s = mist_arena_alloc(&at->arena, n * sizeof *work->work_s);
+    if (!work->work_s)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        work->work_s[i] = task_work_s(at, work, &schedule->tasks[i]);
+        if (schedule->tasks[i].stream == MIST_STREAM_COMPUTE)
+            work->busy_s += work->work_s[i];
+    }
+    return MIST_OK;
+}
+
+static bool is_same_work(const struct work *a, const struct work *b)
+{
+    return a->program == b->program && a->costs == b->costs &&
+           a->rank_factor == b->rank_factor && a->i_dp == b->i_dp;
+}
+
+/* The devices, with work that ranks of a stage share where it is the same. */
+static enum mist_status make_devices(struct run *at,
+                                     const struct mist_interference *interference)
+{
+    double busiest_s = -1;
+    int32_t i_stage = -1, first = 0; /* first work of the stage */
+    size_t capacity = 0;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++) {
+        const struct mist_rank *rank = &at->set->ranks[r];
+        const struct mist_replay_options *options = at->options;
+        struct work work = {
+            .program = rank->program,
+            .costs = rank->costs,
+            .rank_factor = options->rank_factor ? options->rank_factor[rank->rank] : 1,
+            .i_dp = mist_replay_n_lanes(options) > 1 ? rank->i_dp : 0,
+        };
+        if (mist_rank_schedule(at->set, r)->i_stage != i_stage)
+            first = at->n_works;
+        i_stage = mist_rank_schedule(at->set, r)->i_stage;
+        int32_t i = first;
+        while (i < at->n_works && !is_same_work(&at->works[i], &work))
+            i++;
+        if (i == at->n_works) {
+            struct work *grown =
+                mist_grow(at->works, &capacity, (size_t)i + 1, sizeof *grown);
+            if (!grown || make_work(at, &work) != MIST_OK)
+                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            at->works = grown;
+            at->works[at->n_works++] = work;
+        }
+        at->devices[r] = (struct mist_event_device){
+            .program = rank->program,
+            .work_s = at->works[i].work_s,
+            .group = at->graph.group + (rank->peer - at->set->peers),
+            .interference = interference,
+            .is_recorded = !options->skips_timeline,
+        };
+        if (at->works[i].busy_s > busiest_s) {
+            busiest_s = at->works[i].busy_s;
+            at->busiest = r;
+        }
+    }
+    return MIST_OK;
+}
+
+/* One factor for all who meet, drawn anew in every iteration. */
+static double jitter(const void *context, int32_t i_rank, int32_t task, int32_t iteration)
+{
+    const struct run *at = context;
+    const struct mist_replay_graph *graph = &at->graph;
+    int64_t meeting = mist_replay_graph_meeting(graph, i_rank, task);
+    int64_t number =
+        meeting < 0 ? iteration * graph->n_tasks_once + graph->first_task[i_rank] + task
+                    : iteration * graph->n_meetings + meeting;
+    double normal =
+        mist_random_normal_at(at->options->seed, meeting >= 0, (uint64_t)number);
 
     return fmax(0, 1 + at->options->jitter_frac * normal);
 }
 
-static void fill_work(struct run *at)
+static void name_task(const void *context, int32_t i_rank, int32_t task, char *text,
+                      size_t size)
 {
-    const struct mist_replay_graph *graph = &at->graph;
+    const struct run *at = context;
+    char whole[MIST_REPLAY_TASK_TEXT];
 
-    for (int32_t r = 0; r < graph->n_ranks; r++) {
-        const struct mist_schedule *schedule = graph->schedules[r];
-        for (int32_t i = 0; i < schedule->n_tasks; i++) {
-            const struct mist_task *task = &schedule->tasks[i];
-            double time_s =
-                task_work_s(at, schedule, task, at->costs[r][task->cost].time_s);
-            if (task->stream == MIST_STREAM_COMPUTE)
-                at->busy_s[r] += time_s;
-            for (int32_t k = 0; k < graph->n_iterations; k++) {
-                int32_t flat = k * graph->n_tasks_once + graph->first_task[r] + i;
-                at->work_s[flat] = time_s;
-                if (at->options->jitter_frac > 0)
-                    at->work_s[flat] *= jitter(at, flat);
-            }
-        }
-    }
+    snprintf(text, size, "%s", mist_replay_task_text(at->set, i_rank, task, whole));
 }
 
 static enum mist_status run_events(struct run *at,
                                    const struct mist_interference *interference)
 {
-    const struct mist_replay_graph *graph = &at->graph;
     struct mist_event_engine *engine;
     struct mist_event_graph events = {
-        .n_tasks = graph->n_tasks,
-        .n_devices = graph->n_ranks,
-        .n_rendezvous = graph->n_rendezvous,
-        .n_interference = interference ? 1 : 0,
-        .device = graph->device,
-        .channel = graph->channel,
-        .work_s = at->work_s,
-        .dep_offset = graph->dep_offset,
-        .dep = graph->dep,
-        .rendezvous = graph->rendezvous,
-        .interference = interference,
+        .n_programs = at->set->n_programs,
+        .n_devices = at->set->n_ranks,
+        .n_groups = at->graph.n_groups,
+        .n_iterations = mist_replay_n_iterations(at->options),
+        .program = at->graph.programs,
+        .device = at->devices,
+        .factor = at->options->jitter_frac > 0 ? jitter : NULL,
+        .name_task = name_task,
+        .context = at,
     };
-    enum mist_status status =
-        mist_event_engine_prepare(&engine, &events, &at->arena, at->err);
+    enum mist_status status = MIST_OK;
 
+    if (events.factor)
+        status = mist_replay_graph_number(&at->graph, &at->arena, at->err);
+    if (status == MIST_OK)
+        status = make_devices(at, interference);
+    if (status != MIST_OK)
+        return status;
+    at->devices[at->busiest].is_recorded = true;
+    for (int64_t r = 0, n = 0; r < at->set->n_ranks; r++) {
+        at->recorded[r] = at->devices[r].is_recorded ? n : -1;
+        n += at->devices[r].is_recorded ? mist_rank_schedule(at->set, (int32_t)r)->n_tasks
+                                        : 0;
+    }
+    status = mist_event_engine_prepare(&engine, &events, &at->arena, at->err);
     return status == MIST_OK ? mist_event_engine_run(engine, &at->events, at->err)
                              : status;
 }
 
 /* --------------------------------------------------------------------------- results */
 
-static double end_of_iteration(const struct run *at, int32_t k)
-{
-    double end_s = 0;
-    int32_t n = at->graph.n_tasks_once;
-
-    for (int32_t i = k * n; i < (k + 1) * n; i++)
-        end_s = fmax(end_s, at->events.end_s[i]);
-    return end_s;
-}
-
 struct interval {
     double start_s, end_s;
-    bool is_compute;
 };
 
 static int compare_intervals(const void *a_void, const void *b_void)
@@ -241,22 +219,6 @@ static int compare_intervals(const void *a_void, const void *b_void)
     if (a->start_s != b->start_s)
         return a->start_s < b->start_s ? -1 : 1;
     return (a->end_s > b->end_s) - (a->end_s < b->end_s);
-}
-
-/* Length of the union of intervals sorted by start. */
-static double union_s(const struct interval *intervals, int32_t n)
-{
-    double length_s = 0, until_s = 0;
-
-    for (int32_t i = 0; i < n; i++) {
-        double from_s =
-            i == 0 ? intervals[i].start_s : fmax(intervals[i].start_s, until_s);
-        if (i == 0 || intervals[i].end_s > until_s) {
-            length_s += intervals[i].end_s - from_s;
-            until_s = intervals[i].end_s;
-        }
-    }
-    return length_s;
 }
 
 /* Length of what at least two intervals sorted by start share. */
@@ -274,30 +236,19 @@ static double shared_s(const struct interval *intervals, int32_t n)
     return length_s;
 }
 
-/* Tasks of a rank in the last iteration, sorted by start. intervals: room for them. */
-static void list_intervals(const struct run *at, int32_t i_rank,
-                           struct interval *intervals)
-{
-    const struct mist_schedule *schedule = at->graph.schedules[i_rank];
-    int32_t base = (at->graph.n_iterations - 1) * at->graph.n_tasks_once +
-                   at->graph.first_task[i_rank];
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        intervals[i] =
-            (struct interval){at->events.start_s[base + i], at->events.end_s[base + i],
-                              schedule->tasks[i].stream == MIST_STREAM_COMPUTE};
-    qsort(intervals, (size_t)schedule->n_tasks, sizeof *intervals, compare_intervals);
-}
-
-/* Time in which more than one stream of a rank is busy. */
+/* Time in which more than one stream of a rank whose times are recorded is busy. */
 static enum mist_status find_shared(const struct run *at, int32_t i_rank, double *out_s)
 {
-    int32_t n = at->graph.schedules[i_rank]->n_tasks;
+    int32_t n = mist_rank_schedule(at->set, i_rank)->n_tasks;
+    const double *start_s = at->events.start_s + at->recorded[i_rank];
+    const double *end_s = at->events.end_s + at->recorded[i_rank];
     struct interval *intervals = malloc(((size_t)n + 1) * sizeof *intervals);
 
     if (!intervals)
         return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-    list_intervals(at, i_rank, intervals);
+    for (int32_t i = 0; i < n; i++)
+        intervals[i] = (struct interval){start_s[i], end_s[i]};
+    qsort(intervals, (size_t)n, sizeof *intervals, compare_intervals);
     *out_s = shared_s(intervals, n);
     free(intervals);
     return MIST_OK;
@@ -306,14 +257,10 @@ static enum mist_status find_shared(const struct run *at, int32_t i_rank, double
 /* Half width and extrapolated share, from what the busiest rank does. */
 static enum mist_status find_error(const struct run *at, struct mist_replay_result *out)
 {
-    int32_t busiest = 0;
-
-    for (int32_t r = 1; r < at->graph.n_ranks; r++)
-        if (at->busy_s[r] > at->busy_s[busiest])
-            busiest = r;
-    const struct mist_schedule *schedule = at->graph.schedules[busiest];
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, at->busiest);
     double mixed_s = 0;
-    enum mist_status status = find_shared(at, busiest, &mixed_s);
+    enum mist_status status = find_shared(at, at->busiest, &mixed_s);
+
     if (status != MIST_OK)
         return status;
     int64_t *n = calloc((size_t)schedule->n_costs + 1, sizeof *n);
@@ -323,7 +270,7 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
         n[schedule->tasks[i].cost]++;
     double squares = 0, extrapolated_s = 0, total_s = 0;
     for (int32_t c = 0; c < schedule->n_costs; c++) {
-        const struct mist_cost *cost = &at->costs[busiest][c];
+        const struct mist_cost *cost = &at->set->ranks[at->busiest].costs[c];
         double deviation_s = (double)n[c] * cost->deviation_s;
         squares += deviation_s * deviation_s;
         extrapolated_s += (double)n[c] * cost->extrapolated_s;
@@ -339,42 +286,41 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
     return MIST_OK;
 }
 
-/* What one rank did in the last iteration. intervals: room for its tasks. */
+/* What one rank did in the last iteration; its memory is its program's. */
 static void describe_rank(const struct run *at, int32_t i_rank, double iteration_s,
-                          struct interval *intervals, struct mist_replay_stage *out)
+                          struct mist_replay_stage *out)
 {
-    const struct mist_schedule *schedule = at->graph.schedules[i_rank];
+    const struct mist_event_use *use = &at->events.use[i_rank];
 
-    list_intervals(at, i_rank, intervals);
-    *out = (struct mist_replay_stage){.rank = schedule->rank};
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (intervals[i].is_compute)
-            out->compute_s += intervals[i].end_s - intervals[i].start_s;
-    out->exposed_s = fmax(0, union_s(intervals, schedule->n_tasks) - out->compute_s);
+    *out = (struct mist_replay_stage){
+        .rank = at->set->ranks[i_rank].rank,
+        .compute_s = use->busy_s[MIST_STREAM_COMPUTE],
+    };
+    out->exposed_s = fmax(0, use->covered_s - out->compute_s);
     out->bubble_s = fmax(0, iteration_s - out->compute_s - out->exposed_s);
 }
 
-/* Adds a rank's rows of the last iteration; live: room for its tasks. */
+/* Adds a rank's rows of the last iteration; live: of its program. */
 static enum mist_status add_rows(const struct run *at, int32_t i_rank, double origin_s,
                                  const int64_t *live, struct mist_timeline *timeline)
 {
-    const struct mist_schedule *schedule = at->graph.schedules[i_rank];
-    int32_t last = at->graph.n_iterations - 1;
-    int32_t base = last * at->graph.n_tasks_once + at->graph.first_task[i_rank];
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
+    const double *start_s = at->events.start_s + at->recorded[i_rank];
+    const double *end_s = at->events.end_s + at->recorded[i_rank];
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++) {
         const struct mist_task *task = &schedule->tasks[i];
         struct mist_timeline_row row = {
-            .rank = schedule->rank,
+            .rank = at->set->ranks[i_rank].rank,
             .stream = task->stream,
             .kind = task->kind,
             .layer = task->layer,
             .micro_batch = task->micro_batch,
-            .iteration = last,
+            .iteration = mist_replay_n_iterations(at->options) - 1,
             .task = i,
-            .start_s = at->events.start_s[base + i] - origin_s,
-            .end_s = at->events.end_s[base + i] - origin_s,
+            .start_s = start_s[i] - origin_s,
+            .end_s = end_s[i] - origin_s,
             .bytes = task->bytes,
             .device_live_bytes = live[i],
         };
@@ -383,57 +329,98 @@ static enum mist_status add_rows(const struct run *at, int32_t i_rank, double or
     return status;
 }
 
-/* Stages and timeline. */
-static enum mist_status describe_ranks(const struct run *at,
-                                       struct mist_replay_result *out)
+/* The earliest start in the last iteration; of all ranks when all are recorded. */
+static double first_start_s(const struct run *at)
 {
-    const struct mist_replay_graph *graph = &at->graph;
-    size_t n_most = 1;
-    double origin_s = INFINITY;
+    double first_s = INFINITY;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++)
+        for (int64_t i = 0;
+             at->recorded[r] >= 0 && i < mist_rank_schedule(at->set, r)->n_tasks; i++)
+            first_s = fmin(first_s, at->events.start_s[at->recorded[r] + i]);
+    return first_s;
+}
+
+/* Timeline of all ranks; those of one program come behind each other. */
+static enum mist_status add_timeline(const struct run *at, struct mist_timeline *timeline)
+{
+    double origin_s = first_start_s(at);
+    int64_t *live = NULL;
     enum mist_status status = MIST_OK;
 
-    for (int32_t r = 0; r < graph->n_ranks; r++)
-        if ((size_t)graph->schedules[r]->n_tasks > n_most)
-            n_most = (size_t)graph->schedules[r]->n_tasks;
-    for (int32_t i = graph->n_tasks - graph->n_tasks_once; i < graph->n_tasks; i++)
-        origin_s = fmin(origin_s, at->events.start_s[i]);
-    struct interval *intervals = malloc(n_most * sizeof *intervals);
-    int64_t *live = malloc(n_most * sizeof *live);
-    if (!intervals || !live)
-        status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t r = 0; r < graph->n_ranks && status == MIST_OK; r++) {
-        const struct mist_schedule *schedule = graph->schedules[r];
-        struct mist_replay_stage stage, *best = &out->stages[schedule->i_stage];
-        describe_rank(at, r, out->iteration_s, intervals, &stage);
-        mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
-        for (int32_t i = 0; i < schedule->n_tasks; i++)
-            stage.peak_bytes = live[i] > stage.peak_bytes ? live[i] : stage.peak_bytes;
-        memcpy(stage.arena_bytes, schedule->arena_bytes, sizeof stage.arena_bytes);
-        if (best->rank < 0 || stage.compute_s > best->compute_s)
-            *best = stage;
-        if (!at->options->skips_timeline)
-            status = add_rows(at, r, origin_s, live, &out->timeline);
+    for (int32_t r = 0, program = -1; r < at->set->n_ranks && status == MIST_OK; r++) {
+        const struct mist_schedule *schedule = mist_rank_schedule(at->set, r);
+        if (at->set->ranks[r].program != program) {
+            free(live);
+            live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
+            if (!live)
+                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
+        }
+        program = at->set->ranks[r].program;
+        status = add_rows(at, r, origin_s, live, timeline);
     }
-    free(intervals);
     free(live);
+    return status;
+}
+
+/* Memory of a rank. */
+static enum mist_status find_memory(const struct run *at, int32_t i_rank,
+                                    struct mist_replay_stage *out)
+{
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
+    int64_t *live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
+
+    if (!live)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        out->peak_bytes = live[i] > out->peak_bytes ? live[i] : out->peak_bytes;
+    memcpy(out->arena_bytes, schedule->arena_bytes, sizeof out->arena_bytes);
+    free(live);
+    return MIST_OK;
+}
+
+/* Of each stage the rank with the most computation. */
+static enum mist_status describe_stages(const struct run *at,
+                                        struct mist_replay_result *out)
+{
+    int32_t best_rank[MIST_MAX_STAGES];
+    enum mist_status status = MIST_OK;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++) {
+        int32_t i_stage = mist_rank_schedule(at->set, r)->i_stage;
+        struct mist_replay_stage stage, *best = &out->stages[i_stage];
+        describe_rank(at, r, out->iteration_s, &stage);
+        if (best->rank >= 0 && stage.compute_s <= best->compute_s)
+            continue;
+        *best = stage;
+        best_rank[i_stage] = r;
+    }
+    for (int32_t i = 0; i < out->n_stages && status == MIST_OK; i++)
+        status = find_memory(at, best_rank[i], &out->stages[i]);
     return status;
 }
 
 static enum mist_status describe(const struct run *at, struct mist_replay_result *out)
 {
-    int32_t n = at->graph.n_iterations;
+    int32_t n = mist_replay_n_iterations(at->options);
 
-    out->n_tasks = at->graph.n_tasks;
+    out->n_tasks = at->events.n_tasks;
     out->n_stages = at->plan->n_stages;
     out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
     if (!out->stages)
         return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i].rank = -1;
-    out->iteration_s =
-        end_of_iteration(at, n - 1) - (n > 1 ? end_of_iteration(at, n - 2) : 0);
+    const double *end_s = at->events.iteration_end_s;
+    out->iteration_s = end_s[n - 1] - (n > 1 ? end_s[n - 2] : 0);
     enum mist_status status = find_error(at, out);
-    return status == MIST_OK ? describe_ranks(at, out) : status;
+    if (status == MIST_OK)
+        status = describe_stages(at, out);
+    if (status == MIST_OK && !at->options->skips_timeline)
+        status = add_timeline(at, &out->timeline);
+    return status;
 }
 
 void mist_replay_result_fini(struct mist_replay_result *result)
@@ -443,6 +430,51 @@ void mist_replay_result_fini(struct mist_replay_result *result)
     *result = (struct mist_replay_result){0};
 }
 
+enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
+                                       const struct mist_rank_set *ranks, bool is_folded,
+                                       const struct mist_interference *interference,
+                                       const struct mist_replay_doubt *doubt,
+                                       const struct mist_replay_options *options,
+                                       struct mist_replay_result *out,
+                                       struct mist_err *err)
+{
+    static const struct mist_replay_options defaults = {0};
+    static const struct mist_replay_doubt no_doubt = {0};
+    size_t n_ranks = (size_t)ranks->n_ranks;
+    struct run at = {
+        .plan = plan,
+        .options = options ? options : &defaults,
+        .doubt = doubt ? doubt : &no_doubt,
+        .set = ranks,
+        .err = err,
+    };
+    struct mist_replay_result result = {.is_folded = is_folded};
+    enum mist_status status = mist_replay_check_options(plan, at.options, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_timeline_init(&result.timeline);
+    mist_arena_init(&at.arena);
+    status = mist_replay_graph_link(plan, ranks, is_folded, &at.arena, &at.graph, err);
+    if (status != MIST_OK)
+        goto out;
+    at.devices = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.devices);
+    at.recorded = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.recorded);
+    status = at.devices && at.recorded
+                 ? run_events(&at, interference)
+                 : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = describe(&at, &result);
+out:
+    free(at.works);
+    mist_arena_fini(&at.arena);
+    if (status == MIST_OK)
+        *out = result;
+    else
+        mist_replay_result_fini(&result);
+    return status;
+}
+
 enum mist_status mist_replay_run_schedules(
     const struct mist_plan *plan, const struct mist_schedule *const *schedules,
     const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
@@ -450,42 +482,13 @@ enum mist_status mist_replay_run_schedules(
     const struct mist_replay_options *options, struct mist_replay_result *out,
     struct mist_err *err)
 {
-    static const struct mist_replay_options defaults = {0};
-    static const struct mist_replay_doubt no_doubt = {0};
-    struct run at = {
-        .plan = plan,
-        .options = options ? options : &defaults,
-        .doubt = doubt ? doubt : &no_doubt,
-        .costs = costs,
-        .err = err,
-    };
-    struct mist_replay_result result = {.is_folded = is_folded};
-    enum mist_status status = check_options(plan, at.options, err);
+    struct mist_rank_set ranks = {0};
+    enum mist_status status =
+        mist_rank_set_borrow(schedules, costs, n_ranks, &ranks, err);
 
-    if (status != MIST_OK)
-        return status;
-    mist_timeline_init(&result.timeline);
-    mist_arena_init(&at.arena);
-    status = mist_replay_graph_link(plan, schedules, n_ranks, is_folded,
-                                    n_iterations(at.options), &at.arena, &at.graph, err);
-    if (status != MIST_OK)
-        goto out;
-    at.work_s =
-        mist_arena_alloc(&at.arena, ((size_t)at.graph.n_tasks + 1) * sizeof *at.work_s);
-    at.busy_s = mist_arena_alloc(&at.arena, ((size_t)n_ranks + 1) * sizeof *at.busy_s);
-    if (!at.work_s || !at.busy_s) {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        goto out;
-    }
-    fill_work(&at);
-    status = run_events(&at, interference);
     if (status == MIST_OK)
-        status = describe(&at, &result);
-out:
-    mist_arena_fini(&at.arena);
-    if (status == MIST_OK)
-        *out = result;
-    else
-        mist_replay_result_fini(&result);
+        status = mist_replay_run_ranks(plan, &ranks, is_folded, interference, doubt,
+                                       options, out, err);
+    mist_rank_set_fini(&ranks);
     return status;
 }

@@ -84,30 +84,31 @@ expect_stderr '^mist-exec: tuned\.json was tuned for another model, job or trace
 rm -r small tuned.json
 
 # ------------------------------------------------------------------- replays that this machine is too small for
-# refuse_memory NAME REASON OPTIONS...: with 1 GB of address space a replay is refused before it begins.
-edit plan2.json 's/"global_batch": 4/"global_batch": 1024/; s/"n_micro_batches": 2/"n_micro_batches": 512/' > big.json
-limit='ulimit -v 1000000; exec "$@"'
+# refuse_memory NAME REASON OPTIONS...: with 40 MB of address space a replay of 65,536 ranks is refused before it begins.
+edit plan2.json 's/"global_batch": 4/"global_batch": 131072/; s/"dp": 1/"dp": 32768/; s/"mesh_nodes": 1/"mesh_nodes": 32768/' > big.json
+limit='ulimit -v 40000; exec "$@"'
 refuse_memory() {
     begin "too much memory: $1"
     reason=$2
     shift 2
-    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json "$@"
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json --what-if cluster.nodes=32768 "$@"
     expect_exit 4
-    expect_stderr "^mist-sim: replaying $reason"
+    expect_stderr "^mist-sim: $reason"
     expect_one_line
     expect_stdout_empty
     nothing_written
 }
 if sh -c "$limit" sh "$MIST_BUILD/mist-sim" plan.json > /dev/null 2>&1; then
-    refuse_memory 'many iterations' '1000 iterations of 2 ranks takes about 1\.[0-9]* GiB of memory, 9[0-9]{2} MiB are available; fewer iterations' \
-        --iterations 1000 -o out.csv
-    refuse_memory 'a dry run says it, too' '1000 iterations' --iterations 1000 -n
-    refuse_memory 'jitter' '1000 iterations of 2 ranks .*; one rank would do for each stage, but there is jitter' \
-        --iterations 1000 --jitter 0.1
-    refuse_memory 'unfolded' '1000 iterations of 2 ranks .*, but it is asked for unfolded' --iterations 1000 --unfolded
-    refuse_memory 'a sweep' '1000 iterations' --iterations 1000 --sweep launch=1x:2x
-    begin 'enough memory for fewer iterations'
-    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json --iterations 50
+    ranks='replaying 2 iterations of 65536 ranks takes about [56][0-9]\.[0-9] MiB of memory, [0-9.]* MiB are available'
+    refuse_memory 'unfolded' "$ranks; one rank would do for each stage, but it is asked for unfolded" --unfolded
+    refuse_memory 'jitter' "$ranks; one rank would do for each stage, but there is jitter" --jitter 0.1
+    refuse_memory 'a dry run says it, too' 'checking the schedules of 65536 ranks .*; fewer micro-batches need less' -n
+    refuse_memory 'a sweep' "$ranks" --unfolded --sweep launch=1x:2x
+    refuse_memory 'a timeline' \
+        'replaying 2 iterations of 65536 ranks takes about [0-9.]* MiB .*; without a timeline it takes less' \
+        --unfolded -o out.csv
+    begin 'enough memory for one rank of each stage'
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json --what-if cluster.nodes=32768
     expect_exit 0
     begin 'too much memory: schedules that could never be built, before one is'
     edit plan2.json 's/"global_batch": 4/"global_batch": 1073741824/; s/"n_micro_batches": 2/"n_micro_batches": 536870912/' > vast.json
@@ -119,7 +120,7 @@ if sh -c "$limit" sh "$MIST_BUILD/mist-sim" plan.json > /dev/null 2>&1; then
     expect_stderr '^mist-exec: the schedule of a rank takes [0-9.]* TiB of memory at least'
 else
     begin 'too much memory'
-    skip 'the tools do not start with 1 GB of address space (sanitizers)'
+    skip 'the tools do not start with 40 MB of address space (sanitizers)'
 fi
 rm -f big.json vast.json
 

@@ -21,21 +21,27 @@ static void check_near(double a, double b, double tolerance, const char *what, i
         fail_msg("line %d: %s is %.17g, expected %.17g", line, what, a, b);
 }
 
-/* A graph of at most 8 tasks is written down as a table;
- * dependencies are a bit mask of tasks. */
+/* A graph of at most 8 tasks is written down as a table, device by device; dependencies
+ * are a bit mask of the table's rows of the same device. */
 struct row {
     int32_t device;
     int channel;
     double work_s;
     unsigned deps;
-    int rendezvous; /* 0: none, k: rendezvous k - 1 */
+    int group; /* 0: none, k: group k - 1. Each row has a lane of its own */
 };
+
+enum { N_DEVICES = 3 };
 
 struct small {
     struct mist_event_graph g;
-    int32_t device[8], dep_offset[9], dep[64], rendezvous[8];
-    uint8_t channel[8];
-    double work_s[8];
+    struct mist_event_program program[N_DEVICES];
+    struct mist_event_device device[N_DEVICES];
+    int32_t dep_offset[N_DEVICES][9], dep[N_DEVICES][64], lane[N_DEVICES][8],
+        group[N_DEVICES][8];
+    uint8_t channel[N_DEVICES][8];
+    double work_s[N_DEVICES][8];
+    int n_rows;
     struct mist_arena arena;
     struct mist_event_engine *engine;
     struct mist_event_result r;
@@ -44,29 +50,50 @@ struct small {
 
 static void set_up(struct small *s, int n, const struct row *rows)
 {
-    int n_deps = 0;
+    int32_t first[N_DEVICES] = {0};
 
-    *s = (struct small){0};
+    *s = (struct small){.n_rows = n};
     mist_arena_init(&s->arena);
+    for (int i = n - 1; i >= 0; i--)
+        first[rows[i].device] = i;
+    for (int d = 0; d < N_DEVICES; d++) {
+        struct mist_event_program *p = &s->program[d];
+        *p = (struct mist_event_program){.channel = s->channel[d],
+                                         .dep_offset = s->dep_offset[d],
+                                         .dep = s->dep[d],
+                                         .lane = s->lane[d]};
+        s->device[d] = (struct mist_event_device){.program = d,
+                                                  .work_s = s->work_s[d],
+                                                  .group = s->group[d],
+                                                  .is_recorded = true};
+    }
     for (int i = 0; i < n; i++) {
-        s->device[i] = rows[i].device;
-        s->channel[i] = (uint8_t)rows[i].channel;
-        s->work_s[i] = rows[i].work_s;
-        s->rendezvous[i] = rows[i].rendezvous - 1;
+        int d = rows[i].device, n_deps = s->dep_offset[d][s->program[d].n_tasks];
+        int at = s->program[d].n_tasks++;
+        s->channel[d][at] = (uint8_t)rows[i].channel;
+        s->work_s[d][at] = rows[i].work_s;
+        s->lane[d][at] = -1;
+        if (rows[i].group) {
+            s->group[d][s->program[d].n_lanes] = rows[i].group - 1;
+            s->lane[d][at] = s->program[d].n_lanes++;
+        }
         for (int k = 0; k < 8; k++)
             if (rows[i].deps >> k & 1u)
-                s->dep[n_deps++] = k;
-        s->dep_offset[i + 1] = n_deps;
+                s->dep[d][n_deps++] = k - first[d];
+        s->dep_offset[d][at + 1] = n_deps;
     }
-    s->g = (struct mist_event_graph){.n_tasks = n,
-                                     .n_devices = 3,
-                                     .n_rendezvous = 4,
-                                     .device = s->device,
-                                     .channel = s->channel,
-                                     .work_s = s->work_s,
-                                     .dep_offset = s->dep_offset,
-                                     .dep = s->dep,
-                                     .rendezvous = s->rendezvous};
+    s->g = (struct mist_event_graph){.n_programs = N_DEVICES,
+                                     .n_devices = N_DEVICES,
+                                     .n_groups = 4,
+                                     .n_iterations = 1,
+                                     .program = s->program,
+                                     .device = s->device};
+}
+
+static void disturb(struct small *s, const struct mist_interference *factors)
+{
+    for (int d = 0; d < N_DEVICES; d++)
+        s->device[d].interference = factors;
 }
 
 static enum mist_status replay(struct small *s)
@@ -77,28 +104,29 @@ static enum mist_status replay(struct small *s)
     return status == MIST_OK ? mist_event_engine_run(s->engine, &s->r, &s->err) : status;
 }
 
-static void expect(struct small *s, const double (*times)[3])
+/* times: start and end of every row. */
+static void expect(struct small *s, const double (*times)[2])
 {
     double makespan_s = 0.0;
 
     must(replay(s), &s->err);
-    for (int i = 0; i < s->g.n_tasks; i++) {
-        assert_near(s->r.ready_s[i], times[i][0], 1e-12);
-        assert_near(s->r.start_s[i], times[i][1], 1e-12);
-        assert_near(s->r.end_s[i], times[i][2], 1e-12);
-        makespan_s = fmax(makespan_s, times[i][2]);
+    for (int i = 0; i < s->n_rows; i++) {
+        assert_near(s->r.start_s[i], times[i][0], 1e-12);
+        assert_near(s->r.end_s[i], times[i][1], 1e-12);
+        makespan_s = fmax(makespan_s, times[i][1]);
     }
     assert_near(s->r.makespan_s, makespan_s, 1e-12);
-    assert_int_equal(s->r.n_events, 2 * s->g.n_tasks);
+    assert_near(s->r.iteration_end_s[s->g.n_iterations - 1], makespan_s, 1e-12);
+    assert_int_equal(s->r.n_tasks, s->g.n_iterations * s->n_rows);
     mist_arena_fini(&s->arena);
 }
 
-static void test_chain_over_devices(void **state)
+static void test_chain_over_streams(void **state)
 {
     struct small s;
 
-    set_up(&s, 3, (struct row[]){{0, CO, 1, 0, 0}, {1, CO, 2, 1, 0}, {2, DH, 3, 2, 0}});
-    expect(&s, (const double[][3]){{0, 0, 1}, {1, 1, 3}, {3, 3, 6}});
+    set_up(&s, 3, (struct row[]){{0, CO, 1, 0, 0}, {0, GG, 2, 1, 0}, {0, DH, 3, 2, 0}});
+    expect(&s, (const double[][2]){{0, 1}, {1, 3}, {3, 6}});
 }
 
 /*
@@ -112,8 +140,8 @@ static void test_streams_are_first_in_first_out(void **state)
            (struct row[]){{0, CO, 1, 1u << 3, 0},
                           {0, CO, 1, 0, 0},
                           {0, GG, 1, 0, 0},
-                          {1, CO, 5, 0, 0}});
-    expect(&s, (const double[][3]){{5, 5, 6}, {6, 6, 7}, {0, 0, 1}, {0, 0, 5}});
+                          {0, HD, 5, 0, 0}});
+    expect(&s, (const double[][2]){{5, 6}, {6, 7}, {0, 1}, {0, 5}});
 }
 
 static void test_diamond(void **state)
@@ -122,8 +150,54 @@ static void test_diamond(void **state)
 
     set_up(&s, 4,
            (struct row[]){
-               {0, CO, 1, 0, 0}, {1, CO, 2, 1, 0}, {2, CO, 5, 1, 0}, {0, CO, 1, 6, 0}});
-    expect(&s, (const double[][3]){{0, 0, 1}, {1, 1, 3}, {1, 1, 6}, {6, 6, 7}});
+               {0, CO, 1, 0, 0}, {0, GG, 2, 1, 0}, {0, HD, 5, 1, 0}, {0, CO, 1, 6, 0}});
+    expect(&s, (const double[][2]){{0, 1}, {1, 3}, {1, 6}, {6, 7}});
+}
+
+/* Rows of two devices in three iterations: device 0 alone would begin its second one at
+ * 2, but meets device 1 every time; the stream of row 1 waits for row 0 each time anew. */
+static void test_iterations_follow_one_another(void **state)
+{
+    struct small s;
+
+    set_up(&s, 4,
+           (struct row[]){{0, CO, 2, 0, 0},
+                          {0, GG, 1, 1, 1},
+                          {1, HD, 5, 0, 0},
+                          {1, GG, 1, 1u << 2, 1}});
+    s.g.n_iterations = 3;
+    expect(&s, (const double[][2]){{12, 14}, {17, 18}, {12, 17}, {17, 18}});
+    set_up(&s, 2, (struct row[]){{0, CO, 2, 0, 0}, {0, GG, 3, 0, 0}});
+    s.g.n_iterations = 2;
+    must(replay(&s), &s.err);
+    assert_near(s.r.iteration_end_s[0], 3, 1e-12);
+    assert_near(s.r.iteration_end_s[1], 6, 1e-12);
+    assert_near(s.r.use[0].busy_s[CO], 2, 1e-12);
+    assert_near(s.r.use[0].busy_s[GG], 3, 1e-12);
+    assert_near(s.r.use[0].covered_s, 3, 1e-12);
+    assert_near(s.r.use[1].covered_s, 0, 1e-12);
+    mist_arena_fini(&s.arena);
+}
+
+/* Ranks of one program with different work; only one is recorded. */
+static void test_devices_share_programs(void **state)
+{
+    const double slow_s[] = {2, 1};
+    struct small s;
+
+    set_up(&s, 2, (struct row[]){{0, CO, 1, 0, 0}, {0, GG, 1, 1, 1}});
+    s.device[1] = s.device[2] = s.device[0];
+    s.device[1].work_s = slow_s;
+    s.device[0].is_recorded = s.device[2].is_recorded = false;
+    must(replay(&s), &s.err);
+    assert_int_equal(s.r.n_tasks, 6);
+    assert_near(s.r.start_s[0], 0, 1e-12);
+    assert_near(s.r.end_s[0], 2, 1e-12);
+    assert_near(s.r.start_s[1], 2, 1e-12);
+    assert_near(s.r.end_s[1], 3, 1e-12);
+    for (int d = 0; d < N_DEVICES; d++)
+        assert_near(s.r.use[d].covered_s, d == 1 ? 3 : 2, 1e-12);
+    mist_arena_fini(&s.arena);
 }
 
 /* Compute 4 and gpu_gpu 3 with factors 2 and 1.5: gpu_gpu ends at 4.5, when compute has
@@ -140,10 +214,8 @@ static void test_overlap_with_slowdowns(void **state)
     set_up(&s, 4,
            (struct row[]){
                {0, CO, 4, 0, 0}, {0, GG, 3, 0, 0}, {1, CO, 4, 0, 0}, {1, GG, 3, 0, 0}});
-    s.g.n_interference = 1;
-    s.g.interference = &f;
-    s.g.device_interference = (int32_t[]){0, -1, 0};
-    expect(&s, (const double[][3]){{0, 0, 6.25}, {0, 0, 4.5}, {0, 0, 4}, {0, 0, 3}});
+    s.device[0].interference = &f;
+    expect(&s, (const double[][2]){{0, 6.25}, {0, 4.5}, {0, 4}, {0, 3}});
     assert_int_equal(s.r.n_rate_changes, 1);
 }
 
@@ -162,16 +234,15 @@ static void test_bundle_equals_solver(void **state)
                           {0, GG, work_s[1], 0, 0},
                           {0, HD, work_s[2], 0, 0},
                           {0, DH, work_s[3], 0, 0}});
-    s.g.n_interference = 1;
-    s.g.interference = &f;
+    disturb(&s, &f);
     assert_int_equal(replay(&s), MIST_OK);
     assert_near(s.r.makespan_s, mist_interference_bundle_s(&f, work_s), 1e-12);
     mist_arena_fini(&s.arena);
 }
 
 /* Members are ready at 1 and 4; the work is the larger one; waiting is visible and holds
- * the stream (task 4) without slowing down compute (task 5). */
-static void test_rendezvous_waits(void **state)
+ * the stream (row 2) without slowing down compute (row 3). */
+static void test_groups_wait(void **state)
 {
     struct mist_interference f;
     struct small s;
@@ -180,20 +251,18 @@ static void test_rendezvous_waits(void **state)
     f.slowdown[3][CO] = 2.0;
     set_up(&s, 6,
            (struct row[]){{0, CO, 1, 0, 0},
-                          {1, CO, 4, 0, 0},
                           {0, GG, 1, 1u << 0, 1},
-                          {1, GG, 2, 1u << 1, 1},
                           {0, GG, 1, 0, 0},
-                          {0, CO, 3, 0, 0}});
-    s.g.n_interference = 1;
-    s.g.interference = &f;
-    expect(&s, (const double[][3]){
-                   {0, 0, 1}, {0, 0, 4}, {1, 4, 6}, {4, 4, 6}, {6, 6, 7}, {1, 1, 4}});
+                          {0, CO, 3, 0, 0},
+                          {1, CO, 4, 0, 0},
+                          {1, GG, 2, 1u << 4, 1}});
+    disturb(&s, &f);
+    expect(&s, (const double[][2]){{0, 1}, {4, 6}, {6, 7}, {1, 4}, {0, 4}, {4, 6}});
 }
 
 /* The collective of devices 0 and 1 runs at the rate of device 1, where compute is busy
  * until 4. */
-static void test_rendezvous_takes_the_slowest_rate(void **state)
+static void test_groups_take_the_slowest_rate(void **state)
 {
     struct mist_interference f;
     struct small s;
@@ -201,30 +270,8 @@ static void test_rendezvous_takes_the_slowest_rate(void **state)
     mist_interference_init(&f);
     f.slowdown[3][GG] = 2.0;
     set_up(&s, 3, (struct row[]){{0, GG, 3, 0, 1}, {1, GG, 3, 0, 1}, {1, CO, 4, 0, 0}});
-    s.g.n_interference = 1;
-    s.g.interference = &f;
-    expect(&s, (const double[][3]){{0, 0, 5}, {0, 0, 5}, {0, 0, 4}});
-}
-
-/* Two transfers of 2 s and 3 s on one link at 0.6 of the rate each: the first ends at 2 /
- * 0.6, the second has 1 s left. A table of one entry, or none, keeps the total of one
- * user. */
-static void test_links_are_shared(void **state)
-{
-    const double share[] = {0, 1.0, 0.6};
-    struct small s;
-
-    for (int n_share = 0; n_share <= 2; n_share++) {
-        double rate = n_share == 2 ? 0.6 : 0.5;
-        struct mist_event_link link = {share, n_share};
-        set_up(&s, 3,
-               (struct row[]){{0, GG, 2, 0, 1}, {1, GG, 3, 0, 2}, {2, GG, 3, 0, 3}});
-        s.g.n_links = 1;
-        s.g.link = &link;
-        s.g.rendezvous_link = (int32_t[]){0, 0, -1, -1};
-        expect(&s,
-               (const double[][3]){{0, 0, 2 / rate}, {0, 0, 2 / rate + 1}, {0, 0, 3}});
-    }
+    disturb(&s, &f);
+    expect(&s, (const double[][2]){{0, 5}, {0, 5}, {0, 4}});
 }
 
 static void test_tasks_without_work(void **state)
@@ -235,32 +282,56 @@ static void test_tasks_without_work(void **state)
     mist_interference_init(&f);
     f.slowdown[3][CO] = f.slowdown[3][GG] = 2.0;
     set_up(&s, 7,
-           (struct row[]){{0, GG, 0, 0, 0},       /* does not disturb task 2 */
-                          {0, GG, 0, 1u << 0, 1}, /* a rendezvous without work */
+           (struct row[]){{0, GG, 0, 0, 0},       /* does not disturb row 2 */
+                          {0, GG, 0, 1u << 0, 1}, /* a meeting without work */
                           {0, CO, 2, 0, 0},
-                          {1, GG, 0, 1u << 2, 1},
-                          {1, CO, 0, 1u << 3, 0},
-                          {1, CO, 0, 0, 0},
-                          {2, CO, 1, 1u << 5, 0}});
-    s.g.n_interference = 1;
-    s.g.interference = &f;
-    expect(
-        &s,
-        (const double[][3]){
-            {0, 0, 0}, {0, 2, 2}, {0, 0, 2}, {2, 2, 2}, {2, 2, 2}, {2, 2, 2}, {2, 2, 3}});
+                          {1, CO, 2, 0, 0},
+                          {1, GG, 0, 1u << 3, 1},
+                          {1, CO, 0, 1u << 4, 0},
+                          {1, CO, 1, 0, 0}});
+    disturb(&s, &f);
+    expect(&s,
+           (const double[][2]){{0, 0}, {2, 2}, {0, 2}, {0, 2}, {2, 2}, {2, 2}, {2, 3}});
     set_up(&s, 0, NULL);
-    expect(&s, (const double[][3]){{0, 0, 0}}); /* not looked at */
+    expect(&s, (const double[][2]){{0, 0}}); /* not looked at */
+    set_up(&s, 1, (struct row[]){{0, CO, 1, 0, 0}});
+    s.device[0].work_s = NULL;
+    expect(&s, (const double[][2]){{0, 0}});
 }
 
-static void expect_deadlock(struct small *s, int n_stuck, const char *a, const char *b)
+/* Ten times the work in the second iteration. */
+static double tenfold(const void *context, int32_t device, int32_t task,
+                      int32_t iteration)
 {
-    char begin[64];
+    return iteration ? *(const double *)context : 1;
+}
 
-    snprintf(begin, sizeof begin, "deadlock: %d of %d tasks", n_stuck, (int)s->g.n_tasks);
+static void test_factors(void **state)
+{
+    const double ten = 10;
+    struct small s;
+
+    set_up(&s, 2, (struct row[]){{0, CO, 1, 0, 1}, {1, CO, 2, 0, 1}});
+    s.g.n_iterations = 2;
+    s.g.factor = tenfold;
+    s.g.context = &ten;
+    expect(&s, (const double[][2]){{2, 22}, {2, 22}});
+}
+
+static void name_task(const void *context, int32_t device, int32_t task, char *text,
+                      size_t size)
+{
+    snprintf(text, size, "%s %d.%d", (const char *)context, (int)device, (int)task);
+}
+
+static void expect_deadlock(struct small *s, int n_stuck, const char *ring)
+{
+    char message[256];
+
+    snprintf(message, sizeof message, "deadlock: %d of %d tasks can never run: %s",
+             n_stuck, s->n_rows, ring);
     assert_int_equal(replay(s), MIST_ERR_INPUT);
-    if (strncmp(s->err.message, begin, strlen(begin)) || !strstr(s->err.message, a) ||
-        !strstr(s->err.message, b))
-        fail_msg("unexpected message: %s", s->err.message);
+    assert_string_equal(s->err.message, message);
     mist_arena_fini(&s->arena);
 }
 
@@ -268,32 +339,41 @@ static void test_deadlocks_are_explained(void **state)
 {
     struct small s;
 
-    /* A cycle of dependencies; task 3 only hangs on it, task 2 runs. */
-    set_up(&s, 4,
-           (struct row[]){{0, CO, 1, 1u << 1, 0},
-                          {1, CO, 1, 1u << 0, 0},
-                          {2, CO, 1, 0, 0},
-                          {2, GG, 1, 1, 0}});
-    expect_deadlock(&s, 3, "task 0 (device 0, compute) waits by dependency for task 1",
-                    "task 1 (device 1, compute) waits by dependency for task 0");
+    /* A ring of dependencies; row 2 only hangs on it, row 3 runs. */
+    const struct row ring[] = {
+        {0, CO, 1, 1u << 1, 0}, {0, GG, 1, 1, 0}, {0, HD, 1, 1, 0}, {2, CO, 1, 0, 0}};
+    set_up(&s, 4, ring);
+    expect_deadlock(&s, 3,
+                    "task 1 (device 0, gpu_gpu) waits for task 0 (device 0, compute) "
+                    "waits for task 1 (device 0, gpu_gpu)");
+    set_up(&s, 4, ring);
+    s.g.name_task = name_task;
+    s.g.context = "task";
+    expect_deadlock(&s, 3, "task 0.1 waits for task 0.0 waits for task 0.1");
     set_up(&s, 1, (struct row[]){{0, CO, 1, 1u << 0, 0}});
-    expect_deadlock(&s, 1, "task 0 (device 0, compute) waits by dependency for task 0",
-                    "");
+    expect_deadlock(&s, 1,
+                    "task 0 (device 0, compute) waits for task 0 (device 0, compute)");
     /* Two collectives in opposite order on two devices. */
     set_up(&s, 4,
            (struct row[]){
                {0, GG, 1, 0, 1}, {0, GG, 1, 0, 2}, {1, GG, 1, 0, 2}, {1, GG, 1, 0, 1}});
     expect_deadlock(&s, 4,
-                    "task 0 (device 0, gpu_gpu) waits at its rendezvous for task 3",
-                    "task 3 (device 1, gpu_gpu) waits by stream order for task 2");
-    /* Two members of one rendezvous on one stream. */
+                    "task 0 (device 1, gpu_gpu) waits for task 0 (device 0, gpu_gpu) "
+                    "waits for task 0 (device 1, gpu_gpu)");
+    /* Two members of one group on one stream. */
     set_up(&s, 2, (struct row[]){{0, GG, 1, 0, 1}, {0, GG, 1, 0, 1}});
-    expect_deadlock(&s, 2, "waits at its rendezvous for task 1",
-                    "by stream order for task 0");
+    expect_deadlock(&s, 2,
+                    "task 0 (device 0, gpu_gpu) waits for task 0 (device 0, gpu_gpu)");
     /* A dependency against the order of the stream. */
     set_up(&s, 2, (struct row[]){{0, CO, 1, 1u << 1, 0}, {0, CO, 1, 0, 0}});
-    expect_deadlock(&s, 2, "task 0 (device 0, compute) waits by dependency for task 1",
-                    "by stream order");
+    expect_deadlock(&s, 2,
+                    "task 0 (device 0, compute) waits for task 0 (device 0, compute)");
+    /* One that comes to fewer meetings than the other. */
+    set_up(&s, 3, (struct row[]){{0, GG, 1, 0, 1}, {1, GG, 1, 0, 1}, {1, GG, 1, 0, 0}});
+    s.lane[1][1] = 0;
+    expect_deadlock(&s, 1,
+                    "the end of device 0, gpu_gpu waits for the end of device 0, "
+                    "gpu_gpu");
 }
 
 static void expect_invalid(struct small *s, const char *part)
@@ -307,49 +387,49 @@ static void expect_invalid(struct small *s, const char *part)
 static void test_invalid_graphs_are_refused(void **state)
 {
     const struct row rows[] = {{0, CO, 1, 0, 0}, {0, CO, 1, 1, 1}};
-    const double share[] = {0, 1, 1.5};
     struct mist_interference f;
-    struct mist_event_link link = {share, 2};
     struct small s;
 
     set_up(&s, 2, rows);
-    s.device[1] = 3;
-    expect_invalid(&s, "task 1 has device 3, expected 0 to 2");
+    s.device[1].program = 3;
+    expect_invalid(&s, "device 1 has program 3, expected 0 to 2");
     set_up(&s, 2, rows);
-    s.channel[0] = 5;
+    s.channel[0][0] = 5;
     expect_invalid(&s, "task 0 has channel 5");
     set_up(&s, 2, rows);
-    s.rendezvous[1] = 4;
-    expect_invalid(&s, "task 1 has rendezvous 4, expected -1 to 3");
+    s.lane[0][1] = 1;
+    expect_invalid(&s, "task 1 has lane 1, expected -1 to 0");
     set_up(&s, 2, rows);
-    s.dep[0] = -1;
+    s.group[0][0] = 4;
+    expect_invalid(&s, "device 0 has group 4, expected 0 to 3");
+    set_up(&s, 2, rows);
+    s.lane[0][0] = 0;
+    s.channel[0][0] = GG;
+    expect_invalid(&s, "task 1 is on channel 0, others of lane 0 are on channel 1");
+    set_up(&s, 2, rows);
+    s.dep[0][0] = -1;
     expect_invalid(&s, "task 1 has dependency -1");
     set_up(&s, 2, rows);
-    s.dep_offset[1] = 2;
+    s.dep_offset[0][1] = 2;
     expect_invalid(&s, "dependency list of task 1");
     set_up(&s, 2, rows);
-    s.dep_offset[0] = 1;
+    s.dep_offset[0][0] = 1;
     expect_invalid(&s, "dependency list starts at 1");
+    set_up(&s, 2, rows);
+    s.g.n_iterations = 0;
+    expect_invalid(&s, "a count is too small");
     for (int i = 0; i < 3; i++) {
         set_up(&s, 2, rows);
-        s.work_s[1] = (double[]){-1.0, NAN, INFINITY}[i];
-        expect_invalid(&s, "task 1 has");
+        s.work_s[0][1] = (double[]){-1.0, NAN, INFINITY}[i];
+        expect_invalid(&s, "task 1 of device 0 has");
     }
     set_up(&s, 2, rows);
     mist_interference_init(&f);
     f.slowdown[3][0] = 0.5;
-    s.g.interference = &f;
-    s.g.n_interference = 1;
+    disturb(&s, &f);
     expect_invalid(&s, "slowdown of compute");
     set_up(&s, 2, rows);
-    s.g.link = &link;
-    s.g.n_links = 1;
-    expect_invalid(&s, "link 0 gives each of 2 users 1.5");
-    set_up(&s, 2, rows);
-    s.g.rendezvous_link = (int32_t[]){0, -1, -1, -1};
-    expect_invalid(&s, "rendezvous 0 has link 0");
-    set_up(&s, 2, rows);
-    s.work_s[0] = s.work_s[1] = DBL_MAX;
+    s.work_s[0][0] = s.work_s[0][1] = DBL_MAX;
     assert_int_equal(replay(&s), MIST_ERR_RANGE);
     mist_arena_fini(&s.arena);
 }
@@ -365,12 +445,12 @@ static void test_runs_again(void **state)
     assert_int_equal(replay(&s), MIST_OK);
     double first_s = s.r.makespan_s;
     assert_near(first_s, 0.8, 1e-15);
-    s.work_s[0] = -1.0;
+    s.work_s[0][0] = -1.0;
     assert_int_equal(mist_event_engine_run(s.engine, &s.r, &s.err), MIST_ERR_INPUT);
-    s.work_s[0] = 5.0;
+    s.work_s[0][0] = 5.0;
     assert_int_equal(mist_event_engine_run(s.engine, &s.r, &s.err), MIST_OK);
     assert_near(s.r.makespan_s, 5.7, 1e-15);
-    s.work_s[0] = 0.1;
+    s.work_s[0][0] = 0.1;
     assert_int_equal(mist_event_engine_run(s.engine, &s.r, &s.err), MIST_OK);
     assert_memory_equal(&s.r.makespan_s, &first_s, sizeof first_s);
     mist_arena_fini(&s.arena);
@@ -379,15 +459,17 @@ static void test_runs_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain_over_devices),
+        cmocka_unit_test(test_chain_over_streams),
         cmocka_unit_test(test_streams_are_first_in_first_out),
         cmocka_unit_test(test_diamond),
+        cmocka_unit_test(test_iterations_follow_one_another),
+        cmocka_unit_test(test_devices_share_programs),
         cmocka_unit_test(test_overlap_with_slowdowns),
         cmocka_unit_test(test_bundle_equals_solver),
-        cmocka_unit_test(test_rendezvous_waits),
-        cmocka_unit_test(test_rendezvous_takes_the_slowest_rate),
-        cmocka_unit_test(test_links_are_shared),
+        cmocka_unit_test(test_groups_wait),
+        cmocka_unit_test(test_groups_take_the_slowest_rate),
         cmocka_unit_test(test_tasks_without_work),
+        cmocka_unit_test(test_factors),
         cmocka_unit_test(test_deadlocks_are_explained),
         cmocka_unit_test(test_invalid_graphs_are_refused),
         cmocka_unit_test(test_runs_again),

@@ -1,0 +1,273 @@
+/*
+ * Property: ranks that share schedule, layout and prices (rank_set.h) have what they would
+ * have on their own. On random plans over all knobs, on nodes of all sizes: every rank's
+ * own schedule is the shared one but for peers and offsets, its own prices are the shared
+ * ones, and a replay of all ranks' own schedules and prices gives the same result and the
+ * same timeline, to the bit, as that of the shared ones; with stragglers, jitter,
+ * micro-batches of unequal length and interference.
+ *
+ * MIST_PLANS: how many plans (default 250); MIST_SEED: which.
+ */
+#include "tests/prop/random_plan.h"
+
+#include "sim/memory_planner.h"
+#include "sim/rank_set.h"
+#include "sim/replay_graph.h"
+#include "tests/unit/flat_cluster.h"
+
+enum { N_PLANS = 250, N_LANES = 12 };
+
+/* One plan: its ranks, shared and on their own. */
+struct world {
+    struct mist_plan plan;
+    struct mist_catalog *catalog;
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+    struct mist_rank_set set;
+    struct mist_schedule *own[MAX_RANKS];
+    struct mist_cost *costs[MAX_RANKS];
+    int64_t n_shared;  /* ranks that share a schedule, over all plans */
+    int64_t n_priced;  /* and prices */
+    int64_t n_several; /* stages with several schedules */
+};
+
+static struct mist_err err;
+
+/* Links that differ by where the ranks are. */
+static void make_traces(struct mist_trace_set *traces, struct mist_random *random)
+{
+    flat_cluster_init(traces, pick(random, 1, 9));
+    traces->cluster.nodes = MAX_RANKS;
+    for (int op = MIST_LINK_ALL_REDUCE; op <= MIST_LINK_SEND_RECV; op++)
+        for (int nodes = 1; nodes <= 8; nodes *= 2)
+            for (int per_node = 1; per_node <= 8; per_node *= 2)
+                for (int groups = 1; groups <= 4; groups *= 4) {
+                    struct mist_link_row row = {
+                        .operation = (enum mist_link_operation)op,
+                        .nodes = nodes,
+                        .ranks_per_node = per_node,
+                        .concurrent_groups = groups,
+                        .bytes = 65536,
+                        .time_us = 10 + 7 * nodes + 3 * per_node + 11 * groups,
+                        .deviation_us = nodes,
+                        .repetitions = 1,
+                    };
+                    if (nodes * per_node > 1 && (op != MIST_LINK_SEND_RECV ||
+                                                 (nodes * per_node == 2 && groups == 1)))
+                        must(mist_trace_set_add_link(traces, &row, &err), &err);
+                }
+}
+
+static void start(struct world *at, struct mist_random *random)
+{
+    const struct mist_replay_work work = {.n_iterations = 1,
+                                          .why_all = "it is asked for"};
+
+    while (!draw_plan(random, &at->plan))
+        ;
+    for (int32_t i = 0; i < at->plan.n_stages; i++)
+        at->plan.stages[i].updates_on_host = false; /* has no price here */
+    make_traces(&at->traces, random);
+    must(mist_catalog_new(&at->plan.model, &at->catalog, &err), &err);
+    must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
+    at->set = (struct mist_rank_set){0};
+    must(mist_rank_set_build(at->catalog, &at->plan, 2, &work, &at->set, &err), &err);
+    must(mist_rank_set_price(&at->set, at->model, &at->plan, &err), &err);
+    assert_int_equal(at->set.n_ranks, mist_plan_n_ranks(&at->plan));
+    for (int32_t r = 0; r < at->set.n_ranks; r++) {
+        must(mist_schedule_build(at->catalog, &at->plan, r, 2, &at->own[r], &err), &err);
+        at->costs[r] = calloc((size_t)at->own[r]->n_costs + 1, sizeof **at->costs);
+        assert_non_null(at->costs[r]);
+        must(mist_cost_schedule(at->model, &at->plan, at->own[r], at->costs[r], &err),
+             &err);
+    }
+    at->n_shared += at->set.n_ranks - at->set.n_programs;
+    at->n_priced += at->set.n_ranks - at->set.n_costs;
+    at->n_several += at->set.n_programs - at->plan.n_stages;
+}
+
+static void stop(struct world *at)
+{
+    for (int32_t r = 0; r < at->set.n_ranks; r++) {
+        mist_schedule_free(at->own[r]);
+        free(at->costs[r]);
+    }
+    mist_rank_set_fini(&at->set);
+    mist_cost_model_free(at->model);
+    mist_catalog_free(at->catalog);
+    mist_trace_set_fini(&at->traces);
+}
+
+/* ------------------------------------------------------------------ schedules, prices */
+
+static void expect_task(const struct mist_task *shared, const struct mist_task *own,
+                        int32_t peer)
+{
+    struct mist_task a = *shared, b = *own;
+
+    assert_int_equal(own->peer, peer);
+    assert_memory_equal(a.buffers, b.buffers, sizeof a.buffers);
+    assert_true(a.kind == b.kind && a.stream == b.stream && a.layer == b.layer &&
+                a.micro_batch == b.micro_batch && a.program == b.program &&
+                a.part == b.part && a.slab == b.slab && a.overwrites == b.overwrites &&
+                a.zeroes == b.zeroes && a.cost == b.cost && a.group == b.group &&
+                a.tag == b.tag && a.bytes == b.bytes && a.n_elements == b.n_elements &&
+                a.n_zeroed_elements == b.n_zeroed_elements &&
+                a.dep_first == b.dep_first && a.n_deps == b.n_deps);
+    if (a.group == MIST_GROUP_PEER)
+        assert_true(a.from_offset_bytes == b.from_offset_bytes &&
+                    a.to_offset_bytes == b.to_offset_bytes);
+}
+
+static void expect_schedule(const struct world *at, int32_t r)
+{
+    const struct mist_rank *rank = &at->set.ranks[r];
+    const struct mist_rank_program *program = &at->set.programs[rank->program];
+    const struct mist_schedule *shared = program->schedule, *own = at->own[r];
+
+    assert_true(rank->rank == r && own->i_stage == shared->i_stage &&
+                own->i_dp == rank->i_dp && own->i_tp == rank->i_tp);
+    assert_true(own->n_tasks == shared->n_tasks && own->n_deps == shared->n_deps &&
+                own->n_buffers == shared->n_buffers && own->n_costs == shared->n_costs);
+    for (int32_t i = 0; i < own->n_tasks; i++)
+        expect_task(&shared->tasks[i], &own->tasks[i],
+                    program->lane[i] < 0 ? -1 : rank->peer[program->lane[i]]);
+    assert_memory_equal(own->deps, shared->deps, (size_t)own->n_deps * sizeof *own->deps);
+    assert_memory_equal(own->arena_bytes, shared->arena_bytes, sizeof own->arena_bytes);
+    for (int32_t i = 0; i < own->n_buffers; i++)
+        assert_true(own->buffers[i].offset_bytes == shared->buffers[i].offset_bytes &&
+                    own->buffers[i].size_bytes == shared->buffers[i].size_bytes &&
+                    own->buffers[i].first_task == shared->buffers[i].first_task &&
+                    own->buffers[i].last_task == shared->buffers[i].last_task);
+    for (int32_t i = 0; i < own->n_costs; i++)
+        assert_true(at->costs[r][i].time_s == rank->costs[i].time_s &&
+                    at->costs[r][i].deviation_s == rank->costs[i].deviation_s &&
+                    at->costs[r][i].extrapolated_s == rank->costs[i].extrapolated_s);
+}
+
+/* ---------------------------------------------------------------------------- replays */
+
+/* Factors of ranks and of micro-batches. */
+struct factors {
+    double rank[MAX_RANKS], forward[8 * N_LANES], backward[8 * N_LANES];
+};
+
+static void draw_options(struct mist_random *random, const struct mist_plan *plan,
+                         struct factors *factors, struct mist_replay_options *out)
+{
+    bool has_lanes = true;
+
+    *out = (struct mist_replay_options){.n_iterations = pick(random, 1, 3),
+                                        .seed = (uint64_t)pick(random, 0, 99)};
+    for (int i = 0; i < MAX_RANKS; i++)
+        factors->rank[i] = pick(random, 0, 5) ? 1 : 1 + 0.25 * pick(random, 0, 4);
+    for (int i = 0; i < 8 * N_LANES; i++) {
+        factors->forward[i] = 0.5 + mist_random_uniform(random);
+        factors->backward[i] = 0.5 + mist_random_uniform(random);
+    }
+    if (pick(random, 0, 1))
+        out->rank_factor = factors->rank;
+    if (pick(random, 0, 3) == 0)
+        out->jitter_frac = 0.25;
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        has_lanes = has_lanes && N_LANES % plan->stages[i].dp == 0;
+    if (pick(random, 0, 2) == 0) {
+        out->forward_factor = factors->forward;
+        out->backward_factor = factors->backward;
+        out->n_lanes = has_lanes ? N_LANES : 0;
+    }
+}
+
+static void expect_row(const struct mist_timeline_row *a,
+                       const struct mist_timeline_row *b)
+{
+    assert_true(a->rank == b->rank && a->stream == b->stream && a->kind == b->kind &&
+                a->layer == b->layer && a->micro_batch == b->micro_batch &&
+                a->iteration == b->iteration && a->task == b->task &&
+                a->start_s == b->start_s && a->end_s == b->end_s &&
+                a->bytes == b->bytes && a->device_live_bytes == b->device_live_bytes);
+}
+
+static void expect_result(const struct mist_replay_result *a,
+                          const struct mist_replay_result *b)
+{
+    assert_true(a->iteration_s == b->iteration_s && a->error_s == b->error_s &&
+                a->extrapolated_frac == b->extrapolated_frac &&
+                a->n_tasks == b->n_tasks && a->n_stages == b->n_stages);
+    for (int32_t i = 0; i < a->n_stages; i++) {
+        const struct mist_replay_stage *x = &a->stages[i], *y = &b->stages[i];
+        assert_true(x->rank == y->rank && x->compute_s == y->compute_s &&
+                    x->exposed_s == y->exposed_s && x->bubble_s == y->bubble_s &&
+                    x->peak_bytes == y->peak_bytes);
+        assert_memory_equal(x->arena_bytes, y->arena_bytes, sizeof x->arena_bytes);
+    }
+    assert_int_equal(a->timeline.n_rows, b->timeline.n_rows);
+    for (size_t i = 0; i < a->timeline.n_rows; i++)
+        expect_row(&a->timeline.rows[i], &b->timeline.rows[i]);
+}
+
+static void expect_replay(struct world *at, struct mist_random *random)
+{
+    static struct factors factors;
+    struct mist_interference f;
+    struct mist_replay_options options;
+    struct mist_replay_result shared, own;
+    const struct mist_replay_doubt doubt = {0.01, 0.02, 0.03};
+
+    mist_interference_init(&f);
+    for (int set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
+            if ((set & (set - 1)) && (set >> c & 1))
+                f.slowdown[set][c] = 1 + mist_random_uniform(random);
+    draw_options(random, &at->plan, &factors, &options);
+    for (int skips = 0; skips < 2; skips++) {
+        options.skips_timeline = skips;
+        must(mist_replay_run_ranks(&at->plan, &at->set, false, &f, &doubt, &options,
+                                   &shared, &err),
+             &err);
+        must(mist_replay_run_schedules(
+                 &at->plan, (const struct mist_schedule *const *)at->own,
+                 (const struct mist_cost *const *)at->costs, at->set.n_ranks, false, &f,
+                 &doubt, &options, &own, &err),
+             &err);
+        expect_result(&shared, &own);
+        assert_true(skips == (shared.timeline.n_rows == 0));
+        mist_replay_result_fini(&shared);
+        mist_replay_result_fini(&own);
+    }
+}
+
+static void test_shared_is_own(void **state)
+{
+    static struct world world;
+    struct mist_random random;
+    uint64_t seed = test_seed(20263);
+    const char *text = getenv("MIST_PLANS");
+    int64_t n_plans = text ? strtoll(text, NULL, 10) : N_PLANS;
+
+    for (int64_t i = 0; i < n_plans; i++) {
+        mist_random_init(&random, seed + (uint64_t)i); /* plan i alone: seed + i */
+        start(&world, &random);
+        if (text) {
+            printf("# plan of seed %" PRIu64 "\n", seed + (uint64_t)i);
+            print_plan(&world.plan);
+            fflush(stdout);
+        }
+        for (int32_t r = 0; r < world.set.n_ranks; r++)
+            expect_schedule(&world, r);
+        expect_replay(&world, &random);
+        stop(&world);
+    }
+    printf("# of %d plans %lld ranks share a schedule, %lld prices; %lld schedules more "
+           "than stages\n",
+           (int)n_plans, (long long)world.n_shared, (long long)world.n_priced,
+           (long long)world.n_several);
+    assert_true(world.n_shared > n_plans && world.n_priced > n_plans / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared_is_own)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
