@@ -226,6 +226,7 @@ enum mist_status mist_emit_end(struct mist_emit **handle, struct mist_err *err)
     struct mist_emit *emit = *handle;
     enum mist_status status = MIST_OK;
 
+    errno = 0; /* what is long is written piece by piece, and the first may fail */
     if (!emit->is_out_of_memory) {
         assert(emit->open == &emit->root);
         if (emit->kind == MIST_EMIT_JSON)
@@ -235,7 +236,6 @@ enum mist_status mist_emit_end(struct mist_emit **handle, struct mist_err *err)
         else
             mist_emit_print_human(emit);
     }
-    errno = 0;
     if (emit->is_out_of_memory)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     else if (fflush(emit->stream) != 0 || ferror(emit->stream))

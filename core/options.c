@@ -3,6 +3,7 @@
 #include "core/options.h"
 
 #include "core/parse.h"
+#include "core/text_distance.h" /* of a name that does not exist */
 
 #include <assert.h>
 #include <errno.h>
@@ -195,29 +196,6 @@ static size_t find_letter(const struct mist_tool *tool, char letter)
     return i;
 }
 
-/* Levenshtein distance of two names shorter than NAME_MAX_. */
-static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    size_t row[NAME_MAX_ + 1];
-
-    for (size_t j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n_b];
-}
-
 static enum mist_status unknown_option(const struct reader *reader, const char *name,
                                        size_t n)
 {
@@ -232,7 +210,7 @@ static enum mist_status unknown_option(const struct reader *reader, const char *
         size_t n_candidate = strlen(candidate);
         if (n_candidate >= NAME_MAX_)
             continue;
-        size_t d = distance(name, n, candidate, n_candidate);
+        size_t d = mist_text_distance(name, n, candidate, n_candidate);
         if (d < best) {
             best = d;
             nearest = candidate;
@@ -395,6 +373,7 @@ static enum mist_status read_arguments(struct reader *reader, int *n_positionals
     for (reader->i = 1; reader->i < reader->argc; reader->i++) {
         char *argument = reader->argv[reader->i];
         enum mist_status status = MIST_OK;
+        errno = 0; /* a long page is written piece by piece, and the first may fail */
         if (is_behind_dashes || argument[0] != '-' || !argument[1])
             reader->argv[1 + (*n_positionals)++] =
                 argument; /* never ahead of what is read */
@@ -402,7 +381,6 @@ static enum mist_status read_arguments(struct reader *reader, int *n_positionals
             is_behind_dashes = true;
         else if (print_built_in(reader->tool, argument, stream)) {
             *is_done = true;
-            errno = 0;
             if (fflush(stream) != 0 || ferror(stream))
                 return mist_err_set(reader->err, MIST_ERR_IO,
                                     "can't write the output: %s",

@@ -2,7 +2,7 @@
 #include "exec/train_flop.h"
 
 #include "sim/trace_use.h"
-#include "traces/trace_set.h"
+#include "traces/preset.h"
 
 #include <unistd.h>
 
@@ -69,10 +69,11 @@ struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan,
 
     struct mist_err warning = {0};
 
-    if (!plan->trace_set[0] || access(plan->trace_set, F_OK) != 0)
+    if (!plan->trace_set[0])
         return out;
-    if (mist_trace_set_load(&set, plan->trace_set, &warning) != MIST_OK) {
-        mist_message_err(messages, &warning);
+    if (mist_trace_set_open(&set, plan->trace_set, &warning) != MIST_OK) {
+        if (access(plan->trace_set, F_OK) == 0) /* else this machine doesn't have it */
+            mist_message_err(messages, &warning);
         return out;
     }
     mist_trace_use_warn(&set, plan->job.dtype, messages);

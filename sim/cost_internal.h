@@ -74,6 +74,33 @@ mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
                        enum mist_dtype dtype, enum mist_dtype gradient_dtype,
                        int64_t elements, struct mist_cost *sum, struct mist_err *err);
 
+/* The least time that the data sheet allows; a peak that is not known bounds nothing. */
+double mist_cost_roofline_s(const struct mist_cluster *cluster,
+                            enum mist_trace_dtype dtype, double flop, double bytes);
+
+/*
+ * An operator by the data sheet alone, where nothing of its kind was measured
+ * (cost_curve.c). MIST_ERR_INPUT: the device does not compute in this format.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
+                    enum mist_phase phase, enum mist_trace_dtype dtype,
+                    const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
+                    struct mist_cost *out, struct mist_err *err);
+
+/* A group of ranks as links.csv has it. */
+struct mist_link_group {
+    int32_t nodes, ranks_per_node, concurrent_groups;
+};
+
+/*
+ * A message by what is declared of the way it takes (cost_declared.c); false, out
+ * untouched: nothing is.
+ */
+bool mist_cost_declared(const struct mist_cluster *cluster,
+                        enum mist_link_operation operation, struct mist_link_group group,
+                        int64_t bytes, struct mist_cost *out);
+
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
                                                         struct mist_err *err);

@@ -47,9 +47,8 @@ static enum mist_trace_phase trace_phase(enum mist_phase phase)
     return words[phase];
 }
 
-/* The least time that the data sheet allows; a peak that is not known bounds nothing. */
-static double roofline_s(const struct mist_cluster *cluster, enum mist_trace_dtype dtype,
-                         double flop, double bytes)
+double mist_cost_roofline_s(const struct mist_cluster *cluster,
+                            enum mist_trace_dtype dtype, double flop, double bytes)
 {
     double peak = cluster->peak_flop_per_s[dtype];
     double flop_s = peak > 0 ? flop / peak : 0;
@@ -287,25 +286,6 @@ static bool price_near(const struct mist_cost_model *model,
     return true;
 }
 
-/* Nothing measured: the data sheet's least time, all of it extrapolated. */
-static enum mist_status price_roofline(const struct mist_cost_model *model,
-                                       enum mist_op op, enum mist_trace_dtype dtype,
-                                       double flop, double bytes, struct mist_cost *out,
-                                       struct mist_err *err)
-{
-    const struct mist_cluster *cluster = &model->traces->cluster;
-
-    if (flop > 0 && cluster->peak_flop_per_s[dtype] <= 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "cluster %s has neither %s %s in kernels.csv nor a peak "
-                            "FLOP rate of %s in cluster.json",
-                            cluster->name, mist_trace_dtype_name(dtype), mist_op_name(op),
-                            mist_trace_dtype_name(dtype));
-    double time_s = roofline_s(cluster, dtype, flop, bytes);
-    *out = (struct mist_cost){.time_s = time_s, .extrapolated_s = time_s};
-    return MIST_OK;
-}
-
 static const struct mist_kernel_group *group_of(const struct mist_cost_model *model,
                                                 enum mist_op op, enum mist_phase phase,
                                                 enum mist_dtype dtype)
@@ -393,7 +373,8 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
     size_t i = group->n > 0 ? lower_bound(points, group->n, at) : 0;
     if (i < group->n && is_same_line(points[i].dims, at)) {
         if (points[i].dims[0] == at[0]) {
-            *out = (struct mist_cost){points[i].time_s, points[i].deviation_s, 0};
+            *out = (struct mist_cost){.time_s = points[i].time_s,
+                                      .deviation_s = points[i].deviation_s};
             return MIST_OK;
         }
         if (i > 0 && is_same_line(points[i - 1].dims, at)) {
@@ -401,11 +382,14 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
             return MIST_OK;
         }
     }
-    double bound_s =
-        roofline_s(&model->traces->cluster, word, flop, group->knows_bytes ? bytes : 0);
+    double bound_s = mist_cost_roofline_s(&model->traces->cluster, word, flop,
+                                          group->knows_bytes ? bytes : 0);
     if (group->n > 0 && bound_s > 0 && price_near(model, group, at, bound_s, out))
         return MIST_OK;
-    return price_roofline(model, op, word, flop, bytes, out, err);
+    if (op == MIST_OP_LINEAR_CROSS_ENTROPY) /* no one product */
+        return price_parts(model, op, phase, dtype, dims, out, err);
+    return mist_cost_datasheet(&model->traces->cluster, op, phase, word, at, flop, bytes,
+                               out, err);
 }
 
 /* ----------------------------------------------------------------------- construction */
@@ -480,9 +464,10 @@ static void init_group(struct mist_cost_model *model, size_t first, size_t n)
         }
     }
     for (size_t i = 0; i < n; i++)
-        points[i].efficiency = roofline_s(&model->traces->cluster, dtype, points[i].flop,
-                                          group->knows_bytes ? points[i].bytes : 0) /
-                               points[i].time_s;
+        points[i].efficiency =
+            mist_cost_roofline_s(&model->traces->cluster, dtype, points[i].flop,
+                                 group->knows_bytes ? points[i].bytes : 0) /
+            points[i].time_s;
     group->line_frac = line_residual(points, n);
     group->near_frac = near_residual(points, n);
 }

@@ -10,7 +10,10 @@
  * groups share the links. An operation that was not measured at all is derived from the
  * ones that a ring makes of it: an all-reduce is a reduce-scatter and an all-gather,
  * these two mirror each other, and either is half an all-reduce; copies in the two
- * directions mirror each other, too. All of this counts as extrapolated.
+ * directions mirror each other, too. All of this counts as extrapolated, and as borrowed.
+ *
+ * What is declared of a way (cost_declared.c) comes before what was measured on another
+ * one: rows of groups inside of a node say nothing of groups across nodes.
  */
 #include "sim/cost_internal.h"
 
@@ -246,9 +249,8 @@ static void price_by(const struct mist_link_table *table, int n_ranks,
     double scale = ring_volume(table->operation, n_ranks) /
                    ring_volume(table->operation, table->nodes * table->ranks_per_node) *
                    concurrent_groups / table->concurrent_groups;
-    out->time_s *= scale;
-    out->deviation_s *= scale;
-    out->extrapolated_s = out->time_s;
+    mist_cost_scale(out, scale);
+    out->extrapolated_s = out->borrowed_s = out->time_s;
 }
 
 /* Ways to put an operation together from one or two others. */
@@ -271,6 +273,39 @@ static const struct derivation derivations[] = {
     {MIST_LINK_DEVICE_TO_HOST, MIST_LINK_HOST_TO_DEVICE, MIST_LINK_HOST_TO_DEVICE, false,
      1},
 };
+
+/* Whether a table was measured on the kind of way that a group of so many nodes takes. */
+static bool is_same_way(const struct mist_link_table *table, int nodes)
+{
+    return is_copy(table->operation) || (table->nodes > 1) == (nodes > 1);
+}
+
+/* Nothing says what a message costs: what to measure or to declare. */
+static enum mist_status refuse(const struct mist_cost_model *model,
+                               enum mist_link_operation operation, int nodes, int n_ranks,
+                               struct mist_err *err)
+{
+    const struct mist_cluster *cluster = &model->traces->cluster;
+    const char *key = is_copy(operation) ? "host" : nodes > 1 ? "node" : "device";
+    const char *option = is_copy(operation) ? "pcie=25GB/s"
+                         : nodes > 1        ? "nic=8x400Gb/s"
+                                            : "link=300GB/s";
+
+    if (!model->traces->folder && cluster->backend == MIST_TRACE_DATASHEET)
+        return mist_err_set(
+            err, MIST_ERR_INPUT,
+            "cluster %s: nothing says how fast %s is%s; declare it behind "
+            "the name: --cluster %s:%dx%d,%s",
+            cluster->name, mist_link_operation_name(operation),
+            nodes > 1 ? " between nodes" : "", cluster->name, cluster->nodes,
+            cluster->devices_per_node, option);
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "cluster %s: the trace set has no %s in links.csv; measure it "
+                        "with mist-profile on %d rank%s, or declare it as "
+                        "\"declared\": {\"%s\": ..} in cluster.json",
+                        cluster->name, mist_link_operation_name(operation), n_ranks,
+                        n_ranks == 1 ? "" : "s", key);
+}
 
 /* False: nothing was measured that the operation could be derived from. */
 static bool derive(const struct mist_cost_model *model,
@@ -295,9 +330,8 @@ static bool derive(const struct mist_cost_model *model,
                      is_exact[k], &cost);
             mist_cost_add(out, &cost);
         }
-        out->time_s *= from->factor;
-        out->deviation_s *= from->factor;
-        out->extrapolated_s = out->time_s;
+        mist_cost_scale(out, from->factor);
+        out->extrapolated_s = out->borrowed_s = out->time_s;
         return true;
     }
     return false;
@@ -317,15 +351,49 @@ enum mist_status mist_cost_link(const struct mist_cost_model *model,
     *out = (struct mist_cost){0};
     if (bytes == 0 || (n_ranks == 1 && !is_copy(operation)))
         return MIST_OK;
+    if (table && is_same_way(table, nodes)) {
+        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
+        return MIST_OK;
+    }
+    if (mist_cost_declared(
+            &model->traces->cluster, operation,
+            (struct mist_link_group){nodes, ranks_per_node, concurrent_groups}, bytes,
+            out))
+        return MIST_OK;
     if (table)
         price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
     else if (!derive(model, operation, nodes, ranks_per_node, concurrent_groups, bytes,
                      out))
-        return mist_err_set(
-            err, MIST_ERR_INPUT,
-            "cluster %s: the trace set has no %s in links.csv; measure it "
-            "with mist-profile on %d rank%s",
-            model->traces->cluster.name, mist_link_operation_name(operation), n_ranks,
-            n_ranks == 1 ? "" : "s");
+        return refuse(model, operation, nodes, n_ranks, err);
     return MIST_OK;
+}
+
+bool mist_cost_model_prices_copies(const struct mist_cost_model *model)
+{
+    struct mist_cost cost;
+
+    return mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, NULL) ==
+           MIST_OK;
+}
+
+enum mist_status mist_cost_model_check(const struct mist_cost_model *model,
+                                       int32_t n_ranks, bool offloads,
+                                       struct mist_err *err)
+{
+    int32_t per_node = model->traces->cluster.devices_per_node;
+    bool is_inside = n_ranks > 1 && per_node > 1, is_between = n_ranks > per_node;
+    enum mist_status status = MIST_OK;
+    struct mist_cost cost;
+
+    for (int op = 0; op <= MIST_LINK_SEND_RECV && status == MIST_OK; op++) {
+        if (is_inside)
+            status = mist_cost_link(model, (enum mist_link_operation)op, 1, 2, 1, 1,
+                                    &cost, err);
+        if (is_between && status == MIST_OK)
+            status = mist_cost_link(model, (enum mist_link_operation)op, 2, 1, 1, 1,
+                                    &cost, err);
+    }
+    if (status == MIST_OK && offloads)
+        status = mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, err);
+    return status;
 }

@@ -117,7 +117,20 @@ void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part)
 {
     sum->time_s += part->time_s;
     sum->extrapolated_s += part->extrapolated_s;
+    sum->borrowed_s += part->borrowed_s;
+    sum->preset_s += part->preset_s;
+    sum->doubt_s += part->doubt_s;
     sum->deviation_s = hypot(sum->deviation_s, part->deviation_s);
+}
+
+void mist_cost_scale(struct mist_cost *cost, double factor)
+{
+    cost->time_s *= factor;
+    cost->deviation_s *= factor;
+    cost->extrapolated_s *= factor;
+    cost->borrowed_s *= factor;
+    cost->preset_s *= factor;
+    cost->doubt_s *= factor;
 }
 
 static bool has_same_key(const struct mist_concrete_step *a,
@@ -166,9 +179,7 @@ enum mist_status mist_cost_program(const struct mist_cost_model *model,
         if (status != MIST_OK)
             return status;
         /* one measurement behind all of them: what it is off by adds up */
-        cost.time_s *= times;
-        cost.extrapolated_s *= times;
-        cost.deviation_s *= times;
+        mist_cost_scale(&cost, times);
         mist_cost_add(&sum, &cost);
     }
     *out = sum;

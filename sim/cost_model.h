@@ -7,9 +7,10 @@
  * over measured time) of the nearest rows; outside the measured range the efficiency of
  * the nearest row, flagged as extrapolated (cost_kernel.c says how well each does). An
  * operator without rows costs the sum of what it is made of where the trace set has rows
- * of that (mist_op_parts), else its roofline time, all of it extrapolated. Links: a table
+ * of that (mist_op_parts), else what the data sheet says (cost_curve.c). Links: a table
  * per operation, group shape and concurrency, time straight in bytes between two sizes;
- * beyond the ends the line through the two outer points, flagged.
+ * beyond the ends the line through the two outer points, flagged; where nothing of the
+ * kind was measured, by what is declared (cost_declared.c).
  */
 #ifndef MIST_SIM_COST_MODEL_H
 #define MIST_SIM_COST_MODEL_H
@@ -26,16 +27,24 @@
  * mean (of a typical iteration), not of single runs: deviation_us / sqrt(repetitions) of
  * the rows and, for interpolated operators, the residual of leaving rows out, as root of
  * squares. It knows nothing of how wrong an extrapolation is: extrapolated_s says how
- * much rests on one.
+ * much rests on one. Of prices by a data sheet it is known, doubt_s: the same figures are
+ * behind all of them, so it adds up and doesn't average out.
  */
 struct mist_cost {
     double time_s;
     double deviation_s;
-    double extrapolated_s; /* part of time_s that rests on extrapolation */
+    double extrapolated_s; /* part of time_s that was not measured, nor lies between what
+                              was; the next two are parts of it */
+    double borrowed_s;     /* by rows of another operation, or of another group */
+    double preset_s;       /* by a data sheet */
+    double doubt_s;        /* deviation that all of preset_s shares */
 };
 
 /* sum += part; deviations of different measurements are independent. */
 void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
+
+/* Everything times a factor. */
+void mist_cost_scale(struct mist_cost *cost, double factor);
 
 /* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g; a
  * norm reads g, squares and adds; a sum reads two and writes one. */
@@ -67,6 +76,18 @@ double mist_cost_model_launch_s(const struct mist_cost_model *model);
  * device computes on the host's processors itself, where it costs what "adamw" does. */
 bool mist_cost_model_prices_host(const struct mist_cost_model *model,
                                  enum mist_dtype dtype);
+
+/* Whether copies between device and host have a price, so that offloading has one. */
+bool mist_cost_model_prices_copies(const struct mist_cost_model *model);
+
+/*
+ * Whether messages of all groups have a price that n_ranks ranks can form, and copies if
+ * offloads is set. MIST_OK, or MIST_ERR_INPUT: what is missing, and what to measure or to
+ * declare.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_model_check(const struct mist_cost_model *model, int32_t n_ranks, bool offloads,
+                      struct mist_err *err);
 
 /* One operator at one shape. flop and bytes are the catalogue's,
  * for efficiency and roofline. */

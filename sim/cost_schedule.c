@@ -263,9 +263,7 @@ static void add_skew(const struct place *at, struct mist_cost *cost)
                   : mist_plan_n_ranks(at->plan) > 1 ? skew->pass_frac
                                                     : skew->alone_frac;
 
-    cost->time_s *= 1 + frac;
-    cost->extrapolated_s *= 1 + frac;
-    cost->deviation_s *= 1 + frac;
+    mist_cost_scale(cost, 1 + frac);
 }
 
 static enum mist_status price_task(const struct place *at, const struct mist_task *task,

@@ -20,6 +20,7 @@
 #include "sim/trace_use.h"
 #include "sim/what_if.h"
 #include "traces/chrome_trace.h"
+#include "traces/preset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,14 +32,20 @@ struct options {
     const char *cluster, *sweep, *compare, *chrome;
     int64_t n_iterations, n_threads;
     double jitter_frac;
-    bool is_unfolded;
+    bool is_unfolded, lists_presets;
 };
 
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
 
 static const struct mist_option option_table[] = {
-    ROW("cluster", MIST_OPTION_STRING, "Input", "DIR",
-        "trace set; default: the one the plan was tuned for", NULL, 0, 0, cluster),
+    ROW("cluster", MIST_OPTION_STRING, "Input", "CLUSTER",
+        "trace set, or a preset such as h100-sxm:8x8,nic=8x400Gb/s; default: what the "
+        "plan "
+        "was tuned for",
+        NULL, 0, 0, cluster),
+    ROW("presets", MIST_OPTION_FLAG, "Input", NULL,
+        "list the presets with their figures and sources, and end", NULL, 0, 0,
+        lists_presets),
     ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
         "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
         "cluster.nodes=, straggler.rankN=1.3x; repeatable",
@@ -71,7 +78,8 @@ static const struct mist_option option_table[] = {
 static const char *const examples[] = {
     "mist-sim plan.json",
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
-    "mist-sim plan.json --compare measured.csv -o predicted.csv", NULL};
+    "mist-sim plan.json --compare measured.csv -o predicted.csv",
+    "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s", NULL};
 
 static const struct mist_tool tool = {
     .name = "mist-sim",
@@ -81,7 +89,7 @@ static const struct mist_tool tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "PLAN",
     .positional_help = "plan.json from mist-tune",
-    .positional_min = 1,
+    .positional_min = 0, /* --presets takes none */
     .positional_max = 1,
     .exit_text = "  4  a replay takes more memory than there is\n",
 };
@@ -169,6 +177,20 @@ static enum mist_status check_devices(const struct session *at,
         n_ranks, at->cluster_path, cluster->nodes, cluster->devices_per_node);
 }
 
+/* All of a replay but the replay. */
+static enum mist_status check_replay(const struct session *at,
+                                     const struct mist_cost_model *model,
+                                     const struct mist_replay_options *options,
+                                     struct mist_err *err)
+{
+    enum mist_status status =
+        mist_replay_check_memory(at->catalog, &at->plan, options, err);
+
+    return status == MIST_OK
+               ? mist_replay_check_prices(at->catalog, &at->plan, model, options, err)
+               : status;
+}
+
 /*
  * Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. out NULL:
  * all but the replay.
@@ -181,7 +203,7 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
     struct mist_cost_model *model = NULL;
     size_t n_ranks = (size_t)mist_plan_n_ranks(&at->plan);
     double *rank_factor = malloc(n_ranks * sizeof *rank_factor);
-    enum mist_status status = mist_trace_set_load(&traces, at->cluster_path, err);
+    enum mist_status status = mist_trace_set_open(&traces, at->cluster_path, err);
 
     if (!rank_factor)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
@@ -211,7 +233,7 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
                 options.rank_factor = rank_factor;
         *cluster = traces.cluster;
         status = out ? mist_replay_run(at->catalog, &at->plan, model, &options, out, err)
-                     : mist_replay_check_memory(at->catalog, &at->plan, &options, err);
+                     : check_replay(at, model, &options, err);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&traces);
@@ -460,8 +482,29 @@ static enum mist_status dry_run(struct session *at, struct mist_err *err)
     return status;
 }
 
+static enum mist_status list_presets(const struct session *at, struct mist_err *err)
+{
+    struct mist_emit *emit = NULL;
+    enum mist_status status = begin(at, &emit, err);
+
+    if (status == MIST_OK) {
+        mist_sim_report_add_presets(emit);
+        status = mist_emit_end(&emit, err);
+    }
+    mist_emit_free(emit);
+    return status;
+}
+
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
+    if (at->options.lists_presets && at->plan_path)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--presets lists presets and takes no PLAN, got %.200s",
+                            at->plan_path);
+    if (at->options.lists_presets)
+        return list_presets(at, err);
+    if (!at->plan_path)
+        return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
     if (status == MIST_OK)
@@ -498,7 +541,7 @@ int main(int argc, char **argv)
         return 0;
     if (status == MIST_OK) {
         at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
-        at.plan_path = positionals.items[0];
+        at.plan_path = positionals.n > 0 ? positionals.items[0] : NULL;
         status = run(&at, &err);
     }
     if (status != MIST_OK)

@@ -268,21 +268,26 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
         return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         n[schedule->tasks[i].cost]++;
-    double squares = 0, extrapolated_s = 0, total_s = 0;
+    struct mist_cost sum = {0};
     for (int32_t c = 0; c < schedule->n_costs; c++) {
-        const struct mist_cost *cost = &at->set->ranks[at->busiest].costs[c];
-        double deviation_s = (double)n[c] * cost->deviation_s;
-        squares += deviation_s * deviation_s;
-        extrapolated_s += (double)n[c] * cost->extrapolated_s;
-        total_s += (double)n[c] * cost->time_s;
+        struct mist_cost cost = at->set->ranks[at->busiest].costs[c];
+        mist_cost_scale(&cost, (double)n[c]);
+        mist_cost_add(&sum, &cost);
     }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        mist_cost_add(&out->prices[schedule->tasks[i].kind],
+                      &at->set->ranks[at->busiest].costs[schedule->tasks[i].cost]);
     double mixing_s = at->doubt->residual_frac * mixed_s;
     double drift_s = at->doubt->drift_frac * out->iteration_s;
     double missed_s = at->doubt->checks_frac * out->iteration_s;
-    double statistical_s = total_s > 0 ? sqrt(squares) / total_s * out->iteration_s : 0;
+    double share = sum.time_s > 0 ? 1 / sum.time_s : 0;
+    double statistical_s = sum.deviation_s * share * out->iteration_s;
+    double preset_s = sum.doubt_s * share * out->iteration_s;
     free(n);
-    out->error_s = 2 * hypot(hypot(statistical_s, drift_s), hypot(mixing_s, missed_s));
-    out->extrapolated_frac = total_s > 0 ? extrapolated_s / total_s : 0;
+    out->error_s = 2 * hypot(preset_s, hypot(hypot(statistical_s, drift_s),
+                                             hypot(mixing_s, missed_s)));
+    out->error_s = fmax(out->error_s, at->doubt->least_frac * out->iteration_s);
+    out->extrapolated_frac = sum.extrapolated_s * share;
     return MIST_OK;
 }
 

@@ -13,9 +13,9 @@
  * representatives are representatives), and takes the placement of the representatives'
  * groups and transfers on nodes for that of all.
  *
- * The error bar is two deviations, about 95 %, of what four independent causes do to
+ * The error bar is two deviations, about 95 %, of what five independent causes do to
  * the busiest rank (largest undisturbed compute time) in one iteration:
- *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2 + missed_s^2)
+ *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2 + missed_s^2 + preset_s^2)
  * - Prices are means of finitely many runs. The tasks of one cost number rest on the same
  *   measurement, so their deviations add up; different cost numbers are independent, so
  *   their sums add as squares:
@@ -31,9 +31,12 @@
  *   is busy in the last iteration.
  * - What short plans of the same mechanisms took beyond all this when they were run after
  *   profiling: missed_s = checks_frac * iteration_s (mechanism.h).
+ * - What data sheets say of what nobody measured is off by about the residual of their
+ *   fit, all of it together: preset_s = sum_c n_c doubt_c / sum_c n_c time_c * iteration_s
+ *   (struct mist_cost). Of a cluster that nobody profiled the bar is 0.5 % at least.
  * It does not know what none measured: a wrong extrapolation, a change of the machine
  * since it was measured, unless probes take that out. extrapolated_frac is the share of
- * sum_c n_c time_c that rests on extrapolation.
+ * sum_c n_c time_c that rests on extrapolation, prices the same by kind of task.
  *
  * Left out: contention of transfers beyond what the prices contain.
  */
@@ -89,6 +92,8 @@ struct mist_replay_result {
     double iteration_s;
     double error_s; /* half width of the error bar */
     double extrapolated_frac;
+    struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
+                                                   rests on: sums over its tasks */
     bool is_folded;
     int32_t n_stages;
     struct mist_replay_stage *stages; /* owned; [n_stages] */
@@ -120,11 +125,19 @@ MIST_MUST_CHECK enum mist_status
 mist_replay_check_memory(const struct mist_catalog *catalog, const struct mist_plan *plan,
                          const struct mist_replay_options *options, struct mist_err *err);
 
+/* Whether all that the plan does has a price, as mist_replay_run() with these options (not
+ * NULL) would find out: MIST_OK, or its error. Memory is to be checked before. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_prices(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                         const struct mist_cost_model *cost_model,
+                         const struct mist_replay_options *options, struct mist_err *err);
+
 /* What the error bar knows beside the deviations of the prices; each finite and >= 0. */
 struct mist_replay_doubt {
     double drift_frac;    /* struct mist_cluster */
     double residual_frac; /* mist_cost_model_interference_residual_frac() */
     double checks_frac;   /* mist_mechanism_doubt_frac() */
+    double least_frac;    /* no bar is narrower */
 };
 
 /*

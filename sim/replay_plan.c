@@ -4,6 +4,27 @@
 #include "sim/mechanism.h"
 #include "sim/replay_graph.h"
 
+/* No prediction for a machine that nobody profiled is better than that. */
+#define UNPROFILED_LEAST_FRAC 0.005
+
+enum mist_status mist_replay_check_prices(const struct mist_catalog *catalog,
+                                          const struct mist_plan *plan,
+                                          const struct mist_cost_model *cost_model,
+                                          const struct mist_replay_options *options,
+                                          struct mist_err *err)
+{
+    struct mist_rank_set ranks = {0};
+    struct mist_replay_work work;
+    enum mist_status status = mist_replay_find_work(plan, options, &work, err);
+
+    if (status == MIST_OK)
+        status = mist_rank_set_build(catalog, plan, options->threads, &work, &ranks, err);
+    if (status == MIST_OK)
+        status = mist_rank_set_price(&ranks, cost_model, plan, err);
+    mist_rank_set_fini(&ranks);
+    return status;
+}
+
 enum mist_status mist_replay_run(const struct mist_catalog *catalog,
                                  const struct mist_plan *plan,
                                  const struct mist_cost_model *cost_model,
@@ -25,6 +46,8 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
         .drift_frac = traces->cluster.drift_frac,
         .residual_frac = mist_cost_model_interference_residual_frac(cost_model),
         .checks_frac = mist_mechanism_doubt_frac(traces, mist_plan_mechanisms(plan)),
+        .least_frac =
+            traces->cluster.backend == MIST_TRACE_DATASHEET ? UNPROFILED_LEAST_FRAC : 0,
     };
     if (status == MIST_OK)
         status = mist_replay_run_ranks(plan, &ranks, !work.why_all,

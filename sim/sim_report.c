@@ -1,6 +1,10 @@
 /* Prints the results of mist-sim. See sim_report.h. */
 #include "sim/sim_report.h"
 
+#include "traces/preset_table.h"
+
+#include <math.h> /* fmax */
+
 static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         const struct mist_replay_result *result)
 {
@@ -23,6 +27,32 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         stage->arena_bytes[MIST_ARENA_DEVICE], MIST_HUMAN_BYTES);
         mist_emit_int64(emit, "host_arena_bytes", "host arena",
                         stage->arena_bytes[MIST_ARENA_HOST], MIST_HUMAN_BYTES);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+/* What the prices of the busiest rank's tasks rest on, by kind of task. */
+static void emit_prices(struct mist_emit *emit, const struct mist_replay_result *result)
+{
+    mist_emit_list_begin(emit, "prices", "What prices rest on");
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++) {
+        const struct mist_cost *cost = &result->prices[i];
+        if (cost->time_s <= 0)
+            continue;
+        double other_s = cost->extrapolated_s - cost->borrowed_s - cost->preset_s;
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "task", "tasks",
+                       mist_task_kind_name((enum mist_task_kind)i));
+        mist_emit_double(emit, "time_s", "time", cost->time_s, MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "measured_frac", "measured",
+                         1 - cost->extrapolated_s / cost->time_s, MIST_HUMAN_FRAC);
+        mist_emit_double(emit, "borrowed_frac", "borrowed",
+                         cost->borrowed_s / cost->time_s, MIST_HUMAN_FRAC);
+        mist_emit_double(emit, "extrapolated_frac", "extrapolated",
+                         fmax(0, other_s / cost->time_s), MIST_HUMAN_FRAC);
+        mist_emit_double(emit, "preset_frac", "preset", cost->preset_s / cost->time_s,
+                         MIST_HUMAN_FRAC);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -53,6 +83,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                              (peak * (double)mist_plan_n_ranks(plan)),
                          MIST_HUMAN_FRAC);
     emit_stages(emit, plan, result);
+    emit_prices(emit, result);
 }
 
 /* One value on both sides, with the error where both are there. */
@@ -103,4 +134,115 @@ void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_pl
                       predicted->kinds[i].mean_s, measured->kinds[i].mean_s,
                       MIST_HUMAN_TIME_S);
     mist_emit_list_end(emit);
+}
+
+/* What a preset was made from, as a row of its own: what, how much, source. */
+static void emit_figure(struct mist_emit *emit, const struct mist_preset *preset,
+                        const char *figure, double value, enum mist_human_format format,
+                        const char *source)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "preset", "preset", preset->name);
+    mist_emit_text(emit, "figure", "figure", figure);
+    mist_emit_double(emit, "value", "value", value, format);
+    mist_emit_text(emit, "source", "source", source);
+    mist_emit_object_end(emit);
+}
+
+static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
+{
+    char figure[64];
+
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
+        if (of->peak_tflop_per_s[i] <= 0)
+            continue;
+        snprintf(figure, sizeof figure, "peak in %s",
+                 mist_trace_dtype_name((enum mist_trace_dtype)i));
+        emit_figure(emit, of, figure, of->peak_tflop_per_s[i] * 1e12,
+                    MIST_HUMAN_FLOP_PER_S, of->source);
+    }
+    emit_figure(emit, of, "memory", (double)(of->memory_mib << 20), MIST_HUMAN_BYTES,
+                "nvidia-smi");
+    emit_figure(emit, of, "rate of memory", of->memory_gb_per_s * 1e9,
+                MIST_HUMAN_BYTES_PER_S, of->source);
+    emit_figure(emit, of, "processors", of->processors, MIST_HUMAN_NUMBER, of->source);
+    emit_figure(emit, of, "of the peak, by products", of->product_frac, MIST_HUMAN_FRAC,
+                of->product_source);
+}
+
+static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
+{
+    const struct mist_preset_wiring_shares *wiring = &mist_preset_wirings[of->wiring];
+    char figure[64];
+
+    emit_figure(emit, of, "devices of a node", of->devices_per_node, MIST_HUMAN_NUMBER,
+                of->node);
+    snprintf(figure, sizeof figure, "%s", wiring->name);
+    emit_figure(emit, of, figure, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
+                of->source);
+    emit_figure(emit, of, "of it, by rings", wiring->link_frac, MIST_HUMAN_FRAC,
+                "fit of public nccl-tests");
+    if (wiring->switch_frac > 0)
+        emit_figure(emit, of, "of it, by sums in the switch", wiring->switch_frac,
+                    MIST_HUMAN_FRAC, "fit of public nccl-tests");
+    emit_figure(emit, of, "PCIe to the host", of->pcie_gb_per_s * 1e9,
+                MIST_HUMAN_BYTES_PER_S, of->source);
+    if (of->adapters > 0) {
+        emit_figure(emit, of, "network adapters", of->adapters, MIST_HUMAN_NUMBER,
+                    of->node);
+        emit_figure(emit, of, "rate of each", of->adapter_gbit_per_s * 1e9 / 8,
+                    MIST_HUMAN_BYTES_PER_S, of->node);
+    }
+    emit_figure(emit, of, "host memory", (double)(of->host_memory_gib << 30),
+                MIST_HUMAN_BYTES, of->node);
+}
+
+/* The same figures for all presets. */
+static void emit_shares(struct mist_emit *emit)
+{
+    const struct mist_preset_shares *of = &mist_preset_shares;
+    const struct {
+        const char *what;
+        double value;
+        enum mist_human_format format;
+        const char *source;
+    } rows[] = {
+        {"of memory's rate", of->memory_frac, MIST_HUMAN_FRAC, "gpu-benches, stream"},
+        {"of PCIe's rate, copies", of->host_frac, MIST_HUMAN_FRAC, "nvbandwidth results"},
+        {"of adapters' rate", of->adapter_frac, MIST_HUMAN_FRAC,
+         "fit of public nccl-tests"},
+        {"latency between nodes", of->adapter_latency_us * 1e-6, MIST_HUMAN_TIME_S,
+         "fit of public nccl-tests"},
+        {"launch of a task", of->launch_us * 1e-6, MIST_HUMAN_TIME_S,
+         "gpu-benches, small kernels"},
+        {"memory beside the arena", (double)of->runtime_memory_bytes, MIST_HUMAN_BYTES,
+         "CUDA context, libraries, NCCL"},
+        {"doubt about operators", of->curve_residual_frac, MIST_HUMAN_FRAC,
+         "residual of the fits"},
+        {"doubt about messages", of->links_residual_frac, MIST_HUMAN_FRAC,
+         "residual of the fits"},
+    };
+
+    mist_emit_list_begin(emit, "shares", "Of all presets");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "figure", "figure", rows[i].what);
+        mist_emit_double(emit, "value", "value", rows[i].value, rows[i].format);
+        mist_emit_text(emit, "source", "source", rows[i].source);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
+void mist_sim_report_add_presets(struct mist_emit *emit)
+{
+    const struct mist_preset *preset;
+
+    mist_emit_list_begin(emit, "presets", "Presets");
+    for (int i = 0; (preset = mist_preset_get(i)); i++) {
+        emit_device(emit, preset);
+        emit_node(emit, preset);
+    }
+    mist_emit_list_end(emit);
+    emit_shares(emit);
 }

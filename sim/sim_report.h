@@ -24,4 +24,7 @@ void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_pl
                                     const struct mist_compare_side *measured,
                                     double error_s);
 
+/* All presets with the figures they consist of and where these are from. */
+void mist_sim_report_add_presets(struct mist_emit *emit);
+
 #endif

@@ -2,7 +2,8 @@
  * Reads the template quantities of a stage off schedules of three blocks (one
  * checkpointed) and two micro-batches, with each ZeRO level, with nothing and with
  * everything offloaded, and where that has a price updated on the host: then every task
- * kind and buffer occurs, at the ranks where it is.
+ * kind and buffer occurs, at the ranks where it is. Nothing is offloaded where copies have
+ * no price; who searches there leaves it out (mist_cost_model_check()).
  */
 #include "sim/stage_model_internal.h"
 
@@ -346,10 +347,9 @@ static void read_sample(const struct sample *at, double *values)
     if (at->zero > 0)
         return;
     read_once(at, values);
-    if (at->offloads) {
-        read_zeroing(at, values);
+    if (at->offloads)
         return;
-    }
+    read_zeroing(at, values);
     read_programs(at, values);
     read_ids(at, values);
     read_layouts(at, values);
@@ -408,6 +408,7 @@ enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
     /* who asks for what has no price gets to know it */
     bool has_host = stage->updates_on_host ||
                     mist_cost_model_prices_host(cost_model, plan->job.dtype);
+    bool has_copies = mist_cost_model_prices_copies(cost_model);
     enum mist_status status = MIST_OK;
 
     plan->pipeline = MIST_PIPELINE_1F1B;
@@ -426,6 +427,8 @@ enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
         struct sample sample = {.zero = on_host ? i - 8 : i / 2,
                                 .offloads = on_host || i % 2,
                                 .on_host = on_host};
+        if (sample.offloads && !has_copies)
+            continue;
         set_knobs(&plan->stages[i_stage], sample.zero, sample.offloads, on_host);
         status = take_sample(catalog, cost_model, threads, plan, i_stage, &sample,
                              values.values, err);

@@ -95,6 +95,68 @@ static enum mist_status check_rates(const struct mist_cluster *cluster,
     return status;
 }
 
+bool mist_cluster_declares_links(const struct mist_cluster *cluster)
+{
+    const struct mist_trace_declared *declared = &cluster->declared;
+
+    return declared->device.bytes_per_s > 0 || declared->node.bytes_per_s > 0 ||
+           declared->host.bytes_per_s > 0;
+}
+
+static enum mist_status
+check_link(const char *name, const struct mist_declared_link *link, struct mist_err *err)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "declared.%s.bytes_per_s", name);
+    enum mist_status status = check_not_negative(text, link->bytes_per_s, err);
+    if (status == MIST_OK)
+        status = check_at_most(text, link->bytes_per_s, RATE_MAX, err);
+    snprintf(text, sizeof text, "declared.%s.latency_us", name);
+    if (status == MIST_OK)
+        status = check_not_negative(text, link->latency_us, err);
+    return status == MIST_OK ? check_at_most(text, link->latency_us, TIME_MAX_US, err)
+                             : status;
+}
+
+static enum mist_status check_declared(const struct mist_trace_declared *declared,
+                                       struct mist_err *err)
+{
+    enum mist_status status = check_link("device", &declared->device, err);
+
+    if (status == MIST_OK)
+        status = check_link("node", &declared->node, err);
+    if (status == MIST_OK)
+        status = check_link("host", &declared->host, err);
+    if (status == MIST_OK && declared->node.bytes_per_s > 0)
+        status = check_count("declared.adapters", declared->adapters, err);
+    if (status == MIST_OK)
+        status = check_not_negative("declared.switch_bytes_per_s",
+                                    declared->switch_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = check_at_most("declared.switch_bytes_per_s",
+                               declared->switch_bytes_per_s, RATE_MAX, err);
+    return status == MIST_OK ? check_not_negative("declared.residual_frac",
+                                                  declared->residual_frac, err)
+                             : status;
+}
+
+static enum mist_status check_curve(const struct mist_trace_curve *curve,
+                                    struct mist_err *err)
+{
+    enum mist_status status =
+        check_not_negative("curve.processors", curve->processors, err);
+
+    if (status != MIST_OK || curve->processors == 0)
+        return status;
+    status = check_positive("curve.product_frac", curve->product_frac, err);
+    if (status == MIST_OK)
+        status = check_positive("curve.memory_frac", curve->memory_frac, err);
+    return status == MIST_OK
+               ? check_not_negative("curve.residual_frac", curve->residual_frac, err)
+               : status;
+}
+
 enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
                                     struct mist_err *err)
 {
@@ -135,6 +197,10 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
         status = check_at_most("probe_us", cluster->probe_us, TIME_MAX_US, err);
     if (status == MIST_OK)
         status = check_rates(cluster, err);
+    if (status == MIST_OK)
+        status = check_curve(&cluster->curve, err);
+    if (status == MIST_OK)
+        status = check_declared(&cluster->declared, err);
     return status == MIST_OK ? check_libraries(cluster, err) : status;
 }
 

@@ -148,6 +148,80 @@ static enum mist_status read_skew(const struct mist_json *root,
     return status;
 }
 
+static enum mist_status read_curve(const struct mist_json *root,
+                                   struct mist_trace_curve *curve, struct mist_err *err)
+{
+    static const char *const keys[] = {"processors", "product_frac", "memory_frac",
+                                       "residual_frac", NULL};
+    double *const values[] = {&curve->product_frac, &curve->memory_frac,
+                              &curve->residual_frac};
+    struct mist_json object;
+    int64_t processors = 0;
+    enum mist_status status =
+        mist_json_get_object(root, "curve", MIST_JSON_OPTIONAL, &object, err);
+
+    if (status != MIST_OK || !object.value)
+        return status;
+    status = mist_json_check_keys(&object, keys, err);
+    if (status == MIST_OK)
+        status = mist_json_get_int64(&object, keys[0], MIST_JSON_REQUIRED, 1, INT_MAX,
+                                     &processors, err);
+    for (int i = 1; keys[i] && status == MIST_OK; i++)
+        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, 1,
+                                      values[i - 1], err);
+    curve->processors = (int)processors;
+    return status;
+}
+
+static enum mist_status read_link(const struct mist_json *declared, const char *key,
+                                  struct mist_declared_link *link, struct mist_err *err)
+{
+    static const char *const keys[] = {"bytes_per_s", "latency_us", NULL};
+    double *const values[] = {&link->bytes_per_s, &link->latency_us};
+    struct mist_json object;
+    enum mist_status status =
+        mist_json_get_object(declared, key, MIST_JSON_OPTIONAL, &object, err);
+
+    if (status != MIST_OK || !object.value)
+        return status;
+    status = mist_json_check_keys(&object, keys, err);
+    for (int i = 0; keys[i] && status == MIST_OK; i++)
+        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, DBL_MAX,
+                                      values[i], err);
+    return status;
+}
+
+static enum mist_status read_declared(const struct mist_json *root,
+                                      struct mist_trace_declared *out,
+                                      struct mist_err *err)
+{
+    static const char *const keys[] = {
+        "device",        "node", "host", "adapters", "switch_bytes_per_s",
+        "residual_frac", NULL};
+    struct mist_declared_link *const links[] = {&out->device, &out->node, &out->host};
+    struct mist_json object;
+    int64_t adapters = 0;
+    enum mist_status status =
+        mist_json_get_object(root, "declared", MIST_JSON_OPTIONAL, &object, err);
+
+    if (status != MIST_OK || !object.value)
+        return status;
+    status = mist_json_check_keys(&object, keys, err);
+    for (int i = 0; i < 3 && status == MIST_OK; i++)
+        status = read_link(&object, keys[i], links[i], err);
+    if (status == MIST_OK)
+        status = mist_json_get_int64(&object, "adapters", MIST_JSON_OPTIONAL, 0, INT_MAX,
+                                     &adapters, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(&object, "switch_bytes_per_s", MIST_JSON_OPTIONAL,
+                                      0, DBL_MAX, &out->switch_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(&object, "residual_frac", MIST_JSON_REQUIRED, 0, 1,
+                                      &out->residual_frac, err);
+    out->adapters = (int)adapters;
+    return status;
+}
+
 static enum mist_status read_numbers(const struct mist_json *root,
                                      struct mist_cluster *cluster, struct mist_err *err)
 {
@@ -243,6 +317,8 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                        "skew",
                                        "streams_take_turns",
                                        "probe_us",
+                                       "curve",
+                                       "declared",
                                        "libraries",
                                        "rows",
                                        NULL};
@@ -264,6 +340,10 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
         status = read_numbers(&root, cluster, err);
     if (status == MIST_OK)
         status = read_rates(&root, cluster, err);
+    if (status == MIST_OK)
+        status = read_curve(&root, &cluster->curve, err);
+    if (status == MIST_OK)
+        status = read_declared(&root, &cluster->declared, err);
     if (status == MIST_OK)
         status = read_libraries(&root, cluster, err);
     if (status == MIST_OK)

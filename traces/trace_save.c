@@ -45,6 +45,41 @@ static json_t *rows_to_json(const struct mist_trace_set *set)
     return rows;
 }
 
+/* What prices rest on where nothing was measured, if it is said; 0 or -1: out of memory. */
+static int add_prices(json_t *root, const struct mist_cluster *cluster)
+{
+    const struct mist_trace_curve *curve = &cluster->curve;
+    const struct mist_trace_declared *declared = &cluster->declared;
+    const struct {
+        const char *key;
+        const struct mist_declared_link *link;
+    } links[] = {{"device", &declared->device},
+                 {"node", &declared->node},
+                 {"host", &declared->host}};
+    int failed = 0;
+    json_t *object;
+
+    if (curve->processors > 0)
+        failed |= json_object_set_new(
+            root, "curve",
+            json_pack("{s:i, s:o, s:o, s:o}", "processors", curve->processors,
+                      "product_frac", number(curve->product_frac), "memory_frac",
+                      number(curve->memory_frac), "residual_frac",
+                      number(curve->residual_frac)));
+    if (!mist_cluster_declares_links(cluster))
+        return failed;
+    object = json_pack("{s:i, s:o, s:o}", "adapters", declared->adapters,
+                       "switch_bytes_per_s", number(declared->switch_bytes_per_s),
+                       "residual_frac", number(declared->residual_frac));
+    for (int i = 0; i < 3 && object; i++)
+        if (links[i].link->bytes_per_s > 0)
+            failed |= json_object_set_new(
+                object, links[i].key,
+                json_pack("{s:o, s:o}", "bytes_per_s", number(links[i].link->bytes_per_s),
+                          "latency_us", number(links[i].link->latency_us)));
+    return failed | json_object_set_new(root, "declared", object);
+}
+
 /* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
 static json_t *cluster_to_json(const struct mist_trace_set *set)
 {
@@ -66,7 +101,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         json_decref(rows);
         return NULL;
     }
-    return json_pack(
+    json_t *root = json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
         "s:{s:o, s:o, s:o}, s:b, s:o, s:o, s:o}",
         "format", 1, "name", cluster->name, "backend",
@@ -83,6 +118,11 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         "step_frac", number(cluster->skew.step_frac), "streams_take_turns",
         cluster->streams_take_turns, "probe_us", number(cluster->probe_us), "libraries",
         libraries, "rows", rows);
+    if (root && add_prices(root, cluster) != 0) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
 }
 
 static enum mist_status check_texts(const struct mist_cluster *cluster,

@@ -11,7 +11,7 @@
  * The raw measurements are kept as they are; fits are made from them by whoever needs
  * one. Everything is checked before any of it is returned. Without kernels.csv
  * (has_kernels false) the cluster is known by its data sheet only and operators are
- * priced by a roofline.
+ * priced by it (struct mist_trace_curve).
  */
 #ifndef MIST_TRACES_TRACE_SET_H
 #define MIST_TRACES_TRACE_SET_H
@@ -137,6 +137,34 @@ struct mist_trace_skew {
     double step_frac;  /* and after every few operators, as in tensor parallelism */
 };
 
+/*
+ * How far a device that nobody measured stays below its data sheet: what operators without
+ * rows are priced by (sim/cost_curve.h). All 0: not said.
+ */
+struct mist_trace_curve {
+    int processors;       /* that share a product's tiles, "SMs" */
+    double product_frac;  /* of peak_flop_per_s that large products reach */
+    double memory_frac;   /* of memory_bytes_per_s that passes over arrays reach */
+    double residual_frac; /* standard deviation of such a price, relative */
+};
+
+/* A way for messages that nobody measured. */
+struct mist_declared_link {
+    double bytes_per_s; /* that one device, or all of a node, sends at; 0: not declared */
+    double latency_us;  /* of one step */
+};
+
+/* What messages without rows are priced by (sim/cost_declared.c). */
+struct mist_trace_declared {
+    struct mist_declared_link device; /* from a device to another of its node */
+    struct mist_declared_link node;   /* from a node to another, all its adapters */
+    struct mist_declared_link host;   /* between a device and its host, each direction */
+    int adapters;                     /* of a node; with node.bytes_per_s */
+    double switch_bytes_per_s; /* at which a switch of the node sums a message that all
+                                  devices have; 0: it can't */
+    double residual_frac;      /* standard deviation of such a price, relative */
+};
+
 struct mist_cluster {
     char name[MIST_TRACE_NAME_MAX];     /* required */
     enum mist_trace_backend backend;    /* required */
@@ -159,6 +187,8 @@ struct mist_cluster {
     struct mist_trace_skew skew; /* of all devices at once */
     double probe_us; /* mean time of a probe (exec/probe.h) on all devices at once
                           while they were measured; 0: not known */
+    struct mist_trace_curve curve;       /* for operators that were not measured */
+    struct mist_trace_declared declared; /* for messages that were not measured */
     int n_libraries;
     struct {
         char name[MIST_TRACE_NAME_MAX];
@@ -278,6 +308,9 @@ MIST_MUST_CHECK enum mist_status mist_trace_set_save(const struct mist_trace_set
 /* Checks what a cluster must have. MIST_OK or MIST_ERR_INPUT. */
 MIST_MUST_CHECK enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
                                                     struct mist_err *err);
+
+/* Whether any way for messages is declared. */
+bool mist_cluster_declares_links(const struct mist_cluster *cluster);
 
 /*
  * Check a row and add a copy of it. A second row of the same key (see the find functions;

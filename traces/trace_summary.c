@@ -40,6 +40,32 @@ void mist_trace_hash_interference_key(struct mist_hash *hash,
 
 /* ---- fingerprint ---- */
 
+static void hash_prices(struct mist_hash *hash, const struct mist_cluster *cluster)
+{
+    const struct mist_trace_curve *curve = &cluster->curve;
+    const struct mist_trace_declared *declared = &cluster->declared;
+    const struct mist_declared_link *const links[] = {&declared->device, &declared->node,
+                                                      &declared->host};
+
+    if (curve->processors > 0) {
+        mist_hash_add_text(hash, "curve");
+        mist_hash_add_int64(hash, curve->processors);
+        mist_hash_add_double(hash, curve->product_frac);
+        mist_hash_add_double(hash, curve->memory_frac);
+        mist_hash_add_double(hash, curve->residual_frac);
+    }
+    if (!mist_cluster_declares_links(cluster))
+        return;
+    mist_hash_add_text(hash, "declared");
+    for (int i = 0; i < 3; i++) {
+        mist_hash_add_double(hash, links[i]->bytes_per_s);
+        mist_hash_add_double(hash, links[i]->latency_us);
+    }
+    mist_hash_add_int64(hash, declared->adapters);
+    mist_hash_add_double(hash, declared->switch_bytes_per_s);
+    mist_hash_add_double(hash, declared->residual_frac);
+}
+
 static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
 {
     struct mist_hash hash;
@@ -79,6 +105,7 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
         mist_hash_add_text(&hash, "probe_us"); /* a drift of that number is another set */
         mist_hash_add_double(&hash, cluster->probe_us);
     }
+    hash_prices(&hash, cluster);
     return hash.value + libraries;
 }
 
@@ -187,7 +214,7 @@ static void print_machine(const struct mist_cluster *cluster, FILE *stream)
 static void print_kernels(const struct mist_trace_set *set, FILE *stream)
 {
     fprintf(stream, "kernels      %zu rows%s\n", set->n_kernels,
-            set->has_kernels ? "" : " (no kernels.csv: roofline of the peak rates)");
+            set->has_kernels ? "" : " (no kernels.csv: priced by the peak rates)");
     for (size_t i = 0; i < set->n_kernels; i++) {
         const struct mist_kernel_row *first = &set->kernels[i], *row;
         char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];

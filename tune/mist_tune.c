@@ -19,6 +19,7 @@
 #include "core/options.h"
 #include "core/progress.h"
 #include "sim/trace_use.h"
+#include "traces/preset.h"
 #include "tune/alike.h"
 #include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
@@ -69,8 +70,10 @@ static const struct mist_option option_table[] = {
              1, 1 << 24, global_batch),
     REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
              MIST_MODEL_MAX_SEQ, seq_len),
-    REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "DIR",
-             "trace set of the cluster, from mist-profile", 0, 0, cluster),
+    REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "CLUSTER",
+             "trace set from mist-profile, or a preset such as "
+             "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)",
+             0, 0, cluster),
     ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
         "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
     ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
@@ -142,8 +145,8 @@ static const char *const examples[] = {
     "-o plan.json",
     "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
     "--device-memory 96MiB --verify 4 -o plan.json",
-    "mist-tune --model gpt3-1.3b --cluster a100 --nodes 4 --global-batch 256 "
-    "--seq-len 2048 --space 3d,zero",
+    "mist-tune --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s --dtype bf16 "
+    "--global-batch 512 --seq-len 8192 -o plan.json",
     NULL};
 
 static const struct mist_tool tool = {
@@ -203,11 +206,47 @@ static enum mist_status load_job(struct session *at, struct mist_err *err)
     return mist_catalog_new(&at->model, &at->catalog, err);
 }
 
+/* A memory that no device has: the unit is missing. */
+static enum mist_status check_device_memory(const struct options *options,
+                                            struct mist_err *err)
+{
+    if (options->device_memory_bytes == 0 || options->device_memory_bytes >= 1 << 20)
+        return MIST_OK;
+    return mist_err_set(
+        err, MIST_ERR_USAGE,
+        "--device-memory is %lld bytes, which can't be meant; a unit stands "
+        "behind the number: %lldGiB",
+        (long long)options->device_memory_bytes, (long long)options->device_memory_bytes);
+}
+
+/* Ranks are placed in order, node after node, and only the last may have places left. */
+static enum mist_status check_ranks(const struct options *options,
+                                    const struct mist_cluster *cluster,
+                                    struct mist_err *err)
+{
+    int64_t n = options->n_ranks, per_node = cluster->devices_per_node;
+
+    if (n > (int64_t)cluster->nodes * per_node)
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--ranks is %lld; the cluster has %d x %d devices (see --nodes and "
+            "--devices-per-node)",
+            (long long)n, cluster->nodes, cluster->devices_per_node);
+    if (n > per_node && n % per_node != 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--ranks is %lld, which are no whole nodes of %lld devices; "
+                            "%lld and %lld are (see --devices-per-node)",
+                            (long long)n, (long long)per_node,
+                            (long long)(n - n % per_node),
+                            (long long)(n - n % per_node + per_node));
+    return MIST_OK;
+}
+
 static enum mist_status load_cluster(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
     struct mist_cluster *cluster = &at->traces.cluster;
-    enum mist_status status = mist_trace_set_load(&at->traces, options->cluster, err);
+    enum mist_status status = mist_trace_set_open(&at->traces, options->cluster, err);
 
     if (status != MIST_OK)
         return status;
@@ -219,12 +258,11 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
         cluster->devices_per_node = (int)options->n_devices_per_node;
     if (options->n_nodes > 0 || options->n_devices_per_node > 0)
         cluster->probe_us = 0; /* that of other devices at once */
-    if (options->n_ranks > (int64_t)cluster->nodes * cluster->devices_per_node)
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "--ranks is %lld; the cluster has %d x %d devices (see --nodes and "
-            "--devices-per-node)",
-            (long long)options->n_ranks, cluster->nodes, cluster->devices_per_node);
+    status = check_ranks(options, cluster, err);
+    if (status == MIST_OK)
+        status = check_device_memory(options, err);
+    if (status != MIST_OK)
+        return status;
     at->job.computes_on_gpu = cluster->backend != MIST_TRACE_CPU;
     if (!at->job.computes_on_gpu)
         at->job.threads = options->n_threads > 0           ? (int32_t)options->n_threads
@@ -263,11 +301,16 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
 
     for (int i = 0; i < options->space.n && status == MIST_OK; i++)
         status = mist_space_add_group(options->space.items[i], &groups, err);
-    if (cluster->host_memory_bytes_per_node == 0)
+    if (cluster->host_memory_bytes_per_node == 0 ||
+        (options->space.n == 0 && !mist_cost_model_prices_copies(at->cost_model)))
         groups &= ~(1u << MIST_SPACE_OFFLOAD); /* said by say_limits() */
     if (status == MIST_OK && n_ranks > 1 << 20)
         status = mist_err_set(err, MIST_ERR_USAGE, "%lld ranks; at most %d can be tuned",
                               (long long)n_ranks, 1 << 20);
+    if (status != MIST_OK)
+        return status;
+    status = mist_cost_model_check(at->cost_model, (int32_t)n_ranks,
+                                   groups & 1u << MIST_SPACE_OFFLOAD, err);
     if (status != MIST_OK)
         return status;
     at->has_space = true;
@@ -283,11 +326,9 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
     int32_t threads = at->job.threads;
-    enum mist_status status = mist_cost_model_new(&at->traces, &at->cost_model, err);
+    enum mist_status status = mist_stage_price_new(at->catalog, at->cost_model,
+                                                   &at->space, threads, &at->price, err);
 
-    if (status == MIST_OK)
-        status = mist_stage_price_new(at->catalog, at->cost_model, &at->space, threads,
-                                      &at->price, err);
     if (status == MIST_OK)
         status = mist_thread_pool_new((int)options->common.n_jobs, &at->pool, err);
     at->config.space = &at->space;
@@ -423,6 +464,9 @@ static void say_limits(const struct session *at)
         (at->options.space.n == 0 || has_option(&at->options.space, "offload")))
         mist_message(&at->messages,
                      "the trace set says nothing of host memory: nothing is offloaded");
+    else if (at->options.space.n == 0 && !mist_cost_model_prices_copies(at->cost_model))
+        mist_message(&at->messages, "the trace set says nothing of copies between device "
+                                    "and host: nothing is offloaded");
     else if (mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
              at->traces.cluster.backend != MIST_TRACE_CPU &&
              !at->space.allows_host_updates)
@@ -554,6 +598,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
 
     if (status == MIST_OK)
         status = load_cluster(at, err);
+    if (status == MIST_OK)
+        status = mist_cost_model_new(&at->traces, &at->cost_model, err);
     if (status == MIST_OK)
         status = make_space(at, err);
     if (status == MIST_OK)

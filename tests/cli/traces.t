@@ -11,7 +11,8 @@ bad() {
     refuse "$1: $2" 3 "^mist-sim: bad/$1:$line(:[0-9]+)?: .*$5" mist-sim plan.json --cluster bad
 }
 
-refuse 'no trace set' 5 '^mist-sim: none/cluster\.json: ' mist-sim plan.json --cluster none
+refuse 'no trace set' 3 '^mist-sim: cluster none: there is no such folder, and no preset of that name; presets' mist-sim plan.json --cluster none
+refuse 'no trace set at a path' 5 '^mist-sim: no/set/cluster\.json: ' mist-sim plan.json --cluster no/set
 refuse 'a file as trace set' 5 '^mist-sim: plan\.json/cluster\.json: ' mist-sim plan.json --cluster plan.json
 mkdir empty
 refuse 'an empty folder as trace set' 5 '^mist-sim: empty/cluster\.json: ' mist-sim plan.json --cluster empty
@@ -131,7 +132,8 @@ refuse 'a table that is gone' 3 '^mist-sim: bad/links\.csv: the file is not ther
     mist-sim plan.json --cluster bad
 begin 'an edit by hand: the number that the message names'
 head -n 21 traces/kernels.csv > bad/kernels.csv
-edit counted/cluster.json 's/"kernels.csv": 38, "links.csv": 24/"kernels.csv": 20/' > bad/cluster.json
+edit counted/cluster.json 's/"kernels.csv": 38/"kernels.csv": 20/' > bad/cluster.json
+cp counted/links.csv bad
 run mist-sim -q -n plan.json --cluster bad
 expect_exit 0
 expect_stderr_empty

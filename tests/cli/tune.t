@@ -10,14 +10,14 @@ tune() {
         --global-batch 4 --seq-len 128 -o best.json "$@"
 }
 refuse 'no model' 2 '^mist-tune: --model NAME is required' mist-tune --cluster traces --global-batch 4 --seq-len 128
-refuse 'no cluster' 2 '^mist-tune: --cluster DIR is required' mist-tune --model gpt3-demo --global-batch 4 --seq-len 128
+refuse 'no cluster' 2 '^mist-tune: --cluster CLUSTER is required' mist-tune --model gpt3-demo --global-batch 4 --seq-len 128
 refuse 'no batch' 2 '^mist-tune: --global-batch N is required' mist-tune --model gpt3-demo --cluster traces --seq-len 128
 tune 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
 tune 'a missing config.json' 5 'none\.json: ' --model none.json
 tune 'a config.json that is none' 3 './plan\.json:1' --model ./plan.json
 head -n 5 plan.json > broken.json
 tune 'a truncated config.json' 3 './broken\.json:[56]' --model ./broken.json
-tune 'no trace set' 5 'none/cluster\.json: ' --cluster none
+tune 'no trace set' 3 'cluster none: there is no such folder' --cluster none
 cp -R traces bad
 edit traces/kernels.csv '1s/time_us/time_ms/' > bad/kernels.csv
 tune 'a wrong trace set' 3 'bad/kernels\.csv:1: .*time_ms' --cluster bad
@@ -48,12 +48,14 @@ tune 'samples have no best plan' 2 '--sample-plans searches for no best plan' --
 tune 'no plan fits: says what is lacking' 4 'no plan fits .*the closest needs .*, limit 4\.00 MiB' --device-memory 4MiB
 tune 'no plan fits: says what could help' 4 'no plan .*limit 40\.0 MiB .*help: zero, ckpt, offload in --space, more devices' \
     --device-memory 40MiB --space 3d
-tune 'no plan fits a byte' 4 'no plan fits ' --device-memory 1
+tune 'no plan fits a mebibyte' 4 'no plan fits ' --device-memory 1MiB
+tune 'a memory without its unit' 2 '--device-memory is 80 bytes, which can.t be meant; a unit .*: 80GiB$' --device-memory 80
+tune 'ranks that are no whole nodes' 2 '--ranks is 63, which are no whole nodes of 8 devices; 56 and 64 are ' --nodes 8 --devices-per-node 8 --ranks 63
 tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 64 --devices-per-node 8 --space 3d,zero
 cp -R traces small
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 1048576/' > small/cluster.json
 tune 'no plan fits what the trace set says' 4 'no plan fits ' --cluster small
-tune 'no plan fits: no folder is left' 4 'no plan fits ' --device-memory 1 --plans new/plans
+tune 'no plan fits: no folder is left' 4 'no plan fits ' --device-memory 1MiB --plans new/plans
 begin 'a config.json of a model that can be run'
 cat > tiny.json <<'END'
 {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,

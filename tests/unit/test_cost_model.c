@@ -75,7 +75,7 @@ static struct mist_cost linear_cost(const struct mist_cost_model *model, int64_t
                                     int64_t n_in, int64_t n_out)
 {
     int64_t dims[MIST_MAX_DIMS] = {rows, n_in, n_out};
-    struct mist_cost cost = {-1, -1, -1};
+    struct mist_cost cost = {.time_s = -1, .deviation_s = -1, .extrapolated_s = -1};
     struct mist_err err = {0};
 
     must(mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_FP32, dims,
@@ -241,7 +241,7 @@ static struct mist_cost gelu_cost(const struct mist_trace_set *set, enum mist_ph
 {
     const int64_t dims[MIST_MAX_DIMS] = {64, 16, 32};
     struct mist_cost_model *model = model_of(set);
-    struct mist_cost cost = {-1, -1, -1};
+    struct mist_cost cost = {.time_s = -1, .deviation_s = -1, .extrapolated_s = -1};
     struct mist_err err = {0};
 
     must(mist_cost_op(model, MIST_OP_LINEAR_GELU, phase, MIST_DTYPE_FP32, dims, 1e6, 1e6,
@@ -455,7 +455,7 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
                                   enum mist_link_operation operation, int nodes,
                                   int ranks_per_node, int groups, int64_t bytes)
 {
-    struct mist_cost cost = {-1, -1, -1};
+    struct mist_cost cost = {.time_s = -1, .deviation_s = -1, .extrapolated_s = -1};
     struct mist_err err = {0};
 
     must(mist_cost_link(model, operation, nodes, ranks_per_node, groups, bytes, &cost,

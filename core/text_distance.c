@@ -1,0 +1,31 @@
+/* One row of the usual table at a time. See text_distance.h. */
+#include "core/text_distance.h"
+
+static size_t at_most(size_t n)
+{
+    return n < MIST_TEXT_DISTANCE_MAX ? n : MIST_TEXT_DISTANCE_MAX;
+}
+
+size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t row[MIST_TEXT_DISTANCE_MAX + 1];
+
+    n_a = at_most(n_a);
+    n_b = at_most(n_b);
+    for (size_t j = 0; j <= n_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n_b];
+}

@@ -1,0 +1,15 @@
+/*
+ * How far two names are apart: what somebody may have meant by a name that does not exist.
+ */
+#ifndef MIST_CORE_TEXT_DISTANCE_H
+#define MIST_CORE_TEXT_DISTANCE_H
+
+#include <stddef.h>
+
+#define MIST_TEXT_DISTANCE_MAX 64 /* bytes of a text that are looked at */
+
+/* Levenshtein distance of two texts of n_a and n_b bytes: characters put in, taken out or
+ * changed. Of longer texts the first MIST_TEXT_DISTANCE_MAX bytes count. O(n_a n_b). */
+size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b);
+
+#endif

@@ -1,0 +1,638 @@
+/*
+ * Presets: their text, the trace set that becomes of it, and what operators and messages
+ * cost by it, against closed forms worked out by hand. Where the public tables are at hand
+ * that the constants were fitted to, their residuals are taken again, by code of its own.
+ */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "core/text_distance.h"
+#include "sim/cost_model.h"
+#include "tests/unit/scratch.h"
+#include "traces/preset.h"
+
+#include <math.h>
+
+static void near_to(double value, double expected)
+{
+    if (fabs(value - expected) > 1e-9 * fabs(expected))
+        fail_msg("%.17g, expected %.17g", value, expected);
+}
+
+/* ------------------------------------------------------------------------------ text */
+
+static void parse(const char *text, struct mist_trace_set *set)
+{
+    struct mist_err err = {0};
+
+    must(mist_preset_parse(set, text, &err), &err);
+    assert_int_equal(set->cluster.backend, MIST_TRACE_DATASHEET);
+    assert_false(set->has_kernels);
+    assert_int_equal(set->n_kernels + set->n_links, 0);
+}
+
+static void test_topologies(void **state)
+{
+    static const struct {
+        const char *text;
+        int nodes, devices;
+    } cases[] = {
+        {"h100-sxm", 1, 8},           {"h100", 1, 8},
+        {"h100-sxm:4", 1, 4},         {"h100-sxm:64", 8, 8},
+        {"h100-sxm:8x8", 8, 8},       {"rtx4090:1x2", 1, 2},
+        {"a100-80:128x8", 128, 8},    {"l4:3x16", 3, 16},
+        {"b200:2x1,nic=1Tb/s", 2, 1}, {"h100-sxm,nic=4Gb/s", 1, 8},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        parse(cases[i].text, &set);
+        assert_int_equal(set.cluster.nodes, cases[i].nodes);
+        assert_int_equal(set.cluster.devices_per_node, cases[i].devices);
+        mist_trace_set_fini(&set);
+    }
+}
+
+/* Rates are the data sheet's, times the share that is reached. */
+static void test_keys(void **state)
+{
+    struct mist_trace_set set;
+    const struct mist_trace_declared *declared = &set.cluster.declared;
+
+    parse("h100-sxm:2x4,nic=4x200Gb/s@20us,link=100GB/s@3us,pcie=10GB/s,memory=40GiB,"
+          "host-memory=1TiB",
+          &set);
+    near_to(declared->node.bytes_per_s, 4 * 25e9 * mist_preset_shares.adapter_frac);
+    near_to(declared->node.latency_us, 20);
+    assert_int_equal(declared->adapters, 4);
+    near_to(declared->device.bytes_per_s, 78e9);
+    near_to(declared->device.latency_us, 3);
+    near_to(declared->switch_bytes_per_s, 56e9);
+    near_to(declared->host.bytes_per_s, 10e9 * mist_preset_shares.host_frac);
+    near_to(declared->host.latency_us, mist_preset_shares.host_latency_us);
+    assert_int_equal(set.cluster.device_memory_bytes, (int64_t)40 << 30);
+    assert_int_equal(set.cluster.host_memory_bytes_per_node, (int64_t)1 << 40);
+    mist_trace_set_fini(&set);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"h100-smx:8x8",
+         "no preset has that name; presets, the nearest first: h100-sxm,"},
+        {"a100-8", "the nearest first: a100-80, a100-40,"},
+        {"zzz", "there is no such folder, and no preset"},
+        {"", "expected NAME:NODESxDEVICES"},
+        {"h100-sxm,", "expected NAME:NODESxDEVICES"},
+        {"h100-sxm,,nic=4Gb/s", "expected NAME:NODESxDEVICES"},
+        {"h100-sxm:", "expected nodes and the devices of each, such as h100-sxm:8x8"},
+        {"h100-sxm:0x8", "expected nodes and the devices of each"},
+        {"h100-sxm:8x", "expected nodes and the devices of each"},
+        {"h100-sxm:8x8x8", "expected nodes and the devices of each"},
+        {"h100-sxm:-8", "expected nodes and the devices of each"},
+        {"h100-sxm:99999999999999999999", "expected nodes and the devices of each"},
+        {"h100-sxm:63", "63 devices are no whole nodes of 8; 56 and 64 are"},
+        {"h100-sxm:1x63", "nodes of 63 devices; a node has at most 16"},
+        {"h100-sxm:8x8,nic", "expected NAME:NODESxDEVICES"},
+        {"h100-sxm:8x8,nic=", "expected NAME:NODESxDEVICES"},
+        {"h100-sxm:8x8,nics=8x400Gb/s", "unknown key nics; there are nic, link, pcie"},
+        {"h100-sxm:8x8,nic=400", "nic=400: "},
+        {"h100-sxm:8x8,nic=400Gb", "such as 400Gb/s (bits) or 25GB/s"},
+        {"h100-sxm:8x8,nic=8x", "nic=: "},
+        {"h100-sxm:8x8,nic=0x400Gb/s", "expected 1 to 64 adapters"},
+        {"h100-sxm:8x8,nic=800x400Gb/s", "expected 1 to 64 adapters"},
+        {"h100-sxm:8x8,nic=8x400b/s", "can't be meant; expected a rate of 1MB/s"},
+        {"h100-sxm:8x8,nic=8x400Gb/s@5", "expected a time such as"},
+        {"h100-sxm:8x8,nic=8x400Gb/s@5min", "can't be meant; expected a latency"},
+        {"h100-sxm:8x8,nic=1Gb/s,nic=1Gb/s", "nic= comes twice"},
+        {"h100-sxm:8x8,memory=80", "80 bytes, which can't be meant; a unit stands behind "
+                                   "the number: 80GiB"},
+        {"h100-sxm:8x8,host-memory=2TBit", "host-memory=2TBit: "},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        assert_int_equal(mist_preset_parse(&set, cases[i].text, &err), MIST_ERR_INPUT);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("%s: %s, expected %s", cases[i].text, err.message, cases[i].says);
+        assert_int_equal(set.cluster.nodes, 0);
+    }
+}
+
+static void test_distance(void **state)
+{
+    assert_int_equal(mist_text_distance("", 0, "abc", 3), 3);
+    assert_int_equal(mist_text_distance("h100", 4, "h200", 4), 1);
+    assert_int_equal(mist_text_distance("kitten", 6, "sitting", 7), 3);
+}
+
+/* Every preset: figures that a data sheet can have, told apart by name, with sources. */
+static void test_table(void **state)
+{
+    const struct mist_preset *preset;
+    int n = 0;
+
+    for (; (preset = mist_preset_get(n)); n++) {
+        struct mist_trace_set set;
+        parse(preset->name, &set);
+        assert_non_null(strstr(set.cluster.how_measured, "preset, nothing measured"));
+        assert_non_null(strstr(set.cluster.how_measured, preset->source));
+        assert_true(strlen(set.cluster.how_measured) + 1 <
+                    sizeof set.cluster.how_measured);
+        assert_true(preset->product_frac > 0.4 && preset->product_frac < 1);
+        assert_true(set.cluster.curve.residual_frac >= 0.05);
+        mist_trace_set_fini(&set);
+        for (int i = 0; i < n; i++)
+            assert_string_not_equal(preset->name, mist_preset_get(i)->name);
+    }
+    assert_true(n >= 10);
+}
+
+/* What makes prices is written, read and part of the fingerprint. */
+static void test_saved(void **state)
+{
+    struct scratch scratch;
+    struct mist_trace_set set, read;
+    struct mist_err err = {0};
+
+    scratch_init(&scratch);
+    parse("h100-sxm:2x8", &set);
+    must(mist_trace_set_save(&set, scratch_path(&scratch, "set"), false, &err), &err);
+    must(mist_trace_set_open(&read, scratch.path, &err), &err);
+    assert_memory_equal(&set.cluster.curve, &read.cluster.curve,
+                        sizeof set.cluster.curve);
+    assert_memory_equal(&set.cluster.declared, &read.cluster.declared,
+                        sizeof set.cluster.declared);
+    uint64_t fingerprint = mist_trace_set_fingerprint(&set);
+    assert_int_equal(fingerprint, mist_trace_set_fingerprint(&read));
+    double *const values[] = {&read.cluster.curve.product_frac,
+                              &read.cluster.declared.node.bytes_per_s,
+                              &read.cluster.declared.switch_bytes_per_s};
+    for (size_t i = 0; i < 3; i++) {
+        *values[i] *= 1.01;
+        assert_int_not_equal(fingerprint, mist_trace_set_fingerprint(&read));
+        *values[i] /= 1.01;
+    }
+    mist_trace_set_fini(&read);
+    mist_trace_set_fini(&set);
+    char command[256];
+    snprintf(command, sizeof command, "rm -r %s", scratch.folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* --------------------------------------------------------------------------- messages */
+
+/* Nodes of 8 with round figures. */
+static struct mist_cluster declared_cluster(void)
+{
+    return (struct mist_cluster){
+        .name = "round",
+        .backend = MIST_TRACE_DATASHEET,
+        .nodes = 16,
+        .devices_per_node = 8,
+        .device_memory_bytes = 1 << 30,
+        .memory_bytes_per_s = 1e12,
+        .peak_flop_per_s = {[MIST_TRACE_BF16] = 1e14, [MIST_TRACE_FP32] = 1e13},
+        .curve = {100, 0.8, 0.5, 0.1},
+        .declared = {.device = {100e9, 2},
+                     .node = {80e9, 10},
+                     .host = {20e9, 8},
+                     .adapters = 4,
+                     .residual_frac = 0.2},
+    };
+}
+
+static struct mist_cost_model *model_of(const struct mist_trace_set *set)
+{
+    struct mist_cost_model *model = NULL;
+    struct mist_err err = {0};
+
+    must(mist_cost_model_new(set, &model, &err), &err);
+    return model;
+}
+
+static struct mist_cost link_cost(const struct mist_cost_model *model,
+                                  enum mist_link_operation operation, int nodes,
+                                  int ranks, int groups, int64_t bytes)
+{
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    must(mist_cost_link(model, operation, nodes, ranks, groups, bytes, &cost, &err),
+         &err);
+    near_to(cost.preset_s, cost.time_s);
+    near_to(cost.extrapolated_s, cost.time_s);
+    near_to(cost.doubt_s, 0.2 * cost.time_s);
+    return cost;
+}
+
+static void test_links_by_hand(void **state)
+{
+    const double start_s = 15e-6; /* of a collective */
+    static const struct {
+        enum mist_link_operation operation;
+        int nodes, ranks, groups;
+        double latency_s, moved, bytes_per_s; /* moved: share of the message */
+    } cases[] = {
+        /* rings of 8 at 100 GB/s, 2 us a step; an all-reduce as a tree of the same steps */
+        {MIST_LINK_ALL_GATHER, 1, 8, 1, 7 * 2e-6, 7.0 / 8, 100e9},
+        {MIST_LINK_REDUCE_SCATTER, 1, 8, 1, 7 * 2e-6, 7.0 / 8, 100e9},
+        {MIST_LINK_ALL_REDUCE, 1, 8, 1, 14 * 2e-6, 14.0 / 8, 100e9},
+        {MIST_LINK_ALL_REDUCE, 1, 2, 4, 2 * 2e-6, 1, 100e9}, /* groups don't share */
+        /* between nodes: 4 adapters of 20 GB/s; one rank of 8 goes with half of one and
+         * has it alone; 8 such groups share four */
+        {MIST_LINK_ALL_GATHER, 4, 1, 1, 3 * 10e-6, 3.0 / 4, 20e9},
+        {MIST_LINK_ALL_GATHER, 4, 1, 8, 3 * 10e-6, 3.0 / 4, 10e9},
+        {MIST_LINK_ALL_GATHER, 4, 4, 1, 3 * 10e-6 + 12 * 2e-6, 15.0 / 16, 40e9},
+        {MIST_LINK_ALL_GATHER, 2, 8, 1, 10e-6 + 14 * 2e-6, 15.0 / 16, 80e9},
+        /* ring: 2 (15 * 10) us, tree: 2 * 4 * 10 us */
+        {MIST_LINK_ALL_REDUCE, 16, 1, 1, 80e-6, 30.0 / 16, 20e9},
+        /* ring: 2 (10 + 2 * 2) us; tree: 2 (2 + 10) us */
+        {MIST_LINK_ALL_REDUCE, 2, 2, 1, 24e-6, 1.5, 20e9},
+    };
+    struct mist_trace_set set;
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    struct mist_cost_model *model = model_of(&set);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int64_t bytes = 1000; bytes < 2e9; bytes *= 1000)
+            near_to(link_cost(model, cases[i].operation, cases[i].nodes, cases[i].ranks,
+                              cases[i].groups, bytes)
+                        .time_s,
+                    start_s + cases[i].latency_s +
+                        cases[i].moved * (double)bytes / cases[i].bytes_per_s);
+    near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1000000).time_s,
+            2e-6 + 1e6 / 100e9);
+    near_to(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, 1000000).time_s,
+            10e-6 + 1e6 / 20e9);
+    near_to(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000).time_s,
+            8e-6 + 1e6 / 20e9);
+    mist_cost_model_free(model);
+    /* a switch that sums takes the message once, and 2 (n-1)/n of it go between nodes */
+    set.cluster.declared.switch_bytes_per_s = 60e9;
+    model = model_of(&set);
+    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 6000000).time_s,
+            start_s + 28e-6 + 6e6 / 60e9);
+    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, 6000000).time_s,
+            start_s + 2 * (7 * 2e-6 + 2 * 10e-6) + 1.5 * 6e6 / 80e9);
+    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 6000000).time_s,
+            start_s + 14e-6 + 6e6 * 7 / 8 / 100e9); /* nothing to sum */
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* More bytes, more nodes, more ranks of a node, more groups at once: never faster. */
+static void test_links_are_monotone(void **state)
+{
+    struct mist_random random;
+    struct mist_trace_set set;
+
+    mist_random_init(&random, test_seed(13));
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    struct mist_cost_model *model = model_of(&set);
+    for (int i = 0; i < 20000; i++) {
+        enum mist_link_operation operation =
+            (enum mist_link_operation)mist_random_below(&random, MIST_LINK_SEND_RECV);
+        int nodes = 1 + (int)mist_random_below(&random, 16);
+        int groups = 1 + (int)mist_random_below(&random, 8);
+        int64_t bytes = 1 + (int64_t)mist_random_below(&random, 1 << 30);
+        double time_s = link_cost(model, operation, nodes, 2, groups, bytes).time_s;
+        double slack = 1 - 1e-12;
+        assert_true(link_cost(model, operation, nodes, 2, groups, bytes + 4096).time_s >=
+                    time_s * slack);
+        assert_true(link_cost(model, operation, nodes + 1, 2, groups, bytes).time_s >=
+                    time_s * slack);
+        assert_true(link_cost(model, operation, nodes, 2, groups + 1, bytes).time_s >=
+                    time_s * slack);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Rows come before what is declared; rows within a node say nothing of other nodes. */
+static void test_rows_come_first(void **state)
+{
+    struct mist_trace_set set;
+    struct mist_err err = {0};
+    struct mist_cost cost;
+    struct mist_link_row row = {.operation = MIST_LINK_ALL_REDUCE,
+                                .nodes = 1,
+                                .ranks_per_node = 8,
+                                .concurrent_groups = 1,
+                                .bytes = 1000000,
+                                .time_us = 77,
+                                .repetitions = 1};
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    must(mist_trace_set_add_link(&set, &row, &err), &err);
+    struct mist_cost_model *model = model_of(&set);
+    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 1000000, &cost, &err),
+         &err);
+    near_to(cost.time_s, 77e-6);
+    near_to(cost.preset_s + 1, 1);
+    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, 1, 4, 1, 1000000, &cost, &err),
+         &err);
+    near_to(cost.borrowed_s, cost.time_s);
+    near_to(cost.time_s, 77e-6 * (3.0 / 4) / (7.0 / 8));
+    cost = link_cost(model, MIST_LINK_ALL_REDUCE, 2, 8, 1, 1000000);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* What is not declared is an error that says what to write. */
+static void test_missing_links(void **state)
+{
+    static const struct {
+        enum mist_link_operation operation;
+        int nodes, ranks;
+        const char *says;
+    } cases[] = {
+        {MIST_LINK_ALL_REDUCE, 2, 8, "rtx4090:2x8,nic=8x400Gb/s"},
+        {MIST_LINK_SEND_RECV, 2, 1, "rtx4090:2x8,nic=8x400Gb/s"},
+    };
+    struct mist_trace_set set;
+
+    parse("rtx4090:2x8", &set);
+    struct mist_cost_model *model = model_of(&set);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_cost cost;
+        struct mist_err err = {0};
+        assert_int_equal(mist_cost_link(model, cases[i].operation, cases[i].nodes,
+                                        cases[i].ranks, 1, 1, &cost, &err),
+                         MIST_ERR_INPUT);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("%s", err.message);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* -------------------------------------------------------------------------- operators */
+
+static struct mist_cost linear_cost(const struct mist_cost_model *model,
+                                    enum mist_phase phase, int64_t rows, int64_t n_in,
+                                    int64_t n_out)
+{
+    int64_t dims[MIST_MAX_DIMS] = {rows, n_in, n_out};
+    double m = (double)rows, k = (double)n_in, n = (double)n_out;
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    must(mist_cost_op(model, MIST_OP_LINEAR, phase, MIST_DTYPE_BF16, dims, 2 * m * k * n,
+                      2 * (m * k + k * n + m * n), &cost, &err),
+         &err);
+    near_to(cost.preset_s, cost.time_s);
+    near_to(cost.doubt_s, model ? 0.1 * cost.time_s : 0);
+    return cost;
+}
+
+static void test_products_by_hand(void **state)
+{
+    const double start_s = 5e-6, peak = 0.8 * 1e14;
+    struct mist_trace_set set;
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    struct mist_cost_model *model = model_of(&set);
+    /* 10 x 10 tiles of 256 x 128 are one full wave of 100 processors */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    /* the gradient of the input swaps n_in and n_out, that of the weight sums over rows */
+    near_to(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2560, 1280, 4096).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    near_to(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4096, 2560, 1280).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    /* one column more: 20 x 11 tiles of 128 x 128 are 2.2 waves of half the size, the last
+     * counted half of what it leaves: 2.6, at 0.97 of the rate, which is faster than a
+     * second wave of large tiles */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280 + 128).time_s,
+            start_s + 2.6 / 2 / 0.97 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    /* an odd number of columns halves the rate; its tiles are those of 1280 */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
+            start_s + 2 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    /* one row: memory, at half of its rate */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 8, 8192, 8192).time_s,
+            start_s + 2.0 * (2 * 8 * 8192 + 8192.0 * 8192) / 0.5e12);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+static void test_other_operators_by_hand(void **state)
+{
+    int64_t norm[MIST_MAX_DIMS] = {4096, 4096},
+            attention[MIST_MAX_DIMS] = {2, 2000, 8, 8, 128};
+    struct mist_trace_set set;
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    struct mist_cost_model *model = model_of(&set);
+    must(mist_cost_op(model, MIST_OP_RMS_NORM, MIST_PHASE_FORWARD, MIST_DTYPE_BF16, norm,
+                      1e6, 1e9, &cost, &err),
+         &err);
+    near_to(cost.time_s, 5e-6 + 1e9 / 0.5e12);
+    must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
+                      attention, 1e12, 1e6, &cost, &err),
+         &err);
+    near_to(cost.time_s, 5e-6 + 1e12 / (0.72 * 1e14) * 1.25); /* 1 + 500 / 2000 */
+    must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_BACKWARD_INPUT,
+                      MIST_DTYPE_BF16, attention, 1e12, 1e6, &cost, &err),
+         &err);
+    near_to(cost.time_s, 5e-6 + 1e12 / (0.60 * 1e14) * 1.25);
+    mist_cost_model_free(model);
+    /* without a curve nothing is known but the roofline, and the doubt is half of it */
+    set.cluster.curve = (struct mist_trace_curve){0};
+    model = model_of(&set);
+    must(mist_cost_op(model, MIST_OP_RMS_NORM, MIST_PHASE_FORWARD, MIST_DTYPE_BF16, norm,
+                      1e6, 1e9, &cost, &err),
+         &err);
+    near_to(cost.time_s, 1e-3);
+    near_to(cost.doubt_s, 0.5e-3);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* A larger product of whole 16 bytes is never faster. */
+static void test_products_are_monotone(void **state)
+{
+    static const enum mist_phase phases[] = {
+        MIST_PHASE_FORWARD, MIST_PHASE_BACKWARD_INPUT, MIST_PHASE_BACKWARD_WEIGHT};
+    struct mist_random random;
+    struct mist_trace_set set;
+
+    mist_random_init(&random, test_seed(14));
+    parse("a100-80", &set);
+    set.cluster.curve.residual_frac = 0.1;
+    struct mist_cost_model *model = model_of(&set);
+    for (int i = 0; i < 20000; i++) {
+        int64_t dims[3];
+        for (int k = 0; k < 3; k++)
+            dims[k] = 8 * (1 + (int64_t)mist_random_below(&random, 2048));
+        enum mist_phase phase = phases[mist_random_below(&random, 3)];
+        double time_s = linear_cost(model, phase, dims[0], dims[1], dims[2]).time_s;
+        dims[mist_random_below(&random, 3)] +=
+            8 * (1 + (int64_t)mist_random_below(&random, 64));
+        assert_true(linear_cost(model, phase, dims[0], dims[1], dims[2]).time_s >=
+                    time_s * (1 - 1e-12));
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* ------------------------------------------------------------------------- residuals */
+
+static FILE *open_reference(const char *name)
+{
+    const char *root = getenv("MIST_REFERENCE");
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/reference", name);
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        print_message("no reference tables (MIST_REFERENCE); skipped\n");
+        skip();
+    }
+    return file;
+}
+
+/* The products of Vidur's table on one device: the root mean square of log(price / time)
+ * over those of 128 rows and more. */
+static double product_residual(const char *gpu, const char *preset, int *n)
+{
+    FILE *file = open_reference("kernels/gemm_a100_h100_a40.csv");
+    struct mist_trace_set set;
+    char line[512];
+    double sum = 0;
+
+    parse(preset, &set);
+    struct mist_cost_model *model = model_of(&set);
+    *n = 0;
+    while (fgets(line, sizeof line, file)) {
+        char name[16];
+        long long m, n_out, k;
+        double ms;
+        if (sscanf(line, "%15[^,],%*[^,],%*[^,],%*[^,],%lld,%lld,%lld,%lf", name, &m,
+                   &n_out, &k, &ms) != 5 ||
+            strcmp(name, gpu) != 0 || m < 128)
+            continue;
+        int64_t dims[MIST_MAX_DIMS] = {m, k, n_out};
+        struct mist_cost cost;
+        must(mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
+                          dims, 2.0 * (double)(m * n_out * k),
+                          2.0 * (double)(m * n_out + m * k + n_out * k), &cost, NULL),
+             &(struct mist_err){.message = "no price"});
+        sum += pow(log(cost.time_s / (ms * 1e-3)), 2);
+        ++*n;
+    }
+    fclose(file);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+    return sqrt(sum / *n);
+}
+
+static void test_product_residuals(void **state)
+{
+    static const char *const devices[][2] = {{"a100", "a100-80"}, {"h100", "h100-sxm"}};
+
+    for (int i = 0; i < 2; i++) {
+        int n;
+        double residual = product_residual(devices[i][0], devices[i][1], &n);
+        print_message("products on %s: %d, residual %.3f\n", devices[i][0], n, residual);
+        assert_true(n > 500);
+        assert_true(residual < 1.05 * mist_preset_shares.curve_residual_frac);
+        assert_true(residual > 0.01); /* something was compared */
+    }
+}
+
+/* One table of nccl-tests, its messages of 16 MiB and more. */
+static double link_residual(const char *name, const char *preset,
+                            enum mist_link_operation operation, int nodes, int *n)
+{
+    FILE *file = open_reference(name);
+    struct mist_trace_set set;
+    char line[512];
+    double sum = 0, bytes, time_us;
+
+    parse(preset, &set);
+    struct mist_cost_model *model = model_of(&set);
+    *n = 0;
+    while (fgets(line, sizeof line, file)) {
+        struct mist_cost cost;
+        struct mist_err err = {0};
+        if (sscanf(line, "%lf,%*[^,],%*[^,],%*[^,],%lf", &bytes, &time_us) != 2 &&
+            sscanf(line, "%lf,,%*[^,],%*[^,],%lf", &bytes, &time_us) != 2 &&
+            sscanf(line, "%lf,%lf", &bytes, &time_us) != 2)
+            continue;
+        if (bytes < (1 << 24))
+            continue;
+        must(mist_cost_link(model, operation, nodes, 8, 1, (int64_t)bytes, &cost, &err),
+             &err);
+        sum += pow(log(cost.time_s / (time_us * 1e-6)), 2);
+        ++*n;
+    }
+    fclose(file);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+    return sqrt(sum / *n);
+}
+
+static void test_link_residuals(void **state)
+{
+    static const struct {
+        const char *name, *preset;
+        enum mist_link_operation operation;
+        int nodes;
+    } tables[] = {
+        {"links/h100_dgx_8gpu_allreduce.csv", "h100-sxm", MIST_LINK_ALL_REDUCE, 1},
+        {"links/h100_simumax_8gpu_all_gather.csv", "h100-sxm", MIST_LINK_ALL_GATHER, 1},
+        {"links/h100_simumax_8gpu_reduce_scatter.csv", "h100-sxm",
+         MIST_LINK_REDUCE_SCATTER, 1},
+        {"links/h100_oci_2x8_allreduce.csv", "h100-sxm:2x8", MIST_LINK_ALL_REDUCE, 2},
+        {"links/h200_8gpu_allreduce_stas00.csv", "h200-sxm", MIST_LINK_ALL_REDUCE, 1},
+        {"links/b200_8gpu_allreduce_stas00.csv", "b200-sxm", MIST_LINK_ALL_REDUCE, 1},
+        {"links/b200_4x8gpu_allreduce_efa_stas00.csv", "b200-sxm:4x8",
+         MIST_LINK_ALL_REDUCE, 4},
+    };
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        int n;
+        double residual = link_residual(tables[i].name, tables[i].preset,
+                                        tables[i].operation, tables[i].nodes, &n);
+        print_message("%s: %d, residual %.3f\n", tables[i].name, n, residual);
+        assert_true(n >= 5);
+        /* the last one's adapters (EFA) start ten times as slowly as InfiniBand's */
+        if (i + 1 < sizeof tables / sizeof *tables)
+            assert_true(residual < 1.05 * mist_preset_shares.links_residual_frac);
+        assert_true(residual > 0.001);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_topologies),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_distance),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_links_by_hand),
+        cmocka_unit_test(test_links_are_monotone),
+        cmocka_unit_test(test_rows_come_first),
+        cmocka_unit_test(test_missing_links),
+        cmocka_unit_test(test_products_by_hand),
+        cmocka_unit_test(test_other_operators_by_hand),
+        cmocka_unit_test(test_products_are_monotone),
+        cmocka_unit_test(test_product_residuals),
+        cmocka_unit_test(test_link_residuals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
