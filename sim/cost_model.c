@@ -4,6 +4,7 @@
 #include "sim/cost_internal.h"
 
 #include <math.h>   /* sqrt */
+#include <stdio.h>  /* snprintf */
 #include <stdlib.h> /* calloc */
 #include <string.h> /* memcmp */
 
@@ -222,5 +223,51 @@ enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
                                            uses[op].bytes * (double)elements, &cost, err);
     if (status == MIST_OK)
         mist_cost_add(sum, &cost);
+    return status;
+}
+
+static enum mist_status check_dtype(const struct mist_cost_model *model,
+                                    enum mist_dtype dtype, struct mist_err *err)
+{
+    const struct mist_trace_set *traces = model->traces;
+    enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
+    char others[80] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < traces->n_kernels; i++)
+        if (traces->kernels[i].dtype == word)
+            return MIST_OK;
+    if (traces->cluster.peak_flop_per_s[word] > 0)
+        return MIST_OK;
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        if (traces->cluster.peak_flop_per_s[i] > 0)
+            used += (size_t)snprintf(others + used, sizeof others - used, "%s%s",
+                                     used ? ", " : "",
+                                     mist_trace_dtype_name((enum mist_trace_dtype)i));
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "cluster %s does not compute in %s: there are neither rows of it "
+                        "nor a peak_flop_per_s, which there is for %s",
+                        traces->cluster.name, mist_trace_dtype_name(word), others);
+}
+
+enum mist_status mist_cost_model_check(const struct mist_cost_model *model,
+                                       enum mist_dtype dtype, int32_t n_ranks,
+                                       bool offloads, struct mist_err *err)
+{
+    int32_t per_node = model->traces->cluster.devices_per_node;
+    bool is_inside = n_ranks > 1 && per_node > 1, is_between = n_ranks > per_node;
+    enum mist_status status = check_dtype(model, dtype, err);
+    struct mist_cost cost;
+
+    for (int op = 0; op <= MIST_LINK_SEND_RECV && status == MIST_OK; op++) {
+        if (is_inside)
+            status = mist_cost_link(model, (enum mist_link_operation)op, 1, 2, 1, 1,
+                                    &cost, err);
+        if (is_between && status == MIST_OK)
+            status = mist_cost_link(model, (enum mist_link_operation)op, 2, 1, 1, 1,
+                                    &cost, err);
+    }
+    if (status == MIST_OK && offloads)
+        status = mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, err);
     return status;
 }

@@ -81,13 +81,13 @@ bool mist_cost_model_prices_host(const struct mist_cost_model *model,
 bool mist_cost_model_prices_copies(const struct mist_cost_model *model);
 
 /*
- * Whether messages of all groups have a price that n_ranks ranks can form, and copies if
- * offloads is set. MIST_OK, or MIST_ERR_INPUT: what is missing, and what to measure or to
- * declare.
+ * Whether the number format has a price, messages of all groups that n_ranks ranks can
+ * form, and copies if offloads is set. MIST_OK, or MIST_ERR_INPUT: what is missing, and
+ * what to measure or to declare.
  */
 MIST_MUST_CHECK enum mist_status
-mist_cost_model_check(const struct mist_cost_model *model, int32_t n_ranks, bool offloads,
-                      struct mist_err *err);
+mist_cost_model_check(const struct mist_cost_model *model, enum mist_dtype dtype,
+                      int32_t n_ranks, bool offloads, struct mist_err *err);
 
 /* One operator at one shape. flop and bytes are the catalogue's,
  * for efficiency and roofline. */

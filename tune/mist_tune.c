@@ -309,7 +309,7 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
                               (long long)n_ranks, 1 << 20);
     if (status != MIST_OK)
         return status;
-    status = mist_cost_model_check(at->cost_model, (int32_t)n_ranks,
+    status = mist_cost_model_check(at->cost_model, at->job.dtype, (int32_t)n_ranks,
                                    groups & 1u << MIST_SPACE_OFFLOAD, err);
     if (status != MIST_OK)
         return status;
