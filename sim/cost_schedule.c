@@ -266,6 +266,17 @@ static void add_skew(const struct place *at, struct mist_cost *cost)
     mist_cost_scale(cost, 1 + frac);
 }
 
+static void add_launch(const struct place *at, struct mist_cost *cost)
+{
+    double launch_s = mist_cost_model_launch_s(at->model);
+    bool is_preset = at->model->traces->cluster.backend == MIST_TRACE_DATASHEET;
+    struct mist_cost launch = {.time_s = launch_s,
+                               .extrapolated_s = is_preset ? launch_s : 0,
+                               .preset_s = is_preset ? launch_s : 0};
+
+    mist_cost_add(cost, &launch);
+}
+
 static enum mist_status price_task(const struct place *at, const struct mist_task *task,
                                    struct mist_cost *out, struct mist_err *err)
 {
@@ -313,7 +324,7 @@ enum mist_status mist_cost_schedule_at(const struct mist_cost_model *model,
         if (status != MIST_OK)
             return status;
         if (task->stream != MIST_STREAM_HOST)
-            costs[task->cost].time_s += mist_cost_model_launch_s(model);
+            add_launch(&at, &costs[task->cost]);
         n_priced++;
     }
     return MIST_OK;

@@ -516,7 +516,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     at->cluster_path = at->options.cluster ? at->options.cluster : at->plan.trace_set;
     if (!at->cluster_path[0])
         return mist_err_set(err, MIST_ERR_USAGE,
-                            "%s names no trace set; give one with --cluster DIR",
+                            "%s names no trace set; give one with --cluster",
                             at->plan_path);
     status = check_outputs(&at->options, err);
     if (status != MIST_OK)

@@ -53,7 +53,7 @@ expect_exit 0
 expect_stderr_empty
 cp "$out" llama.out
 field() { sed -n "s/^ *\"$2\": \([0-9.e+-]*\),*\$/\1/p" "$1" | head -n 1; }
-[ "$(grep -c '"preset_frac": 0.9' llama.out)" -ge 5 ] || fail "prices: $(grep preset_frac llama.out | head -n 5)"
+[ "$(grep -c '"preset_frac": 1' llama.out)" -ge 5 ] || fail "prices: $(grep preset_frac llama.out | head -n 5)"
 begin 'its bar is that of an unprofiled machine'
 awk -v i="$(field llama.out iteration_s)" -v e="$(field llama.out error_s)" 'BEGIN { exit !(e > 0.05 * i && e < 0.6 * i) }' ||
     fail "$(field llama.out error_s) of $(field llama.out iteration_s)"
