@@ -19,6 +19,7 @@
 #include "core/parse.h"
 #include "exec/affinity.h"
 #include "exec/option_rows.h"
+#include "profile/import.h"
 #include "profile/launch.h"
 #include "profile/output.h"
 #include "profile/profile.h"
@@ -47,7 +48,8 @@ struct options {
     int64_t n_seconds;
     bool is_quick, allows_atomics;
     bool resumes, prints_kernels;
-    const char *kernels_csv;
+    const char *kernels_csv, *cluster;
+    int import; /* enum mist_import_format */
 };
 
 /* In the order of enum dtype_choice. */
@@ -89,6 +91,13 @@ static const struct mist_option option_table[] = {
     ROW("threads", MIST_OPTION_INT64, "Where", "N",
         "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
     MIST_OPTION_ROW_BIND(struct options, "Where"),
+    CHOICE("import", "Import", "FORMAT",
+           "measure nothing: add the rows of FILE, a log of nccl-tests or a table of "
+           "products m,n,k,time_us, to --cluster and write that to -o",
+           "none", mist_import_formats, import),
+    ROW("cluster", MIST_OPTION_STRING, "Import", "CLUSTER",
+        "trace set or preset that the rows are added to (mist-sim --presets)", NULL, 0, 0,
+        cluster),
     {.name = "output",
      .letter = 'o',
      .kind = MIST_OPTION_STRING,
@@ -107,7 +116,10 @@ static const struct mist_option option_table[] = {
 static const char *const examples[] = {
     "mist-profile --quick -o traces/here",
     "mist-profile --model gpt3-125m --seq-len 512 --micro-batches 1,2 -o traces/125m",
-    "mist-profile --dry-run    # what would be measured, and for how long", NULL};
+    "mist-profile --dry-run    # what would be measured, and for how long",
+    "mist-profile --import nccl-tests all_reduce.log --cluster h100-sxm:2x8 -o "
+    "traces/mine",
+    NULL};
 
 static const struct mist_tool tool = {
     .name = "mist-profile",
@@ -118,6 +130,9 @@ static const struct mist_tool tool = {
         "goes on,\n         also after a second Ctrl-C, which ends the session at once\n",
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
+    .positional_name = "FILE",
+    .positional_help = "what --import reads",
+    .positional_max = 1,
 };
 
 /* What is known before anything is measured. */
@@ -545,6 +560,36 @@ static int32_t default_ranks(const struct mist_machine *machine)
     return machine->n_processors < DEFAULT_RANKS ? machine->n_processors : DEFAULT_RANKS;
 }
 
+/* What others measured; path NULL: not given. */
+static enum mist_status import(const struct options *options, const char *path,
+                               struct mist_err *err)
+{
+    const struct mist_common_options *common = &options->common;
+    size_t n_added = 0;
+
+    if (options->import == MIST_IMPORT_NONE)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            path ? "%.200s: nothing is read without --import FORMAT"
+                                 : "--cluster names what --import adds to%s",
+                            path ? path : "");
+    if (!path || !options->cluster || (!common->output && !common->is_dry_run))
+        return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",
+                            mist_import_formats[options->import],
+                            !path               ? "the FILE to read"
+                            : !options->cluster ? "--cluster, what the rows are added to"
+                                                : "-o, the folder to write");
+    enum mist_status status = mist_profile_import(
+        (enum mist_import_format)options->import, options->cluster, path,
+        options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
+        common->is_dry_run ? NULL : common->output, common->force, &n_added, err);
+    struct mist_messages messages = mist_messages_to_stderr(tool.name, common->is_quiet);
+    if (status == MIST_OK)
+        mist_message(&messages, "%zu rows of %s%s%s", n_added, path,
+                     common->is_dry_run ? " can be added" : " added to ",
+                     common->is_dry_run ? "" : common->output);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     static struct setup setup;
@@ -558,6 +603,11 @@ int main(int argc, char **argv)
                                                  &positionals, stdout, &is_done, &err);
     if (status != MIST_OK || is_done)
         return finish(&err, status);
+    if (setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
+        positionals.n > 0)
+        return finish(&err,
+                      import(&setup.options,
+                             positionals.n > 0 ? positionals.items[0] : NULL, &err));
     status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
                                &setup.machine, setup.note, sizeof setup.note, &err);
     if (status != MIST_OK)

@@ -95,4 +95,50 @@ awk -v i="$(field gpt.out iteration_s)" -v e="$(field gpt.out error_s)" 'BEGIN {
     high = flop / 1024 / (i - e) / 1e12; mid = flop / 1024 / i / 1e12; low = flop / 1024 / (i + e) / 1e12
     printf "# %.0f TFLOP/s, bar %.0f to %.0f; published 138 to 153\n", mid, low, high
     exit !(low < 153 && high > 138 && mid < 200) }' || fail "$(field gpt.out iteration_s) +- $(field gpt.out error_s)"
+# ------------------------------------------------------------------------------------------ rows instead of presets
+begin 'products of a table become rows of linear layers, each for its three uses'
+printf 'm,n,k,time_us,dtype\n4096,1024,512,100,bf16\n4096,1024,512,300,bf16\n64,128,256,10,fp32\n' > gemm.csv
+run mist-profile --import gemm-csv gemm.csv --cluster h100-sxm:2x8,nic=8x200Gb/s -o mine
+expect_exit 0
+expect_once '^mist-profile: 3 rows of gemm\.csv added to mine$'
+for row in 'forward,rows=4096;n_in=512;n_out=1024' 'backward_input,rows=4096;n_in=1024;n_out=512' \
+    'backward_weight,rows=512;n_in=4096;n_out=1024'; do # the mean of 100 and 300, 2 m n k and 2 (m k + k n + m n)
+    grep -q "^linear,bf16,$row,200,100,2,4294967296,13631488\$" mine/kernels.csv || fail "no $row: $(cat mine/kernels.csv)"
+done
+[ "$(wc -l < mine/kernels.csv)" -eq 7 ] || fail "$(wc -l < mine/kernels.csv) lines"
+begin 'a log of nccl-tests on top, and the links that were not measured stay declared'
+run mist-profile --import nccl-tests "$root/tests/data/nccl_all_reduce_2x4.log" --cluster mine -o mine --force
+expect_exit 0
+expect_once 'added to mine$'
+grep -q '^all_reduce,2,4,1,4194304,131,' mine/links.csv || fail "$(cat mine/links.csv)"
+grep -q '"adapters": 8' mine/cluster.json || fail 'nothing is declared any more'
+begin 'what is measured and what is preset stand side by side'
+run mist-tune --model llama3-8b --global-batch 64 --seq-len 4096 --dtype bf16 --cluster mine --space 3d,zero,ckpt -q -o mixed.json
+expect_exit 0
+run mist-sim mixed.json --json
+expect_exit 0
+perl -MJSON::PP -e 'local $/; my %kinds = map { $_->{task} => $_ } @{decode_json(<STDIN>)->{prices}};
+    my $forward = $kinds{forward};
+    exit !($forward->{preset_frac} > 0 && $forward->{preset_frac} < 1 && $forward->{extrapolated_frac} > 0)' < "$out" ||
+    fail "$(grep -A5 forward "$out" | head -n 12)"
+
+import='mist-profile --cluster h100-sxm -o new --import'
+refuse 'no file' 2 '^mist-profile: --import gemm-csv needs the FILE to read$' $import gemm-csv
+refuse 'no cluster' 2 '^mist-profile: --import gemm-csv needs --cluster' mist-profile --import gemm-csv gemm.csv -o new
+refuse 'no output' 2 '^mist-profile: --import gemm-csv needs -o' mist-profile --import gemm-csv gemm.csv --cluster h100
+refuse 'an unknown format' 2 '^mist-profile: --import' $import kineto gemm.csv
+refuse 'a file without a format' 2 '^mist-profile: gemm.csv: nothing is read without --import' mist-profile gemm.csv -o new
+refuse 'a set that is there' 2 '^mist-profile: mine/.*--force replaces' mist-profile --import gemm-csv gemm.csv --cluster h100 -o mine
+refuse 'an unknown cluster' 3 '^mist-profile: cluster h101: .* h100-sxm' mist-profile --import gemm-csv gemm.csv --cluster h101 -o new
+# gemm NAME REASON CONTENT
+gemm() {
+    printf "$3" > bad.csv
+    refuse "$1" 3 "^mist-profile: bad\\.csv:$2" $import gemm-csv bad.csv
+}
+gemm 'milliseconds' '1: .*time_ms' 'm,n,k,time_ms\n1,1,1,1\n'
+gemm 'no product' ' the table has no product' 'm,n,k,time_us\n'
+gemm 'a size of 0' '2: .*' 'm,n,k,time_us\n0,1,1,1\n'
+gemm 'a time that can not be true' '2: .*beyond reason' 'm,n,k,time_us\n8192,8192,8192,1\n'
+gemm 'another word for a format' '2: .*half' 'm,n,k,time_us,dtype\n8,8,8,1,half\n'
+refuse 'no log' 3 '^mist-profile: gemm\.csv:' $import nccl-tests gemm.csv
 finish
