@@ -569,8 +569,10 @@ static enum mist_status import(const struct options *options, const char *path,
 
     if (options->import == MIST_IMPORT_NONE)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            path ? "%.200s: nothing is read without --import FORMAT"
-                                 : "--cluster names what --import adds to%s",
+                            path
+                                ? "unexpected argument '%.200s': nothing is read without "
+                                  "--import FORMAT"
+                                : "--cluster names what --import adds to%s",
                             path ? path : "");
     if (!path || !options->cluster || (!common->output && !common->is_dry_run))
         return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",

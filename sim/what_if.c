@@ -95,9 +95,47 @@ static bool is_link(const struct mist_link_row *row, const char *name)
     return strcmp(mist_link_operation_name(row->operation), name) == 0;
 }
 
+/* What is declared of a link of this name, to be edited as rows are; NULL: nothing. */
+static struct mist_declared_link *declared_link(struct mist_trace_declared *declared,
+                                                int i, const char *name)
+{
+    static const char *const names[] = {"intra_node", "inter_node", "host"};
+    struct mist_declared_link *const links[] = {&declared->device, &declared->node,
+                                                &declared->host};
+    bool is_copy =
+        strcmp(name, mist_link_operation_name(MIST_LINK_HOST_TO_DEVICE)) == 0 ||
+        strcmp(name, mist_link_operation_name(MIST_LINK_DEVICE_TO_HOST)) == 0;
+    bool is_meant =
+        strcmp(name, "all") == 0 || strcmp(name, names[i]) == 0 || (i == 2 && is_copy);
+
+    return is_meant && links[i]->bytes_per_s > 0 ? links[i] : NULL;
+}
+
+/* Rates of declared links times a factor, within what can be computed with. */
+static bool scale_declared(struct mist_trace_declared *declared, const char *name,
+                           double factor, bool is_done)
+{
+    for (int i = 0; i < 3; i++) {
+        struct mist_declared_link *link = declared_link(declared, i, name);
+        if (!link)
+            continue;
+        if (!is_time(link->bytes_per_s * factor * 1e-3) ||
+            !is_deviation(link->latency_us / factor))
+            return false;
+        if (!is_done)
+            continue;
+        link->bytes_per_s *= factor;
+        link->latency_us /= factor;
+        if (i == 0)
+            declared->switch_bytes_per_s *= factor;
+    }
+    return true;
+}
+
 static enum mist_status edit_links(const struct edit *at, const char *name,
                                    struct mist_trace_set *traces)
 {
+    struct mist_trace_declared *declared = &traces->cluster.declared;
     double factor, rate, best = 0;
     int64_t n_found = 0;
 
@@ -108,6 +146,11 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
             continue;
         n_found++;
         best = row_rate > best ? row_rate : best;
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct mist_declared_link *link = declared_link(declared, i, name);
+        n_found += link != NULL;
+        best = link && link->bytes_per_s > best ? link->bytes_per_s : best;
     }
     if (n_found == 0)
         return mist_err_set(at->err, MIST_ERR_USAGE,
@@ -126,6 +169,9 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
                                    !is_deviation(row->deviation_us / factor)))
             return beyond(at);
     }
+    if (!scale_declared(declared, name, factor, false))
+        return beyond(at);
+    (void)scale_declared(declared, name, factor, true);
     for (size_t i = 0; i < traces->n_links; i++)
         if (is_link(&traces->links[i], name)) {
             traces->links[i].time_us /= factor;

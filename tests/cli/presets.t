@@ -63,6 +63,11 @@ awk -v i="$(field llama.out iteration_s)" -v e="$(field llama.out error_s)" 'BEG
 begin 'Llama-3-8B on 64 H100: between what others measured and the peak'
 awk -v t="$(field llama.out tokens_per_s)" 'BEGIN { exit !(t / 64 > 6000 && t / 64 < 15000) }' ||
     fail "$(field llama.out tokens_per_s) tokens/s"
+begin 'what if: a declared link a tenth as fast'
+run mist-sim llama.json -q --json --what-if link.inter_node=0.1x
+expect_exit 0
+awk -v i="$(field llama.out iteration_s)" -v w="$(field "$out" iteration_s)" 'BEGIN { exit !(w > 1.05 * i) }' ||
+    fail "$(field "$out" iteration_s) instead of $(field llama.out iteration_s)"
 begin 'more nodes than are connected, by a dry run of mist-sim'
 run mist-sim -n llama.json --cluster rtx4090:8x8
 expect_exit 3
@@ -127,12 +132,12 @@ refuse 'no file' 2 '^mist-profile: --import gemm-csv needs the FILE to read$' $i
 refuse 'no cluster' 2 '^mist-profile: --import gemm-csv needs --cluster' mist-profile --import gemm-csv gemm.csv -o new
 refuse 'no output' 2 '^mist-profile: --import gemm-csv needs -o' mist-profile --import gemm-csv gemm.csv --cluster h100
 refuse 'an unknown format' 2 '^mist-profile: --import' $import kineto gemm.csv
-refuse 'a file without a format' 2 '^mist-profile: gemm.csv: nothing is read without --import' mist-profile gemm.csv -o new
+refuse 'a file without a format' 2 '^mist-profile: unexpected argument .gemm.csv.: nothing is read without --import' mist-profile gemm.csv -o new
 refuse 'a set that is there' 2 '^mist-profile: mine/.*--force replaces' mist-profile --import gemm-csv gemm.csv --cluster h100 -o mine
 refuse 'an unknown cluster' 3 '^mist-profile: cluster h101: .* h100-sxm' mist-profile --import gemm-csv gemm.csv --cluster h101 -o new
 # gemm NAME REASON CONTENT
 gemm() {
-    printf "$3" > bad.csv
+    printf %b "$3" > bad.csv
     refuse "$1" 3 "^mist-profile: bad\\.csv:$2" $import gemm-csv bad.csv
 }
 gemm 'milliseconds' '1: .*time_ms' 'm,n,k,time_ms\n1,1,1,1\n'
