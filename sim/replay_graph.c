@@ -181,7 +181,8 @@ static bool number_pair(struct mist_replay_graph *graph, int32_t first, int32_t 
             meetings[n_meetings++] =
                 (struct meeting){schedule->tasks[tasks[k]].tag, g, k};
     }
-    qsort(meetings, n_meetings, sizeof *meetings, compare_meetings);
+    if (n_meetings > 0)
+        qsort(meetings, n_meetings, sizeof *meetings, compare_meetings);
     for (size_t i = 0; i < n_meetings; i++)
         graph->meeting[graph->first_meeting[meetings[i].group] + meetings[i].place] =
             (*n_numbered)++;

@@ -212,7 +212,8 @@ static void expect_replay(struct world *at, struct mist_random *random)
     struct mist_interference f;
     struct mist_replay_options options;
     struct mist_replay_result shared, own;
-    const struct mist_replay_doubt doubt = {0.01, 0.02, 0.03};
+    const struct mist_replay_doubt doubt = {
+        .drift_frac = 0.01, .residual_frac = 0.02, .checks_frac = 0.03};
 
     mist_interference_init(&f);
     for (int set = 0; set < MIST_N_STREAM_SETS; set++)
