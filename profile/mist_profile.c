@@ -117,8 +117,7 @@ static const char *const examples[] = {
     "mist-profile --quick -o traces/here",
     "mist-profile --model gpt3-125m --seq-len 512 --micro-batches 1,2 -o traces/125m",
     "mist-profile --dry-run    # what would be measured, and for how long",
-    "mist-profile --import nccl-tests all_reduce.log --cluster h100-sxm:2x8 -o "
-    "traces/mine",
+    "mist-profile --import nccl-tests all_reduce.log --cluster h100-sxm:2x8 -o mine",
     NULL};
 
 static const struct mist_tool tool = {

@@ -70,7 +70,7 @@ static const struct mist_preset *find(const char *name)
 /* is_path: name could be that of a folder, too. */
 static enum mist_status refuse_name(const char *name, bool is_path, struct mist_err *err)
 {
-    struct near all[MAX_PRESETS];
+    struct near all[MAX_PRESETS] = {{0}};
     char list[256] = "";
     size_t used = 0;
     int n = 0;
