@@ -148,7 +148,7 @@ enum mist_status mist_rank_set_price(struct mist_rank_set *ranks,
     };
     enum mist_status status = price_all(&at);
 
-    for (int32_t i = 0; i < ranks->n_costs; i++)
+    for (int32_t i = 0; at.keys && i < ranks->n_costs; i++)
         free(at.keys[i].crosses);
     free(at.keys);
     free(at.dp);

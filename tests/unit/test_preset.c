@@ -259,7 +259,7 @@ static void test_links_by_hand(void **state)
     set.cluster = declared_cluster();
     struct mist_cost_model *model = model_of(&set);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int64_t bytes = 1000; bytes < 2e9; bytes *= 1000)
+        for (int64_t bytes = 1000; bytes < 2000000000; bytes *= 1000)
             near_to(link_cost(model, cases[i].operation, cases[i].nodes, cases[i].ranks,
                               cases[i].groups, bytes)
                         .time_s,
