@@ -33,7 +33,7 @@ struct way {
     double switch_bytes_per_s;
 };
 
-static double node_rate(const struct mist_cluster *cluster, struct mist_link_group group)
+static double node_rate(const struct mist_cluster *cluster, struct mist_cost_group group)
 {
     const struct mist_trace_declared *declared = &cluster->declared;
     double share = (double)group.ranks_per_node / cluster->devices_per_node;
@@ -44,7 +44,7 @@ static double node_rate(const struct mist_cluster *cluster, struct mist_link_gro
 }
 
 /* False: a part of the way is not declared. */
-static bool find_way(const struct mist_cluster *cluster, struct mist_link_group group,
+static bool find_way(const struct mist_cluster *cluster, struct mist_cost_group group,
                      struct way *out)
 {
     const struct mist_trace_declared *declared = &cluster->declared;
@@ -99,7 +99,7 @@ static double message_s(const struct way *way, enum mist_link_operation operatio
 }
 
 bool mist_cost_declared(const struct mist_cluster *cluster,
-                        enum mist_link_operation operation, struct mist_link_group group,
+                        enum mist_link_operation operation, struct mist_cost_group group,
                         int64_t bytes, struct mist_cost *out)
 {
     const struct mist_declared_link *host = &cluster->declared.host;

@@ -88,17 +88,12 @@ mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
                     const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
                     struct mist_cost *out, struct mist_err *err);
 
-/* A group of ranks as links.csv has it. */
-struct mist_link_group {
-    int32_t nodes, ranks_per_node, concurrent_groups;
-};
-
 /*
  * A message by what is declared of the way it takes (cost_declared.c); false, out
  * untouched: nothing is.
  */
 bool mist_cost_declared(const struct mist_cluster *cluster,
-                        enum mist_link_operation operation, struct mist_link_group group,
+                        enum mist_link_operation operation, struct mist_cost_group group,
                         int64_t bytes, struct mist_cost *out);
 
 /* Fill the model's tables from its trace set; fini also after a failed init. */

@@ -357,7 +357,7 @@ enum mist_status mist_cost_link(const struct mist_cost_model *model,
     }
     if (mist_cost_declared(
             &model->traces->cluster, operation,
-            (struct mist_link_group){nodes, ranks_per_node, concurrent_groups}, bytes,
+            (struct mist_cost_group){nodes, ranks_per_node, concurrent_groups}, bytes,
             out))
         return MIST_OK;
     if (table)
