@@ -130,22 +130,42 @@ static enum mist_status read_words(const struct mist_json *root,
     return status;
 }
 
+/* An object that may be left out (out->value NULL then), with these keys and no others. */
+static enum mist_status read_object(const struct mist_json *parent, const char *key,
+                                    const char *const *keys, struct mist_json *out,
+                                    struct mist_err *err)
+{
+    enum mist_status status =
+        mist_json_get_object(parent, key, MIST_JSON_OPTIONAL, out, err);
+
+    return status == MIST_OK && out->value ? mist_json_check_keys(out, keys, err)
+                                           : status;
+}
+
+/* Numbers of 0 to max behind keys, ended by NULL; values: where they go. */
+static enum mist_status read_doubles(const struct mist_json *object,
+                                     const char *const *keys, double max,
+                                     double *const *values, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; keys[i] && status == MIST_OK; i++)
+        status = mist_json_get_double(object, keys[i], MIST_JSON_REQUIRED, 0, max,
+                                      values[i], err);
+    return status;
+}
+
 static enum mist_status read_skew(const struct mist_json *root,
                                   struct mist_trace_skew *skew, struct mist_err *err)
 {
     static const char *const keys[] = {"alone_frac", "pass_frac", "step_frac", NULL};
     double *const values[] = {&skew->alone_frac, &skew->pass_frac, &skew->step_frac};
     struct mist_json object;
-    enum mist_status status =
-        mist_json_get_object(root, "skew", MIST_JSON_OPTIONAL, &object, err);
+    enum mist_status status = read_object(root, "skew", keys, &object, err);
 
     if (status != MIST_OK || !object.value)
         return status;
-    status = mist_json_check_keys(&object, keys, err);
-    for (int i = 0; keys[i] && status == MIST_OK; i++)
-        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, DBL_MAX,
-                                      values[i], err);
-    return status;
+    return read_doubles(&object, keys, DBL_MAX, values, err);
 }
 
 static enum mist_status read_curve(const struct mist_json *root,
@@ -157,20 +177,14 @@ static enum mist_status read_curve(const struct mist_json *root,
                               &curve->residual_frac};
     struct mist_json object;
     int64_t processors = 0;
-    enum mist_status status =
-        mist_json_get_object(root, "curve", MIST_JSON_OPTIONAL, &object, err);
+    enum mist_status status = read_object(root, "curve", keys, &object, err);
 
     if (status != MIST_OK || !object.value)
         return status;
-    status = mist_json_check_keys(&object, keys, err);
-    if (status == MIST_OK)
-        status = mist_json_get_int64(&object, keys[0], MIST_JSON_REQUIRED, 1, INT_MAX,
-                                     &processors, err);
-    for (int i = 1; keys[i] && status == MIST_OK; i++)
-        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, 1,
-                                      values[i - 1], err);
+    status = mist_json_get_int64(&object, keys[0], MIST_JSON_REQUIRED, 1, INT_MAX,
+                                 &processors, err);
     curve->processors = (int)processors;
-    return status;
+    return status == MIST_OK ? read_doubles(&object, keys + 1, 1, values, err) : status;
 }
 
 static enum mist_status read_link(const struct mist_json *declared, const char *key,
@@ -179,16 +193,11 @@ static enum mist_status read_link(const struct mist_json *declared, const char *
     static const char *const keys[] = {"bytes_per_s", "latency_us", NULL};
     double *const values[] = {&link->bytes_per_s, &link->latency_us};
     struct mist_json object;
-    enum mist_status status =
-        mist_json_get_object(declared, key, MIST_JSON_OPTIONAL, &object, err);
+    enum mist_status status = read_object(declared, key, keys, &object, err);
 
     if (status != MIST_OK || !object.value)
         return status;
-    status = mist_json_check_keys(&object, keys, err);
-    for (int i = 0; keys[i] && status == MIST_OK; i++)
-        status = mist_json_get_double(&object, keys[i], MIST_JSON_REQUIRED, 0, DBL_MAX,
-                                      values[i], err);
-    return status;
+    return read_doubles(&object, keys, DBL_MAX, values, err);
 }
 
 static enum mist_status read_declared(const struct mist_json *root,
@@ -201,12 +210,10 @@ static enum mist_status read_declared(const struct mist_json *root,
     struct mist_declared_link *const links[] = {&out->device, &out->node, &out->host};
     struct mist_json object;
     int64_t adapters = 0;
-    enum mist_status status =
-        mist_json_get_object(root, "declared", MIST_JSON_OPTIONAL, &object, err);
+    enum mist_status status = read_object(root, "declared", keys, &object, err);
 
     if (status != MIST_OK || !object.value)
         return status;
-    status = mist_json_check_keys(&object, keys, err);
     for (int i = 0; i < 3 && status == MIST_OK; i++)
         status = read_link(&object, keys[i], links[i], err);
     if (status == MIST_OK)
