@@ -40,8 +40,7 @@ struct options {
 static const struct mist_option option_table[] = {
     ROW("cluster", MIST_OPTION_STRING, "Input", "CLUSTER",
         "trace set, or a preset such as h100-sxm:8x8,nic=8x400Gb/s; default: what the "
-        "plan "
-        "was tuned for",
+        "plan was tuned for",
         NULL, 0, 0, cluster),
     ROW("presets", MIST_OPTION_FLAG, "Input", NULL,
         "list the presets with their figures and sources, and end", NULL, 0, 0,

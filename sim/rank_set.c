@@ -291,10 +291,12 @@ static void building_fini(struct building *at)
     free(at->scratch.items);
 }
 
-enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
-                                     const struct mist_plan *plan, int32_t threads,
-                                     const struct mist_replay_work *work,
-                                     struct mist_rank_set *out, struct mist_err *err)
+/* As far as step goes. */
+static enum mist_status build_by(enum mist_status (*step)(struct building *),
+                                 const struct mist_catalog *catalog,
+                                 const struct mist_plan *plan, int32_t threads,
+                                 const struct mist_replay_work *work,
+                                 struct mist_rank_set *out, struct mist_err *err)
 {
     struct building at = {
         .catalog = catalog,
@@ -304,10 +306,18 @@ enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
         .out = out,
         .err = err,
     };
-    enum mist_status status = build(&at);
+    enum mist_status status = step(&at);
 
     building_fini(&at);
     return status;
+}
+
+enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
+                                     const struct mist_plan *plan, int32_t threads,
+                                     const struct mist_replay_work *work,
+                                     struct mist_rank_set *out, struct mist_err *err)
+{
+    return build_by(build, catalog, plan, threads, work, out, err);
 }
 
 enum mist_status mist_rank_set_check_memory(const struct mist_catalog *catalog,
@@ -316,17 +326,9 @@ enum mist_status mist_rank_set_check_memory(const struct mist_catalog *catalog,
                                             struct mist_err *err)
 {
     struct mist_rank_set set = {0};
-    struct building at = {
-        .catalog = catalog,
-        .plan = plan,
-        .work = work,
-        .threads = threads,
-        .out = &set,
-        .err = err,
-    };
-    enum mist_status status = build_first(&at);
+    enum mist_status status =
+        build_by(build_first, catalog, plan, threads, work, &set, err);
 
-    building_fini(&at);
     mist_rank_set_fini(&set);
     return status;
 }

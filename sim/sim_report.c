@@ -173,12 +173,10 @@ static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
 static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
 {
     const struct mist_preset_wiring_shares *wiring = &mist_preset_wirings[of->wiring];
-    char figure[64];
 
     emit_figure(emit, of, "devices of a node", of->devices_per_node, MIST_HUMAN_NUMBER,
                 of->node);
-    snprintf(figure, sizeof figure, "%s", wiring->name);
-    emit_figure(emit, of, figure, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
+    emit_figure(emit, of, wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
                 of->source);
     emit_figure(emit, of, "of it, by rings", wiring->link_frac, MIST_HUMAN_FRAC,
                 "fit of public nccl-tests");
