@@ -195,11 +195,6 @@ static void zero_keys(const struct head_view *head, const struct backward *a,
     }
 }
 
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* A block of queries i0 .. i0 + m - 1 of one head: its dS, and a tile for P. */
 struct block_view {
     int64_t i0, m;
@@ -210,7 +205,7 @@ struct block_view {
 static struct block_view block_of(const struct backward *a, int64_t i0, float *ds,
                                   float *p)
 {
-    return (struct block_view){i0, min_of(a->at.block, a->shape->s - i0), ds, p};
+    return (struct block_view){i0, mist_cpu_min(a->at.block, a->shape->s - i0), ds, p};
 }
 
 /* P and dS of a block's queries against the tile of keys from j0 on. */
@@ -218,7 +213,7 @@ static void score_keys(const struct head_view *head, const struct backward *a,
                        const struct block_view *b, int64_t j0)
 {
     int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
-    int64_t m = b->m, n_keys = b->i0 + m, n = min_of(n_keys - j0, KEY_TILE);
+    int64_t m = b->m, n_keys = b->i0 + m, n = mist_cpu_min(n_keys - j0, KEY_TILE);
     const float *out = head->out + b->i0 * out_token;
     const float *d_out = head->d_out + b->i0 * out_token;
     float *p = b->p, *ds = b->ds + j0;
@@ -230,7 +225,7 @@ static void score_keys(const struct head_view *head, const struct backward *a,
         int64_t n_seen = b->i0 + i + 1 - j0;
         backward_scores(p + i * n, ds + i * n_keys, head->lse[b->i0 + i],
                         dot_heads(d_out + i * out_token, out + i * out_token, d),
-                        n_seen < 0 ? 0 : min_of(n_seen, n), n);
+                        n_seen < 0 ? 0 : mist_cpu_min(n_seen, n), n);
     }
 }
 
@@ -239,7 +234,7 @@ static void backward_keys(const struct head_view *head, const struct backward *a
                           const struct block_view *b, int64_t j0)
 {
     int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
-    int64_t m = b->m, n_keys = b->i0 + m, n = min_of(n_keys - j0, KEY_TILE);
+    int64_t m = b->m, n_keys = b->i0 + m, n = mist_cpu_min(n_keys - j0, KEY_TILE);
     mist_cpu_sgemm(n, d, m, 1.0f, transposed(b->p, n),
                    plain(head->d_out + b->i0 * out_token, out_token), 1.0f,
                    head->dv + j0 * token, token);
@@ -294,7 +289,7 @@ static void backward_key_tile(const struct backward *a, int64_t i_kv_head, int64
     for (int64_t g = first; g < first + a->at.group; g++) {
         struct head_view head = head_of(a, g);
         if (g == first)
-            zero_keys(&head, a, j0, min_of(s, j0 + KEY_TILE));
+            zero_keys(&head, a, j0, mist_cpu_min(s, j0 + KEY_TILE));
         for (int64_t i0 = j0 / a->at.block * a->at.block; i0 < s; i0 += a->at.block) {
             struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * s);
             score_keys(&head, a, &b, j0);

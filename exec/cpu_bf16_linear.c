@@ -29,16 +29,6 @@ struct tiled {
     int64_t m, n, k;
 };
 
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t n_chunks(int64_t n, int64_t chunk)
-{
-    return (n + chunk - 1) / chunk;
-}
-
 /* products[i_edge][j_edge]: of whole tiles and of those at the lower and right edge. */
 static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
                           size_t products[2][2])
@@ -68,7 +58,8 @@ static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
 /* A product adds to what is in its tile. */
 static void put_addend(const struct tiled *x, int64_t i, int64_t j)
 {
-    int64_t end = min_of(x->m, i + TILE_ROWS), n = min_of(x->n - j, TILE_COLUMNS);
+    int64_t end = mist_cpu_min(x->m, i + TILE_ROWS),
+            n = mist_cpu_min(x->n - j, TILE_COLUMNS);
     if (x->addend == NULL || x->addend == x->c)
         return;
     for (; i < end; i++)
@@ -81,8 +72,8 @@ static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
                            int n_threads)
 {
     size_t products[2][2];
-    int64_t n_rows = n_chunks(x->m, TILE_ROWS);
-    int64_t n_tiles = n_rows * n_chunks(x->n, TILE_COLUMNS);
+    int64_t n_rows = mist_cpu_n_chunks(x->m, TILE_ROWS);
+    int64_t n_tiles = n_rows * mist_cpu_n_chunks(x->n, TILE_COLUMNS);
     bool is_ok = find_products(context, x, products);
     if (!is_ok)
         return false;
@@ -194,5 +185,6 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *d
         return;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
-        sum_bf16_columns(dbias, dy, j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out, how);
+        sum_bf16_columns(dbias, dy, j, rows, mist_cpu_min(n_out - j, BIAS_COLUMNS), n_out,
+                         how);
 }

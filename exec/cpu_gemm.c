@@ -21,16 +21,6 @@
 enum { TILE_ROWS = 256, TILE_COLUMNS = 384 };
 enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
 
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t n_chunks(int64_t n, int64_t chunk)
-{
-    return (n + chunk - 1) / chunk;
-}
-
 void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
                     struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,
                     float *c, int64_t c_stride)
@@ -67,12 +57,13 @@ static void tiled_product(float *c, struct mist_cpu_operand a, struct mist_cpu_o
                           const float *addend, const float *bias, int64_t m, int64_t n,
                           int64_t k, int n_threads)
 {
-    int64_t n_tile_rows = n_chunks(m, TILE_ROWS);
-    int64_t n_tiles = n_tile_rows * n_chunks(n, TILE_COLUMNS);
+    int64_t n_tile_rows = mist_cpu_n_chunks(m, TILE_ROWS);
+    int64_t n_tiles = n_tile_rows * mist_cpu_n_chunks(n, TILE_COLUMNS);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
     for (int64_t t = 0; t < n_tiles; t++) {
         int64_t i = t % n_tile_rows * TILE_ROWS, j = t / n_tile_rows * TILE_COLUMNS;
-        int64_t rows = min_of(m - i, TILE_ROWS), columns = min_of(n - j, TILE_COLUMNS);
+        int64_t rows = mist_cpu_min(m - i, TILE_ROWS),
+                columns = mist_cpu_min(n - j, TILE_COLUMNS);
         struct mist_cpu_operand ta = a, tb = b;
         ta.data += a.transposed ? i : i * a.stride;
         tb.data += b.transposed ? j * b.stride : j;
@@ -133,11 +124,12 @@ void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *
                   n_in, rows, n_threads);
     if (dbias == NULL)
         return;
-    int64_t n_blocks = n_chunks(n_out, BIAS_COLUMNS);
+    int64_t n_blocks = mist_cpu_n_chunks(n_out, BIAS_COLUMNS);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t t = 0; t < n_blocks; t++) {
         int64_t j = t * BIAS_COLUMNS;
-        sum_columns(dbias + j, dy + j, rows, min_of(n_out - j, BIAS_COLUMNS), n_out, how);
+        sum_columns(dbias + j, dy + j, rows, mist_cpu_min(n_out - j, BIAS_COLUMNS), n_out,
+                    how);
     }
 }
 

@@ -251,4 +251,15 @@ void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
                     struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,
                     float *c, int64_t c_stride);
 
+static inline int64_t mist_cpu_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Pieces of chunk that n is cut into, the last of which may be smaller. */
+static inline int64_t mist_cpu_n_chunks(int64_t n, int64_t chunk)
+{
+    return (n + chunk - 1) / chunk;
+}
+
 #endif
