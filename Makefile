@@ -33,8 +33,9 @@ LIBS_TUNE  := -lglpk
 LIBS_EXEC  := -ldnnl $(MPI_LIBS) -fopenmp
 
 # -------------------------------------------------------------------------------- sources
-# Every folder is one library; foo/mist_<tool>.c is the main file of a tool and not in it.
-lib_sources = $(filter-out $(wildcard $(1)/mist_*.c),$(wildcard $(1)/*.c))
+# Every folder with its rooms is one library; foo/mist_<tool>.c is the main file of a tool and not
+# in it, nor is exec/cuda, which is a plugin.
+lib_sources = $(filter-out $(wildcard $(1)/mist_*.c) exec/cuda/%,$(wildcard $(1)/*.c $(1)/*/*.c))
 objects     = $(patsubst %.c,$(BUILD)/%.o,$(1))
 library     = $(BUILD)/libmist_$(1).a
 
@@ -50,7 +51,7 @@ all: $(TOOLS) ## build every tool, and the CUDA plugin where CUDA is
 	@:
 
 $(BUILD)/exec/%.o $(BUILD)/profile/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
-$(BUILD)/sim/tape_eval.o: CFLAGS += -O3
+$(BUILD)/sim/symbolic/tape_eval.o: CFLAGS += -O3
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -102,7 +103,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 
 # Work that must not grow faster than the input: every branch of these calls a counter of the test.
 COUNTED := $(patsubst %.c,$(BUILD)/counted/%.o,core/csv.c core/memory.c core/parse.c $(wildcard traces/*.c) \
-             $(wildcard sim/cost_*.c) sim/interference.c plots/plot_tables.c)
+             $(wildcard sim/cost/*.c) plots/plot_tables.c)
 $(BUILD)/counted/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -186,7 +187,7 @@ deps-lint:
 	$(call install_packages,$(PACKAGES) $(LINT_PACKAGES))
 
 # ---------------------------------------------------------------------------------- upkeep
-SOURCES = $(wildcard $(foreach f,$(FOLDERS) exec/cuda tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz tests/faults tests/sanitize,$(f)/*.[ch]))
+SOURCES = $(wildcard $(foreach f,$(FOLDERS) sim/* exec/* tests/unit tests/prop tests/bench tests/emulation tests/gpu tests/fuzz tests/faults tests/sanitize,$(f)/*.[ch]))
 format: ## reformat every source file
 	$(call install_packages,$(LINT_PACKAGES))
 	$(Q)clang-format-14 -i $(SOURCES)

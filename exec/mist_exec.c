@@ -17,9 +17,9 @@
  */
 #include "core/clock.h"
 #include "core/interrupt.h"
-#include "exec/affinity.h"
-#include "exec/checkpoint_check.h"
-#include "exec/session.h"
+#include "exec/checkpoint/checkpoint_check.h"
+#include "exec/comm/affinity.h"
+#include "exec/train/session.h"
 
 /* All ranks. Before anything is read there: a job before this one may still be saving. */
 static enum mist_status claim_folder(struct mist_session *at, struct mist_err *err)

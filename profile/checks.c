@@ -3,10 +3,10 @@
 #include "profile/checks.h"
 
 #include "core/random.h"
-#include "exec/probe.h"
-#include "exec/train.h"
+#include "exec/runtime/probe.h"
+#include "exec/train/train.h"
 #include "profile/ranks.h"
-#include "sim/replay.h"
+#include "sim/replay/replay.h"
 
 #include <math.h>
 #include <stdlib.h>

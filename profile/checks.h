@@ -1,6 +1,6 @@
 /*
  * Checks: short plans that the executor really runs once everything has been measured,
- * one for each mechanism (sim/mechanism.h) that the ranks and the model allow, beside
+ * one for each mechanism (sim/plan/mechanism.h) that the ranks and the model allow, beside
  * what the trace set predicts for them.
  *
  * A check's model has twelve blocks of the session's, or as many as it has and as fit;

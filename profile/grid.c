@@ -4,8 +4,8 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "profile/grid_internal.h"
-#include "sim/cost_model.h" /* work per element of what is no step */
-#include "sim/module_storage.h"
+#include "sim/cost/cost_model.h" /* work per element of what is no step */
+#include "sim/schedule/module_storage.h"
 
 #include <stdlib.h>
 #include <string.h>

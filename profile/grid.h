@@ -20,9 +20,9 @@
 #define MIST_PROFILE_GRID_H
 
 #include "core/status.h"
-#include "exec/device.h" /* enum mist_attention_choice */
-#include "sim/catalog.h"
-#include "sim/model.h"
+#include "exec/device/device.h" /* enum mist_attention_choice */
+#include "sim/model/catalog.h"
+#include "sim/model/model.h"
 #include "traces/trace_set.h"
 
 #include <stdbool.h>

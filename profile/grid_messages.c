@@ -1,7 +1,7 @@
 /* Which messages a search space asks for, and between which ranks. See grid.h. */
 #include "core/memory.h"
 #include "profile/grid_internal.h"
-#include "sim/module_storage.h"
+#include "sim/schedule/module_storage.h"
 
 static const int64_t smallest_message_bytes = 4096;
 static const int64_t smallest_copy_bytes = 1024; /* token ids of a small batch */

@@ -12,7 +12,7 @@
 #define MIST_PROFILE_JOURNAL_H
 
 #include "core/status.h"
-#include "exec/comm.h"
+#include "exec/comm/comm.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

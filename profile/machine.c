@@ -1,8 +1,8 @@
 /* What this machine is. See machine.h. */
 #include "profile/machine.h"
 
-#include "exec/comm.h"
-#include "exec/cpu_kernels.h" /* which library they use */
+#include "exec/comm/comm.h"
+#include "exec/operators/cpu_kernels.h" /* which library they use */
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define MIST_PROFILE_MACHINE_H
 
 #include "core/status.h"
-#include "exec/backend.h"
+#include "exec/runtime/backend.h"
 #include "traces/trace_set.h"
 
 #include <stdint.h>

@@ -7,7 +7,7 @@
 
 #include "core/message.h"
 #include "core/progress.h"
-#include "exec/probe.h"
+#include "exec/runtime/probe.h"
 #include "profile/grid.h"
 #include "profile/machine.h"
 #include "profile/time_host.h"

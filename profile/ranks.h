@@ -4,7 +4,7 @@
 #define MIST_PROFILE_RANKS_H
 
 #include "core/status.h"
-#include "exec/comm.h"
+#include "exec/comm/comm.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -15,7 +15,7 @@
 #ifndef MIST_PROFILE_SKEW_H
 #define MIST_PROFILE_SKEW_H
 
-#include "exec/comm.h"
+#include "exec/comm/comm.h"
 #include "profile/drift.h"
 #include "traces/trace_set.h"
 

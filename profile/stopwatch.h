@@ -13,7 +13,7 @@
 #define MIST_PROFILE_STOPWATCH_H
 
 #include "core/status.h"
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* What a session found out. See summary.h. */
 #include "profile/summary.h"
 
-#include "sim/interference.h"
-#include "sim/mechanism.h"
+#include "sim/cost/interference.h"
+#include "sim/plan/mechanism.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define MIST_PROFILE_SUMMARY_H
 
 #include "core/emit.h"
-#include "exec/op_table.h"
+#include "exec/operators/op_table.h"
 #include "profile/profile.h"
 
 /* Adds rates, costs and how well they are known to a document under way. MIST_OK or an

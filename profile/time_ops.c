@@ -3,7 +3,7 @@
 
 #include "core/clock.h"
 #include "core/memory.h"
-#include "exec/runtime.h" /* threads of updates on the host */
+#include "exec/runtime/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
 #include "profile/skew.h"
 

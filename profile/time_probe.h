@@ -1,14 +1,14 @@
 /*
  * Probes all over a session: the level of the machine while it is measured.
  *
- * A few probes (exec/probe.h) run before, between and after the turns of a session. Their
+ * A few probes (exec/runtime/probe.h) run before, between and after the turns of a session. Their
  * mean is what later runs compare their own probes with. How they vary is how the machine's
  * level changes over a session. Each time goes to the journal.
  */
 #ifndef MIST_PROFILE_TIME_PROBE_H
 #define MIST_PROFILE_TIME_PROBE_H
 
-#include "exec/probe.h"
+#include "exec/runtime/probe.h"
 #include "profile/workbench.h"
 
 /* Probes of a session; zero at first, and then no probe ever runs. */

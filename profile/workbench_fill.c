@@ -3,8 +3,8 @@
 #include "profile/workbench_internal.h"
 
 #include "core/random.h"
-#include "exec/cpu_kernels.h" /* the rotary table */
-#include "exec/initial.h"
+#include "exec/operators/cpu_kernels.h" /* the rotary table */
+#include "exec/runtime/initial.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define MIST_SIM_COMPARE_H
 
 #include "core/status.h"
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 #include "traces/timeline.h"
 
 /* One timeline's view of a stage, per iteration, mean over its ranks and iterations. */

@@ -8,8 +8,8 @@
 
 #include "core/emit.h"
 #include "sim/compare.h"
-#include "sim/plan.h"
-#include "sim/replay.h"
+#include "sim/plan/plan.h"
+#include "sim/replay/replay.h"
 #include "traces/trace_set.h"
 
 /* model_flop: FLOP of an iteration without recomputation, on all ranks. */

@@ -7,13 +7,13 @@
 find "$1" -name '*.gcno' ! -path '*/pic/*' | LC_ALL=C sort | LC_ALL=C xargs gcov -t -r 2> /dev/null | LC_ALL=C awk -v show="$2" '
     function group_of(file) {
         if (file ~ /^traces\// || file ~ /^core\/(csv|json|json_locate|parse)\.c/ ||
-            file ~ /^sim\/(plan_read|plan_fields|model_config|what_if)\.c/ ||
-            file ~ /^exec\/(checkpoint_(read|manifest|index|table|check|span|sum)|safetensors|safetensors_header)\.c/ ||
-            file ~ /^exec\/(data|data_file|data_megatron|hf_config|hf_names|hf_names_load|log_file|cuda\/gemm_file)\.c/ ||
+            file ~ /^sim\/(plan\/plan_read|plan\/plan_fields|model\/model_config|what_if)\.c/ ||
+            file ~ /^exec\/(checkpoint\/checkpoint_(read|manifest|index|table|check|span|sum)|huggingface\/safetensors(_header)?)\.c/ ||
+            file ~ /^exec\/(data\/data(_file|_megatron)?|huggingface\/hf_(config|names|names_load)|train\/log_file|cuda\/gemm_file)\.c/ ||
             file ~ /^(plots\/plot_tables|profile\/journal)\.c/)
             return "readers"
-        if (file ~ /^sim\/memory_/) return "memory planner"
-        if (file ~ /^sim\/(schedule|pipeline_order)/) return "schedule"
+        if (file ~ /^sim\/schedule\/memory_/) return "memory planner"
+        if (file ~ /^sim\/schedule\/(schedule|pipeline_order)/) return "schedule"
         if (file ~ /^tune\/inter_stage/) return "inter-stage"
         return ""
     }
@@ -39,7 +39,7 @@ find "$1" -name '*.gcno' ! -path '*/pic/*' | LC_ALL=C sort | LC_ALL=C xargs gcov
             exit
         }
         for (file in lines) {
-            folder = file; sub(/\/[^\/]*$/, "", folder)
+            folder = file; if (!sub(/^exec\/cuda\/.*/, "exec/cuda", folder)) sub(/\/.*/, "", folder)
             n_folder[folder] += lines[file]; ran_folder[folder] += ran[file]
             group = group_of(file)
             if (group != "") { n_group[group] += lines[file]; ran_group[group] += ran[file] }

@@ -55,7 +55,7 @@ without() {
         { line = ""; for (i = 1; i <= NF; i++) if (!drop[i]) line = line $i ","; print line }' "$2"
 }
 
-# payload FILE: a rank's file of a checkpoint (exec/checkpoint_internal.h) without the run's id
+# payload FILE: a rank's file of a checkpoint (exec/checkpoint/checkpoint_internal.h) without the run's id
 # and without the last sum, which the id is part of.
 payload() {
     head -c 32 "$1"

@@ -30,7 +30,7 @@ enum mist_stream {
     MIST_N_STREAMS
 };
 
-/* The channels, which disturb each other (sim/interference.h), are the first streams. */
+/* The channels, which disturb each other (sim/cost/interference.h), are the first streams. */
 enum { MIST_N_CHANNELS = MIST_STREAM_HOST };
 
 enum mist_task_kind {

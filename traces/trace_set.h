@@ -154,7 +154,7 @@ struct mist_declared_link {
     double latency_us;  /* of one step */
 };
 
-/* What messages without rows are priced by (sim/cost_declared.c). */
+/* What messages without rows are priced by (sim/cost/cost_declared.c). */
 struct mist_trace_declared {
     struct mist_declared_link device; /* from a device to another of its node */
     struct mist_declared_link node;   /* from a node to another, all its adapters */
@@ -185,7 +185,7 @@ struct mist_cluster {
     double drift_frac; /* standard deviation of the machine's own speed, which no number
                           of repetitions averages out; 0: not known */
     struct mist_trace_skew skew; /* of all devices at once */
-    double probe_us; /* mean time of a probe (exec/probe.h) on all devices at once
+    double probe_us; /* mean time of a probe (exec/runtime/probe.h) on all devices at once
                           while they were measured; 0: not known */
     struct mist_trace_curve curve;       /* for operators that were not measured */
     struct mist_trace_declared declared; /* for messages that were not measured */

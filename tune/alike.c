@@ -1,7 +1,7 @@
 /* Which plans predictions can't tell apart. See alike.h. */
 #include "tune/alike.h"
 
-#include "sim/mechanism.h"
+#include "sim/plan/mechanism.h"
 #include "tune/plan_label.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * Which plans predictions can't tell apart, and the simplest of them.
  *
  * Two plans of one machine share most of what their error bars are made of: its drift,
- * and what checks (sim/mechanism.h) say of mechanisms that both use. What may still make
+ * and what checks (sim/plan/mechanism.h) say of mechanisms that both use. What may still make
  * the faster one the slower one is what is left of either bar, and the doubt about the
  * mechanisms that only one of them uses:
  *   bar = 2 sqrt(own_a^2 + own_b^2 + (doubt_frac(A xor B) * time of the faster)^2),

@@ -18,7 +18,7 @@
 #include "core/message.h"
 #include "core/options.h"
 #include "core/progress.h"
-#include "sim/trace_use.h"
+#include "sim/cost/trace_use.h"
 #include "traces/preset.h"
 #include "tune/alike.h"
 #include "tune/plans_folder.h"

@@ -2,7 +2,7 @@
 #ifndef MIST_TUNE_PLAN_LABEL_H
 #define MIST_TUNE_PLAN_LABEL_H
 
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 enum { MIST_PLAN_LABEL_BYTES = 96 };
 

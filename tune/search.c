@@ -8,7 +8,7 @@
  */
 #include "tune/search.h"
 
-#include "sim/pipeline_order.h" /* mist_pipeline_in_flight */
+#include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight */
 #include "tune/search_internal.h"
 #include "tune/search_rows.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/csv.h"
 #include "core/parse.h" /* mist_format_bytes */
-#include "sim/pipeline_order.h"
+#include "sim/schedule/pipeline_order.h"
 
 #include <stdio.h>
 

@@ -38,7 +38,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>

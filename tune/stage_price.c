@@ -1,7 +1,7 @@
 /* Prices of stages by the closed form. See stage_price.h. */
 #include "tune/stage_price.h"
 
-#include "sim/stage_model.h"
+#include "sim/closed_form/stage_model.h"
 
 #include <pthread.h>
 #include <stdlib.h>

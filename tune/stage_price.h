@@ -1,5 +1,5 @@
 /*
- * The prices of the search by the closed form of a cluster (sim/stage_model.h).
+ * The prices of the search by the closed form of a cluster (sim/closed_form/stage_model.h).
  *
  * The shape of a stage (role, b, dp, tp, sequence) is priced on first use and kept: the
  * same shape comes back for every number of micro-batches and every depth of the
@@ -8,8 +8,8 @@
 #ifndef MIST_TUNE_STAGE_PRICE_H
 #define MIST_TUNE_STAGE_PRICE_H
 
-#include "sim/catalog.h"
-#include "sim/cost_model.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/catalog.h"
 #include "tune/search.h"
 
 struct mist_stage_price;

@@ -28,8 +28,8 @@
 #ifndef MIST_TUNE_VALIDATE_H
 #define MIST_TUNE_VALIDATE_H
 
-#include "sim/catalog.h"
-#include "sim/cost_model.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/catalog.h"
 #include "tune/search.h"
 
 enum { MIST_VALIDATE_MAX_ROUNDS = 8 };

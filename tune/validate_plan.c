@@ -2,7 +2,7 @@
 #include "tune/validate.h"
 
 #include "core/parse.h" /* mist_format_bytes */
-#include "sim/replay.h"
+#include "sim/replay/replay.h"
 #include "tune/stage_price.h" /* mist_stage_price_mesh */
 
 #include <stdlib.h>

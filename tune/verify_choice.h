@@ -13,7 +13,7 @@
 #ifndef MIST_TUNE_VERIFY_CHOICE_H
 #define MIST_TUNE_VERIFY_CHOICE_H
 
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -15,7 +15,7 @@
 #ifndef MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
 #define MIST_EXEC_CUDA_COLLECTIVES_NCCL_H
 
-#include "exec/backend.h"
+#include "exec/runtime/backend.h"
 
 /*
  * open_collectives of struct mist_backend: this rank of n_ranks with a device that this

@@ -19,7 +19,7 @@
 #include "exec/cuda/collectives_nccl_internal.h"
 
 #include "core/clock.h"
-#include "exec/comm_internal.h" /* its threads */
+#include "exec/comm/comm_internal.h" /* its threads */
 
 #include <stdlib.h>
 #include <string.h>

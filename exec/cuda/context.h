@@ -8,7 +8,7 @@
 #ifndef MIST_EXEC_CUDA_CONTEXT_H
 #define MIST_EXEC_CUDA_CONTEXT_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

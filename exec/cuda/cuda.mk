@@ -34,8 +34,8 @@ NVCC_FLAGS = -I. -O3 -g -std=c++17 $(foreach a,$(CUDA_ARCHS),-gencode arch=compu
 
 # What the plugin needs of the rest of Mist it has for itself: it must not depend on what
 # the program that opens it exports.
-CUDA_OWN := $(wildcard core/*.c) exec/device.c exec/collectives.c exec/comm_watchdog.c \
-            $(filter-out $(wildcard traces/mist_*.c sim/mist_*.c),$(wildcard traces/*.c sim/*.c))
+CUDA_OWN := $(wildcard core/*.c) exec/device/device.c exec/comm/collectives.c exec/comm/comm_watchdog.c \
+            $(call lib_sources,traces) $(call lib_sources,sim)
 CUDA_LIBS = $(foreach d,$(CUDA_LIBDIR),-L$(d) -Wl,-rpath,$(d)) -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed \
             -lcublasLt -lnccl -lcupti -l:libcudart_static.a -lpthread -ldl -lrt
 

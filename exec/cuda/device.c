@@ -8,7 +8,7 @@
  *
  * A stream of CUDA that waits for an event which nothing has recorded does not wait. As
  * that would be a race, it is refused here: the record has to be enqueued before the
- * wait, as exec/device.h says.
+ * wait, as exec/device/device.h says.
  *
  * How far the host may be ahead is bounded (MIST_CUDA_RUN_AHEAD): half as many tasks of a
  * stream end with a milestone, an event, and the host then waits for the milestone

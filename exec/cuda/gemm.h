@@ -31,7 +31,7 @@
 
 #include "core/status.h"
 #include "exec/cuda/kernels.h"
-#include "sim/model.h" /* enum mist_dtype */
+#include "sim/model/model.h" /* enum mist_dtype */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #ifndef MIST_EXEC_CUDA_GRAPH_H
 #define MIST_EXEC_CUDA_GRAPH_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 void mist_cuda_graph_begin(struct mist_device *base);
 void mist_cuda_graph_end(struct mist_device *base);

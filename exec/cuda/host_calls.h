@@ -5,7 +5,7 @@
 #ifndef MIST_EXEC_CUDA_HOST_CALLS_H
 #define MIST_EXEC_CUDA_HOST_CALLS_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 struct mist_cuda_host_calls;
 

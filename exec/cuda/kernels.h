@@ -2,7 +2,7 @@
  * The CUDA backend's own kernels, as functions that launch them into a stream.
  *
  * Each is the twin of a CPU kernel: shapes, aliasing, "+=" and formulas are those of
- * exec/cpu_kernels.h (fp32) and exec/cpu_bf16.h (bf16), which say more. Here dtype
+ * exec/operators/cpu_kernels.h (fp32) and exec/operators/cpu_bf16.h (bf16), which say more. Here dtype
  * chooses between the two: tensors of activations and weights are void *, fp32 or bf16
  * (the upper half of an fp32, rounded to nearest, ties to even, once per stored result);
  * gradients of parameters are as gradient_dtype says; statistics, losses, tables and
@@ -19,7 +19,7 @@
 #ifndef MIST_EXEC_CUDA_KERNELS_H
 #define MIST_EXEC_CUDA_KERNELS_H
 
-#include "exec/operators.h"
+#include "exec/operators/operators.h"
 
 #include <stdbool.h>
 #include <stdint.h>

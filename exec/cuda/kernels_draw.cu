@@ -10,7 +10,7 @@
 #include "exec/cuda/launch.cuh"
 
 #include "core/random_draw.h"
-#include "exec/cpu_kernels.h" /* struct mist_draw */
+#include "exec/operators/cpu_kernels.h" /* struct mist_draw */
 
 enum { DRAW_THREADS = 256, DRAW_TILE = 1024 };
 

@@ -1,6 +1,6 @@
 /*
  * Cross-entropy of logits on the GPU, turned into its gradient in place; formulas and
- * slices of the vocabulary as in exec/cpu_loss.c.
+ * slices of the vocabulary as in exec/operators/cpu_loss.c.
  *
  * A block of threads has one row and goes over it twice. The first time every thread
  * keeps the maximum of what it has seen and the sum of exp relative to it, which it

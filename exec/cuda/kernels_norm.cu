@@ -1,5 +1,5 @@
 /*
- * LayerNorm and RMSNorm on the GPU; formulas as in exec/cpu_norm.c. See norm_rows.cuh;
+ * LayerNorm and RMSNorm on the GPU; formulas as in exec/operators/cpu_norm.c. See norm_rows.cuh;
  * the backward is in kernels_norm_backward.cu.
  *
  * Mean and variance are two sums over what is held, as exact as the CPU's.

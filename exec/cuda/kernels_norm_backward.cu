@@ -1,5 +1,5 @@
 /*
- * The backward of LayerNorm and RMSNorm on the GPU; formulas as in exec/cpu_norm.c. See
+ * The backward of LayerNorm and RMSNorm on the GPU; formulas as in exec/operators/cpu_norm.c. See
  * norm_rows.cuh.
  *
  * A block of threads gets some rows, so that the sums for weight and bias come out of the

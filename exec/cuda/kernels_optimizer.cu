@@ -1,19 +1,19 @@
 /*
  * AdamW and what goes into a tally, on the GPU.
  *
- * AdamW is the CPU's arithmetic operation by operation (exec/cpu_optimizer.c), each
+ * AdamW is the CPU's arithmetic operation by operation (exec/operators/cpu_optimizer.c), each
  * correctly rounded and none contracted: the same bits. One launch updates all spans;
  * blocks of threads are dealt out to them in tiles. The numbers of the step lie in device
  * memory, so that a launch that was captured can be replayed with others.
  *
- * Sums of squares are whole numbers of a fixed grid, as exec/cpu_sum.c explains, and
+ * Sums of squares are whole numbers of a fixed grid, as exec/operators/cpu_sum.c explains, and
  * hence do not depend on the order of adding: atomics may add up blocks. Each thread adds
  * units in 64-bit integers and folds them, before they could overflow, into coarse units
  * that stop at the limit.
  */
 #include "exec/cuda/launch.cuh"
 
-#include "exec/cpu_kernels.h" /* the limits of struct mist_cpu_sum */
+#include "exec/operators/cpu_kernels.h" /* the limits of struct mist_cpu_sum */
 
 #include <math.h> /* pow */
 

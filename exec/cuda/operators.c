@@ -7,7 +7,7 @@
 #include "exec/cuda/operators_internal.h"
 #include "exec/cuda/ranges.h"
 #include "exec/cuda/tuning.h"
-#include "exec/paths.h"
+#include "exec/operators/paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

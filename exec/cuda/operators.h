@@ -1,6 +1,6 @@
 /*
  * The CUDA backend's operators: a step of the catalogue becomes launches into the stream
- * of the running task. See exec/operators.h.
+ * of the running task. See exec/operators/operators.h.
  *
  * Products of linear layers are cuBLASLt's (gemm.h); attention in bf16 is cuDNN's
  * (attention_cudnn.h) unless the device was opened for the own kernels; all else is a
@@ -13,7 +13,7 @@
 #ifndef MIST_EXEC_CUDA_OPERATORS_H
 #define MIST_EXEC_CUDA_OPERATORS_H
 
-#include "exec/operators.h"
+#include "exec/operators/operators.h"
 
 extern const struct mist_operators mist_operators_cuda;
 

@@ -5,12 +5,12 @@
  * be there before that. So the memory it tells is the GPU's whole; what CUDA takes of it
  * for itself is seen when a device is opened.
  */
-#include "exec/backend.h"
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/loading.h"
 #include "exec/cuda/operators.h"
+#include "exec/runtime/backend.h"
 
 #include <cublasLt.h>
 #include <cupti.h>

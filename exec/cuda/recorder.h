@@ -3,7 +3,7 @@
  *
  * CUPTI's activity API notes every kernel, copy and fill with name, start and end, and,
  * for every API call made while an external correlation id is pushed, a record that ties
- * the call's correlation id to that external id. A span of exec/device.h pushes its id,
+ * the call's correlation id to that external id. A span of exec/device/device.h pushes its id,
  * so joining both kinds of records on the correlation id tells what ran for the span. The
  * clock of the records (CLOCK_REALTIME) is brought to mist_clock_now_s() by pairs of
  * readings of both.
@@ -22,7 +22,7 @@
 #define MIST_EXEC_CUDA_RECORDER_H
 
 #include "core/status.h"
-#include "exec/device.h" /* mist_span_fn */
+#include "exec/device/device.h" /* mist_span_fn */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,7 +10,7 @@
 #define MIST_EXEC_CUDA_TUNING_H
 
 #include "exec/cuda/gemm.h"
-#include "exec/operators.h"
+#include "exec/operators/operators.h"
 
 #include <stdbool.h>
 

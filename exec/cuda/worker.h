@@ -8,7 +8,7 @@
 #ifndef MIST_EXEC_CUDA_WORKER_H
 #define MIST_EXEC_CUDA_WORKER_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 #include <stdint.h>
 

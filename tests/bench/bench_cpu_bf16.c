@@ -6,7 +6,7 @@
  *
  * Takes the best of a few runs; prints a table, checks nothing.
  */
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 #include "tests/bench/bench.h"
 
 #include <math.h>

@@ -13,8 +13,8 @@
  *   64 M parameters         threads         ms  Gparam/s     GB/s
  *   adamw fp32                    1       40.0      1.68     47.0
  */
-#include "exec/cpu_bf16.h"
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/cpu_kernels.h"
 #include "tests/bench/bench.h"
 
 #include <math.h>

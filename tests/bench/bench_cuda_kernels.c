@@ -19,8 +19,8 @@
  */
 #include "core/memory.h"
 #include "core/random.h"
-#include "exec/backend.h"
-#include "sim/cost_model.h" /* bytes of the optimizer's operators */
+#include "exec/runtime/backend.h"
+#include "sim/cost/cost_model.h" /* bytes of the optimizer's operators */
 #include "tests/bench/bench_steps.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * rate changes per second of the replay alone, and the memory; the set-up is shown apart.
  * An argument scales the graphs.
  */
-#include "sim/event_engine.h"
+#include "sim/engine/event_engine.h"
 #include "tests/bench/bench.h"
 
 #define N_DEVICES 1024

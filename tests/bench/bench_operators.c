@@ -20,7 +20,7 @@
  */
 #include "core/parse.h"
 #include "core/random.h"
-#include "sim/cost_model.h" /* bytes of the optimizer's operators */
+#include "sim/cost/cost_model.h" /* bytes of the optimizer's operators */
 #include "tests/bench/bench_steps.h"
 
 #include <dnnl.h>

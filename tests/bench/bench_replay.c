@@ -8,7 +8,7 @@
  */
 #include "tests/bench/made_up_cluster.h"
 
-#include "sim/replay.h"
+#include "sim/replay/replay.h"
 
 #include <sys/resource.h>
 #include <time.h> /* processor time */

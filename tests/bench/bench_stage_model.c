@@ -4,7 +4,7 @@
  * goal is 100 million.
  */
 #include "core/random.h"
-#include "sim/stage_model.h"
+#include "sim/closed_form/stage_model.h"
 #include "tests/bench/bench.h"
 
 enum { N = 1 << 16 };

@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_BENCH_BENCH_STEPS_H
 #define MIST_TESTS_BENCH_BENCH_STEPS_H
 
-#include "exec/bind.h"
+#include "exec/operators/bind.h"
 #include "tests/bench/bench.h"
 
 static const struct mist_adamw_args usual_adamw = {.lr = 1e-4f,

@@ -8,7 +8,7 @@
  * best of a few runs on one core; prints a table. The three agree bit for bit, or exit
  * code 6.
  */
-#include "sim/tape.h"
+#include "sim/symbolic/tape.h"
 #include "tests/bench/bench.h"
 
 #include <math.h>

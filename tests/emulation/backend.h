@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_EMULATION_BACKEND_H
 #define MIST_TESTS_EMULATION_BACKEND_H
 
-#include "exec/backend.h"
+#include "exec/runtime/backend.h"
 
 /* NULL where CUDA's headers were not there when the tests were built. */
 const struct mist_backend *mist_emulated_backend(void);

@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_EMULATION_RECORDER_H
 #define MIST_TESTS_EMULATION_RECORDER_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 /* The next n collects have lost what was recorded. */
 void mist_emulated_recorder_lose(enum mist_span_loss loss, int n);

@@ -7,8 +7,8 @@
  * and the size of a table is what its place leaves. So every check behind them is
  * reached.
  */
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_sum.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <inttypes.h>

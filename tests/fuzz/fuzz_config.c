@@ -2,8 +2,8 @@
  * sim/model_config: a config.json that is accepted describes a model that can be had.
  * exec/hf_config: the same file beside weights that are imported.
  */
-#include "exec/hf_config.h"
-#include "sim/model.h"
+#include "exec/huggingface/hf_config.h"
+#include "sim/model/model.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The same file beside weights: against what it says itself, and against other models. */

@@ -2,7 +2,7 @@
  * exec/hf_names: weights of a tiny model of each kind (first byte), read from a
  * safetensors file. What is accepted is read, saved, and read as the same bits.
  */
-#include "exec/hf_names.h"
+#include "exec/huggingface/hf_names.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -11,8 +11,8 @@
  *     then for each piece: bit 0 the rank, bit 1 other bits, the rest the tensor;
  *     number of spans; per span length, runs, first, stride
  */
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_sum.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/stat.h>

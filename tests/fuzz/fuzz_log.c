@@ -3,7 +3,7 @@
  * so many steps (second byte). The row that is added to what was kept is read again with
  * it.
  */
-#include "exec/log_file.h"
+#include "exec/train/log_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static void add_row(const char *path, const struct mist_log_kept *kept, int64_t step)

@@ -2,7 +2,7 @@
  * sim/plan: a plan that loads is saved, loads, and is saved as the same file; what is
  * derived from it stays in its bounds.
  */
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Ranks and layers of the stages, one behind the other, are those of the plan. */

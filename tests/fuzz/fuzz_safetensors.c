@@ -2,7 +2,7 @@
  * exec/safetensors: one file, or an index and two files beside it (first byte). Every
  * value of what is accepted can be read, and what is written reads back as the same bits.
  */
-#include "exec/safetensors.h"
+#include "exec/huggingface/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/stat.h>

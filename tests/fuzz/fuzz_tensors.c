@@ -9,7 +9,7 @@
  *     number of tensors; for each its type, number of dimensions, sizes, and how far its
  *     begin and its end are from where they belong (4: not at all); bytes behind the last
  */
-#include "exec/safetensors.h"
+#include "exec/huggingface/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
  * The input: a byte for the format, one for the length of sequences, one for the part
  * that is held out; then the file and its index.
  */
-#include "exec/data.h"
+#include "exec/data/data.h"
 #include "tests/fuzz/fuzz.h"
 
 /* What the file is called, and by which name it is opened. */

@@ -1,5 +1,5 @@
 /*
- * What exec/device.h promises, on a GPU through the plugin: order in streams and between
+ * What exec/device/device.h promises, on a GPU through the plugin: order in streams and between
  * them in random graphs, copies, functions of the host, both arenas, failures, spans.
  *
  * The twin of tests/unit/test_cuda_device.c, which looks at the host code on emulated

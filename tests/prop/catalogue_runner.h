@@ -9,10 +9,10 @@
 #ifndef MIST_TESTS_PROP_CATALOGUE_RUNNER_H
 #define MIST_TESTS_PROP_CATALOGUE_RUNNER_H
 
-#include "exec/bind.h"
-#include "exec/cpu_bf16.h" /* rounds the first weights */
-#include "exec/operators.h"
-#include "sim/catalog.h"
+#include "exec/operators/bind.h"
+#include "exec/operators/cpu_bf16.h" /* rounds the first weights */
+#include "exec/operators/operators.h"
+#include "sim/model/catalog.h"
 #include "tests/unit/reference.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define MIST_TESTS_PROP_FLOW_CONTENTS_H
 
 #include "core/memory.h"
-#include "sim/schedule.h"
+#include "sim/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef MIST_TESTS_PROP_MADE_UP_MACHINES_H
 #define MIST_TESTS_PROP_MADE_UP_MACHINES_H
 
-#include "sim/interference.h"
+#include "sim/cost/interference.h"
 #include "traces/trace_set.h"
 
 #include <stdio.h> /* snprintf */

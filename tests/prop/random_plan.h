@@ -5,7 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 enum { MAX_RANKS = 64 };
 

@@ -8,7 +8,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 #include "tests/prop/training_grid.h"
 
 enum { N_STEPS = 2, N_REPLAYED_STEPS = 6, N_CHOSEN_STEPS = 13, N_LAYERS = 2, SEQ = 20 };

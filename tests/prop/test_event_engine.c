@@ -6,7 +6,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/event_engine.h"
+#include "sim/engine/event_engine.h"
 
 #include <math.h>
 

@@ -17,7 +17,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "core/hash.h"
 #include "core/random.h"
-#include "exec/checkpoint.h"
+#include "exec/checkpoint/checkpoint.h"
 #include "tests/faults/disk.h"
 
 #include <ftw.h>

@@ -10,9 +10,9 @@
  */
 #include "tests/prop/random_plan.h"
 
-#include "sim/memory_planner.h"
-#include "sim/rank_set.h"
-#include "sim/replay_graph.h"
+#include "sim/replay/rank_set.h"
+#include "sim/replay/replay_graph.h"
+#include "sim/schedule/memory_planner.h"
 #include "tests/unit/flat_cluster.h"
 
 enum { N_PLANS = 250, N_LANES = 12 };

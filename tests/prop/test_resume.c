@@ -7,7 +7,7 @@
  *   - weights written as Hugging Face files and read back, under another plan, have the
  *     same bits and the same loss.
  */
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 #include "tests/unit/test.h"
 #include <jansson.h>

@@ -11,9 +11,9 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/memory_planner.h"
-#include "sim/replay.h"
-#include "sim/schedule.h"
+#include "sim/replay/replay.h"
+#include "sim/schedule/memory_planner.h"
+#include "sim/schedule/schedule.h"
 #include "tests/prop/random_plan.h"
 #include "tests/prop/schedule_flow.h"
 

@@ -11,10 +11,10 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "sim/pipeline_order.h"
-#include "sim/replay.h"
-#include "sim/stage_model.h"
-#include "sim/stage_model_internal.h" /* the bundle */
+#include "sim/closed_form/stage_model.h"
+#include "sim/closed_form/stage_model_internal.h" /* the bundle */
+#include "sim/replay/replay.h"
+#include "sim/schedule/pipeline_order.h"
 #include "tests/prop/made_up_machines.h"
 
 #include <math.h>

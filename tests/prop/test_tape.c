@@ -3,7 +3,7 @@
  * of nodes with every operation, on every instruction set that this processor has, bit
  * for bit.
  */
-#include "sim/tape.h"
+#include "sim/symbolic/tape.h"
 
 #include "tests/unit/test.h"
 

@@ -8,7 +8,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/initial.h"
+#include "exec/runtime/initial.h"
 #include "tests/prop/training_grid.h"
 #include "tests/unit/naive_model.h"
 

@@ -24,7 +24,7 @@
 #ifndef MIST_TESTS_PROP_TRAINING_GRID_H
 #define MIST_TESTS_PROP_TRAINING_GRID_H
 
-#include "sim/replay.h"
+#include "sim/replay/replay.h"
 #include "tests/prop/training_run.h"
 #include "tests/unit/scratch.h"
 

@@ -6,8 +6,8 @@
 #define MIST_TESTS_PROP_TRAINING_RUN_H
 
 #include "core/random.h"
-#include "exec/data.h"
-#include "exec/runtime.h"
+#include "exec/data/data.h"
+#include "exec/runtime/runtime.h"
 #include "tests/emulation/backend.h"
 
 #include <math.h>

@@ -9,8 +9,8 @@
 #define MIST_TESTS_UNIT_ASYNC_DEVICE_H
 
 #include "core/clock.h"
-#include "exec/backend.h"
-#include "exec/cpu_kernels.h" /* struct mist_draw */
+#include "exec/operators/cpu_kernels.h" /* struct mist_draw */
+#include "exec/runtime/backend.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef MIST_TESTS_CATALOG_CASES_H
 #define MIST_TESTS_CATALOG_CASES_H
 
-#include "sim/catalog.h"
+#include "sim/model/catalog.h"
 #include "tests/unit/tiny_models.h"
 
 #include <stdbool.h>

@@ -11,7 +11,7 @@
 
 #include "core/clock.h"
 #include "core/random.h"
-#include "exec/comm.h"
+#include "exec/comm/comm.h"
 
 #include <math.h>
 #include <sys/wait.h>

@@ -5,7 +5,7 @@
 #ifndef MIST_TESTS_UNIT_CPU_BF16_HELP_H
 #define MIST_TESTS_UNIT_CPU_BF16_HELP_H
 
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 #include "tests/unit/cpu_kernels_help.h"
 
 enum { HELP_BF16_GUARD = 0x1234 };

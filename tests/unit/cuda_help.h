@@ -6,8 +6,8 @@
 #ifndef MIST_TESTS_UNIT_CUDA_HELP_H
 #define MIST_TESTS_UNIT_CUDA_HELP_H
 
-#include "exec/cpu_bf16.h"
 #include "exec/cuda/kernels.h"
+#include "exec/operators/cpu_bf16.h"
 #include "tests/emulation/device_memory.h"
 #include "tests/emulation/order.h"
 #include "tests/unit/cpu_kernels_help.h"

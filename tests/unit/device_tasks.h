@@ -6,7 +6,7 @@
 #define MIST_TESTS_UNIT_DEVICE_TASKS_H
 
 #include "core/random.h"
-#include "exec/device.h"
+#include "exec/device/device.h"
 #include "tests/unit/test.h"
 
 enum { N_TASKS = 400, MAX_DEPS = 4 };

@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_UNIT_PLAN_SAMPLE_H
 #define MIST_TESTS_UNIT_PLAN_SAMPLE_H
 
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 #include "tests/unit/scratch.h"
 
 /*

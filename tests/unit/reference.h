@@ -9,7 +9,7 @@
 #define MIST_TESTS_UNIT_REFERENCE_H
 
 #include "core/json.h"
-#include "sim/model.h"
+#include "sim/model/model.h"
 
 #include "tests/unit/test.h"
 

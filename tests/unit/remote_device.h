@@ -5,7 +5,7 @@
 #ifndef MIST_TESTS_UNIT_REMOTE_DEVICE_H
 #define MIST_TESTS_UNIT_REMOTE_DEVICE_H
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 struct remote_device {
     struct mist_device *device;        /* borrowed */

@@ -8,7 +8,7 @@
 #endif
 #include "tests/unit/test.h"
 
-#include "exec/affinity.h"
+#include "exec/comm/affinity.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -4,8 +4,8 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/backend.h"
-#include "exec/comm_internal.h"
+#include "exec/comm/comm_internal.h"
+#include "exec/runtime/backend.h"
 #include "tests/unit/comm_job.h"
 
 #include <dlfcn.h>
@@ -141,7 +141,7 @@ static void test_bad_plugins(void **state)
 }
 
 static const char source[] =
-    "#include \"exec/backend.h\"\n"
+    "#include \"exec/runtime/backend.h\"\n"
     "static enum mist_status probe(struct mist_backend_info *out, struct mist_err *err)\n"
     "{\n"
     "    *out = (struct mist_backend_info){.n_devices = 3, .device_name = \"Model T\"};\n"

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/catalog.h"
+#include "sim/model/catalog.h"
 #include "tests/unit/catalog_cases.h"
 
 /* Rows of an activation between modules. */
@@ -269,7 +269,7 @@ static void test_saved_bytes(void **state)
 
 /* --------------------------------------------------------------------------- operands */
 
-/* Elements of operand k, from the kernels' contracts (exec/cpu_kernels.h). */
+/* Elements of operand k, from the kernels' contracts (exec/operators/cpu_kernels.h). */
 static int64_t operand_elements(const struct mist_concrete_step *step, int k)
 {
     const int64_t *d = step->dims;

@@ -10,8 +10,8 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_sum.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 

@@ -7,7 +7,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/collectives.h"
+#include "exec/comm/collectives.h"
 #include "tests/unit/comm_job.h"
 
 #include <pthread.h>

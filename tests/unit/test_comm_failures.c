@@ -7,7 +7,7 @@
 #endif
 #include "tests/unit/test.h"
 
-#include "exec/comm_internal.h"
+#include "exec/comm/comm_internal.h"
 #include "tests/unit/comm_job.h"
 
 #include <signal.h>

@@ -6,8 +6,8 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/cost_internal.h"
-#include "sim/cost_model.h"
+#include "sim/cost/cost_internal.h"
+#include "sim/cost/cost_model.h"
 #include "tests/unit/tiny_models.h"
 
 #include <dirent.h>

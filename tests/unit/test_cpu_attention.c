@@ -2,7 +2,7 @@
  * Attention and rotary embedding against the naive model's, whose forward is
  * differentiated numerically for the backward; equal bits for any number of threads.
  */
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_kernels.h"
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_model.h"
 

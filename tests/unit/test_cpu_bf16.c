@@ -3,7 +3,7 @@
  * others bit by bit against the rounded result of their fp32 twin on the same inputs;
  * aliasing; equal bits for any number of threads.
  */
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 
 #include "tests/unit/cpu_bf16_help.h"
 

@@ -5,7 +5,7 @@
  * A result rounded to 8 bits is off by up to 2^-8 relatively, by 1.7e-3 in the 2-norm of
  * many.
  */
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 
 #include "tests/unit/cpu_bf16_help.h"
 #include "tests/unit/naive_operators.h"

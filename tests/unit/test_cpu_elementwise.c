@@ -3,7 +3,7 @@
  * backward ones also against finite differences; aliasing; equal bits for any number of
  * threads and shards.
  */
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_kernels.h"
 
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_operators.h"

@@ -3,9 +3,9 @@
  * shapes, their backward also against finite differences; aliasing; equal bits for any
  * number of threads.
  */
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_kernels.h"
 
-#include "exec/cpu_internal.h"
+#include "exec/operators/cpu_internal.h"
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_operators.h"
 

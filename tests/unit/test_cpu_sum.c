@@ -3,7 +3,7 @@
  * against a long double sum within the stated bound; what is out of range is found and
  * named. The search for values that are not finite against a plain loop.
  */
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_kernels.h"
 
 #include "tests/unit/cpu_kernels_help.h"
 

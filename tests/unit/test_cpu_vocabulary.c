@@ -2,7 +2,7 @@
  * Embedding and cross-entropy over slices of the vocabulary: against the whole kernels,
  * the naive double versions and finite differences; equal bits for any number of threads.
  */
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_kernels.h"
 
 #include "tests/unit/cpu_kernels_help.h"
 #include "tests/unit/naive_operators.h"

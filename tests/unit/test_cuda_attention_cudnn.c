@@ -13,10 +13,10 @@
 
 #include "core/memory.h"
 #include "core/random.h"
-#include "exec/cpu_bf16.h"
 #include "exec/cuda/attention_cudnn.h"
-#include "exec/paths.h"
-#include "sim/catalog.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/paths.h"
+#include "sim/model/catalog.h"
 #include "tests/emulation/backend.h"
 
 #include <dlfcn.h>

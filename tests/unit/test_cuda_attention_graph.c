@@ -5,8 +5,8 @@
  *
  * Skips without cuDNN's header, with which the interpreter is built.
  */
-#include "exec/cpu_kernels.h"
 #include "exec/cuda/attention_cudnn.h"
+#include "exec/operators/cpu_kernels.h"
 
 #include "tests/unit/test.h"
 

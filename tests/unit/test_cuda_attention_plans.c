@@ -9,7 +9,7 @@
  * libcudnn.so.9 can't be loaded.
  */
 #include "exec/cuda/attention_cudnn.h"
-#include "sim/model.h"
+#include "sim/model/model.h"
 
 #include "tests/unit/test.h"
 

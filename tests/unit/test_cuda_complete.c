@@ -17,7 +17,7 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/operators.h"
-#include "exec/operators.h"
+#include "exec/operators/operators.h"
 #include "tests/emulation/cudart.h"
 #include "tests/unit/tiny_models.h"
 

@@ -6,9 +6,9 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/cpu_bf16.h"
-#include "exec/cpu_kernels.h"
 #include "exec/cuda/kernels.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/cpu_kernels.h"
 #include "tests/emulation/device_memory.h"
 #include "tests/emulation/order.h"
 #include "tests/unit/cpu_bf16_help.h"

@@ -6,8 +6,8 @@
  */
 #include "exec/cuda/gemm.h"
 
-#include "exec/cpu_bf16.h"
-#include "exec/cpu_kernels.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/cpu_kernels.h"
 #include "tests/emulation/cublaslt.h"
 #include "tests/emulation/device_memory.h"
 #include "tests/unit/cpu_kernels_help.h"

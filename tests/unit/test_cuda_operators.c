@@ -8,10 +8,10 @@
 #if __has_include(<cublasLt.h>)
 
 #include "core/memory.h"
-#include "exec/cpu_bf16.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/operators.h"
-#include "sim/catalog.h"
+#include "exec/operators/cpu_bf16.h"
+#include "sim/model/catalog.h"
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/probe.h"
+#include "exec/runtime/probe.h"
 #include "tests/emulation/backend.h"
 #include "tests/unit/scratch.h"
 

@@ -17,7 +17,7 @@
 
 #include "exec/cuda/context.h"
 #include "exec/cuda/operators.h"
-#include "sim/catalog.h"
+#include "sim/model/catalog.h"
 #include "tests/emulation/streams.h"
 
 #include <math.h>

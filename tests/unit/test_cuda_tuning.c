@@ -6,8 +6,8 @@
 #include "tests/unit/test.h"
 
 #include "core/clock.h"
-#include "exec/bind.h"
 #include "exec/cuda/tuning.h"
+#include "exec/operators/bind.h"
 #include "tests/emulation/backend.h"
 #include "tests/emulation/cublaslt.h"
 #include "tests/emulation/cudart.h"

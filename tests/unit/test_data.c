@@ -6,7 +6,7 @@
 
 #include "tests/unit/scratch_group.h"
 
-#include "exec/data.h"
+#include "exec/data/data.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include "tests/unit/scratch_group.h"
 
 #include "core/random.h"
-#include "exec/data.h"
+#include "exec/data/data.h"
 
 enum { MAX_TOKENS = 4096, MAX_BYTES = 1 << 16 };
 

@@ -2,7 +2,7 @@
  * invalid graphs, deadlocks. */
 #include "tests/unit/test.h"
 
-#include "sim/event_engine.h"
+#include "sim/engine/event_engine.h"
 
 #include <float.h>
 #include <math.h>

@@ -3,8 +3,8 @@
 
 #include "tests/unit/test.h"
 
-#include "sim/expr.h"
-#include "sim/tape.h"
+#include "sim/symbolic/expr.h"
+#include "sim/symbolic/tape.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* sim/interference: closed forms, published factors and times, recovery by the fit. */
 #include "tests/unit/test.h"
 
-#include "sim/interference.h"
+#include "sim/cost/interference.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* The learning rate by step, against values computed by hand and by its definition. */
-#include "exec/lr_schedule.h"
+#include "exec/train/lr_schedule.h"
 
 #include "tests/unit/test.h"
 

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/mechanism.h"
+#include "sim/plan/mechanism.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "sim/memory_planner.h"
+#include "sim/schedule/memory_planner.h"
 
 enum { MAX_TASKS = 60, MAX_BUFFERS = 80, MAX_DEPS = 600, N_RANDOM = 400 };
 

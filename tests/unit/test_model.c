@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/model.h"
+#include "sim/model/model.h"
 #include "tests/unit/scratch.h"
 
 #define CONFIGS "tests/data/configs/"

@@ -5,7 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "exec/op_table.h"
+#include "exec/operators/op_table.h"
 #include "tests/unit/comm_job.h"
 
 #include <jansson.h>

@@ -6,8 +6,8 @@
 #include "tests/unit/test.h"
 
 #include "core/memory.h"
-#include "exec/cpu_bf16.h"
-#include "exec/operators.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/operators.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/param_shape.h"
+#include "sim/model/param_shape.h"
 
 static uint64_t random_state;
 

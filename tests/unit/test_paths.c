@@ -1,5 +1,5 @@
 /* What is said of ranks that go the same way, and of those that don't. */
-#include "exec/paths.h"
+#include "exec/operators/paths.h"
 
 #include "tests/unit/test.h"
 

@@ -8,7 +8,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/pipeline_order.h"
+#include "sim/schedule/pipeline_order.h"
 
 enum { MAX_STAGES = 8, MAX_CHUNKS = 4, MAX_BATCHES = 32, TEXT_SIZE = 8192, N_KINDS = 4 };
 

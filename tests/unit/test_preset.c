@@ -7,7 +7,7 @@
 
 #include "core/random.h"
 #include "core/text_distance.h"
-#include "sim/cost_model.h"
+#include "sim/cost/cost_model.h"
 #include "tests/unit/scratch.h"
 #include "traces/preset.h"
 

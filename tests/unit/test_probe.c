@@ -9,7 +9,7 @@
 #endif
 #include "tests/unit/test.h"
 
-#include "exec/probe.h"
+#include "exec/runtime/probe.h"
 #include "tests/unit/comm_job.h"
 #include "tests/unit/count_allocations.h"
 

@@ -3,8 +3,8 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "exec/comm.h"
-#include "exec/cpu_kernels.h"
+#include "exec/comm/comm.h"
+#include "exec/operators/cpu_kernels.h"
 #include "profile/drift.h"
 #include "profile/output.h"
 #include "profile/profile.h"
@@ -12,8 +12,8 @@
 #include "profile/time_ops.h"
 #include "profile/time_probe.h"
 #include "scratch.h"
-#include "sim/interference.h"
-#include "sim/module_storage.h"
+#include "sim/cost/interference.h"
+#include "sim/schedule/module_storage.h"
 #include "tests/unit/profile_help.h"
 #include "tests/unit/tiny_models.h"
 

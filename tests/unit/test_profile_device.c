@@ -6,7 +6,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/cpu_bf16.h"
+#include "exec/operators/cpu_bf16.h"
 #include "profile/profile.h"
 #include "profile/time_links.h"
 #include "profile/time_ops.h"

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/replay.h"
+#include "sim/replay/replay.h"
 #include "tests/unit/flat_cluster.h"
 #include "tests/unit/tiny_models.h"
 

@@ -8,8 +8,8 @@
 #include "tests/unit/test.h"
 
 #include "core/host_memory.h"
-#include "sim/rank_set.h"
-#include "sim/replay.h"
+#include "sim/replay/rank_set.h"
+#include "sim/replay/replay.h"
 #include "tests/unit/flat_cluster.h"
 
 #include <malloc.h>

@@ -8,8 +8,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* program limits */
 #endif
-#include "exec/data.h"
-#include "exec/runtime.h"
+#include "exec/data/data.h"
+#include "exec/runtime/runtime.h"
 
 #include "tests/unit/count_allocations.h"
 #include "tests/unit/test.h"

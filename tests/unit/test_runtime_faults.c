@@ -8,7 +8,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/runtime.h"
+#include "exec/runtime/runtime.h"
 #include "tests/unit/comm_job.h"
 #include "tests/unit/tiny_models.h"
 

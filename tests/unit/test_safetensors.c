@@ -7,8 +7,8 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "exec/hf_names.h"
-#include "exec/safetensors.h"
+#include "exec/huggingface/hf_names.h"
+#include "exec/huggingface/safetensors.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 

@@ -8,9 +8,9 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "exec/cpu_bf16.h"
-#include "exec/initial.h"
-#include "exec/state.h"
+#include "exec/operators/cpu_bf16.h"
+#include "exec/runtime/initial.h"
+#include "exec/runtime/state.h"
 #include "tests/unit/remote_device.h"
 #include "tests/unit/tiny_models.h"
 

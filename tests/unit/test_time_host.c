@@ -2,8 +2,8 @@
 #include "fault.h"
 #include "tests/unit/test.h"
 
-#include "exec/backend.h"
-#include "exec/operators.h"
+#include "exec/operators/operators.h"
+#include "exec/runtime/backend.h"
 #include "profile/time_host.h"
 
 /* Operators that do nothing; from here on there is no memory. */

@@ -7,7 +7,7 @@
 #include "tests/unit/test.h"
 
 #include "plots/plot.h"
-#include "sim/cost_model.h"
+#include "sim/cost/cost_model.h"
 #include "tests/unit/scratch.h"
 #include "traces/trace_set.h"
 

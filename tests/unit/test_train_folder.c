@@ -4,7 +4,7 @@
  * a disk that takes longer to flush than the deadline ends no job.
  */
 #define _GNU_SOURCE /* syscall */
-#include "exec/train_folder.h"
+#include "exec/train/train_folder.h"
 
 #include "tests/unit/test.h"
 #include "tests/unit/train_help.h"

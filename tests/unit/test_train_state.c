@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/train_state.h"
+#include "exec/train/train_state.h"
 #include "tests/unit/remote_device.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"

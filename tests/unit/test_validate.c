@@ -6,8 +6,8 @@
 #include "tests/unit/test.h"
 
 #include "core/csv.h"
-#include "sim/replay.h"
-#include "sim/stage_model.h"
+#include "sim/closed_form/stage_model.h"
+#include "sim/replay/replay.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 #include "tune/plan_label.h"

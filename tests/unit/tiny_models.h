@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_TINY_MODELS_H
 #define MIST_TESTS_TINY_MODELS_H
 
-#include "sim/model.h"
+#include "sim/model/model.h"
 
 /*
  * GPT with biases, or Llama with grouped queries; odd vocabulary and feed-forward width.

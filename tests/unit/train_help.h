@@ -2,7 +2,7 @@
 #ifndef MIST_TESTS_UNIT_TRAIN_HELP_H
 #define MIST_TESTS_UNIT_TRAIN_HELP_H
 
-#include "exec/train.h"
+#include "exec/train/train.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny_models.h"
 

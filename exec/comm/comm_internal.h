@@ -1,0 +1,119 @@
+/*
+ * Private to the communicator: the messages that comm_mpi.c moves and out of which
+ * comm_collective.c, comm_sum.c and comm_control.c build everything else. Only comm_mpi.c
+ * knows MPI.
+ */
+#ifndef MIST_EXEC_COMM_INTERNAL_H
+#define MIST_EXEC_COMM_INTERNAL_H
+
+#include "exec/comm/comm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Tags of different spaces never meet. */
+enum mist_comm_space {
+    MIST_COMM_SPACE_TRANSFER,
+    MIST_COMM_SPACE_GROUP,
+    MIST_COMM_SPACE_CONTROL,
+    MIST_N_COMM_SPACES
+};
+
+/* Messages are waited for together with the others of their lane. */
+enum { MIST_N_COMM_LANES = 2 };
+
+/* One message is at most this long; longer ones are cut by the caller. */
+#define MIST_COMM_MAX_MESSAGE_BYTES ((int64_t)1 << 28)
+
+/* What the small reductions of all ranks take at once. */
+enum { MIST_COMM_MAX_WORDS = 256 };
+
+struct mist_comm_mpi; /* what MPI needs */
+
+struct mist_comm {
+    int32_t rank, n_ranks;
+    int32_t node, node_rank, n_node_ranks;
+    int32_t max_tag;
+    double deadline_s;
+    bool (*pause)(void *context, double waited_s); /* NULL: nothing to do in a wait */
+    void *pause_context;
+    atomic_bool is_cancelled;  /* set from any thread; ends the waits */
+    bool has_failed;           /* messages may be under way: nothing more is possible */
+    struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */
+    char *workspace;           /* owned; workspace_bytes */
+    int64_t workspace_bytes;
+    char *words; /* owned; [n_ranks, MIST_COMM_MAX_WORDS] of 8 bytes; NULL for one rank */
+    mist_comm_late_fn *on_late;     /* NULL: the watchdog speaks itself */
+    struct mist_comm_group *groups; /* owned; a list */
+};
+
+struct mist_comm_group {
+    struct mist_comm *comm;
+    struct mist_comm_group *next;
+    enum mist_comm_space space;
+    int32_t tag;
+    int32_t n, index;     /* members; which of them this rank is */
+    const int32_t *ranks; /* n; behind this struct */
+};
+
+/* One message; the memory at ptr must stay until its lane has been waited for. */
+struct mist_comm_message {
+    enum mist_comm_space space;
+    bool is_send;
+    int32_t peer, tag;
+    void *ptr; /* only read if is_send */
+    int64_t bytes;
+};
+
+/*
+ * Starts a message; a lane holds 2 n_ranks of them. wait ends when all of the lane are
+ * done, and empties it. operation, a word such as "all_reduce", is for the message of an
+ * error. Both return MIST_OK or MIST_ERR_RUN, after which comm has failed.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_comm_start_message(struct mist_comm *comm, int lane, const char *operation,
+                        const struct mist_comm_message *message, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int lane,
+                                                     const char *operation,
+                                                     struct mist_err *err);
+
+/* MIST_ERR_RANGE unless the message's peer, tag and bytes are possible. comm_control.c */
+MIST_MUST_CHECK enum mist_status
+mist_comm_check_message(const struct mist_comm *comm,
+                        const struct mist_comm_message *message, const char *operation,
+                        struct mist_err *err);
+
+/* One piece that every member of a group sends to and gets from every other. */
+struct mist_comm_exchange {
+    const char *operation;
+    char *send;              /* what member 0 gets */
+    int64_t send_step_bytes; /* to what the next member gets; 0: all get the same */
+    char *recv;              /* where member 0's goes */
+    int64_t recv_step_bytes; /* to where the next member's goes */
+    bool has_no_gap;         /* recv has no place for this rank's own */
+    int64_t bytes;           /* of the piece */
+};
+
+/* Starts the messages of an exchange in an empty lane; and a whole all_gather in place,
+ * under the name of another operation. comm_collective.c */
+MIST_MUST_CHECK enum mist_status
+mist_comm_start_exchange(const struct mist_comm_group *group, int lane,
+                         const struct mist_comm_exchange *exchange, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_gather_shards(const struct mist_comm_group *group, char *buffer,
+                        int64_t shard_bytes, const char *operation, struct mist_err *err);
+
+/*
+ * Until unwatch, which frees it (NULL allowed), the operation has deadline_s; then
+ * on_late is called from another thread, or NULL: the line goes to stderr; and the
+ * process ends. NULL: out of memory or threads. comm_watchdog.c
+ */
+struct mist_comm_watchdog;
+struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s,
+                                           mist_comm_late_fn *on_late);
+void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
+
+/* pthread_create() of a thread that gets none of the process's signals. */
+int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context);
+
+#endif

@@ -1,0 +1,323 @@
+/*
+ * Sums over groups of ranks, built out of messages.
+ *
+ * A sum goes in pieces of each shard: while the contributions to one piece are added up,
+ * those to the next are on their way, in the other lane and the other half of the
+ * workspace. Every owner adds in the order of the group, whoever's message came first,
+ * and always in fp32: other types are widened as they are added and rounded once at the
+ * end.
+ */
+#include "exec/comm/comm_internal.h"
+
+#include "core/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Both sides of a message cut it alike, so this is no knob. */
+#define SUM_PIECE_BYTES ((int64_t)1 << 20)
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ------------------------------------------------------------------------- workspace */
+
+static int64_t sum_piece_bytes(int64_t shard_bytes)
+{
+    return min_i64(shard_bytes, SUM_PIECE_BYTES);
+}
+
+int64_t mist_comm_workspace_bytes(int64_t max_message_bytes, int32_t max_group_size)
+{
+    if (max_group_size < 2 || max_message_bytes <= 0)
+        return 0;
+    int64_t shard_bytes = (max_message_bytes - 1) / max_group_size + 1;
+    return MIST_N_COMM_LANES * (max_group_size - 1) * sum_piece_bytes(shard_bytes);
+}
+
+enum mist_status mist_comm_reserve(struct mist_comm *comm, int64_t max_message_bytes,
+                                   int32_t max_group_size, struct mist_err *err)
+{
+    int64_t need_bytes = mist_comm_workspace_bytes(max_message_bytes, max_group_size);
+
+    if (need_bytes <= comm->workspace_bytes)
+        return MIST_OK;
+    void *workspace;
+    if (posix_memalign(&workspace, 4096, (size_t)need_bytes) != 0)
+        return mist_err_set(err, MIST_ERR_MEMORY,
+                            "out of memory for %lld bytes of messages",
+                            (long long)need_bytes);
+    memset(workspace, 0, (size_t)need_bytes); /* touches the pages now */
+    free(comm->workspace);
+    comm->workspace = workspace;
+    comm->workspace_bytes = need_bytes;
+    return MIST_OK;
+}
+
+/* -------------------------------------------------------------------------- elements */
+
+/* How the elements of a sum are stored. */
+struct element {
+    int64_t bytes;
+    void (*add_two)(float *restrict sum, const void *x, const void *y, int64_t n);
+    void (*add)(float *restrict sum, const void *x, int64_t n); /* sum += x */
+    void (*store)(void *restrict x, const float *restrict sum, int64_t n);
+};
+
+static void add_two_f32(float *restrict sum, const void *x, const void *y, int64_t n)
+{
+    const float *first = x, *second = y;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = first[i] + second[i];
+}
+
+static void add_f32(float *restrict sum, const void *x, int64_t n)
+{
+    const float *other = x;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += other[i];
+}
+
+static void store_f32(void *restrict x, const float *restrict sum, int64_t n)
+{
+    memcpy(x, sum, (size_t)n * sizeof *sum);
+}
+
+/* A bf16 is the upper half of a float. */
+static float widen(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float y;
+
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+/* To the nearest, ties to even; past the largest to infinity. A sum that is no number has
+ * a lower half of 0, as its terms have, so it stays one. */
+static uint16_t narrow(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+static void add_two_bf16(float *restrict sum, const void *x, const void *y, int64_t n)
+{
+    const uint16_t *first = x, *second = y;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = widen(first[i]) + widen(second[i]);
+}
+
+static void add_bf16(float *restrict sum, const void *x, int64_t n)
+{
+    const uint16_t *other = x;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += widen(other[i]);
+}
+
+static void store_bf16(void *restrict x, const float *restrict sum, int64_t n)
+{
+    uint16_t *to = x;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        to[i] = narrow(sum[i]);
+}
+
+static const struct element f32 = {sizeof(float), add_two_f32, add_f32, store_f32};
+static const struct element bf16 = {sizeof(uint16_t), add_two_bf16, add_bf16, store_bf16};
+
+/* ------------------------------------------------------------------------------ sums */
+
+/* A sum of one run of elements, of which every member brings its own. */
+struct sum {
+    const char *operation;
+    const struct element *element;
+    int64_t n;               /* elements that this rank adds up */
+    char *send;              /* what this rank gives member 0 */
+    int64_t send_step_bytes; /* to what it gives the next */
+    char *own;               /* what it brings itself */
+    char *to;                /* where the sum goes; may be own */
+};
+
+/*
+ * to[n] = x_0 + x_1 + ... of two members or more in their order, where x_index is own and
+ * the others are staged[n_members - 1, n] in member order. Blocks stay in the first-level
+ * cache.
+ */
+static void sum_in_order(const struct element *element, char *to, const char *own,
+                         const char *staged, int64_t n, int32_t n_members, int32_t index)
+{
+    enum { BLOCK = 2048 };
+    float sum[BLOCK];
+    int64_t bytes = n * element->bytes;
+
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        int64_t count = min_i64(BLOCK, n - begin), begin_bytes = begin * element->bytes;
+        const char *x = own + begin_bytes, *others = staged + begin_bytes;
+        element->add_two(sum, index == 0 ? x : others,
+                         index == 0   ? others
+                         : index == 1 ? x
+                                      : others + bytes,
+                         count);
+        for (int32_t member = 2; member < n_members; member++)
+            element->add(
+                sum, member == index ? x : others + (member - (member > index)) * bytes,
+                count);
+        element->store(to + begin_bytes, sum, count);
+    }
+}
+
+/* The workspace must be large enough. */
+static enum mist_status sum_pieces(const struct mist_comm_group *group,
+                                   const struct sum *sum, struct mist_err *err)
+{
+    int64_t bytes = sum->n * sum->element->bytes, piece_bytes = sum_piece_bytes(bytes);
+    int64_t n_pieces = bytes > 0 ? (bytes - 1) / piece_bytes + 1 : 0;
+    enum mist_status status = MIST_OK;
+
+    /* Step i starts piece i and finishes piece i - 1. */
+    for (int64_t i = 0; i <= n_pieces && status == MIST_OK && n_pieces > 0; i++) {
+        int lane = (int)(i % MIST_N_COMM_LANES);
+        char *staged[MIST_N_COMM_LANES];
+        for (int k = 0; k < MIST_N_COMM_LANES; k++)
+            staged[k] = group->comm->workspace + k * (group->n - 1) * piece_bytes;
+        if (i < n_pieces) {
+            int64_t now_bytes = min_i64(piece_bytes, bytes - i * piece_bytes);
+            struct mist_comm_exchange exchange = {
+                .operation = sum->operation,
+                .send = sum->send + i * piece_bytes,
+                .send_step_bytes = sum->send_step_bytes,
+                .recv = staged[lane],
+                .recv_step_bytes = now_bytes,
+                .has_no_gap = true,
+                .bytes = now_bytes,
+            };
+            status = mist_comm_start_exchange(group, lane, &exchange, err);
+        }
+        if (i > 0 && status == MIST_OK) {
+            int64_t begin = (i - 1) * piece_bytes;
+            status = mist_comm_wait_lane(group->comm, !lane, sum->operation, err);
+            if (status == MIST_OK)
+                sum_in_order(sum->element, sum->to + begin, sum->own + begin,
+                             staged[!lane],
+                             min_i64(piece_bytes, bytes - begin) / sum->element->bytes,
+                             group->n, group->index);
+        }
+    }
+    return status;
+}
+
+/* Whether sums of n elements, a whole buffer, can go over a group. */
+static enum mist_status check_sum(const struct mist_comm_group *group, int64_t n,
+                                  const struct element *element, const char *operation,
+                                  struct mist_err *err)
+{
+    int64_t bytes;
+
+    if (n < 0 || n % group->n != 0 || !mist_size_mul(n, element->bytes, &bytes))
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements over %ld ranks",
+                            operation, (long long)n, (long)group->n);
+    if (mist_comm_workspace_bytes(bytes, group->n) > group->comm->workspace_bytes)
+        return mist_err_set(err, MIST_ERR_RANGE,
+                            "%s: %lld bytes over %ld ranks are more than was reserved",
+                            operation, (long long)bytes, (long)group->n);
+    return MIST_OK;
+}
+
+/* whole[n] is read; the own shard's sum goes to[n / size], which may be that shard. */
+static enum mist_status reduce_scatter(struct mist_comm_group *group, char *whole,
+                                       char *to, int64_t n, const struct element *element,
+                                       const char *operation, struct mist_err *err)
+{
+    enum mist_status status = check_sum(group, n, element, operation, err);
+
+    if (status != MIST_OK)
+        return status;
+    int64_t shard_bytes = n / group->n * element->bytes;
+    char *own = whole + group->index * shard_bytes;
+    struct sum sum = {
+        .operation = operation,
+        .element = element,
+        .n = n / group->n,
+        .send = whole,
+        .send_step_bytes = shard_bytes,
+        .own = own,
+        .to = to ? to : own,
+    };
+    if (group->n > 1)
+        return sum_pieces(group, &sum, err);
+    if (sum.to != own && shard_bytes > 0)
+        memcpy(sum.to, own, (size_t)shard_bytes);
+    return MIST_OK;
+}
+
+static enum mist_status all_reduce(struct mist_comm_group *group, char *buffer, int64_t n,
+                                   const struct element *element, struct mist_err *err)
+{
+    static const char operation[] = "all_reduce";
+    enum mist_status status =
+        reduce_scatter(group, buffer, NULL, n, element, operation, err);
+
+    if (status != MIST_OK)
+        return status;
+    return mist_comm_gather_shards(group, buffer, n / group->n * element->bytes,
+                                   operation, err);
+}
+
+enum mist_status mist_comm_all_reduce_sum_f32(struct mist_comm_group *group,
+                                              float *buffer, int64_t n,
+                                              struct mist_err *err)
+{
+    return all_reduce(group, (char *)buffer, n, &f32, err);
+}
+
+enum mist_status mist_comm_all_reduce_sum_bf16(struct mist_comm_group *group,
+                                               uint16_t *buffer, int64_t n,
+                                               struct mist_err *err)
+{
+    return all_reduce(group, (char *)buffer, n, &bf16, err);
+}
+
+enum mist_status mist_comm_reduce_scatter_sum_f32(struct mist_comm_group *group,
+                                                  float *buffer, int64_t n,
+                                                  struct mist_err *err)
+{
+    return reduce_scatter(group, (char *)buffer, NULL, n, &f32, "reduce_scatter", err);
+}
+
+enum mist_status mist_comm_reduce_scatter_sum_bf16(struct mist_comm_group *group,
+                                                   uint16_t *buffer, int64_t n,
+                                                   struct mist_err *err)
+{
+    return reduce_scatter(group, (char *)buffer, NULL, n, &bf16, "reduce_scatter", err);
+}
+
+enum mist_status mist_comm_reduce_scatter_from_f32(struct mist_comm_group *group,
+                                                   const float *whole, float *shard,
+                                                   int64_t n, struct mist_err *err)
+{
+    return reduce_scatter(group, (char *)(uintptr_t)whole, (char *)shard, n, &f32,
+                          "reduce_scatter", err);
+}
+
+enum mist_status mist_comm_reduce_scatter_from_bf16(struct mist_comm_group *group,
+                                                    const uint16_t *whole,
+                                                    uint16_t *shard, int64_t n,
+                                                    struct mist_err *err)
+{
+    return reduce_scatter(group, (char *)(uintptr_t)whole, (char *)shard, n, &bf16,
+                          "reduce_scatter", err);
+}

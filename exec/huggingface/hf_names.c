@@ -1,0 +1,192 @@
+/*
+ * Names and shapes of GPT-2 and Llama tensors. See hf_names.h; loading is in
+ * hf_names_load.c, saving in hf_names_save.c.
+ *
+ * Source: the modules of transformers' modeling_gpt2.py and modeling_llama.py. GPT-2's
+ * linear layers are Conv1D, whose weight is [in, out].
+ */
+#include "exec/huggingface/hf_names.h"
+
+#include "exec/huggingface/hf_names_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------- names */
+
+enum place { PLACE_EMBEDDING, PLACE_BLOCK, PLACE_HEAD };
+
+/* Sizes of tensors: 1, hidden, query rows, key or value rows, all three, ... */
+enum size { ONE, HIDDEN, QUERY, KEY_VALUE, QKV, FFN, VOCAB, POSITIONS };
+
+enum flags { TRANSPOSED = 1, LINEAR_BIAS = 2 };
+
+struct row {
+    enum place place;
+    const char *name; /* ours */
+    enum size columns;
+    int flags;
+    struct {
+        const char *name;
+        enum size rows;
+    } sources[HF_MAX_SOURCES]; /* ends with a NULL */
+};
+
+static const struct row gpt_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"wte.weight", VOCAB}}},
+    {PLACE_EMBEDDING, "wpe", HIDDEN, 0, {{"wpe.weight", POSITIONS}}},
+    {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"ln_1.weight", HIDDEN}}},
+    {PLACE_BLOCK, "norm1.bias", ONE, 0, {{"ln_1.bias", HIDDEN}}},
+    {PLACE_BLOCK, "qkv.weight", HIDDEN, TRANSPOSED, {{"attn.c_attn.weight", QKV}}},
+    {PLACE_BLOCK, "qkv.bias", ONE, LINEAR_BIAS, {{"attn.c_attn.bias", QKV}}},
+    {PLACE_BLOCK, "proj.weight", QUERY, TRANSPOSED, {{"attn.c_proj.weight", HIDDEN}}},
+    {PLACE_BLOCK, "proj.bias", ONE, LINEAR_BIAS, {{"attn.c_proj.bias", HIDDEN}}},
+    {PLACE_BLOCK, "norm2.weight", ONE, 0, {{"ln_2.weight", HIDDEN}}},
+    {PLACE_BLOCK, "norm2.bias", ONE, 0, {{"ln_2.bias", HIDDEN}}},
+    {PLACE_BLOCK, "up.weight", HIDDEN, TRANSPOSED, {{"mlp.c_fc.weight", FFN}}},
+    {PLACE_BLOCK, "up.bias", ONE, LINEAR_BIAS, {{"mlp.c_fc.bias", FFN}}},
+    {PLACE_BLOCK, "down.weight", FFN, TRANSPOSED, {{"mlp.c_proj.weight", HIDDEN}}},
+    {PLACE_BLOCK, "down.bias", ONE, LINEAR_BIAS, {{"mlp.c_proj.bias", HIDDEN}}},
+    {PLACE_HEAD, "norm.weight", ONE, 0, {{"ln_f.weight", HIDDEN}}},
+    {PLACE_HEAD, "norm.bias", ONE, 0, {{"ln_f.bias", HIDDEN}}},
+    {PLACE_HEAD, "head.weight", HIDDEN, 0, {{"lm_head.weight", VOCAB}}},
+};
+
+static const struct row llama_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},
+    {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"input_layernorm.weight", HIDDEN}}},
+    {PLACE_BLOCK,
+     "qkv.weight",
+     HIDDEN,
+     0,
+     {{"self_attn.q_proj.weight", QUERY},
+      {"self_attn.k_proj.weight", KEY_VALUE},
+      {"self_attn.v_proj.weight", KEY_VALUE}}},
+    {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},
+    {PLACE_BLOCK, "norm2.weight", ONE, 0, {{"post_attention_layernorm.weight", HIDDEN}}},
+    {PLACE_BLOCK,
+     "up.weight",
+     HIDDEN,
+     0,
+     {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},
+    {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},
+    {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},
+    {PLACE_HEAD, "head.weight", HIDDEN, 0, {{"lm_head.weight", VOCAB}}},
+};
+
+static int64_t size_of(const struct mist_model *model, enum size size)
+{
+    int64_t q = (int64_t)model->n_heads * model->head_dim;
+    int64_t kv = (int64_t)model->n_kv_heads * model->head_dim;
+
+    switch (size) {
+    case ONE:
+        return 1;
+    case HIDDEN:
+        return model->hidden;
+    case QUERY:
+        return q;
+    case KEY_VALUE:
+        return kv;
+    case QKV:
+        return q + 2 * kv;
+    case FFN:
+        return model->ffn;
+    case VOCAB:
+        return model->vocab;
+    case POSITIONS:
+        break;
+    }
+    return model->max_seq;
+}
+
+/* "transformer.h.3.ln_1.weight" */
+static void format_name(char out[HF_NAME_BYTES], const struct mist_model *model,
+                        int32_t module, const char *prefix, const char *name)
+{
+    const char *layers = model->family == MIST_FAMILY_GPT ? "h" : "layers";
+
+    if (strcmp(name, "lm_head.weight") == 0)
+        snprintf(out, HF_NAME_BYTES, "%s", name);
+    else if (module == 0 || module == model->n_layers + 1)
+        snprintf(out, HF_NAME_BYTES, "%s%s", prefix, name);
+    else
+        snprintf(out, HF_NAME_BYTES, "%s%s.%" PRId32 ".%s", prefix, layers, module - 1,
+                 name);
+}
+
+static void describe(const struct row *row, const struct mist_model *model,
+                     int32_t module, const char *prefix, struct hf_param *out)
+{
+    *out = (struct hf_param){
+        .param = {.module = module, .columns = size_of(model, row->columns)},
+        .is_vector = row->columns == ONE,
+        .is_transposed = row->flags & TRANSPOSED,
+        .is_absent = (row->flags & LINEAR_BIAS) && !model->has_bias};
+    snprintf(out->param.name, sizeof out->param.name, "%s", row->name);
+    while (out->n_sources < HF_MAX_SOURCES && row->sources[out->n_sources].name) {
+        struct hf_source *source = &out->sources[out->n_sources];
+        format_name(source->name, model, module, prefix,
+                    row->sources[out->n_sources].name);
+        source->rows = size_of(model, row->sources[out->n_sources].rows);
+        out->param.rows += source->rows;
+        out->n_sources++;
+    }
+}
+
+int32_t hf_describe_module(const struct mist_model *model, int32_t module,
+                           const char *prefix, struct hf_param out[MIST_HF_MAX_PARAMS])
+{
+    bool is_gpt = model->family == MIST_FAMILY_GPT;
+    const struct row *rows = is_gpt ? gpt_rows : llama_rows;
+    size_t n_rows = is_gpt ? sizeof gpt_rows / sizeof *gpt_rows
+                           : sizeof llama_rows / sizeof *llama_rows;
+    enum place place = module == 0                 ? PLACE_EMBEDDING
+                       : module <= model->n_layers ? PLACE_BLOCK
+                                                   : PLACE_HEAD;
+    int32_t n = 0;
+
+    for (size_t i = 0; i < n_rows; i++) {
+        bool is_head = strcmp(rows[i].name, "head.weight") == 0;
+        if (rows[i].place == place && !(is_head && model->ties_embeddings))
+            describe(&rows[i], model, module, prefix, &out[n++]);
+    }
+    return n;
+}
+
+int32_t mist_hf_params(const struct mist_model *model, int32_t module,
+                       struct mist_hf_param out[MIST_HF_MAX_PARAMS])
+{
+    struct hf_param params[MIST_HF_MAX_PARAMS];
+    int32_t n = hf_describe_module(model, module, "", params);
+    int32_t n_out = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        if (!params[i].is_absent)
+            out[n_out++] = params[i].param;
+    return n_out;
+}
+
+struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_t i)
+{
+    const struct hf_source *source = &param->sources[i];
+    struct mist_safetensors_info info = {.name = source->name,
+                                         .n_dims = param->is_vector ? 1 : 2};
+
+    info.shape[param->is_transposed ? 1 : 0] = source->rows;
+    if (!param->is_vector)
+        info.shape[param->is_transposed ? 0 : 1] = param->param.columns;
+    info.n_elements = source->rows * param->param.columns;
+    return info;
+}
+
+enum mist_status hf_check_family(const struct mist_model *model, const char *path,
+                                 struct mist_err *err)
+{
+    if (model->family == MIST_FAMILY_GPT || model->family == MIST_FAMILY_LLAMA)
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                       "weights of %s models are not supported, expected gpt or llama",
+                       mist_family_name(model->family));
+}

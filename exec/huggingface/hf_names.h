@@ -1,0 +1,92 @@
+/*
+ * Weights to and from Hugging Face models: GPT-2 and Llama.
+ *
+ * Our whole parameters (sim/model/param_shape.h: row-major, [out, in]) by module are
+ *   0, embedding         wte, wpe (GPT)
+ *   1 .. n_layers        norm1.weight, norm1.bias (GPT), qkv.weight, qkv.bias (rows: all
+ *                        q heads, all k heads, all v heads), proj.*, norm2.*, up.*
+ * (Llama: gate rows, then up rows), down.*; linear biases when has_bias n_layers + 1,
+ * head   norm.weight, norm.bias (GPT), head.weight (unless tied) and their names there
+ * are in hf_names.c. GPT-2 stores linear layers transposed ([in, out], its Conv1D); Llama
+ * stores q, k, v, gate and up apart. Both are rearranged on the way. RoPE turns halves of
+ * a head, as Hugging Face's Llama does, so q and k stay as they are; Meta's original
+ * files turn neighbours and would have to be permuted: they are not read.
+ *
+ * A GPT model without linear biases (has_bias false) is saved with biases of zero, which
+ * GPT-2 needs, and zero biases are accepted when it is loaded. Falcon is not executed, so
+ * not loaded (MIST_ERR_INPUT). Tokenizers are left alone: bos and eos tokens of the saved
+ * config.json are null.
+ */
+#ifndef MIST_EXEC_HF_NAMES_H
+#define MIST_EXEC_HF_NAMES_H
+
+#include "core/status.h"
+#include "sim/model/model.h"
+#include "sim/model/param_shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ------------------------------------------------------------------------- our side */
+
+struct mist_hf_param {
+    int32_t module;
+    char name[32];         /* "qkv.weight" */
+    int64_t rows, columns; /* of the whole parameter; a vector has one column */
+};
+
+/* The parameters of a module in the order above; a tied head.weight is not among them.
+ * Returns how many, at most MIST_HF_MAX_PARAMS. Not for falcon. */
+enum { MIST_HF_MAX_PARAMS = 12 };
+int32_t mist_hf_params(const struct mist_model *model, int32_t module,
+                       struct mist_hf_param out[MIST_HF_MAX_PARAMS]);
+
+/* ---------------------------------------------------------------------------- loading */
+
+struct mist_hf; /* weights of a model, open for reading */
+
+/*
+ * path as mist_safetensors_open(). All tensors of model must be there, with their shapes
+ * and as F32, F16 or BF16, and no others: MIST_ERR_INPUT names what is wrong. Buffers
+ * that older versions saved (attn.bias, attn.masked_bias, rotary_emb.inv_freq) are passed
+ * over, and so is the lm_head.weight of a tied model when it equals the embedding.
+ * model must have passed mist_model_check(); it is copied. MIST_ERR_IO, MIST_ERR_MEMORY.
+ */
+enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
+                              struct mist_hf **out, struct mist_err *err) MIST_MUST_CHECK;
+void mist_hf_close(struct mist_hf *hf); /* NULL is fine */
+
+/*
+ * Elements first .. first + n - 1 of a whole parameter, to out [n]. A tied model's
+ * head.weight is its embedding. MIST_ERR_INPUT: no such parameter, outside it, or values
+ * that are not finite, by the name of their tensor.
+ */
+enum mist_status mist_hf_read(const struct mist_hf *hf, int32_t module, const char *param,
+                              int64_t first, int64_t n, float *out,
+                              struct mist_err *err) MIST_MUST_CHECK;
+
+/* A rank's part: span s goes to local + s.local_first; padding is left untouched. */
+enum mist_status mist_hf_read_spans(const struct mist_hf *hf, int32_t module,
+                                    const char *param,
+                                    const struct mist_param_span *spans, int32_t n_spans,
+                                    float *local, struct mist_err *err) MIST_MUST_CHECK;
+
+/* ----------------------------------------------------------------------------- saving */
+
+/* Fills out with the n elements of a whole parameter; any failure ends the save. */
+typedef enum mist_status (*mist_hf_source)(void *context, int32_t module,
+                                           const char *param, int64_t n, float *out,
+                                           struct mist_err *err);
+
+/*
+ * Writes folder/model.safetensors (one file, F32 or BF16) and folder/config.json; the
+ * folder is made as needed. source is asked once for every parameter, in the order of
+ * modules; one parameter is in memory at a time, twice where it is transposed. The same
+ * weights give the same bytes. MIST_ERR_USAGE: a file exists and force is false;
+ * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_INPUT (falcon), what source returns.
+ */
+enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
+                              enum mist_dtype dtype, bool force, mist_hf_source source,
+                              void *context, struct mist_err *err) MIST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,39 @@
+/* The table of names, shared by loading (hf_names.c) and saving (hf_names_save.c). */
+#ifndef MIST_EXEC_HF_NAMES_INTERNAL_H
+#define MIST_EXEC_HF_NAMES_INTERNAL_H
+
+#include "exec/huggingface/hf_names.h"
+#include "exec/huggingface/safetensors.h"
+
+enum { HF_MAX_SOURCES = 3, HF_NAME_BYTES = 128 };
+
+/* One of the tensors there whose rows, one behind the other, are a parameter here. */
+struct hf_source {
+    char name[HF_NAME_BYTES];
+    int64_t rows;
+};
+
+struct hf_param {
+    struct mist_hf_param param;
+    bool is_vector;     /* one dimension there */
+    bool is_transposed; /* [columns, rows] there */
+    bool is_absent;     /* a linear bias that our model has not */
+    int32_t n_sources;
+    struct hf_source sources[HF_MAX_SOURCES];
+};
+
+/* Shape of a source there. */
+struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_t i);
+
+/*
+ * The parameters of a module, absent biases included, a tied head left out. prefix stands
+ * before every name but lm_head ("transformer.", "model.", ""). Returns how many.
+ */
+int32_t hf_describe_module(const struct mist_model *model, int32_t module,
+                           const char *prefix, struct hf_param out[MIST_HF_MAX_PARAMS]);
+
+/* MIST_ERR_INPUT for a family without names. */
+enum mist_status hf_check_family(const struct mist_model *model, const char *path,
+                                 struct mist_err *err);
+
+#endif

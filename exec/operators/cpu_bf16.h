@@ -1,0 +1,188 @@
+/*
+ * The CPU backend's operators in bf16: activations and weights are stored in 16 bits,
+ * everything is computed in fp32.
+ *
+ * One function for each of cpu_kernels.h, with its shapes, aliasing and "+=" (read that
+ * first); what differs:
+ *   - mist_bf16 tensors are the upper half of an fp32: rounded to nearest, ties to even;
+ *     NaN stays NaN. A result is rounded once, when it is stored.
+ *   - Statistics (norm, lse, cross-entropy), losses, rotary tables, and the optimizer's
+ *     state are fp32; gradients of parameters, too, unless how has
+ *     MIST_CPU_BF16_GRADIENTS.
+ *   - Scratch comes from the caller (size from the *_workspace_bytes function beside it,
+ *     alignment of float) where a row must be held in fp32.
+ *   - Linear layers multiply bf16 by bf16 and accumulate in fp32 in oneDNN, for which
+ * they need a context and a processor that can: mist_cpu_has_bf16(). All others run
+ *     anywhere.
+ * The bits of every result are the same for any n_threads.
+ *
+ * Attention's products are fp32: converting a head costs little beside them, and
+ * probabilities keep their digits.
+ */
+#ifndef MIST_EXEC_CPU_BF16_H
+#define MIST_EXEC_CPU_BF16_H
+
+#include "core/status.h"
+#include "exec/operators/cpu_kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint16_t mist_bf16;
+
+/* ------------------------------------------------------------------------- conversion */
+
+/* out[n] = x[n], rounded. */
+void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_threads);
+
+/* out[n] = x[n], exactly. */
+void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads);
+
+/* -------------------------------------------------------------------------- embedding */
+
+void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens,
+                                           const mist_bf16 *wte, const mist_bf16 *wpe,
+                                           int64_t rows, int64_t s, int64_t h,
+                                           int64_t first_token, int64_t n_local,
+                                           int n_threads);
+void mist_cpu_bf16_embedding_slice_backward(void *dwte, void *dwpe, const int32_t *tokens,
+                                            const mist_bf16 *d_out, int64_t rows,
+                                            int64_t s, int64_t h, int64_t first_token,
+                                            int64_t n_local, int n_threads, int how);
+
+/* ------------------------------------------------------------------------------- norm */
+
+void mist_cpu_bf16_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16 *out,
+                                float *stats, const mist_bf16 *x, const mist_bf16 *weight,
+                                const mist_bf16 *bias, float eps, int64_t rows, int64_t h,
+                                void *workspace, int n_threads);
+
+/* The norm is taken of the rounded residual, the one its backward will see. */
+void mist_cpu_bf16_residual_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16 *out,
+                                         mist_bf16 *residual, float *stats,
+                                         const mist_bf16 *a, const mist_bf16 *b,
+                                         const mist_bf16 *weight, const mist_bf16 *bias,
+                                         float eps, int64_t rows, int64_t h,
+                                         void *workspace, int n_threads);
+/* Of both forwards. */
+size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads);
+
+void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
+                                 void *dweight, void *dbias, const mist_bf16 *d_out,
+                                 const mist_bf16 *d_residual, const mist_bf16 *x,
+                                 const float *stats, const mist_bf16 *weight,
+                                 int64_t rows, int64_t h, void *workspace, int n_threads,
+                                 int how);
+size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h,
+                                                   int n_threads);
+
+/* ----------------------------------------------------------------------------- linear */
+
+/* True if oneDNN multiplies bf16 on this processor (AVX-512 with or without bf16
+ * instructions; fast only with them). */
+bool mist_cpu_has_bf16(void);
+
+/*
+ * Compiled products, one per shape that was asked for, and the scratch they need. One
+ * thread at a time may use a context. A product's first use allocates, later ones do not:
+ * run each shape once before a step that must not allocate.
+ */
+struct mist_cpu_bf16;
+
+/*
+ * Returns a context for calls with up to n_threads threads (>= 1), to be freed by the
+ * caller. MIST_ERR_RUN: the processor cannot (mist_cpu_has_bf16()); MIST_ERR_MEMORY. out
+ * is NULL then.
+ */
+enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
+                                   struct mist_err *err) MIST_MUST_CHECK;
+void mist_cpu_bf16_free(struct mist_cpu_bf16 *context); /* NULL: nothing */
+
+/* Should oneDNN fail (out of memory), the output of these three becomes NaN: the step's
+ * finiteness check then ends the run. */
+void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
+                                  const mist_bf16 *x, const mist_bf16 *weight,
+                                  const mist_bf16 *bias, const mist_bf16 *residual,
+                                  int64_t rows, int64_t n_in, int64_t n_out,
+                                  int n_threads);
+void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
+                                         const mist_bf16 *dy, const mist_bf16 *weight,
+                                         const mist_bf16 *residual, int64_t rows,
+                                         int64_t n_in, int64_t n_out, int n_threads);
+void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
+                                          void *dbias, const mist_bf16 *dy,
+                                          const mist_bf16 *x, int64_t rows, int64_t n_in,
+                                          int64_t n_out, int n_threads, int how);
+
+/* -------------------------------------------------------------------------- attention */
+
+void mist_cpu_bf16_attention_forward(mist_bf16 *out, float *lse, const mist_bf16 *qkv,
+                                     const struct mist_cpu_attention *shape,
+                                     void *workspace, int n_threads);
+size_t
+mist_cpu_bf16_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                int n_threads);
+
+void mist_cpu_bf16_attention_backward(mist_bf16 *dqkv, const mist_bf16 *d_out,
+                                      const mist_bf16 *qkv, const mist_bf16 *out,
+                                      const float *lse,
+                                      const struct mist_cpu_attention *shape,
+                                      void *workspace, int n_threads);
+size_t
+mist_cpu_bf16_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
+                                                 int n_threads);
+
+/* table: fp32, from mist_cpu_rope_fill(). */
+void mist_cpu_bf16_rope_forward(mist_bf16 *qkv, const float *table,
+                                const struct mist_cpu_attention *shape, int n_threads);
+void mist_cpu_bf16_rope_backward(mist_bf16 *dqkv, const float *table,
+                                 const struct mist_cpu_attention *shape, int n_threads);
+
+/* ------------------------------------------------------------------------ elementwise */
+
+void mist_cpu_bf16_gelu_forward(mist_bf16 *out, const mist_bf16 *x, int64_t n,
+                                int n_threads);
+void mist_cpu_bf16_gelu_backward(mist_bf16 *dx, const mist_bf16 *d_out,
+                                 const mist_bf16 *x, int64_t n, int n_threads);
+void mist_cpu_bf16_swiglu_forward(mist_bf16 *out, const mist_bf16 *gate_up, int64_t rows,
+                                  int64_t f, int n_threads);
+void mist_cpu_bf16_swiglu_backward(mist_bf16 *d_gate_up, const mist_bf16 *d_out,
+                                   const mist_bf16 *gate_up, int64_t rows, int64_t f,
+                                   int n_threads);
+void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf16 *b,
+                               int64_t n, int n_threads);
+
+/* ------------------------------------------------------------------------------- loss */
+
+void mist_cpu_bf16_cross_entropy(mist_bf16 *logits, float *losses, const int32_t *targets,
+                                 int64_t rows, int64_t vocab, int64_t n_valid_vocab,
+                                 float scale, int n_threads);
+void mist_cpu_bf16_cross_entropy_stats(float *stats, const mist_bf16 *logits,
+                                       const int32_t *targets, int64_t rows,
+                                       int64_t n_local, int64_t n_valid_local,
+                                       int64_t first_token, int n_threads);
+void mist_cpu_bf16_cross_entropy_parallel(mist_bf16 *logits, float *losses,
+                                          const int32_t *targets, const float *all_stats,
+                                          int64_t rows, int64_t n_local,
+                                          int64_t n_valid_local, int64_t first_token,
+                                          int64_t tp, float scale, int n_threads);
+
+/* -------------------------------------------------------------------------- optimizer */
+
+/*
+ * mist_cpu_adamw_step() on the fp32 master weights (the same bits), of which weights
+ * become the rounded copy. All [n]; how: g may be bf16.
+ */
+void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
+                              const void *g, int64_t n,
+                              const struct mist_cpu_adamw *config, int n_threads,
+                              int how);
+
+/* ------------------------------------------------------------------ sums and searches */
+
+void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
+                                     struct mist_cpu_sum *out, int n_threads);
+int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads);
+
+#endif

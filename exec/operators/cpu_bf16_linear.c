@@ -1,0 +1,190 @@
+/*
+ * bf16: linear layers as tiles of products, and bias sums.
+ *
+ * As in cpu_gemm.c an output is cut into tiles of a fixed size, each product runs on one
+ * thread, and the sum over k is never cut: so bits do not depend on n_threads. Tiles of
+ * 256 x 384 run at 200 GFLOP/s on Zen 4, as fast as whole products, keep oneDNN's scratch
+ * small, and give a second thread half of what a small batch of GPT-2 has (256 x 768).
+ */
+#include "exec/operators/cpu_bf16_internal.h"
+
+#include <omp.h>
+
+enum { TILE_ROWS = 256, TILE_COLUMNS = 384 };
+enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
+
+/* One operand: its first element, and how far apart rows and columns lie. */
+struct operand {
+    const mist_bf16 *data;
+    int64_t row_stride, column_stride;
+};
+
+/* c [m, n], dense; elements of c_bytes. */
+struct tiled {
+    struct operand a, b;
+    void *c;
+    int64_t c_bytes;
+    const mist_bf16 *bias; /* [n] or NULL */
+    const void *addend;    /* as c, which it may be; NULL: none */
+    int64_t m, n, k;
+};
+
+/* products[i_edge][j_edge]: of whole tiles and of those at the lower and right edge. */
+static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
+                          size_t products[2][2])
+{
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            int64_t m = i == 0 ? TILE_ROWS : x->m % TILE_ROWS;
+            int64_t n = j == 0 ? TILE_COLUMNS : x->n % TILE_COLUMNS;
+            const struct mist_cpu_bf16_shape shape = {
+                .m = m,
+                .n = n,
+                .k = x->k,
+                .a_strides = {x->a.row_stride, x->a.column_stride},
+                .b_strides = {x->b.row_stride, x->b.column_stride},
+                .c_stride = x->n,
+                .is_float = x->c_bytes == sizeof(float),
+                .adds = x->addend != NULL,
+                .has_bias = x->bias != NULL,
+            };
+            bool occurs = m > 0 && m <= x->m && n > 0 && n <= x->n;
+            if (occurs && !mist_cpu_bf16_find_product(context, &shape, &products[i][j]))
+                return false;
+        }
+    return true;
+}
+
+/* A product adds to what is in its tile. */
+static void put_addend(const struct tiled *x, int64_t i, int64_t j)
+{
+    int64_t end = mist_cpu_min(x->m, i + TILE_ROWS),
+            n = mist_cpu_min(x->n - j, TILE_COLUMNS);
+    if (x->addend == NULL || x->addend == x->c)
+        return;
+    for (; i < end; i++)
+        memcpy((char *)x->c + (i * x->n + j) * x->c_bytes,
+               (const char *)x->addend + (i * x->n + j) * x->c_bytes,
+               (size_t)(n * x->c_bytes));
+}
+
+static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
+                           int n_threads)
+{
+    size_t products[2][2];
+    int64_t n_rows = mist_cpu_n_chunks(x->m, TILE_ROWS);
+    int64_t n_tiles = n_rows * mist_cpu_n_chunks(x->n, TILE_COLUMNS);
+    bool is_ok = find_products(context, x, products);
+    if (!is_ok)
+        return false;
+#pragma omp parallel num_threads(n_threads) reduction(&& : is_ok)
+    {
+        omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < n_tiles; t++) {
+            int64_t i = t % n_rows * TILE_ROWS, j = t / n_rows * TILE_COLUMNS;
+            put_addend(x, i, j);
+            bool did = mist_cpu_bf16_execute(
+                context, products[x->m - i < TILE_ROWS][x->n - j < TILE_COLUMNS],
+                omp_get_thread_num(), x->a.data + i * x->a.row_stride,
+                x->b.data + j * x->b.column_stride,
+                (char *)x->c + (i * x->n + j) * x->c_bytes,
+                x->bias == NULL ? NULL : x->bias + j);
+            is_ok = is_ok && did;
+        }
+    }
+    return is_ok;
+}
+
+static void multiply(struct mist_cpu_bf16 *context, const struct tiled *x, int n_threads)
+{
+    if (x->m == 0 || x->n == 0)
+        return;
+    if (!multiply_tiles(context, x, n_threads))
+        memset(x->c, 0xFF, (size_t)(x->m * x->n * x->c_bytes)); /* NaN in both types */
+}
+
+/* ----------------------------------------------------------------------------- linear */
+
+void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
+                                  const mist_bf16 *x, const mist_bf16 *weight,
+                                  const mist_bf16 *bias, const mist_bf16 *residual,
+                                  int64_t rows, int64_t n_in, int64_t n_out,
+                                  int n_threads)
+{
+    const struct tiled product = {.a = {x, n_in, 1},
+                                  .b = {weight, 1, n_in},
+                                  .c = y,
+                                  .c_bytes = sizeof *y,
+                                  .bias = bias,
+                                  .addend = residual,
+                                  .m = rows,
+                                  .n = n_out,
+                                  .k = n_in};
+    multiply(context, &product, n_threads);
+}
+
+void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
+                                         const mist_bf16 *dy, const mist_bf16 *weight,
+                                         const mist_bf16 *residual, int64_t rows,
+                                         int64_t n_in, int64_t n_out, int n_threads)
+{
+    const struct tiled product = {.a = {dy, n_out, 1},
+                                  .b = {weight, n_in, 1},
+                                  .c = dx,
+                                  .c_bytes = sizeof *dx,
+                                  .addend = residual,
+                                  .m = rows,
+                                  .n = n_in,
+                                  .k = n_out};
+    multiply(context, &product, n_threads);
+}
+
+/* dbias[first .. first + columns) += those column sums of dy, in blocks of BIAS_ROWS
+ * rows; columns <= BIAS_COLUMNS. */
+MIST_CPU_CLONES static void sum_bf16_columns(void *dbias, const mist_bf16 *dy,
+                                             int64_t first, int64_t rows, int64_t columns,
+                                             int64_t stride, int how)
+{
+    float total[BIAS_COLUMNS] = {0};
+    for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
+        float block[BIAS_COLUMNS] = {0};
+        int64_t end = begin + BIAS_ROWS < rows ? begin + BIAS_ROWS : rows;
+        for (int64_t i = begin; i < end; i++) {
+            const mist_bf16 *row = dy + i * stride + first;
+#pragma omp simd
+            for (int64_t j = 0; j < columns; j++)
+                block[j] += mist_cpu_bf16_value(row[j]);
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < columns; j++)
+            total[j] += block[j];
+    }
+    mist_cpu_leave_gradients(dbias, first, total, columns, how);
+}
+
+void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
+                                          void *dbias, const mist_bf16 *dy,
+                                          const mist_bf16 *x, int64_t rows, int64_t n_in,
+                                          int64_t n_out, int n_threads, int how)
+{
+    bool is_bf16 = how & MIST_CPU_BF16_GRADIENTS;
+    const struct tiled product = {.a = {dy, 1, n_out},
+                                  .b = {x, n_in, 1},
+                                  .c = dweight,
+                                  .c_bytes = is_bf16 ? sizeof(mist_bf16) : sizeof(float),
+                                  .addend = how & MIST_CPU_OVERWRITES ? NULL : dweight,
+                                  .m = n_out,
+                                  .n = n_in,
+                                  .k = rows};
+    if (rows > 0)
+        multiply(context, &product, n_threads);
+    else if (!product.addend)
+        memset(dweight, 0, (size_t)(n_out * n_in * product.c_bytes));
+    if (dbias == NULL)
+        return;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
+        sum_bf16_columns(dbias, dy, j, rows, mist_cpu_min(n_out - j, BIAS_COLUMNS), n_out,
+                         how);
+}

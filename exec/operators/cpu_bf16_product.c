@@ -1,0 +1,309 @@
+/*
+ * bf16: matrix products as compiled oneDNN primitives, kept per shape.
+ *
+ * oneDNN multiplies bf16 by a primitive alone, which is made for one shape. A context
+ * keeps those it has met (a layer needs a few dozen) in a table that is searched from its
+ * beginning, and what each thread needs to run them: handles, a stream, scratch.
+ * Primitives are made for one thread.
+ *
+ * Written for oneDNN 2; its C interface changed in 3, where mist_cpu_has_bf16() says no.
+ */
+#include "exec/operators/cpu_bf16_internal.h"
+
+#include "core/memory.h"
+
+#include <assert.h>
+#include <dnnl.h>
+#include <omp.h>
+#include <stdlib.h> /* aligned_alloc, calloc, free */
+
+enum { ARG_A, ARG_B, ARG_C, ARG_SCRATCH, ARG_BIAS, N_ARGS };
+
+/* A thread's handles; their addresses are set before each execution. */
+struct handles {
+    dnnl_memory_t memory[N_ARGS]; /* NULL: not needed */
+};
+
+struct product {
+    struct mist_cpu_bf16_shape shape;
+    dnnl_primitive_t primitive;
+    struct handles *handles; /* [n_threads] */
+};
+
+struct mist_cpu_bf16 {
+    dnnl_engine_t engine;
+    int n_threads;
+    dnnl_stream_t *streams; /* [n_threads] */
+    void **scratch;         /* [n_threads], scratch_bytes each */
+    size_t scratch_bytes;
+    struct product *products;
+    size_t n_products, capacity;
+};
+
+#if DNNL_VERSION_MAJOR == 2
+
+static dnnl_data_type_t c_type(const struct mist_cpu_bf16_shape *shape)
+{
+    return shape->is_float ? dnnl_f32 : dnnl_bf16;
+}
+
+static dnnl_status_t describe(dnnl_memory_desc_t desc[N_ARGS],
+                              const struct mist_cpu_bf16_shape *shape)
+{
+    const dnnl_dims_t a = {shape->m, shape->k}, b = {shape->k, shape->n},
+                      c = {shape->m, shape->n};
+    const dnnl_dims_t bias = {1, shape->n}, bias_strides = {shape->n, 1};
+    const dnnl_dims_t a_strides = {shape->a_strides[0], shape->a_strides[1]};
+    const dnnl_dims_t b_strides = {shape->b_strides[0], shape->b_strides[1]};
+    const dnnl_dims_t c_strides = {shape->c_stride, 1};
+    dnnl_status_t status =
+        dnnl_memory_desc_init_by_strides(&desc[ARG_A], 2, a, dnnl_bf16, a_strides);
+    if (status == dnnl_success)
+        status =
+            dnnl_memory_desc_init_by_strides(&desc[ARG_B], 2, b, dnnl_bf16, b_strides);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_strides(&desc[ARG_C], 2, c, c_type(shape),
+                                                  c_strides);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_strides(&desc[ARG_BIAS], 2, bias, dnnl_bf16,
+                                                  bias_strides);
+    return status;
+}
+
+/* Scratch from us: oneDNN's own belongs to the thread that made the primitive. */
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr,
+                                     const struct mist_cpu_bf16_shape *shape)
+{
+    dnnl_status_t status = dnnl_primitive_attr_create(attr);
+    if (status == dnnl_success)
+        status =
+            dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (status != dnnl_success || !shape->adds)
+        return status;
+    dnnl_post_ops_t post_ops = NULL;
+    status = dnnl_post_ops_create(&post_ops);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_append_sum(post_ops, 1.0f);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*attr, post_ops);
+    dnnl_post_ops_destroy(post_ops);
+    return status;
+}
+
+/* The compiled product, and in desc[ARG_SCRATCH] the scratch it needs. */
+static dnnl_status_t compile(dnnl_primitive_t *primitive, dnnl_memory_desc_t desc[N_ARGS],
+                             dnnl_engine_t engine,
+                             const struct mist_cpu_bf16_shape *shape)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_matmul_desc_t matmul;
+    dnnl_status_t status = describe(desc, shape);
+    if (status == dnnl_success)
+        status =
+            dnnl_matmul_desc_init(&matmul, &desc[ARG_A], &desc[ARG_B],
+                                  shape->has_bias ? &desc[ARG_BIAS] : NULL, &desc[ARG_C]);
+    if (status == dnnl_success)
+        status = make_attributes(&attr, shape);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&primitive_desc, &matmul, attr, engine, NULL);
+    if (status == dnnl_success) {
+        desc[ARG_SCRATCH] =
+            *dnnl_primitive_desc_query_md(primitive_desc, dnnl_query_scratchpad_md, 0);
+        status = dnnl_primitive_create(primitive, primitive_desc);
+    }
+    dnnl_primitive_desc_destroy(primitive_desc);
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+static bool can_multiply(dnnl_engine_t engine)
+{
+    const struct mist_cpu_bf16_shape shape = {.m = 16,
+                                              .n = 16,
+                                              .k = 16,
+                                              .a_strides = {16, 1},
+                                              .b_strides = {1, 16},
+                                              .c_stride = 16};
+    dnnl_memory_desc_t desc[N_ARGS];
+    dnnl_primitive_t primitive = NULL;
+    bool can = compile(&primitive, desc, engine, &shape) == dnnl_success;
+    dnnl_primitive_destroy(primitive);
+    return can;
+}
+
+#endif
+
+bool mist_cpu_has_bf16(void)
+{
+    bool can = false;
+#if DNNL_VERSION_MAJOR == 2
+    dnnl_engine_t engine = NULL;
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success)
+        can = can_multiply(engine);
+    dnnl_engine_destroy(engine);
+#endif
+    return can;
+}
+
+/* ---------------------------------------------------------------------------- context */
+
+static void free_product(struct product *p, int n_threads)
+{
+    for (int t = 0; p->handles != NULL && t < n_threads; t++)
+        for (int i = 0; i < N_ARGS; i++)
+            dnnl_memory_destroy(p->handles[t].memory[i]);
+    free(p->handles);
+    dnnl_primitive_destroy(p->primitive);
+}
+
+void mist_cpu_bf16_free(struct mist_cpu_bf16 *context)
+{
+    if (context == NULL)
+        return;
+    for (size_t i = 0; i < context->n_products; i++)
+        free_product(&context->products[i], context->n_threads);
+    free(context->products);
+    for (int t = 0; t < context->n_threads; t++) {
+        if (context->streams != NULL)
+            dnnl_stream_destroy(context->streams[t]);
+        if (context->scratch != NULL)
+            free(context->scratch[t]);
+    }
+    free(context->streams);
+    free(context->scratch);
+    dnnl_engine_destroy(context->engine);
+    free(context);
+}
+
+enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
+                                   struct mist_err *err)
+{
+    *out = NULL;
+    if (!mist_cpu_has_bf16())
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "bf16: oneDNN cannot multiply it on this processor; AVX-512 "
+                            "and oneDNN 2 are needed, or fp32");
+    struct mist_cpu_bf16 *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
+    context->n_threads = n_threads;
+    context->streams = calloc((size_t)n_threads, sizeof(dnnl_stream_t));
+    context->scratch = calloc((size_t)n_threads, sizeof *context->scratch);
+    bool is_ok = context->streams != NULL && context->scratch != NULL &&
+                 dnnl_engine_create(&context->engine, dnnl_cpu, 0) == dnnl_success;
+    for (int t = 0; is_ok && t < n_threads; t++)
+        is_ok = dnnl_stream_create(&context->streams[t], context->engine,
+                                   dnnl_stream_default_flags) == dnnl_success;
+    if (!is_ok) {
+        mist_cpu_bf16_free(context);
+        return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
+    }
+    *out = context;
+    return MIST_OK;
+}
+
+#if DNNL_VERSION_MAJOR == 2
+
+static bool reserve_scratch(struct mist_cpu_bf16 *context, size_t n_bytes)
+{
+    if (n_bytes <= context->scratch_bytes)
+        return true;
+    n_bytes = (n_bytes + 4095) / 4096 * 4096;
+    for (int t = 0; t < context->n_threads; t++) {
+        void *scratch = aligned_alloc(4096, n_bytes);
+        if (scratch == NULL)
+            return false; /* those replaced are only larger than they need be */
+        free(context->scratch[t]);
+        context->scratch[t] = scratch;
+    }
+    context->scratch_bytes = n_bytes;
+    return true;
+}
+
+static bool make_handles(struct product *p, const struct mist_cpu_bf16 *context,
+                         const dnnl_memory_desc_t desc[N_ARGS])
+{
+    p->handles = calloc((size_t)context->n_threads, sizeof *p->handles);
+    if (p->handles == NULL)
+        return false;
+    for (int t = 0; t < context->n_threads; t++)
+        for (int i = 0; i < N_ARGS; i++)
+            if ((i != ARG_BIAS || p->shape.has_bias) &&
+                dnnl_memory_create(&p->handles[t].memory[i], &desc[i], context->engine,
+                                   DNNL_MEMORY_NONE) != dnnl_success)
+                return false;
+    return true;
+}
+
+bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
+                                const struct mist_cpu_bf16_shape *shape,
+                                size_t *i_product)
+{
+    for (*i_product = 0; *i_product < context->n_products; ++*i_product)
+        if (memcmp(&context->products[*i_product].shape, shape, sizeof *shape) == 0)
+            return true;
+    struct product *grown = mist_grow(context->products, &context->capacity,
+                                      context->n_products + 1, sizeof *grown);
+    if (grown == NULL)
+        return false;
+    context->products = grown;
+    struct product *p = &grown[context->n_products];
+    dnnl_memory_desc_t desc[N_ARGS];
+    int n_threads_before = omp_get_max_threads();
+    *p = (struct product){.shape = *shape};
+    omp_set_num_threads(1); /* oneDNN plans for as many as the caller may use */
+    bool is_ok = compile(&p->primitive, desc, context->engine, shape) == dnnl_success;
+    omp_set_num_threads(n_threads_before);
+    is_ok = is_ok && make_handles(p, context, desc) &&
+            reserve_scratch(context, dnnl_memory_desc_get_size(&desc[ARG_SCRATCH]));
+    if (!is_ok) {
+        free_product(p, context->n_threads);
+        return false;
+    }
+    context->n_products++;
+    return true;
+}
+
+bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,
+                           const mist_bf16 *a, const mist_bf16 *b, void *c,
+                           const mist_bf16 *bias)
+{
+    static const int args[N_ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                     DNNL_ARG_SCRATCHPAD, DNNL_ARG_BIAS};
+    const struct product *p = &context->products[i_product];
+    const void *const data[N_ARGS] = {a, b, c, context->scratch[t], bias};
+    dnnl_exec_arg_t exec_args[N_ARGS];
+    assert(t < context->n_threads);
+    int n_args = p->shape.has_bias ? N_ARGS : N_ARGS - 1;
+    for (int i = 0; i < n_args; i++) {
+        dnnl_memory_t memory = p->handles[t].memory[i];
+        exec_args[i] = (dnnl_exec_arg_t){args[i], memory};
+        /* oneDNN reads the inputs alone, but takes all addresses as void *. */
+        if (dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data[i]) !=
+            dnnl_success)
+            return false;
+    }
+    return dnnl_primitive_execute(p->primitive, context->streams[t], n_args, exec_args) ==
+           dnnl_success;
+}
+
+#else
+
+bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
+                                const struct mist_cpu_bf16_shape *shape,
+                                size_t *i_product)
+{
+    (void)context, (void)shape, (void)i_product;
+    return false;
+}
+
+bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,
+                           const mist_bf16 *a, const mist_bf16 *b, void *c,
+                           const mist_bf16 *bias)
+{
+    (void)context, (void)i_product, (void)t, (void)a, (void)b, (void)c, (void)bias;
+    return false;
+}
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * What the CPU kernels share: one binary for every x86-64, sums whose order is fixed,
+ * exp().
+ *
+ * Three rules make a kernel's bits independent of threads and of the processor's vector
+ * width: threads only share out independent outputs; a sum over a row is taken in
+ * MIST_CPU_LANES partial sums (element i goes to lane i mod MIST_CPU_LANES) that are
+ * added up as a fixed tree; and nothing is contracted to a fused multiply-add
+ * (-ffp-contract=off). Matrix products are oneDNN's and hence may differ between
+ * processors, but not between thread counts.
+ *
+ * Function clones: MIST_CPU_CLONES compiles a function for AVX-512, AVX2 and plain x86-64
+ * and picks at load time. It must sit on the innermost function that has the loop: the
+ * body of an OpenMP parallel region is outlined before cloning and would stay at the
+ * baseline. That function must be static, with a plain one around it for other files, and
+ * its name must be the only one among all files: clang 14 hides the function but not what
+ * picks the clone. Helpers the clones call are MIST_CPU_INLINE, so they are compiled with
+ * the clone's instructions. Sanitizers get no clones, because a resolver runs before
+ * their run-time library is ready.
+ */
+#ifndef MIST_EXEC_CPU_INTERNAL_H
+#define MIST_EXEC_CPU_INTERNAL_H
+
+#include "exec/operators/cpu_kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__has_feature)
+#define MIST_CPU_HAS_FEATURE(x) __has_feature(x)
+#else
+#define MIST_CPU_HAS_FEATURE(x) 0
+#endif
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__) &&    \
+    !defined(__SANITIZE_ADDRESS__) && !MIST_CPU_HAS_FEATURE(thread_sanitizer) &&         \
+    !MIST_CPU_HAS_FEATURE(address_sanitizer) && !MIST_CPU_HAS_FEATURE(memory_sanitizer)
+#define MIST_CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define MIST_CPU_CLONES
+#endif
+#define MIST_CPU_INLINE static inline __attribute__((always_inline))
+
+/* ------------------------------------------------------------------- fixed-order sums */
+
+#define MIST_CPU_LANES 32
+
+/* 16 floats at any address; the compiler splits it into what the processor has. */
+typedef float mist_cpu_f16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t mist_cpu_i16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+struct mist_cpu_lanes {
+    mist_cpu_f16 lo, hi; /* lanes 0-15 and 16-31 */
+};
+
+MIST_CPU_INLINE mist_cpu_f16 *mist_cpu_at(const float *x)
+{
+    return (mist_cpu_f16 *)(uintptr_t)x;
+}
+
+/* Adds tail[0 .. n) (n < MIST_CPU_LANES) to the first lanes and all lanes in one tree. */
+MIST_CPU_INLINE float mist_cpu_lanes_sum(const struct mist_cpu_lanes *acc,
+                                         const float *tail, int64_t n)
+{
+    float lane[MIST_CPU_LANES];
+    memcpy(lane, acc, sizeof lane);
+    for (int64_t i = 0; i < n; i++)
+        lane[i] += tail[i];
+    for (int w = MIST_CPU_LANES / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            lane[i] += lane[i + w];
+    return lane[0];
+}
+
+/* sum of x[0 .. n) */
+MIST_CPU_INLINE float mist_cpu_sum(const float *x, int64_t n)
+{
+    struct mist_cpu_lanes acc = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES) {
+        acc.lo += *mist_cpu_at(x + i);
+        acc.hi += *mist_cpu_at(x + i + 16);
+    }
+    return mist_cpu_lanes_sum(&acc, x + i, n - i);
+}
+
+/* sum of x[i] * y[i] */
+MIST_CPU_INLINE float mist_cpu_dot(const float *x, const float *y, int64_t n)
+{
+    struct mist_cpu_lanes acc = {{0}, {0}};
+    float tail[MIST_CPU_LANES];
+    int64_t i = 0;
+    for (; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES) {
+        acc.lo += *mist_cpu_at(x + i) * *mist_cpu_at(y + i);
+        acc.hi += *mist_cpu_at(x + i + 16) * *mist_cpu_at(y + i + 16);
+    }
+    for (int64_t j = i; j < n; j++)
+        tail[j - i] = x[j] * y[j];
+    return mist_cpu_lanes_sum(&acc, tail, n - i);
+}
+
+/* m = x > m ? x : m in every lane */
+MIST_CPU_INLINE void mist_cpu_raise(mist_cpu_f16 *m, const mist_cpu_f16 *x)
+{
+    mist_cpu_i16 greater = *x > *m;
+    *m = (mist_cpu_f16)((greater & (mist_cpu_i16)*x) | (~greater & (mist_cpu_i16)*m));
+}
+
+/* The largest element (a NaN may be passed over); exact, so its order does not matter. n
+ * >= 1. */
+MIST_CPU_INLINE float mist_cpu_max(const float *x, int64_t n)
+{
+    float max = x[0], lane[MIST_CPU_LANES];
+    int64_t i = 0;
+    if (n >= MIST_CPU_LANES) {
+        mist_cpu_f16 lo = *mist_cpu_at(x), hi = *mist_cpu_at(x + 16);
+        for (i = MIST_CPU_LANES; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES) {
+            mist_cpu_raise(&lo, mist_cpu_at(x + i));
+            mist_cpu_raise(&hi, mist_cpu_at(x + i + 16));
+        }
+        memcpy(lane, &lo, sizeof lo);
+        memcpy(lane + 16, &hi, sizeof hi);
+        for (int l = 0; l < MIST_CPU_LANES; l++)
+            max = lane[l] > max ? lane[l] : max;
+    }
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+/* -------------------------------------------------------------------------------- exp */
+
+/*
+ * exp(x) that compilers vectorise, within 2 ulp (measured:
+ * tests/unit/test_cpu_kernels.c). 0 below -86.9 (where exp is 1.8e-38: no denormal
+ * results), +inf above 88.73, NaN for NaN.
+ *
+ * x = k ln 2 + r with |r| <= ln 2 / 2, exp(x) = 2^k (1 + r + r^2 p(r)); coefficients of p
+ * from Cephes expf (Moshier 1992), ln 2 split so that k * hi is exact (Cody and Waite
+ * 1980).
+ */
+MIST_CPU_INLINE float mist_cpu_exp(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float c = x > 89.0f ? 89.0f : x;
+    c = c < -86.9f ? -86.9f : c;
+    float shifted = c * 1.44269504088896341f + shift;
+    float k = shifted - shift;
+    float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = (p * (r * r) + r) + 1.0f;
+    uint32_t bits;
+    float scale; /* 2^(k - 1): 2^128 would be no float */
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits - 0x4B400000u + 126u) << 23;
+    memcpy(&scale, &bits, sizeof scale);
+    float y = p * scale * 2.0f;
+    return x < -86.9f ? 0.0f : y;
+}
+
+/* -------------------------------------------------------- parts of the fp32 operators */
+
+/*
+ * What the fp32 kernels do to one chunk or row on the calling thread, for the bf16
+ * kernels, which convert before and after. Arguments as in cpu_kernels.h.
+ */
+void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n);
+void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out, const float *x,
+                                  int64_t n);
+void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up, int64_t n);
+void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up, const float *d_out,
+                                    const float *gate, const float *up, int64_t n);
+void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n);
+void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
+                          const struct mist_cpu_adamw *config);
+
+/* The arguments of an embedding in either number format; see cpu_kernels.h. The format's
+ * functions take one row, or some columns of it. */
+struct mist_cpu_embedding_format {
+    int64_t element_bytes; /* of out, wte, wpe and d_out */
+    void (*add_rows)(void *out, const void *a, const void *b, int64_t n);
+    void (*add_to)(float *sum, const void *x, int64_t n); /* sum += x */
+};
+struct mist_cpu_embedding {
+    const struct mist_cpu_embedding_format *format;
+    const int32_t *tokens;
+    int64_t rows, s, h;
+    int64_t first_token, n_local;
+};
+/* The row of token i in the slice of the vocabulary; -1: it lies in another. */
+int64_t mist_cpu_embedding_row(const struct mist_cpu_embedding *of, int64_t i);
+void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *wte,
+                    const void *wpe, int n_threads);
+void mist_cpu_embed_backward(const struct mist_cpu_embedding *of, float *dwte,
+                             float *dwpe, const void *d_out, int n_threads);
+
+void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                       const float *x, const float *weight, const float *bias, float eps,
+                       int64_t h);
+
+/* Weight gradients go to sums of MIST_CPU_NORM_BLOCK_ROWS rows; dbias_sum may be NULL. */
+#define MIST_CPU_NORM_BLOCK_ROWS 32
+void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                float *dweight_sum, float *dbias_sum, const float *d_out,
+                                const float *d_residual, const float *x,
+                                const float *stats, const float *weight, int64_t h);
+
+/* += block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
+void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
+                          int64_t rows, int64_t h, int how);
+
+/* Elements first .. first + n - 1 of d, gradients of parameters, += x (how: or =). */
+void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how);
+
+/* Sums over logits are cut into pieces of this length. */
+#define MIST_CPU_LOSS_PIECE 2048
+float mist_cpu_max_logits(const float *row, int64_t n);
+float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n);
+void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n);
+
+/* Maximum, sum and target logit of a row of all_stats [tp, rows, 3], slices in order. */
+void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
+                                          int64_t i_row, int64_t rows, int64_t tp);
+
+/* -------------------------------------------------------------------- matrix products */
+
+/* One matrix of a product: rows are stride floats apart;
+ * transposed: read as its transpose. */
+struct mist_cpu_operand {
+    const float *data;
+    int64_t stride;
+    bool transposed;
+};
+
+/*
+ * c[m, n] = alpha * op(a)[m, k] op(b)[k, n] + beta * c, on the calling thread alone; c's
+ * rows are c_stride apart and beta 0 never reads c. Bits depend on the shape, not on the
+ * addresses: a row's may change with m, a column's with n (remainders of oneDNN's
+ * register tiles sum in another order), so whoever cuts a product cuts it the same
+ * whatever the number of threads. Should the library run out of memory, c becomes NaN:
+ * the step's finiteness check then ends the run.
+ */
+void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
+                    struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,
+                    float *c, int64_t c_stride);
+
+static inline int64_t mist_cpu_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Pieces of chunk that n is cut into, the last of which may be smaller. */
+static inline int64_t mist_cpu_n_chunks(int64_t n, int64_t chunk)
+{
+    return (n + chunk - 1) / chunk;
+}
+
+#endif

@@ -1,0 +1,234 @@
+/*
+ * LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019), forward and backward.
+ *
+ * With xhat = (x - mean) rstd and g = weight * d_out the gradient of a row is
+ *     dx = rstd (g - mean(g) - xhat mean(g xhat)),
+ * without the mean(g) term for RMS (there mean is 0). The variance is taken in a second
+ * pass over the row, which the first has left in the cache: exact enough in fp32 for any
+ * mean. Weight gradients are summed over blocks of BLOCK_ROWS rows, each block in a row
+ * of the workspace, and then over the blocks in order.
+ */
+#include "exec/operators/cpu_internal.h"
+#include "exec/operators/cpu_kernels.h"
+
+#include <math.h> /* sqrtf */
+
+enum { BLOCK_ROWS = MIST_CPU_NORM_BLOCK_ROWS, REDUCE_COLUMNS = 256 };
+
+static int64_t n_blocks_of(int64_t rows)
+{
+    return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+}
+
+/* sum of (x[i] - mean)^2 in the fixed lane order */
+MIST_CPU_INLINE float sum_centred_squares(const float *x, float mean, int64_t n)
+{
+    struct mist_cpu_lanes acc = {{0}, {0}};
+    float tail[MIST_CPU_LANES];
+    int64_t i = 0;
+    for (; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES) {
+        mist_cpu_f16 lo = *mist_cpu_at(x + i) - mean,
+                     hi = *mist_cpu_at(x + i + 16) - mean;
+        acc.lo += lo * lo;
+        acc.hi += hi * hi;
+    }
+    for (int64_t j = i; j < n; j++)
+        tail[j - i] = (x[j] - mean) * (x[j] - mean);
+    return mist_cpu_lanes_sum(&acc, tail, n - i);
+}
+
+/* One row; x may be out. */
+MIST_CPU_INLINE void normalise_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                                   const float *x, const float *weight, const float *bias,
+                                   float eps, int64_t h)
+{
+    float mean = kind == MIST_CPU_NORM_LAYER ? mist_cpu_sum(x, h) / (float)h : 0.0f;
+    float rstd = 1.0f / sqrtf(sum_centred_squares(x, mean, h) / (float)h + eps);
+    if (bias != NULL) {
+#pragma omp simd
+        for (int64_t j = 0; j < h; j++)
+            out[j] = (x[j] - mean) * rstd * weight[j] + bias[j];
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < h; j++)
+            out[j] = (x[j] - mean) * rstd * weight[j];
+    }
+    stats[0] = mean;
+    stats[1] = rstd;
+}
+
+MIST_CPU_CLONES static void norm_row_clones(enum mist_cpu_norm_kind kind, float *out,
+                                            float *stats, const float *x,
+                                            const float *weight, const float *bias,
+                                            float eps, int64_t h)
+{
+    normalise_row(kind, out, stats, x, weight, bias, eps, h);
+}
+
+void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                       const float *x, const float *weight, const float *bias, float eps,
+                       int64_t h)
+{
+    norm_row_clones(kind, out, stats, x, weight, bias, eps, h);
+}
+
+MIST_CPU_CLONES static void residual_norm_row(enum mist_cpu_norm_kind kind, float *out,
+                                              float *residual, float *stats,
+                                              const float *a, const float *b,
+                                              const float *weight, const float *bias,
+                                              float eps, int64_t h)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < h; j++)
+        residual[j] = a[j] + b[j];
+    normalise_row(kind, out, stats, residual, weight, bias, eps, h);
+}
+
+void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stats,
+                           const float *x, const float *weight, const float *bias,
+                           float eps, int64_t rows, int64_t h, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        mist_cpu_norm_row(kind, out + i * h, stats + 2 * i, x + i * h, weight, bias, eps,
+                          h);
+}
+
+void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
+                                    float *residual, float *stats, const float *a,
+                                    const float *b, const float *weight,
+                                    const float *bias, float eps, int64_t rows, int64_t h,
+                                    int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        residual_norm_row(kind, out + i * h, residual + i * h, stats + 2 * i, a + i * h,
+                          b + i * h, weight, bias, eps, h);
+}
+
+/* mean(g) and mean(g xhat) of a row, g = weight * d_out */
+MIST_CPU_INLINE void row_means(float means[2], const float *d_out, const float *x,
+                               const float *weight, float mean, float rstd, int64_t h)
+{
+    struct mist_cpu_lanes sum = {{0}, {0}}, dot = {{0}, {0}};
+    float tail[2][MIST_CPU_LANES];
+    int64_t i = 0;
+    for (; i + MIST_CPU_LANES <= h; i += MIST_CPU_LANES) {
+        mist_cpu_f16 lo = *mist_cpu_at(weight + i) * *mist_cpu_at(d_out + i);
+        mist_cpu_f16 hi = *mist_cpu_at(weight + i + 16) * *mist_cpu_at(d_out + i + 16);
+        sum.lo += lo;
+        sum.hi += hi;
+        dot.lo += lo * ((*mist_cpu_at(x + i) - mean) * rstd);
+        dot.hi += hi * ((*mist_cpu_at(x + i + 16) - mean) * rstd);
+    }
+    for (int64_t j = i; j < h; j++) {
+        tail[0][j - i] = weight[j] * d_out[j];
+        tail[1][j - i] = tail[0][j - i] * ((x[j] - mean) * rstd);
+    }
+    means[0] = mist_cpu_lanes_sum(&sum, tail[0], h - i) / (float)h;
+    means[1] = mist_cpu_lanes_sum(&dot, tail[1], h - i) / (float)h;
+}
+
+/* dx of one row and its share of the block's sums [h] (dbias_sum NULL: none). */
+MIST_CPU_CLONES static void norm_backward_row_clones(enum mist_cpu_norm_kind kind,
+                                                     float *dx, float *dweight_sum,
+                                                     float *dbias_sum, const float *d_out,
+                                                     const float *d_residual,
+                                                     const float *x, const float *stats,
+                                                     const float *weight, int64_t h)
+{
+    float mean = stats[0], rstd = stats[1], means[2];
+    row_means(means, d_out, x, weight, mean, rstd, h);
+    float mean_g = kind == MIST_CPU_NORM_LAYER ? means[0] : 0.0f, mean_gx = means[1];
+    if (dbias_sum != NULL) {
+#pragma omp simd
+        for (int64_t j = 0; j < h; j++)
+            dbias_sum[j] += d_out[j];
+    }
+    if (d_residual != NULL) {
+#pragma omp simd
+        for (int64_t j = 0; j < h; j++) {
+            float d = d_out[j], xhat = (x[j] - mean) * rstd;
+            dweight_sum[j] += d * xhat;
+            dx[j] = d_residual[j] + (weight[j] * d - mean_g - xhat * mean_gx) * rstd;
+        }
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < h; j++) {
+            float d = d_out[j], xhat = (x[j] - mean) * rstd;
+            dweight_sum[j] += d * xhat;
+            dx[j] = (weight[j] * d - mean_g - xhat * mean_gx) * rstd;
+        }
+    }
+}
+
+void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                float *dweight_sum, float *dbias_sum, const float *d_out,
+                                const float *d_residual, const float *x,
+                                const float *stats, const float *weight, int64_t h)
+{
+    norm_backward_row_clones(kind, dx, dweight_sum, dbias_sum, d_out, d_residual, x,
+                             stats, weight, h);
+}
+
+/* total[0 .. n) = the sum over blocks, in order, of block_sums[block, 0 .. n). */
+MIST_CPU_CLONES static void sum_blocks(float total[REDUCE_COLUMNS],
+                                       const float *block_sums, int64_t n_blocks,
+                                       int64_t stride, int64_t n)
+{
+    memset(total, 0, REDUCE_COLUMNS * sizeof *total);
+    for (int64_t t = 0; t < n_blocks; t++) {
+        const float *row = block_sums + t * stride;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            total[j] += row[j];
+    }
+}
+
+/* The calling thread's share of the columns. */
+void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
+                          int64_t rows, int64_t h, int how)
+{
+    int64_t n_blocks = n_blocks_of(rows);
+#pragma omp for schedule(static)
+    for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
+        float total[REDUCE_COLUMNS];
+        int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
+        sum_blocks(total, block_sums + j, n_blocks, 2 * h, n);
+        mist_cpu_leave_gradients(dweight, j, total, n, how);
+        if (dbias == NULL)
+            continue;
+        sum_blocks(total, block_sums + h + j, n_blocks, 2 * h, n);
+        mist_cpu_leave_gradients(dbias, j, total, n, how);
+    }
+}
+
+size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h)
+{
+    return (size_t)n_blocks_of(rows) * 2 * (size_t)h * sizeof(float);
+}
+
+void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
+                            float *dbias, const float *d_out, const float *d_residual,
+                            const float *x, const float *stats, const float *weight,
+                            int64_t rows, int64_t h, void *workspace, int n_threads,
+                            int how)
+{
+    int64_t n_blocks = n_blocks_of(rows);
+    float *block_sums = workspace; /* [n_blocks, 2, h]: weight, bias */
+#pragma omp parallel num_threads(n_threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < n_blocks; t++) {
+            float *sums = block_sums + t * 2 * h;
+            memset(sums, 0, 2 * (size_t)h * sizeof *sums);
+            int64_t end = (t + 1) * BLOCK_ROWS < rows ? (t + 1) * BLOCK_ROWS : rows;
+            for (int64_t i = t * BLOCK_ROWS; i < end; i++)
+                mist_cpu_norm_backward_row(kind, dx + i * h, sums,
+                                           dbias == NULL ? NULL : sums + h, d_out + i * h,
+                                           d_residual == NULL ? NULL : d_residual + i * h,
+                                           x + i * h, stats + 2 * i, weight, h);
+        }
+        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h, how);
+    }
+}

@@ -1,0 +1,279 @@
+/*
+ * The sum of squares behind the gradient norm, and the search for values that are not
+ * finite.
+ *
+ * The sum does not depend on the order of its terms, and so neither on threads nor on how
+ * parameters are cut into shards: every square (exact in double) is rounded to a fixed
+ * grid in two bins, and what is added up are whole numbers of grid units. That is Demmel
+ * and Nguyen's reproducible sum ("Fast Reproducible Floating-Point Summation", 2013) with
+ * bins fixed beforehand. Adding 1.5 * 2^52 units of a bin leaves, in
+ * the low bits of the double, the number of units: those bits are added as integers,
+ * which needs no bound on the length for exactness. Where all of a block is small, as
+ * gradients are, the fine bin holds the whole squares: same sum, half the work.
+ *
+ * Left out: values beyond MIST_CPU_SUM_MAX_ABS, which no gradient that is worth a step
+ * has; they are counted and add nothing.
+ */
+#include "exec/operators/cpu_bf16_internal.h"
+#include "exec/operators/cpu_internal.h"
+#include "exec/operators/cpu_kernels.h"
+
+#include <math.h> /* INFINITY, ldexp */
+#include <pthread.h>
+
+/* Elements taken at once; 2^12 squares of at most 2^50 coarse units stay below 2^63. */
+enum { BLOCK = 4096, WIDTH = 16, FINE_PER_COARSE_LOG2 = 36, RETRY_BLOCKS = 16 };
+
+#define COARSE_SHIFT      0x1.8p28 /* 1.5 * 2^52 units of 2^-24 */
+#define FINE_SHIFT        0x1.8p-8 /* 1.5 * 2^52 units of 2^-60 */
+#define COARSE_SHIFT_BITS 0x41B8000000000000u
+#define FINE_SHIFT_BITS   0x3F78000000000000u
+#define SMALL_BITS        0x3D000000 /* of 2^-5, whose square is 2^50 fine units */
+#define MAX_ABS_BITS      0x46000000 /* of MIST_CPU_SUM_MAX_ABS */
+#define MAX_FINITE_BITS   0x7F7FFFFF /* of FLT_MAX */
+
+typedef double f8 __attribute__((vector_size(64)));
+typedef uint64_t u8 __attribute__((vector_size(64)));
+typedef float half_f8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+static int64_t block_length(int64_t begin, int64_t n)
+{
+    return n - begin < BLOCK ? n - begin : BLOCK;
+}
+
+/* The block of x that begins with element i: where it lies or, bf16, widened in to. */
+static const float *load_block(float to[BLOCK], const void *x, bool is_bf16, int64_t i,
+                               int64_t n)
+{
+    if (!is_bf16)
+        return (const float *)x + i;
+    mist_cpu_bf16_load(to, (const mist_bf16 *)x + i, block_length(i, n));
+    return to;
+}
+
+/* --------------------------------------------------------------- one block of squares */
+
+struct bins {
+    u8 coarse, fine;    /* bits of the shifted parts, modulo 2^64 */
+    mist_cpu_i16 above; /* a lane is negative where some |x| was out of the bins' range */
+};
+
+/*
+ * 8 squares. The coarse part is an exact difference (Dekker's splitting), and even in
+ * fine units, so that the rest rounds as the whole square would.
+ */
+MIST_CPU_INLINE void add_squares(struct bins *bins, const float *x, bool is_small)
+{
+    f8 value = __builtin_convertvector(*(const half_f8 *)(const void *)x, f8);
+    f8 rest = value * value;
+    if (!is_small) {
+        f8 coarse = rest + COARSE_SHIFT;
+        bins->coarse += (u8)coarse;
+        rest -= coarse - COARSE_SHIFT;
+    }
+    bins->fine += (u8)(rest + FINE_SHIFT);
+}
+
+/* Without the sign, bits compare like the absolute values; NaN is above all. */
+MIST_CPU_INLINE void note_above(mist_cpu_i16 *above, const float *x, int32_t max_bits)
+{
+    *above |= max_bits - ((mist_cpu_i16)*mist_cpu_at(x) & 0x7FFFFFFF);
+}
+
+MIST_CPU_INLINE bool any_negative(const mist_cpu_i16 *lanes)
+{
+    int32_t all = 0;
+    for (int l = 0; l < WIDTH; l++)
+        all |= (*lanes)[l];
+    return all < 0;
+}
+
+/* Units of x[0 .. n), n <= BLOCK; false (sums undefined) if some |x| is out of range. */
+MIST_CPU_INLINE bool sum_units(const float *x, int64_t n, bool is_small, int64_t *coarse,
+                               int64_t *fine)
+{
+    const int32_t max_bits = is_small ? SMALL_BITS : MAX_ABS_BITS;
+    struct bins bins = {{0}, {0}, {0}};
+    uint64_t coarse_bits = 0, fine_bits = 0, n_added = 0;
+    for (; (int64_t)n_added + WIDTH <= n; n_added += WIDTH) {
+        add_squares(&bins, x + n_added, is_small);
+        add_squares(&bins, x + n_added + 8, is_small);
+        note_above(&bins.above, x + n_added, max_bits);
+    }
+    if ((int64_t)n_added < n) { /* padded with zeros, which have no units */
+        float tail[WIDTH] = {0};
+        memcpy(tail, x + n_added, (size_t)(n - (int64_t)n_added) * sizeof *x);
+        add_squares(&bins, tail, is_small);
+        add_squares(&bins, tail + 8, is_small);
+        note_above(&bins.above, tail, max_bits);
+        n_added += WIDTH;
+    }
+    for (int l = 0; l < 8; l++) {
+        coarse_bits += bins.coarse[l];
+        fine_bits += bins.fine[l];
+    }
+    *coarse = is_small ? 0 : (int64_t)(coarse_bits - n_added * COARSE_SHIFT_BITS);
+    *fine = (int64_t)(fine_bits - n_added * FINE_SHIFT_BITS);
+    return !any_negative(&bins.above);
+}
+
+MIST_CPU_CLONES static bool sum_small(const float *x, int64_t n, int64_t *coarse,
+                                      int64_t *fine)
+{
+    return sum_units(x, n, true, coarse, fine);
+}
+
+MIST_CPU_CLONES static bool sum_any(const float *x, int64_t n, int64_t *coarse,
+                                    int64_t *fine)
+{
+    return sum_units(x, n, false, coarse, fine);
+}
+
+/* Tries the short way where it worked before (is_small); remembers whether it did. */
+static bool sum_block(const float *x, int64_t n, bool *is_small, int64_t *coarse,
+                      int64_t *fine)
+{
+    *is_small = *is_small && sum_small(x, n, coarse, fine);
+    return *is_small || sum_any(x, n, coarse, fine);
+}
+
+/* ------------------------------------------------------------------------- whole sums */
+
+/* Moves whole coarse units out of fine; what reaches the limit stays there. */
+static void normalise(struct mist_cpu_sum *sum)
+{
+    int64_t unit = (int64_t)1 << FINE_PER_COARSE_LOG2;
+    int64_t rest = sum->fine % unit;
+    rest += rest < 0 ? unit : 0;
+    sum->coarse += (sum->fine - rest) / unit;
+    sum->fine = rest;
+    if (sum->coarse >= MIST_CPU_SUM_MAX_COARSE) {
+        sum->coarse = MIST_CPU_SUM_MAX_COARSE;
+        sum->fine = 0;
+    }
+}
+
+void mist_cpu_sum_clear(struct mist_cpu_sum *sum)
+{
+    *sum = (struct mist_cpu_sum){0, 0, 0, -1};
+}
+
+void mist_cpu_sum_add(struct mist_cpu_sum *sum, const struct mist_cpu_sum *other,
+                      int64_t offset)
+{
+    sum->coarse += other->coarse;
+    sum->fine += other->fine;
+    normalise(sum);
+    sum->n_nonfinite += other->n_nonfinite;
+    int64_t first = other->first_nonfinite + offset;
+    if (other->first_nonfinite >= 0 &&
+        (sum->first_nonfinite < 0 || first < sum->first_nonfinite))
+        sum->first_nonfinite = first;
+}
+
+double mist_cpu_sum_value(int64_t coarse, int64_t fine)
+{
+    struct mist_cpu_sum sum = {coarse, fine, 0, -1};
+    normalise(&sum);
+    if (sum.coarse == MIST_CPU_SUM_MAX_COARSE)
+        return INFINITY;
+    return ldexp((double)sum.coarse, -24) + ldexp((double)sum.fine, -60);
+}
+
+/* A block in which something is out of range: counts it and adds the rest. */
+static void sum_outliers(const float *x, int64_t n, struct mist_cpu_sum *out)
+{
+    float rest[BLOCK];
+    for (int64_t i = 0; i < n; i++) {
+        bool is_inside = x[i] >= -MIST_CPU_SUM_MAX_ABS && x[i] <= MIST_CPU_SUM_MAX_ABS;
+        rest[i] = is_inside ? x[i] : 0.0f;
+        out->n_nonfinite += !is_inside;
+        if (!is_inside && out->first_nonfinite < 0)
+            out->first_nonfinite = i;
+    }
+    sum_any(rest, n, &out->coarse, &out->fine);
+}
+
+static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
+                            struct mist_cpu_sum *out, int n_threads)
+{
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of this sum alone */
+
+    mist_cpu_sum_clear(out);
+#pragma omp parallel num_threads(n_threads)
+    {
+        struct mist_cpu_sum mine;
+        bool is_small = true;
+        mist_cpu_sum_clear(&mine);
+#pragma omp for schedule(static) nowait
+        for (int64_t i = 0; i < n; i += BLOCK) {
+            struct mist_cpu_sum block;
+            float wide[BLOCK];
+            const float *from = load_block(wide, x, is_bf16, i, n);
+            mist_cpu_sum_clear(&block);
+            is_small = is_small || i / BLOCK % RETRY_BLOCKS == 0;
+            if (!sum_block(from, block_length(i, n), &is_small, &block.coarse,
+                           &block.fine))
+                sum_outliers(from, block_length(i, n), &block);
+            mist_cpu_sum_add(&mine, &block, i);
+        }
+        pthread_mutex_lock(&mutex);
+        mist_cpu_sum_add(out, &mine, 0);
+        pthread_mutex_unlock(&mutex);
+    }
+}
+
+void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *out,
+                                int n_threads)
+{
+    sum_all_squares(x, false, n, out, n_threads);
+}
+
+void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
+                                     struct mist_cpu_sum *out, int n_threads)
+{
+    sum_all_squares(x, true, n, out, n_threads);
+}
+
+/* ---------------------------------------------------------------------- finite or not */
+
+MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
+{
+    mist_cpu_i16 above = {0};
+    float tail[WIDTH] = {0};
+    int64_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        note_above(&above, x + i, MAX_FINITE_BITS);
+    memcpy(tail, x + i, (size_t)(n - i) * sizeof *x);
+    note_above(&above, tail, MAX_FINITE_BITS);
+    return !any_negative(&above);
+}
+
+static int64_t find_nonfinite(const void *x, bool is_bf16, int64_t n, int n_threads)
+{
+    int64_t first = INT64_MAX;
+#pragma omp parallel for num_threads(n_threads) schedule(static) reduction(min : first)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        float wide[BLOCK];
+        if (i > first)
+            continue;
+        const float *from = load_block(wide, x, is_bf16, i, n);
+        if (block_is_finite(from, block_length(i, n)))
+            continue;
+        int64_t at = 0;
+        while (isfinite(from[at]))
+            at++;
+        first = i + at;
+    }
+    return first == INT64_MAX ? -1 : first;
+}
+
+int64_t mist_cpu_find_nonfinite(const float *x, int64_t n, int n_threads)
+{
+    return find_nonfinite(x, false, n, n_threads);
+}
+
+int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads)
+{
+    return find_nonfinite(x, true, n, n_threads);
+}

@@ -1,0 +1,109 @@
+/*
+ * A probe: a short fixed piece of training work whose time is the level of the machine at
+ * that moment.
+ *
+ * A machine is not always as fast as when it was profiled, in all operators alike. So
+ * mist-profile times probes all over its session, predictions carry that time, and a run
+ * that times probes around itself knows what part of its error is the machine's (struct
+ * mist_probe_verdict).
+ *
+ * A probe is one matrix product and one sum of two vectors that are in no cache, both on
+ * the compute stream, then, with several ranks, one all-reduce over all of them on the
+ * gpu_gpu stream. On a core of a server it takes about 11 ms, nearly all for the product:
+ * memory that machines share varies more than training does. All ranks do this at once,
+ * so a probe takes what its slowest rank takes. Times of probes compare only between runs
+ * of as many ranks, threads and the same number format.
+ *
+ * It works on a device of its own with the backend's operators, so it disturbs nothing of
+ * a run but by the memory that it takes while it is open, and knows of no backend.
+ * The clock is the host's, around work of several probes where the device has a processor
+ * of its own.
+ */
+#ifndef MIST_EXEC_PROBE_H
+#define MIST_EXEC_PROBE_H
+
+#include "core/statistics.h"
+#include "core/status.h"
+#include "exec/comm/comm.h"
+#include "exec/runtime/backend.h"
+
+#include <stdint.h>
+
+struct mist_probe;
+
+/* What one probe does. */
+struct mist_probe_work {
+    int64_t rows, width;   /* product: [rows, width] x [width, width] */
+    int64_t sum_bytes;     /* of each of the vectors that are added, fp32 */
+    int64_t region_bytes;  /* that each of them moves through; a multiple of sum_bytes */
+    int64_t message_bytes; /* of the all-reduce, fp32 */
+    int32_t n_at_once;     /* probes from one look at the clock to the next */
+};
+
+/* The work that all tools do: n_threads as in the next struct. */
+struct mist_probe_work mist_probe_usual_work(int32_t n_threads);
+
+struct mist_probe_config {
+    const struct mist_backend *backend; /* borrowed */
+    int32_t i_device;                   /* of this rank on its machine */
+    bool has_own_device;                /* no other rank computes there */
+    enum mist_dtype dtype;              /* of the product */
+    int32_t n_threads;                  /* of the compute stream; 0: not a CPU */
+    double deadline_s;                  /* of a wait for other ranks */
+    struct mist_probe_work work;        /* mist_probe_usual_work() */
+};
+
+/*
+ * Allocates all that probes need: a device with arenas of its own (about 70 MiB on a CPU,
+ * 0.4 GiB on a GPU), operators and, with several ranks, collectives with one group of all
+ * ranks. All ranks must call it at once, while comm is not in use; comm is borrowed. *out
+ * is to be closed whatever the result. MIST_OK or an error of device, operators or
+ * collectives.
+ */
+MIST_MUST_CHECK enum mist_status mist_probe_open(struct mist_comm *comm,
+                                                 const struct mist_probe_config *config,
+                                                 struct mist_probe **out,
+                                                 struct mist_err *err);
+void mist_probe_close(struct mist_probe *probe); /* NULL allowed */
+
+/* What probes said. The mean without far ones counts: what disturbs a few is not the
+ * machine's level, but a program that has a processor half of the time is. */
+struct mist_probe_times {
+    double level_s;              /* the mean of all ranks' probes: the same everywhere */
+    struct mist_estimate own_us; /* of this rank */
+    int32_t n;                   /* timings of this rank, the same number on all */
+};
+
+/*
+ * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: after some that
+ * warm up, rank 0 finds how many more there is time for and tells the others. Allocates
+ * nothing from the second time on. All ranks must call it at once, while comm and its
+ * devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
+ * bytes of probes are their own: nothing else changes. MIST_OK or an error of device or
+ * collectives.
+ */
+enum { MIST_PROBE_LEAST = 5 };
+MIST_MUST_CHECK enum mist_status mist_probe_run(struct mist_probe *probe,
+                                                double duration_s,
+                                                struct mist_probe_times *out,
+                                                struct mist_err *err);
+
+/* How often probes with a trial of so many seconds are to be timed in duration_s. */
+int32_t mist_probe_count(double duration_s, double trial_s);
+
+/* What probes before and after a run say of its prediction. */
+struct mist_probe_verdict {
+    double probe_s;           /* mean of both */
+    double level_change_frac; /* after / before - 1 */
+    /* The next three are 0 when no probe was predicted. */
+    double level;       /* measured / predicted probe; 1.05: 5 % slower than profiled */
+    double predicted_s; /* prediction at that level */
+    double prediction_error_frac; /* of that: predicted / measured - 1 */
+};
+
+/* All in seconds, > 0 but for probe_predicted_s, 0: unknown, and predicted_s, 0: none. */
+struct mist_probe_verdict mist_probe_judge(double before_s, double after_s,
+                                           double probe_predicted_s, double predicted_s,
+                                           double measured_s);
+
+#endif

@@ -1,0 +1,416 @@
+/* The runtime: life cycle and dispatch. The bodies of tasks are in runtime_task.c.
+ * See runtime.h. */
+#include "exec/runtime/runtime.h"
+
+#include "core/clock.h"
+#include "exec/operators/bind.h"
+#include "exec/operators/cpu_kernels.h" /* the rotary table, values of sums */
+#include "exec/runtime/initial.h"
+#include "exec/runtime/runtime_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------- persistent buffers */
+
+/* The rotary table. */
+static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
+                                      int64_t size_bytes, struct mist_err *err)
+{
+    const struct mist_model *model = &runtime->plan->model;
+    float *table = malloc((size_t)size_bytes);
+
+    if (!table)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model->head_dim,
+                       model->rope_theta);
+    enum mist_status status =
+        mist_device_write(runtime->device, at, table, size_bytes, err);
+    free(table);
+    return status;
+}
+
+/* The memory of a fresh device is zero. */
+static enum mist_status fill_persistent(struct mist_runtime *runtime,
+                                        struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    int32_t n_processors = runtime->config.n_processors;
+    struct mist_initial_parts parts = {runtime->device, runtime->operators,
+                                       runtime->backend,
+                                       n_processors > 1 ? n_processors : 1};
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < schedule->n_buffers && status == MIST_OK; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->is_persistent && buffer->role == MIST_ROLE_CONSTANT)
+            status = fill_constant(runtime, mist_runtime_address(runtime, i),
+                                   buffer->size_bytes, err);
+    }
+    return status == MIST_OK ? mist_initial_fill(runtime->plan, schedule, &parts,
+                                                 runtime->config.seed, err)
+                             : status;
+}
+
+enum mist_status mist_runtime_read_state(const struct mist_runtime *runtime,
+                                         const struct mist_state_choice *choice,
+                                         mist_state_read_fn *fn, void *context,
+                                         struct mist_err *err)
+{
+    return mist_state_read(runtime->plan, runtime->schedule, runtime->device, choice, fn,
+                           context, err);
+}
+
+enum mist_status mist_runtime_write_state(const struct mist_runtime *runtime,
+                                          enum mist_state_kind kind,
+                                          mist_state_write_fn *fn, void *context,
+                                          struct mist_err *err)
+{
+    return mist_state_write(runtime->plan, runtime->schedule, runtime->device, kind, fn,
+                            context, err);
+}
+
+/* ------------------------------------------------------------------------- life cycle */
+
+/* Tag spaces of the groups of a rank. */
+enum { TAGS_DP, TAGS_TP, TAGS_TIE };
+
+/* The largest message of the tasks of a group. */
+static int64_t largest_message(const struct mist_schedule *schedule,
+                               enum mist_group group)
+{
+    int64_t largest = 0;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (schedule->tasks[i].group == group && schedule->tasks[i].bytes > largest)
+            largest = schedule->tasks[i].bytes;
+    return largest;
+}
+
+static bool is_transfer(enum mist_task_kind kind)
+{
+    return kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_RECV_ACTIVATION ||
+           kind == MIST_TASK_SEND_GRADIENT || kind == MIST_TASK_RECV_GRADIENT;
+}
+
+static int64_t largest_transfer(const struct mist_schedule *schedule)
+{
+    int64_t largest = 0;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        if (is_transfer(schedule->tasks[i].kind) && schedule->tasks[i].bytes > largest)
+            largest = schedule->tasks[i].bytes;
+    return largest;
+}
+
+/* A group of this rank's stage: n ranks from first on, step apart. */
+static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group kind,
+                                   int32_t first, int32_t step, int32_t n,
+                                   struct mist_collective_group **out,
+                                   struct mist_err *err)
+{
+    if (n == 1)
+        return MIST_OK;
+    int32_t *ranks = malloc((size_t)n * sizeof *ranks);
+    if (!ranks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n; i++)
+        ranks[i] = first + i * step;
+    enum mist_status status = mist_collectives_group(
+        runtime->collectives, ranks, n, kind == MIST_GROUP_TP ? TAGS_TP : TAGS_DP,
+        largest_message(runtime->schedule, kind), out, err);
+    free(ranks);
+    return status;
+}
+
+/* The two ranks that hold the ends of a tied weight, the embedding's first. */
+static enum mist_status make_tie_group(struct mist_runtime *runtime, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->kind != MIST_TASK_TIE_GRADIENT || task->group != MIST_GROUP_PEER)
+            continue;
+        bool is_first = schedule->rank < task->peer;
+        int32_t ranks[2] = {is_first ? schedule->rank : task->peer,
+                            is_first ? task->peer : schedule->rank};
+        return mist_collectives_group(runtime->collectives, ranks, 2, TAGS_TIE,
+                                      task->bytes, &runtime->tie_group, err);
+    }
+    return MIST_OK;
+}
+
+static enum mist_status make_groups(struct mist_runtime *runtime, struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
+    int32_t first = mist_plan_first_rank(runtime->plan, schedule->i_stage);
+    enum mist_status status = make_group(runtime, MIST_GROUP_DP, first + schedule->i_tp,
+                                         stage->tp, stage->dp, &runtime->groups[0], err);
+
+    if (status == MIST_OK)
+        status = make_group(runtime, MIST_GROUP_TP, first + schedule->i_dp * stage->tp, 1,
+                            stage->tp, &runtime->groups[1], err);
+    if (status == MIST_OK)
+        status = make_tie_group(runtime, err);
+    if (status == MIST_OK)
+        status = mist_collectives_reserve(runtime->collectives,
+                                          largest_transfer(schedule), err);
+    return status;
+}
+
+/* Which tasks somebody on another stream waits for, and the arguments of all bodies. */
+static void prepare_bodies(struct mist_runtime *runtime)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+
+    for (int32_t i = 0; i < schedule->n_deps; i++)
+        runtime->is_awaited[schedule->deps[i]] = true;
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        runtime->bodies[i] = (struct mist_task_body){.runtime = runtime, .i_task = i};
+}
+
+int64_t mist_runtime_result_bytes(const struct mist_schedule *schedule)
+{
+    return schedule->n_tasks * (int64_t)sizeof(struct mist_tally);
+}
+
+enum mist_status mist_runtime_new(const struct mist_plan *plan,
+                                  const struct mist_schedule *schedule,
+                                  const struct mist_runtime_parts *parts,
+                                  const struct mist_train_config *config,
+                                  int32_t n_iterations, struct mist_runtime **out,
+                                  struct mist_err *err)
+{
+    size_t n = (size_t)schedule->n_tasks;
+    struct mist_runtime *runtime = calloc(1, sizeof *runtime);
+
+    if (!runtime)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    runtime->plan = plan;
+    runtime->schedule = schedule;
+    runtime->device = parts->device;
+    runtime->comm = parts->comm;
+    runtime->collectives = parts->collectives;
+    runtime->operators = parts->operators;
+    runtime->config = *config;
+    runtime->n_iterations = n_iterations;
+    runtime->n_host_threads =
+        mist_runtime_host_threads(config->n_threads, config->n_processors);
+    runtime->loss_scale =
+        (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
+    runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
+    runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
+    runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
+    enum mist_status status = MIST_ERR_MEMORY;
+    if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
+        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    else
+        status = mist_runtime_prepare_times(runtime, err);
+    if (status == MIST_OK)
+        status = mist_runtime_prepare_graph(runtime, err);
+    if (status == MIST_OK)
+        status = make_groups(runtime, err);
+    if (status == MIST_OK)
+        status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
+                                        &runtime->backend, err);
+    if (status == MIST_OK)
+        status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS, &plan->model,
+                                      plan->job.gradient_dtype, parts->operators,
+                                      runtime->backend, err);
+    if (status == MIST_OK) {
+        prepare_bodies(runtime);
+        status = fill_persistent(runtime, err);
+    }
+    if (status != MIST_OK) {
+        mist_runtime_free(runtime);
+        return status;
+    }
+    mist_device_reset_events(parts->device, schedule->n_tasks);
+    *out = runtime;
+    return MIST_OK;
+}
+
+void mist_runtime_describe(const struct mist_runtime *runtime, int32_t i_device,
+                           bool is_alone, struct mist_paths *out)
+{
+    *out = (struct mist_paths){.n_fallbacks = 0};
+    runtime->operators->describe(runtime->backend, runtime->config.n_threads, out);
+    mist_paths_describe_collectives(runtime->collectives, runtime->comm, i_device,
+                                    is_alone, out);
+    memcpy(out->graphs, runtime->graph.text, sizeof out->graphs);
+}
+
+void mist_runtime_free(struct mist_runtime *runtime)
+{
+    if (!runtime)
+        return;
+    runtime->operators->close(runtime->backend);
+    free(runtime->bodies);
+    free(runtime->is_awaited);
+    free(runtime->spans);
+    mist_runtime_free_times(runtime);
+    free(runtime);
+}
+
+/* --------------------------------------------------------------------------- dispatch */
+
+/* Whether a walk leaves a task out; it then only fires its event. */
+static bool is_skipped(const struct mist_runtime *runtime, const struct mist_task *task)
+{
+    switch (runtime->walk) {
+    case MIST_WALK_UPDATE:
+        return !task->is_update && !task->feeds_update;
+    case MIST_WALK_EVALUATION:
+        return !task->is_forward;
+    case MIST_WALK_ITERATION:
+        break;
+    }
+    return task->is_update && !runtime->has_update;
+}
+
+/* Submits one task behind its dependencies. */
+static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
+                                 struct mist_err *err)
+{
+    const struct mist_schedule *schedule = runtime->schedule;
+    const struct mist_task *task = &schedule->tasks[i_task];
+
+    for (int32_t i = 0; i < task->n_deps; i++)
+        mist_device_wait(runtime->device, task->stream,
+                         schedule->deps[task->dep_first + i]);
+    if (!is_skipped(runtime, task))
+        mist_device_submit(runtime->device, task->stream, mist_runtime_run_task,
+                           &runtime->bodies[i_task]);
+    if (runtime->is_awaited[i_task])
+        mist_device_record(runtime->device, task->stream, i_task);
+    return runtime->config.is_serial ? mist_device_synchronize(runtime->device, err)
+                                     : MIST_OK;
+}
+
+enum mist_status mist_runtime_dispatch(struct mist_runtime *runtime, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < runtime->schedule->n_tasks && status == MIST_OK; i++)
+        status = dispatch(runtime, i, err);
+    return status;
+}
+
+/* Whether the tasks of the walk have a gradient to apply. */
+static bool updates(const struct mist_runtime *runtime)
+{
+    return !runtime->skips_update &&
+           (runtime->walk == MIST_WALK_UPDATE ||
+            (runtime->walk == MIST_WALK_ITERATION && runtime->has_update));
+}
+
+/* Dispatches the tasks of one walk and waits for them. */
+static enum mist_status walk(struct mist_runtime *runtime, enum mist_walk kind,
+                             struct mist_err *err)
+{
+    enum mist_status status = mist_runtime_begin_times(
+        runtime, kind == MIST_WALK_ITERATION ? runtime->n_done : runtime->n_iterations,
+        err);
+
+    if (status != MIST_OK)
+        return status;
+    runtime->walk = kind;
+    runtime->where[0] = '\0';
+    atomic_store(&runtime->n_faults, 0);
+    mist_device_reset_events(runtime->device, runtime->schedule->n_tasks);
+    if (updates(runtime))
+        mist_operators_prepare_update(runtime->operators, runtime->backend,
+                                      &runtime->update);
+    status = updates(runtime) && mist_runtime_is_steady(runtime)
+                 ? mist_runtime_walk_steady(runtime, err)
+                 : mist_runtime_dispatch(runtime, err);
+    enum mist_status end = mist_device_synchronize(runtime->device, err);
+    status = status == MIST_OK ? end : status;
+    return status == MIST_OK ? mist_runtime_end_times(runtime, err) : status;
+}
+
+/* What the walk left for the host, all streams idle. */
+static enum mist_status fetch_and_exchange(struct mist_runtime *runtime,
+                                           struct mist_err *err)
+{
+    mist_device_fetch_results(runtime->device);
+    enum mist_status status = mist_device_synchronize(runtime->device, err);
+    return status == MIST_OK ? mist_runtime_exchange(runtime, err) : status;
+}
+
+void mist_runtime_set_update(struct mist_runtime *runtime,
+                             const struct mist_adamw_args *args, bool is_skipped)
+{
+    runtime->update = *args;
+    runtime->skips_update = is_skipped;
+}
+
+/* A plan of one rank has no exchange among its tasks. */
+static enum mist_status exchange_alone(struct mist_runtime *runtime, struct mist_err *err)
+{
+    return mist_comm_n_ranks(runtime->comm) == 1 ? fetch_and_exchange(runtime, err)
+                                                 : MIST_OK;
+}
+
+enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
+                                   const int32_t *targets,
+                                   struct mist_step_result *result, struct mist_err *err)
+{
+    int32_t i_iteration = runtime->n_done;
+    bool was_chosen = runtime->graph.is_chosen;
+
+    runtime->tokens = tokens;
+    runtime->targets = targets;
+    if (i_iteration < runtime->n_iterations)
+        runtime->spans[i_iteration].start_s = mist_clock_now_s();
+    enum mist_status status = walk(runtime, MIST_WALK_ITERATION, err);
+    if (status == MIST_OK)
+        status = exchange_alone(runtime, err);
+    if (i_iteration < runtime->n_iterations)
+        runtime->spans[i_iteration].end_s = mist_clock_now_s();
+    runtime->n_done++;
+    runtime->has_update = true;
+    *result = (struct mist_step_result){
+        .loss_sum = runtime->loss_sum,
+        .gradient_norm =
+            sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
+        .is_finite = runtime->exchanged[2] == 0,
+        .stops = runtime->exchanged[3] > 0,
+        .graphs = runtime->graph.is_chosen && !was_chosen ? runtime->graph.text : NULL,
+    };
+    memcpy(result->where, runtime->where, sizeof result->where);
+    return status;
+}
+
+enum mist_status mist_runtime_apply(struct mist_runtime *runtime, struct mist_err *err)
+{
+    if (!runtime->has_update)
+        return MIST_OK;
+    runtime->has_update = false;
+    return walk(runtime, MIST_WALK_UPDATE, err);
+}
+
+enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
+                                       const int32_t *tokens, const int32_t *targets,
+                                       double *loss_sum, struct mist_err *err)
+{
+    runtime->tokens = tokens;
+    runtime->targets = targets;
+    enum mist_status status = walk(runtime, MIST_WALK_EVALUATION, err);
+    if (status == MIST_OK)
+        status = fetch_and_exchange(runtime, err);
+    *loss_sum = runtime->loss_sum;
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- results */
+
+void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
+                       double *start_s, double *end_s)
+{
+    *start_s = runtime->spans[i_iteration].start_s;
+    *end_s = runtime->spans[i_iteration].end_s;
+}

@@ -1,0 +1,84 @@
+/*
+ * One run of mist-exec on one rank: what was asked for, what was opened for it, and what
+ * is checked before anything is allocated or after the last step. mist_exec.c walks
+ * through it; the ranks agree between the steps, so functions that talk to the others say
+ * so.
+ *
+ * All return what they found wrong: MIST_ERR_USAGE, MIST_ERR_INPUT, MIST_ERR_IO,
+ * MIST_ERR_NO_PLAN (memory), MIST_ERR_MEMORY. What a session has opened, main() closes.
+ */
+#ifndef MIST_EXEC_SESSION_H
+#define MIST_EXEC_SESSION_H
+
+#include "core/message.h"
+#include "core/status.h"
+#include "exec/comm/comm.h"
+#include "exec/data/data.h"
+#include "exec/runtime/backend.h"
+#include "exec/train/train.h"
+#include "exec/train/train_folder.h"
+#include "exec/train/train_log.h"
+#include "exec/train/train_options.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+
+#include <stdbool.h>
+
+struct mist_session {
+    struct mist_exec_options options;
+    struct mist_plan plan;
+    struct mist_catalog *catalog;
+    struct mist_comm *comm;
+    struct mist_data *data;
+    struct mist_train_claim claim;      /* of the folder of checkpoints */
+    struct mist_checkpoint *checkpoint; /* to resume from */
+    struct mist_hf *import;
+    struct mist_backend_info devices; /* of the backend */
+    struct mist_train_job job;
+    struct mist_train_logger logger;
+    struct mist_messages messages; /* rank 0 tells people */
+    const char *plan_path;
+    int stop_signal;  /* that ended the run; 0: none */
+    bool is_finished; /* the checkpoint has all steps of the run */
+    bool has_agreed;  /* that the job ends: no rank waits for another */
+    bool is_silent;   /* another rank reports what went wrong */
+};
+
+/* Whether this is rank 0, which talks to people and writes what the run leaves. */
+static inline bool mist_session_is_first(const struct mist_session *at)
+{
+    return mist_comm_rank(at->comm) == 0;
+}
+
+/* --resume auto: go on where this run's checkpoints are, if there are any. */
+bool mist_session_resumes_auto(const struct mist_session *at);
+
+/* Whether there may be a log of an attempt before this one. */
+bool mist_session_goes_on(const struct mist_session *at);
+
+/* Plan, backend, memory and data: what a rank can tell by itself. With
+ * mist_session_open_start(), what can be refused is refused before anything
+ * is allocated. */
+MIST_MUST_CHECK enum mist_status mist_session_prepare(struct mist_session *at,
+                                                      struct mist_err *err);
+
+/* All ranks, with what prepare() left: the checkpoint or the weights to begin with, and
+ * the settings that follow. */
+MIST_MUST_CHECK enum mist_status mist_session_open_start(struct mist_session *at,
+                                                         struct mist_err *err);
+
+/* A folder that is there or can be made: the nearest one above it that is there can be
+ * written to. */
+MIST_MUST_CHECK enum mist_status mist_session_check_folder(const char *path,
+                                                           struct mist_err *err);
+
+/* Rank 0: what could not be written at the end is refused at the beginning. */
+MIST_MUST_CHECK enum mist_status mist_session_check_outputs(struct mist_session *at,
+                                                            struct mist_err *err);
+
+/* Rank 0, after the last step: timeline, table of kernels, report. */
+MIST_MUST_CHECK enum mist_status
+mist_session_save_results(const struct mist_session *at,
+                          const struct mist_train_report *report, struct mist_err *err);
+
+#endif

@@ -1,0 +1,267 @@
+/* What a run begins with. See session.h. */
+#include "exec/train/session.h"
+
+#include "core/parse.h" /* sizes for people */
+#include "exec/huggingface/hf_config.h"
+#include "exec/runtime/runtime.h" /* what can't be replayed */
+#include "sim/replay/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool mist_session_resumes_auto(const struct mist_session *at)
+{
+    return at->options.resume && strcmp(at->options.resume, "auto") == 0;
+}
+
+bool mist_session_goes_on(const struct mist_session *at)
+{
+    return at->checkpoint || mist_session_resumes_auto(at);
+}
+
+/* Where to compute, and with how many threads of the host: none beside a GPU. */
+static enum mist_status find_backend(struct mist_session *at, struct mist_err *err)
+{
+    struct mist_train_job *job = &at->job;
+    char note[256];
+    enum mist_status status =
+        mist_backend_find((enum mist_backend_choice)at->options.backend, &job->backend,
+                          &at->devices, note, sizeof note, err);
+
+    if (status != MIST_OK)
+        return status;
+    if (note[0])
+        mist_message(&at->messages, "%s", note);
+    if (at->options.attention == MIST_ATTENTION_CUDNN &&
+        job->backend->operators == &mist_operators_cpu)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--attention cudnn needs a GPU, and this run is on the CPU");
+    if (at->options.graphs == MIST_GRAPHS_ON &&
+        job->backend->operators == &mist_operators_cpu)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--graphs on needs a GPU, and this run is on the CPU");
+    if (job->backend->operators != &mist_operators_cpu)
+        at->options.n_threads = 0;
+    else if (at->options.n_threads == 0)
+        at->options.n_threads = at->plan.job.threads > 0 ? at->plan.job.threads : 1;
+    return MIST_OK;
+}
+
+/* That iterations can be replayed, if they are to be. */
+static enum mist_status check_graphs(const struct mist_session *at, struct mist_err *err)
+{
+    const struct mist_train_config config = {.is_serial = at->options.is_serial,
+                                             .delay_seed =
+                                                 (uint64_t)at->options.delay_seed};
+    const char *obstacle =
+        mist_runtime_graphs_obstacle(&config, mist_comm_n_ranks(at->comm));
+
+    if (at->options.graphs != MIST_GRAPHS_ON || !obstacle)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_USAGE, "--graphs on can't be had: %s", obstacle);
+}
+
+static enum mist_status check_ranks(const struct mist_session *at, struct mist_err *err)
+{
+    int32_t needed = mist_plan_n_ranks(&at->plan), n = mist_comm_n_ranks(at->comm);
+
+    if (needed == n)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_USAGE,
+                        "the plan needs %d rank%s and %d %s started; use: mpirun -n %d "
+                        "mist-exec %s",
+                        (int)needed, needed == 1 ? "" : "s", (int)n,
+                        n == 1 ? "was" : "were", (int)needed, at->plan_path);
+}
+
+/* That every stage keeps to the memory that the plan was made for. */
+static enum mist_status check_memory(const struct mist_session *at, struct mist_err *err)
+{
+    char needed[MIST_FORMAT_BYTES], allowed[MIST_FORMAT_BYTES];
+    int64_t limit = at->plan.device_memory_bytes;
+    int64_t(*arenas)[MIST_N_ARENAS] = calloc((size_t)at->plan.n_stages, sizeof *arenas);
+    enum mist_status status;
+
+    if (!arenas)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    status = mist_replay_memory(at->catalog, &at->plan, (int32_t)at->options.n_threads,
+                                arenas, err);
+    for (int32_t i = 0; i < at->plan.n_stages && status == MIST_OK && limit > 0; i++) {
+        int64_t bytes = arenas[i][MIST_ARENA_DEVICE];
+        if (bytes > limit)
+            status = mist_err_set(
+                err, MIST_ERR_NO_PLAN,
+                "stage %d needs %s (%lld bytes) on the device, the plan allows %s (%lld)",
+                (int)i, mist_format_bytes(needed, sizeof needed, bytes), (long long)bytes,
+                mist_format_bytes(allowed, sizeof allowed, limit), (long long)limit);
+    }
+    free(arenas);
+    return status;
+}
+
+static enum mist_status open_data(struct mist_session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    struct mist_data_config config = {
+        .paths = options->data.items,
+        .n = options->data.n,
+        .validation_paths = options->validation_data.items,
+        .n_validation = options->validation_data.n,
+        .validation_frac = options->validation_frac,
+    };
+    char **paths = NULL;
+    int32_t n = 0;
+    enum mist_status status = MIST_OK;
+
+    if (config.n == 0) {
+        status = mist_data_default_paths(&paths, &n, err);
+        config.paths = (const char *const *)paths;
+        config.n = n;
+    }
+    if (status == MIST_OK)
+        status = mist_data_open_config(&config, &at->data, err);
+    mist_data_free_paths(paths, n);
+    if (status == MIST_OK && mist_data_is_text(at->data) &&
+        at->plan.model.vocab != MIST_DATA_VOCAB)
+        status = mist_err_set(err, MIST_ERR_INPUT,
+                              "text is read as bytes, a vocabulary of %d, and the model "
+                              "has one of %lld: make a token file of it (README.md, "
+                              "\"Token files\") and give that by --data",
+                              MIST_DATA_VOCAB, (long long)at->plan.model.vocab);
+    if (status == MIST_OK)
+        status =
+            mist_data_check(at->data, at->plan.model.vocab, at->plan.job.seq_len, err);
+    if (status == MIST_ERR_INPUT)
+        mist_err_locate(err, at->plan_path, 0); /* what is wrong with no text */
+    return status;
+}
+
+/* How many batches a validation has. */
+static enum mist_status plan_validation(struct mist_session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    const struct mist_job *job = &at->plan.job;
+    int64_t n_samples = mist_data_n_validation_samples(at->data, job->seq_len);
+    int64_t n = n_samples / job->global_batch, wanted = options->n_validation_batches;
+
+    if (options->validation_data.n == 0 && options->validation_frac <= 0)
+        return MIST_OK;
+    if (n == 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "the validation data has %lld samples of %d tokens, a global "
+                            "batch has %lld",
+                            (long long)n_samples, (int)job->seq_len,
+                            (long long)job->global_batch);
+    if (wanted > n)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "--validation-batches %lld: the validation data has %lld of "
+                            "%lld samples",
+                            (long long)wanted, (long long)n,
+                            (long long)job->global_batch);
+    at->job.n_validation_batches = wanted > 0 ? wanted : n < 8 ? n : 8;
+    at->job.validate_every = options->validate_every;
+    return MIST_OK;
+}
+
+/* The checkpoint to go on from; *path is the caller's to free. NULL: a new run begins. */
+static enum mist_status find_start(struct mist_session *at, char **path,
+                                   struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    bool is_auto = mist_session_resumes_auto(at);
+    const char *dir = is_auto ? options->checkpoint : options->resume;
+
+    *path = NULL;
+    if (!dir)
+        return MIST_OK;
+    enum mist_status status =
+        mist_train_find(at->comm, dir, &at->messages, path, &at->checkpoint, err);
+    if (is_auto && status == MIST_ERR_IO && access(dir, F_OK) != 0)
+        return MIST_OK; /* a dry run makes no folder */
+    if (status == MIST_OK && !*path && !is_auto)
+        status = mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "holds no checkpoint");
+    return status;
+}
+
+/* The checkpoint to go on from, and the settings it brings along. */
+static enum mist_status open_checkpoint(struct mist_session *at, const char *path,
+                                        struct mist_err *err)
+{
+    struct mist_exec_options *options = &at->options;
+    int64_t *n_done = &at->job.progress.n_steps;
+    enum mist_status status =
+        mist_checkpoint_check_model(at->checkpoint, &at->plan.model, err);
+
+    if (status == MIST_OK) {
+        mist_message(&at->messages, "goes on from %s", path);
+        struct mist_json training = mist_checkpoint_training(at->checkpoint);
+        status = mist_train_settings_take_over(
+            &training, &at->plan, at->data, options->common.force, options->is_given,
+            &options->settings, &at->job.progress, &at->messages, err);
+    }
+    at->is_finished = status == MIST_OK && *n_done >= options->settings.n_iterations;
+    if (at->is_finished)
+        mist_message(&at->messages, "the run is finished: %lld of %lld steps are done",
+                     (long long)*n_done, (long long)options->settings.n_iterations);
+    return status;
+}
+
+/* Weights to begin with, of the very model of the plan. */
+static enum mist_status open_import(struct mist_session *at, struct mist_err *err)
+{
+    const char *path = at->options.import;
+    bool has_config = true;
+    enum mist_status status =
+        mist_hf_check_config(path, &at->plan.model, &has_config, err);
+
+    if (status == MIST_OK)
+        status = mist_hf_load(path, &at->plan.model, &at->import, err);
+    if (status == MIST_OK && !has_config)
+        mist_message(&at->messages,
+                     "%s: no config.json: whether heads, epsilon, activation and "
+                     "positions are those of the plan is not known",
+                     path);
+    return status;
+}
+
+enum mist_status mist_session_open_start(struct mist_session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    char *path = NULL;
+    enum mist_status status = find_start(at, &path, err);
+
+    if (status == MIST_OK && path)
+        status = open_checkpoint(at, path, err);
+    else if (status == MIST_OK && options->import)
+        status = open_import(at, err);
+    free(path);
+    if (status == MIST_OK)
+        status =
+            mist_train_settings_resolve(&at->options.settings, options->is_given, err);
+    return status;
+}
+
+enum mist_status mist_session_prepare(struct mist_session *at, struct mist_err *err)
+{
+    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+
+    if (status == MIST_OK)
+        status = check_graphs(at, err);
+    if (status == MIST_OK)
+        status = find_backend(at, err);
+    if (status == MIST_OK)
+        status = mist_catalog_new(&at->plan.model, &at->catalog, err);
+    if (status == MIST_OK)
+        status = check_ranks(at, err);
+    if (status == MIST_OK)
+        status = check_memory(at, err);
+    if (status == MIST_OK)
+        status = open_data(at, err);
+    if (status == MIST_OK)
+        status = plan_validation(at, err);
+    if (status == MIST_OK)
+        status = mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
+                                   err);
+    return status;
+}

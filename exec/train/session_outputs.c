@@ -1,0 +1,167 @@
+/* What a run leaves, looked at before it begins and written after its end.
+ * See session.h. */
+#include "exec/train/session.h"
+
+#include "core/atomic_file.h"
+#include "exec/train/train_report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum mist_status check_file(const char *path, bool force, struct mist_err *err)
+{
+    struct mist_atomic_file file;
+    enum mist_status status =
+        path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
+
+    if (path && status == MIST_OK)
+        mist_atomic_file_abort(&file);
+    return status;
+}
+
+enum mist_status mist_session_check_folder(const char *path, struct mist_err *err)
+{
+    char *above = strdup(path);
+    struct stat info;
+    enum mist_status status = MIST_OK;
+
+    if (!above)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    while (above[0] && stat(above, &info) != 0 && errno == ENOENT) {
+        char *slash = strrchr(above, '/');
+        if (slash && slash > above)
+            *slash = '\0';
+        else
+            above[slash && slash[1]] = '\0'; /* "/a": "/"; "a": "" */
+    }
+    const char *found = above[0] ? above : ".";
+    if (stat(found, &info) != 0)
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s", strerror(errno));
+    else if (!S_ISDIR(info.st_mode))
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%.200s is no folder", found);
+    else if (access(found, W_OK | X_OK) != 0)
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't write to %.200s: %s",
+                             found, strerror(errno));
+    free(above);
+    return status;
+}
+
+/* The folder must not hold what this run would not replace: a later step than the ones it
+ * goes on from would stay the newest. */
+static enum mist_status check_checkpoints(const struct mist_session *at,
+                                          struct mist_err *err)
+{
+    const char *dir = at->options.checkpoint;
+    struct mist_checkpoint *newest = NULL;
+    struct stat info;
+    char *path = NULL;
+    enum mist_status status = MIST_OK;
+
+    if (stat(dir, &info) == 0 &&
+        mist_checkpoint_find_newest(dir, &path, NULL, NULL) == MIST_OK &&
+        mist_checkpoint_open(path, &newest, NULL) == MIST_OK) {
+        if (!at->checkpoint)
+            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                                 "is of another run: go on from it by --resume, or name "
+                                 "another folder");
+        else if (mist_checkpoint_step(newest) > at->job.progress.n_steps)
+            status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                                 "is later than the step %lld to go on from: remove it, "
+                                 "or name another folder",
+                                 (long long)at->job.progress.n_steps);
+    }
+    mist_checkpoint_close(newest);
+    free(path);
+    return status;
+}
+
+/*
+ * Weights that are there are not replaced, but a finished run is done with them. The
+ * config.json is written last: of a run that is resumed, weights without one are what an
+ * attempt before left half-written.
+ */
+static enum mist_status check_export(struct mist_session *at, struct mist_err *err)
+{
+    const char *folder = at->options.export;
+    char weights[4096], config[4096];
+    enum mist_status status = mist_session_check_folder(folder, err);
+
+    snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    bool has_weights = access(weights, F_OK) == 0, is_whole = access(config, F_OK) == 0;
+    if (status != MIST_OK || at->job.force || (!has_weights && !is_whole))
+        return status;
+    if (at->checkpoint && !is_whole) {
+        at->job.force = true;
+        return MIST_OK;
+    }
+    if (!at->is_finished)
+        return mist_err_at(err, MIST_ERR_USAGE, has_weights ? weights : config, 0, 0,
+                           "exists already; --force replaces it");
+    at->job.export_folder = NULL;
+    mist_message(&at->messages, "%s is there: not written again without --force", config);
+    return MIST_OK;
+}
+
+enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    bool force = options->common.force;
+    enum mist_status status = MIST_OK;
+
+    if (!at->is_finished) /* else nothing is timed */
+        status = check_file(options->timeline, force, err);
+    if (status == MIST_OK && !at->is_finished)
+        status = check_file(options->kernels_csv, force, err);
+    if (status == MIST_OK)
+        status = check_file(options->log, force || mist_session_goes_on(at), err);
+    if (status == MIST_OK && options->tensorboard)
+        status = mist_session_check_folder(options->tensorboard, err);
+    if (status == MIST_OK && options->export)
+        status = check_export(at, err);
+    if (status == MIST_OK && options->checkpoint)
+        status = check_checkpoints(at, err);
+    return status;
+}
+
+/* Timed iterations of which there are no times. */
+static void warn_of_losses(const struct mist_session *at,
+                           const struct mist_train_report *report)
+{
+    const struct mist_train_job *job = &at->job;
+    int64_t first = job->settings.n_iterations - job->n_timed_iterations + 1;
+
+    for (int32_t i = 0; i < job->n_timed_iterations; i++)
+        if (report->losses[i] != MIST_SPANS_WHOLE)
+            mist_message(&at->messages, "step %lld was not timed: %s meanwhile",
+                         (long long)(first + i),
+                         mist_span_loss_text((enum mist_span_loss)report->losses[i]));
+}
+
+enum mist_status mist_session_save_results(const struct mist_session *at,
+                                           const struct mist_train_report *report,
+                                           struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    const struct mist_train_peak *known = &at->logger.peak;
+    struct mist_op_peak peak = {known->flop_per_s, known->bytes_per_s};
+    enum mist_status status = MIST_OK;
+
+    warn_of_losses(at, report);
+    if (options->timeline && !at->is_finished)
+        status = mist_timeline_save(&report->timeline, options->timeline,
+                                    options->common.force, err);
+    if (status == MIST_OK && options->kernels_csv && !at->is_finished)
+        status = mist_op_table_save(&report->ops, &peak, options->kernels_csv,
+                                    options->common.force, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_train_report_print(report, &at->job, &at->logger,
+                                   options->prints_kernels && !at->is_finished ? &peak
+                                                                               : NULL,
+                                   options->common.as_json, stdout, err);
+}

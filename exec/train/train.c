@@ -1,0 +1,513 @@
+/* A training run on every rank of a plan. See train.h. */
+#include "exec/train/train.h"
+
+#include "core/clock.h"
+#include "exec/runtime/probe.h"
+#include "exec/runtime/runtime.h"
+#include "exec/train/gather.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* One rank of a run. */
+struct run {
+    struct mist_comm *comm;
+    const struct mist_train_job *job;
+    const struct mist_plan *plan;
+    const struct mist_train_log *log;
+    struct mist_schedule *schedule;
+    struct mist_device *device;
+    struct mist_collectives *collectives;
+    struct mist_runtime *runtime;
+    int32_t *tokens, *targets; /* [G, b, s] of this rank */
+    bool has_embedding, has_head;
+    struct mist_train_progress progress;
+    struct mist_lr_schedule lr;
+    struct mist_adamw_args adamw;
+    char last_warning[512]; /* about saving; the same is said once */
+    bool stops;             /* a signal came: this step was the last */
+    double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
+};
+
+static enum mist_status out_of_memory(struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
+/* ------------------------------------------------------------------------------ parts */
+
+static enum mist_status open_device(struct run *run, struct mist_err *err)
+{
+    struct mist_device_config device = {
+        .arena_bytes = {run->schedule->arena_bytes[MIST_ARENA_DEVICE],
+                        run->schedule->arena_bytes[MIST_ARENA_HOST]},
+        .result_bytes = mist_runtime_result_bytes(run->schedule),
+        .threads = run->job->n_threads,
+        .streams_take_turns =
+            mist_device_takes_turns(run->job->n_threads, run->job->n_processors),
+        .i_device = run->job->i_device,
+        .records = run->job->n_timed_iterations > 0,
+        .allows_atomics = run->job->allows_atomics,
+        .attention = run->job->attention,
+    };
+    const struct mist_backend *backend = run->job->backend;
+    enum mist_status status = backend->open_device(&device, &run->device, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_comm_set_pause(run->comm, mist_device_pause, run->device);
+    return mist_backend_open_collectives(backend, run->comm, run->device,
+                                         run->job->has_own_device, run->job->deadline_s,
+                                         &run->collectives, err);
+}
+
+static enum mist_status open_runtime(struct run *run, struct mist_train_report *report,
+                                     struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    struct mist_train_config config = {
+        .seed = (uint64_t)job->settings.seed,
+        .n_steps_before = job->progress.n_steps,
+        .n_threads = job->n_threads,
+        .n_processors = job->n_processors,
+        .n_timed_iterations = job->n_timed_iterations,
+        .ops = job->times_operators ? &report->ops : NULL,
+        .is_serial = job->is_serial,
+        .delay_seed = job->delay_seed,
+        .stop_signal = job->stop_signal,
+        .skips_nonfinite = job->skips_nonfinite,
+        .graphs = job->graphs,
+    };
+    struct mist_runtime_parts parts = {run->device, run->comm, run->collectives,
+                                       job->backend->operators};
+    enum mist_status status = mist_runtime_new(run->plan, run->schedule, &parts, &config,
+                                               report->n_iterations, &run->runtime, err);
+
+    if (status == MIST_OK && job->import)
+        status = mist_train_import(run->runtime, job->import, err);
+    if (status == MIST_OK && job->checkpoint)
+        status = mist_train_load(run->runtime, job->checkpoint, err);
+    return status;
+}
+
+/* Where the device copies samples from: always the same memory. */
+static enum mist_status
+alloc_samples(struct run *run, const struct mist_stage_plan *stage, struct mist_err *err)
+{
+    int64_t bytes = (int64_t)run->plan->n_micro_batches * stage->micro_batch *
+                    run->plan->job.seq_len * (int64_t)sizeof *run->tokens;
+    void *memory = NULL;
+    enum mist_status status = mist_device_alloc_host(run->device, bytes, &memory, err);
+
+    run->tokens = memory;
+    if (status == MIST_OK)
+        status = mist_device_alloc_host(run->device, bytes, &memory, err);
+    if (status == MIST_OK)
+        run->targets = memory;
+    return status;
+}
+
+static enum mist_status open_rank(struct run *run, struct mist_train_report *report,
+                                  struct mist_err *err)
+{
+    const struct mist_stage_plan *stage;
+    enum mist_status status =
+        mist_schedule_build(run->job->catalog, run->plan, mist_comm_rank(run->comm),
+                            run->job->n_threads, &run->schedule, err);
+
+    if (status != MIST_OK)
+        return status;
+    stage = &run->plan->stages[run->schedule->i_stage];
+    run->has_embedding = run->schedule->i_stage == 0;
+    run->has_head = run->schedule->i_stage == run->plan->n_stages - 1;
+    run->begin_s = calloc((size_t)report->n_iterations + 1, sizeof *run->begin_s);
+    if (!run->begin_s)
+        return out_of_memory(err);
+    status = open_device(run, err);
+    if (status == MIST_OK)
+        status = alloc_samples(run, stage, err);
+    return status == MIST_OK ? open_runtime(run, report, err) : status;
+}
+
+static void close_rank(struct run *run)
+{
+    mist_comm_set_pause(run->comm, NULL, NULL);
+    mist_runtime_free(run->runtime);
+    mist_collectives_close(run->collectives);
+    if (run->device) {
+        mist_device_free_host(run->device, run->tokens);
+        mist_device_free_host(run->device, run->targets);
+    }
+    mist_device_close(run->device);
+    mist_schedule_free(run->schedule);
+    free(run->begin_s);
+}
+
+/* --------------------------------------------------------------------------- samples */
+
+enum source { SOURCE_TRAINING, SOURCE_VALIDATION };
+
+/* Micro-batch k of all ranks of a stage is samples k M .. (k + 1) M - 1 of the global
+ * batch, M = b dp. */
+static enum mist_status load_samples(struct run *run, enum source source, int64_t i_batch,
+                                     struct mist_err *err)
+{
+    const struct mist_job *job = &run->plan->job;
+    const struct mist_stage_plan *stage = &run->plan->stages[run->schedule->i_stage];
+    int64_t b = stage->micro_batch;
+    enum mist_status status = MIST_OK;
+
+    if (!run->has_embedding && !run->has_head)
+        return MIST_OK;
+    for (int32_t k = 0; k < run->plan->n_micro_batches && status == MIST_OK; k++) {
+        int64_t first = ((int64_t)k * stage->dp + run->schedule->i_dp) * b;
+        int64_t at = k * b * job->seq_len;
+        if (source == SOURCE_TRAINING)
+            status = mist_data_batch(run->job->data, (uint64_t)run->job->settings.seed,
+                                     i_batch, job->global_batch, job->seq_len, first, b,
+                                     run->tokens + at, run->targets + at, err);
+        else
+            status = mist_data_validation_batch(run->job->data, i_batch,
+                                                job->global_batch, job->seq_len, first, b,
+                                                run->tokens + at, run->targets + at, err);
+    }
+    return status;
+}
+
+static const int32_t *tokens_of(const struct run *run)
+{
+    return run->has_embedding ? run->tokens : NULL;
+}
+
+static const int32_t *targets_of(const struct run *run)
+{
+    return run->has_head ? run->targets : NULL;
+}
+
+static double tokens_of_step(const struct run *run)
+{
+    return (double)run->plan->job.global_batch * (double)run->plan->job.seq_len;
+}
+
+/* ----------------------------------------------------------------------------- steps */
+
+/* How the gradients of a step will be applied. */
+static void set_update(struct run *run, const struct mist_step_result *result,
+                       struct mist_train_step *step)
+{
+    double clip_norm = run->job->settings.clip_norm, norm = result->gradient_norm;
+    struct mist_adamw_args args = run->adamw;
+
+    step->lr = mist_lr_at(&run->lr, step->step - 1);
+    step->gradient_norm = result->is_finite ? norm : NAN;
+    step->is_skipped = !result->is_finite;
+    args.lr = (float)step->lr;
+    args.gradient_scale = 1;
+    if (clip_norm > 0 && norm > clip_norm)
+        args.gradient_scale = (float)(clip_norm / norm);
+    args.t = (int32_t)run->progress.n_updates + 1;
+    run->progress.n_updates += result->is_finite;
+    run->progress.n_skipped += !result->is_finite;
+    mist_runtime_set_update(run->runtime, &args, step->is_skipped);
+}
+
+static enum mist_status do_step(struct run *run, struct mist_train_step *step,
+                                struct mist_err *err)
+{
+    double start_s = mist_clock_now_s();
+    struct mist_step_result result;
+    enum mist_status status = load_samples(run, SOURCE_TRAINING, step->step - 1, err);
+
+    if (status == MIST_OK)
+        status = mist_runtime_step(run->runtime, tokens_of(run), targets_of(run), &result,
+                                   err);
+    if (status != MIST_OK)
+        return status;
+    if (result.graphs && run->log->note && mist_comm_rank(run->comm) == 0)
+        run->log->note(run->log->context, "graphs", result.graphs);
+    set_update(run, &result, step);
+    run->progress.n_steps = step->step;
+    run->stops = result.stops && step->step < run->job->settings.n_iterations;
+    step->loss = result.loss_sum / tokens_of_step(run);
+    step->step_s = mist_clock_now_s() - start_s;
+    return MIST_OK;
+}
+
+static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
+{
+    int64_t n = run->job->n_validation_batches;
+    double sum = 0, loss_sum = 0;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    for (int64_t i = 0; i < n && status == MIST_OK; i++) {
+        status = load_samples(run, SOURCE_VALIDATION, i, err);
+        if (status == MIST_OK)
+            status = mist_runtime_evaluate(run->runtime, tokens_of(run), targets_of(run),
+                                           &loss_sum, err);
+        sum += loss_sum;
+    }
+    *loss = sum / ((double)n * tokens_of_step(run));
+    return status;
+}
+
+/* Each reason once: the path may be of another step every time. */
+static void warn_once(struct run *run, const struct mist_err *warning)
+{
+    if (!warning->message[0] || strcmp(warning->message, run->last_warning) == 0)
+        return;
+    snprintf(run->last_warning, sizeof run->last_warning, "%s", warning->message);
+    if (run->job->messages)
+        mist_message_err(run->job->messages, warning);
+}
+
+static enum mist_status save(struct run *run, struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    struct mist_err warning = {0};
+    json_t *training = NULL;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    if (status == MIST_OK && mist_comm_rank(run->comm) == 0) {
+        training = mist_train_settings_to_json(&job->settings, &run->progress, run->plan,
+                                               job->data);
+        if (!training)
+            status = out_of_memory(err);
+    }
+    if (status == MIST_OK)
+        status =
+            mist_train_save(run->runtime, run->comm, &job->saving, run->progress.n_steps,
+                            &run->plan->model, training, &warning, err);
+    warn_once(run, &warning);
+    json_decref(training);
+    return status;
+}
+
+static bool is_due(int64_t every, int64_t step, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+/* A step and what has to be done after it. *has_paused: of the step before, and
+ * of this. */
+static enum mist_status iterate(struct run *run, struct mist_train_step *step,
+                                double *begin_s, bool *has_paused, struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    int64_t last = job->settings.n_iterations;
+    bool validates =
+        job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
+    bool saves = false;
+    /* one iteration before the first that is timed, if there is one */
+    int64_t first = job->progress.n_steps + 1, before = last - job->n_timed_iterations;
+    bool warms = job->n_timed_iterations > 0 && mist_device_records(run->device) &&
+                 step->step == (before > first ? before : first);
+    enum mist_status status = warms ? mist_device_start_spans(run->device, err) : MIST_OK;
+
+    if (*has_paused || warms)
+        *begin_s = mist_clock_now_s();
+    if (status == MIST_OK)
+        status = do_step(run, step, err);
+    if (status == MIST_OK && validates)
+        status = validate(run, &step->validation_loss, err);
+    saves = job->saving.dir && (run->stops || is_due(job->save_every, step->step, last));
+    step->is_saved_next = saves || run->stops || step->step == last;
+    if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
+        status = run->log->step(run->log->context, step, err);
+    if (status == MIST_OK && saves)
+        status = save(run, err);
+    *has_paused = validates || saves;
+    return status;
+}
+
+/* ----------------------------------------------------------------------------- public */
+
+static enum mist_status init_report(struct mist_train_report *report,
+                                    const struct mist_train_job *job, int32_t n_ranks,
+                                    struct mist_err *err)
+{
+    int64_t left = job->settings.n_iterations - job->progress.n_steps;
+    int64_t n = left > 0 ? left : 0;
+    size_t ranks = (size_t)n_ranks;
+
+    *report = (struct mist_train_report){
+        .n_iterations = (int32_t)n,
+        .n_ranks = n_ranks,
+        .steps = calloc((size_t)n + 1, sizeof *report->steps),
+        .iteration_s = calloc((size_t)n + 1, sizeof *report->iteration_s),
+        .planned_bytes = calloc(ranks, sizeof *report->planned_bytes),
+        .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
+        .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
+        .used_bytes = calloc(ranks, sizeof *report->used_bytes),
+        .losses = calloc((size_t)job->n_timed_iterations + 1, sizeof *report->losses),
+    };
+    mist_timeline_init(&report->timeline);
+    mist_op_table_init(&report->ops);
+    if (!report->steps || !report->iteration_s || !report->planned_bytes ||
+        !report->allocated_bytes || !report->resident_bytes || !report->used_bytes ||
+        !report->losses)
+        return out_of_memory(err);
+    for (int64_t i = 0; i < n; i++)
+        report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
+                                                    .validation_loss = NAN};
+    return MIST_OK;
+}
+
+void mist_train_report_fini(struct mist_train_report *report)
+{
+    free(report->steps);
+    free(report->iteration_s);
+    free(report->planned_bytes);
+    free(report->allocated_bytes);
+    free(report->resident_bytes);
+    free(report->used_bytes);
+    free(report->losses);
+    mist_op_table_fini(&report->ops);
+    mist_timeline_fini(&report->timeline);
+    *report = (struct mist_train_report){0};
+}
+
+static enum mist_status find_paths(const struct run *run, struct mist_paths *out,
+                                   struct mist_err *err)
+{
+    struct mist_paths mine;
+
+    mist_runtime_describe(run->runtime, run->job->i_device, run->job->has_own_device,
+                          &mine);
+    return mist_paths_gather(run->comm, &mine, out, err);
+}
+
+/* Everything of the ranks is there: says how large it is, and which way it goes. */
+static enum mist_status begin(struct run *run, struct mist_err *err)
+{
+    struct mist_paths paths;
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    int64_t sizes[] = {
+        run->schedule->arena_bytes[MIST_ARENA_DEVICE],
+        mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE),
+        (int64_t)usage.ru_maxrss * 1024,
+        mist_device_used_bytes(run->device),
+    };
+    enum mist_status status =
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 4, err);
+    struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2], sizes[3]};
+    if (status == MIST_OK)
+        status = find_paths(run, &paths, err);
+    if (status == MIST_OK && run->log->begin && mist_comm_rank(run->comm) == 0)
+        status = run->log->begin(run->log->context, &memory, &paths, err);
+    return status;
+}
+
+static enum mist_status end(struct run *run, struct mist_train_report *report,
+                            struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    enum mist_status status = mist_runtime_apply(run->runtime, err);
+
+    report->n_skipped = run->progress.n_skipped;
+    if (status == MIST_OK)
+        status = find_paths(run, &report->paths, err);
+    if (status == MIST_OK)
+        status = mist_gather_report(run->comm, job, run->schedule, run->runtime,
+                                    run->begin_s, run->device, report, err);
+    if (status == MIST_OK && job->export_folder)
+        status =
+            mist_train_export(run->runtime, run->comm, &run->plan->model,
+                              job->export_folder, job->export_dtype, job->force, err);
+    return status;
+}
+
+/* The run ends early: by which signal, on all ranks. */
+static enum mist_status stop(const struct run *run, struct mist_train_report *report,
+                             struct mist_err *err)
+{
+    int64_t number = atomic_load(run->job->stop_signal);
+    enum mist_status status =
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, &number, 1, err);
+
+    report->stopped_after = run->progress.n_steps;
+    report->stop_signal = (int)number;
+    return status;
+}
+
+/* What the machine's level is while nothing is open: the time of a probe. */
+static enum mist_status probe(const struct run *run, double *level_s,
+                              struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+    const struct mist_probe_config config = {.backend = job->backend,
+                                             .i_device = job->i_device,
+                                             .has_own_device = job->has_own_device,
+                                             .dtype = run->plan->job.dtype,
+                                             .n_threads = job->n_threads,
+                                             .deadline_s = job->deadline_s,
+                                             .work =
+                                                 mist_probe_usual_work(job->n_threads)};
+    struct mist_probe *at = NULL;
+    struct mist_probe_times times = {0};
+    enum mist_status status = mist_probe_open(run->comm, &config, &at, err);
+
+    if (status == MIST_OK)
+        status = mist_probe_run(at, job->probe_s, &times, err);
+    mist_probe_close(at);
+    *level_s = times.level_s;
+    return status;
+}
+
+/* Before anything of the run is there. */
+static enum mist_status probe_before(const struct run *run,
+                                     struct mist_train_report *report,
+                                     struct mist_err *err)
+{
+    const struct mist_train_job *job = run->job;
+
+    if (job->n_threads == mist_plan_n_threads(run->plan))
+        report->probe_predicted_s = run->plan->predicted.probe_s;
+    if (report->probe_predicted_s <= 0 && job->messages && mist_comm_rank(run->comm) == 0)
+        mist_message(job->messages,
+                     "the plan was predicted without a probe of as many ranks and "
+                     "threads: --probe can't tell the machine's level");
+    return probe(run, &report->probe_before_s, err);
+}
+
+enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_job *job,
+                                const struct mist_train_log *log,
+                                struct mist_train_report *report, struct mist_err *err)
+{
+    struct run run = {
+        .comm = comm,
+        .job = job,
+        .plan = job->plan,
+        .log = log,
+        .progress = job->progress,
+        .lr = mist_train_settings_lr(&job->settings),
+        .adamw = mist_train_settings_adamw(&job->settings),
+    };
+    bool has_paused = false;
+    enum mist_status status = init_report(report, job, mist_comm_n_ranks(comm), err);
+
+    if (status != MIST_OK)
+        return status;
+    bool probes = job->probe_s > 0 && report->n_iterations > 0;
+    double probe_start_s = mist_clock_now_s();
+    if (probes)
+        status = probe_before(&run, report, err);
+    double probed_s = mist_clock_now_s() - probe_start_s;
+    if (status == MIST_OK)
+        status = open_rank(&run, report, err);
+    if (status == MIST_OK)
+        status = begin(&run, err);
+    report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s - probed_s : 0;
+    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops; i++)
+        status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
+    if (status == MIST_OK)
+        status = run.stops ? stop(&run, report, err) : end(&run, report, err);
+    close_rank(&run);
+    if (status == MIST_OK && probes && !run.stops)
+        status = probe(&run, &report->probe_after_s, err);
+    return status;
+}

@@ -1,0 +1,146 @@
+/*
+ * A training run: every rank of a plan, from the data to the last step, and what was
+ * measured.
+ *
+ * Each rank builds its schedule, opens its device with exactly the planned arenas and
+ * walks the schedule once per step. Steps of a run count from 1; a resumed run goes on
+ * counting. Validation and checkpoints first apply the gradients that the next step would
+ * have applied anyway, so they change no bit of what follows.
+ *
+ * A checkpoint has the name of the number of steps done. When one is due, the step's log
+ * function runs before it is written: a log on disk is never behind a checkpoint.
+ *
+ * Probes run when nothing of the run is open yet, or any more, so they take none of its
+ * memory and change no bit of it.
+ *
+ * A signal that any rank has received until the ranks exchange what they found in a step
+ * ends the run after this step, with a checkpoint; that all know of it costs no message.
+ */
+#ifndef MIST_EXEC_TRAIN_H
+#define MIST_EXEC_TRAIN_H
+
+#include "core/message.h"
+#include "core/status.h"
+#include "exec/comm/comm.h"
+#include "exec/data/data.h"
+#include "exec/operators/op_table.h"
+#include "exec/operators/paths.h"
+#include "exec/runtime/backend.h"
+#include "exec/train/train_settings.h"
+#include "exec/train/train_state.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+#include "traces/timeline.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct mist_train_job {
+    const struct mist_backend *backend;  /* whose devices the ranks compute on */
+    int32_t i_device;                    /* of this rank on its machine */
+    bool has_own_device;                 /* no other rank computes there */
+    const struct mist_plan *plan;        /* checked, supported by the schedule */
+    const struct mist_catalog *catalog;  /* of plan->model */
+    const struct mist_data *data;        /* checked against model and sequence length */
+    struct mist_train_settings settings; /* resolved; no more steps than progress has:
+                                            nothing to do but the export */
+    struct mist_train_progress progress; /* where checkpoint stands; else 0 */
+    struct mist_checkpoint *checkpoint;  /* to go on from; NULL: none */
+    const struct mist_hf *import;        /* weights to start from; NULL: none */
+    int64_t n_validation_batches;        /* 0: no validation */
+    int64_t validate_every;              /* steps, and after the last; 0: only there */
+    int64_t save_every;                  /* the same */
+    struct mist_train_saving saving;
+    const struct mist_messages *messages; /* warnings of rank 0; NULL: nowhere */
+    const char *export_folder;            /* NULL: none */
+    enum mist_dtype export_dtype;
+    bool force;                    /* of the export */
+    const atomic_int *stop_signal; /* not 0 on any rank: the run ends after its step;
+                                      NULL: never */
+    int32_t n_timed_iterations;    /* <= steps to do: last ones, in the timeline */
+    bool times_operators;          /* in these, for the report */
+    int32_t n_threads;             /* of each rank's compute stream; 0: not a CPU */
+    int32_t n_processors; /* for a rank while it computes nothing; 0 counts as 1 */
+    double begun_s;       /* when the process began; 0: nobody asks */
+    double deadline_s;    /* of a wait for other ranks */
+    double probe_s; /* of probes before the first step, and after the last; 0: none */
+    bool is_serial; /* one task at a time */
+    uint64_t delay_seed;  /* 0: none; see struct mist_train_config */
+    bool skips_nonfinite; /* see struct mist_train_config */
+    bool allows_atomics;  /* see struct mist_device_config */
+    enum mist_attention_choice attention;
+    enum mist_graphs_choice graphs;
+};
+
+/* Memory of the ranks before the first step, each number of the rank that has most. */
+struct mist_train_memory {
+    int64_t planned_bytes, allocated_bytes; /* device arena */
+    int64_t resident_bytes;                 /* of the process */
+    int64_t used_bytes;                     /* of the device, by anyone; -1: not known */
+};
+
+/* What every rank knows after each step. */
+struct mist_train_step {
+    int64_t step;           /* from 1 */
+    double loss;            /* mean over the tokens of the step */
+    double gradient_norm;   /* before clipping; NaN: not finite */
+    double lr;              /* that its gradients are applied with */
+    double step_s;          /* without validation and saving; of rank 0 */
+    double validation_loss; /* mean over the tokens of the batches; NaN: none */
+    bool is_skipped;        /* something was not finite: not applied */
+    bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */
+};
+
+/* Called on rank 0; what is not MIST_OK ends the run. Each may be NULL. */
+struct mist_train_log {
+    enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
+                              const struct mist_paths *paths, struct mist_err *err);
+    enum mist_status (*step)(void *context, const struct mist_train_step *step,
+                             struct mist_err *err);
+    void *context;
+    /* a path that was chosen meanwhile, and its text: see struct mist_paths */
+    void (*note)(void *context, const char *name, const char *text);
+};
+
+struct mist_train_report { /* complete on rank 0 only */
+    int32_t n_iterations, n_ranks;
+    struct mist_train_step *steps; /* owned; [n_iterations] of this process */
+    double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
+    double steady_s; /* median of iteration_s without the first two (or what there is) */
+    double start_s;  /* from the process' begin to that of its first step, without probes;
+                        0: not asked */
+    double probe_before_s, probe_after_s; /* a probe's mean time (probe.h); 0: none */
+    double probe_predicted_s; /* of the plan, if it is for as many threads; 0: unknown */
+    int64_t n_skipped;        /* of all steps of the run */
+    int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
+                                 Then nothing else here is filled but the steps */
+    int stop_signal;          /* the signal, the same on all ranks; 0: none */
+    int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
+    int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
+    int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */
+    int64_t *used_bytes; /* owned; [n_ranks] of the device, by anyone; -1: not known */
+    uint64_t parameters_fingerprint; /* of all parameters after the run, in module order
+                                      */
+    struct mist_paths paths;         /* of all ranks */
+    struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept
+                                        iteration */
+    int64_t *losses; /* owned; [n_timed_iterations] enum mist_span_loss: those that are
+                        not in the timeline, and why */
+    struct mist_op_table ops; /* of all ranks; empty unless asked for */
+};
+
+/*
+ * Runs the job on all ranks of comm; plan's ranks = comm's ranks. report is initialised
+ * whatever the result; mist_train_report_fini frees it. MIST_OK, MIST_ERR_MEMORY,
+ * MIST_ERR_RUN (also what is not finite, unless such steps are skipped), MIST_ERR_INPUT,
+ * MIST_ERR_IO (a checkpoint, an export), what the log returns. After a failure the other
+ * ranks may be waiting: the job should end with mist_comm_abort().
+ */
+MIST_MUST_CHECK enum mist_status mist_train_run(struct mist_comm *comm,
+                                                const struct mist_train_job *job,
+                                                const struct mist_train_log *log,
+                                                struct mist_train_report *report,
+                                                struct mist_err *err);
+void mist_train_report_fini(struct mist_train_report *report);
+
+#endif

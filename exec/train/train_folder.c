@@ -1,0 +1,260 @@
+/* What ranks agree on about a folder of checkpoints. See train_folder.h. */
+#include "exec/train/train_folder.h"
+
+#include "core/clock.h"
+#include "core/interrupt.h"
+#include "core/path.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A client of NFS may take what it knows of a folder for true for 60 s (acdirmax). */
+static const double see_patience_s = 60;
+static const double see_sleep_s = 0.02;
+
+/* Every rank gets the status, and the message, of the first one that failed. */
+static enum mist_status agree(struct mist_comm *comm, enum mist_status status,
+                              struct mist_err *err)
+{
+    struct {
+        enum mist_status status;
+        struct mist_err err;
+    } verdict = {.status = status};
+    int64_t first = status == MIST_OK ? INT64_MAX : mist_comm_rank(comm);
+    struct mist_err why;
+    enum mist_status lost =
+        mist_comm_all_reduce_i64(comm, MIST_COMM_MIN, &first, 1, &why);
+
+    if (status != MIST_OK)
+        verdict.err = *err;
+    if (lost == MIST_OK && first < INT64_MAX)
+        lost = mist_comm_broadcast_bytes(comm, (int32_t)first, &verdict, sizeof verdict,
+                                         &why);
+    if (lost != MIST_OK)
+        verdict.status = lost;
+    if (verdict.status != MIST_OK)
+        *err = lost != MIST_OK ? why : verdict.err;
+    return verdict.status;
+}
+
+/* What may take a rank longer than the others have patience for; all go on when all are
+ * done. */
+typedef enum mist_status work_fn(void *context, struct mist_err *err);
+
+static enum mist_status together(struct mist_comm *comm, work_fn *work, void *context,
+                                 struct mist_err *err)
+{
+    struct mist_comm_vigil *vigil;
+    struct mist_err why;
+    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
+
+    if (status != MIST_OK)
+        return status;
+    status = work(context, err);
+    enum mist_status lost = mist_comm_vigil_end(vigil, MIST_OK, &why);
+    if (lost == MIST_OK)
+        return agree(comm, status, err);
+    if (status == MIST_OK)
+        *err = why;
+    return status == MIST_OK ? lost : status;
+}
+
+/* ------------------------------------------------------------------------------ claim */
+
+struct claiming {
+    const struct mist_comm *comm;
+    const char *dir;
+    double patience_s;
+    const struct mist_messages *messages;
+    struct mist_train_claim *claim;
+    bool has_said; /* that it waits */
+};
+
+static bool is_to_stop(void)
+{
+    return atomic_load(mist_interrupt_flag()) != 0;
+}
+
+/* Says it once. */
+static bool wait_for_holder(void *context, const struct mist_err *holder)
+{
+    struct claiming *at = context;
+    struct mist_err waits = *holder;
+    size_t n = strlen(waits.message);
+
+    snprintf(waits.message + n, sizeof waits.message - n, "; waits up to %g s for it",
+             at->patience_s);
+    if (!at->has_said)
+        mist_message_err(at->messages, &waits);
+    at->has_said = true;
+    return !is_to_stop();
+}
+
+static enum mist_status lock(void *context, struct mist_err *err)
+{
+    struct claiming *at = context;
+    struct mist_err warning;
+
+    if (mist_comm_rank(at->comm) != 0)
+        return MIST_OK;
+    enum mist_status status = mist_checkpoint_lock(
+        at->dir, at->patience_s, wait_for_holder, at, &at->claim->lock, &warning, err);
+    if (status == MIST_OK && warning.message[0])
+        mist_message_err(at->messages, &warning);
+    if (status == MIST_OK)
+        at->claim->run_id = mist_checkpoint_lock_run_id(at->claim->lock);
+    return status;
+}
+
+static enum mist_status look_for_lock(void *context, struct mist_err *err)
+{
+    const struct claiming *at = context;
+    double end_s = mist_clock_now_s() + fmin(see_patience_s, at->patience_s);
+    char host[256] = "?", here[PATH_MAX];
+
+    while (!mist_checkpoint_sees_lock(at->dir, at->claim->run_id)) {
+        if (mist_clock_now_s() < end_s && !is_to_stop()) {
+            mist_clock_sleep_s(see_sleep_s);
+            continue;
+        }
+        gethostname(host, sizeof host - 1);
+        if (at->dir[0] == '/' || !getcwd(here, sizeof here))
+            here[0] = '\0';
+        return mist_err_at(err, MIST_ERR_IO, at->dir, 0, 0,
+                           "rank %d on %.64s%s%.160s does not see the folder that rank 0 "
+                           "saves in: all ranks need the same, on a shared file system",
+                           (int)mist_comm_rank(at->comm), host, here[0] ? ", in " : "",
+                           here);
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
+                                  double patience_s, const struct mist_messages *messages,
+                                  struct mist_train_claim *out, struct mist_err *err)
+{
+    struct claiming at = {comm, dir, patience_s, messages, out, false};
+    struct mist_err why = {0};
+
+    *out = (struct mist_train_claim){0};
+    enum mist_status status = together(comm, lock, &at, &why);
+    if (status == MIST_OK)
+        status =
+            mist_comm_broadcast_bytes(comm, 0, &out->run_id, sizeof out->run_id, &why);
+    if (status == MIST_OK)
+        status = together(comm, look_for_lock, &at, &why);
+    if (status != MIST_OK)
+        mist_train_release(out);
+    if (status != MIST_OK && err)
+        *err = why;
+    return status;
+}
+
+void mist_train_release(struct mist_train_claim *claim)
+{
+    mist_checkpoint_unlock(claim->lock);
+    *claim = (struct mist_train_claim){0};
+}
+
+/* ----------------------------------------------------------- the newest that is whole */
+
+struct finding {
+    const struct mist_comm *comm;
+    char path[PATH_MAX]; /* "": none yet */
+    struct mist_checkpoint *checkpoint;
+};
+
+static bool is_checkpoint(const char *path)
+{
+    char *manifest = mist_path_join(path, "manifest.json");
+    bool is_there = manifest && access(manifest, F_OK) == 0;
+
+    free(manifest);
+    return is_there;
+}
+
+/* Rank 0 looks for the newest, or the one behind the last, by what is quick to check. */
+static enum mist_status find_next(struct finding *at, const char *dir,
+                                  const struct mist_messages *messages,
+                                  struct mist_err *err)
+{
+    struct mist_err warning;
+    char *path = NULL;
+    enum mist_status status =
+        at->path[0] ? mist_checkpoint_find_older(dir, at->path, &path, &warning, err)
+                    : mist_checkpoint_find_newest(dir, &path, &warning, err);
+
+    if (warning.message[0])
+        mist_message_err(messages, &warning);
+    if (status == MIST_ERR_INPUT && !at->path[0] && !warning.message[0] &&
+        !is_checkpoint(dir))
+        return MIST_OK;
+    if (status == MIST_OK && strlen(path) >= sizeof at->path)
+        status = mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "its path is too long");
+    if (status == MIST_OK)
+        snprintf(at->path, sizeof at->path, "%s", path);
+    free(path);
+    return status;
+}
+
+static enum mist_status open_and_verify(void *context, struct mist_err *err)
+{
+    struct finding *at = context;
+    enum mist_status status = mist_checkpoint_open(at->path, &at->checkpoint, err);
+
+    if (status == MIST_OK)
+        status = mist_checkpoint_verify_part(at->checkpoint, mist_comm_rank(at->comm),
+                                             mist_comm_n_ranks(at->comm), err);
+    return status;
+}
+
+static enum mist_status find(struct mist_comm *comm, struct finding *at, const char *dir,
+                             const struct mist_messages *messages, struct mist_err *err)
+{
+    for (;;) {
+        enum mist_status status = MIST_OK;
+        if (mist_comm_rank(comm) == 0)
+            status = find_next(at, dir, messages, err);
+        status = agree(comm, status, err);
+        if (status == MIST_OK)
+            status = mist_comm_broadcast_bytes(comm, 0, at->path, sizeof at->path, err);
+        if (status != MIST_OK || !at->path[0])
+            return status;
+        status = together(comm, open_and_verify, at, err);
+        if (status != MIST_ERR_INPUT || strcmp(at->path, dir) == 0)
+            return status;
+        mist_checkpoint_close(at->checkpoint);
+        at->checkpoint = NULL;
+        if (mist_comm_rank(comm) == 0)
+            mist_message_err(messages, err);
+    }
+}
+
+enum mist_status mist_train_find(struct mist_comm *comm, const char *dir,
+                                 const struct mist_messages *messages, char **path,
+                                 struct mist_checkpoint **out, struct mist_err *err)
+{
+    struct finding at = {.comm = comm};
+    struct mist_err why = {0};
+    enum mist_status status = find(comm, &at, dir, messages, &why);
+
+    *path = NULL;
+    *out = NULL;
+    if (status == MIST_OK && at.path[0]) {
+        *path = strdup(at.path);
+        if (!*path)
+            status = mist_err_set(&why, MIST_ERR_MEMORY, "out of memory");
+    }
+    if (status == MIST_OK) {
+        *out = at.checkpoint;
+    } else {
+        mist_checkpoint_close(at.checkpoint);
+        if (err)
+            *err = why;
+    }
+    return status;
+}

@@ -1,0 +1,233 @@
+/* The command line of mist-exec. See train_options.h. */
+#include "exec/train/train_options.h"
+
+#include "exec/train/option_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW(...)    MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
+#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
+
+/* An option that another one rules out. */
+#define ROW_BUT(i_name, i_kind, i_group, i_value, i_help, i_max, i_excludes, i_member)   \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .min = 0, .max = i_max, .excludes = i_excludes,                  \
+        .offset = offsetof(struct mist_exec_options, i_member)                           \
+    }
+
+static const char *const nan_choices[] = {"abort", "skip", NULL};
+static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
+
+static const struct mist_option option_table[] = {
+    ROW("data", MIST_OPTION_LIST, "Data", "FILE",
+        "text, ids (.u16, .u32), llm.c .bin or Megatron .idx; text: uint16: uint32: "
+        "llmc: megatron: in front name the format; repeatable; default: this system's "
+        "licence texts",
+        NULL, 0, 0, data),
+    ROW("validation-data", MIST_OPTION_LIST, "Data", "FILE",
+        "the same, for validation; repeatable", NULL, 0, 0, validation_data),
+    ROW_BUT("validation-frac", MIST_OPTION_DOUBLE, "Data", "FRAC",
+            "hold out this part at the end of the data", 0.99, "validation-data",
+            validation_frac),
+    ROW("validate-every", MIST_OPTION_INT64, "Data", "N",
+        "validate after every N steps and the last; 0: the last", "0", 0, 1e9,
+        validate_every),
+    ROW("validation-batches", MIST_OPTION_INT64, "Data", "M",
+        "global batches of a validation; 0: 8, or what there is", "0", 0, 1e9,
+        n_validation_batches),
+    ROW("iterations", MIST_OPTION_INT64, "Training", "N",
+        "optimizer steps of the whole run, resumed ones included", "30", 1, 1e9,
+        settings.n_iterations),
+    ROW("lr", MIST_OPTION_DOUBLE, "Training", "RATE", "learning rate", "0.001", 0, 1e18,
+        settings.lr),
+    ROW("lr-min", MIST_OPTION_DOUBLE, "Training", "RATE",
+        "learning rate that half a cosine leads down to", "0", 0, 1e18, settings.lr_min),
+    ROW("warm-up", MIST_OPTION_INT64, "Training", "N",
+        "steps in which the learning rate grows from 0", "0", 0, 1e9,
+        settings.warm_up_steps),
+    ROW("lr-decay-steps", MIST_OPTION_INT64, "Training", "N",
+        "step at which --lr-min is reached; 0: with --lr-min the last one, else never",
+        "0", 0, 1e9, settings.lr_decay_steps),
+    ROW("clip", MIST_OPTION_DOUBLE, "Training", "NORM",
+        "scale gradients down to this L2 norm; 0: off", "1", 0, 1e18, settings.clip_norm),
+    ROW("beta1", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the first moment",
+        "0.9", 0, 0.9999999, settings.beta1),
+    ROW("beta2", MIST_OPTION_DOUBLE, "Training", "B", "AdamW: decay of the second moment",
+        "0.95", 0, 0.9999999, settings.beta2),
+    ROW("epsilon", MIST_OPTION_DOUBLE, "Training", "E", "AdamW: added to the denominator",
+        "1e-8", 0, 1, settings.epsilon),
+    ROW("weight-decay", MIST_OPTION_DOUBLE, "Training", "W", "AdamW: decay of matrices",
+        "0.1", 0, 1e3, settings.weight_decay),
+    CHOICE("on-nan", "Training", "WHAT",
+           "when a loss or gradient is not finite: abort the run, or skip the step",
+           "abort", nan_choices, on_nan),
+    ROW("checkpoint", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "folder of this run's checkpoints, step-00000001 ...", NULL, 0, 0, checkpoint),
+    ROW("save-every", MIST_OPTION_INT64, "Checkpoints", "N",
+        "one after every N steps and the last; 0: the last", "0", 0, 1e9, save_every),
+    ROW("keep", MIST_OPTION_INT64, "Checkpoints", "K",
+        "delete all but the newest K; 0: keep all", "3", 0, 1e6, keep),
+    ROW("resume", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "go on from a checkpoint or the newest in DIR, under any plan of the model; "
+        "training options that are not given are the checkpoint's; auto: from the newest "
+        "in --checkpoint, or begin where there is none",
+        NULL, 0, 0, resume),
+    ROW("verify", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "look through every byte of the checkpoints in DIR, print which are whole, and "
+        "end; needs no PLAN",
+        NULL, 0, 0, verify),
+    ROW("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
+        "begin with Hugging Face weights (GPT-2, Llama): folder or .safetensors", NULL, 0,
+        0, import),
+    ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
+        "write model.safetensors and config.json after the run", NULL, 0, 0, export),
+    CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
+           dtype_choices, export_dtype),
+    MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
+    MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
+    ROW("threads", MIST_OPTION_INT64, "Execution", "N",
+        "compute threads of each rank on the CPU; 0: what the plan says, else 1", "0", 0,
+        1024, n_threads),
+    MIST_OPTION_ROW_ATTENTION(struct mist_exec_options, "Execution"),
+    CHOICE("graphs", "Execution", "WHEN",
+           "replay iterations on a GPU as one graph: on, off, or auto: where one rank "
+           "trains and it is faster; same losses, bit for bit",
+           "auto", mist_graphs_words, graphs),
+    ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
+        "let GPU kernels add in any order where that is faster (attention's backward); "
+        "losses then differ in their last digits from run to run",
+        NULL, 0, 0, allows_atomics),
+    ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
+        "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,
+        is_serial),
+    ROW("delay-seed", MIST_OPTION_INT64, "Execution", "N",
+        "random delays before tasks, to find races: results must not change; 0: none",
+        "0", 0, 1e18, delay_seed),
+    ROW("deadline", MIST_OPTION_TIME_S, "Execution", "TIME",
+        "how long a rank waits for another before the job ends, and a job for one that "
+        "still "
+        "saves in its folder",
+        "120s", 0.001, 1e6, deadline_s),
+    ROW("probe", MIST_OPTION_FLAG, "Results", NULL,
+        "time fixed work for half a second before the first step and after the last, and "
+        "report how fast the machine is, of what it was when it was profiled, and the "
+        "prediction at that level",
+        NULL, 0, 0, probes),
+    ROW("log-every", MIST_OPTION_INT64, "Results", "N", "print every Nth step", "1", 1,
+        1e9, log_every),
+    ROW("log", MIST_OPTION_STRING, "Results", "FILE",
+        "append a row for every step as it is done, JSON lines if FILE ends with .jsonl, "
+        "else CSV; a resumed run goes on in its file",
+        NULL, 0, 0, log),
+    ROW("tensorboard", MIST_OPTION_STRING, "Results", "DIR",
+        "write the same as an event file of TensorBoard", NULL, 0, 0, tensorboard),
+    ROW("timeline", MIST_OPTION_STRING, "Results", "FILE",
+        "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
+    MIST_OPTION_ROWS_KERNELS(struct mist_exec_options, "Results",
+                             " in the last iterations"),
+    ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
+        "last iterations, in the timeline and in the table of kernels", "3", 1, 1000,
+        n_timed),
+    MIST_OPTION_ROW_DRY_RUN(struct mist_exec_options),
+    MIST_OPTION_ROW_FORCE(struct mist_exec_options),
+    MIST_OPTION_ROW_JSON(struct mist_exec_options),
+    MIST_OPTION_ROW_QUIET(struct mist_exec_options),
+    ROW("seed", MIST_OPTION_INT64, MIST_OPTION_GROUP_COMMON, "N",
+        "seed of everything random", "1", 0, 0, settings.seed),
+};
+
+static const char *const examples[] = {
+    "mpirun -n 2 mist-exec plan.json --iterations 100",
+    "mpirun -n 2 mist-exec plan.json --data train.bin --validation-frac 0.01 "
+    "--checkpoint run --save-every 100",
+    "mpirun -n 4 mist-exec wider_plan.json --data train.bin --validation-frac 0.01 "
+    "--resume run --checkpoint run --save-every 100",
+    "srun mist-exec plan.json --data train.bin --checkpoint run --resume auto "
+    "--save-every 100    # starts, goes on or ends, however often it is run",
+    NULL};
+
+const struct mist_tool mist_exec_tool = {
+    .name = "mist-exec",
+    .purpose = "trains what a plan says, one process per device",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+    .positional_name = "PLAN",
+    .positional_help = "plan.json from mist-tune",
+    .positional_min = 0, /* --verify needs none */
+    .positional_max = 1,
+    .exit_text =
+        "  4  a stage does not fit into the memory that the plan names\n"
+        "  6  --verify: not all checkpoints are whole\n"
+        "  128+n  stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end "
+        "the run\n         after its step, saved in --checkpoint; a second SIGINT ends "
+        "it at once\n",
+};
+
+static enum mist_status check(const struct mist_exec_options *options, int n_plans,
+                              struct mist_err *err)
+{
+    bool validates = options->validation_data.n > 0 || options->validation_frac > 0;
+
+    if (options->verify && n_plans > 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--verify takes no %s",
+                            mist_exec_tool.positional_name);
+    if (!options->verify && n_plans == 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "expected %s: %s",
+                            mist_exec_tool.positional_name,
+                            mist_exec_tool.positional_help);
+
+    if (!validates && options->validate_every > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--validate-every needs --validation-data or "
+                            "--validation-frac");
+    if (!validates && options->n_validation_batches > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--validation-batches needs --validation-data or "
+                            "--validation-frac");
+    if (!options->checkpoint && options->save_every > 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--save-every needs --checkpoint DIR");
+    bool is_auto = options->resume && strcmp(options->resume, "auto") == 0;
+    if (is_auto && !options->checkpoint)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--resume auto needs --checkpoint DIR; a folder of the name "
+                            "auto is ./auto");
+    if (options->import && options->resume && !is_auto)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--import and --resume can't be given together, but for "
+                            "--resume auto");
+    const char *const names[] = {"timeline", "log", "kernels-csv"};
+    const char *const paths[] = {options->timeline, options->log, options->kernels_csv};
+    for (int i = 0; i < 3; i++)
+        for (int k = i + 1; k < 3; k++)
+            if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)
+                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
+                                    names[i], names[k], paths[i]);
+    return MIST_OK;
+}
+
+enum mist_status mist_exec_options_parse(int argc, char **argv,
+                                         struct mist_exec_options *out,
+                                         struct mist_positionals *positionals,
+                                         bool *is_done, struct mist_err *err)
+{
+    size_t size = ((size_t)argc + 1) * sizeof *argv;
+    char **words = malloc(size); /* as they are before parsing rearranges them */
+
+    if (!words)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(words, argv, size);
+    enum mist_status status = mist_options_parse(&mist_exec_tool, argc, argv, out,
+                                                 positionals, stdout, is_done, err);
+    if (status == MIST_OK && !*is_done)
+        status =
+            mist_train_settings_find_given(&mist_exec_tool, argc, words, out,
+                                           offsetof(struct mist_exec_options, settings),
+                                           sizeof *out, out->is_given, err);
+    if (status == MIST_OK && !*is_done)
+        status = check(out, positionals->n, err);
+    free(words);
+    return status;
+}

@@ -1,0 +1,285 @@
+/* Settings of a run on the command line and in checkpoints. See train_settings.h. */
+#include "exec/train/train_settings.h"
+
+#include "core/hash.h"
+#include "core/parse.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *option, *key;
+    const char *other_default; /* valid, and not the default */
+    bool is_whole;             /* int64_t, else double */
+    size_t offset;
+} fields[MIST_TRAIN_N_SETTINGS] = {
+    {"seed", "seed", "2", true, offsetof(struct mist_train_settings, seed)},
+    {"iterations", "iterations", "31", true,
+     offsetof(struct mist_train_settings, n_iterations)},
+    {"lr", "lr", "0.5", false, offsetof(struct mist_train_settings, lr)},
+    {"lr-min", "lr_min", "0.5", false, offsetof(struct mist_train_settings, lr_min)},
+    {"warm-up", "warm_up_steps", "1", true,
+     offsetof(struct mist_train_settings, warm_up_steps)},
+    {"lr-decay-steps", "lr_decay_steps", "1", true,
+     offsetof(struct mist_train_settings, lr_decay_steps)},
+    {"beta1", "beta1", "0.5", false, offsetof(struct mist_train_settings, beta1)},
+    {"beta2", "beta2", "0.5", false, offsetof(struct mist_train_settings, beta2)},
+    {"epsilon", "epsilon", "0.5", false, offsetof(struct mist_train_settings, epsilon)},
+    {"weight-decay", "weight_decay", "0.5", false,
+     offsetof(struct mist_train_settings, weight_decay)},
+    {"clip", "clip_norm", "0.5", false, offsetof(struct mist_train_settings, clip_norm)},
+};
+enum { SETTING_LR_MIN = 3 };
+
+static int64_t *whole_at(void *settings, int32_t i)
+{
+    return (int64_t *)(void *)((char *)settings + fields[i].offset);
+}
+
+static double *real_at(void *settings, int32_t i)
+{
+    return (double *)(void *)((char *)settings + fields[i].offset);
+}
+
+const char *mist_train_setting_option(int32_t i)
+{
+    return fields[i].option;
+}
+
+/* -------------------------------------------------------------------- command line */
+
+static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
+{
+    return memcmp((const char *)a_settings + fields[i].offset,
+                  (const char *)b_settings + fields[i].offset, sizeof(int64_t)) == 0;
+}
+
+/* The options of tool with other defaults for the settings. */
+static void change_defaults(struct mist_option *options, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++)
+            if (strcmp(options[k].name, fields[i].option) == 0)
+                options[k].default_text = fields[i].other_default;
+}
+
+enum mist_status mist_train_settings_find_given(const struct mist_tool *tool, int argc,
+                                                char **argv, const void *options,
+                                                size_t offset, size_t size,
+                                                bool is_given[MIST_TRAIN_N_SETTINGS],
+                                                struct mist_err *err)
+{
+    struct mist_tool twin = *tool;
+    struct mist_positionals positionals;
+    struct mist_option *rows = malloc(tool->n_options * sizeof *rows);
+    char *again = malloc(size);
+    bool is_done;
+    enum mist_status status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    if (rows && again) {
+        memcpy(rows, tool->options, tool->n_options * sizeof *rows);
+        change_defaults(rows, tool->n_options);
+        twin.options = rows;
+        status = mist_options_parse(&twin, argc, argv, again, &positionals, stdout,
+                                    &is_done, err);
+        for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++)
+            is_given[i] = is_same((const char *)options + offset, again + offset, i);
+    }
+    free(rows);
+    free(again);
+    return status;
+}
+
+enum mist_status mist_train_settings_resolve(struct mist_train_settings *settings,
+                                             const bool is_given[MIST_TRAIN_N_SETTINGS],
+                                             struct mist_err *err)
+{
+    char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
+
+    if (is_given[SETTING_LR_MIN] && settings->lr_decay_steps == 0)
+        settings->lr_decay_steps = settings->n_iterations;
+    if (settings->lr_min > settings->lr)
+        return mist_err_set(err, MIST_ERR_USAGE, "--lr-min %s is above --lr %s",
+                            mist_format_double(a, sizeof a, settings->lr_min),
+                            mist_format_double(b, sizeof b, settings->lr));
+    if (settings->lr_decay_steps > 0 &&
+        settings->warm_up_steps >= settings->lr_decay_steps)
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--warm-up %lld leaves nothing of the %lld steps of --lr-decay-steps",
+            (long long)settings->warm_up_steps, (long long)settings->lr_decay_steps);
+    return MIST_OK;
+}
+
+struct mist_lr_schedule mist_train_settings_lr(const struct mist_train_settings *settings)
+{
+    return (struct mist_lr_schedule){.peak = settings->lr,
+                                     .minimum = settings->lr_min,
+                                     .warm_up_steps = settings->warm_up_steps,
+                                     .decay_steps = settings->lr_decay_steps};
+}
+
+struct mist_adamw_args
+mist_train_settings_adamw(const struct mist_train_settings *settings)
+{
+    return (struct mist_adamw_args){.beta1 = (float)settings->beta1,
+                                    .beta2 = (float)settings->beta2,
+                                    .epsilon = (float)settings->epsilon,
+                                    .weight_decay = (float)settings->weight_decay};
+}
+
+/* --------------------------------------------------------------------- checkpoints */
+
+/* value is taken over; NULL: out of memory. */
+static bool set(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static char *fingerprint_of(const struct mist_data *data, char text[MIST_HASH_TEXT_BYTES])
+{
+    struct mist_hash hash = {mist_data_fingerprint(data)};
+
+    return mist_hash_format(&hash, text);
+}
+
+json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
+                                    const struct mist_train_progress *progress,
+                                    const struct mist_plan *plan,
+                                    const struct mist_data *data)
+{
+    struct mist_train_settings copy = *settings;
+    char text[MIST_HASH_TEXT_BYTES];
+    json_t *out = json_object();
+    bool ok = out && set(out, "steps", json_integer(progress->n_steps)) &&
+              set(out, "updates", json_integer(progress->n_updates)) &&
+              set(out, "skipped_steps", json_integer(progress->n_skipped)) &&
+              set(out, "data_fingerprint", json_string(fingerprint_of(data, text))) &&
+              set(out, "global_batch", json_integer(plan->job.global_batch)) &&
+              set(out, "seq_len", json_integer(plan->job.seq_len)) &&
+              set(out, "dtype", json_string(mist_dtype_name(plan->job.dtype)));
+
+    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && ok; i++)
+        ok = set(out, fields[i].key,
+                 fields[i].is_whole ? json_integer(*whole_at(&copy, i))
+                                    : json_real(*real_at(&copy, i)));
+    if (ok)
+        return out;
+    json_decref(out);
+    return NULL;
+}
+
+static enum mist_status read_setting(const struct mist_json *training, int32_t i,
+                                     struct mist_train_settings *out,
+                                     struct mist_err *err)
+{
+    if (fields[i].is_whole)
+        return mist_json_get_int64(training, fields[i].key, MIST_JSON_REQUIRED, INT64_MIN,
+                                   INT64_MAX, whole_at(out, i), err);
+    return mist_json_get_double(training, fields[i].key, MIST_JSON_REQUIRED, 0, 1e18,
+                                real_at(out, i), err);
+}
+
+static void note_difference(const struct mist_train_settings *old,
+                            const struct mist_train_settings *new, int32_t i,
+                            const struct mist_messages *messages)
+{
+    struct mist_train_settings from = *old, to = *new;
+    char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
+
+    if (fields[i].is_whole)
+        mist_message(messages, "--%s %lld instead of the checkpoint's %lld",
+                     fields[i].option, (long long)*whole_at(&to, i),
+                     (long long)*whole_at(&from, i));
+    else
+        mist_message(messages, "--%s %s instead of the checkpoint's %s", fields[i].option,
+                     mist_format_double(b, sizeof b, *real_at(&to, i)),
+                     mist_format_double(a, sizeof a, *real_at(&from, i)));
+}
+
+static enum mist_status read_progress(const struct mist_json *training,
+                                      struct mist_train_progress *out,
+                                      struct mist_err *err)
+{
+    enum mist_status status = mist_json_get_int64(training, "steps", MIST_JSON_REQUIRED,
+                                                  0, INT32_MAX, &out->n_steps, err);
+
+    if (status == MIST_OK)
+        status = mist_json_get_int64(training, "updates", MIST_JSON_REQUIRED, 0,
+                                     out->n_steps, &out->n_updates, err);
+    if (status == MIST_OK)
+        status = mist_json_get_int64(training, "skipped_steps", MIST_JSON_REQUIRED, 0,
+                                     out->n_steps, &out->n_skipped, err);
+    return status;
+}
+
+/* The samples to come are the ones that would have come. */
+static enum mist_status check_samples(const struct mist_json *training,
+                                      const struct mist_plan *plan,
+                                      const struct mist_data *data, struct mist_err *err)
+{
+    const char *fingerprint;
+    char text[MIST_HASH_TEXT_BYTES];
+    int64_t global_batch, seq_len;
+    enum mist_status status = mist_json_get_string(training, "data_fingerprint",
+                                                   MIST_JSON_REQUIRED, &fingerprint, err);
+
+    if (status == MIST_OK)
+        status = mist_json_get_int64(training, "global_batch", MIST_JSON_REQUIRED, 1,
+                                     INT64_MAX, &global_batch, err);
+    if (status == MIST_OK)
+        status = mist_json_get_int64(training, "seq_len", MIST_JSON_REQUIRED, 1,
+                                     INT64_MAX, &seq_len, err);
+    if (status != MIST_OK)
+        return status;
+    if (strcmp(fingerprint, fingerprint_of(data, text)) != 0)
+        return mist_json_fail_key(training, "data_fingerprint", MIST_ERR_INPUT, err,
+                                  "the run was trained on other data (%.16s, this is "
+                                  "%s); --force goes on with this",
+                                  fingerprint, text);
+    if (global_batch != plan->job.global_batch)
+        return mist_json_fail_key(training, "global_batch", MIST_ERR_INPUT, err,
+                                  "the run had a global batch of %lld, the plan has "
+                                  "%lld; --force goes on with that",
+                                  (long long)global_batch,
+                                  (long long)plan->job.global_batch);
+    if (seq_len != plan->job.seq_len)
+        return mist_json_fail_key(training, "seq_len", MIST_ERR_INPUT, err,
+                                  "the run had sequences of %lld tokens, the plan has "
+                                  "%d; --force goes on with that",
+                                  (long long)seq_len, (int)plan->job.seq_len);
+    return MIST_OK;
+}
+
+enum mist_status mist_train_settings_take_over(
+    const struct mist_json *training, const struct mist_plan *plan,
+    const struct mist_data *data, bool force, const bool is_given[MIST_TRAIN_N_SETTINGS],
+    struct mist_train_settings *settings, struct mist_train_progress *progress,
+    const struct mist_messages *messages, struct mist_err *err)
+{
+    struct mist_train_settings old = *settings;
+    struct mist_err differs;
+    enum mist_status status = read_progress(training, progress, err);
+
+    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && status == MIST_OK; i++)
+        status = read_setting(training, i, &old, err);
+    if (status != MIST_OK)
+        return status;
+    status = check_samples(training, plan, data, &differs);
+    if (status != MIST_OK && !force) {
+        if (err)
+            *err = differs;
+        return status;
+    }
+    if (status != MIST_OK)
+        mist_message(messages, "%s", differs.message);
+    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++) {
+        if (!is_given[i])
+            memcpy((char *)settings + fields[i].offset, (char *)&old + fields[i].offset,
+                   sizeof(int64_t));
+        else if (!is_same(settings, &old, i))
+            note_difference(&old, settings, i, messages);
+    }
+    return MIST_OK;
+}

@@ -1,0 +1,93 @@
+/*
+ * What decides the losses of a run beside plan and data: seed, learning rate, optimizer,
+ * length. A checkpoint stores them, and a resumed run goes on with them unless the
+ * command line says otherwise. One table drives the file, the comparison and which
+ * options were given.
+ */
+#ifndef MIST_EXEC_TRAIN_SETTINGS_H
+#define MIST_EXEC_TRAIN_SETTINGS_H
+
+#include "core/json.h"
+#include "core/message.h"
+#include "core/options.h"
+#include "core/status.h"
+#include "exec/data/data.h"
+#include "exec/operators/operators.h"
+#include "exec/train/lr_schedule.h"
+#include "sim/plan/plan.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mist_train_settings {
+    int64_t seed;         /* of initial parameters and of the order of the data */
+    int64_t n_iterations; /* steps of the whole run, resumed parts included */
+    double lr;            /* peak of the learning rate */
+    double lr_min;
+    int64_t warm_up_steps;
+    int64_t lr_decay_steps; /* 0: constant after the warm-up */
+    double beta1, beta2, epsilon, weight_decay;
+    double clip_norm; /* 0: off */
+};
+
+enum { MIST_TRAIN_N_SETTINGS = 11 }; /* members of the struct */
+
+/* How far a run has come. */
+struct mist_train_progress {
+    int64_t n_steps;   /* done */
+    int64_t n_updates; /* of the optimizer */
+    int64_t n_skipped; /* steps that were not applied */
+};
+
+/* Name of a setting's option and key: "lr-min" is "lr_min" in a checkpoint.
+ * 0 <= i < MIST_TRAIN_N_SETTINGS. Static. */
+const char *mist_train_setting_option(int32_t i);
+
+/*
+ * Which settings the command line gives: parses it once more, by a table whose defaults
+ * for them are other ones; what comes out the same was given.
+ *
+ * tool      has a row for every setting.
+ * argv      in its first order; rearranged.
+ * options   what the first parsing filled, of size bytes; its settings are at offset.
+ * MIST_OK, MIST_ERR_MEMORY; MIST_ERR_USAGE as the first time.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_train_settings_find_given(const struct mist_tool *tool, int argc, char **argv,
+                               const void *options, size_t offset, size_t size,
+                               bool is_given[MIST_TRAIN_N_SETTINGS],
+                               struct mist_err *err);
+
+/* Settles what depends on other settings (the end of the decay) and checks that they go
+ * together: MIST_ERR_USAGE names the options. */
+MIST_MUST_CHECK enum mist_status
+mist_train_settings_resolve(struct mist_train_settings *settings,
+                            const bool is_given[MIST_TRAIN_N_SETTINGS],
+                            struct mist_err *err);
+
+struct mist_lr_schedule
+mist_train_settings_lr(const struct mist_train_settings *settings);
+struct mist_adamw_args
+mist_train_settings_adamw(const struct mist_train_settings *settings);
+
+/* The "training" object of a checkpoint; the caller's to free (json_decref), NULL: out of
+ * memory. */
+json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
+                                    const struct mist_train_progress *progress,
+                                    const struct mist_plan *plan,
+                                    const struct mist_data *data);
+
+/*
+ * Takes over what a checkpoint says where is_given is false, and fills progress. What
+ * differs is said in messages, a line each. Other data,
+ * another global batch or sequence length would change which samples are to come:
+ * MIST_ERR_INPUT, unless force. MIST_ERR_INPUT: damaged.
+ */
+MIST_MUST_CHECK enum mist_status mist_train_settings_take_over(
+    const struct mist_json *training, const struct mist_plan *plan,
+    const struct mist_data *data, bool force, const bool is_given[MIST_TRAIN_N_SETTINGS],
+    struct mist_train_settings *settings, struct mist_train_progress *progress,
+    const struct mist_messages *messages, struct mist_err *err);
+
+#endif

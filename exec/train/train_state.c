@@ -1,0 +1,282 @@
+/* State out of ranks and into them. See train_state.h. */
+#include "exec/train/train_state.h"
+
+#include "core/memory.h"
+#include "exec/operators/cpu_bf16.h" /* weights as computed with */
+
+#include <stdlib.h>
+#include <string.h>
+
+static const enum mist_state_kind stored_kinds[MIST_CHECKPOINT_N_KINDS] = {
+    [MIST_CHECKPOINT_WEIGHT] = MIST_STATE_WEIGHT,
+    [MIST_CHECKPOINT_MOMENT1] = MIST_STATE_MOMENT1,
+    [MIST_CHECKPOINT_MOMENT2] = MIST_STATE_MOMENT2,
+};
+
+/* ----------------------------------------------------------------------------- saving */
+
+struct save {
+    struct mist_checkpoint_writer *writer;
+    enum mist_checkpoint_kind kind;
+};
+
+static enum mist_status save_piece(void *context, const struct mist_state_piece *piece,
+                                   const void *data, struct mist_err *err)
+{
+    const struct save *at = context;
+    char name[MIST_CHECKPOINT_NAME_BYTES];
+
+    mist_checkpoint_name(name, piece->layer, piece->param_name, at->kind);
+    return mist_checkpoint_add_piece(at->writer, name,
+                                     piece->shape->rows * piece->shape->columns,
+                                     &piece->span, 1, data, err);
+}
+
+static enum mist_status save_rank(const struct mist_runtime *runtime, int32_t rank,
+                                  const struct mist_checkpoint_save *save,
+                                  struct mist_err *err)
+{
+    struct save at = {0};
+    enum mist_status status = mist_checkpoint_writer_open(save, rank, &at.writer, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (int kind = 0; kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
+        struct mist_state_choice all = {.kind = stored_kinds[kind],
+                                        .is_owned_only = true};
+        at.kind = (enum mist_checkpoint_kind)kind;
+        status = mist_runtime_read_state(runtime, &all, save_piece, &at, err);
+    }
+    if (status == MIST_OK)
+        return mist_checkpoint_writer_close(at.writer, err);
+    mist_checkpoint_writer_abort(at.writer);
+    return status;
+}
+
+enum mist_status mist_train_save(const struct mist_runtime *runtime,
+                                 struct mist_comm *comm,
+                                 const struct mist_train_saving *saving, int64_t step,
+                                 const struct mist_model *model, const json_t *training,
+                                 struct mist_err *warning, struct mist_err *err)
+{
+    const struct mist_checkpoint_save save = {saving->dir, saving->run_id, step,
+                                              mist_comm_n_ranks(comm)};
+    int32_t rank = mist_comm_rank(comm);
+    struct mist_comm_vigil *vigil;
+    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
+
+    *warning = (struct mist_err){0};
+    if (status == MIST_OK) {
+        status = save_rank(runtime, rank, &save, err);
+        status = mist_comm_vigil_end(vigil, status, err);
+    }
+    if (status == MIST_OK)
+        status = mist_comm_vigil_begin(comm, &vigil, err);
+    if (status == MIST_OK) {
+        if (rank == 0)
+            status = mist_checkpoint_commit(&save, model, training, saving->keep, warning,
+                                            err);
+        status = mist_comm_vigil_end(vigil, status, err);
+    }
+    if (status != MIST_OK && rank == 0)
+        mist_checkpoint_discard(&save);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- loading */
+
+/* Reads spans of a whole parameter: span s to out + s.local_first. */
+typedef enum mist_status read_fn(void *source, const struct mist_state_piece *piece,
+                                 enum mist_checkpoint_kind kind, float *out,
+                                 struct mist_err *err);
+
+struct load {
+    read_fn *read;
+    void *source;
+    enum mist_checkpoint_kind kind;
+};
+
+static enum mist_status read_checkpoint(void *source,
+                                        const struct mist_state_piece *piece,
+                                        enum mist_checkpoint_kind kind, float *out,
+                                        struct mist_err *err)
+{
+    char name[MIST_CHECKPOINT_NAME_BYTES];
+
+    mist_checkpoint_name(name, piece->layer, piece->param_name, kind);
+    return mist_checkpoint_read_spans(source, name, &piece->span, 1, out, err);
+}
+
+static enum mist_status read_hf(void *source, const struct mist_state_piece *piece,
+                                enum mist_checkpoint_kind kind, float *out,
+                                struct mist_err *err)
+{
+    (void)kind;
+    return mist_hf_read_spans(source, piece->layer, piece->param_name, &piece->span, 1,
+                              out, err);
+}
+
+static enum mist_status load_piece(void *context, const struct mist_state_piece *piece,
+                                   void *data, struct mist_err *err)
+{
+    const struct load *at = context;
+
+    if (piece->kind != MIST_STATE_COMPUTE_WEIGHT)
+        return at->read(at->source, piece, at->kind, data, err);
+    /* bf16: rounded from what the master gets, as the optimizer does */
+    int64_t n = mist_state_piece_elements(piece);
+    float *exact = malloc((size_t)n * sizeof *exact);
+    if (!exact)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = at->read(at->source, piece, at->kind, exact, err);
+    if (status == MIST_OK)
+        mist_cpu_bf16_from_float(data, exact, n, 1);
+    free(exact);
+    return status;
+}
+
+static enum mist_status load_weights(const struct mist_runtime *runtime, struct load *at,
+                                     struct mist_err *err)
+{
+    at->kind = MIST_CHECKPOINT_WEIGHT;
+    enum mist_status status =
+        mist_runtime_write_state(runtime, MIST_STATE_WEIGHT, load_piece, at, err);
+    if (status == MIST_OK)
+        status = mist_runtime_write_state(runtime, MIST_STATE_COMPUTE_WEIGHT, load_piece,
+                                          at, err);
+    return status;
+}
+
+enum mist_status mist_train_load(const struct mist_runtime *runtime,
+                                 struct mist_checkpoint *checkpoint, struct mist_err *err)
+{
+    struct load at = {.read = read_checkpoint, .source = checkpoint};
+    enum mist_status status = load_weights(runtime, &at, err);
+
+    for (int kind = MIST_CHECKPOINT_MOMENT1;
+         kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
+        at.kind = (enum mist_checkpoint_kind)kind;
+        status =
+            mist_runtime_write_state(runtime, stored_kinds[kind], load_piece, &at, err);
+    }
+    return status;
+}
+
+enum mist_status mist_train_import(const struct mist_runtime *runtime,
+                                   const struct mist_hf *hf, struct mist_err *err)
+{
+    struct load at = {.read = read_hf, .source = (void *)hf}; /* only read */
+
+    return load_weights(runtime, &at, err);
+}
+
+/* -------------------------------------------------------------------------- exporting */
+
+/* What a rank has of one parameter: for every piece a span, then its elements. */
+struct parcel {
+    char *bytes; /* owned */
+    size_t n, capacity;
+};
+
+static enum mist_status pack_piece(void *context, const struct mist_state_piece *piece,
+                                   const void *data, struct mist_err *err)
+{
+    struct parcel *at = context;
+    size_t size = (size_t)mist_state_piece_elements(piece) * sizeof(float);
+
+    char *grown = mist_grow(at->bytes, &at->capacity, at->n + sizeof piece->span + size,
+                            sizeof *at->bytes);
+    if (!grown)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    at->bytes = grown;
+    memcpy(grown + at->n, &piece->span, sizeof piece->span);
+    memcpy(grown + at->n + sizeof piece->span, data, size);
+    at->n += sizeof piece->span + size;
+    return MIST_OK;
+}
+
+/* Puts the pieces of all ranks into out[n]; false unless they fill it. */
+static bool unpack(const char *bytes, int64_t n_bytes, float *out, int64_t n)
+{
+    int64_t n_filled = 0;
+
+    while (n_bytes > 0) {
+        struct mist_param_span span;
+        memcpy(&span, bytes, sizeof span);
+        bytes += sizeof span;
+        for (int64_t i = 0; i < span.n_runs; i++) {
+            memcpy(out + span.global_first + i * span.global_stride, bytes,
+                   (size_t)span.length * sizeof *out);
+            bytes += (size_t)span.length * sizeof *out;
+        }
+        n_filled += span.n_runs * span.length;
+        n_bytes -=
+            (int64_t)sizeof span + span.n_runs * span.length * (int64_t)sizeof(float);
+    }
+    return n_filled == n;
+}
+
+struct export
+{
+    const struct mist_runtime *runtime;
+    struct mist_comm *comm;
+    int64_t *sizes; /* owned; [n_ranks] */
+};
+
+/* A whole parameter to rank 0; out: [n] there. */
+static enum mist_status bring(void *context, int32_t module, const char *param, int64_t n,
+                              float *out, struct mist_err *err)
+{
+    struct export *at = context;
+    struct mist_state_choice choice = {.kind = MIST_STATE_WEIGHT,
+                                       .is_owned_only = true,
+                                       .layer = module,
+                                       .param_name = param};
+    struct parcel parcel = {0};
+    char *all = NULL;
+    int64_t n_bytes = 0;
+    enum mist_status status =
+        mist_runtime_read_state(at->runtime, &choice, pack_piece, &parcel, err);
+
+    if (status == MIST_OK)
+        status = mist_comm_gather_bytes(at->comm, parcel.bytes, (int64_t)parcel.n, &all,
+                                        at->sizes, err);
+    if (status == MIST_OK && all) {
+        for (int32_t i = 0; i < mist_comm_n_ranks(at->comm); i++)
+            n_bytes += at->sizes[i];
+        if (!unpack(all, n_bytes, out, n))
+            status = mist_err_set(err, MIST_ERR_RUN,
+                                  "the ranks do not have all of %s of module %d", param,
+                                  (int)module);
+    }
+    free(parcel.bytes);
+    free(all);
+    return status;
+}
+
+enum mist_status mist_train_export(const struct mist_runtime *runtime,
+                                   struct mist_comm *comm, const struct mist_model *model,
+                                   const char *folder, enum mist_dtype dtype, bool force,
+                                   struct mist_err *err)
+{
+    struct mist_hf_param params[MIST_HF_MAX_PARAMS];
+    struct export at = {.runtime = runtime,
+                        .comm = comm,
+                        .sizes =
+                            calloc((size_t)mist_comm_n_ranks(comm), sizeof *at.sizes)};
+    enum mist_status status = MIST_OK;
+
+    if (!at.sizes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (mist_comm_rank(comm) == 0) {
+        status = mist_hf_save(folder, model, dtype, force, bring, &at, err);
+    } else { /* in the order that mist_hf_save() asks for them */
+        for (int32_t module = 0; module <= model->n_layers + 1; module++) {
+            int32_t n = mist_hf_params(model, module, params);
+            for (int32_t i = 0; i < n && status == MIST_OK; i++)
+                status = bring(&at, module, params[i].name, 0, NULL, err);
+        }
+    }
+    free(at.sizes);
+    return status;
+}

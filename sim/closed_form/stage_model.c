@@ -1,0 +1,299 @@
+/* Prices shapes, compiles and evaluates the expressions. See stage_model.h. */
+#include "sim/closed_form/stage_model.h"
+
+#include "sim/closed_form/stage_model_internal.h"
+#include "sim/schedule/pipeline_order.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Variants of the expressions: bits. Where a batch offloads nothing, or programs do not
+ * communicate inside, the terms of that are not there at all. */
+enum {
+    IS_FIRST = 1,
+    IS_LAST = 2,
+    OFFLOADS = 4,
+    IS_CUT = 8,
+    HOSTS = 16, /* updates on the host; with OFFLOADS */
+    N_VARIANTS = 32,
+    ALIGNMENT = 64
+};
+
+struct mist_stage_model {
+    const struct mist_catalog *catalog;       /* borrowed */
+    const struct mist_cost_model *cost_model; /* borrowed */
+    struct mist_job job;
+    int32_t threads;
+    struct mist_expr_pool pool;
+    int32_t symbol_of_column[MIST_STAGE_N_COLUMNS]; /* symbol indices */
+    int32_t symbol_of_value[MIST_STAGE_VALUES_USED];
+    struct mist_tape *tapes[N_VARIANTS];
+    size_t scratch_bytes; /* of the largest tape */
+};
+
+/* ---------------------------------------------------------------------- construction */
+
+static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
+    "L", "C", "Z", "OW", "OG", "OO", "OA", "UH", "P", "G"};
+
+#define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
+#define NAMES_ONCE(name)    #name,
+
+static const char *const value_names[MIST_STAGE_VALUES_USED] = {
+    MIST_STAGE_BY_KIND(NAMES_BY_KIND) MIST_STAGE_ONCE(NAMES_ONCE)};
+
+/* Symbols of columns and values. */
+static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
+                         mist_expr *values, bool *is_uniform)
+{
+    struct mist_expr_pool *pool = &model->pool;
+
+    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
+        columns[i] = mist_expr_symbol(pool, column_names[i]);
+        if (columns[i] != MIST_EXPR_ERROR)
+            model->symbol_of_column[i] = mist_expr_symbol_index(pool, columns[i]);
+    }
+    for (int i = 0; i < MIST_STAGE_VALUES_USED; i++) {
+        values[i] = mist_expr_symbol(pool, value_names[i]);
+        if (values[i] == MIST_EXPR_ERROR)
+            continue;
+        model->symbol_of_value[i] = mist_expr_symbol_index(pool, values[i]);
+        is_uniform[model->symbol_of_value[i]] = true;
+    }
+}
+
+static void write_variant(struct mist_stage_model *model, int variant,
+                          const mist_expr *columns, const mist_expr *values,
+                          mist_expr outputs[MIST_STAGE_N_OUTPUTS])
+{
+    struct mist_expr_pool *pool = &model->pool;
+    struct mist_stage_writer at = {
+        .pool = pool,
+        .interference = mist_cost_model_interference(model->cost_model),
+        .is_first = variant & IS_FIRST,
+        .is_last = variant & IS_LAST,
+        .offloads = variant & OFFLOADS,
+        .is_cut = variant & IS_CUT,
+        .n_layers = columns[MIST_STAGE_LAYERS],
+        .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
+        .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),
+        .in_flight = columns[MIST_STAGE_IN_FLIGHT],
+        .n_micro_batches = columns[MIST_STAGE_MICRO_BATCHES],
+        .value = values,
+    };
+
+    at.on_host =
+        variant & HOSTS ? columns[MIST_STAGE_UPDATE_ON_HOST] : mist_expr_const(pool, 0);
+    for (int r = 0; r < 4; r++)
+        at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r]
+                                  : mist_expr_const(pool, 0);
+    mist_stage_model_write_time(&at, outputs);
+    mist_stage_model_write_memory(&at, outputs);
+}
+
+static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
+{
+    mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
+    mist_expr outputs[MIST_STAGE_N_OUTPUTS];
+    bool is_uniform[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED] = {false};
+    enum mist_status status = MIST_OK;
+
+    make_symbols(model, columns, values, is_uniform);
+    for (int i = 0; i < N_VARIANTS && status == MIST_OK; i++) {
+        if ((i & HOSTS) && !(i & OFFLOADS))
+            continue;
+        write_variant(model, i, columns, values, outputs);
+        status = mist_expr_pool_check(&model->pool, err);
+        if (status == MIST_OK)
+            status = mist_tape_compile(&model->pool, outputs, MIST_STAGE_N_OUTPUTS,
+                                       is_uniform, &model->tapes[i], err);
+        if (status != MIST_OK)
+            return status;
+        size_t size = mist_tape_scratch_bytes(model->tapes[i]);
+        model->scratch_bytes = size > model->scratch_bytes ? size : model->scratch_bytes;
+    }
+    return status;
+}
+
+enum mist_status mist_stage_model_new(const struct mist_catalog *catalog,
+                                      const struct mist_cost_model *cost_model,
+                                      const struct mist_job *job, int32_t threads,
+                                      struct mist_stage_model **out, struct mist_err *err)
+{
+    struct mist_stage_model *model = calloc(1, sizeof *model);
+
+    if (!model)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    model->catalog = catalog;
+    model->cost_model = cost_model;
+    model->job = *job;
+    model->threads = threads;
+    mist_expr_pool_init(&model->pool);
+    enum mist_status status = compile(model, err);
+    if (status != MIST_OK) {
+        mist_stage_model_free(model);
+        return status;
+    }
+    *out = model;
+    return MIST_OK;
+}
+
+void mist_stage_model_free(struct mist_stage_model *model)
+{
+    if (!model)
+        return;
+    for (int i = 0; i < N_VARIANTS; i++)
+        mist_tape_free(model->tapes[i]);
+    mist_expr_pool_fini(&model->pool);
+    free(model);
+}
+
+/* --------------------------------------------------------------------------- pricing */
+
+enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
+                                          const struct mist_stage_shape *shape,
+                                          struct mist_stage_values *out,
+                                          struct mist_err *err)
+{
+    struct mist_plan *plan = calloc(1, sizeof *plan); /* large: not on the stack */
+
+    if (!plan)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    plan->model = model->catalog->model;
+    plan->job = model->job;
+    plan->n_stages = 1 + !shape->is_first + !shape->is_last;
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        plan->stages[i] = (struct mist_stage_plan){
+            .n_nodes = shape->n_nodes,
+            .n_devices = shape->n_devices,
+            .micro_batch = shape->micro_batch,
+            .dp = shape->dp,
+            .tp = shape->tp,
+            .is_sequence_parallel = shape->is_sequence_parallel,
+        };
+    enum mist_status status =
+        mist_stage_model_price(model->catalog, model->cost_model, model->threads, plan,
+                               shape->is_first ? 0 : 1, out, err);
+    free(plan);
+    return status;
+}
+
+/* ------------------------------------------------------------------------ evaluation */
+
+size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
+{
+    return model->scratch_bytes;
+}
+
+/* Whether a column is 0 throughout, as far as that is seen at a glance. */
+static bool is_zero(const struct mist_tape_input *column)
+{
+    return !column->column && column->value == 0;
+}
+
+static int choose_variant(const struct mist_stage_shape *shape,
+                          const struct mist_tape_input *columns)
+{
+    int variant = (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
+                  (shape->tp > 1 ? IS_CUT : 0);
+
+    for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
+        if (!is_zero(&columns[i]))
+            variant |= OFFLOADS;
+    if ((variant & OFFLOADS) && !is_zero(&columns[MIST_STAGE_UPDATE_ON_HOST]))
+        variant |= HOSTS;
+    return variant;
+}
+
+void mist_stage_model_eval(const struct mist_stage_model *model,
+                           const struct mist_stage_values *values,
+                           const struct mist_tape_input *columns, size_t n, double *t_s,
+                           double *d_s, double *peak_bytes, double *host_bytes,
+                           void *scratch)
+{
+    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED];
+    double *outputs[MIST_STAGE_N_OUTPUTS] = {t_s, d_s, peak_bytes, host_bytes};
+
+    for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
+        inputs[model->symbol_of_value[i]] =
+            (struct mist_tape_input){NULL, values->values[i]};
+    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
+        inputs[model->symbol_of_column[i]] = columns[i];
+    mist_tape_eval(model->tapes[choose_variant(&values->shape, columns)], inputs, n,
+                   outputs, scratch);
+}
+
+double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,
+                                    const double *t_s, const double *d_s)
+{
+    double most_s = 0, sum_s = 0, extra_s = 0;
+
+    for (int32_t i = 0; i < n_stages; i++) {
+        extra_s = fmax(extra_s, d_s[i] - sum_s);
+        sum_s += t_s[i];
+        most_s = fmax(most_s, t_s[i]);
+    }
+    return (n_micro_batches - 1) * most_s + sum_s + extra_s;
+}
+
+/* One stage; plan is a copy of original that pricing may change. */
+static enum mist_status predict_stage(const struct mist_stage_model *model,
+                                      const struct mist_plan *original,
+                                      struct mist_plan *plan, int32_t i, void *scratch,
+                                      struct mist_prediction *out, struct mist_err *err)
+{
+    const struct mist_stage_plan *stage = &original->stages[i];
+    struct mist_stage_values values;
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS] = {
+        [MIST_STAGE_LAYERS] = {NULL, stage->n_layers},
+        [MIST_STAGE_CHECKPOINTED] = {NULL, stage->n_checkpointed},
+        [MIST_STAGE_ZERO] = {NULL, stage->shards_optimizer + stage->shards_gradients +
+                                       stage->shards_weights},
+        [MIST_STAGE_OFFLOAD_WEIGHTS] = {NULL, stage->offload_weights},
+        [MIST_STAGE_OFFLOAD_GRADIENTS] = {NULL, stage->offload_gradients},
+        [MIST_STAGE_OFFLOAD_OPTIMIZER] = {NULL, stage->offload_optimizer},
+        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = {NULL, stage->offload_activations},
+        [MIST_STAGE_UPDATE_ON_HOST] = {NULL, stage->updates_on_host},
+        [MIST_STAGE_IN_FLIGHT] = {NULL, mist_pipeline_in_flight(
+                                            MIST_PIPELINE_1F1B, original->n_stages, 1, i,
+                                            original->n_micro_batches)},
+        [MIST_STAGE_MICRO_BATCHES] = {NULL, original->n_micro_batches},
+    };
+    double peak_bytes;
+
+    *plan = *original;
+    enum mist_status status = mist_stage_model_price(
+        model->catalog, model->cost_model, model->threads, plan, i, &values, err);
+    if (status != MIST_OK)
+        return status;
+    mist_stage_model_eval(model, &values, columns, 1, &out->stable_s[i], &out->extra_s[i],
+                          &peak_bytes, NULL, scratch);
+    out->peak_bytes[i] = (int64_t)ceil(peak_bytes);
+    return MIST_OK;
+}
+
+enum mist_status mist_stage_model_plan(const struct mist_stage_model *model,
+                                       const struct mist_plan *plan,
+                                       struct mist_prediction *out, struct mist_err *err)
+{
+    struct mist_plan *copy = malloc(sizeof *copy);
+    struct mist_prediction *prediction = calloc(1, sizeof *prediction);
+    size_t size = (model->scratch_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    void *scratch = aligned_alloc(ALIGNMENT, size);
+    enum mist_status status = MIST_OK;
+
+    if (!copy || !prediction || !scratch)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
+        status = predict_stage(model, plan, copy, i, scratch, prediction, err);
+    if (status == MIST_OK) {
+        prediction->iteration_s =
+            mist_stage_model_iteration_s(plan->n_stages, plan->n_micro_batches,
+                                         prediction->stable_s, prediction->extra_s);
+        *out = *prediction;
+    }
+    free(copy);
+    free(prediction);
+    free(scratch);
+    return status;
+}

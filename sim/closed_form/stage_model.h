@@ -1,0 +1,156 @@
+/*
+ * The closed form of a pipeline stage for the tuner: time and memory as symbolic
+ * expressions over the knobs, compiled to a tape and evaluated by the million.
+ *
+ * For one shape of a stage (its role, micro-batch, data-parallel group and placement) the
+ * template quantities are found once: a schedule of a few layers of that shape is built
+ * and priced by mist_cost_schedule(), and seconds and bytes by module kind are read off
+ * it. The expressions over them mirror what schedule_build.c puts beside what:
+ *
+ *   t  seconds of a stable micro-batch: the passes of its modules, each beside what the
+ *      next one needs (parameters gathered under ZeRO-3 or swapped in, kept activations,
+ *      gradients so far) and what the one before has left (sums over ranks under ZeRO-2,
+ *      gradients for the host); and its transfers, of which one way of every round trip
+ *      is waited for (1F1B with the fewest micro-batches in flight: a stage that sends
+ *      has nothing left to do until the answer has come) while the other runs beside
+ *      computation
+ *   d  extra seconds of the first micro-batch (optimizer step with its swaps, and gather
+ *      of parameters) and the last (reduction of gradients, norms)
+ *   peak  largest sum of live device buffers: exact while nothing is offloaded and ZeRO
+ * is below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by
+ *      what fragmentation costs (nothing in most plans, 6 % at worst over the random
+ *      plans of tests/prop/test_stage_model.c), so whoever must not pass a limit asks
+ *      mist_replay_memory() for the few plans that are left
+ *   host  the same of pinned host memory
+ *
+ * Tensor-parallel communication is in series with the computation of its program, but for
+ * weight gradients beside it; what data-parallel ranks exchange meanwhile goes first.
+ * Overlap is the bundle of interference.h (stage_model_internal.h says how nearly).
+ *
+ * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
+ *
+ * Where it errs (medians over random plans on three made-up machines: 1 % with ZeRO-0/1,
+ * 2-4 % with ZeRO-3, 1-6 % with everything; the worst of hundreds are off by 20-50 %):
+ * - with uneven stages and few micro-batches (G - 1) max t + sum t is itself too long, as
+ *   a busy first stage runs ahead while later ones work; and transfers meet in the order
+ *   of the logical clock, which uneven stages do not keep.
+ * - a later stage with weights in the host takes its step apart like the first one, and
+ *   can't hide in the wait for its first input what the formula lets it hide.
+ * - ratios act through whole tensors in the schedule (module_storage.h), here through any
+ *   part of a block; embedding and head, which have one or two matrices, are done
+ * exactly. Every slab more than one costs the latency of its copies and collectives, left
+ * out.
+ *
+ * - updates on the host run in a chain beside everything: the first forward ends when the
+ *   last module's weights have come from there and it has been computed, or later.
+ *
+ * Left out: what differs between stages of one role (the transfers of a stage priced by
+ * mist_stage_model_prepare go to neighbours of its own shape), loading the batch, sums
+ * after each micro-batch where no ZeRO-2 asks for them, other pipelines than 1F1B,
+ * imbalance, jitter.
+ */
+#ifndef MIST_SIM_STAGE_MODEL_H
+#define MIST_SIM_STAGE_MODEL_H
+
+#include "core/status.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+#include "sim/symbolic/tape.h" /* struct mist_tape_input */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the knobs and the place in the pipeline are called in a call. */
+enum mist_stage_column {
+    MIST_STAGE_LAYERS,          /* L: blocks of the stage, >= 1 */
+    MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
+    MIST_STAGE_ZERO,            /* Z: 0 .. 3; shards the optimizer state, then the
+                                   gradients, then the weights */
+    MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
+    MIST_STAGE_OFFLOAD_GRADIENTS,
+    MIST_STAGE_OFFLOAD_OPTIMIZER,
+    MIST_STAGE_OFFLOAD_ACTIVATIONS,
+    MIST_STAGE_UPDATE_ON_HOST, /* 0 or 1, with a price alone (mist_cost_model_prices_host)
+                                */
+    MIST_STAGE_IN_FLIGHT,      /* P: min(stages from this one on, G) */
+    MIST_STAGE_MICRO_BATCHES,  /* G */
+    MIST_STAGE_N_COLUMNS
+};
+
+/* What is fixed for a batch of configurations. */
+struct mist_stage_shape {
+    bool is_first, is_last; /* holds the embedding, the head */
+    int32_t micro_batch;    /* per data-parallel rank */
+    int32_t dp, tp;
+    int32_t n_nodes, n_devices; /* mesh of the stage, as in struct mist_stage_plan */
+    bool is_sequence_parallel;
+};
+
+enum { MIST_STAGE_N_VALUES = 152 };
+
+/* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
+struct mist_stage_values {
+    struct mist_stage_shape shape;
+    double values[MIST_STAGE_N_VALUES];
+};
+
+struct mist_stage_model;
+
+/*
+ * Builds and compiles the expressions.
+ *
+ * catalog, cost_model  borrowed for the model's life.
+ * job                  sequence length and dtype are used; copied.
+ * threads              host threads per device, >= 1.
+ * MIST_OK (out owned by the caller: mist_stage_model_free) or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_stage_model_new(const struct mist_catalog *catalog,
+                     const struct mist_cost_model *cost_model, const struct mist_job *job,
+                     int32_t threads, struct mist_stage_model **out,
+                     struct mist_err *err);
+void mist_stage_model_free(struct mist_stage_model *model); /* NULL allowed */
+
+/*
+ * Prices one shape. out is filled on MIST_OK. Fails like mist_schedule_build and
+ * mist_cost_schedule. Thread-safe as long as those are.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_stage_model_prepare(const struct mist_stage_model *model,
+                         const struct mist_stage_shape *shape,
+                         struct mist_stage_values *out, struct mist_err *err);
+
+/* Scratch bytes of one call of eval; one piece per thread, aligned to 64. */
+size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
+
+/*
+ * Evaluates n configurations of one shape.
+ *
+ * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
+ * value for all. Where the four ratios are one value, 0, the terms of offloading are left
+ * out, which is several times as fast; likewise those of updates on the host. t_s, d_s,
+ * peak_bytes, host_bytes  [n] each; NULL: not wanted. Cannot fail, does not allocate;
+ * threads may share the model, not the scratch.
+ */
+void mist_stage_model_eval(const struct mist_stage_model *model,
+                           const struct mist_stage_values *values,
+                           const struct mist_tape_input *columns, size_t n, double *t_s,
+                           double *d_s, double *peak_bytes, double *host_bytes,
+                           void *scratch);
+
+/* The formula over all stages; t_s, d_s: [n_stages]. */
+double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,
+                                    const double *t_s, const double *d_s);
+
+/*
+ * Predicts a whole plan (checked): stable_s, extra_s and peak_bytes of every stage and
+ * iteration_s; transfers are priced between the plan's own stages. error_s and
+ * extrapolated_frac are 0: the replay knows them. out is filled on MIST_OK.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_stage_model_plan(const struct mist_stage_model *model, const struct mist_plan *plan,
+                      struct mist_prediction *out, struct mist_err *err);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * Operators by the data sheet. See mist_cost_datasheet() in cost_internal.h.
+ *
+ * A data sheet's peak is nothing that anybody reaches. Of cluster.json's "curve" (struct
+ * mist_trace_curve) a device has the shares that large products and passes over memory
+ * reach; the shape of the curve is the same for all:
+ *
+ *   time = START + max(products, bytes / (memory_frac * memory rate))
+ *
+ * Products are cut into tiles, one processor works on one at a time:
+ *
+ *   waves    = tiles / processors, its last one, which is not full, counted by
+ *              WAVE_SHARE of what it leaves idle
+ *   products = waves * processors * 2 * rows * columns * (K + K_START) /
+ *              (product_frac * tile's share * peak)
+ *
+ * for the tile of TILES that is the fastest, either way around; K_START is what filling
+ * the pipeline of a tile costs. Attention reaches a share of the peak that grows with the
+ * sequence. Constants were fitted to Vidur's products of 128 rows and more on A100, H100
+ * and A40 (1,728 shapes; root mean square 11 %, 7 % from 2,048 rows on), attention to
+ * FlashAttention-2 on A100 and cuDNN on H200; tests/unit/test_preset.c says how well they
+ * fit where the tables are at hand.
+ *
+ * A data sheet without a curve, of whoever wrote cluster.json by hand, leaves the
+ * roofline, which nothing reaches: its doubt is half of the time.
+ */
+#include "sim/cost/cost_internal.h"
+
+#include <math.h>
+
+#define START_S    5e-6 /* of a kernel: until it runs, and until the next one can */
+#define K_START    40
+#define WAVE_SHARE 0.5
+/* Of the rate, where a dimension that lies in memory is no multiple of 16 bytes (NVIDIA,
+ * "Matrix Multiplication Background", figure 4: a third to two thirds). */
+#define MISALIGNED_FRAC 0.5
+
+/* Of the peak, by attention over long sequences, forward and backward; over a sequence
+ * and with a head size that are as long as these, half of it. */
+#define ATTENTION_FORWARD_FRAC  0.72
+#define ATTENTION_BACKWARD_FRAC 0.60
+#define ATTENTION_SEQ           500
+#define ATTENTION_HEAD_DIM      16
+
+#define ROOFLINE_DOUBT_FRAC 0.5
+
+static const struct tile {
+    int32_t rows, columns;
+    double share; /* of what the largest reaches */
+} TILES[] = {{256, 128, 1}, {128, 128, 0.97}, {128, 64, 0.8}, {64, 64, 0.7}};
+
+/* out [m, n] = a [m, k] * b [k, n] */
+struct product {
+    int64_t m, n, k;
+};
+
+static bool product_of(enum mist_op op, enum mist_phase phase,
+                       const int64_t dims[MIST_MAX_DIMS], struct product *out)
+{
+    int64_t rows = dims[0], n_in = dims[1], n_out = dims[2];
+
+    switch (op) {
+    case MIST_OP_LINEAR:
+    case MIST_OP_LINEAR_BIAS:
+    case MIST_OP_LINEAR_GELU:
+    case MIST_OP_LINEAR_RESIDUAL:
+        break;
+    default:
+        return false;
+    }
+    *out = phase == MIST_PHASE_FORWARD          ? (struct product){rows, n_out, n_in}
+           : phase == MIST_PHASE_BACKWARD_INPUT ? (struct product){rows, n_in, n_out}
+                                                : (struct product){n_in, n_out, rows};
+    return true;
+}
+
+/* Processor-seconds of peak_flop_per_s that a product takes, on all processors. */
+static double tiled_flop(const struct product *of, int32_t rows, int32_t columns,
+                         double processors)
+{
+    double tiles = ceil((double)of->m / rows) * ceil((double)of->n / columns);
+    double waves = tiles / processors;
+
+    waves += WAVE_SHARE * (ceil(waves) - waves);
+    return waves * processors * 2 * rows * columns * (double)(of->k + K_START);
+}
+
+static double product_s(const struct product *of, const struct mist_trace_curve *curve,
+                        double peak)
+{
+    double best = INFINITY;
+
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
+        for (int turn = 0; turn < 2; turn++)
+            best = fmin(best, tiled_flop(of, turn ? TILES[i].columns : TILES[i].rows,
+                                         turn ? TILES[i].rows : TILES[i].columns,
+                                         curve->processors) /
+                                  TILES[i].share);
+    bool is_aligned = of->m % 8 == 0 && of->n % 8 == 0 && of->k % 8 == 0;
+    return best / (curve->product_frac * peak * (is_aligned ? 1 : MISALIGNED_FRAC));
+}
+
+/* dims: batch, seq, heads, kv_heads, head_dim. */
+static double attention_s(enum mist_phase phase, const int64_t dims[MIST_MAX_DIMS],
+                          double flop, double peak)
+{
+    double frac =
+        phase == MIST_PHASE_FORWARD ? ATTENTION_FORWARD_FRAC : ATTENTION_BACKWARD_FRAC;
+    double seq = (double)dims[1], head_dim = (double)dims[4];
+
+    return flop / (peak * frac) * (1 + ATTENTION_SEQ / seq) *
+           (1 + ATTENTION_HEAD_DIM / head_dim) / (1 + ATTENTION_HEAD_DIM / 128.0);
+}
+
+static double curve_s(const struct mist_cluster *cluster, enum mist_op op,
+                      enum mist_phase phase, enum mist_trace_dtype dtype,
+                      const int64_t dims[MIST_MAX_DIMS], double flop, double bytes)
+{
+    const struct mist_trace_curve *curve = &cluster->curve;
+    double peak = cluster->peak_flop_per_s[dtype];
+    struct product product;
+    double flop_s = peak > 0 ? flop / (curve->product_frac * peak) : 0;
+
+    if (product_of(op, phase, dims, &product))
+        flop_s = product_s(&product, curve, peak);
+    else if (op == MIST_OP_ATTENTION)
+        flop_s = attention_s(phase, dims, flop, peak);
+    return START_S +
+           fmax(flop_s, bytes / (curve->memory_frac * cluster->memory_bytes_per_s));
+}
+
+enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
+                                     enum mist_phase phase, enum mist_trace_dtype dtype,
+                                     const int64_t dims[MIST_MAX_DIMS], double flop,
+                                     double bytes, struct mist_cost *out,
+                                     struct mist_err *err)
+{
+    bool has_curve = cluster->curve.processors > 0;
+
+    if (flop > 0 && cluster->peak_flop_per_s[dtype] <= 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "cluster %s has neither %s %s in kernels.csv nor a peak "
+                            "FLOP rate of %s in cluster.json",
+                            cluster->name, mist_trace_dtype_name(dtype), mist_op_name(op),
+                            mist_trace_dtype_name(dtype));
+    double time_s = has_curve ? curve_s(cluster, op, phase, dtype, dims, flop, bytes)
+                              : mist_cost_roofline_s(cluster, dtype, flop, bytes);
+    double frac = has_curve ? cluster->curve.residual_frac : ROOFLINE_DOUBT_FRAC;
+    *out = (struct mist_cost){.time_s = time_s,
+                              .extrapolated_s = time_s,
+                              .preset_s = time_s,
+                              .doubt_s = frac * time_s};
+    return MIST_OK;
+}

@@ -1,0 +1,106 @@
+/*
+ * What the files of the cost model share: the measured rows, sorted for look-up. See
+ * cost_model.h.
+ */
+#ifndef MIST_SIM_COST_INTERNAL_H
+#define MIST_SIM_COST_INTERNAL_H
+
+#include "sim/cost/cost_model.h"
+
+/* One measured operator, in seconds. */
+struct mist_kernel_point {
+    int32_t key;                    /* operator, dtype and phase; ascending */
+    int64_t dims[MIST_MAX_DIMS];    /* as mist_op_dims; 1 beyond them */
+    double log_dims[MIST_MAX_DIMS]; /* natural logarithms of dims */
+    double time_s;
+    double deviation_s; /* standard error of time_s */
+    double flop, bytes;
+    double efficiency; /* roofline time / time_s; 0 when flop and bytes are not known */
+};
+
+enum { MIST_N_KERNEL_KEYS = MIST_N_OPS * MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES };
+
+/* All rows of one operator, dtype and phase. */
+struct mist_kernel_group {
+    size_t first, n;  /* in points */
+    bool knows_bytes; /* every row says how many bytes it moves */
+    double line_frac; /* residual of interpolation along dims[0]; -1 unknown */
+    double near_frac; /* residual of interpolation over the other dims; -1 unknown */
+    int64_t min[MIST_MAX_DIMS], max[MIST_MAX_DIMS]; /* of each dim */
+};
+
+struct mist_link_point {
+    int64_t bytes;
+    double time_s;
+    double deviation_s; /* standard error of time_s */
+};
+
+/* All sizes of one operation and group shape. */
+struct mist_link_table {
+    enum mist_link_operation operation;
+    int32_t nodes, ranks_per_node, concurrent_groups;
+    int32_t n_points;               /* 1 or more */
+    double residual_frac;           /* of interpolation between sizes; -1 unknown */
+    struct mist_link_point *points; /* owned; ascending bytes */
+};
+
+struct mist_cost_model {
+    const struct mist_trace_set *traces; /* borrowed */
+    double launch_s;
+    struct mist_interference interference;
+    double interference_residual_frac; /* mean over the mixtures measured */
+    struct mist_kernel_point *kernels; /* owned; by key, dims[1 ..], dims[0] */
+    struct mist_kernel_group groups[MIST_N_KERNEL_KEYS]; /* n 0: nothing measured */
+    struct mist_link_table *tables; /* owned; in the order of the trace set */
+    int32_t n_tables;
+};
+
+/* Standard error of a row's mean, in seconds. */
+double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
+
+/* The operator of a name; MIST_N_OPS for a word that is no operator of the catalogue. */
+int mist_cost_find_op(const char *name);
+
+/* The trace set's word for a number format. */
+enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
+
+/*
+ * Adds one pass over an array of gradients: AdamW, zeroing, a norm, a sum
+ * (MIST_OP_RESIDUAL); nothing for no elements. They were measured on fp32 gradients, at
+ * the speed of memory: bf16 ones cost what as many bytes of fp32 ones cost.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
+                       enum mist_dtype dtype, enum mist_dtype gradient_dtype,
+                       int64_t elements, struct mist_cost *sum, struct mist_err *err);
+
+/* The least time that the data sheet allows; a peak that is not known bounds nothing. */
+double mist_cost_roofline_s(const struct mist_cluster *cluster,
+                            enum mist_trace_dtype dtype, double flop, double bytes);
+
+/*
+ * An operator by the data sheet alone, where nothing of its kind was measured
+ * (cost_curve.c). MIST_ERR_INPUT: the device does not compute in this format.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
+                    enum mist_phase phase, enum mist_trace_dtype dtype,
+                    const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
+                    struct mist_cost *out, struct mist_err *err);
+
+/*
+ * A message by what is declared of the way it takes (cost_declared.c); false, out
+ * untouched: nothing is.
+ */
+bool mist_cost_declared(const struct mist_cluster *cluster,
+                        enum mist_link_operation operation, struct mist_cost_group group,
+                        int64_t bytes, struct mist_cost *out);
+
+/* Fill the model's tables from its trace set; fini also after a failed init. */
+MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
+                                                        struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_cost_link_init(struct mist_cost_model *model,
+                                                     struct mist_err *err);
+void mist_cost_link_fini(struct mist_cost_model *model);
+
+#endif

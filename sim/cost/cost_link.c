@@ -1,0 +1,377 @@
+/*
+ * What a message costs. See cost_model.h.
+ *
+ * Per operation, group shape and concurrency the measured sizes form a table; between two
+ * of them time is linear in bytes, and the deviation contains what leaving sizes out of
+ * the table would have been off by. Below the first and above the last a line through the
+ * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
+ * shape that was not measured borrows the table of the same operation whose number of
+ * ranks is nearest, scaled by the volume that a ring moves, (n-1)/n, and by how many
+ * groups share the links. An operation that was not measured at all is derived from the
+ * ones that a ring makes of it: an all-reduce is a reduce-scatter and an all-gather,
+ * these two mirror each other, and either is half an all-reduce; copies in the two
+ * directions mirror each other, too. All of this counts as extrapolated, and as borrowed.
+ *
+ * What is declared of a way (cost_declared.c) comes before what was measured on another
+ * one: rows of groups inside of a node say nothing of groups across nodes.
+ */
+#include "sim/cost/cost_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ----------------------------------------------------------------------------- tables */
+
+/* Rows of one table: sorted rows begin .. begin + n - 1. */
+struct run {
+    const struct mist_link_row *first; /* in the trace set */
+    size_t begin, n;
+};
+
+#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
+
+static int compare_tables(const struct mist_link_row *a, const struct mist_link_row *b)
+{
+    if (a->operation != b->operation)
+        return COMPARE(a->operation, b->operation);
+    if (a->nodes != b->nodes)
+        return COMPARE(a->nodes, b->nodes);
+    if (a->ranks_per_node != b->ranks_per_node)
+        return COMPARE(a->ranks_per_node, b->ranks_per_node);
+    return COMPARE(a->concurrent_groups, b->concurrent_groups);
+}
+
+/* By table, then in the order of the trace set. */
+static int compare_rows(const void *a_void, const void *b_void)
+{
+    const struct mist_link_row *a = *(const struct mist_link_row *const *)a_void;
+    const struct mist_link_row *b = *(const struct mist_link_row *const *)b_void;
+    int order = compare_tables(a, b);
+
+    return order != 0 ? order : COMPARE(a, b);
+}
+
+static int compare_runs(const void *a_void, const void *b_void)
+{
+    const struct run *a = a_void, *b = b_void;
+
+    return COMPARE(a->first, b->first);
+}
+
+static int compare_points(const void *a_void, const void *b_void)
+{
+    const struct mist_link_point *a = a_void, *b = b_void;
+
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* Root mean square over the inner sizes of how far the line between their neighbours is
+ * off, relative; -1 without an inner size. */
+static double leave_one_out(const struct mist_link_table *table)
+{
+    const struct mist_link_point *p = table->points;
+    double sum = 0;
+
+    for (int32_t i = 1; i + 1 < table->n_points; i++) {
+        double share = (double)(p[i].bytes - p[i - 1].bytes) /
+                       (double)(p[i + 1].bytes - p[i - 1].bytes);
+        double time_s = p[i - 1].time_s + share * (p[i + 1].time_s - p[i - 1].time_s);
+        double error = time_s / p[i].time_s - 1;
+        sum += error * error;
+    }
+    return table->n_points > 2 ? sqrt(sum / (table->n_points - 2)) : -1;
+}
+
+/*
+ * Relative deviation of a time between two sizes: the table's residual. Where there is
+ * none, the truth is taken to lie anywhere between the two rates (uniform on a
+ * logarithmic scale).
+ */
+static double interpolation_frac(const struct mist_link_table *table,
+                                 const struct mist_link_point *a,
+                                 const struct mist_link_point *b)
+{
+    if (table->residual_frac >= 0)
+        return table->residual_frac;
+    return fabs(log(a->time_s / (double)a->bytes * (double)b->bytes / b->time_s)) /
+           sqrt(12);
+}
+
+/* Sorts the rows by table and finds the tables, in the order of the trace set. */
+static int32_t find_runs(const struct mist_trace_set *traces,
+                         const struct mist_link_row **sorted, struct run *runs)
+{
+    int32_t n = 0;
+
+    for (size_t i = 0; i < traces->n_links; i++)
+        sorted[i] = &traces->links[i];
+    qsort(sorted, traces->n_links, sizeof *sorted, compare_rows);
+    for (size_t i = 0; i < traces->n_links; i++) {
+        if (i == 0 || compare_tables(sorted[i - 1], sorted[i]) != 0)
+            runs[n++] = (struct run){.first = sorted[i], .begin = i};
+        runs[n - 1].n++;
+    }
+    qsort(runs, (size_t)n, sizeof *runs, compare_runs);
+    return n;
+}
+
+static enum mist_status fill_table(struct mist_link_table *table,
+                                   const struct mist_link_row *const *rows, size_t n,
+                                   struct mist_err *err)
+{
+    *table = (struct mist_link_table){.operation = rows[0]->operation,
+                                      .nodes = rows[0]->nodes,
+                                      .ranks_per_node = rows[0]->ranks_per_node,
+                                      .concurrent_groups = rows[0]->concurrent_groups,
+                                      .n_points = (int32_t)n,
+                                      .points = malloc(n * sizeof *table->points)};
+    if (!table->points)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        table->points[i] = (struct mist_link_point){
+            rows[i]->bytes, rows[i]->time_us * 1e-6,
+            mist_cost_standard_error_s(rows[i]->deviation_us, rows[i]->repetitions)};
+    qsort(table->points, n, sizeof *table->points, compare_points);
+    table->residual_frac = leave_one_out(table);
+    return MIST_OK;
+}
+
+enum mist_status mist_cost_link_init(struct mist_cost_model *model, struct mist_err *err)
+{
+    const struct mist_trace_set *traces = model->traces;
+    const struct mist_link_row **sorted = malloc((traces->n_links + 1) * sizeof *sorted);
+    struct run *runs = malloc((traces->n_links + 1) * sizeof *runs);
+    int32_t n = sorted && runs ? find_runs(traces, sorted, runs) : 0;
+    enum mist_status status = MIST_OK;
+
+    model->tables = calloc((size_t)n + 1, sizeof *model->tables);
+    if (!sorted || !runs || !model->tables)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        status = fill_table(&model->tables[i], sorted + runs[i].begin, runs[i].n, err);
+        model->n_tables += status == MIST_OK;
+    }
+    free(sorted);
+    free(runs);
+    return status;
+}
+
+void mist_cost_link_fini(struct mist_cost_model *model)
+{
+    for (int32_t i = 0; i < model->n_tables; i++)
+        free(model->tables[i].points);
+    free(model->tables);
+}
+
+/* ----------------------------------------------------------------------------- prices */
+
+static void price(const struct mist_link_table *table, int64_t bytes,
+                  struct mist_cost *out)
+{
+    const struct mist_link_point *p = table->points;
+    int32_t n = table->n_points, i = 0;
+
+    *out = (struct mist_cost){0};
+    if (n == 1) { /* one size: its rate, no latency known */
+        out->time_s = p[0].time_s * (double)bytes / (double)p[0].bytes;
+        out->deviation_s = p[0].deviation_s;
+        out->extrapolated_s = bytes == p[0].bytes ? 0 : out->time_s;
+        return;
+    }
+    while (i < n - 2 && p[i + 1].bytes < bytes)
+        i++;
+    double share = (double)(bytes - p[i].bytes) / (double)(p[i + 1].bytes - p[i].bytes);
+    out->time_s = p[i].time_s + share * (p[i + 1].time_s - p[i].time_s);
+    double near = fmin(fmax(share, 0), 1); /* weight of the second point */
+    out->deviation_s = hypot((1 - near) * p[i].deviation_s, near * p[i + 1].deviation_s);
+    if (bytes < p[0].bytes) /* a line may pass below zero: no faster than in proportion */
+        out->time_s = fmax(out->time_s, p[0].time_s * (double)bytes / (double)p[0].bytes);
+    double frac = fmax(table->residual_frac, 0);
+    if (bytes < p[0].bytes || bytes > p[n - 1].bytes)
+        out->extrapolated_s = out->time_s;
+    else
+        frac = interpolation_frac(table, &p[i], &p[i + 1]);
+    if (bytes != p[i].bytes && bytes != p[i + 1].bytes)
+        out->deviation_s = hypot(out->deviation_s, frac * out->time_s);
+}
+
+static bool is_copy(enum mist_link_operation operation)
+{
+    return operation == MIST_LINK_HOST_TO_DEVICE || operation == MIST_LINK_DEVICE_TO_HOST;
+}
+
+/*
+ * The table of exactly this shape, or the nearest number of ranks of the same operation.
+ * A collective of one rank says nothing of others.
+ */
+static const struct mist_link_table *find_table(const struct mist_cost_model *model,
+                                                enum mist_link_operation operation,
+                                                int nodes, int ranks_per_node,
+                                                int concurrent_groups, bool *is_exact)
+{
+    const struct mist_link_table *best = NULL;
+    double best_distance = INFINITY;
+
+    for (int32_t i = 0; i < model->n_tables; i++) {
+        const struct mist_link_table *table = &model->tables[i];
+        if (table->operation != operation ||
+            (!is_copy(operation) && table->nodes * table->ranks_per_node == 1))
+            continue;
+        double distance = fabs(log((double)(table->nodes * table->ranks_per_node) /
+                                   (nodes * ranks_per_node))) +
+                          8 * ((table->nodes > 1) != (nodes > 1)) +
+                          2 * fabs(log((double)table->nodes / nodes)) +
+                          fabs(log((double)table->concurrent_groups / concurrent_groups));
+        if (distance < best_distance) {
+            best = table;
+            best_distance = distance;
+        }
+    }
+    *is_exact = best_distance == 0;
+    return best;
+}
+
+/* Volume that a rank moves in a ring of n, relative to the message. */
+static double ring_volume(enum mist_link_operation operation, int n)
+{
+    return is_copy(operation) || operation == MIST_LINK_SEND_RECV ? 1
+                                                                  : (double)(n - 1) / n;
+}
+
+/* What a message of n_ranks costs by a table of the same operation. */
+static void price_by(const struct mist_link_table *table, int n_ranks,
+                     int concurrent_groups, int64_t bytes, bool is_exact,
+                     struct mist_cost *out)
+{
+    price(table, bytes, out);
+    if (is_exact || is_copy(table->operation))
+        return;
+    double scale = ring_volume(table->operation, n_ranks) /
+                   ring_volume(table->operation, table->nodes * table->ranks_per_node) *
+                   concurrent_groups / table->concurrent_groups;
+    mist_cost_scale(out, scale);
+    out->extrapolated_s = out->borrowed_s = out->time_s;
+}
+
+/* Ways to put an operation together from one or two others. */
+struct derivation {
+    enum mist_link_operation of, first, second;
+    bool has_second;
+    double factor;
+};
+
+static const struct derivation derivations[] = {
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_GATHER, true, 1},
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_REDUCE_SCATTER, MIST_LINK_REDUCE_SCATTER, false, 2},
+    {MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER, MIST_LINK_ALL_GATHER, false, 2},
+    {MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_GATHER, MIST_LINK_ALL_GATHER, false, 1},
+    {MIST_LINK_REDUCE_SCATTER, MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_REDUCE, false, 0.5},
+    {MIST_LINK_ALL_GATHER, MIST_LINK_REDUCE_SCATTER, MIST_LINK_REDUCE_SCATTER, false, 1},
+    {MIST_LINK_ALL_GATHER, MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_REDUCE, false, 0.5},
+    {MIST_LINK_HOST_TO_DEVICE, MIST_LINK_DEVICE_TO_HOST, MIST_LINK_DEVICE_TO_HOST, false,
+     1},
+    {MIST_LINK_DEVICE_TO_HOST, MIST_LINK_HOST_TO_DEVICE, MIST_LINK_HOST_TO_DEVICE, false,
+     1},
+};
+
+/* Whether a table was measured on the kind of way that a group of so many nodes takes. */
+static bool is_same_way(const struct mist_link_table *table, int nodes)
+{
+    return is_copy(table->operation) || (table->nodes > 1) == (nodes > 1);
+}
+
+/* Nothing says what a message costs: what to measure or to declare. */
+static enum mist_status refuse(const struct mist_cost_model *model,
+                               enum mist_link_operation operation, int nodes, int n_ranks,
+                               struct mist_err *err)
+{
+    const struct mist_cluster *cluster = &model->traces->cluster;
+    const char *key = is_copy(operation) ? "host" : nodes > 1 ? "node" : "device";
+    const char *option = is_copy(operation) ? "pcie=25GB/s"
+                         : nodes > 1        ? "nic=8x400Gb/s"
+                                            : "link=300GB/s";
+
+    if (!model->traces->folder && cluster->backend == MIST_TRACE_DATASHEET)
+        return mist_err_set(
+            err, MIST_ERR_INPUT,
+            "cluster %s: nothing says how fast %s is%s; declare it behind "
+            "the name: --cluster %s:%dx%d,%s",
+            cluster->name, mist_link_operation_name(operation),
+            nodes > 1 ? " between nodes" : "", cluster->name, cluster->nodes,
+            cluster->devices_per_node, option);
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "cluster %s: the trace set has no %s in links.csv; measure it "
+                        "with mist-profile on %d rank%s, or declare it as "
+                        "\"declared\": {\"%s\": ..} in cluster.json",
+                        cluster->name, mist_link_operation_name(operation), n_ranks,
+                        n_ranks == 1 ? "" : "s", key);
+}
+
+/* False: nothing was measured that the operation could be derived from. */
+static bool derive(const struct mist_cost_model *model,
+                   enum mist_link_operation operation, int nodes, int ranks_per_node,
+                   int concurrent_groups, int64_t bytes, struct mist_cost *out)
+{
+    for (size_t i = 0; i < sizeof derivations / sizeof *derivations; i++) {
+        const struct derivation *from = &derivations[i];
+        const struct mist_link_table *tables[2];
+        struct mist_cost cost;
+        bool is_exact[2];
+        if (from->of != operation)
+            continue;
+        for (int k = 0; k < 2; k++)
+            tables[k] = find_table(model, k ? from->second : from->first, nodes,
+                                   ranks_per_node, concurrent_groups, &is_exact[k]);
+        if (!tables[0] || !tables[1])
+            continue;
+        *out = (struct mist_cost){0};
+        for (int k = 0; k < 1 + from->has_second; k++) {
+            price_by(tables[k], nodes * ranks_per_node, concurrent_groups, bytes,
+                     is_exact[k], &cost);
+            mist_cost_add(out, &cost);
+        }
+        mist_cost_scale(out, from->factor);
+        out->extrapolated_s = out->borrowed_s = out->time_s;
+        return true;
+    }
+    return false;
+}
+
+enum mist_status mist_cost_link(const struct mist_cost_model *model,
+                                enum mist_link_operation operation, int32_t nodes,
+                                int32_t ranks_per_node, int32_t concurrent_groups,
+                                int64_t bytes, struct mist_cost *out,
+                                struct mist_err *err)
+{
+    bool is_exact;
+    int n_ranks = nodes * ranks_per_node;
+    const struct mist_link_table *table =
+        find_table(model, operation, nodes, ranks_per_node, concurrent_groups, &is_exact);
+
+    *out = (struct mist_cost){0};
+    if (bytes == 0 || (n_ranks == 1 && !is_copy(operation)))
+        return MIST_OK;
+    if (table && is_same_way(table, nodes)) {
+        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
+        return MIST_OK;
+    }
+    if (mist_cost_declared(
+            &model->traces->cluster, operation,
+            (struct mist_cost_group){nodes, ranks_per_node, concurrent_groups}, bytes,
+            out))
+        return MIST_OK;
+    if (table)
+        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
+    else if (!derive(model, operation, nodes, ranks_per_node, concurrent_groups, bytes,
+                     out))
+        return refuse(model, operation, nodes, n_ranks, err);
+    return MIST_OK;
+}
+
+bool mist_cost_model_prices_copies(const struct mist_cost_model *model)
+{
+    struct mist_cost cost;
+
+    return mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, NULL) ==
+           MIST_OK;
+}

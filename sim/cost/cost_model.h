@@ -1,0 +1,160 @@
+/*
+ * The cost model: what an operator, a message and a launch cost on a cluster, from its
+ * trace set.
+ *
+ * Operators: the measured mean for a measured shape; between two rows that differ in the
+ * first dimension alone, time straight in it; otherwise the efficiency (roofline time
+ * over measured time) of the nearest rows; outside the measured range the efficiency of
+ * the nearest row, flagged as extrapolated (cost_kernel.c says how well each does). An
+ * operator without rows costs the sum of what it is made of where the trace set has rows
+ * of that (mist_op_parts), else what the data sheet says (cost_curve.c). Links: a table
+ * per operation, group shape and concurrency, time straight in bytes between two sizes;
+ * beyond the ends the line through the two outer points, flagged; where nothing of the
+ * kind was measured, by what is declared (cost_declared.c).
+ */
+#ifndef MIST_SIM_COST_MODEL_H
+#define MIST_SIM_COST_MODEL_H
+
+#include "core/status.h"
+#include "sim/cost/interference.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+#include "sim/schedule/schedule.h"
+#include "traces/trace_set.h"
+
+/*
+ * A predicted duration with what is known of its uncertainty. deviation_s is that of the
+ * mean (of a typical iteration), not of single runs: deviation_us / sqrt(repetitions) of
+ * the rows and, for interpolated operators, the residual of leaving rows out, as root of
+ * squares. It knows nothing of how wrong an extrapolation is: extrapolated_s says how
+ * much rests on one. Of prices by a data sheet it is known, doubt_s: the same figures are
+ * behind all of them, so it adds up and doesn't average out.
+ */
+struct mist_cost {
+    double time_s;
+    double deviation_s;
+    double extrapolated_s; /* part of time_s that was not measured, nor lies between what
+                              was; the next two are parts of it */
+    double borrowed_s;     /* by rows of another operation, or of another group */
+    double preset_s;       /* by a data sheet */
+    double doubt_s;        /* deviation that all of preset_s shares */
+};
+
+/* sum += part; deviations of different measurements are independent. */
+void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
+
+/* Everything times a factor. */
+void mist_cost_scale(struct mist_cost *cost, double factor);
+
+/* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g; a
+ * norm reads g, squares and adds; a sum reads two and writes one. */
+#define MIST_COST_ADAMW_FLOP  12.0
+#define MIST_COST_ADAMW_BYTES 28.0
+#define MIST_COST_ZERO_BYTES  4.0
+#define MIST_COST_NORM_FLOP   2.0
+#define MIST_COST_NORM_BYTES  4.0
+#define MIST_COST_SUM_FLOP    1.0
+#define MIST_COST_SUM_BYTES   12.0
+
+struct mist_cost_model;
+
+/* Builds look-up structures over the trace set (borrowed for the model's life). */
+MIST_MUST_CHECK enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
+                                                     struct mist_cost_model **out,
+                                                     struct mist_err *err);
+void mist_cost_model_free(struct mist_cost_model *model);
+
+const struct mist_interference *
+mist_cost_model_interference(const struct mist_cost_model *model);
+/* How well these factors fit: mean residual of the mixtures measured, relative;
+ * 0 without any. */
+double mist_cost_model_interference_residual_frac(const struct mist_cost_model *model);
+const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model);
+double mist_cost_model_launch_s(const struct mist_cost_model *model);
+
+/* Whether an optimizer step on the host has a price: "adamw_host" was measured, or the
+ * device computes on the host's processors itself, where it costs what "adamw" does. */
+bool mist_cost_model_prices_host(const struct mist_cost_model *model,
+                                 enum mist_dtype dtype);
+
+/* Whether copies between device and host have a price, so that offloading has one. */
+bool mist_cost_model_prices_copies(const struct mist_cost_model *model);
+
+/*
+ * Whether the number format has a price, messages of all groups that n_ranks ranks can
+ * form, and copies if offloads is set. MIST_OK, or MIST_ERR_INPUT: what is missing, and
+ * what to measure or to declare.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_model_check(const struct mist_cost_model *model, enum mist_dtype dtype,
+                      int32_t n_ranks, bool offloads, struct mist_err *err);
+
+/* One operator at one shape. flop and bytes are the catalogue's,
+ * for efficiency and roofline. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_op(const struct mist_cost_model *model, enum mist_op op, enum mist_phase phase,
+             enum mist_dtype dtype, const int64_t dims[MIST_MAX_DIMS], double flop,
+             double bytes, struct mist_cost *out, struct mist_err *err);
+
+/* One message. nodes x ranks_per_node is the group;
+ * concurrent_groups run the same at once. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
+               int32_t nodes, int32_t ranks_per_node, int32_t concurrent_groups,
+               int64_t bytes, struct mist_cost *out, struct mist_err *err);
+
+/*
+ * A whole program, or a part of one: the sum over its steps without MIST_OP_TP_* (they
+ * are tasks of their own). Deviations of equal steps add up (one measurement is behind
+ * them), those of different steps are independent.
+ */
+MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model *model,
+                                                   const struct mist_concrete_step *steps,
+                                                   int32_t n_steps, enum mist_dtype dtype,
+                                                   struct mist_cost *out,
+                                                   struct mist_err *err);
+
+/*
+ * Every task of a schedule: costs[n_costs] by task->cost, launch included. The same
+ * function prices the template quantities of the closed form. plan gives the placement of
+ * groups on nodes.
+ */
+MIST_MUST_CHECK enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
+                                                    const struct mist_plan *plan,
+                                                    const struct mist_schedule *schedule,
+                                                    struct mist_cost *costs,
+                                                    struct mist_err *err);
+
+/* Shape of a group of ranks as links.csv has it. */
+struct mist_cost_group {
+    int32_t nodes, ranks_per_node, concurrent_groups;
+};
+
+/* Groups of a rank, as far as prices go. */
+struct mist_cost_groups {
+    struct mist_cost_group dp, tp, all;
+};
+
+/* A stage's data-parallel group of ranks i_tp, its tensor-parallel group of ranks i_dp,
+ * and all ranks. O(group * groups), O(ranks). */
+struct mist_cost_group mist_cost_dp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_tp);
+struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
+                                          const struct mist_plan *plan, int32_t i_stage,
+                                          int32_t i_dp);
+struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
+                                           const struct mist_plan *plan);
+
+bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
+                             int32_t peer);
+
+/* mist_cost_schedule() for a rank that has the schedule of another one of its stage: with
+ * these groups, and crosses[n_tasks] of transfers: the peer is on another node. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_schedule_at(const struct mist_cost_model *model, const struct mist_plan *plan,
+                      const struct mist_schedule *schedule,
+                      const struct mist_cost_groups *groups, const bool *crosses,
+                      struct mist_cost *costs, struct mist_err *err);
+
+#endif

@@ -1,0 +1,403 @@
+/*
+ * The operator catalogue: what every module of a model computes, declared once.
+ *
+ * A module (embedding, block, head) is declared as tensors, parameters and two programs,
+ * forward and backward, each a list of steps. A step names an operator, a phase, the
+ * dimensions of this use as symbolic expressions, and its operand tensors. From the
+ * declaration follow
+ *   - memory: saved tensors live from forward to backward, scratch tensors inside one
+ * program; offsets of both are laid out here (mist_layer_layout), the executor uses the
+ * same offsets;
+ *   - time: a step's (operator, phase, dimensions) is its cost key in kernels.csv;
+ *   - the profile grid, FLOP counts and tensor-parallel communication;
+ *   - execution: the executor walks the same steps and calls its kernel for each
+ * (operator, phase). Adding an operator means one row in the operator table, and its use
+ * in a program.
+ *
+ * Shapes are those of the kernels, row-major. Activations, weights and gradients of
+ * activations have the element size of the run's number format, statistics and losses
+ * are fp32, gradients of parameters as mist_dtype_gradient_bytes() says.
+ *
+ * Tensor parallelism (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022)
+ * is a variant of the declaration: column-parallel then row-parallel linear layers, a
+ * vocabulary-parallel embedding, head and cross-entropy, and communication steps between
+ * them. A program is cut into parts at those steps; every part becomes a task of its own.
+ */
+#ifndef MIST_SIM_CATALOG_H
+#define MIST_SIM_CATALOG_H
+
+#include "core/status.h"
+#include "sim/model/model.h"
+#include "sim/model/param_shape.h"
+#include "sim/symbolic/expr.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_layer_kind {
+    MIST_LAYER_EMBEDDING,
+    MIST_LAYER_BLOCK,
+    MIST_LAYER_HEAD,
+    MIST_N_LAYER_KINDS
+};
+
+enum mist_op {
+    MIST_OP_EMBEDDING,
+    MIST_OP_LAYER_NORM,
+    MIST_OP_RMS_NORM,
+    MIST_OP_RESIDUAL_LAYER_NORM, /* r = a + b; n = norm(r) */
+    MIST_OP_RESIDUAL_RMS_NORM,
+    MIST_OP_LINEAR,
+    MIST_OP_LINEAR_BIAS,
+    MIST_OP_LINEAR_GELU, /* forward: then gelu; backward_input: then back through the gelu
+                            whose output was its input */
+    MIST_OP_LINEAR_RESIDUAL, /* forward and backward_input: plus a tensor */
+    MIST_OP_ATTENTION,
+    MIST_OP_ROPE,
+    MIST_OP_GELU, /* of no program: a word that linear_gelu can be priced by */
+    MIST_OP_SWIGLU,
+    MIST_OP_RESIDUAL,
+    MIST_OP_CROSS_ENTROPY,        /* of no program, as gelu */
+    MIST_OP_LINEAR_CROSS_ENTROPY, /* logits, their losses and the gradients of both */
+    MIST_OP_ADAMW,
+    MIST_OP_ZERO,
+    MIST_OP_CROSS_ENTROPY_STATS, /* of a slice of the vocabulary: per row max, sum, target
+                                  */
+    MIST_OP_CROSS_ENTROPY_PARALLEL, /* the loss from the statistics of all slices */
+    MIST_OP_GRADIENT_NORM,          /* sum of squares; also finds what is not finite */
+    MIST_OP_TP_ALL_REDUCE,          /* communication inside a module; no kernel */
+    MIST_OP_TP_REDUCE_SCATTER,
+    MIST_OP_TP_ALL_GATHER,
+    MIST_OP_ADAMW_HOST, /* of no program: on the host's processors, beside a device */
+    MIST_N_OPS
+};
+
+enum mist_phase {
+    MIST_PHASE_FORWARD,
+    MIST_PHASE_BACKWARD_INPUT,  /* gradients of inputs (and of norm parameters) */
+    MIST_PHASE_BACKWARD_WEIGHT, /* gradients of weights and biases of linear layers */
+    MIST_PHASE_OPTIMIZER,
+    MIST_N_PHASES
+};
+
+const char *mist_op_name(enum mist_op op); /* "linear_bias": the word in kernels.csv */
+const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
+
+/* Blockings of kernels that decide the size of their workspace. */
+enum {
+    MIST_CATALOG_NORM_BLOCK_ROWS = 32,  /* whose gradients a CPU sums up apart */
+    MIST_CATALOG_NORM_GPU_ROWS = 8,     /* the same of a GPU, at least */
+    MIST_CATALOG_NORM_GPU_BLOCKS = 512, /* and so many blocks at most: some for each
+                                           multiprocessor of a large GPU */
+    MIST_CATALOG_QUERY_BLOCK = 64,
+    /* linear_cross_entropy has the logits of so many rows at once, on a GPU and on a CPU;
+     * its workspace is as large, and tells the kernels. The weight's gradient is read and
+     * written each time: 8 bytes against 2 FLOP per row and element. So 4096 rows are
+     * 1024 FLOP per byte, where GPUs do 150 to 300 in the time of one, CPUs 10. */
+    MIST_CATALOG_LOSS_ROWS_GPU = 4096,
+    MIST_CATALOG_LOSS_ROWS_CPU = 1024,
+    /* What attention's backward gets on a GPU at most for dS and for the dK and dV of
+     * query heads; for one group of query heads 4 times that. */
+    MIST_CATALOG_ATTENTION_BYTES = 1 << 30,
+};
+
+/* Blocks of rows that the backward of a norm makes on a GPU. */
+static inline int64_t mist_catalog_norm_blocks(int64_t rows)
+{
+    int64_t n = (rows + MIST_CATALOG_NORM_GPU_ROWS - 1) / MIST_CATALOG_NORM_GPU_ROWS;
+
+    return n < MIST_CATALOG_NORM_GPU_BLOCKS ? n : (int64_t)MIST_CATALOG_NORM_GPU_BLOCKS;
+}
+
+enum {
+    MIST_MAX_DIMS = 6,
+    MIST_MAX_OPERANDS = 6,
+    MIST_MAX_STEPS = 48,
+    MIST_MAX_TENSORS = 48,
+    MIST_MAX_PARAMS = 16,
+    MIST_MAX_PARTS = 16,
+};
+
+/* What the index of mist_step.operands means, by operator and phase;
+ * -1 where there is none. */
+enum {
+    MIST_ARG_OUT = 0, /* every forward: what is written; in place for rope */
+    MIST_ARG_EMBEDDING_TOKENS = 1,
+    MIST_ARG_NORM_STATS = 1, /* layer_norm, rms_norm forward */
+    MIST_ARG_NORM_X = 2,
+    MIST_ARG_RNORM_RESIDUAL = 1, /* residual_*_norm forward */
+    MIST_ARG_RNORM_STATS = 2,
+    MIST_ARG_RNORM_A = 3,
+    MIST_ARG_RNORM_B = 4,
+    MIST_ARG_LINEAR_X = 1,           /* forward */
+    MIST_ARG_LINEAR_RESIDUAL = 2,    /* backward_input, too */
+    MIST_ARG_LINEAR_GELU_BEFORE = 1, /* forward: what gelu is taken of, written, too */
+    MIST_ARG_LINEAR_GELU_X = 2,
+    MIST_ARG_ATTENTION_LSE = 1, /* forward */
+    MIST_ARG_ATTENTION_QKV = 2,
+    MIST_ARG_ROPE_TABLE = 1, /* forward and backward, in place on operand 0 */
+    MIST_ARG_UNARY_X = 1,    /* swiglu forward */
+    MIST_ARG_RESIDUAL_A = 1,
+    MIST_ARG_RESIDUAL_B = 2,
+    MIST_ARG_LOSS_LOSSES = 1, /* linear_cross_entropy: operand 0 is the gradient of x */
+    MIST_ARG_LOSS_TARGETS = 2,
+    MIST_ARG_LOSS_X = 3,
+    MIST_ARG_STATS_LOGITS = 1, /* cross_entropy_stats: operand 0 is the statistics */
+    MIST_ARG_STATS_TARGETS = 2,
+    MIST_ARG_LOSS_STATS = 3, /* cross_entropy_parallel: of all slices; losses and targets
+                                as above; operand 0 is the logits, in place */
+    MIST_ARG_TP_FROM = 1,    /* tp_reduce_scatter: operand 0 is this rank's shard, 1 the
+                                whole (overwritten); tp_all_gather: 0 the whole, 1 the
+                                shard; tp_all_reduce: in place on 0 */
+    MIST_ARG_DX = 0,         /* every backward_input: the gradient that is written */
+    MIST_ARG_DY = 1,         /* every backward_input: the gradient that is read */
+    MIST_ARG_DNORM_RESIDUAL = 2, /* layer_norm, rms_norm backward_input */
+    MIST_ARG_DNORM_X = 3,
+    MIST_ARG_DNORM_STATS = 4,
+    MIST_ARG_DATTENTION_QKV = 2,
+    MIST_ARG_DATTENTION_OUT = 3,
+    MIST_ARG_DATTENTION_LSE = 4,
+    MIST_ARG_DUNARY_X =
+        2,              /* swiglu, linear_gelu backward_input: the activation's input */
+    MIST_ARG_DW_DY = 0, /* backward_weight of linear and embedding */
+    MIST_ARG_DW_X = 1,  /* linear: its input; embedding: the tokens */
+};
+
+/*
+ * Names of the dimensions of an operator, in the order of the cost key; NULL-terminated.
+ */
+const char *const *mist_op_dims(enum mist_op op);
+
+/* One of the operators that do the same as another, one after the other. */
+struct mist_op_part {
+    enum mist_op op;
+    enum mist_phase phase;
+    int64_t dims[MIST_MAX_DIMS]; /* 0 beyond those of op */
+    double flop, bytes;
+};
+enum { MIST_MAX_OP_PARTS = 4 };
+
+/*
+ * What an operator is made of: linear_gelu is linear_bias and gelu, linear_residual is
+ * linear_bias and residual, linear_bias is linear (the bias costs nothing beside it),
+ * linear_cross_entropy is linear's three products and cross_entropy. A cluster whose
+ * kernels.csv has the parts alone is priced by them. Returns how many there are, 0 if it
+ * is one piece. dims: all >= 1.
+ */
+int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
+                      const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
+                      struct mist_op_part parts[MIST_MAX_OP_PARTS]);
+
+/* Whether a step adds to the gradients of its parameters. */
+bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
+
+/* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of
+ * dims[0] rows. */
+bool mist_op_has_losses(enum mist_op op);
+
+/* The symbols every declaration is written in. */
+enum mist_symbol {
+    MIST_SYMBOL_MICRO_BATCH, /* b: samples per rank and micro-batch */
+    MIST_SYMBOL_SEQ,         /* s */
+    MIST_SYMBOL_TP,          /* tensor-parallel size */
+    MIST_SYMBOL_THREADS,     /* host threads that compute; 0: a GPU does (workspaces) */
+    MIST_SYMBOL_ELEMENT,     /* bytes of an element of weights and activations */
+    MIST_N_SYMBOLS
+};
+
+enum mist_tensor_class {
+    MIST_TENSOR_INPUT,       /* activation from the module before; kept until backward */
+    MIST_TENSOR_OUTPUT,      /* activation for the next module */
+    MIST_TENSOR_SAVED,       /* written in forward, read in backward */
+    MIST_TENSOR_SCRATCH,     /* lives inside one program */
+    MIST_TENSOR_GRAD_OUTPUT, /* gradient of the output, arrives from the next module */
+    MIST_TENSOR_GRAD_INPUT,  /* gradient of the input, leaves for the module before */
+    MIST_TENSOR_TOKENS,      /* int32 [b * s] of the micro-batch: input ids */
+    MIST_TENSOR_TARGETS,     /* int32 [b * s]: ids to predict */
+    MIST_TENSOR_CONSTANT, /* the same for all modules and micro-batches: the RoPE table */
+};
+
+struct mist_tensor {
+    const char *name;
+    enum mist_tensor_class tensor_class;
+    mist_expr bytes;
+};
+
+enum mist_init {
+    MIST_INIT_NORMAL,
+    MIST_INIT_NORMAL_RESIDUAL,
+    MIST_INIT_ONES,
+    MIST_INIT_ZEROS
+};
+
+struct mist_param {
+    const char *name; /* "qkv.weight" */
+    enum mist_init
+        init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
+    bool decays; /* weight decay applies */
+    mist_expr n_elements;          /* per tensor-parallel rank */
+    struct mist_param_shape shape; /* of the whole parameter, and how it is cut */
+    bool is_tied; /* the head's weight when it is the embedding's "wte" (same shape and
+                     cut) */
+    /* Consecutive local elements whose gradient on a rank lacks what the other
+     * tensor-parallel ranks saw: to be summed over them once per reduction. 0 elements:
+     * none. */
+    mist_expr partial_first, partial_elements;
+};
+
+struct mist_step {
+    const char *name; /* "qkv", for breakdowns */
+    enum mist_op op;
+    enum mist_phase phase;
+    bool adds_bias_once;     /* forward of a row-parallel layer or of the embedding, whose
+                                outputs are summed over the tensor-parallel ranks: params[1]
+                                is added by rank 0 alone */
+    bool adds_residual_once; /* linear_residual: the same of the residual, where all ranks
+                                have it whole */
+    mist_expr dims[MIST_MAX_DIMS];      /* as mist_op_dims(op) */
+    int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
+    int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
+    mist_expr flop;                     /* of this step */
+    mist_expr bytes;                    /* read and written, at least */
+    mist_expr workspace_bytes;          /* kernel workspace beyond its operands; 0 none */
+};
+
+struct mist_program {
+    int32_t n_steps;
+    struct mist_step steps[MIST_MAX_STEPS];
+};
+
+struct mist_layer_template {
+    enum mist_layer_kind kind;
+    int32_t n_tensors, n_params;
+    struct mist_tensor tensors[MIST_MAX_TENSORS];
+    struct mist_param params[MIST_MAX_PARAMS];
+    struct mist_program forward, backward;
+};
+
+enum mist_layer_variant {
+    MIST_VARIANT_PLAIN,    /* tp 1: no communication */
+    MIST_VARIANT_TENSOR,   /* activations between modules are whole on every rank */
+    MIST_VARIANT_SEQUENCE, /* they are cut over the tensor-parallel ranks, by rows */
+    MIST_N_VARIANTS
+};
+
+struct mist_catalog {
+    struct mist_model model;
+    struct mist_expr_pool *pool; /* owned; holds every expression of the templates */
+    mist_expr symbols[MIST_N_SYMBOLS];
+    struct mist_layer_template layers[MIST_N_VARIANTS][MIST_N_LAYER_KINDS];
+};
+
+/* Declares the modules of a model (checked).
+ * out is freed by mist_catalog_free. */
+MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
+                                                  struct mist_catalog **out,
+                                                  struct mist_err *err);
+void mist_catalog_free(struct mist_catalog *catalog);
+
+/* What is fixed for the modules of a stage; used to evaluate a template. */
+struct mist_layer_shape {
+    int32_t micro_batch, seq, tp;
+    int32_t threads; /* host threads that compute; 0: the device computes itself */
+    bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq */
+    bool splits_backward;      /* weight gradients are a program of their own */
+    enum mist_dtype dtype;
+};
+
+/* The programs of a module that a task can run. */
+enum mist_program_kind {
+    MIST_PROGRAM_FORWARD,
+    MIST_PROGRAM_RECOMPUTE,      /* leading forward steps that write all saved tensors */
+    MIST_PROGRAM_EVALUATE,       /* forward up to the loss: no gradient is computed, also
+                                    not by the step of the loss */
+    MIST_PROGRAM_BACKWARD,       /* whole; empty if the shape splits_backward */
+    MIST_PROGRAM_BACKWARD_INPUT, /* its two halves, if it does; either may be empty. The
+                                    second reads the first's scratch, and d_out */
+    MIST_PROGRAM_BACKWARD_WEIGHT,
+    MIST_N_PROGRAM_KINDS
+};
+
+/* Consecutive steps of a program that become one task. */
+struct mist_part {
+    int16_t first_step, n_steps; /* in layout->forward or ->backward */
+    bool is_communication;       /* one step, of an MIST_OP_TP_* */
+    int8_t waits_for; /* latest earlier part of the other sort (communication or not) in
+                         this program that this part must not overtake; -1 none. Parts of
+                         the same sort run in their order; a communication's operands
+                         keep their place in the scratch until a part waits for it */
+};
+
+struct mist_concrete_program {
+    int32_t n_steps, n_parts;
+    struct mist_part parts[MIST_MAX_PARTS];
+};
+
+/* A template at concrete dimensions: every byte offset and cost key as numbers. */
+struct mist_concrete_step {
+    enum mist_op op;
+    enum mist_phase phase;
+    const char *name;
+    bool adds_bias_once, adds_residual_once;
+    int8_t operands[MIST_MAX_OPERANDS];
+    int8_t params[2];
+    int32_t n_dims;
+    int64_t dims[MIST_MAX_DIMS];
+    double flop, bytes;
+    int64_t workspace_bytes;
+    int64_t workspace_offset; /* in the scratch area of the program */
+};
+
+struct mist_layer_layout {
+    enum mist_layer_kind kind;
+    struct mist_layer_shape shape;
+    int32_t n_tensors, n_params, n_forward, n_backward;
+    struct mist_concrete_program programs[MIST_N_PROGRAM_KINDS];
+    const char *tensor_name[MIST_MAX_TENSORS];
+    enum mist_tensor_class tensor_class[MIST_MAX_TENSORS];
+    int64_t tensor_bytes[MIST_MAX_TENSORS];
+    int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in
+                                                  the program's scratch */
+    int64_t offset_backward[MIST_MAX_TENSORS]; /* the same in the backward program */
+    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the flat array */
+    int64_t param_elements[MIST_MAX_PARAMS];
+    enum mist_init param_init[MIST_MAX_PARAMS];
+    bool param_decays[MIST_MAX_PARAMS];
+    const char *param_name[MIST_MAX_PARAMS];
+    struct mist_param_shape param_shape[MIST_MAX_PARAMS];
+    bool param_is_tied[MIST_MAX_PARAMS];
+    int64_t param_partial_first[MIST_MAX_PARAMS];    /* elements, in the parameter */
+    int64_t param_partial_elements[MIST_MAX_PARAMS]; /* 0: nothing to sum */
+    int64_t n_parameters; /* elements of the flat parameter array, without padding */
+    int64_t input_bytes, output_bytes; /* boundary activations (0 for the ends) */
+    int64_t constant_bytes;            /* of the constant tensor; 0 none */
+    int64_t saved_bytes;               /* saved buffer, aligned to 64 */
+    int64_t scratch_forward_bytes, scratch_backward_bytes;
+    struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
+};
+
+/* Whether a program's steps are those of layout->backward (else ->forward). */
+static inline bool mist_program_is_backward(enum mist_program_kind program)
+{
+    return program >= MIST_PROGRAM_BACKWARD;
+}
+
+static inline const struct mist_concrete_step *
+mist_layer_layout_steps(const struct mist_layer_layout *layout,
+                        enum mist_program_kind program)
+{
+    return mist_program_is_backward(program) ? layout->backward : layout->forward;
+}
+
+/* Evaluates and lays out; scratch is packed first-fit over step lifetimes,
+ * every offset 64-aligned. */
+MIST_MUST_CHECK enum mist_status
+mist_layer_layout_make(const struct mist_catalog *catalog, enum mist_layer_kind kind,
+                       struct mist_layer_shape shape, struct mist_layer_layout *out,
+                       struct mist_err *err);
+
+/* Canonical shape text of a step, "rows=512;n_in=256;n_out=768". Returns out. */
+char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,
+                         size_t size);
+
+#endif

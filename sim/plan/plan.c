@@ -1,0 +1,469 @@
+/*
+ * Plans: derived quantities, the check of every relation between knobs, the fingerprint.
+ * Reading and writing plan.json is in plan_read.c and plan_write.c.
+ *
+ * The check fills a place (struct mist_plan_fault) beside the message, in the words of
+ * plan.json, so that a loaded file's error gets its line without a second set of rules.
+ */
+#include "sim/plan/plan.h"
+
+#include "core/hash.h"
+
+#include <math.h> /* isfinite */
+#include <stdarg.h>
+#include <stdio.h>  /* vsnprintf */
+#include <string.h> /* memchr */
+
+const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
+{
+    static const char *const names[MIST_N_PIPELINES] = {"1f1b", "interleaved", "zb_h1"};
+
+    return names[pipeline];
+}
+
+/* ---------------------------------------------------------------- derived quantities */
+
+int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
+{
+    int32_t rank = 0;
+
+    for (int32_t i = 0; i < i_stage; i++)
+        rank += plan->stages[i].dp * plan->stages[i].tp;
+    return rank;
+}
+
+int32_t mist_plan_n_threads(const struct mist_plan *plan)
+{
+    if (plan->job.computes_on_gpu)
+        return 0;
+    return plan->job.threads > 0 ? plan->job.threads : 1;
+}
+
+int32_t mist_plan_n_ranks(const struct mist_plan *plan)
+{
+    return mist_plan_first_rank(plan, plan->n_stages);
+}
+
+int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage)
+{
+    int32_t layer = 1;
+
+    for (int32_t i = 0; i < i_stage; i++)
+        layer += plan->stages[i].n_layers;
+    return layer;
+}
+
+int32_t mist_plan_n_chunks(const struct mist_plan *plan)
+{
+    return plan->n_chunks > 1 ? plan->n_chunks : 1;
+}
+
+void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                            int32_t i_chunk, int32_t *first, int32_t *n)
+{
+    int32_t n_chunks = mist_plan_n_chunks(plan);
+
+    *first = 1 + i_chunk * (plan->model.n_layers / n_chunks);
+    for (int32_t i = 0; i < i_stage; i++)
+        *first += plan->stages[i].n_layers / n_chunks;
+    *n = plan->stages[i_stage].n_layers / n_chunks;
+}
+
+void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
+                           int32_t *i_dp, int32_t *i_tp)
+{
+    int32_t stage = 0;
+
+    while (rank >= plan->stages[stage].dp * plan->stages[stage].tp) {
+        rank -= plan->stages[stage].dp * plan->stages[stage].tp;
+        stage++;
+    }
+    if (i_stage)
+        *i_stage = stage;
+    if (i_dp)
+        *i_dp = rank / plan->stages[stage].tp;
+    if (i_tp)
+        *i_tp = rank % plan->stages[stage].tp;
+}
+
+uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
+                               uint64_t trace_set_fingerprint)
+{
+    const int64_t numbers[] = {
+        model->family,
+        model->n_layers,
+        model->hidden,
+        model->n_heads,
+        model->n_kv_heads,
+        model->head_dim,
+        model->ffn,
+        model->vocab,
+        model->max_seq,
+        model->has_bias,
+        model->ties_embeddings,
+        job->global_batch,
+        job->seq_len,
+        job->dtype,
+    };
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        mist_hash_add_int64(&hash, numbers[i]);
+    if (job->gradient_dtype != MIST_DTYPE_FP32)
+        mist_hash_add_int64(&hash, job->gradient_dtype);
+    mist_hash_add_double(&hash, model->norm_epsilon);
+    mist_hash_add_double(&hash, model->rope_theta);
+    mist_hash_add_int64(&hash, (int64_t)trace_set_fingerprint);
+    return hash.value;
+}
+
+/* ----------------------------------------------------------------------------- check */
+
+/* A check in progress: what is looked at, and where the first fault goes. */
+struct check {
+    const struct mist_plan *plan;
+    struct mist_plan_fault *fault;
+    struct mist_err *err;
+};
+
+/* Records a fault; the message of a stage begins with "stage i: ". Returns status. */
+static enum mist_status refuse(const struct check *c, enum mist_status status,
+                               const char *section, int32_t i_stage, const char *key,
+                               const char *format, ...) MIST_PRINTF(6, 7);
+
+static enum mist_status refuse(const struct check *c, enum mist_status status,
+                               const char *section, int32_t i_stage, const char *key,
+                               const char *format, ...)
+{
+    char message[sizeof c->err->message];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    *c->fault = (struct mist_plan_fault){section, i_stage, key};
+    if (i_stage >= 0)
+        return mist_err_set(c->err, status, "stage %d: %.480s", i_stage, message);
+    return mist_err_set(c->err, status, "%s", message);
+}
+
+static enum mist_status check_job(const struct check *c)
+{
+    const struct mist_job *job = &c->plan->job;
+    int32_t max_seq = c->plan->model.max_seq;
+
+    if (job->global_batch < 1)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "global_batch",
+                      "global_batch is %lld, expected at least 1",
+                      (long long)job->global_batch);
+    if (job->seq_len < 1)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "seq_len",
+                      "seq_len is %d, expected at least 1", job->seq_len);
+    if (max_seq > 0 && job->seq_len > max_seq)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "seq_len",
+                      "seq_len is %d, the model has %d learned positions", job->seq_len,
+                      max_seq);
+    if ((unsigned)job->dtype >= MIST_N_DTYPES)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "dtype", "dtype %d is unknown",
+                      (int)job->dtype);
+    if ((unsigned)job->gradient_dtype >= MIST_N_DTYPES)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "gradient_dtype",
+                      "gradient_dtype %d is unknown", (int)job->gradient_dtype);
+    if (job->gradient_dtype != MIST_DTYPE_FP32 && job->gradient_dtype != job->dtype)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "gradient_dtype",
+                      "gradient_dtype is %s with dtype %s, expected dtype %s",
+                      mist_dtype_name(job->gradient_dtype), mist_dtype_name(job->dtype),
+                      mist_dtype_name(job->gradient_dtype));
+    if (job->threads < 0 || job->threads > 1024)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "threads",
+                      "threads is %d, expected 1 to 1024, or 0 (not said)", job->threads);
+    return MIST_OK;
+}
+
+static enum mist_status check_whole(const struct check *c)
+{
+    const struct mist_plan *plan = c->plan;
+    int32_t n = plan->n_micro_batches;
+
+    if (!memchr(plan->trace_set, 0, sizeof plan->trace_set))
+        return refuse(c, MIST_ERR_INPUT, "cluster", -1, "trace_set",
+                      "trace_set is longer than %zu bytes", sizeof plan->trace_set - 1);
+    if (plan->device_memory_bytes < 0)
+        return refuse(c, MIST_ERR_INPUT, "cluster", -1, "device_memory_bytes",
+                      "device_memory_bytes is %lld, expected 0 (no limit) or more",
+                      (long long)plan->device_memory_bytes);
+    if ((unsigned)plan->pipeline >= MIST_N_PIPELINES)
+        return refuse(c, MIST_ERR_INPUT, "pipeline", -1, NULL, "pipeline %d is unknown",
+                      (int)plan->pipeline);
+    if (n < 1)
+        return refuse(c, MIST_ERR_INPUT, "n_micro_batches", -1, NULL,
+                      "n_micro_batches is %d, expected at least 1", n);
+    if (plan->job.global_batch % n != 0)
+        return refuse(c, MIST_ERR_INPUT, "n_micro_batches", -1, NULL,
+                      "n_micro_batches %d does not divide global_batch %lld", n,
+                      (long long)plan->job.global_batch);
+    if (plan->n_stages < 1 || plan->n_stages > MIST_MAX_STAGES)
+        return refuse(c, MIST_ERR_INPUT, "stages", -1, NULL,
+                      "number of stages is %d, expected 1 to %d", plan->n_stages,
+                      MIST_MAX_STAGES);
+    return MIST_OK;
+}
+
+/* How many chunks and micro-batches the pipeline's schedule takes. */
+static enum mist_status check_pipeline(const struct check *c)
+{
+    const struct mist_plan *plan = c->plan;
+    const char *name = mist_pipeline_name(plan->pipeline);
+    bool says_chunks = plan->n_chunks != 0;
+
+    if (plan->n_chunks < 0)
+        return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
+                      "chunks is %d, expected at least 1", plan->n_chunks);
+    if (plan->pipeline != MIST_PIPELINE_INTERLEAVED) {
+        if (plan->n_chunks > 1)
+            return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
+                          "chunks is %d, a pipeline of kind %s has 1", plan->n_chunks,
+                          name);
+        return MIST_OK;
+    }
+    if (plan->n_chunks < 2)
+        return refuse(c, MIST_ERR_INPUT, says_chunks ? "chunks" : "pipeline", -1, NULL,
+                      "chunks is %d, an interleaved pipeline needs at least 2",
+                      mist_plan_n_chunks(plan));
+    if (plan->n_stages < 2)
+        return refuse(c, MIST_ERR_INPUT, "pipeline", -1, NULL,
+                      "an interleaved pipeline needs at least 2 stages, the plan has %d",
+                      plan->n_stages);
+    if (plan->n_micro_batches % plan->n_stages != 0)
+        return refuse(c, MIST_ERR_INPUT, "n_micro_batches", -1, NULL,
+                      "n_micro_batches is %d, an interleaved pipeline of %d stages needs "
+                      "a multiple of %d",
+                      plan->n_micro_batches, plan->n_stages, plan->n_stages);
+    return MIST_OK;
+}
+
+static enum mist_status check_stage_sizes(const struct check *c, int32_t i)
+{
+    const struct mist_stage_plan *s = &c->plan->stages[i];
+    const struct {
+        const char *key;
+        int32_t value;
+    } sizes[] = {
+        {"layers", s->n_layers},
+        {"mesh_nodes", s->n_nodes},
+        {"mesh_devices", s->n_devices},
+        {"micro_batch", s->micro_batch},
+        {"dp", s->dp},
+        {"tp", s->tp},
+    };
+
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        if (sizes[k].value < 1)
+            return refuse(c, MIST_ERR_INPUT, "stages", i, sizes[k].key,
+                          "%s is %d, expected at least 1", sizes[k].key, sizes[k].value);
+    }
+    if (s->n_checkpointed < 0 || s->n_checkpointed > s->n_layers)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "checkpointed_layers",
+                      "checkpointed_layers is %d, expected 0 to %d, the stage's layers",
+                      s->n_checkpointed, s->n_layers);
+    if (s->n_layers % mist_plan_n_chunks(c->plan) != 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "layers",
+                      "layers is %d, not divisible by the pipeline's %d chunks",
+                      s->n_layers, c->plan->n_chunks);
+    return MIST_OK;
+}
+
+static enum mist_status check_stage_parallel(const struct check *c, int32_t i)
+{
+    const struct mist_stage_plan *s = &c->plan->stages[i];
+    const struct mist_job *job = &c->plan->job;
+    int64_t n_devices = (int64_t)s->n_nodes * s->n_devices;
+    int64_t n_ranks = (int64_t)s->dp * s->tp;
+    int64_t samples = (int64_t)s->micro_batch * s->dp;
+    int64_t tokens = (int64_t)s->micro_batch * job->seq_len;
+
+    if (n_devices != n_ranks)
+        return refuse(
+            c, MIST_ERR_INPUT, "stages", i, "mesh_devices",
+            "mesh of %d x %d devices has %lld, expected dp %d times tp %d = %lld",
+            s->n_nodes, s->n_devices, (long long)n_devices, s->dp, s->tp,
+            (long long)n_ranks);
+    if (samples != job->global_batch / c->plan->n_micro_batches)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "micro_batch",
+                      "micro_batch %d times dp %d is %lld, expected global_batch %lld / "
+                      "n_micro_batches %d = %lld",
+                      s->micro_batch, s->dp, (long long)samples,
+                      (long long)job->global_batch, c->plan->n_micro_batches,
+                      (long long)(job->global_batch / c->plan->n_micro_batches));
+    if (tokens > INT32_MAX)
+        return refuse(c, MIST_ERR_RANGE, "stages", i, "micro_batch",
+                      "micro_batch %d times seq_len %d is %lld tokens, at most %d fit",
+                      s->micro_batch, job->seq_len, (long long)tokens, INT32_MAX);
+    return MIST_OK;
+}
+
+static enum mist_status check_stage_tp(const struct check *c, int32_t i)
+{
+    const struct mist_model *m = &c->plan->model;
+    const struct {
+        const char *what;
+        int32_t value;
+    } splits[] = {
+        {"n_heads", m->n_heads},
+        {"n_kv_heads", m->n_kv_heads == 1 ? 0 : m->n_kv_heads}, /* one: copied */
+        {"ffn", m->ffn},
+        {"hidden", m->hidden},
+    };
+    const struct mist_stage_plan *s = &c->plan->stages[i];
+    int32_t tp = s->tp, seq_len = c->plan->job.seq_len;
+
+    for (size_t k = 0; k < sizeof splits / sizeof splits[0]; k++) {
+        if (splits[k].value % tp != 0)
+            return refuse(c, MIST_ERR_INPUT, "stages", i, "tp",
+                          "tp %d does not divide %s %d of the model", tp, splits[k].what,
+                          splits[k].value);
+    }
+    if (s->is_sequence_parallel && tp == 1)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "sequence_parallel",
+                      "sequence_parallel with tp 1, expected at least 2");
+    if (s->is_sequence_parallel && s->micro_batch * seq_len % tp != 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "sequence_parallel",
+                      "sequence_parallel: tp %d does not divide the %d tokens of "
+                      "micro_batch %d times seq_len %d",
+                      tp, s->micro_batch * seq_len, s->micro_batch, seq_len);
+    return MIST_OK;
+}
+
+static enum mist_status check_stage_memory(const struct check *c, int32_t i)
+{
+    const struct mist_stage_plan *s = &c->plan->stages[i];
+    const struct {
+        const char *key;
+        double value;
+    } fractions[] = {
+        {"offload_weights_frac", s->offload_weights},
+        {"offload_gradients_frac", s->offload_gradients},
+        {"offload_optimizer_frac", s->offload_optimizer},
+        {"offload_activations_frac", s->offload_activations},
+    };
+
+    if (s->shards_weights && !s->shards_gradients)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
+                      "shards_weights (ZeRO-3) without shards_gradients (ZeRO-2)");
+    if (s->shards_gradients && !s->shards_optimizer)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
+                      "shards_gradients (ZeRO-2) without shards_optimizer (ZeRO-1)");
+    for (size_t k = 0; k < sizeof fractions / sizeof fractions[0]; k++) {
+        if (!(fractions[k].value >= 0 && fractions[k].value <= 1)) /* also refuses NaN */
+            return refuse(c, MIST_ERR_INPUT, "stages", i, fractions[k].key,
+                          "%s is %g, expected 0 to 1", fractions[k].key,
+                          fractions[k].value);
+    }
+    if (s->updates_on_host && s->offload_optimizer == 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "update_on",
+                      "update_on host with offload_optimizer_frac 0, expected above 0");
+    return MIST_OK;
+}
+
+/* What only all stages together can get wrong. */
+static enum mist_status check_sums(const struct check *c)
+{
+    const struct mist_plan *plan = c->plan;
+    int64_t n_layers = 0, n_ranks = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        n_layers += plan->stages[i].n_layers;
+        n_ranks += (int64_t)plan->stages[i].dp * plan->stages[i].tp;
+    }
+    if (n_layers != plan->model.n_layers)
+        return refuse(c, MIST_ERR_INPUT, "stages", -1, NULL,
+                      "the %d stages have %lld layers, expected the model's %d",
+                      plan->n_stages, (long long)n_layers, plan->model.n_layers);
+    if (n_ranks > INT32_MAX)
+        return refuse(c, MIST_ERR_RANGE, "stages", -1, NULL,
+                      "the %d stages have %lld ranks, at most %d fit", plan->n_stages,
+                      (long long)n_ranks, INT32_MAX);
+    return MIST_OK;
+}
+
+/* Where first and last stage hold one weight, each rank of the one exchanges its gradient
+ * with the rank in the same place of the other. */
+static enum mist_status check_tied_stages(const struct check *c)
+{
+    int32_t i_last = c->plan->n_stages - 1;
+    const struct mist_stage_plan *first = &c->plan->stages[0];
+    const struct mist_stage_plan *last = &c->plan->stages[i_last];
+    bool has_same_dp = first->dp == last->dp;
+
+    if (!c->plan->model.ties_embeddings || (has_same_dp && first->tp == last->tp))
+        return MIST_OK;
+    return refuse(c, MIST_ERR_INPUT, "stages", i_last, has_same_dp ? "tp" : "dp",
+                  "%s is %d, expected stage 0's %d: the model ties its embeddings, and "
+                  "the first and the last stage exchange the gradient of the shared "
+                  "weight rank by rank",
+                  has_same_dp ? "tp" : "dp", has_same_dp ? last->tp : last->dp,
+                  has_same_dp ? first->tp : first->dp);
+}
+
+static bool is_amount(double value)
+{
+    return isfinite(value) && value >= 0;
+}
+
+static enum mist_status check_predicted(const struct check *c)
+{
+    const struct mist_prediction *p = &c->plan->predicted;
+
+    if (!is_amount(p->iteration_s) || !is_amount(p->error_s))
+        return refuse(c, MIST_ERR_INPUT, "predicted", -1, "iteration_s",
+                      "iteration_s %g +- %g, expected finite times of 0 or more",
+                      p->iteration_s, p->error_s);
+    if (!is_amount(p->probe_s))
+        return refuse(c, MIST_ERR_INPUT, "predicted", -1, "probe_s",
+                      "probe_s is %g, expected a finite time of 0 or more", p->probe_s);
+    if (!(p->extrapolated_frac >= 0 && p->extrapolated_frac <= 1))
+        return refuse(c, MIST_ERR_INPUT, "predicted", -1, "extrapolated_frac",
+                      "extrapolated_frac is %g, expected 0 to 1", p->extrapolated_frac);
+    for (int32_t i = 0; i < c->plan->n_stages; i++) {
+        if (p->peak_bytes[i] < 0 || !is_amount(p->stable_s[i]) ||
+            !isfinite(p->extra_s[i]))
+            return refuse(
+                c, MIST_ERR_INPUT, "predicted", i, NULL,
+                "predicted %lld bytes, stable %g s, extra %g s; expected finite "
+                "numbers, the first two 0 or more",
+                (long long)p->peak_bytes[i], p->stable_s[i], p->extra_s[i]);
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
+                                      struct mist_plan_fault *fault, struct mist_err *err)
+{
+    const struct check c = {plan, fault, err};
+    enum mist_status status = mist_model_check(&plan->model, err);
+
+    if (status) {
+        *fault = (struct mist_plan_fault){"model", -1, NULL};
+        return status;
+    }
+    if ((status = check_job(&c)) || (status = check_whole(&c)) ||
+        (status = check_pipeline(&c)))
+        return status;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        if ((status = check_stage_sizes(&c, i)) ||
+            (status = check_stage_parallel(&c, i)) || (status = check_stage_tp(&c, i)) ||
+            (status = check_stage_memory(&c, i)))
+            return status;
+    }
+    if ((status = check_sums(&c)) || (status = check_tied_stages(&c)))
+        return status;
+    return check_predicted(&c);
+}
+
+enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *err)
+{
+    struct mist_plan_fault fault;
+
+    return mist_plan_find_fault(plan, &fault, err);
+}

@@ -1,0 +1,219 @@
+/*
+ * A plan: how one training step is spread over a cluster, and what was predicted for it.
+ *
+ * Every knob of the system is here, whether today's executor runs it or not. Stages
+ * partition the modules in order: stage 0 holds the embedding, the last stage the head.
+ * Ranks are numbered stage by stage; inside a stage rank = first_rank + i_dp * tp + i_tp.
+ * All stages process the same samples per step: micro_batch * dp is one number for the
+ * whole plan, so that global_batch = n_micro_batches * micro_batch * dp.
+ *
+ * A plan is one flat struct without pointers (about 45 KiB): copy it by assignment, zero
+ * it with = {0}; keep it off deep stacks.
+ */
+#ifndef MIST_SIM_PLAN_H
+#define MIST_SIM_PLAN_H
+
+#include "core/status.h"
+#include "sim/model/model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In which order micro-batches run: see pipeline_order.h. */
+enum mist_pipeline_schedule {
+    MIST_PIPELINE_1F1B,
+    MIST_PIPELINE_INTERLEAVED,
+    MIST_PIPELINE_ZB_H1,
+    MIST_N_PIPELINES
+};
+
+/* "1f1b", "interleaved", "zb_h1" */
+const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
+
+enum { MIST_MAX_STAGES = 512 };
+
+struct mist_job {
+    int64_t global_batch; /* samples per optimizer step */
+    int32_t seq_len;      /* tokens per sample */
+    enum mist_dtype dtype;
+    enum mist_dtype gradient_dtype; /* of parameters' gradients as they are stored and
+                                       sent; bf16 needs dtype bf16. Sums are fp32 */
+    int32_t threads;      /* compute threads of a device, 1 .. 1024; 0: not said */
+    bool computes_on_gpu; /* devices compute themselves: no threads of the host */
+};
+
+struct mist_stage_plan {
+    int32_t n_layers;    /* blocks of the stage, >= 1 (embedding and head come on top) */
+    int32_t n_nodes;     /* device mesh: nodes x devices of each = dp * tp */
+    int32_t n_devices;   /* devices used on each of the nodes */
+    int32_t micro_batch; /* samples per data-parallel rank and micro-batch (b) */
+    int32_t dp;          /* data-parallel size */
+    int32_t tp;          /* tensor-parallel size */
+    bool shards_optimizer; /* ZeRO-1 */
+    bool shards_gradients; /* ZeRO-2; implies shards_optimizer */
+    bool shards_weights;   /* ZeRO-3; implies shards_gradients */
+    /* Tensor-parallel ranks hold the tokens between the split operators in equal parts
+     * (Korthikanti et al. 2022); needs tp > 1. */
+    bool is_sequence_parallel;
+    /* The first n blocks of the stage, chunk by chunk, keep only their input. */
+    int32_t n_checkpointed;
+    double offload_weights; /* fractions 0..1 kept in host memory */
+    double offload_gradients;
+    double offload_optimizer;
+    double offload_activations;
+    /* The optimizer state in host memory is updated there, by the host's processors:
+     * gradients go to it and parameters come back, the state never moves. Needs
+     * offload_optimizer > 0. */
+    bool updates_on_host;
+};
+
+/* What the tuner or the simulator said; all 0 when nothing was predicted yet. */
+struct mist_prediction {
+    double iteration_s;
+    double error_s;           /* half width of the error bar of iteration_s */
+    double extrapolated_frac; /* share of the time that rests on extrapolation */
+    double probe_s; /* a probe (exec/runtime/probe.h) when the cluster was measured, on
+                                 as many ranks with as many threads; 0: unknown */
+    int64_t peak_bytes[MIST_MAX_STAGES]; /* device arena of a rank of each stage */
+    double stable_s[MIST_MAX_STAGES];    /* t of each stage: a stable micro-batch */
+    double extra_s[MIST_MAX_STAGES];     /* d of each stage; may be negative */
+};
+
+struct mist_plan {
+    struct mist_model model;
+    struct mist_job job;
+    char trace_set[256];         /* folder the plan was tuned for; "" when unknown */
+    uint64_t fingerprint;        /* of model, job and trace set; 0 when unknown */
+    int64_t device_memory_bytes; /* limit the plan was made for; 0 = none */
+    enum mist_pipeline_schedule pipeline;
+    /* Model chunks per stage of the interleaved pipeline; 0 or 1: one. */
+    int32_t n_chunks;
+    /* Gradients are summed over data-parallel ranks after every micro-batch, not once per
+     * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage;
+     * with it all ZeRO levels add in the same order. */
+    bool reduces_each_micro_batch;
+    int32_t n_micro_batches; /* gradient accumulation steps G */
+    int32_t n_stages;
+    struct mist_stage_plan stages[MIST_MAX_STAGES];
+    struct mist_prediction predicted;
+};
+
+/* Derived quantities; the plan must have passed mist_plan_check(). */
+
+/* Compute threads of a rank where nothing else is asked for: none on a GPU, else what the
+ * job says, else 1. */
+int32_t mist_plan_n_threads(const struct mist_plan *plan);
+
+int32_t mist_plan_n_ranks(const struct mist_plan *plan);
+
+/* First rank of a stage; i_stage = n_stages gives the number of ranks. */
+int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
+
+/* Model chunks of every stage, >= 1. */
+int32_t mist_plan_n_chunks(const struct mist_plan *plan);
+
+/*
+ * Blocks of a chunk: *n of them from *first on, numbered from 1. Chunk c of stage i is
+ * virtual stage c * n_stages + i; the model's blocks follow the order of virtual stages,
+ * and each stage has as many in every chunk. The embedding is in chunk 0 of stage 0, the
+ * head in the last chunk of the last stage. O(n_stages).
+ */
+void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                            int32_t i_chunk, int32_t *first, int32_t *n);
+
+/* First block of a stage in a plan of one chunk (more: mist_plan_chunk_layers()),
+ * numbered from 1; i_stage = n_stages gives n_layers + 1. */
+int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage);
+
+/*
+ * Stage of a rank and its place in it; each out pointer may be NULL.
+ * 0 <= rank < mist_plan_n_ranks(). O(n_stages).
+ */
+void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
+                           int32_t *i_dp, int32_t *i_tp);
+
+/*
+ * Fingerprint of what a plan was made for: every dimension of the model (not its name),
+ * the job, and the fingerprint of the trace set (0: unknown). The same on every machine.
+ */
+uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
+                               uint64_t trace_set_fingerprint);
+
+/*
+ * Checks every relation between the knobs; the message names the stage, the value and the
+ * bound. Checked: the model; layers of the stages sum to n_layers; global_batch =
+ * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads,
+ * ffn, hidden and kv heads (but one kv head is copied to all ranks; the vocabulary need
+ * not divide); sequence parallelism has tp > 1 and tp divides the tokens of a
+ * micro-batch; interleaved has two chunks or more, two stages or more, chunks that divide
+ * every stage's layers and stages that divide n_micro_batches, and nothing else has
+ * chunks; with tied embeddings first and last stage have the same dp and tp; ZeRO flags
+ * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; an update on
+ * the host has optimizer state there; seq_len fits learned positions; gradients are bf16
+ * only where the rest is; numbers of ranks and of tokens of a micro-batch fit 31 bits;
+ * predictions are finite and not negative. Whether a cluster has the devices and the
+ * memory is not the plan's to know.
+ *
+ * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
+ * O(n_stages).
+ */
+MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
+                                                 struct mist_err *err);
+
+/* Where a plan is wrong, as plan.json calls it. */
+struct mist_plan_fault {
+    const char *section; /* "model", "job", "stages", "pipeline", "chunks", ... */
+    int32_t i_stage;     /* of "stages"; -1: none */
+    const char *key;     /* in the section; NULL: the section itself */
+};
+
+/* mist_plan_check() that also says where; fault is filled when the check fails. */
+MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
+                                                      struct mist_plan_fault *fault,
+                                                      struct mist_err *err);
+
+/*
+ * plan.json, strict: "format": 1 first, units in keys, unknown or duplicate keys are
+ * errors with line and column. The model's dimensions are embedded, so a plan stands
+ * alone.
+ *
+ *   {"format": 1,
+ *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
+ *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
+ *              "norm_epsilon", "rope_theta"},
+ *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu"},
+ *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
+ *                "device_memory_bytes"},
+ *    "pipeline": "1f1b", "interleaved" or "zb_h1",
+ *    "chunks": chunks per stage of an interleaved pipeline,
+ *    "reduces_each_micro_batch": true or false,
+ *    "n_micro_batches": G,
+ *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
+ *                "zero": 0..3, "sequence_parallel", "checkpointed_layers",
+ *                "offload_weights_frac", "offload_gradients_frac",
+ *                "offload_optimizer_frac", "offload_activations_frac",
+ *                "update_on": "device" or "host"}, ...],
+ *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
+ *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
+ *
+ * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
+ * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
+ * "probe_s" (left out when 0), "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false), the
+ * stages' four offload fractions (0) and "update_on" (left out when "device"). What was
+ * saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries of
+ * arrays beyond n_stages load as 0.
+ *
+ * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
+ *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the
+ *        last two, line and column of what is to blame.
+ * save   calls check; the file appears whole or not at all. MIST_ERR_USAGE: path exists
+ *        and overwrites is false; MIST_ERR_IO; MIST_ERR_MEMORY; MIST_ERR_INPUT or
+ *        MIST_ERR_RANGE: the plan is invalid.
+ */
+MIST_MUST_CHECK enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
+                                                struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_plan_save(const struct mist_plan *plan,
+                                                const char *path, bool overwrites,
+                                                struct mist_err *err);
+
+#endif

@@ -1,0 +1,84 @@
+/* Tables of the fields of plan.json. See plan_fields.h. */
+#include "sim/plan/plan_fields.h"
+
+#include "sim/plan/plan.h"
+
+#define SIZE_OF(struct_, member_) sizeof(((struct struct_ *)0)->member_)
+#define FIELD(type_, struct_, key_, member_)                                             \
+    {                                                                                    \
+        key_, type_, offsetof(struct struct_, member_), SIZE_OF(struct_, member_)        \
+    }
+
+const struct mist_plan_field mist_plan_model_fields[] = {
+    FIELD(MIST_FIELD_CHARS, mist_model, "name", name),
+    FIELD(MIST_FIELD_FAMILY, mist_model, "family", family),
+    FIELD(MIST_FIELD_INT32, mist_model, "n_layers", n_layers),
+    FIELD(MIST_FIELD_INT32, mist_model, "hidden", hidden),
+    FIELD(MIST_FIELD_INT32, mist_model, "n_heads", n_heads),
+    FIELD(MIST_FIELD_INT32, mist_model, "n_kv_heads", n_kv_heads),
+    FIELD(MIST_FIELD_INT32, mist_model, "head_dim", head_dim),
+    FIELD(MIST_FIELD_INT32, mist_model, "ffn", ffn),
+    FIELD(MIST_FIELD_INT32, mist_model, "vocab", vocab),
+    FIELD(MIST_FIELD_INT32, mist_model, "max_seq", max_seq),
+    FIELD(MIST_FIELD_BOOL, mist_model, "has_bias", has_bias),
+    FIELD(MIST_FIELD_BOOL, mist_model, "ties_embeddings", ties_embeddings),
+    FIELD(MIST_FIELD_DOUBLE, mist_model, "norm_epsilon", norm_epsilon),
+    FIELD(MIST_FIELD_DOUBLE, mist_model, "rope_theta", rope_theta),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+const struct mist_plan_field mist_plan_job_fields[] = {
+    FIELD(MIST_FIELD_INT64, mist_job, "global_batch", global_batch),
+    FIELD(MIST_FIELD_INT32, mist_job, "seq_len", seq_len),
+    FIELD(MIST_FIELD_DTYPE, mist_job, "dtype", dtype),
+    FIELD(MIST_FIELD_DTYPE_IF_NOT_FP32, mist_job, "gradient_dtype", gradient_dtype),
+    FIELD(MIST_FIELD_COUNT, mist_job, "threads", threads),
+    FIELD(MIST_FIELD_FLAG, mist_job, "gpu", computes_on_gpu),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+const struct mist_plan_field mist_plan_cluster_fields[] = {
+    FIELD(MIST_FIELD_CHARS, mist_plan, "trace_set", trace_set),
+    FIELD(MIST_FIELD_HEX64, mist_plan, "fingerprint", fingerprint),
+    FIELD(MIST_FIELD_INT64, mist_plan, "device_memory_bytes", device_memory_bytes),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+const struct mist_plan_field mist_plan_stage_fields[] = {
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "layers", n_layers),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "mesh_nodes", n_nodes),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "mesh_devices", n_devices),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "micro_batch", micro_batch),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "dp", dp),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "tp", tp),
+    {"zero", MIST_FIELD_ZERO, 0, 0},
+    FIELD(MIST_FIELD_FLAG, mist_stage_plan, "sequence_parallel", is_sequence_parallel),
+    FIELD(MIST_FIELD_INT32, mist_stage_plan, "checkpointed_layers", n_checkpointed),
+    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_weights_frac", offload_weights),
+    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_gradients_frac",
+          offload_gradients),
+    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_optimizer_frac",
+          offload_optimizer),
+    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_activations_frac",
+          offload_activations),
+    FIELD(MIST_FIELD_PLACE, mist_stage_plan, "update_on", updates_on_host),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+const struct mist_plan_field mist_plan_predicted_fields[] = {
+    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "iteration_s", iteration_s),
+    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "error_s", error_s),
+    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "extrapolated_frac", extrapolated_frac),
+    FIELD(MIST_FIELD_AMOUNT, mist_prediction, "probe_s", probe_s),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+const struct mist_plan_field mist_plan_predicted_stage_fields[] = {
+    FIELD(MIST_FIELD_INT64, mist_prediction, "peak_bytes", peak_bytes),
+    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "stable_s", stable_s),
+    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "extra_s", extra_s),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
+_Static_assert(sizeof(int64_t) == MIST_PLAN_PREDICTED_STRIDE,
+               "elements of a prediction have one size");

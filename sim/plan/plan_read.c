@@ -1,0 +1,327 @@
+/*
+ * Reading plan.json; the layout is in plan.h, the fields are in plan_fields.h.
+ *
+ * Reading only maps text to fields; whether the values make sense is
+ * mist_plan_find_fault()'s to say, and its answer is given the line and column of the key
+ * it blames.
+ */
+#include "sim/plan/plan.h"
+
+#include "core/json.h"
+#include "sim/plan/plan_fields.h"
+
+#include <math.h>   /* INFINITY */
+#include <stdio.h>  /* snprintf */
+#include <stdlib.h> /* calloc, free, strtoull */
+#include <string.h> /* strlen, strspn, strcmp */
+
+enum { MAX_KEYS = 16 };
+
+static const char *const family_choices[] = {"gpt", "llama", "falcon", NULL};
+static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
+static const char *const place_choices[] = {"device", "host", NULL};
+static const char *const pipeline_choices[] = {"1f1b", "interleaved", "zb_h1", NULL};
+
+static enum mist_status read_int(const struct mist_json *object,
+                                 const struct mist_plan_field *f, int64_t min,
+                                 int64_t max, int64_t *out, struct mist_err *err)
+{
+    return mist_json_get_int64(object, f->key, MIST_JSON_REQUIRED, min, max, out, err);
+}
+
+static enum mist_status read_chars(const struct mist_json *object,
+                                   const struct mist_plan_field *f, char *out,
+                                   struct mist_err *err)
+{
+    const char *text = NULL;
+    enum mist_status status =
+        mist_json_get_string(object, f->key, MIST_JSON_REQUIRED, &text, err);
+
+    if (status)
+        return status;
+    if (strlen(text) >= f->size)
+        return mist_json_fail_key(object, f->key, MIST_ERR_INPUT, err,
+                                  "%s: %zu bytes long, expected at most %zu", f->key,
+                                  strlen(text), f->size - 1);
+    snprintf(out, f->size, "%s", text);
+    return MIST_OK;
+}
+
+static enum mist_status read_hex64(const struct mist_json *object,
+                                   const struct mist_plan_field *f, uint64_t *out,
+                                   struct mist_err *err)
+{
+    const char *text = NULL;
+    enum mist_status status =
+        mist_json_get_string(object, f->key, MIST_JSON_REQUIRED, &text, err);
+
+    if (status)
+        return status;
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return mist_json_fail_key(object, f->key, MIST_ERR_INPUT, err,
+                                  "%s: \"%.40s\" is not 16 hexadecimal digits", f->key,
+                                  text);
+    *out = strtoull(text, NULL, 16);
+    return MIST_OK;
+}
+
+static void set_zero_level(struct mist_stage_plan *stage, int64_t level)
+{
+    stage->shards_optimizer = level >= 1;
+    stage->shards_gradients = level >= 2;
+    stage->shards_weights = level >= 3;
+}
+
+/* Reads one field into the struct at base. */
+static enum mist_status read_field(const struct mist_json *object,
+                                   const struct mist_plan_field *f, void *base,
+                                   struct mist_err *err)
+{
+    void *out = (char *)base + f->offset;
+    const char *const *choices =
+        f->type == MIST_FIELD_FAMILY ? family_choices : dtype_choices;
+    bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
+                       f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
+                       f->type == MIST_FIELD_PLACE ||
+                       f->type == MIST_FIELD_DTYPE_IF_NOT_FP32;
+    enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
+    enum mist_status status = MIST_OK;
+    int64_t whole = 0;
+    int place = 0;
+
+    switch (f->type) {
+    case MIST_FIELD_INT32:
+    case MIST_FIELD_COUNT:
+        status =
+            mist_json_get_int64(object, f->key, need, INT32_MIN, INT32_MAX, &whole, err);
+        *(int32_t *)out = (int32_t)whole;
+        break;
+    case MIST_FIELD_INT64:
+        status = read_int(object, f, INT64_MIN, INT64_MAX, out, err);
+        break;
+    case MIST_FIELD_DOUBLE:
+    case MIST_FIELD_FRACTION:
+    case MIST_FIELD_AMOUNT:
+        status =
+            mist_json_get_double(object, f->key, need, -INFINITY, INFINITY, out, err);
+        break;
+    case MIST_FIELD_BOOL:
+    case MIST_FIELD_FLAG:
+        status = mist_json_get_bool(object, f->key, need, out, err);
+        break;
+    case MIST_FIELD_FAMILY:
+    case MIST_FIELD_DTYPE:
+    case MIST_FIELD_DTYPE_IF_NOT_FP32:
+        status = mist_json_get_choice(object, f->key, need, choices, out, err);
+        break;
+    case MIST_FIELD_PLACE:
+        status = mist_json_get_choice(object, f->key, need, place_choices, &place, err);
+        *(bool *)out = place == 1;
+        break;
+    case MIST_FIELD_CHARS:
+        status = read_chars(object, f, out, err);
+        break;
+    case MIST_FIELD_HEX64:
+        status = read_hex64(object, f, out, err);
+        break;
+    case MIST_FIELD_ZERO:
+        status = read_int(object, f, 0, 3, &whole, err);
+        set_zero_level(base, whole);
+        break;
+    }
+    return status;
+}
+
+/* Reads an object by its table. extra_key (or NULL) is one more key it may have. */
+static enum mist_status read_object(const struct mist_json *object,
+                                    const struct mist_plan_field *fields,
+                                    const char *extra_key, void *base,
+                                    struct mist_err *err)
+{
+    const char *keys[MAX_KEYS + 2] = {0};
+    int n = 0;
+    enum mist_status status;
+
+    for (; n < MAX_KEYS && fields[n].key; n++)
+        keys[n] = fields[n].key;
+    keys[n] = extra_key;
+    status = mist_json_check_keys(object, keys, err);
+    for (const struct mist_plan_field *f = fields; f->key && !status; f++)
+        status = read_field(object, f, base, err);
+    return status;
+}
+
+static enum mist_status read_section(const struct mist_json *root, const char *key,
+                                     const struct mist_plan_field *fields, void *base,
+                                     struct mist_err *err)
+{
+    struct mist_json section;
+    enum mist_status status =
+        mist_json_get_object(root, key, MIST_JSON_REQUIRED, &section, err);
+
+    return status ? status : read_object(&section, fields, NULL, base, err);
+}
+
+static enum mist_status read_stages(const struct mist_json *root, struct mist_plan *plan,
+                                    struct mist_err *err)
+{
+    struct mist_json stages;
+    enum mist_status status =
+        mist_json_get_array(root, "stages", MIST_JSON_REQUIRED, &stages, err);
+
+    if (status)
+        return status;
+    if (mist_json_size(&stages) > MIST_MAX_STAGES)
+        return mist_json_fail(&stages, MIST_ERR_INPUT, err,
+                              "stages: %zu stages, expected at most %d",
+                              mist_json_size(&stages), MIST_MAX_STAGES);
+    plan->n_stages = (int32_t)mist_json_size(&stages);
+    for (int32_t i = 0; i < plan->n_stages && !status; i++) {
+        struct mist_json element = mist_json_element(&stages, (size_t)i);
+        status = mist_json_as_object(&element, err);
+        if (!status)
+            status = read_object(&element, mist_plan_stage_fields, NULL, &plan->stages[i],
+                                 err);
+    }
+    return status;
+}
+
+static enum mist_status read_predicted(const struct mist_json *root,
+                                       struct mist_plan *plan, struct mist_err *err)
+{
+    struct mist_json section, stages;
+    char *base = (char *)&plan->predicted;
+    enum mist_status status =
+        mist_json_get_object(root, "predicted", MIST_JSON_OPTIONAL, &section, err);
+
+    if (status || !section.value)
+        return status;
+    if ((status =
+             read_object(&section, mist_plan_predicted_fields, "stages", base, err)) ||
+        (status =
+             mist_json_get_array(&section, "stages", MIST_JSON_REQUIRED, &stages, err)))
+        return status;
+    if (mist_json_size(&stages) != (size_t)plan->n_stages)
+        return mist_json_fail(&stages, MIST_ERR_INPUT, err,
+                              "stages: %zu predicted stages, expected the plan's %d",
+                              mist_json_size(&stages), plan->n_stages);
+    for (int32_t i = 0; i < plan->n_stages && !status; i++) {
+        struct mist_json element = mist_json_element(&stages, (size_t)i);
+        status = mist_json_as_object(&element, err);
+        if (!status)
+            status = read_object(&element, mist_plan_predicted_stage_fields, NULL,
+                                 base + i * MIST_PLAN_PREDICTED_STRIDE, err);
+    }
+    return status;
+}
+
+/* The knobs of the whole plan. */
+static enum mist_status read_knobs(const struct mist_json *root, struct mist_plan *plan,
+                                   struct mist_err *err)
+{
+    int64_t n_chunks = 0, n_micro_batches = 0;
+    int pipeline = 0;
+    enum mist_status s;
+
+    if ((s = mist_json_get_choice(root, "pipeline", MIST_JSON_REQUIRED, pipeline_choices,
+                                  &pipeline, err)) ||
+        (s = mist_json_get_int64(root, "chunks", MIST_JSON_OPTIONAL, INT32_MIN, INT32_MAX,
+                                 &n_chunks, err)) ||
+        (s = mist_json_get_bool(root, "reduces_each_micro_batch", MIST_JSON_OPTIONAL,
+                                &plan->reduces_each_micro_batch, err)) ||
+        (s = mist_json_get_int64(root, "n_micro_batches", MIST_JSON_REQUIRED, INT32_MIN,
+                                 INT32_MAX, &n_micro_batches, err)))
+        return s;
+    plan->pipeline = (enum mist_pipeline_schedule)pipeline;
+    plan->n_chunks = (int32_t)n_chunks;
+    plan->n_micro_batches = (int32_t)n_micro_batches;
+    return MIST_OK;
+}
+
+static enum mist_status read_plan(const struct mist_json *root, struct mist_plan *plan,
+                                  struct mist_err *err)
+{
+    static const char *const keys[] = {"format",
+                                       "model",
+                                       "job",
+                                       "cluster",
+                                       "pipeline",
+                                       "chunks",
+                                       "reduces_each_micro_batch",
+                                       "n_micro_batches",
+                                       "stages",
+                                       "predicted",
+                                       NULL};
+    enum mist_status s;
+
+    if ((s = mist_json_check_keys(root, keys, err)) ||
+        (s = read_section(root, "model", mist_plan_model_fields, &plan->model, err)) ||
+        (s = read_section(root, "job", mist_plan_job_fields, &plan->job, err)) ||
+        (s = read_section(root, "cluster", mist_plan_cluster_fields, plan, err)) ||
+        (s = read_knobs(root, plan, err)) || (s = read_stages(root, plan, err)))
+        return s;
+    return read_predicted(root, plan, err);
+}
+
+/*
+ * Gives the check's message the place of what it blames: a key of the root ("pipeline"),
+ * of a section ("job"), or of a stage, which "stages" holds itself and "predicted" in an
+ * array. Everything on the way exists, because the file was read.
+ */
+static enum mist_status locate_fault(const struct mist_json *root,
+                                     const struct mist_plan_fault *fault,
+                                     enum mist_status status, struct mist_err *err)
+{
+    struct mist_json section = *root, stages, element;
+    const struct mist_json *place = &section;
+    bool is_inside = fault->key || fault->i_stage >= 0;
+    char message[sizeof err->message];
+
+    if (!err)
+        return status;
+    snprintf(message, sizeof message, "%s", err->message);
+    if (!is_inside)
+        return mist_json_fail_key(root, fault->section, status, err, "%s", message);
+    if (strcmp(fault->section, "stages") != 0 &&
+        mist_json_get_object(root, fault->section, MIST_JSON_REQUIRED, &section, NULL))
+        return status;
+    if (fault->i_stage >= 0) {
+        if (mist_json_get_array(place, "stages", MIST_JSON_REQUIRED, &stages, NULL))
+            return status;
+        element = mist_json_element(&stages, (size_t)fault->i_stage);
+        place = &element;
+    }
+    if (fault->key)
+        return mist_json_fail_key(place, fault->key, status, err, "%s", message);
+    return mist_json_fail(place, status, err, "%s", message);
+}
+
+enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
+                                struct mist_err *err)
+{
+    struct mist_json_doc doc;
+    struct mist_plan_fault fault;
+    struct mist_plan *plan = NULL;
+    enum mist_status status = mist_json_load(&doc, path, MIST_JSON_OWN, err);
+
+    if (status)
+        return status;
+    struct mist_json root = mist_json_root(&doc);
+    plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+        goto out;
+    }
+    status = read_plan(&root, plan, err);
+    if (status)
+        goto out;
+    status = mist_plan_find_fault(plan, &fault, err);
+    if (status)
+        status = locate_fault(&root, &fault, status, err);
+    else
+        *out = *plan;
+out:
+    free(plan);
+    mist_json_fini(&doc);
+    return status;
+}

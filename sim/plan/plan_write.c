@@ -1,0 +1,178 @@
+/* Writing plan.json; the layout is in plan.h, the fields are in plan_fields.h. */
+#include "sim/plan/plan.h"
+
+#include "core/json.h"
+#include "sim/plan/plan_fields.h"
+
+#include <inttypes.h>
+#include <stdio.h> /* snprintf */
+
+static int zero_level(const struct mist_stage_plan *stage)
+{
+    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+}
+
+/* A field as a JSON value; NULL: out of memory. */
+static json_t *write_field(const struct mist_plan_field *f, const void *base)
+{
+    const void *in = (const char *)base + f->offset;
+    char digits[17];
+
+    switch (f->type) {
+    case MIST_FIELD_INT32:
+    case MIST_FIELD_COUNT:
+        return json_integer(*(const int32_t *)in);
+    case MIST_FIELD_INT64:
+        return json_integer(*(const int64_t *)in);
+    case MIST_FIELD_DOUBLE:
+    case MIST_FIELD_FRACTION:
+    case MIST_FIELD_AMOUNT:
+        return json_real(*(const double *)in);
+    case MIST_FIELD_BOOL:
+    case MIST_FIELD_FLAG:
+        return json_boolean(*(const bool *)in);
+    case MIST_FIELD_PLACE:
+        return json_string(*(const bool *)in ? "host" : "device");
+    case MIST_FIELD_FAMILY:
+        return json_string(mist_family_name(*(const enum mist_family *)in));
+    case MIST_FIELD_DTYPE:
+    case MIST_FIELD_DTYPE_IF_NOT_FP32:
+        return json_string(mist_dtype_name(*(const enum mist_dtype *)in));
+    case MIST_FIELD_CHARS:
+        return json_string(in);
+    case MIST_FIELD_HEX64:
+        snprintf(digits, sizeof digits, "%016" PRIx64, *(const uint64_t *)in);
+        return json_string(digits);
+    case MIST_FIELD_ZERO:
+        return json_integer(zero_level(base));
+    }
+    return NULL;
+}
+
+/* Whether the field has the value that its absence stands for. */
+static bool is_left_out(const struct mist_plan_field *f, const void *base)
+{
+    const void *in = (const char *)base + f->offset;
+
+    return (f->type == MIST_FIELD_COUNT && *(const int32_t *)in == 0) ||
+           (f->type == MIST_FIELD_AMOUNT && *(const double *)in == 0) ||
+           ((f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE) &&
+            !*(const bool *)in) ||
+           (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
+            *(const enum mist_dtype *)in == MIST_DTYPE_FP32);
+}
+
+/* An object by its table; NULL: out of memory. */
+static json_t *write_object(const struct mist_plan_field *fields, const void *base)
+{
+    json_t *object = json_object();
+
+    for (const struct mist_plan_field *f = fields; f->key && object; f++) {
+        if (is_left_out(f, base))
+            continue;
+        if (json_object_set_new(object, f->key, write_field(f, base))) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+/* n objects, the structs they stand for stride bytes apart; NULL: out of memory. */
+static json_t *write_array(const struct mist_plan_field *fields, const void *base,
+                           int32_t n, size_t stride)
+{
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < n && array; i++) {
+        const char *element = (const char *)base + (size_t)i * stride;
+        if (json_array_append_new(array, write_object(fields, element))) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}
+
+static bool has_prediction(const struct mist_plan *plan)
+{
+    const struct mist_prediction *p = &plan->predicted;
+    bool has = p->iteration_s != 0 || p->error_s != 0 || p->extrapolated_frac != 0 ||
+               p->probe_s != 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        has = has || p->peak_bytes[i] || p->stable_s[i] != 0 || p->extra_s[i] != 0;
+    return has;
+}
+
+/* Sets the knobs of the whole plan; false: out of memory. */
+static bool write_knobs(json_t *root, const struct mist_plan *plan)
+{
+    const char *pipeline = mist_pipeline_name(plan->pipeline);
+
+    if (json_object_set_new(root, "pipeline", json_string(pipeline)))
+        return false;
+    if (plan->n_chunks > 1 &&
+        json_object_set_new(root, "chunks", json_integer(plan->n_chunks)))
+        return false;
+    if (plan->reduces_each_micro_batch &&
+        json_object_set_new(root, "reduces_each_micro_batch", json_true()))
+        return false;
+    return !json_object_set_new(root, "n_micro_batches",
+                                json_integer(plan->n_micro_batches));
+}
+
+static bool write_predicted(json_t *root, const struct mist_plan *plan)
+{
+    const struct mist_prediction *in = &plan->predicted;
+    json_t *predicted = write_object(mist_plan_predicted_fields, in);
+
+    return !json_object_set_new(root, "predicted", predicted) &&
+           !json_object_set_new(predicted, "stages",
+                                write_array(mist_plan_predicted_stage_fields, in,
+                                            plan->n_stages, MIST_PLAN_PREDICTED_STRIDE));
+}
+
+/* The document; NULL: out of memory. */
+static json_t *write_plan(const struct mist_plan *plan)
+{
+    json_t *root = json_object();
+    bool fails =
+        !root || json_object_set_new(root, "format", json_integer(1)) ||
+        json_object_set_new(root, "model",
+                            write_object(mist_plan_model_fields, &plan->model)) ||
+        json_object_set_new(root, "job",
+                            write_object(mist_plan_job_fields, &plan->job)) ||
+        json_object_set_new(root, "cluster",
+                            write_object(mist_plan_cluster_fields, plan)) ||
+        !write_knobs(root, plan) ||
+        json_object_set_new(root, "stages",
+                            write_array(mist_plan_stage_fields, plan->stages,
+                                        plan->n_stages, sizeof plan->stages[0])) ||
+        (has_prediction(plan) && !write_predicted(root, plan));
+
+    if (!fails)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
+                                bool overwrites, struct mist_err *err)
+{
+    enum mist_status status;
+    json_t *root;
+
+    if ((status = mist_plan_check(plan, err)) ||
+        (status = mist_json_check_text("the model's name", plan->model.name, err)) ||
+        (status = mist_json_check_text("the trace set's path", plan->trace_set, err))) {
+        mist_err_locate(err, path, 0);
+        return status;
+    }
+    root = write_plan(plan);
+    if (!root)
+        return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    status = mist_json_write_file(root, path, overwrites, err);
+    json_decref(root);
+    return status;
+}

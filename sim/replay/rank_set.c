@@ -1,0 +1,381 @@
+/* Which ranks share a schedule and prices. See rank_set.h. */
+#include "sim/replay/rank_set.h"
+
+#include "core/memory.h" /* mist_grow */
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Transfers that a rank takes part in with any one neighbour. */
+static const enum mist_task_kind transfers[] = {
+    MIST_TASK_RECV_ACTIVATION,
+    MIST_TASK_SEND_GRADIENT,
+    MIST_TASK_SEND_ACTIVATION,
+    MIST_TASK_RECV_GRADIENT,
+};
+enum { N_TRANSFERS = sizeof transfers / sizeof *transfers };
+
+/* All slices of a rank, one kind of transfer behind the other. */
+struct slices {
+    int32_t n[N_TRANSFERS];
+    struct mist_slice *items; /* [sum of n] */
+};
+
+/* A program before its schedule is built. */
+struct kind {
+    int32_t i_stage, rank; /* the first one that has it */
+    struct slices slices;  /* owned */
+};
+
+struct building {
+    const struct mist_catalog *catalog;
+    const struct mist_plan *plan;
+    const struct mist_replay_work *work;
+    int32_t threads;
+    struct mist_rank_set *out;
+    struct kind *kinds; /* [out->n_programs] */
+    size_t capacity;
+    int32_t first_kind[MIST_MAX_STAGES + 1]; /* of each stage */
+    struct slices scratch;                   /* room for those of any rank */
+    struct mist_err *err;
+};
+
+static enum mist_status out_of_memory(struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
+/* ------------------------------------------------------------------------------ lanes */
+
+static bool is_lane_of(const struct mist_lane *lane, const struct mist_task *task)
+{
+    return lane->group == task->group &&
+           (task->group != MIST_GROUP_PEER ||
+            (lane->kind == task->kind && lane->peer == task->peer));
+}
+
+static enum mist_status find_lanes(struct mist_rank_program *program,
+                                   struct mist_err *err)
+{
+    const struct mist_schedule *schedule = program->schedule;
+    size_t capacity = 0;
+
+    program->lane = malloc(((size_t)schedule->n_tasks + 1) * sizeof *program->lane);
+    if (!program->lane)
+        return out_of_memory(err);
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        int32_t k = 0;
+        program->lane[i] = -1;
+        if (task->group == MIST_GROUP_NONE)
+            continue;
+        while (k < program->n_lanes && !is_lane_of(&program->lanes[k], task))
+            k++;
+        program->lane[i] = k;
+        if (k < program->n_lanes)
+            continue;
+        struct mist_lane *lanes =
+            mist_grow(program->lanes, &capacity, (size_t)k + 1, sizeof *lanes);
+        if (!lanes)
+            return out_of_memory(err);
+        program->lanes = lanes;
+        bool is_peer = task->group == MIST_GROUP_PEER;
+        lanes[program->n_lanes++] = (struct mist_lane){
+            .group = task->group,
+            .kind = is_peer ? task->kind : 0,
+            .peer = is_peer ? task->peer : -1,
+        };
+    }
+    return MIST_OK;
+}
+
+size_t mist_rank_set_n_lanes(const struct mist_rank_set *ranks)
+{
+    size_t n = 0;
+
+    for (int32_t r = 0; r < ranks->n_ranks; r++)
+        n += (size_t)ranks->programs[ranks->ranks[r].program].n_lanes;
+    return n;
+}
+
+/* Room for the peers of all ranks. */
+static enum mist_status alloc_peers(struct mist_rank_set *set, struct mist_err *err)
+{
+    size_t n = 0;
+
+    set->peers = malloc((mist_rank_set_n_lanes(set) + 1) * sizeof *set->peers);
+    if (!set->peers)
+        return out_of_memory(err);
+    for (int32_t r = 0; r < set->n_ranks; r++) {
+        set->ranks[r].peer = set->peers + n;
+        n += (size_t)set->programs[set->ranks[r].program].n_lanes;
+    }
+    return MIST_OK;
+}
+
+/* ------------------------------------------------------------------------------ kinds */
+
+static int32_t n_slices(const struct slices *slices)
+{
+    int32_t n = 0;
+
+    for (int i = 0; i < N_TRANSFERS; i++)
+        n += slices->n[i];
+    return n;
+}
+
+static void list_slices(const struct mist_plan *plan, int32_t i_stage,
+                        const struct mist_rank *rank, struct slices *out)
+{
+    bool wraps = plan->n_stages > 1 && mist_plan_n_chunks(plan) > 1;
+    bool has[] = {wraps || i_stage > 0, wraps || i_stage < plan->n_stages - 1};
+
+    memset(out->n, 0, sizeof out->n);
+    for (int i = 0; i < N_TRANSFERS; i++)
+        if (has[i / 2])
+            out->n[i] = mist_schedule_slices(plan, i_stage, rank->i_dp, rank->i_tp,
+                                             transfers[i], out->items + n_slices(out));
+}
+
+static bool are_alike(const struct slices *a, const struct slices *b)
+{
+    if (memcmp(a->n, b->n, sizeof a->n) != 0)
+        return false;
+    for (int32_t i = 0; i < n_slices(a); i++)
+        if (a->items[i].first_row != b->items[i].first_row ||
+            a->items[i].n_rows != b->items[i].n_rows)
+            return false;
+    return true;
+}
+
+/* Finds a rank's kind among those of its stage, or adds it. */
+static enum mist_status classify(struct building *at, int32_t i_stage,
+                                 struct mist_rank *rank)
+{
+    struct mist_rank_set *out = at->out;
+
+    list_slices(at->plan, i_stage, rank, &at->scratch);
+    for (int32_t i = at->first_kind[i_stage]; i < out->n_programs; i++)
+        if (are_alike(&at->kinds[i].slices, &at->scratch)) {
+            rank->program = i;
+            return MIST_OK;
+        }
+    struct kind *kinds = mist_grow(at->kinds, &at->capacity, (size_t)out->n_programs + 1,
+                                   sizeof *at->kinds);
+    if (!kinds)
+        return out_of_memory(at->err);
+    at->kinds = kinds;
+    struct kind kind = {i_stage, rank->rank, at->scratch};
+    size_t size = ((size_t)n_slices(&at->scratch) + 1) * sizeof *kind.slices.items;
+    kind.slices.items = malloc(size);
+    if (!kind.slices.items)
+        return out_of_memory(at->err);
+    memcpy(kind.slices.items, at->scratch.items, size - sizeof *kind.slices.items);
+    rank->program = out->n_programs;
+    kinds[out->n_programs++] = kind;
+    return MIST_OK;
+}
+
+/* The ranks and their kinds. */
+static enum mist_status list_ranks(struct building *at)
+{
+    const struct mist_plan *plan = at->plan;
+    bool has_all = at->work->is_check || at->work->why_all;
+    struct mist_rank_set *out = at->out;
+    size_t n_all = (size_t)mist_plan_n_ranks(plan);
+    enum mist_status status = MIST_OK;
+
+    out->ranks = calloc(has_all ? n_all : (size_t)plan->n_stages, sizeof *out->ranks);
+    /* both neighbours', both ways; with two stages they are one */
+    at->scratch.items = malloc((4 * n_all + 1) * sizeof *at->scratch.items);
+    if (!out->ranks || !at->scratch.items)
+        return out_of_memory(at->err);
+    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        int32_t n = has_all ? stage->dp * stage->tp : 1;
+        int32_t first = mist_plan_first_rank(plan, i);
+        at->first_kind[i] = out->n_programs;
+        for (int32_t k = 0; k < n && status == MIST_OK; k++) {
+            struct mist_rank *rank = &out->ranks[out->n_ranks++];
+            rank->rank = first + k;
+            rank->i_dp = k / stage->tp;
+            rank->i_tp = k % stage->tp;
+            status = classify(at, i, rank);
+        }
+    }
+    at->first_kind[plan->n_stages] = out->n_programs;
+    return status;
+}
+
+/* -------------------------------------------------------------------------- schedules */
+
+static enum mist_status build_program(struct building *at, int32_t i)
+{
+    struct mist_rank_program *program = &at->out->programs[i];
+    enum mist_status status = mist_schedule_build(
+        at->catalog, at->plan, at->kinds[i].rank, at->threads, &program->owned, at->err);
+
+    program->schedule = program->owned;
+    return status == MIST_OK ? find_lanes(program, at->err) : status;
+}
+
+/* One program of each stage; refuses work that takes more memory than there is. */
+static enum mist_status build_first(struct building *at)
+{
+    struct mist_replay_stage_size stages[MIST_MAX_STAGES];
+    enum mist_status status = list_ranks(at);
+
+    if (status != MIST_OK)
+        return status;
+    at->out->programs = calloc((size_t)at->out->n_programs, sizeof *at->out->programs);
+    if (!at->out->programs)
+        return out_of_memory(at->err);
+    for (int32_t i = 0; i < at->plan->n_stages && status == MIST_OK; i++) {
+        int32_t first = at->first_kind[i];
+        status = build_program(at, first);
+        stages[i] = (struct mist_replay_stage_size){
+            .schedule = at->out->programs[first].schedule,
+            .n_lanes = at->out->programs[first].n_lanes,
+            .n_programs = at->first_kind[i + 1] - first,
+        };
+    }
+    if (status != MIST_OK)
+        return status;
+    return mist_replay_size_check(mist_replay_size_bytes(at->plan, stages, at->work),
+                                  at->plan, at->work, at->err);
+}
+
+/* The rank of the same slice that a lane's peer is of the kind's first rank. */
+static int32_t peer_of(const struct building *at, const struct kind *kind,
+                       const struct mist_rank *rank, const struct mist_lane *lane)
+{
+    if (lane->group != MIST_GROUP_PEER)
+        return -1;
+    if (lane->kind == MIST_TASK_TIE_GRADIENT)
+        return mist_schedule_tied_peer(at->plan, kind->i_stage, rank->i_dp, rank->i_tp);
+    for (int32_t i = 0, first = 0; i < N_TRANSFERS; first += kind->slices.n[i++])
+        for (int32_t k = 0; transfers[i] == lane->kind && k < kind->slices.n[i]; k++)
+            if (kind->slices.items[first + k].peer == lane->peer)
+                return at->scratch.items[first + k].peer;
+    return -1; /* not reached: a schedule has no other peers */
+}
+
+static enum mist_status build(struct building *at)
+{
+    struct mist_rank_set *out = at->out;
+    enum mist_status status = build_first(at);
+
+    for (int32_t i = 0; i < out->n_programs && status == MIST_OK; i++)
+        if (!out->programs[i].schedule)
+            status = build_program(at, i);
+    if (status == MIST_OK)
+        status = alloc_peers(out, at->err);
+    if (status != MIST_OK)
+        return status;
+    for (int32_t r = 0; r < out->n_ranks; r++) {
+        const struct mist_rank *rank = &out->ranks[r];
+        const struct kind *kind = &at->kinds[rank->program];
+        list_slices(at->plan, kind->i_stage, rank, &at->scratch);
+        for (int32_t k = 0; k < out->programs[rank->program].n_lanes; k++)
+            rank->peer[k] =
+                peer_of(at, kind, rank, &out->programs[rank->program].lanes[k]);
+    }
+    return MIST_OK;
+}
+
+static void building_fini(struct building *at)
+{
+    for (int32_t i = 0; at->kinds && i < at->out->n_programs; i++)
+        free(at->kinds[i].slices.items);
+    free(at->kinds);
+    free(at->scratch.items);
+}
+
+/* As far as step goes. */
+static enum mist_status build_by(enum mist_status (*step)(struct building *),
+                                 const struct mist_catalog *catalog,
+                                 const struct mist_plan *plan, int32_t threads,
+                                 const struct mist_replay_work *work,
+                                 struct mist_rank_set *out, struct mist_err *err)
+{
+    struct building at = {
+        .catalog = catalog,
+        .plan = plan,
+        .work = work,
+        .threads = threads,
+        .out = out,
+        .err = err,
+    };
+    enum mist_status status = step(&at);
+
+    building_fini(&at);
+    return status;
+}
+
+enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
+                                     const struct mist_plan *plan, int32_t threads,
+                                     const struct mist_replay_work *work,
+                                     struct mist_rank_set *out, struct mist_err *err)
+{
+    return build_by(build, catalog, plan, threads, work, out, err);
+}
+
+enum mist_status mist_rank_set_check_memory(const struct mist_catalog *catalog,
+                                            const struct mist_plan *plan, int32_t threads,
+                                            const struct mist_replay_work *work,
+                                            struct mist_err *err)
+{
+    struct mist_rank_set set = {0};
+    enum mist_status status =
+        build_by(build_first, catalog, plan, threads, work, &set, err);
+
+    mist_rank_set_fini(&set);
+    return status;
+}
+
+enum mist_status mist_rank_set_borrow(const struct mist_schedule *const *schedules,
+                                      const struct mist_cost *const *costs,
+                                      int32_t n_ranks, struct mist_rank_set *out,
+                                      struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    out->ranks = calloc((size_t)n_ranks + 1, sizeof *out->ranks);
+    out->programs = calloc((size_t)n_ranks + 1, sizeof *out->programs);
+    if (!out->ranks || !out->programs)
+        return out_of_memory(err);
+    out->n_ranks = out->n_programs = n_ranks;
+    for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++) {
+        out->ranks[r] = (struct mist_rank){
+            .rank = schedules[r]->rank,
+            .i_dp = schedules[r]->i_dp,
+            .i_tp = schedules[r]->i_tp,
+            .program = r,
+            .costs = costs ? costs[r] : NULL,
+        };
+        out->programs[r].schedule = schedules[r];
+        status = find_lanes(&out->programs[r], err);
+    }
+    if (status == MIST_OK)
+        status = alloc_peers(out, err);
+    for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++)
+        for (int32_t k = 0; k < out->programs[r].n_lanes; k++)
+            out->ranks[r].peer[k] = out->programs[r].lanes[k].peer;
+    return status;
+}
+
+void mist_rank_set_fini(struct mist_rank_set *ranks)
+{
+    for (int32_t i = 0; ranks->programs && i < ranks->n_programs; i++) {
+        mist_schedule_free(ranks->programs[i].owned);
+        free(ranks->programs[i].lanes);
+        free(ranks->programs[i].lane);
+    }
+    for (int32_t i = 0; i < ranks->n_costs; i++)
+        free(ranks->costs[i]);
+    free(ranks->costs);
+    free(ranks->programs);
+    free(ranks->ranks);
+    free(ranks->peers);
+    *ranks = (struct mist_rank_set){0};
+}

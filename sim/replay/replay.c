@@ -1,0 +1,499 @@
+/* Prices, links, runs and reports. See replay.h. */
+#include "sim/replay/replay.h"
+
+#include "core/memory.h" /* mist_grow */
+#include "core/random.h" /* jitter */
+#include "sim/engine/event_engine.h"
+#include "sim/replay/replay_graph.h"
+#include "sim/schedule/memory_planner.h"
+
+#include <math.h>
+#include <stdio.h> /* snprintf */
+#include <stdlib.h>
+#include <string.h>
+
+/* Work that ranks share: what it depends on. */
+struct work {
+    int32_t program;
+    const struct mist_cost *costs;
+    double rank_factor;
+    int32_t i_dp;   /* where micro-batches differ between data-parallel ranks; else 0 */
+    double *work_s; /* [n_tasks] */
+    double busy_s;  /* undisturbed computation of one iteration */
+};
+
+/* One replay from linked graph to result. */
+struct run {
+    const struct mist_plan *plan;
+    const struct mist_replay_options *options;
+    const struct mist_replay_doubt *doubt;
+    const struct mist_rank_set *set;
+    struct mist_arena arena;
+    struct mist_replay_graph graph;
+    struct mist_event_device *devices; /* [n_ranks] */
+    struct mist_event_result events;
+    struct work *works; /* owned; [n_works] */
+    int32_t n_works;
+    int32_t busiest;   /* rank index with the most undisturbed computation */
+    int64_t *recorded; /* [n_ranks] place of its tasks in the times of events; -1: none */
+    struct mist_err *err;
+};
+
+/* ------------------------------------------------------------------------- durations */
+
+/* Mean of a micro-batch's factors over the lanes of a rank. */
+static double lane_factor(const struct run *at, const struct work *work,
+                          const double *factors, int32_t micro_batch)
+{
+    int32_t n = mist_replay_n_lanes(at->options), n_mine = n;
+
+    if (!factors || micro_batch < 0)
+        return 1;
+    const double *mine = factors + (size_t)micro_batch * (size_t)n;
+    if (n > 1) {
+        int32_t i_stage = at->set->programs[work->program].schedule->i_stage;
+        n_mine = n / at->plan->stages[i_stage].dp;
+        mine += (size_t)work->i_dp * (size_t)n_mine;
+    }
+    double sum = 0;
+    for (int32_t i = 0; i < n_mine; i++)
+        sum += mine[i];
+    return sum / n_mine;
+}
+
+static double task_work_s(const struct run *at, const struct work *work,
+                          const struct mist_task *task)
+{
+    const struct mist_replay_options *options = at->options;
+    double time_s = work->costs[task->cost].time_s;
+
+    if (task->stream != MIST_STREAM_COMPUTE)
+        return time_s;
+    if (options->rank_factor)
+        time_s *= work->rank_factor;
+    if (task->kind == MIST_TASK_FORWARD || task->kind == MIST_TASK_RECOMPUTE)
+        return time_s * lane_factor(at, work, options->forward_factor, task->micro_batch);
+    if (task->kind == MIST_TASK_BACKWARD || task->kind == MIST_TASK_BACKWARD_INPUT ||
+        task->kind == MIST_TASK_BACKWARD_WEIGHT)
+        return time_s *
+               lane_factor(at, work, options->backward_factor, task->micro_batch);
+    return time_s; /* over parameters, whatever the tokens */
+}
+
+static enum mist_status make_work(struct run *at, struct work *work)
+{
+    const struct mist_schedule *schedule = at->set->programs[work->program].schedule;
+    size_t n = (size_t)schedule->n_tasks + 1;
+
+    work->work_s = mist_arena_alloc(&at->arena, n * sizeof *work->work_s);
+    if (!work->work_s)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        work->work_s[i] = task_work_s(at, work, &schedule->tasks[i]);
+        if (schedule->tasks[i].stream == MIST_STREAM_COMPUTE)
+            work->busy_s += work->work_s[i];
+    }
+    return MIST_OK;
+}
+
+static bool is_same_work(const struct work *a, const struct work *b)
+{
+    return a->program == b->program && a->costs == b->costs &&
+           a->rank_factor == b->rank_factor && a->i_dp == b->i_dp;
+}
+
+/* The devices, with work that ranks of a stage share where it is the same. */
+static enum mist_status make_devices(struct run *at,
+                                     const struct mist_interference *interference)
+{
+    double busiest_s = -1;
+    int32_t i_stage = -1, first = 0; /* first work of the stage */
+    size_t capacity = 0;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++) {
+        const struct mist_rank *rank = &at->set->ranks[r];
+        const struct mist_replay_options *options = at->options;
+        struct work work = {
+            .program = rank->program,
+            .costs = rank->costs,
+            .rank_factor = options->rank_factor ? options->rank_factor[rank->rank] : 1,
+            .i_dp = mist_replay_n_lanes(options) > 1 ? rank->i_dp : 0,
+        };
+        if (mist_rank_schedule(at->set, r)->i_stage != i_stage)
+            first = at->n_works;
+        i_stage = mist_rank_schedule(at->set, r)->i_stage;
+        int32_t i = first;
+        while (i < at->n_works && !is_same_work(&at->works[i], &work))
+            i++;
+        if (i == at->n_works) {
+            struct work *grown =
+                mist_grow(at->works, &capacity, (size_t)i + 1, sizeof *grown);
+            if (!grown || make_work(at, &work) != MIST_OK)
+                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            at->works = grown;
+            at->works[at->n_works++] = work;
+        }
+        at->devices[r] = (struct mist_event_device){
+            .program = rank->program,
+            .work_s = at->works[i].work_s,
+            .group = at->graph.group + (rank->peer - at->set->peers),
+            .interference = interference,
+            .is_recorded = !options->skips_timeline,
+        };
+        if (at->works[i].busy_s > busiest_s) {
+            busiest_s = at->works[i].busy_s;
+            at->busiest = r;
+        }
+    }
+    return MIST_OK;
+}
+
+/* One factor for all who meet, drawn anew in every iteration. */
+static double jitter(const void *context, int32_t i_rank, int32_t task, int32_t iteration)
+{
+    const struct run *at = context;
+    const struct mist_replay_graph *graph = &at->graph;
+    int64_t meeting = mist_replay_graph_meeting(graph, i_rank, task);
+    int64_t number =
+        meeting < 0 ? iteration * graph->n_tasks_once + graph->first_task[i_rank] + task
+                    : iteration * graph->n_meetings + meeting;
+    double normal =
+        mist_random_normal_at(at->options->seed, meeting >= 0, (uint64_t)number);
+
+    return fmax(0, 1 + at->options->jitter_frac * normal);
+}
+
+static void name_task(const void *context, int32_t i_rank, int32_t task, char *text,
+                      size_t size)
+{
+    const struct run *at = context;
+    char whole[MIST_REPLAY_TASK_TEXT];
+
+    snprintf(text, size, "%s", mist_replay_task_text(at->set, i_rank, task, whole));
+}
+
+static enum mist_status run_events(struct run *at,
+                                   const struct mist_interference *interference)
+{
+    struct mist_event_engine *engine;
+    struct mist_event_graph events = {
+        .n_programs = at->set->n_programs,
+        .n_devices = at->set->n_ranks,
+        .n_groups = at->graph.n_groups,
+        .n_iterations = mist_replay_n_iterations(at->options),
+        .program = at->graph.programs,
+        .device = at->devices,
+        .factor = at->options->jitter_frac > 0 ? jitter : NULL,
+        .name_task = name_task,
+        .context = at,
+    };
+    enum mist_status status = MIST_OK;
+
+    if (events.factor)
+        status = mist_replay_graph_number(&at->graph, &at->arena, at->err);
+    if (status == MIST_OK)
+        status = make_devices(at, interference);
+    if (status != MIST_OK)
+        return status;
+    at->devices[at->busiest].is_recorded = true;
+    for (int64_t r = 0, n = 0; r < at->set->n_ranks; r++) {
+        at->recorded[r] = at->devices[r].is_recorded ? n : -1;
+        n += at->devices[r].is_recorded ? mist_rank_schedule(at->set, (int32_t)r)->n_tasks
+                                        : 0;
+    }
+    status = mist_event_engine_prepare(&engine, &events, &at->arena, at->err);
+    return status == MIST_OK ? mist_event_engine_run(engine, &at->events, at->err)
+                             : status;
+}
+
+/* --------------------------------------------------------------------------- results */
+
+struct interval {
+    double start_s, end_s;
+};
+
+static int compare_intervals(const void *a_void, const void *b_void)
+{
+    const struct interval *a = a_void, *b = b_void;
+
+    if (a->start_s != b->start_s)
+        return a->start_s < b->start_s ? -1 : 1;
+    return (a->end_s > b->end_s) - (a->end_s < b->end_s);
+}
+
+/* Length of what at least two intervals sorted by start share. */
+static double shared_s(const struct interval *intervals, int32_t n)
+{
+    double length_s = 0, until_s = -INFINITY, shared_until_s = -INFINITY;
+
+    for (int32_t i = 0; i < n; i++) {
+        double from_s = fmax(intervals[i].start_s, shared_until_s);
+        double to_s = fmin(intervals[i].end_s, until_s);
+        length_s += fmax(0, to_s - from_s);
+        shared_until_s = fmax(shared_until_s, to_s);
+        until_s = fmax(until_s, intervals[i].end_s);
+    }
+    return length_s;
+}
+
+/* Time in which more than one stream of a rank whose times are recorded is busy. */
+static enum mist_status find_shared(const struct run *at, int32_t i_rank, double *out_s)
+{
+    int32_t n = mist_rank_schedule(at->set, i_rank)->n_tasks;
+    const double *start_s = at->events.start_s + at->recorded[i_rank];
+    const double *end_s = at->events.end_s + at->recorded[i_rank];
+    struct interval *intervals = malloc(((size_t)n + 1) * sizeof *intervals);
+
+    if (!intervals)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n; i++)
+        intervals[i] = (struct interval){start_s[i], end_s[i]};
+    qsort(intervals, (size_t)n, sizeof *intervals, compare_intervals);
+    *out_s = shared_s(intervals, n);
+    free(intervals);
+    return MIST_OK;
+}
+
+/* Half width and extrapolated share, from what the busiest rank does. */
+static enum mist_status find_error(const struct run *at, struct mist_replay_result *out)
+{
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, at->busiest);
+    double mixed_s = 0;
+    enum mist_status status = find_shared(at, at->busiest, &mixed_s);
+
+    if (status != MIST_OK)
+        return status;
+    int64_t *n = calloc((size_t)schedule->n_costs + 1, sizeof *n);
+    if (!n)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        n[schedule->tasks[i].cost]++;
+    struct mist_cost sum = {0};
+    for (int32_t c = 0; c < schedule->n_costs; c++) {
+        struct mist_cost cost = at->set->ranks[at->busiest].costs[c];
+        mist_cost_scale(&cost, (double)n[c]);
+        mist_cost_add(&sum, &cost);
+    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        mist_cost_add(&out->prices[schedule->tasks[i].kind],
+                      &at->set->ranks[at->busiest].costs[schedule->tasks[i].cost]);
+    double mixing_s = at->doubt->residual_frac * mixed_s;
+    double drift_s = at->doubt->drift_frac * out->iteration_s;
+    double missed_s = at->doubt->checks_frac * out->iteration_s;
+    double share = sum.time_s > 0 ? 1 / sum.time_s : 0;
+    double statistical_s = sum.deviation_s * share * out->iteration_s;
+    double preset_s = sum.doubt_s * share * out->iteration_s;
+    free(n);
+    out->error_s = 2 * hypot(preset_s, hypot(hypot(statistical_s, drift_s),
+                                             hypot(mixing_s, missed_s)));
+    out->error_s = fmax(out->error_s, at->doubt->least_frac * out->iteration_s);
+    out->extrapolated_frac = sum.extrapolated_s * share;
+    return MIST_OK;
+}
+
+/* What one rank did in the last iteration; its memory is its program's. */
+static void describe_rank(const struct run *at, int32_t i_rank, double iteration_s,
+                          struct mist_replay_stage *out)
+{
+    const struct mist_event_use *use = &at->events.use[i_rank];
+
+    *out = (struct mist_replay_stage){
+        .rank = at->set->ranks[i_rank].rank,
+        .compute_s = use->busy_s[MIST_STREAM_COMPUTE],
+    };
+    out->exposed_s = fmax(0, use->covered_s - out->compute_s);
+    out->bubble_s = fmax(0, iteration_s - out->compute_s - out->exposed_s);
+}
+
+/* Adds a rank's rows of the last iteration; live: of its program. */
+static enum mist_status add_rows(const struct run *at, int32_t i_rank, double origin_s,
+                                 const int64_t *live, struct mist_timeline *timeline)
+{
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
+    const double *start_s = at->events.start_s + at->recorded[i_rank];
+    const double *end_s = at->events.end_s + at->recorded[i_rank];
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        struct mist_timeline_row row = {
+            .rank = at->set->ranks[i_rank].rank,
+            .stream = task->stream,
+            .kind = task->kind,
+            .layer = task->layer,
+            .micro_batch = task->micro_batch,
+            .iteration = mist_replay_n_iterations(at->options) - 1,
+            .task = i,
+            .start_s = start_s[i] - origin_s,
+            .end_s = end_s[i] - origin_s,
+            .bytes = task->bytes,
+            .device_live_bytes = live[i],
+        };
+        status = mist_timeline_add(timeline, &row, at->err);
+    }
+    return status;
+}
+
+/* The earliest start in the last iteration; of all ranks when all are recorded. */
+static double first_start_s(const struct run *at)
+{
+    double first_s = INFINITY;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++)
+        for (int64_t i = 0;
+             at->recorded[r] >= 0 && i < mist_rank_schedule(at->set, r)->n_tasks; i++)
+            first_s = fmin(first_s, at->events.start_s[at->recorded[r] + i]);
+    return first_s;
+}
+
+/* Timeline of all ranks; those of one program come behind each other. */
+static enum mist_status add_timeline(const struct run *at, struct mist_timeline *timeline)
+{
+    double origin_s = first_start_s(at);
+    int64_t *live = NULL;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t r = 0, program = -1; r < at->set->n_ranks && status == MIST_OK; r++) {
+        const struct mist_schedule *schedule = mist_rank_schedule(at->set, r);
+        if (at->set->ranks[r].program != program) {
+            free(live);
+            live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
+            if (!live)
+                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
+        }
+        program = at->set->ranks[r].program;
+        status = add_rows(at, r, origin_s, live, timeline);
+    }
+    free(live);
+    return status;
+}
+
+/* Memory of a rank. */
+static enum mist_status find_memory(const struct run *at, int32_t i_rank,
+                                    struct mist_replay_stage *out)
+{
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
+    int64_t *live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
+
+    if (!live)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        out->peak_bytes = live[i] > out->peak_bytes ? live[i] : out->peak_bytes;
+    memcpy(out->arena_bytes, schedule->arena_bytes, sizeof out->arena_bytes);
+    free(live);
+    return MIST_OK;
+}
+
+/* Of each stage the rank with the most computation. */
+static enum mist_status describe_stages(const struct run *at,
+                                        struct mist_replay_result *out)
+{
+    int32_t best_rank[MIST_MAX_STAGES];
+    enum mist_status status = MIST_OK;
+
+    for (int32_t r = 0; r < at->set->n_ranks; r++) {
+        int32_t i_stage = mist_rank_schedule(at->set, r)->i_stage;
+        struct mist_replay_stage stage, *best = &out->stages[i_stage];
+        describe_rank(at, r, out->iteration_s, &stage);
+        if (best->rank >= 0 && stage.compute_s <= best->compute_s)
+            continue;
+        *best = stage;
+        best_rank[i_stage] = r;
+    }
+    for (int32_t i = 0; i < out->n_stages && status == MIST_OK; i++)
+        status = find_memory(at, best_rank[i], &out->stages[i]);
+    return status;
+}
+
+static enum mist_status describe(const struct run *at, struct mist_replay_result *out)
+{
+    int32_t n = mist_replay_n_iterations(at->options);
+
+    out->n_tasks = at->events.n_tasks;
+    out->n_stages = at->plan->n_stages;
+    out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
+    if (!out->stages)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < out->n_stages; i++)
+        out->stages[i].rank = -1;
+    const double *end_s = at->events.iteration_end_s;
+    out->iteration_s = end_s[n - 1] - (n > 1 ? end_s[n - 2] : 0);
+    enum mist_status status = find_error(at, out);
+    if (status == MIST_OK)
+        status = describe_stages(at, out);
+    if (status == MIST_OK && !at->options->skips_timeline)
+        status = add_timeline(at, &out->timeline);
+    return status;
+}
+
+void mist_replay_result_fini(struct mist_replay_result *result)
+{
+    mist_timeline_fini(&result->timeline);
+    free(result->stages);
+    *result = (struct mist_replay_result){0};
+}
+
+enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
+                                       const struct mist_rank_set *ranks, bool is_folded,
+                                       const struct mist_interference *interference,
+                                       const struct mist_replay_doubt *doubt,
+                                       const struct mist_replay_options *options,
+                                       struct mist_replay_result *out,
+                                       struct mist_err *err)
+{
+    static const struct mist_replay_options defaults = {0};
+    static const struct mist_replay_doubt no_doubt = {0};
+    size_t n_ranks = (size_t)ranks->n_ranks;
+    struct run at = {
+        .plan = plan,
+        .options = options ? options : &defaults,
+        .doubt = doubt ? doubt : &no_doubt,
+        .set = ranks,
+        .err = err,
+    };
+    struct mist_replay_result result = {.is_folded = is_folded};
+    enum mist_status status = mist_replay_check_options(plan, at.options, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_timeline_init(&result.timeline);
+    mist_arena_init(&at.arena);
+    status = mist_replay_graph_link(plan, ranks, is_folded, &at.arena, &at.graph, err);
+    if (status != MIST_OK)
+        goto out;
+    at.devices = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.devices);
+    at.recorded = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.recorded);
+    status = at.devices && at.recorded
+                 ? run_events(&at, interference)
+                 : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = describe(&at, &result);
+out:
+    free(at.works);
+    mist_arena_fini(&at.arena);
+    if (status == MIST_OK)
+        *out = result;
+    else
+        mist_replay_result_fini(&result);
+    return status;
+}
+
+enum mist_status mist_replay_run_schedules(
+    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
+    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
+    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
+    const struct mist_replay_options *options, struct mist_replay_result *out,
+    struct mist_err *err)
+{
+    struct mist_rank_set ranks = {0};
+    enum mist_status status =
+        mist_rank_set_borrow(schedules, costs, n_ranks, &ranks, err);
+
+    if (status == MIST_OK)
+        status = mist_replay_run_ranks(plan, &ranks, is_folded, interference, doubt,
+                                       options, out, err);
+    mist_rank_set_fini(&ranks);
+    return status;
+}

@@ -1,0 +1,189 @@
+/*
+ * Replay: from a plan to a predicted timeline, memory included.
+ *
+ * The schedules of the ranks (schedule.h) are priced by the cost model, linked to one
+ * graph and run by the event engine for a few iterations in a row; nothing of the next
+ * iteration starts on a rank before everything of this one has ended there. The time of
+ * an iteration is the distance of the ends of the last two, so that what one iteration
+ * hides in the empty places of its neighbour counts as hidden.
+ *
+ * Folding: while nothing makes the ranks of a stage differ, rank i_dp = 0, i_tp = 0 of
+ * each stage stands for all of them. That needs equal data-parallel and tensor-parallel
+ * sizes and the same sequence parallelism in all stages (so that partners of
+ * representatives are representatives), and takes the placement of the representatives'
+ * groups and transfers on nodes for that of all.
+ *
+ * The error bar is two deviations, about 95 %, of what five independent causes do to
+ * the busiest rank (largest undisturbed compute time) in one iteration:
+ *   error_s = 2 sqrt(statistical_s^2 + drift_s^2 + mixing_s^2 + missed_s^2 + preset_s^2)
+ * - Prices are means of finitely many runs. The tasks of one cost number rest on the same
+ *   measurement, so their deviations add up; different cost numbers are independent, so
+ *   their sums add as squares:
+ *   statistical_s = sqrt(sum_c (n_c deviation_c)^2) / sum_c n_c time_c * iteration_s
+ * - The machine's own speed changes slowly (neighbours, clock rates, one rank's core and
+ *   another's), which touches all tasks of an iteration alike and averages out over no
+ *   number of runs: drift_s = drift_frac * iteration_s, drift_frac of the cluster: how
+ *   its level varied while it was measured. So the bar holds for a run at the level of
+ *   that session; of one that is probed (exec/runtime/probe.h) it holds at the level of the
+ *   probes, from which the run's own level is as far as two times of a session are.
+ * - What runs together is priced by factors that fit the measured mixtures up to a mean
+ *   residual: mixing_s = residual * time during which more than one stream of that rank
+ *   is busy in the last iteration.
+ * - What short plans of the same mechanisms took beyond all this when they were run after
+ *   profiling: missed_s = checks_frac * iteration_s (mechanism.h).
+ * - What data sheets say of what nobody measured is off by about the residual of their
+ *   fit, all of it together: preset_s = sum_c n_c doubt_c / sum_c n_c time_c * iteration_s
+ *   (struct mist_cost). Of a cluster that nobody profiled the bar is 0.5 % at least.
+ * It does not know what none measured: a wrong extrapolation, a change of the machine
+ * since it was measured, unless probes take that out. extrapolated_frac is the share of
+ * sum_c n_c time_c that rests on extrapolation, prices the same by kind of task.
+ *
+ * Left out: contention of transfers beyond what the prices contain.
+ */
+#ifndef MIST_SIM_REPLAY_H
+#define MIST_SIM_REPLAY_H
+
+#include "core/status.h"
+#include "sim/cost/cost_model.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+#include "sim/schedule/schedule.h"
+#include "traces/timeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mist_replay_folding {
+    MIST_REPLAY_FOLD_AUTO, /* fold whenever that is exact */
+    MIST_REPLAY_FOLD_NEVER,
+    MIST_REPLAY_FOLD_ALWAYS, /* MIST_ERR_INPUT when the ranks of a stage differ */
+};
+
+/* Zero-initialised: the defaults. Factors multiply times of computation: 1.3 is 30 %
+ * slower. */
+struct mist_replay_options {
+    int32_t n_iterations; /* 0: 2 */
+    enum mist_replay_folding folding;
+    int32_t threads;               /* host threads per device; 0: a GPU computes */
+    const double *rank_factor;     /* [ranks of the plan] stragglers; NULL: all 1 */
+    const double *forward_factor;  /* [n_micro_batches][n_lanes] of forward and
+                                     recomputation, in every stage; NULL: all 1 */
+    const double *backward_factor; /* the same of backward */
+    int32_t n_lanes; /* parts of equal size into which the samples of a micro-batch of the
+                        whole plan are cut, each with its own factor; a rank's factor is
+                        the mean over the lanes it computes. Every dp must divide it. 0:
+                        1, and then any dp will do: all ranks have the same factor */
+    double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
+    uint64_t seed;       /* of the jitter */
+    bool skips_timeline; /* true: result->timeline stays empty */
+};
+
+/* One stage in the last iteration: its rank with the largest compute_s. */
+struct mist_replay_stage {
+    int32_t rank;
+    double compute_s; /* compute stream running, slowed down as it was */
+    double exposed_s; /* another stream running, compute stream not */
+    double bubble_s;  /* rest of iteration_s: nothing runs */
+    int64_t arena_bytes[MIST_N_ARENAS]; /* exactly what the executor allocates */
+    int64_t peak_bytes; /* largest sum of live device buffers, <= arena_bytes */
+};
+
+struct mist_replay_result {
+    double iteration_s;
+    double error_s; /* half width of the error bar */
+    double extrapolated_frac;
+    struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
+                                                   rests on: sums over its tasks */
+    bool is_folded;
+    int32_t n_stages;
+    struct mist_replay_stage *stages; /* owned; [n_stages] */
+    struct mist_timeline timeline; /* owned; last iteration, ranks as in the plan (folded:
+                                      representatives only), 0 = its earliest start */
+    int64_t n_tasks;               /* replayed, all iterations */
+};
+
+/*
+ * Replays a plan (checked).
+ *
+ * options   borrowed; NULL: defaults.
+ * out       filled on MIST_OK, to be freed with mist_replay_result_fini; untouched
+ *           otherwise.
+ * Same arguments, same bits. MIST_ERR_INPUT (plan not supported, options out of range, a
+ * deadlock, no price), MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN: it would
+ * take more memory than this machine has (replay_size.h). O(tasks log tasks).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                const struct mist_cost_model *cost_model,
+                const struct mist_replay_options *options, struct mist_replay_result *out,
+                struct mist_err *err);
+void mist_replay_result_fini(struct mist_replay_result *result);
+
+/* Whether this machine has the memory for mist_replay_run() with these options (not
+ * NULL): MIST_OK, or what mist_replay_run() would say before it allocates much. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_memory(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                         const struct mist_replay_options *options, struct mist_err *err);
+
+/* Whether all that the plan does has a price, as mist_replay_run() with these options (not
+ * NULL) would find out: MIST_OK, or its error. Memory is to be checked before. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_prices(const struct mist_catalog *catalog, const struct mist_plan *plan,
+                         const struct mist_cost_model *cost_model,
+                         const struct mist_replay_options *options, struct mist_err *err);
+
+/* What the error bar knows beside the deviations of the prices; each finite and >= 0. */
+struct mist_replay_doubt {
+    double drift_frac;    /* struct mist_cluster */
+    double residual_frac; /* mist_cost_model_interference_residual_frac() */
+    double checks_frac;   /* mist_mechanism_doubt_frac() */
+    double least_frac;    /* no bar is narrower */
+};
+
+/*
+ * The same on given schedules and prices, for tests and for what mist_cost_schedule()
+ * does not price.
+ *
+ * schedules   [n_ranks] ascending by rank: all ranks of the plan, or (is_folded) the
+ *             representatives; borrowed.
+ * costs       [n_ranks] of [schedules[i]->n_costs]; borrowed.
+ * interference  borrowed; NULL: none.
+ * doubt         borrowed; NULL: all 0.
+ */
+MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
+    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
+    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
+    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
+    const struct mist_replay_options *options, struct mist_replay_result *out,
+    struct mist_err *err);
+
+/*
+ * Proves for a plan (checked) that the transfers and collectives of all ranks match (each
+ * send has a receive of the same bytes and samples, the members of a collective agree in
+ * tag, kind and bytes) and that nothing ever waits for itself. To be called before
+ * anything is allocated. MIST_OK, or MIST_ERR_INPUT naming ranks and tasks;
+ * MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN as above. O(tasks log tasks) over
+ * all ranks.
+ */
+MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_catalog *catalog,
+                                                   const struct mist_plan *plan,
+                                                   int32_t threads, struct mist_err *err);
+
+/* The same for given schedules of all ranks, ascending by rank. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_schedules(const struct mist_plan *plan,
+                            const struct mist_schedule *const *schedules, int32_t n_ranks,
+                            struct mist_err *err);
+
+/*
+ * Exactly planned bytes of each stage, without prices: arena_bytes [n_stages]. Ranks of a
+ * stage have the same buffers in the same order and so the same arena. Fails like
+ * mist_schedule_build.
+ */
+MIST_MUST_CHECK enum mist_status mist_replay_memory(const struct mist_catalog *catalog,
+                                                    const struct mist_plan *plan,
+                                                    int32_t threads,
+                                                    int64_t (*arena_bytes)[MIST_N_ARENAS],
+                                                    struct mist_err *err);
+
+#endif

@@ -1,0 +1,466 @@
+/*
+ * Lays out the buffers of a schedule. See memory_planner.h.
+ *
+ * Offsets: persistent buffers first, then the others by decreasing size, each at the
+ * lowest offset that is free from its first to its last task. All lifetimes are known and
+ * there is only a handful of different sizes, so this stays within a percent of the most
+ * that is ever live at once, where placing in order of birth leaves holes of up to a
+ * fifth. Buffers of one size share places, a few hundred in large schedules, and a place
+ * is asked about lifetimes in order of birth, which takes one step per answer.
+ *
+ * Waits: tasks are walked in dispatch order over a list of segments in address order,
+ * each live or free; a free segment remembers the last task of each stream that used it,
+ * and the first task of a buffer waits for what its segments remember of other streams.
+ */
+#include "sim/schedule/memory_planner.h"
+
+#include "core/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t aligned_size(const struct mist_buffer *buffer)
+{
+    return mist_align_up(buffer->size_bytes, MIST_BUFFER_ALIGNMENT);
+}
+
+/* ---------------------------------------------------------------------------- offsets */
+
+/* A buffer to place. */
+struct piece {
+    int64_t size;
+    int32_t first_task, last_task;
+    int32_t next; /* piece that has the same place after this one; -1 none */
+    int32_t id;
+};
+
+/* A place where buffers of one size follow one another; places may overlap. */
+struct place {
+    int64_t start, end;
+    int32_t head; /* its first piece */
+    int32_t past; /* latest piece known to die before those still to come; -1 none */
+};
+
+struct placer {
+    struct mist_schedule *schedule;
+    struct piece *pieces; /* [n_pieces] by decreasing size, equals by birth */
+    struct place *places; /* [n_places] by start */
+    int32_t n_pieces, n_places;
+};
+
+static int compare_pieces(const void *a_void, const void *b_void)
+{
+    const struct piece *a = a_void, *b = b_void;
+
+    if (a->size != b->size)
+        return a->size > b->size ? -1 : 1;
+    if (a->first_task != b->first_task)
+        return a->first_task < b->first_task ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* Whether somebody has the place during the piece's life. Pieces of one size come in
+ * order of birth, so that past only moves forward, to the last piece where the place is
+ * free. */
+static bool is_taken(struct placer *at, struct place *place, const struct piece *piece)
+{
+    int32_t next = place->past < 0 ? place->head : at->pieces[place->past].next;
+
+    for (; next >= 0 && at->pieces[next].last_task < piece->first_task;
+         next = at->pieces[next].next)
+        place->past = next;
+    return next >= 0 && at->pieces[next].first_task <= piece->last_task;
+}
+
+/* Lowest offset from base on where the piece meets nobody. */
+static int64_t lowest_offset(struct placer *at, const struct piece *piece, int64_t base)
+{
+    int64_t offset = base;
+
+    for (int32_t i = 0; i < at->n_places; i++) {
+        struct place *place = &at->places[i];
+        if (place->start >= offset + piece->size)
+            break;
+        if (place->end > offset && is_taken(at, place, piece))
+            offset = place->end;
+    }
+    return offset;
+}
+
+/* Puts piece i behind the others of its place, which is new or has been found free. */
+static void settle(struct placer *at, int32_t i, int64_t offset)
+{
+    const struct piece *piece = &at->pieces[i];
+    int32_t k = at->n_places;
+
+    while (k > 0 && at->places[k - 1].start > offset)
+        k--;
+    struct place *place = at->places + k;
+    for (int32_t j = k - 1; j >= 0 && at->places[j].start == offset; j--)
+        if (at->places[j].end == offset + piece->size)
+            place = &at->places[j];
+    if (place == at->places + k) {
+        memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
+        *place = (struct place){offset, offset + piece->size, -1, -1};
+    }
+    *(place->past < 0 ? &place->head : &at->pieces[place->past].next) = i;
+}
+
+/* The arena's buffers that come and go. */
+static void list_pieces(struct placer *at, enum mist_buffer_arena arena)
+{
+    const struct mist_schedule *schedule = at->schedule;
+
+    at->n_pieces = at->n_places = 0;
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena == arena && !buffer->is_persistent)
+            at->pieces[at->n_pieces++] = (struct piece){
+                aligned_size(buffer), buffer->first_task, buffer->last_task, -1, i};
+    }
+    qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
+}
+
+static void place_arena(struct placer *at, enum mist_buffer_arena arena)
+{
+    struct mist_schedule *schedule = at->schedule;
+    int64_t base = 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena != arena || !buffer->is_persistent)
+            continue;
+        buffer->offset_bytes = base;
+        base += aligned_size(buffer);
+    }
+    schedule->arena_bytes[arena] = base;
+    list_pieces(at, arena);
+    for (int32_t i = 0; i < at->n_pieces; i++) {
+        const struct piece *piece = &at->pieces[i];
+        if (i > 0 && piece->size != piece[-1].size)
+            for (int32_t k = 0; k < at->n_places; k++)
+                at->places[k].past = -1;
+        int64_t offset = lowest_offset(at, piece, base);
+        settle(at, i, offset);
+        schedule->buffers[piece->id].offset_bytes = offset;
+        if (schedule->arena_bytes[arena] < offset + piece->size)
+            schedule->arena_bytes[arena] = offset + piece->size;
+    }
+}
+
+/* Sets all offsets and the sizes of the arenas; false when out of memory. */
+static bool place_all(struct mist_schedule *schedule)
+{
+    size_t n = (size_t)schedule->n_buffers + 1;
+    struct placer at = {
+        .schedule = schedule,
+        .pieces = malloc(n * sizeof *at.pieces),
+        .places = malloc(n * sizeof *at.places),
+    };
+    bool fits = at.pieces && at.places;
+
+    for (int i = 0; i < MIST_N_ARENAS && fits; i++)
+        place_arena(&at, (enum mist_buffer_arena)i);
+    free(at.pieces);
+    free(at.places);
+    return fits;
+}
+
+/* ------------------------------------------------------------------------------ waits */
+
+struct segment {
+    int64_t offset, size;
+    int32_t buffer;               /* -1: free */
+    int32_t last[MIST_N_STREAMS]; /* free: last task of each stream on it; -1 none */
+};
+
+struct arena {
+    struct segment *segments; /* by offset, without gaps */
+    int32_t n_segments;
+    size_t capacity;
+};
+
+struct planner {
+    struct mist_schedule *schedule;
+    struct arena arenas[MIST_N_ARENAS];
+    int32_t (*last_use)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that
+                                            names it */
+    int32_t *born, *dying; /* [n_buffers] buffer ids by first and by last task */
+    struct mist_dep *deps;
+    size_t deps_capacity;
+    int32_t n_deps;
+};
+
+static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1};
+
+static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
+{
+    void *grown = mist_grow(arena->segments, &arena->capacity,
+                            (size_t)arena->n_segments + 1, sizeof *arena->segments);
+
+    if (!grown)
+        return false;
+    arena->segments = grown;
+    memmove(arena->segments + at + 1, arena->segments + at,
+            (size_t)(arena->n_segments - at) * sizeof *arena->segments);
+    arena->segments[at] = segment;
+    arena->n_segments++;
+    return true;
+}
+
+static void remove_segments(struct arena *arena, int32_t at, int32_t n)
+{
+    memmove(arena->segments + at, arena->segments + at + n,
+            (size_t)(arena->n_segments - at - n) * sizeof *arena->segments);
+    arena->n_segments -= n;
+}
+
+static void remember_latest(int32_t last[MIST_N_STREAMS],
+                            const int32_t other[MIST_N_STREAMS])
+{
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        last[i] = other[i] > last[i] ? other[i] : last[i];
+}
+
+/* The task must wait for the latest task of each other stream in last. */
+static bool add_waits(struct planner *at, int32_t task,
+                      const int32_t last[MIST_N_STREAMS])
+{
+    const struct mist_schedule *schedule = at->schedule;
+    enum mist_stream own = schedule->tasks[task].stream;
+
+    for (int i = 0; i < MIST_N_STREAMS; i++) {
+        if (last[i] < 0 || i == (int)own)
+            continue;
+        void *grown = mist_grow(at->deps, &at->deps_capacity, (size_t)at->n_deps + 1,
+                                sizeof *at->deps);
+        if (!grown)
+            return false;
+        at->deps = grown;
+        at->deps[at->n_deps++] = (struct mist_dep){task, last[i]};
+    }
+    return true;
+}
+
+/* The segment that holds the byte at offset. */
+static int32_t find_segment(const struct arena *arena, int64_t offset)
+{
+    int32_t low = 0, high = arena->n_segments;
+
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (arena->segments[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Takes a buffer's bytes out of the free segments there; false when out of memory. */
+static bool occupy(struct planner *at, int32_t id)
+{
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    struct arena *arena = &at->arenas[buffer->arena];
+    int64_t start = buffer->offset_bytes, end = start + aligned_size(buffer);
+    int32_t last[MIST_N_STREAMS], n = 0, first = find_segment(arena, start);
+    struct segment before = arena->segments[first], after = before;
+
+    memcpy(last, nobody, sizeof last);
+    for (; first + n < arena->n_segments && arena->segments[first + n].offset < end;
+         n++) {
+        after = arena->segments[first + n];
+        remember_latest(last, after.last);
+    }
+    remove_segments(arena, first, n);
+    before.size = start - before.offset;
+    after.size = after.offset + after.size - end;
+    after.offset = end;
+    if (before.size > 0 && !insert_segment(arena, first++, before))
+        return false;
+    if (!insert_segment(arena, first, (struct segment){start, end - start, id, {0}}))
+        return false;
+    if (after.size > 0 && !insert_segment(arena, first + 1, after))
+        return false;
+    return buffer->is_persistent || add_waits(at, buffer->first_task, last);
+}
+
+static void release(struct planner *at, int32_t id)
+{
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    struct arena *arena = &at->arenas[buffer->arena];
+    int32_t low = find_segment(arena, buffer->offset_bytes);
+    struct segment *segment = &arena->segments[low];
+    segment->buffer = -1;
+    memcpy(segment->last, at->last_use[id], sizeof segment->last);
+    /* neighbours with the same history become one */
+    for (int32_t i = low; i >= low - 1 && i >= 0; i--) {
+        if (i + 1 >= arena->n_segments)
+            continue;
+        struct segment *a = &arena->segments[i], *b = a + 1;
+        if (a->buffer < 0 && b->buffer < 0 && !memcmp(a->last, b->last, sizeof a->last)) {
+            a->size += b->size;
+            remove_segments(arena, i + 1, 1);
+        }
+    }
+}
+
+static void note_uses(struct planner *at)
+{
+    const struct mist_schedule *schedule = at->schedule;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++)
+        memcpy(at->last_use[i], nobody, sizeof nobody);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        for (int k = 0; k < MIST_N_ROLES; k++)
+            if (schedule->tasks[i].buffers[k] >= 0)
+                at->last_use[schedule->tasks[i].buffers[k]][schedule->tasks[i].stream] =
+                    i;
+}
+
+/* Buffer ids by first (or last) task, equals by id: counting sort. */
+static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int32_t *out)
+{
+    int32_t *first = calloc((size_t)schedule->n_tasks + 1, sizeof *first);
+
+    if (!first)
+        return false;
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        first[(by_last ? buffer->last_task : buffer->first_task) + 1]++;
+    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        first[i + 1] += first[i];
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        out[first[by_last ? buffer->last_task : buffer->first_task]++] = i;
+    }
+    free(first);
+    return true;
+}
+
+/* Walks the tasks: who is born waits for who had its bytes. */
+static bool order_reuse(struct planner *at)
+{
+    const struct mist_schedule *schedule = at->schedule;
+    int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
+
+    for (int i = 0; i < MIST_N_ARENAS; i++) {
+        struct segment all = {0, schedule->arena_bytes[i], -1, {-1, -1, -1, -1, -1}};
+        if (!insert_segment(&at->arenas[i], 0, all))
+            return false;
+    }
+    for (int32_t task = 0; task < schedule->n_tasks; task++) {
+        for (; next_born < n && schedule->buffers[at->born[next_born]].first_task == task;
+             next_born++)
+            if (!occupy(at, at->born[next_born]))
+                return false;
+        for (;
+             next_dying < n && schedule->buffers[at->dying[next_dying]].last_task == task;
+             next_dying++)
+            release(at, at->dying[next_dying]);
+    }
+    return true;
+}
+
+/* The existing dependencies, to which waits for reuse are added. */
+static bool copy_deps(struct planner *at)
+{
+    const struct mist_schedule *schedule = at->schedule;
+
+    at->deps = mist_grow(NULL, &at->deps_capacity, (size_t)schedule->n_deps + 1,
+                         sizeof *at->deps);
+    if (!at->deps)
+        return false;
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        for (int32_t k = 0; k < schedule->tasks[i].n_deps; k++)
+            at->deps[at->n_deps++] =
+                (struct mist_dep){i, schedule->deps[schedule->tasks[i].dep_first + k]};
+    return true;
+}
+
+/* Of several dependencies of a task on one stream only the latest matters. */
+static int32_t keep_latest(const struct mist_schedule *schedule, struct mist_dep *deps,
+                           int32_t n_deps, int32_t (*latest)[MIST_N_STREAMS])
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        memcpy(latest[i], nobody, sizeof nobody);
+    for (int32_t i = 0; i < n_deps; i++) {
+        int32_t *last = &latest[deps[i].task][schedule->tasks[deps[i].on].stream];
+        *last = deps[i].on > *last ? deps[i].on : *last;
+    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        for (int k = 0; k < MIST_N_STREAMS; k++)
+            if (latest[i][k] >= 0)
+                deps[n++] = (struct mist_dep){i, latest[i][k]};
+    return n;
+}
+
+/* ----------------------------------------------------------------------------- public */
+
+static enum mist_status check_sizes(const struct mist_schedule *schedule,
+                                    struct mist_err *err)
+{
+    int64_t total = 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers; i++)
+        if (!mist_size_add(total, schedule->buffers[i].size_bytes, &total) ||
+            total > INT64_MAX / 2)
+            return mist_err_set(err, MIST_ERR_RANGE,
+                                "the buffers of rank %d do not fit in 62 bits",
+                                (int)schedule->rank);
+    return MIST_OK;
+}
+
+enum mist_status mist_memory_plan(struct mist_schedule *schedule, struct mist_err *err)
+{
+    enum mist_status status = check_sizes(schedule, err);
+    size_t n = (size_t)schedule->n_buffers + 1, n_tasks = (size_t)schedule->n_tasks + 1;
+    struct planner at = {.schedule = schedule};
+    int32_t(*latest)[MIST_N_STREAMS] = malloc(n_tasks * sizeof *latest);
+
+    if (status != MIST_OK)
+        goto out;
+    status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    at.last_use = malloc(n * sizeof *at.last_use);
+    at.born = malloc(n * sizeof *at.born);
+    at.dying = malloc(n * sizeof *at.dying);
+    if (!latest || !at.last_use || !at.born || !at.dying || !copy_deps(&at))
+        goto out;
+    note_uses(&at);
+    if (!place_all(schedule) || !sort_by_task(schedule, false, at.born) ||
+        !sort_by_task(schedule, true, at.dying) || !order_reuse(&at))
+        goto out;
+    at.n_deps = keep_latest(schedule, at.deps, at.n_deps, latest);
+    status = mist_schedule_set_deps(schedule, at.deps, at.n_deps, err);
+out:
+    for (int i = 0; i < MIST_N_ARENAS; i++)
+        free(at.arenas[i].segments);
+    free(at.last_use);
+    free(at.born);
+    free(at.dying);
+    free(at.deps);
+    free(latest);
+    return status;
+}
+
+void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_arena arena,
+                      int64_t *live_bytes)
+{
+    int64_t live = 0;
+
+    memset(live_bytes, 0, (size_t)schedule->n_tasks * sizeof *live_bytes);
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena != arena)
+            continue;
+        int64_t size = aligned_size(buffer);
+        live_bytes[buffer->first_task] += size;
+        if (buffer->last_task + 1 < schedule->n_tasks)
+            live_bytes[buffer->last_task + 1] -= size;
+    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        live_bytes[i] = live += live_bytes[i];
+}

@@ -1,0 +1,86 @@
+/*
+ * The order of micro-batches in a pipeline, and the logical clock that all ranks share.
+ *
+ * A stage runs slots: forward or backward of one micro-batch through one chunk of the
+ * model. p stages, v chunks of each, G micro-batches, stage i = 0 .. p - 1; chunk c of
+ * stage i is virtual stage c * p + i.
+ *
+ * 1f1b (Narayanan et al. 2021, section 2.2): stage i runs min(p - 1 - i, G) forwards,
+ * then one forward and one backward in turn, then the remaining backwards.
+ *
+ * interleaved (the same, section 2.2, and Megatron-LM): the same with
+ * min(2 (p - 1 - i) + (v - 1) p, G v) forwards in front. Forwards go in groups of p
+ * micro-batches, chunk by chunk; backwards likewise, the last chunk first.
+ *
+ * zb_h1 (Qi et al. 2023, section 2): 1f1b with the backward in two, input gradient and
+ * weight gradient. Only input gradients are waited for. Stage i runs the weight gradient
+ * of micro-batch k right after the input gradient of micro-batch k + i, those that remain
+ * at the end; so weight gradients fill the pipeline's ends and no stage keeps more
+ * activations than the first one of 1f1b.
+ *
+ * With equal stages all of them are idle for p - 1 times: forward and backward (1f1b),
+ * the same of one chunk (interleaved), forward + input gradient - weight gradient (zb_h1,
+ * from G = p on).
+ *
+ * The clock runs every slot in unit time (forward 1, whole backward 2, either half 1) as
+ * soon as its order and its neighbours allow: a forward waits for that of the virtual
+ * stage before, a backward for that of the virtual stage behind, a weight gradient for
+ * nothing. The clock orders communication the same way on all ranks, nothing else.
+ */
+#ifndef MIST_SIM_PIPELINE_ORDER_H
+#define MIST_SIM_PIPELINE_ORDER_H
+
+#include "core/status.h"
+#include "sim/plan/plan.h"
+
+#include <stdint.h>
+
+enum mist_slot_kind {
+    MIST_SLOT_FORWARD,
+    MIST_SLOT_BACKWARD,        /* whole: both gradients */
+    MIST_SLOT_BACKWARD_INPUT,  /* of zb_h1 */
+    MIST_SLOT_BACKWARD_WEIGHT, /* of zb_h1 */
+};
+
+struct mist_slot {
+    int32_t micro_batch;
+    int32_t chunk; /* of the stage: virtual stage chunk * n_stages + i_stage */
+    enum mist_slot_kind kind;
+    int32_t start, end; /* on the logical clock */
+};
+
+struct mist_pipeline_order {
+    int32_t n_stages, n_chunks, n_micro_batches;
+    int32_t n_slots;         /* of a stage */
+    struct mist_slot *slots; /* owned; [n_stages][n_slots] in the order of each stage */
+    /* When an output, or an input's gradient, is there:
+     * owned; [n_chunks * n_stages (virtual stage)][n_micro_batches]. */
+    int32_t *end_forward;
+    int32_t *end_backward;
+};
+
+/*
+ * n_stages, n_chunks, n_micro_batches >= 1; as mist_plan_check() has them, only
+ * interleaved has more than one chunk, and its stages divide its micro-batches.
+ * out is filled whatever comes back, and freed by mist_pipeline_order_fini().
+ *
+ * MIST_OK; MIST_ERR_INPUT: the numbers do not go together, or the order waits for itself
+ * (none does); MIST_ERR_RANGE: the clock does not fit 31 bits; MIST_ERR_MEMORY.
+ * O(slots of all stages).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_pipeline_order_init(struct mist_pipeline_order *out,
+                         enum mist_pipeline_schedule schedule, int32_t n_stages,
+                         int32_t n_chunks, int32_t n_micro_batches, struct mist_err *err);
+void mist_pipeline_order_fini(struct mist_pipeline_order *order);
+
+/*
+ * Activations in flight: the most pairs of micro-batch and chunk whose forward has
+ * started and whose backward (zb_h1: weight gradient) has not ended, anywhere in the
+ * order of the stage. At most G v.
+ */
+int32_t mist_pipeline_in_flight(enum mist_pipeline_schedule schedule, int32_t n_stages,
+                                int32_t n_chunks, int32_t i_stage,
+                                int32_t n_micro_batches);
+
+#endif

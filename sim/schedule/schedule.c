@@ -1,0 +1,153 @@
+/*
+ * What is common to all schedules: where modules lie, and the bookkeeping of
+ * dependencies. The expansion itself is in schedule_build.c. See
+ * schedule.h.
+ */
+#include "sim/schedule/schedule.h"
+
+#include <stdlib.h>
+
+enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
+                                              int32_t layer)
+{
+    if (layer == 0)
+        return MIST_LAYER_EMBEDDING;
+    return layer == model->n_layers + 1 ? MIST_LAYER_HEAD : MIST_LAYER_BLOCK;
+}
+
+void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_chunk, int32_t *first, int32_t *last)
+{
+    int32_t n;
+
+    mist_plan_chunk_layers(plan, i_stage, i_chunk, first, &n);
+    *last = *first + n - 1;
+    if (i_stage == 0 && i_chunk == 0)
+        *first = 0;
+    if (i_stage == plan->n_stages - 1 && i_chunk == mist_plan_n_chunks(plan) - 1)
+        ++*last;
+}
+
+const struct mist_module_storage *
+mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer)
+{
+    int32_t first = 0, end = schedule->n_modules;
+
+    while (first < end) { /* the module, if it is here, is first .. end - 1 */
+        int32_t middle = first + (end - first) / 2;
+        if (schedule->modules[middle] == layer)
+            return &schedule->storage[middle];
+        if (schedule->modules[middle] < layer)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return NULL;
+}
+
+int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
+                                  enum mist_role role, int32_t i_slab)
+{
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
+            buffer->slab == i_slab)
+            return i;
+    }
+    return -1;
+}
+
+int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32_t layer,
+                                     enum mist_role role, int32_t i_slab)
+{
+    int32_t home = mist_schedule_find_buffer(schedule, layer, role, i_slab);
+
+    for (int32_t i = home + 1; home >= 0 && i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
+            buffer->slab == i_slab)
+            return i;
+    }
+    return -1;
+}
+
+bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
+                                   int32_t layer)
+{
+    int32_t n_before = 0;
+
+    for (int32_t c = 0; c < mist_plan_n_chunks(plan); c++) {
+        int32_t first, n;
+        mist_plan_chunk_layers(plan, i_stage, c, &first, &n);
+        if (layer >= first && layer < first + n)
+            return n_before + layer - first < plan->stages[i_stage].n_checkpointed;
+        n_before += n;
+    }
+    return false;
+}
+
+struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,
+                                            int32_t threads)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    return (struct mist_layer_shape){
+        .micro_batch = stage->micro_batch,
+        .seq = plan->job.seq_len,
+        .tp = stage->tp,
+        .threads = threads,
+        .is_sequence_parallel = stage->is_sequence_parallel,
+        .splits_backward = plan->pipeline == MIST_PIPELINE_ZB_H1,
+        .dtype = plan->job.dtype,
+    };
+}
+
+void mist_schedule_free(struct mist_schedule *schedule)
+{
+    if (!schedule)
+        return;
+    free(schedule->modules);
+    free(schedule->storage);
+    free(schedule->tasks);
+    free(schedule->deps);
+    free(schedule->buffers);
+    free(schedule);
+}
+
+double mist_schedule_bytes(const struct mist_schedule *schedule)
+{
+    return (double)sizeof *schedule +
+           (double)(sizeof *schedule->modules + sizeof *schedule->storage) *
+               schedule->n_modules +
+           (double)sizeof *schedule->tasks * schedule->n_tasks +
+           (double)sizeof *schedule->deps * schedule->n_deps +
+           (double)sizeof *schedule->buffers * schedule->n_buffers;
+}
+
+/* Counts, then places: task i's dependencies keep the order in which they were added. */
+enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
+                                        const struct mist_dep *deps, int32_t n_deps,
+                                        struct mist_err *err)
+{
+    int32_t *sorted = malloc(((size_t)n_deps + 1) * sizeof *sorted);
+
+    if (!sorted)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        schedule->tasks[i].n_deps = 0;
+    for (int32_t i = 0; i < n_deps; i++)
+        schedule->tasks[deps[i].task].n_deps++;
+    for (int32_t i = 0, first = 0; i < schedule->n_tasks; i++) {
+        schedule->tasks[i].dep_first = first;
+        first += schedule->tasks[i].n_deps;
+        schedule->tasks[i].n_deps = 0;
+    }
+    for (int32_t i = 0; i < n_deps; i++) {
+        struct mist_task *task = &schedule->tasks[deps[i].task];
+        sorted[task->dep_first + task->n_deps++] = deps[i].on;
+    }
+    free(schedule->deps);
+    schedule->deps = sorted;
+    schedule->n_deps = n_deps;
+    return MIST_OK;
+}

@@ -1,0 +1,208 @@
+/*
+ * The schedule: the task graph of one rank for one training iteration, expanded from a
+ * plan.
+ *
+ * This is the only description of the work. The executor launches these tasks, the
+ * simulator prices and replays them, the planner lays out their buffers, and the closed
+ * form of stage_model.h is tested against them. Tasks stand in dispatch order, which is
+ * topological; tasks of one stream run in that order. Communication is dispatched in the
+ * order of one logical clock that all ranks share, so that ranks which meet in order
+ * can't deadlock (mist_replay_check proves it for a plan).
+ *
+ * The iteration (the per-layer overlap of Mist, EuroSys 2025) is a sequence of passes:
+ * one module, one micro-batch, one direction. What a pass needs from elsewhere
+ * (parameters gathered over data-parallel ranks or swapped in from the host, kept
+ * activations, gradients so far) is dispatched in front of the pass before it, so that it
+ * moves beside that one's computation; what a pass leaves behind (activations and
+ * gradients to the host, sums over ranks) moves beside the next one's. The optimizer step
+ * on the gradients of the iteration before is taken apart by module and part of the first
+ * micro-batch's forward. Where the host does it, on a stream of its own, the gradients
+ * have left at the end of the iteration before, and only weights come. Iterations follow
+ * one another with one rule: nothing of the next starts on a rank before everything of
+ * this one has ended there.
+ */
+#ifndef MIST_SIM_SCHEDULE_H
+#define MIST_SIM_SCHEDULE_H
+
+#include "core/status.h"
+#include "sim/model/catalog.h"
+#include "sim/plan/plan.h"
+#include "sim/schedule/module_storage.h"
+#include "traces/timeline.h" /* enum mist_task_kind, enum mist_stream */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a task does with a buffer. A task has at most one buffer per role. */
+enum mist_role {
+    MIST_ROLE_INPUT,  /* activation entering the module (or: what a transfer sends) */
+    MIST_ROLE_OUTPUT, /* activation leaving the module (or: what a transfer fills) */
+    MIST_ROLE_SAVED,  /* saved-for-backward tensors that stay on the device */
+    MIST_ROLE_SAVED_SWAPPED, /* those that go to the host in between */
+    MIST_ROLE_SCRATCH,       /* program scratch and kernel workspace */
+    MIST_ROLE_STATE,         /* optimizer state of a slab (this rank's shard) */
+    MIST_ROLE_GRAD_OUTPUT,   /* gradient of the module's output */
+    MIST_ROLE_GRAD_INPUT,    /* gradient of the module's input */
+    MIST_ROLE_TOKENS,        /* input ids of all micro-batches of the iteration */
+    MIST_ROLE_TARGETS,       /* ids to predict */
+    MIST_ROLE_CONSTANT,      /* the RoPE table */
+    MIST_ROLE_TIED_WEIGHTS,  /* the embedding's slab that the head's weight is */
+    MIST_ROLE_WEIGHTS,       /* + i: parameters of slab i of the module */
+    MIST_ROLE_GRADIENTS = MIST_ROLE_WEIGHTS + MIST_MAX_SLABS, /* + i: their gradients */
+    MIST_N_ROLES = MIST_ROLE_GRADIENTS + MIST_MAX_SLABS
+};
+
+enum mist_buffer_arena { MIST_ARENA_DEVICE, MIST_ARENA_HOST, MIST_N_ARENAS };
+
+struct mist_buffer {
+    enum mist_buffer_arena arena;
+    enum mist_role role; /* as its creator sees it */
+    int32_t layer;       /* module number; -1 none */
+    int32_t micro_batch; /* -1: lives over all micro-batches */
+    int8_t slab;         /* of parameters, gradients and state; -1 none */
+    bool is_persistent;  /* lives over iterations */
+    int64_t size_bytes;
+    int32_t first_task;   /* birth: first task that names it (0 if persistent) */
+    int32_t last_task;    /* death: last task that names it (n_tasks - 1 if persistent) */
+    int64_t offset_bytes; /* in its arena; set by mist_memory_plan */
+};
+
+/* Communication groups of a task. */
+enum mist_group {
+    MIST_GROUP_NONE,
+    MIST_GROUP_DP,
+    MIST_GROUP_TP,
+    MIST_GROUP_ALL, /* all ranks of the plan */
+    MIST_GROUP_PEER /* two ranks */
+};
+
+struct mist_task {
+    enum mist_task_kind kind;
+    enum mist_stream stream;
+    int32_t layer;                  /* module number 0 .. n_layers + 1; -1 none */
+    int32_t micro_batch;            /* -1 none */
+    enum mist_program_kind program; /* computation, and communication inside a module */
+    int8_t part;                    /* of the program; -1: the task is no part of one */
+    int8_t slab;        /* of updates, reductions and swaps of parameters; -1 none */
+    uint8_t overwrites; /* bit i: gradients of slab i are overwritten, not added to */
+    uint8_t zeroes;     /* bit i: gradients of slab i are set to zero first; of those that
+                           are overwritten the padding alone */
+    int32_t cost;       /* equal for tasks that cost the same; index below n_costs */
+    enum mist_group group;
+    int32_t peer; /* GROUP_PEER: the other rank; else -1 */
+    int32_t tag;  /* transfers: number of the transfer between the two ranks; collectives:
+                     number  of the collective in its group. Both sides count alike */
+    int64_t bytes; /* moved by communication and copies: the full message */
+    int64_t
+        from_offset_bytes;   /* of what is sent or copied, in the buffer of ROLE_INPUT */
+    int64_t to_offset_bytes; /* of what is received or copied, in that of ROLE_OUTPUT */
+    int64_t n_elements;      /* the optimizer's shard, what is accumulated or normed */
+    int64_t n_zeroed_elements;     /* of gradients, before the rest of the work */
+    int32_t buffers[MIST_N_ROLES]; /* indices into buffers; -1 none */
+    int32_t dep_first; /* dependencies are deps[dep_first .. dep_first + n_deps - 1], all
+                          earlier tasks */
+    int32_t n_deps;    /* of other streams (the own stream's order is implied) */
+    bool is_update;    /* part of the optimizer step: skipped in the first iteration of a
+                          run,    and run alone (with what feeds it) at its end */
+    bool feeds_update; /* brings parameters that the update reads */
+    bool is_forward;   /* needed to compute the loss alone */
+};
+
+struct mist_schedule {
+    int32_t rank, i_stage, i_dp, i_tp;
+    int32_t n_tasks, n_deps, n_buffers, n_costs;
+    int32_t n_modules;                   /* of this rank */
+    int32_t *modules;                    /* owned; module numbers, ascending */
+    struct mist_module_storage *storage; /* owned; [n_modules] */
+    struct mist_task *tasks;             /* owned */
+    int32_t *deps;                       /* owned; task indices */
+    struct mist_buffer *buffers;         /* owned */
+    struct mist_layer_layout layouts[MIST_N_LAYER_KINDS]; /* of this stage's (b, tp) */
+    int64_t arena_bytes[MIST_N_ARENAS];                   /* set by mist_memory_plan */
+};
+
+/* Which module kind a module number is, for a model of n_layers blocks. */
+enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
+                                              int32_t layer);
+
+/* First and last module number of a chunk of a stage, inclusive (embedding and head
+ * counted). */
+void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_chunk, int32_t *first, int32_t *last);
+
+/* Where a module's parameters and kept activations lie on this rank; NULL: not here.
+ * O(log(modules)). */
+const struct mist_module_storage *
+mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer);
+
+/* True if the module is one of the blocks of its stage that keep only their input. */
+bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
+                                   int32_t layer);
+
+/* Persistent buffer that holds a slab of a module on this rank (its weights, gradients or
+ * state: role), on either arena; -1 none. */
+int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
+                                  enum mist_role role, int32_t i_slab);
+
+/* The same of what an update on the host has there of weights or gradients that have
+ * their home on the device; -1 none. */
+int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32_t layer,
+                                     enum mist_role role, int32_t i_slab);
+
+/* Shape of the modules of a stage, for mist_layer_layout_make(). */
+struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,
+                                            int32_t threads);
+
+/*
+ * Expands the plan (checked) for one rank and lays out its memory.
+ *
+ * catalog   of plan->model; borrowed during the call.
+ * threads   host threads per device, for kernel workspaces.
+ * out       filled on MIST_OK, to be freed with mist_schedule_free; untouched otherwise.
+ * Returns MIST_OK, MIST_ERR_INPUT, MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN:
+ * it would take more memory than this machine has. O(tasks log tasks).
+ */
+MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
+                                                     const struct mist_plan *plan,
+                                                     int32_t rank, int32_t threads,
+                                                     struct mist_schedule **out,
+                                                     struct mist_err *err);
+void mist_schedule_free(struct mist_schedule *schedule);
+
+/* Rows of every micro-batch that a rank exchanges with one of a neighbouring stage. */
+struct mist_slice {
+    int32_t peer;      /* rank */
+    int64_t first_row; /* in the rank's own micro-batch */
+    int64_t n_rows;
+};
+
+/*
+ * What a rank sends or receives: kind is one of the four transfers between stages. out:
+ * ascending by peer, room for all ranks of the other stage. Returns the number of slices.
+ * Ranks of a stage whose slices are alike but for the peers have schedules that are alike
+ * but for the peers and for offsets inside of buffers.
+ */
+int32_t mist_schedule_slices(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
+                             int32_t i_tp, enum mist_task_kind kind,
+                             struct mist_slice *out);
+
+/* The rank with which one of the first or last stage exchanges a tied weight's gradient. */
+int32_t mist_schedule_tied_peer(const struct mist_plan *plan, int32_t i_stage,
+                                int32_t i_dp, int32_t i_tp);
+
+/* Host memory that a schedule takes. */
+double mist_schedule_bytes(const struct mist_schedule *schedule);
+
+/* A dependency while a schedule is being made:
+ * task starts after on (earlier in dispatch order). */
+struct mist_dep {
+    int32_t task, on;
+};
+
+/* Replaces all dependencies. deps: [n_deps] in any order. MIST_OK or MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
+                                                        const struct mist_dep *deps,
+                                                        int32_t n_deps,
+                                                        struct mist_err *err);
+
+#endif

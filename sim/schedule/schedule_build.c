@@ -1,0 +1,408 @@
+/*
+ * Expands a plan into the task graph of one rank. See schedule.h.
+ *
+ * The stage's slots (pipeline_order.h) become passes, one per module. For every pass, in
+ * order: transfers between stages that are due, what the next pass needs
+ * (schedule_fetch.c), its computation (schedule_pass.c), work on sums that earlier passes
+ * left (schedule_leave.c), and what it leaves itself.
+ */
+#include "core/host_memory.h"
+#include "core/memory.h" /* mist_grow */
+#include "core/parse.h"
+#include "sim/schedule/memory_planner.h"
+#include "sim/schedule/schedule_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NORM_EXCHANGE_BYTES = 64 };
+
+/* ----------------------------------------------------------------------------- passes */
+
+static bool has_program(const struct mist_schedule_builder *at, int32_t layer,
+                        enum mist_program_kind program)
+{
+    return mist_schedule_layout_of(at, layer)->programs[program].n_parts > 0;
+}
+
+/* The passes of one slot, appended; modules without work in its direction have none. */
+static void list_slot(struct mist_schedule_builder *at, const struct mist_slot *slot)
+{
+    int32_t first = at->chunk_first[slot->chunk], last = at->chunk_last[slot->chunk];
+    int32_t start = at->n_passes;
+    bool is_forward = slot->kind == MIST_SLOT_FORWARD;
+
+    for (int32_t i = 0; i <= last - first; i++) {
+        int32_t layer = is_forward ? first + i : last - i;
+        if (!has_program(at, layer, mist_schedule_slot_program(slot->kind)))
+            continue;
+        struct mist_schedule_pass pass = {
+            .slot = slot,
+            .i_in_slot = at->n_passes - start,
+            .layer = layer,
+            .i_module = mist_schedule_module_of(at, layer),
+            .completes_gradients =
+                !is_forward && (slot->kind != MIST_SLOT_BACKWARD_INPUT ||
+                                !has_program(at, layer, MIST_PROGRAM_BACKWARD_WEIGHT)),
+        };
+        size_t cell = mist_schedule_cell(at, pass.i_module, slot->micro_batch);
+        if (!is_forward && at->backward_pass[cell] < 0)
+            at->backward_pass[cell] = at->n_passes;
+        at->passes[at->n_passes++] = pass;
+    }
+    for (int32_t i = start; i < at->n_passes; i++)
+        at->passes[i].n_in_slot = at->n_passes - start;
+}
+
+/* Whether data-parallel or tensor-parallel ranks communicate in the middle of a slot. */
+static bool communicates_inside(const struct mist_schedule_builder *at)
+{
+    return at->stage->tp > 1 || mist_schedule_shards(at, at->stage->shards_weights) ||
+           mist_schedule_reduces_each(at);
+}
+
+/*
+ * Transfers that are due before a pass. Where nothing else communicates inside a slot,
+ * all that fall into it go first, and receives run ahead. Otherwise they take their turn
+ * between the passes by their logical time, so that nothing waits behind a transfer that
+ * is far from ready.
+ */
+static void add_due_transfers(struct mist_schedule_builder *at,
+                              const struct mist_schedule_pass *pass)
+{
+    const struct mist_slot *slot = pass->slot;
+    int64_t n = 2 * (int64_t)pass->n_in_slot;
+
+    if (communicates_inside(at))
+        mist_schedule_add_transfers_before(
+            at, slot->start * n + (slot->end - slot->start) * (2 * pass->i_in_slot + 1),
+            n);
+    else if (pass->i_in_slot == 0)
+        mist_schedule_add_transfers_before(at, slot->end, 1);
+}
+
+/* All ranks learn the loss, the norm of all gradients and whether anything is not finite,
+ * which decide how the next iteration's optimizer step goes. */
+static void add_norm_exchange(struct mist_schedule_builder *at)
+{
+    if (mist_plan_n_ranks(at->plan) == 1)
+        return;
+    int32_t task =
+        mist_schedule_add_task(at, MIST_TASK_REDUCE_NORM, MIST_STREAM_GPU_GPU, -1, -1);
+    mist_schedule_depend(at, task, at->last_compute);
+    if (task < 0)
+        return;
+    at->out->tasks[task].group = MIST_GROUP_ALL;
+    at->out->tasks[task].bytes = NORM_EXCHANGE_BYTES;
+}
+
+/* A module that comes twice in a row adds to gradients that the first time leaves. */
+static bool follows_itself(const struct mist_schedule_builder *at, int32_t i_pass)
+{
+    return i_pass > 0 && at->passes[i_pass].i_module == at->passes[i_pass - 1].i_module &&
+           at->passes[i_pass].slot->micro_batch !=
+               at->passes[i_pass - 1].slot->micro_batch;
+}
+
+static void expand(struct mist_schedule_builder *at)
+{
+    const struct mist_slot *slots =
+        at->order.slots + (size_t)at->out->i_stage * (size_t)at->order.n_slots;
+
+    for (int32_t i = 0; i < at->order.n_slots; i++)
+        list_slot(at, &slots[i]);
+    mist_schedule_add_persistent(at);
+    mist_schedule_list_transfers(at);
+    if (!mist_schedule_interleaves_update(at))
+        mist_schedule_add_all_updates(at);
+    mist_schedule_fetch(at, 0);
+    mist_schedule_fetch_gradients(at, 0);
+    for (int32_t i = 0; i < at->n_passes && !at->is_out_of_memory; i++) {
+        bool is_late = i + 1 < at->n_passes && follows_itself(at, i + 1);
+        add_due_transfers(at, &at->passes[i]);
+        if (i + 1 < at->n_passes)
+            mist_schedule_fetch(at, i + 1);
+        if (i + 1 < at->n_passes && !is_late)
+            mist_schedule_fetch_gradients(at, i + 1);
+        mist_schedule_compute(at, i);
+        if (i + 1 >= at->n_passes || at->stepped.i_module != at->passes[i + 1].i_module)
+            mist_schedule_swap_out_state(at);
+        mist_schedule_settle(at, -1);
+        mist_schedule_swap_out(at);
+        mist_schedule_leave(at, i);
+        if (is_late)
+            mist_schedule_fetch_gradients(at, i + 1);
+    }
+    mist_schedule_add_transfers_before(at, INT64_MAX, 1);
+    mist_schedule_reduce_rest(at);
+    add_norm_exchange(at);
+}
+
+/* ------------------------------------------------------------------------------ costs */
+
+static bool costs_the_same(const struct mist_model *model, const struct mist_task *a,
+                           const struct mist_task *b)
+{
+    return a->kind == b->kind && a->stream == b->stream && a->bytes == b->bytes &&
+           a->peer == b->peer && a->program == b->program && a->part == b->part &&
+           a->n_elements == b->n_elements &&
+           a->n_zeroed_elements == b->n_zeroed_elements &&
+           (a->layer < 0) == (b->layer < 0) &&
+           (a->layer < 0 || mist_schedule_layer_kind(model, a->layer) ==
+                                mist_schedule_layer_kind(model, b->layer));
+}
+
+/* Gives tasks that cost the same one number; there are a few dozen different ones. */
+static enum mist_status number_costs(struct mist_schedule_builder *at)
+{
+    struct mist_schedule *out = at->out;
+    int32_t *first_of = NULL; /* [n_costs] first task of each cost */
+    size_t capacity = 0;
+
+    out->n_costs = 0;
+    for (int32_t i = 0; i < out->n_tasks; i++) {
+        struct mist_task *task = &out->tasks[i];
+        int32_t cost = 0;
+        while (first_of && cost < out->n_costs &&
+               !costs_the_same(&at->plan->model, &out->tasks[first_of[cost]], task))
+            cost++;
+        task->cost = cost;
+        if (cost < out->n_costs)
+            continue;
+        int32_t *grown =
+            mist_grow(first_of, &capacity, (size_t)out->n_costs + 1, sizeof *first_of);
+        if (!grown) {
+            free(first_of);
+            return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        }
+        first_of = grown;
+        first_of[out->n_costs++] = i;
+    }
+    free(first_of);
+    return MIST_OK;
+}
+
+/* ----------------------------------------------------------------------------- tables */
+
+/* Modules of the rank, chunk by chunk. */
+static bool list_modules(struct mist_schedule_builder *at)
+{
+    struct mist_schedule *out = at->out;
+    size_t n_chunks = (size_t)mist_plan_n_chunks(at->plan);
+
+    at->n_chunks = (int32_t)n_chunks;
+    at->chunk_first = calloc(n_chunks, sizeof *at->chunk_first);
+    at->chunk_last = calloc(n_chunks, sizeof *at->chunk_last);
+    at->chunk_base = calloc(n_chunks, sizeof *at->chunk_base);
+    if (!at->chunk_first || !at->chunk_last || !at->chunk_base)
+        return false;
+    for (int32_t c = 0; c < at->n_chunks; c++) {
+        mist_schedule_chunk_layers(at->plan, out->i_stage, c, &at->chunk_first[c],
+                                   &at->chunk_last[c]);
+        at->chunk_base[c] = at->n_boundaries;
+        out->n_modules += at->chunk_last[c] - at->chunk_first[c] + 1;
+        at->n_boundaries += at->chunk_last[c] - at->chunk_first[c] + 2;
+    }
+    out->modules = calloc((size_t)out->n_modules, sizeof *out->modules);
+    out->storage = calloc((size_t)out->n_modules, sizeof *out->storage);
+    if (!out->modules || !out->storage)
+        return false;
+    for (int32_t c = 0, n = 0; c < at->n_chunks; c++)
+        for (int32_t layer = at->chunk_first[c]; layer <= at->chunk_last[c]; layer++)
+            out->modules[n++] = layer;
+    return true;
+}
+
+static bool alloc_tables(struct mist_schedule_builder *at)
+{
+    size_t n = (size_t)at->out->n_modules, g = (size_t)at->plan->n_micro_batches;
+    size_t c = (size_t)at->n_chunks, b = (size_t)at->n_boundaries;
+    int32_t **tables[] = {
+        &at->fresh,      &at->is_touched,    &at->activation,    &at->gradient,
+        &at->input_host, &at->input_out,     &at->input_ready,   &at->saved,
+        &at->swapped,    &at->swapped_host,  &at->swapped_out,   &at->swapped_ready,
+        &at->deferred,   &at->backward_pass, &at->gradient_task, &at->produced_by,
+        &at->made_by,
+    };
+    size_t sizes[] = {n * MIST_MAX_SLABS * g,
+                      n * MIST_MAX_SLABS * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      b * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      n * g,
+                      2 * c * g,
+                      2 * c * g};
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        *tables[i] = malloc(sizes[i] * sizeof **tables[i]);
+        if (!*tables[i])
+            return false;
+        memset(*tables[i], -1, sizes[i] * sizeof **tables[i]);
+    }
+    /* every slot has a pass for each module of a chunk at most */
+    at->passes = calloc((size_t)at->order.n_slots * n + 1, sizeof *at->passes);
+    at->slabs = malloc(n * MIST_MAX_SLABS * sizeof *at->slabs);
+    if (!at->passes || !at->slabs)
+        return false;
+    memset(at->slabs, -1, n * MIST_MAX_SLABS * sizeof *at->slabs);
+    return true;
+}
+
+static void free_tables(struct mist_schedule_builder *at)
+{
+    int32_t *tables[] = {
+        at->fresh,      at->is_touched,    at->activation,    at->gradient,
+        at->input_host, at->input_out,     at->input_ready,   at->saved,
+        at->swapped,    at->swapped_host,  at->swapped_out,   at->swapped_ready,
+        at->deferred,   at->backward_pass, at->gradient_task, at->produced_by,
+        at->made_by,    at->chunk_first,   at->chunk_last,    at->chunk_base,
+    };
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        free(tables[i]);
+    free(at->passes);
+    free(at->slabs);
+    free(at->deps);
+    free(at->transfers);
+    mist_pipeline_order_fini(&at->order);
+}
+
+/* ----------------------------------------------------------------------------- whole */
+
+/* Buffers that outlive the iteration live from its first to its last task. */
+static void stretch_persistent(struct mist_schedule *out)
+{
+    for (int32_t i = 0; i < out->n_buffers; i++) {
+        if (!out->buffers[i].is_persistent)
+            continue;
+        out->buffers[i].first_task = 0;
+        out->buffers[i].last_task = out->n_tasks - 1;
+    }
+}
+
+static enum mist_status make_layouts(const struct mist_catalog *catalog,
+                                     const struct mist_schedule_builder *at,
+                                     int32_t threads)
+{
+    struct mist_layer_shape shape =
+        mist_schedule_shape(at->plan, at->out->i_stage, threads);
+
+    for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
+        enum mist_status status = mist_layer_layout_make(
+            catalog, (enum mist_layer_kind)i, shape, &at->out->layouts[i], at->err);
+        if (status != MIST_OK)
+            return status;
+    }
+    return MIST_OK;
+}
+
+static enum mist_status build(struct mist_schedule_builder *at,
+                              const struct mist_catalog *catalog, int32_t threads)
+{
+    enum mist_status status = make_layouts(catalog, at, threads);
+
+    if (status != MIST_OK)
+        return status;
+    if (!list_modules(at))
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    mist_storage_make(at->plan, at->out->i_stage, at->out->layouts, at->out->modules,
+                      at->out->n_modules, at->out->storage);
+    status = mist_pipeline_order_init(&at->order, at->plan->pipeline, at->plan->n_stages,
+                                      at->n_chunks, at->plan->n_micro_batches, at->err);
+    if (status != MIST_OK)
+        return status;
+    if (!alloc_tables(at))
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    expand(at);
+    if (at->is_out_of_memory)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    stretch_persistent(at->out);
+    status = number_costs(at);
+    if (status != MIST_OK)
+        return status;
+    status = mist_schedule_set_deps(at->out, at->deps, at->n_deps, at->err);
+    return status == MIST_OK ? mist_memory_plan(at->out, at->err) : status;
+}
+
+/* Gives back what the arrays grew beyond their ends: many schedules live at once. */
+static enum mist_status trim(struct mist_schedule *out, struct mist_err *err)
+{
+    struct mist_task *tasks =
+        realloc(out->tasks, ((size_t)out->n_tasks + 1) * sizeof *tasks);
+    if (!tasks)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    out->tasks = tasks;
+    struct mist_buffer *buffers =
+        realloc(out->buffers, ((size_t)out->n_buffers + 1) * sizeof *buffers);
+    if (!buffers)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    out->buffers = buffers;
+    return MIST_OK;
+}
+
+/* Refuses what can't be held: each micro-batch passes each block twice, and a pass is one
+ * task at least. */
+static enum mist_status check_memory(const struct mist_schedule_builder *at)
+{
+    double bytes = 2.0 * at->plan->n_micro_batches * at->stage->n_layers *
+                   (double)sizeof(struct mist_task);
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+
+    if (bytes < 0x1p30) /* asking takes longer than building most schedules */
+        return MIST_OK;
+    int64_t available_bytes = mist_host_memory_available_bytes();
+    if (bytes <= (double)available_bytes)
+        return MIST_OK;
+    mist_format_bytes(needed, sizeof needed, bytes < 0x1p62 ? (int64_t)bytes : INT64_MAX);
+    mist_format_bytes(there, sizeof there, available_bytes);
+    return mist_err_set(at->err, MIST_ERR_NO_PLAN,
+                        "the schedule of a rank takes %s of memory at least, %s are "
+                        "available; fewer micro-batches need less",
+                        needed, there);
+}
+
+enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
+                                     const struct mist_plan *plan, int32_t rank,
+                                     int32_t threads, struct mist_schedule **out,
+                                     struct mist_err *err)
+{
+    struct mist_schedule *schedule = calloc(1, sizeof *schedule);
+
+    if (!schedule)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    schedule->rank = rank;
+    mist_plan_locate_rank(plan, rank, &schedule->i_stage, &schedule->i_dp,
+                          &schedule->i_tp);
+    struct mist_schedule_builder at = {
+        .plan = plan,
+        .stage = &plan->stages[schedule->i_stage],
+        .out = schedule,
+        .err = err,
+        .load_task = -1,
+        .last_compute = -1,
+        .unawaited = -1,
+        .swapping_pass = -1,
+        .stepped = {.i_module = -1, .buffer = -1},
+    };
+    enum mist_status status = check_memory(&at);
+    if (status == MIST_OK)
+        status = build(&at, catalog, threads);
+    if (status == MIST_OK)
+        status = trim(schedule, err);
+    free_tables(&at);
+    if (status != MIST_OK) {
+        mist_schedule_free(schedule);
+        return status;
+    }
+    *out = schedule;
+    return MIST_OK;
+}

@@ -1,0 +1,401 @@
+/*
+ * The computation of a pass, part by part. See schedule_internal.h.
+ *
+ * A program is one task, or several where tensor-parallel ranks communicate inside it;
+ * then computation and communication are tasks of their own that wait for one another as
+ * the parts of the layout say. All computing parts of a program name all its buffers,
+ * communication those of its operands.
+ */
+#include "sim/schedule/schedule_internal.h"
+
+/* The program of a pass but for recomputation. */
+static enum mist_program_kind program_of(const struct mist_schedule_pass *pass)
+{
+    return mist_schedule_slot_program(pass->slot->kind);
+}
+
+static bool recomputes(const struct mist_schedule_builder *at,
+                       const struct mist_schedule_pass *pass)
+{
+    return (pass->slot->kind == MIST_SLOT_BACKWARD ||
+            pass->slot->kind == MIST_SLOT_BACKWARD_INPUT) &&
+           mist_schedule_is_checkpointed(at->plan, at->out->i_stage, pass->layer);
+}
+
+void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
+                                 enum mist_program_kind program, uint32_t *weights,
+                                 uint32_t *gradients)
+{
+    const struct mist_module_storage *storage = &at->out->storage[i_module];
+    const struct mist_layer_layout *layout =
+        mist_schedule_layout_of(at, at->out->modules[i_module]);
+    const struct mist_concrete_program *parts = &layout->programs[program];
+
+    *weights = *gradients = 0;
+    for (int32_t p = 0; p < parts->n_parts; p++)
+        for (int32_t i = 0; i < parts->parts[p].n_steps; i++) {
+            const struct mist_concrete_step *step =
+                &mist_layer_layout_steps(layout, program)[parts->parts[p].first_step + i];
+            for (int k = 0; k < 2; k++) {
+                if (step->params[k] < 0)
+                    continue;
+                uint32_t bit = 1u << storage->param_slab[step->params[k]];
+                if (step->phase != MIST_PHASE_BACKWARD_WEIGHT)
+                    *weights |= bit;
+                if (mist_op_adds_gradients(step->op, step->phase))
+                    *gradients |= bit;
+            }
+        }
+}
+
+void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
+                              const struct mist_schedule_pass *pass, uint32_t *weights,
+                              uint32_t *gradients)
+{
+    mist_schedule_program_slabs(at, pass->i_module, program_of(pass), weights, gradients);
+    if (!recomputes(at, pass))
+        return;
+    uint32_t more, none;
+    mist_schedule_program_slabs(at, pass->i_module, MIST_PROGRAM_RECOMPUTE, &more, &none);
+    *weights |= more;
+}
+
+int32_t mist_schedule_gradients(const struct mist_schedule_builder *at, int32_t i_module,
+                                int32_t i_slab, int32_t micro_batch)
+{
+    int32_t fresh = at->fresh[mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab,
+                                                 micro_batch)];
+
+    return fresh >= 0 ? fresh : mist_schedule_slab_of(at, i_module, i_slab)->home[1];
+}
+
+/* ------------------------------------------------------------------------------ roles */
+
+/* What the tasks of one run of a program share. */
+struct run {
+    const struct mist_schedule_pass *pass;
+    const struct mist_layer_layout *layout;
+    enum mist_program_kind program;
+    uint32_t weights, gradients; /* slabs */
+    int32_t buffers[MIST_N_ROLES];
+    uint8_t overwrites, zeroes;
+    int64_t n_zeroed_elements;
+    int32_t awaited[16]; /* tasks that the first parts wait for; -1 */
+    int n_awaited;
+};
+
+static void await(struct run *run, int32_t task)
+{
+    if (task >= 0 && run->n_awaited < (int)(sizeof run->awaited / sizeof *run->awaited))
+        run->awaited[run->n_awaited++] = task;
+}
+
+/* Buffers of kept activations: made by the program that writes them. */
+static void bind_saved(struct mist_schedule_builder *at, struct run *run)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
+    int32_t k = pass->slot->micro_batch;
+    size_t cell = mist_schedule_cell(at, pass->i_module, k);
+    bool writes = !mist_program_is_backward(run->program);
+
+    if (writes) {
+        at->saved[cell] = at->swapped[cell] = -1;
+        if (storage->saved_bytes[0] > 0)
+            at->saved[cell] =
+                mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED,
+                                         pass->layer, k, storage->saved_bytes[0], false);
+        if (storage->saved_bytes[1] > 0)
+            at->swapped[cell] =
+                mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED_SWAPPED,
+                                         pass->layer, k, storage->saved_bytes[1], false);
+    }
+    run->buffers[MIST_ROLE_SAVED] = at->saved[cell];
+    run->buffers[MIST_ROLE_SAVED_SWAPPED] = at->swapped[cell];
+    if (!writes)
+        await(run, at->swapped_ready[cell]);
+}
+
+/* Scratch lives for one program; between the halves of a backward it is kept. */
+static void bind_scratch(struct mist_schedule_builder *at, struct run *run)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    size_t cell = mist_schedule_cell(at, pass->i_module, pass->slot->micro_batch);
+    int64_t size = mist_program_is_backward(run->program)
+                       ? run->layout->scratch_backward_bytes
+                       : run->layout->scratch_forward_bytes;
+    int32_t buffer = -1;
+
+    if (run->program == MIST_PROGRAM_BACKWARD_WEIGHT)
+        buffer = at->deferred[cell];
+    if (buffer < 0 && size > 0)
+        buffer =
+            mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_SCRATCH,
+                                     pass->layer, pass->slot->micro_batch, size, false);
+    if (run->program == MIST_PROGRAM_BACKWARD_INPUT)
+        at->deferred[cell] = buffer;
+    run->buffers[MIST_ROLE_SCRATCH] = buffer;
+}
+
+/*
+ * What becomes of what a slab's gradients hold before a micro-batch: its first one
+ * overwrites. The embedding's adds rows here and there, to zeros. Padding of a new buffer
+ * is zeroed, too: sums over ranks look through all of it.
+ */
+static void begin_gradients(struct mist_schedule_builder *at, struct run *run, int32_t s)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, pass->i_module, s);
+    struct mist_schedule_slab *state = mist_schedule_slab_of(at, pass->i_module, s);
+    int32_t k = pass->slot->micro_batch;
+    size_t cell = mist_schedule_cell(at, pass->i_module * MIST_MAX_SLABS + s, k);
+    bool is_first = at->is_touched[cell] < 0, is_new = at->fresh[cell] >= 0;
+    bool scatters = run->layout->kind == MIST_LAYER_EMBEDDING;
+
+    at->is_touched[cell] = 1;
+    if (state->gradients_begin < 0 || (mist_schedule_reduces_each(at) && !slab->is_alias))
+        state->gradients_begin = k;
+    if (state->gradients_begin != k)
+        return;
+    if (!scatters)
+        run->overwrites |= (uint8_t)(1u << s);
+    if (is_first && (scatters || is_new))
+        run->zeroes |= (uint8_t)(1u << s);
+    if (is_first && scatters)
+        run->n_zeroed_elements += slab->n_elements;
+}
+
+static void bind_params(struct mist_schedule_builder *at, struct run *run)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
+    int32_t k = pass->slot->micro_batch;
+
+    for (int32_t s = 0; s < storage->n_slabs; s++) {
+        struct mist_schedule_slab *state = mist_schedule_slab_of(at, pass->i_module, s);
+        if ((run->weights >> s & 1) && storage->slabs[s].is_alias) {
+            struct mist_schedule_slab *tied = mist_schedule_slab_of(at, 0, 0);
+            run->buffers[MIST_ROLE_TIED_WEIGHTS] = tied->weights;
+            await(run, tied->weights_ready);
+        } else if (run->weights >> s & 1) {
+            run->buffers[MIST_ROLE_WEIGHTS + s] = state->weights;
+            await(run, state->weights_ready);
+        }
+        if (!(run->gradients >> s & 1))
+            continue;
+        run->buffers[MIST_ROLE_GRADIENTS + s] =
+            mist_schedule_gradients(at, pass->i_module, s, k);
+        await(run, state->gradients_ready);
+        begin_gradients(at, run, s);
+    }
+}
+
+static void bind_activations(struct mist_schedule_builder *at, struct run *run)
+{
+    const struct mist_schedule_pass *pass = run->pass;
+    int32_t k = pass->slot->micro_batch, c = pass->slot->chunk, layer = pass->layer;
+    int32_t n = at->plan->n_micro_batches;
+    enum mist_layer_kind kind = run->layout->kind;
+    bool is_weight = run->program == MIST_PROGRAM_BACKWARD_WEIGHT;
+
+    if (kind == MIST_LAYER_EMBEDDING) {
+        run->buffers[MIST_ROLE_TOKENS] = at->tokens;
+    } else {
+        size_t boundary = mist_schedule_boundary(at, c, layer, k);
+        run->buffers[MIST_ROLE_INPUT] = mist_schedule_activation(at, c, layer, k);
+        await(run, at->input_ready[boundary]);
+        if (layer == at->chunk_first[c])
+            await(run, at->produced_by[c * n + k]);
+    }
+    if (kind == MIST_LAYER_HEAD)
+        run->buffers[MIST_ROLE_TARGETS] = at->targets;
+    if (kind == MIST_LAYER_BLOCK)
+        run->buffers[MIST_ROLE_CONSTANT] = at->constant;
+    if (kind != MIST_LAYER_BLOCK && k == 0)
+        await(run, at->load_task);
+    if (run->program == MIST_PROGRAM_FORWARD && kind != MIST_LAYER_HEAD)
+        run->buffers[MIST_ROLE_OUTPUT] = mist_schedule_activation(at, c, layer + 1, k);
+    if (!mist_program_is_backward(run->program))
+        return;
+    if (kind != MIST_LAYER_HEAD) {
+        run->buffers[MIST_ROLE_GRAD_OUTPUT] =
+            mist_schedule_activation_gradient(at, c, layer + 1, k);
+        if (layer == at->chunk_last[c])
+            await(run, at->produced_by[(at->n_chunks + c) * n + k]);
+    }
+    if (kind != MIST_LAYER_EMBEDDING && !is_weight)
+        run->buffers[MIST_ROLE_GRAD_INPUT] =
+            mist_schedule_activation_gradient(at, c, layer, k);
+}
+
+static void bind(struct mist_schedule_builder *at, struct run *run)
+{
+    for (int i = 0; i < MIST_N_ROLES; i++)
+        run->buffers[i] = -1;
+    await(run, at->unawaited);
+    bind_activations(at, run);
+    bind_saved(at, run);
+    bind_scratch(at, run);
+    bind_params(at, run);
+}
+
+/* ------------------------------------------------------------------------------ parts */
+
+static enum mist_task_kind kind_of_part(const struct run *run,
+                                        const struct mist_part *part)
+{
+    if (part->is_communication) {
+        switch (mist_layer_layout_steps(run->layout, run->program)[part->first_step].op) {
+        case MIST_OP_TP_ALL_REDUCE:
+            return MIST_TASK_TP_ALL_REDUCE;
+        case MIST_OP_TP_REDUCE_SCATTER:
+            return MIST_TASK_TP_REDUCE_SCATTER;
+        default:
+            return MIST_TASK_TP_ALL_GATHER;
+        }
+    }
+    switch (run->program) {
+    case MIST_PROGRAM_RECOMPUTE:
+        return MIST_TASK_RECOMPUTE;
+    case MIST_PROGRAM_BACKWARD:
+        return MIST_TASK_BACKWARD;
+    case MIST_PROGRAM_BACKWARD_INPUT:
+        return MIST_TASK_BACKWARD_INPUT;
+    case MIST_PROGRAM_BACKWARD_WEIGHT:
+        return MIST_TASK_BACKWARD_WEIGHT;
+    default:
+        return MIST_TASK_FORWARD;
+    }
+}
+
+static enum mist_role role_of(const struct mist_module_storage *storage,
+                              const struct mist_layer_layout *layout, int32_t tensor)
+{
+    switch (layout->tensor_class[tensor]) {
+    case MIST_TENSOR_INPUT:
+        return MIST_ROLE_INPUT;
+    case MIST_TENSOR_OUTPUT:
+        return MIST_ROLE_OUTPUT;
+    case MIST_TENSOR_SAVED:
+        return storage->is_swapped[tensor] ? MIST_ROLE_SAVED_SWAPPED : MIST_ROLE_SAVED;
+    case MIST_TENSOR_GRAD_OUTPUT:
+        return MIST_ROLE_GRAD_OUTPUT;
+    case MIST_TENSOR_GRAD_INPUT:
+        return MIST_ROLE_GRAD_INPUT;
+    case MIST_TENSOR_TOKENS:
+        return MIST_ROLE_TOKENS;
+    case MIST_TENSOR_TARGETS:
+        return MIST_ROLE_TARGETS;
+    case MIST_TENSOR_CONSTANT:
+        return MIST_ROLE_CONSTANT;
+    case MIST_TENSOR_SCRATCH:
+        break;
+    }
+    return MIST_ROLE_SCRATCH;
+}
+
+/* Computation beside a communication does not wait for it, so what only computation uses
+ * must not begin its life there. */
+static void name_buffers(struct mist_schedule_builder *at, const struct run *run,
+                         const struct mist_part *part, int32_t task)
+{
+    const struct mist_module_storage *storage = &at->out->storage[run->pass->i_module];
+    const struct mist_concrete_step *step =
+        &mist_layer_layout_steps(run->layout, run->program)[part->first_step];
+
+    for (int i = 0; i < MIST_N_ROLES && !part->is_communication; i++)
+        mist_schedule_use(at, task, (enum mist_role)i, run->buffers[i]);
+    for (int k = 0; k < MIST_MAX_OPERANDS && part->is_communication; k++) {
+        if (step->operands[k] < 0)
+            continue;
+        enum mist_role role = role_of(storage, run->layout, step->operands[k]);
+        mist_schedule_use(at, task, role, run->buffers[role]);
+    }
+}
+
+static int32_t add_part(struct mist_schedule_builder *at, const struct run *run,
+                        int32_t p)
+{
+    const struct mist_part *part = &run->layout->programs[run->program].parts[p];
+    const struct mist_concrete_step *steps =
+        mist_layer_layout_steps(run->layout, run->program);
+    enum mist_task_kind kind = kind_of_part(run, part);
+    int32_t layer = run->pass->layer, k = run->pass->slot->micro_batch;
+    int32_t task = part->is_communication
+                       ? mist_schedule_add_collective(at, kind, MIST_GROUP_TP, layer, k,
+                                                      steps[part->first_step].dims[0], -1)
+                       : mist_schedule_add_task(at, kind, MIST_STREAM_COMPUTE, layer, k);
+
+    if (task < 0)
+        return -1;
+    struct mist_task *added = &at->out->tasks[task];
+    added->program = run->program;
+    added->part = (int8_t)p;
+    added->is_forward =
+        run->program == MIST_PROGRAM_FORWARD &&
+        part->first_step < run->layout->programs[MIST_PROGRAM_EVALUATE].n_steps;
+    name_buffers(at, run, part, task);
+    return task;
+}
+
+/* All parts of a program. */
+static void run_program(struct mist_schedule_builder *at,
+                        const struct mist_schedule_pass *pass,
+                        enum mist_program_kind program)
+{
+    struct run run = {
+        .pass = pass,
+        .layout = mist_schedule_layout_of(at, pass->layer),
+        .program = program,
+    };
+    const struct mist_concrete_program *parts = &run.layout->programs[program];
+    int32_t tasks[MIST_MAX_PARTS], n_computed = 0, n_waited = -1;
+    int32_t before = at->last_compute;
+
+    mist_schedule_program_slabs(at, pass->i_module, program, &run.weights,
+                                &run.gradients);
+    bind(at, &run);
+    for (int32_t p = 0; p < parts->n_parts; p++) {
+        const struct mist_part *part = &parts->parts[p];
+        int32_t task = tasks[p] = add_part(at, &run, p);
+        if (task < 0)
+            return;
+        if (part->waits_for >= 0)
+            mist_schedule_depend(at, task, tasks[part->waits_for]);
+        else if (part->is_communication)
+            mist_schedule_depend(at, task, before);
+        if (!part->is_communication && part->waits_for > n_waited)
+            n_waited = part->waits_for;
+        for (int i = 0; i < run.n_awaited && n_computed == 0; i++)
+            mist_schedule_depend(at, task, run.awaited[i]);
+        if (part->is_communication)
+            continue;
+        at->out->tasks[task].overwrites = run.overwrites;
+        if (n_computed++ > 0)
+            continue;
+        at->out->tasks[task].zeroes = run.zeroes;
+        at->out->tasks[task].n_zeroed_elements = run.n_zeroed_elements;
+    }
+    if (n_computed > 0 || parts->n_parts > 0)
+        at->unawaited = -1;
+    for (int32_t p = 0; p < parts->n_parts; p++)
+        if (parts->parts[p].is_communication && p > n_waited)
+            at->unawaited = tasks[p];
+}
+
+void mist_schedule_compute(struct mist_schedule_builder *at, int32_t i_pass)
+{
+    const struct mist_schedule_pass *pass = &at->passes[i_pass];
+    int32_t k = pass->slot->micro_batch, c = pass->slot->chunk;
+    int32_t n = at->plan->n_micro_batches;
+
+    if (recomputes(at, pass))
+        run_program(at, pass, MIST_PROGRAM_RECOMPUTE);
+    run_program(at, pass, program_of(pass));
+    if (pass->slot->kind == MIST_SLOT_FORWARD && pass->layer == at->chunk_last[c])
+        at->made_by[c * n + k] = at->last_compute;
+    if ((pass->slot->kind == MIST_SLOT_BACKWARD ||
+         pass->slot->kind == MIST_SLOT_BACKWARD_INPUT) &&
+        pass->layer == at->chunk_first[c])
+        at->made_by[(at->n_chunks + c) * n + k] = at->last_compute;
+}
