@@ -158,7 +158,7 @@ test: deps deps-lint ## everything: tests, one result of all compilers, lint, sa
 	$(Q)$(MAKE) --no-print-directory tests-all
 bench: deps ## benchmarks; they print ratios and never fail on time
 	$(Q)$(MAKE) --no-print-directory benches
-mutants: deps ## which of 40 small mistakes the tests notice (MUTANTS: names of some)
+mutants: deps ## which small mistakes the tests notice (MUTANTS: names of some)
 	$(Q)MIST_BUILD=$(BUILD) nice -n 19 tests/mutants/run $(MUTANTS)
 demo: deps ## profile this machine, tune, simulate, train, compare, plot (into ./demo)
 	$(Q)$(MAKE) --no-print-directory all

@@ -216,31 +216,21 @@ static bool list_modules(struct mist_schedule_builder *at)
 static bool alloc_tables(struct mist_schedule_builder *at)
 {
     size_t n = (size_t)at->out->n_modules, g = (size_t)at->plan->n_micro_batches;
-    size_t c = (size_t)at->n_chunks, b = (size_t)at->n_boundaries;
+    size_t b = (size_t)at->n_boundaries;
     int32_t **tables[] = {
-        &at->fresh,      &at->is_touched,    &at->activation,    &at->gradient,
-        &at->input_host, &at->input_out,     &at->input_ready,   &at->saved,
-        &at->swapped,    &at->swapped_host,  &at->swapped_out,   &at->swapped_ready,
-        &at->deferred,   &at->backward_pass, &at->gradient_task, &at->produced_by,
-        &at->made_by,
+        &at->fresh, &at->is_touched, &at->activation,   &at->gradient, &at->input_host,
+        &at->saved, &at->swapped,    &at->swapped_host, &at->deferred, &at->backward_pass,
     };
     size_t sizes[] = {n * MIST_MAX_SLABS * g,
                       n * MIST_MAX_SLABS * g,
                       b * g,
                       b * g,
                       b * g,
-                      b * g,
-                      b * g,
                       n * g,
                       n * g,
                       n * g,
                       n * g,
-                      n * g,
-                      n * g,
-                      n * g,
-                      n * g,
-                      2 * c * g,
-                      2 * c * g};
+                      n * g};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         *tables[i] = malloc(sizes[i] * sizeof **tables[i]);
@@ -260,11 +250,10 @@ static bool alloc_tables(struct mist_schedule_builder *at)
 static void free_tables(struct mist_schedule_builder *at)
 {
     int32_t *tables[] = {
-        at->fresh,      at->is_touched,    at->activation,    at->gradient,
-        at->input_host, at->input_out,     at->input_ready,   at->saved,
-        at->swapped,    at->swapped_host,  at->swapped_out,   at->swapped_ready,
-        at->deferred,   at->backward_pass, at->gradient_task, at->produced_by,
-        at->made_by,    at->chunk_first,   at->chunk_last,    at->chunk_base,
+        at->fresh,      at->is_touched,    at->activation,  at->gradient,
+        at->input_host, at->saved,         at->swapped,     at->swapped_host,
+        at->deferred,   at->backward_pass, at->chunk_first, at->chunk_last,
+        at->chunk_base,
     };
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
@@ -272,6 +261,7 @@ static void free_tables(struct mist_schedule_builder *at)
     free(at->passes);
     free(at->slabs);
     free(at->deps);
+    free(at->writers);
     free(at->transfers);
     mist_pipeline_order_fini(&at->order);
 }
@@ -387,12 +377,11 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
         .stage = &plan->stages[schedule->i_stage],
         .out = schedule,
         .err = err,
-        .load_task = -1,
         .last_compute = -1,
-        .unawaited = -1,
         .swapping_pass = -1,
-        .stepped = {.i_module = -1, .buffer = -1},
+        .stepped = {.i_module = -1},
     };
+    memset(at.waited, -1, sizeof at.waited);
     enum mist_status status = check_memory(&at);
     if (status == MIST_OK)
         status = build(&at, catalog, threads);

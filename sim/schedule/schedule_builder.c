@@ -22,6 +22,14 @@ int32_t mist_schedule_add_buffer(struct mist_schedule_builder *at,
         return -1;
     }
     out->buffers = grown;
+    grown = mist_grow(at->writers, &at->writers_capacity, (size_t)out->n_buffers + 1,
+                      sizeof *at->writers);
+    if (!grown) {
+        at->is_out_of_memory = true;
+        return -1;
+    }
+    at->writers = grown;
+    memset(at->writers[out->n_buffers], -1, sizeof *at->writers);
     out->buffers[out->n_buffers] = (struct mist_buffer){
         .arena = arena,
         .role = role,
@@ -64,8 +72,8 @@ int32_t mist_schedule_add_task(struct mist_schedule_builder *at, enum mist_task_
     return out->n_tasks++;
 }
 
-void mist_schedule_use(struct mist_schedule_builder *at, int32_t task,
-                       enum mist_role role, int32_t buffer)
+void mist_schedule_read(struct mist_schedule_builder *at, int32_t task,
+                        enum mist_role role, int32_t buffer)
 {
     if (task < 0 || buffer < 0)
         return;
@@ -74,12 +82,31 @@ void mist_schedule_use(struct mist_schedule_builder *at, int32_t task,
     if (used->first_task < 0)
         used->first_task = task;
     used->last_task = task;
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        mist_schedule_depend(at, task, at->writers[buffer][i]);
+}
+
+void mist_schedule_wrote(struct mist_schedule_builder *at, int32_t task, int32_t buffer)
+{
+    if (task >= 0 && buffer >= 0)
+        at->writers[buffer][at->out->tasks[task].stream] = task;
+}
+
+void mist_schedule_write(struct mist_schedule_builder *at, int32_t task,
+                         enum mist_role role, int32_t buffer)
+{
+    mist_schedule_read(at, task, role, buffer);
+    mist_schedule_wrote(at, task, buffer);
 }
 
 void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_t on)
 {
     if (task < 0 || on < 0 || at->out->tasks[task].stream == at->out->tasks[on].stream)
         return;
+    int32_t *waited = &at->waited[at->out->tasks[task].stream][at->out->tasks[on].stream];
+    if (on <= *waited)
+        return;
+    *waited = on;
     void *grown =
         mist_grow(at->deps, &at->deps_capacity, (size_t)at->n_deps + 1, sizeof *at->deps);
     if (!grown) {
@@ -93,7 +120,7 @@ void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_
 int32_t mist_schedule_add_copy(struct mist_schedule_builder *at, enum mist_task_kind kind,
                                bool to_host, int32_t layer, int32_t micro_batch,
                                int32_t from, int64_t from_offset_bytes, int32_t to,
-                               int64_t to_offset_bytes, int64_t bytes, int32_t after)
+                               int64_t to_offset_bytes, int64_t bytes)
 {
     int32_t task = mist_schedule_add_task(
         at, kind, to_host ? MIST_STREAM_DEVICE_TO_HOST : MIST_STREAM_HOST_TO_DEVICE,
@@ -104,16 +131,14 @@ int32_t mist_schedule_add_copy(struct mist_schedule_builder *at, enum mist_task_
     at->out->tasks[task].bytes = bytes;
     at->out->tasks[task].from_offset_bytes = from_offset_bytes;
     at->out->tasks[task].to_offset_bytes = to_offset_bytes;
-    mist_schedule_use(at, task, MIST_ROLE_INPUT, from);
-    mist_schedule_use(at, task, MIST_ROLE_OUTPUT, to);
-    mist_schedule_depend(at, task, after);
+    mist_schedule_read(at, task, MIST_ROLE_INPUT, from);
+    mist_schedule_write(at, task, MIST_ROLE_OUTPUT, to);
     return task;
 }
 
 int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
                                      enum mist_task_kind kind, enum mist_group group,
-                                     int32_t layer, int32_t micro_batch, int64_t bytes,
-                                     int32_t after)
+                                     int32_t layer, int32_t micro_batch, int64_t bytes)
 {
     int32_t task =
         mist_schedule_add_task(at, kind, MIST_STREAM_GPU_GPU, layer, micro_batch);
@@ -123,7 +148,6 @@ int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
     at->out->tasks[task].group = group;
     at->out->tasks[task].tag = at->n_collectives[group == MIST_GROUP_TP]++;
     at->out->tasks[task].bytes = bytes;
-    mist_schedule_depend(at, task, after);
     return task;
 }
 
@@ -223,12 +247,6 @@ bool mist_schedule_shards(const struct mist_schedule_builder *at, bool flag)
     return flag && at->stage->dp > 1;
 }
 
-int64_t mist_schedule_shard_elements(const struct mist_schedule_builder *at,
-                                     const struct mist_slab *slab)
-{
-    return slab->n_elements / at->stage->dp;
-}
-
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan)
 {
     return plan->model.ties_embeddings && plan->n_stages > 1;
@@ -236,15 +254,5 @@ bool mist_schedule_has_tied_stages(const struct mist_plan *plan)
 
 bool mist_schedule_reduces_each(const struct mist_schedule_builder *at)
 {
-    const struct mist_plan *plan = at->plan;
-    const struct mist_stage_plan *last = &plan->stages[plan->n_stages - 1];
-    bool is_end = at->out->i_stage == 0 || at->out->i_stage == plan->n_stages - 1;
-
-    if (at->stage->dp == 1)
-        return false;
-    if (plan->reduces_each_micro_batch || at->stage->shards_gradients)
-        return true;
-    /* both holders of a tied weight exchange its gradient at the same times */
-    return is_end && mist_schedule_has_tied_stages(plan) &&
-           (plan->stages[0].shards_gradients || last->shards_gradients);
+    return mist_piece_stage_conditions(at->plan, at->out->i_stage) & MIST_IF_SUMS_EACH;
 }

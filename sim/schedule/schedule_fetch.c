@@ -9,90 +9,50 @@
  */
 #include "sim/schedule/schedule_internal.h"
 
-static enum mist_dtype dtype_of(const struct mist_schedule_builder *at)
-{
-    return at->plan->job.dtype;
-}
-
-static int64_t weight_bytes(const struct mist_schedule_builder *at, int64_t elements)
-{
-    return elements * mist_dtype_weight_bytes(dtype_of(at));
-}
-
-/* Elements of a slab that this rank updates. */
-static int64_t update_elements(const struct mist_schedule_builder *at,
-                               const struct mist_slab *slab)
-{
-    return mist_schedule_shards(at, at->stage->shards_optimizer)
-               ? mist_schedule_shard_elements(at, slab)
-               : slab->n_elements;
-}
-
 /* ------------------------------------------------------------------------- persistent */
 
-static int32_t add_home(struct mist_schedule_builder *at, bool is_offloaded,
-                        enum mist_role role, int32_t layer, int32_t i_slab,
-                        int64_t size_bytes)
+/* A place that lasts over iterations, for an extent of a slab. */
+static struct mist_schedule_place add_lasting(struct mist_schedule_builder *at,
+                                              enum mist_buffer_arena arena,
+                                              int32_t i_module, int32_t i_slab,
+                                              enum mist_quantity quantity,
+                                              enum mist_extent extent)
 {
-    int32_t id =
-        mist_schedule_add_buffer(at, is_offloaded ? MIST_ARENA_HOST : MIST_ARENA_DEVICE,
-                                 role, layer, -1, size_bytes, true);
+    struct mist_schedule_place place;
+    int64_t n = mist_schedule_elements(at, mist_schedule_plan_slab(at, i_module, i_slab),
+                                       quantity, extent, &place.first);
 
-    if (id >= 0)
-        at->out->buffers[id].slab = (int8_t)i_slab;
-    return id;
+    place.buffer =
+        mist_schedule_add_buffer(at, arena, mist_schedule_quantity_role(quantity, i_slab),
+                                 at->out->modules[i_module], -1,
+                                 mist_schedule_quantity_bytes(at, quantity, n), true);
+    if (place.buffer >= 0)
+        at->out->buffers[place.buffer].slab = (int8_t)i_slab;
+    return place;
 }
 
-/* What an update on the host reads and writes there beside the state. */
-static void add_host_copies(struct mist_schedule_builder *at, int32_t i_module,
-                            int32_t i_slab)
+static void add_homes(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab)
 {
+    static const enum mist_quantity order[] = {MIST_WEIGHTS, MIST_STATE, MIST_GRADIENTS};
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    int32_t layer = at->out->modules[i_module];
-    int64_t n = update_elements(at, slab);
+    const bool is_away[] = {slab->offloads_weights, slab->offloads_gradients,
+                            slab->offloads_state};
 
-    state->host[0] = state->home[0];
-    state->host[1] = state->home[1];
-    if (!slab->offloads_weights)
-        state->host[0] = add_home(at, true, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab),
-                                  layer, i_slab, weight_bytes(at, n));
-    if (!slab->offloads_gradients)
-        state->host[1] =
-            add_home(at, true, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), layer,
-                     i_slab, mist_schedule_gradient_bytes(at, n));
-}
-
-static void add_module_homes(struct mist_schedule_builder *at, int32_t i_module)
-{
-    const struct mist_module_storage *storage = &at->out->storage[i_module];
-    int32_t layer = at->out->modules[i_module];
-
-    for (int32_t s = 0; s < storage->n_slabs; s++) {
-        const struct mist_slab *slab = &storage->slabs[s];
-        struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, s);
-        int64_t whole = slab->n_elements, shard = mist_schedule_shard_elements(at, slab);
-        bool shards_weights = mist_schedule_shards(at, at->stage->shards_weights);
-        bool shards_gradients = mist_schedule_shards(at, at->stage->shards_gradients);
-        bool shards_state = mist_schedule_shards(at, at->stage->shards_optimizer);
-        if (!slab->is_alias) {
-            state->home[0] = add_home(at, slab->offloads_weights,
-                                      (enum mist_role)(MIST_ROLE_WEIGHTS + s), layer, s,
-                                      weight_bytes(at, shards_weights ? shard : whole));
-            state->home[2] = add_home(at, slab->offloads_state, MIST_ROLE_STATE, layer, s,
-                                      (shards_state ? shard : whole) *
-                                          mist_dtype_state_bytes(dtype_of(at)));
-        }
-        state->home[1] =
-            add_home(at, slab->offloads_gradients,
-                     (enum mist_role)(MIST_ROLE_GRADIENTS + s), layer, s,
-                     mist_schedule_gradient_bytes(
-                         at, shards_gradients && !slab->is_alias ? shard : whole));
-        if (!slab->offloads_weights && !shards_weights)
-            state->weights = state->home[0];
-        if (slab->updates_on_host)
-            add_host_copies(at, i_module, s);
+    for (int i = 0; i < MIST_N_QUANTITIES; i++) {
+        enum mist_quantity q = order[i];
+        if (slab->is_alias && q != MIST_GRADIENTS)
+            continue;
+        state->home[q] = state->host[q] =
+            add_lasting(at, is_away[q] ? MIST_ARENA_HOST : MIST_ARENA_DEVICE, i_module,
+                        i_slab, q, MIST_EXTENT_HOME);
     }
+    if (!is_away[MIST_WEIGHTS] && !mist_schedule_shards(at, at->stage->shards_weights))
+        state->weights = state->home[MIST_WEIGHTS];
+    for (int q = 0; q < MIST_N_QUANTITIES; q++)
+        if (slab->updates_on_host && !is_away[q])
+            state->host[q] = add_lasting(at, MIST_ARENA_HOST, i_module, i_slab,
+                                         (enum mist_quantity)q, MIST_EXTENT_UPDATE);
 }
 
 /* Copies the iteration's token ids to the device, where the stage needs any. */
@@ -102,8 +62,8 @@ static void add_load(struct mist_schedule_builder *at)
         return;
     int32_t task = mist_schedule_add_task(at, MIST_TASK_LOAD_BATCH,
                                           MIST_STREAM_HOST_TO_DEVICE, -1, -1);
-    mist_schedule_use(at, task, MIST_ROLE_TOKENS, at->tokens);
-    mist_schedule_use(at, task, MIST_ROLE_TARGETS, at->targets);
+    mist_schedule_write(at, task, MIST_ROLE_TOKENS, at->tokens);
+    mist_schedule_write(at, task, MIST_ROLE_TARGETS, at->targets);
     if (task >= 0 && !at->is_out_of_memory) {
         int32_t ids[2] = {at->tokens, at->targets};
         for (int i = 0; i < 2; i++)
@@ -111,7 +71,6 @@ static void add_load(struct mist_schedule_builder *at)
                 at->out->tasks[task].bytes += at->out->buffers[ids[i]].size_bytes;
         at->out->tasks[task].is_forward = true;
     }
-    at->load_task = task;
 }
 
 void mist_schedule_add_persistent(struct mist_schedule_builder *at)
@@ -122,7 +81,8 @@ void mist_schedule_add_persistent(struct mist_schedule_builder *at)
     int64_t constant_bytes = at->out->layouts[MIST_LAYER_BLOCK].constant_bytes;
 
     for (int32_t m = 0; m < at->out->n_modules; m++)
-        add_module_homes(at, m);
+        for (int32_t i = 0; i < at->out->storage[m].n_slabs; i++)
+            add_homes(at, m, i);
     at->tokens = at->targets = at->constant = -1;
     if (at->out->modules[0] == 0)
         at->tokens = mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_TOKENS, -1,
@@ -143,255 +103,22 @@ bool mist_schedule_interleaves_update(const struct mist_schedule_builder *at)
     return at->out->i_stage == 0 || at->stage->offload_weights > 0;
 }
 
-static void mark_update(struct mist_schedule_builder *at, int32_t task)
-{
-    if (task >= 0)
-        at->out->tasks[task].is_update = true;
-}
-
-/* Brings the weights of a slab that live in the host into a buffer on the device: all of
- * them or, under ZeRO-3, this rank's shard at its place. */
-static void swap_in_weights(struct mist_schedule_builder *at, int32_t i_module,
-                            int32_t i_slab, int32_t micro_batch, bool is_forward,
-                            bool feeds_update)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    int32_t layer = at->out->modules[i_module];
-    bool is_shard = mist_schedule_shards(at, at->stage->shards_weights);
-    int64_t shard = mist_schedule_shard_elements(at, slab);
-    int32_t task = mist_schedule_add_copy(
-        at, MIST_TASK_SWAP_IN_WEIGHT, false, layer, micro_batch, state->home[0], 0,
-        state->weights, is_shard ? weight_bytes(at, shard) * at->out->i_dp : 0,
-        weight_bytes(at, is_shard ? shard : slab->n_elements), state->written[0]);
-
-    if (task < 0)
-        return;
-    at->out->tasks[task].slab = (int8_t)i_slab;
-    at->out->tasks[task].is_forward = is_forward;
-    at->out->tasks[task].feeds_update = feeds_update;
-    state->weights_ready = task;
-}
-
-/* Gathers a slab's weights over data-parallel ranks: in place, or under ZeRO-3 from homes
- * on the device. */
-static void gather_weights(struct mist_schedule_builder *at, int32_t i_module,
-                           int32_t i_slab, int32_t micro_batch, int32_t after)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    int32_t task = mist_schedule_add_collective(
-        at, MIST_TASK_GATHER_PARAMETER, MIST_GROUP_DP, at->out->modules[i_module],
-        micro_batch, weight_bytes(at, slab->n_elements), after);
-
-    if (task < 0)
-        return;
-    at->out->tasks[task].slab = (int8_t)i_slab;
-    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab),
-                      state->weights);
-    if (mist_schedule_shards(at, at->stage->shards_weights) && !slab->offloads_weights)
-        mist_schedule_use(at, task, MIST_ROLE_INPUT, state->home[0]);
-    state->weights_ready = task;
-}
-
-static void new_working_weights(struct mist_schedule_builder *at, int32_t i_module,
-                                int32_t i_slab, int32_t micro_batch)
-{
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-
-    state->weights = mist_schedule_add_buffer(
-        at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab),
-        at->out->modules[i_module], micro_batch,
-        weight_bytes(at, mist_schedule_plan_slab(at, i_module, i_slab)->n_elements),
-        false);
-}
-
-/* Swaps in what an optimizer step reads besides weights: kind, home, bytes. Returns the
- * buffer on the device. */
-static int32_t swap_in_whole(struct mist_schedule_builder *at, enum mist_task_kind kind,
-                             enum mist_role role, int32_t i_module, int32_t i_slab,
-                             int32_t home, int64_t from_offset_bytes, int64_t bytes,
-                             int32_t *ready)
-{
-    int32_t layer = at->out->modules[i_module];
-    int32_t buffer =
-        mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, role, layer, -1, bytes, false);
-
-    *ready = mist_schedule_add_copy(at, kind, false, layer, -1, home, from_offset_bytes,
-                                    buffer, 0, bytes, -1);
-    if (*ready >= 0)
-        at->out->tasks[*ready].slab = (int8_t)i_slab;
-    mark_update(at, *ready);
-    return buffer;
-}
-
-/* Swaps what the optimizer step wrote out again, after another task. */
-static int32_t swap_out_whole(struct mist_schedule_builder *at, enum mist_task_kind kind,
-                              int32_t i_module, int32_t i_slab, int32_t from,
-                              int64_t from_offset_bytes, int32_t home, int64_t bytes,
-                              int32_t after)
-{
-    int32_t task = mist_schedule_add_copy(at, kind, true, at->out->modules[i_module], -1,
-                                          from, from_offset_bytes, home, 0, bytes, after);
-
-    if (task >= 0)
-        at->out->tasks[task].slab = (int8_t)i_slab;
-    mark_update(at, task);
-    return task;
-}
-
-/* Whether the ranks of a stage update parts of weights that all of them keep whole. */
-static bool gathers_update(const struct mist_schedule_builder *at)
-{
-    return mist_schedule_shards(at, at->stage->shards_optimizer) &&
-           !mist_schedule_shards(at, at->stage->shards_weights);
-}
-
-/* The task of an optimizer step: this rank's part of a slab, or all of it. */
-static int32_t add_step(struct mist_schedule_builder *at, enum mist_stream stream,
-                        int32_t i_module, int32_t i_slab, int32_t weights,
-                        int32_t gradients, int32_t moments)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    int32_t task = mist_schedule_add_task(at, MIST_TASK_OPTIMIZER, stream,
-                                          at->out->modules[i_module], -1);
-
-    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab), weights);
-    mist_schedule_use(at, task, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab),
-                      gradients);
-    mist_schedule_use(at, task, MIST_ROLE_STATE, moments);
-    mark_update(at, task);
-    if (task < 0)
-        return -1;
-    at->out->tasks[task].slab = (int8_t)i_slab;
-    at->out->tasks[task].n_elements = update_elements(at, slab);
-    return task;
-}
-
-/* The optimizer step of a slab on the device, with what it swaps in. Weights that live in
- * the host are there already. */
-static void step_on_device(struct mist_schedule_builder *at, int32_t i_module,
-                           int32_t i_slab)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    bool shards_state = mist_schedule_shards(at, at->stage->shards_optimizer);
-    bool shards_gradients = mist_schedule_shards(at, at->stage->shards_gradients);
-    int64_t n = update_elements(at, slab);
-    int64_t state_bytes = n * mist_dtype_state_bytes(dtype_of(at));
-    int32_t gradients = state->home[1], moments = state->home[2];
-    int32_t ready[2] = {-1, -1};
-
-    if (slab->offloads_gradients)
-        gradients =
-            swap_in_whole(at, MIST_TASK_SWAP_IN_GRADIENT,
-                          (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), i_module,
-                          i_slab, state->home[1],
-                          shards_state && !shards_gradients
-                              ? mist_schedule_gradient_bytes(at, n) * at->out->i_dp
-                              : 0,
-                          mist_schedule_gradient_bytes(at, n), &ready[0]);
-    if (slab->offloads_state)
-        moments =
-            swap_in_whole(at, MIST_TASK_SWAP_IN_OPTIMIZER, MIST_ROLE_STATE, i_module,
-                          i_slab, state->home[2], 0, state_bytes, &ready[1]);
-    int32_t task = add_step(at, MIST_STREAM_COMPUTE, i_module, i_slab,
-                            slab->offloads_weights ? state->weights : state->home[0],
-                            gradients, moments);
-    mist_schedule_depend(at, task, ready[0]);
-    mist_schedule_depend(at, task, ready[1]);
-    if (slab->offloads_weights)
-        mist_schedule_depend(at, task, state->weights_ready);
-    if (task < 0 || at->is_out_of_memory)
-        return;
-    at->out->tasks[task].slab = (int8_t)i_slab;
-    at->out->tasks[task].n_elements = n;
-    mist_schedule_swap_out_state(
-        at); /* of the step before: its room was not this one's */
-    if (slab->offloads_state)
-        at->stepped =
-            (struct mist_schedule_stepped){i_module, i_slab, moments, task, state_bytes};
-    state->weights_ready = task;
-}
-
-/*
- * The optimizer step of a slab on the host. Its gradients have been there since the last
- * sum (schedule_leave.c), and those on the device are zeroed when they are added to. The
- * weights come from there: all that live there (swap_in_weights()), or this rank's part.
- */
-static void step_on_host(struct mist_schedule_builder *at, int32_t i_module,
-                         int32_t i_slab)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    int32_t task = add_step(at, MIST_STREAM_HOST, i_module, i_slab, state->host[0],
-                            state->host[1], state->home[2]);
-
-    state->written[0] = task;
-    if (slab->offloads_weights || task < 0)
-        return;
-    int64_t bytes = weight_bytes(at, at->out->tasks[task].n_elements);
-    state->weights_ready = mist_schedule_add_copy(
-        at, MIST_TASK_SWAP_IN_WEIGHT, false, at->out->modules[i_module], -1,
-        state->host[0], 0, state->home[0], gathers_update(at) ? bytes * at->out->i_dp : 0,
-        bytes, task);
-    if (state->weights_ready >= 0)
-        at->out->tasks[state->weights_ready].slab = (int8_t)i_slab;
-    mark_update(at, state->weights_ready);
-}
-
-/* What follows a step: the other ranks' parts of the weights, and the way to their home
- * in the host for those that are not new there. */
-static void end_update(struct mist_schedule_builder *at, int32_t i_module, int32_t i_slab)
-{
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    bool shards_weights = mist_schedule_shards(at, at->stage->shards_weights);
-    int64_t shard = mist_schedule_shard_elements(at, slab);
-    bool is_gathered = gathers_update(at);
-
-    if (is_gathered) {
-        gather_weights(at, i_module, i_slab, -1, state->weights_ready);
-        mark_update(at, state->weights_ready);
-    }
-    if (slab->offloads_weights && (is_gathered || !slab->updates_on_host))
-        state->written[0] = swap_out_whole(
-            at, MIST_TASK_SWAP_OUT_WEIGHT, i_module, i_slab, state->weights,
-            shards_weights ? weight_bytes(at, shard) * at->out->i_dp : 0, state->home[0],
-            weight_bytes(at, shards_weights ? shard : slab->n_elements),
-            state->weights_ready);
-}
-
 void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
 {
-    const struct mist_schedule_stepped *stepped = &at->stepped;
-
-    if (stepped->buffer >= 0)
-        swap_out_whole(
-            at, MIST_TASK_SWAP_OUT_OPTIMIZER, stepped->i_module, stepped->i_slab,
-            stepped->buffer, 0,
-            mist_schedule_slab_of(at, stepped->i_module, stepped->i_slab)->home[2],
-            stepped->size_bytes, stepped->after);
-    at->stepped = (struct mist_schedule_stepped){.i_module = -1, .buffer = -1};
-}
-
-/* The update of a slab whose weights don't live in the host. */
-static void update_in_front(struct mist_schedule_builder *at, int32_t i_module,
-                            int32_t i_slab)
-{
-    if (mist_schedule_plan_slab(at, i_module, i_slab)->updates_on_host)
-        step_on_host(at, i_module, i_slab);
-    else
-        step_on_device(at, i_module, i_slab);
-    end_update(at, i_module, i_slab);
+    if (at->stepped.i_module >= 0)
+        mist_schedule_add_pieces(at, MIST_MOMENT_STEPPED, &at->stepped);
+    at->stepped.i_module = -1;
 }
 
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 {
     for (int32_t m = 0; m < at->out->n_modules; m++)
-        for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++)
+        for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++) {
+            struct mist_schedule_work work = mist_schedule_work_on(at, m, s, -1);
+            work.conditions |= MIST_IF_STEPS;
             if (!mist_schedule_plan_slab(at, m, s)->is_alias)
-                update_in_front(at, m, s);
+                mist_schedule_add_pieces(at, MIST_MOMENT_WEIGHTS, &work);
+        }
     mist_schedule_swap_out_state(at);
 }
 
@@ -411,56 +138,44 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
 {
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    bool is_gathered = mist_schedule_shards(at, at->stage->shards_weights);
-    bool on_host = updates && slab->updates_on_host;
 
     if (!is_resident(at, slab))
-        new_working_weights(at, i_module, i_slab, micro_batch);
-    if (on_host)
-        step_on_host(at, i_module, i_slab);
-    if (slab->offloads_weights)
-        swap_in_weights(at, i_module, i_slab, micro_batch, is_forward,
-                        updates && (!on_host || gathers_update(at)));
-    if (updates && !on_host)
-        step_on_device(at, i_module, i_slab);
-    if (updates)
-        end_update(at, i_module, i_slab);
-    if (!is_gathered)
-        return;
-    gather_weights(at, i_module, i_slab, micro_batch, state->weights_ready);
-    if (state->weights_ready >= 0)
-        at->out->tasks[state->weights_ready].is_forward = is_forward;
+        state->weights = (struct mist_schedule_place){
+            mist_schedule_add_buffer(
+                at, MIST_ARENA_DEVICE, mist_schedule_quantity_role(MIST_WEIGHTS, i_slab),
+                at->out->modules[i_module], micro_batch,
+                mist_schedule_quantity_bytes(at, MIST_WEIGHTS, slab->n_elements), false),
+            0};
+    struct mist_schedule_work work =
+        mist_schedule_work_on(at, i_module, i_slab, micro_batch);
+    work.is_forward = is_forward;
+    work.conditions |= MIST_IF_BRINGS | (updates ? MIST_IF_STEPS : 0);
+    mist_schedule_add_pieces(at, MIST_MOMENT_WEIGHTS, &work);
 }
 
-/* Gradients so far that live in the host, to add to. */
+/* Room for gradients of a micro-batch that do not begin at home; those so far that live
+ * in the host are brought there, to add to. */
 static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
                             int32_t i_slab, int32_t micro_batch)
 {
     const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-    int32_t layer = at->out->modules[i_module];
     size_t cell = mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab, micro_batch);
-    bool reduces_each = mist_schedule_reduces_each(at) && !slab->is_alias;
+    struct mist_schedule_work work =
+        mist_schedule_work_on(at, i_module, i_slab, micro_batch);
     bool starts_at_home =
         !slab->offloads_gradients &&
-        (!reduces_each ||
-         (micro_batch == 0 && !mist_schedule_shards(at, at->stage->shards_gradients)));
+        (!(work.conditions & MIST_IF_SUMS_EACH) ||
+         (micro_batch == 0 && !(work.conditions & MIST_IF_SHARDS_GRADIENTS)));
 
-    state->gradients_ready = -1;
     if (starts_at_home || at->fresh[cell] >= 0)
         return;
     at->fresh[cell] = mist_schedule_add_buffer(
-        at, MIST_ARENA_DEVICE, (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab), layer,
-        micro_batch, mist_schedule_gradient_bytes(at, slab->n_elements), false);
-    if (reduces_each || micro_batch == 0)
-        return; /* is overwritten: see mist_schedule_compute() */
-    int32_t task = mist_schedule_add_copy(
-        at, MIST_TASK_SWAP_IN_GRADIENT, false, layer, micro_batch, state->home[1], 0,
-        at->fresh[cell], 0, mist_schedule_gradient_bytes(at, slab->n_elements),
-        state->written[1]);
-    if (task >= 0)
-        at->out->tasks[task].slab = (int8_t)i_slab;
-    state->gradients_ready = task;
+        at, MIST_ARENA_DEVICE, mist_schedule_quantity_role(MIST_GRADIENTS, i_slab),
+        at->out->modules[i_module], micro_batch,
+        mist_schedule_quantity_bytes(at, MIST_GRADIENTS, slab->n_elements), false);
+    work.places[MIST_GRADIENTS][MIST_PLACE_WORK] =
+        (struct mist_schedule_place){at->fresh[cell], 0};
+    mist_schedule_add_pieces(at, MIST_MOMENT_GRADIENTS, &work);
 }
 
 /* Kept activations that went to the host. */
@@ -472,21 +187,20 @@ static void fetch_activations(struct mist_schedule_builder *at,
     size_t boundary = mist_schedule_boundary(at, chunk, pass->layer, k);
     const struct mist_layer_layout *layout = mist_schedule_layout_of(at, pass->layer);
 
-    if (at->input_host[boundary] >= 0 && at->input_ready[boundary] < 0) {
+    if (at->input_host[boundary] >= 0) {
         at->activation[boundary] = -1; /* a new one */
         int32_t to = mist_schedule_activation(at, chunk, pass->layer, k);
-        at->input_ready[boundary] =
-            mist_schedule_add_copy(at, MIST_TASK_SWAP_IN_ACTIVATION, false, pass->layer,
-                                   k, at->input_host[boundary], 0, to, 0,
-                                   layout->input_bytes, at->input_out[boundary]);
+        mist_schedule_add_copy(at, MIST_TASK_SWAP_IN_ACTIVATION, false, pass->layer, k,
+                               at->input_host[boundary], 0, to, 0, layout->input_bytes);
+        at->input_host[boundary] = -1;
     }
-    if (at->swapped_host[cell] >= 0 && at->swapped_ready[cell] < 0) {
+    if (at->swapped_host[cell] >= 0) {
         int64_t size = at->out->storage[pass->i_module].saved_bytes[1];
         at->swapped[cell] = mist_schedule_add_buffer(
             at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED_SWAPPED, pass->layer, k, size, false);
-        at->swapped_ready[cell] = mist_schedule_add_copy(
-            at, MIST_TASK_SWAP_IN_ACTIVATION, false, pass->layer, k,
-            at->swapped_host[cell], 0, at->swapped[cell], 0, size, at->swapped_out[cell]);
+        mist_schedule_add_copy(at, MIST_TASK_SWAP_IN_ACTIVATION, false, pass->layer, k,
+                               at->swapped_host[cell], 0, at->swapped[cell], 0, size);
+        at->swapped_host[cell] = -1;
     }
 }
 

@@ -2,6 +2,7 @@
  * A schedule while it is being made. Private to
  *   schedule_build.c     passes in order, and the whole
  *   schedule_pass.c      the computation of a pass, part by part
+ *   schedule_piece.c     work on parameters, declared, and its tasks
  *   schedule_fetch.c     what a pass needs from elsewhere, and the optimizer step
  *   schedule_leave.c     what a pass leaves behind: swaps, sums over ranks, norms
  *   schedule_transfer.c  between stages
@@ -15,6 +16,7 @@
 
 #include "sim/schedule/pipeline_order.h"
 #include "sim/schedule/schedule.h"
+#include "sim/schedule/schedule_piece.h"
 
 /* One end of a transfer between neighbouring stages, or of the exchange of a tied
  * weight's gradient. */
@@ -36,34 +38,28 @@ struct mist_schedule_pass {
     bool completes_gradients; /* the last one of the micro-batch to touch any */
 };
 
-/* A slab of a module: where its things are. Buffers; -1 where there is none (now). */
+/* Where elements of a slab are. */
+struct mist_schedule_place {
+    int32_t buffer; /* -1: nowhere (now) */
+    int64_t first;  /* element of the slab that is the buffer's first */
+};
+
+/* A slab of a module: where its things are. */
 struct mist_schedule_slab {
-    int32_t home[3];       /* weights, gradients, state: persistent, on either arena */
-    int32_t host[2];       /* weights, gradients in the host for an update there: the
-                              home, or this rank's part of what has its home on the device */
-    int32_t weights;       /* on the device, to compute with; may be the home */
-    int32_t weights_ready; /* task that completed them; -1 */
-    int32_t weights_pass;  /* latest pass for which they were brought; -1 */
-    int32_t gradients_ready;
+    struct mist_schedule_place home[MIST_N_QUANTITIES];
+    struct mist_schedule_place host[MIST_N_QUANTITIES]; /* for an update there */
+    struct mist_schedule_place weights; /* on the device, to compute with */
+    int32_t weights_pass;               /* latest pass for which they were brought; -1 */
     int32_t gradients_begin; /* first micro-batch that the gradients at home, or the sum
                                 that is brought from there, have; -1: they have none */
-    int32_t written[2]; /* task that wrote weights, gradients at home, if in the host */
 };
 
-/* Gradients that are complete on this rank and wait for what follows their sum. */
-struct mist_schedule_settling {
+/* A slab that pieces are run on (schedule_piece.h). */
+struct mist_schedule_work {
     int32_t i_module, i_slab, micro_batch;
-    int32_t gradients;       /* buffer: of this micro-batch, or accumulated so far */
-    int64_t gradients_first; /* element of the slab that is the first of gradients */
-    int32_t sum;             /* buffer with the sum so far to add to; -1 none */
-    int64_t sum_first;       /* element of the slab that is the first of sum */
-    int32_t after[2];        /* tasks; -1 none */
-};
-
-/* Optimizer state on the device behind its step; buffer -1: none. */
-struct mist_schedule_stepped {
-    int32_t i_module, i_slab, buffer, after;
-    int64_t size_bytes;
+    uint32_t conditions;
+    bool is_forward; /* weights are brought for a forward */
+    struct mist_schedule_place places[MIST_N_QUANTITIES][MIST_N_PLACES];
 };
 
 enum { MIST_SCHEDULE_MAX_SETTLING = 2 * MIST_MAX_SLABS };
@@ -78,7 +74,12 @@ struct mist_schedule_builder {
     size_t tasks_capacity, buffers_capacity, deps_capacity, transfers_capacity;
     struct mist_dep *deps;
     int32_t n_deps;
-    struct mist_schedule_transfer *transfers; /* in the order of dispatch */
+    int32_t (*writers)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that wrote
+                                           it; -1 */
+    size_t writers_capacity;
+    int32_t waited[MIST_N_STREAMS][MIST_N_STREAMS]; /* latest task of the second for which
+                                                       the first has waited; -1 */
+    struct mist_schedule_transfer *transfers;       /* in the order of dispatch */
     int32_t n_transfers, next_transfer;
     struct mist_schedule_pass *passes; /* of the iteration, in order */
     int32_t n_passes;
@@ -87,29 +88,24 @@ struct mist_schedule_builder {
     int32_t *chunk_base;               /* [n_chunks] first boundary number */
     int32_t n_boundaries;              /* of all chunks: modules + chunks */
     int32_t n_collectives[2];          /* so far, in the dp and the tp group */
-    int32_t load_task;                 /* task that loads the batch */
     int32_t last_compute;              /* task; -1 none */
-    int32_t unawaited; /* communication of the last pass that no computation waited for */
     /* what is known of slabs [n_modules * MIST_MAX_SLABS] */
     struct mist_schedule_slab *slabs;
     int32_t *fresh; /* [n_modules * MIST_MAX_SLABS][G] gradients that are not at home */
     int32_t *is_touched; /* the same: -1 until a computation has written them */
     /* by boundary and micro-batch: [n_boundaries][G] */
     int32_t *activation, *gradient;
-    int32_t *input_host, *input_out, *input_ready; /* the module's input in the host; its
-                                                      swaps out and in */
+    int32_t *input_host; /* the module's input in the host */
     /* by module and micro-batch: [n_modules][G] */
-    int32_t *saved, *swapped, *swapped_host, *swapped_out, *swapped_ready, *deferred;
+    int32_t *saved, *swapped, *swapped_host, *deferred;
     int32_t *backward_pass; /* the first backward, index into passes */
-    int32_t *gradient_task; /* computation that completed the gradients */
     int32_t tokens, targets, constant;
-    int32_t *produced_by; /* [2][n_chunks][G] last receive; 0 activations, 1 gradients */
-    int32_t *made_by;     /* [2][n_chunks][G] computation that makes what is sent */
-    struct mist_schedule_settling settling[MIST_SCHEDULE_MAX_SETTLING];
+    struct mist_schedule_work settling[MIST_SCHEDULE_MAX_SETTLING]; /* gradients that
+                                           wait for what follows their sum */
     int32_t n_settling;
     int32_t swapping_pass; /* whose kept activations are still to be swapped out; -1 */
-    int32_t swapping_after[2];
-    struct mist_schedule_stepped stepped; /* optimizer state still to be swapped out */
+    struct mist_schedule_work stepped; /* the latest step, behind which there is still
+                                          something to do; i_module -1: none */
 };
 
 /* ----------------------------------------------------------------- schedule_builder.c */
@@ -125,25 +121,34 @@ int32_t mist_schedule_add_task(struct mist_schedule_builder *at, enum mist_task_
                                enum mist_stream stream, int32_t layer,
                                int32_t micro_batch);
 
-/* The task uses the buffer in this role; either may be -1. */
-void mist_schedule_use(struct mist_schedule_builder *at, int32_t task,
-                       enum mist_role role, int32_t buffer);
+/*
+ * The task reads the buffer in this role (either may be -1), or writes it, or both: it
+ * starts after those who wrote it before, on every stream. So tasks wait for what they
+ * use, and nothing says so twice. Nobody waits for readers: a buffer is not filled again
+ * with something else while there are any.
+ */
+void mist_schedule_read(struct mist_schedule_builder *at, int32_t task,
+                        enum mist_role role, int32_t buffer);
+void mist_schedule_write(struct mist_schedule_builder *at, int32_t task,
+                         enum mist_role role, int32_t buffer);
+/* The second half of writing alone: later users wait for the task. */
+void mist_schedule_wrote(struct mist_schedule_builder *at, int32_t task, int32_t buffer);
 
-/* The task starts after on, an earlier one; either may be -1. */
+/* The task starts after on, an earlier one, unless its stream has waited for that
+ * already; either may be -1. */
 void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_t on);
 
 /* A copy of bytes between two buffers, on the stream of its direction (to_host: device to
- * host), after another task. */
+ * host). */
 int32_t mist_schedule_add_copy(struct mist_schedule_builder *at, enum mist_task_kind kind,
                                bool to_host, int32_t layer, int32_t micro_batch,
                                int32_t from, int64_t from_offset_bytes, int32_t to,
-                               int64_t to_offset_bytes, int64_t bytes, int32_t after);
+                               int64_t to_offset_bytes, int64_t bytes);
 
 /* A collective of the stage's data-parallel or tensor-parallel group. */
 int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
                                      enum mist_task_kind kind, enum mist_group group,
-                                     int32_t layer, int32_t micro_batch, int64_t bytes,
-                                     int32_t after);
+                                     int32_t layer, int32_t micro_batch, int64_t bytes);
 
 enum mist_layer_kind mist_schedule_kind_of(const struct mist_schedule_builder *at,
                                            int32_t layer);
@@ -175,14 +180,33 @@ int32_t mist_schedule_activation_gradient(struct mist_schedule_builder *at, int3
 
 /* Whether the stage cuts its optimizer state, gradients, weights over its ranks. */
 bool mist_schedule_shards(const struct mist_schedule_builder *at, bool flag);
-int64_t mist_schedule_shard_elements(const struct mist_schedule_builder *at,
-                                     const struct mist_slab *slab);
 
 /* Whether gradients are summed over data-parallel ranks after every micro-batch. */
 bool mist_schedule_reduces_each(const struct mist_schedule_builder *at);
 
 /* Whether the first and the last stage hold a tied weight each. */
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan);
+
+/* ------------------------------------------------------------------- schedule_piece.c */
+
+/* A slab as it is: its gradients at home, its weights where they were last brought.
+ * micro_batch: gives the conditions; -1 none. */
+struct mist_schedule_work mist_schedule_work_on(const struct mist_schedule_builder *at,
+                                                int32_t i_module, int32_t i_slab,
+                                                int32_t micro_batch);
+
+/* Adds the pieces of a moment whose conditions hold; places that they bring are new in
+ * work. */
+void mist_schedule_add_pieces(struct mist_schedule_builder *at, enum mist_moment moment,
+                              struct mist_schedule_work *work);
+
+/* How many elements of a slab an extent has here, and which is the first. */
+int64_t mist_schedule_elements(const struct mist_schedule_builder *at,
+                               const struct mist_slab *slab, enum mist_quantity quantity,
+                               enum mist_extent extent, int64_t *first);
+int64_t mist_schedule_quantity_bytes(const struct mist_schedule_builder *at,
+                                     enum mist_quantity quantity, int64_t n_elements);
+enum mist_role mist_schedule_quantity_role(enum mist_quantity quantity, int32_t i_slab);
 
 /* ------------------------------------------------------------------- schedule_fetch.c */
 
@@ -233,8 +257,7 @@ void mist_schedule_settle(struct mist_schedule_builder *at, int32_t n);
 void mist_schedule_reduce_rest(struct mist_schedule_builder *at);
 
 /* The tied weight's gradient has been exchanged in a micro-batch: its sum over ranks. */
-void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_batch,
-                              int32_t after);
+void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_batch);
 
 /* --------------------------------------------------------------------
  * schedule_transfer.c */

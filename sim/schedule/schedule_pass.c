@@ -66,7 +66,9 @@ int32_t mist_schedule_gradients(const struct mist_schedule_builder *at, int32_t 
     int32_t fresh = at->fresh[mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab,
                                                  micro_batch)];
 
-    return fresh >= 0 ? fresh : mist_schedule_slab_of(at, i_module, i_slab)->home[1];
+    return fresh >= 0
+               ? fresh
+               : mist_schedule_slab_of(at, i_module, i_slab)->home[MIST_GRADIENTS].buffer;
 }
 
 /* ------------------------------------------------------------------------------ roles */
@@ -80,15 +82,7 @@ struct run {
     int32_t buffers[MIST_N_ROLES];
     uint8_t overwrites, zeroes;
     int64_t n_zeroed_elements;
-    int32_t awaited[16]; /* tasks that the first parts wait for; -1 */
-    int n_awaited;
 };
-
-static void await(struct run *run, int32_t task)
-{
-    if (task >= 0 && run->n_awaited < (int)(sizeof run->awaited / sizeof *run->awaited))
-        run->awaited[run->n_awaited++] = task;
-}
 
 /* Buffers of kept activations: made by the program that writes them. */
 static void bind_saved(struct mist_schedule_builder *at, struct run *run)
@@ -112,8 +106,6 @@ static void bind_saved(struct mist_schedule_builder *at, struct run *run)
     }
     run->buffers[MIST_ROLE_SAVED] = at->saved[cell];
     run->buffers[MIST_ROLE_SAVED_SWAPPED] = at->swapped[cell];
-    if (!writes)
-        await(run, at->swapped_ready[cell]);
 }
 
 /* Scratch lives for one program; between the halves of a backward it is kept. */
@@ -174,18 +166,15 @@ static void bind_params(struct mist_schedule_builder *at, struct run *run)
     for (int32_t s = 0; s < storage->n_slabs; s++) {
         struct mist_schedule_slab *state = mist_schedule_slab_of(at, pass->i_module, s);
         if ((run->weights >> s & 1) && storage->slabs[s].is_alias) {
-            struct mist_schedule_slab *tied = mist_schedule_slab_of(at, 0, 0);
-            run->buffers[MIST_ROLE_TIED_WEIGHTS] = tied->weights;
-            await(run, tied->weights_ready);
+            run->buffers[MIST_ROLE_TIED_WEIGHTS] =
+                mist_schedule_slab_of(at, 0, 0)->weights.buffer;
         } else if (run->weights >> s & 1) {
-            run->buffers[MIST_ROLE_WEIGHTS + s] = state->weights;
-            await(run, state->weights_ready);
+            run->buffers[MIST_ROLE_WEIGHTS + s] = state->weights.buffer;
         }
         if (!(run->gradients >> s & 1))
             continue;
         run->buffers[MIST_ROLE_GRADIENTS + s] =
             mist_schedule_gradients(at, pass->i_module, s, k);
-        await(run, state->gradients_ready);
         begin_gradients(at, run, s);
     }
 }
@@ -194,35 +183,25 @@ static void bind_activations(struct mist_schedule_builder *at, struct run *run)
 {
     const struct mist_schedule_pass *pass = run->pass;
     int32_t k = pass->slot->micro_batch, c = pass->slot->chunk, layer = pass->layer;
-    int32_t n = at->plan->n_micro_batches;
     enum mist_layer_kind kind = run->layout->kind;
     bool is_weight = run->program == MIST_PROGRAM_BACKWARD_WEIGHT;
 
     if (kind == MIST_LAYER_EMBEDDING) {
         run->buffers[MIST_ROLE_TOKENS] = at->tokens;
     } else {
-        size_t boundary = mist_schedule_boundary(at, c, layer, k);
         run->buffers[MIST_ROLE_INPUT] = mist_schedule_activation(at, c, layer, k);
-        await(run, at->input_ready[boundary]);
-        if (layer == at->chunk_first[c])
-            await(run, at->produced_by[c * n + k]);
     }
     if (kind == MIST_LAYER_HEAD)
         run->buffers[MIST_ROLE_TARGETS] = at->targets;
     if (kind == MIST_LAYER_BLOCK)
         run->buffers[MIST_ROLE_CONSTANT] = at->constant;
-    if (kind != MIST_LAYER_BLOCK && k == 0)
-        await(run, at->load_task);
     if (run->program == MIST_PROGRAM_FORWARD && kind != MIST_LAYER_HEAD)
         run->buffers[MIST_ROLE_OUTPUT] = mist_schedule_activation(at, c, layer + 1, k);
     if (!mist_program_is_backward(run->program))
         return;
-    if (kind != MIST_LAYER_HEAD) {
+    if (kind != MIST_LAYER_HEAD)
         run->buffers[MIST_ROLE_GRAD_OUTPUT] =
             mist_schedule_activation_gradient(at, c, layer + 1, k);
-        if (layer == at->chunk_last[c])
-            await(run, at->produced_by[(at->n_chunks + c) * n + k]);
-    }
     if (kind != MIST_LAYER_EMBEDDING && !is_weight)
         run->buffers[MIST_ROLE_GRAD_INPUT] =
             mist_schedule_activation_gradient(at, c, layer, k);
@@ -232,7 +211,6 @@ static void bind(struct mist_schedule_builder *at, struct run *run)
 {
     for (int i = 0; i < MIST_N_ROLES; i++)
         run->buffers[i] = -1;
-    await(run, at->unawaited);
     bind_activations(at, run);
     bind_saved(at, run);
     bind_scratch(at, run);
@@ -304,12 +282,29 @@ static void name_buffers(struct mist_schedule_builder *at, const struct run *run
         &mist_layer_layout_steps(run->layout, run->program)[part->first_step];
 
     for (int i = 0; i < MIST_N_ROLES && !part->is_communication; i++)
-        mist_schedule_use(at, task, (enum mist_role)i, run->buffers[i]);
+        mist_schedule_read(at, task, (enum mist_role)i, run->buffers[i]);
     for (int k = 0; k < MIST_MAX_OPERANDS && part->is_communication; k++) {
         if (step->operands[k] < 0)
             continue;
         enum mist_role role = role_of(storage, run->layout, step->operands[k]);
-        mist_schedule_use(at, task, role, run->buffers[role]);
+        mist_schedule_read(at, task, role, run->buffers[role]);
+    }
+}
+
+/* Those behind the program wait for what its parts write. Among themselves these wait as
+ * the layout says. */
+static void note_writers(struct mist_schedule_builder *at, enum mist_program_kind program,
+                         int32_t task)
+{
+    bool is_backward = mist_program_is_backward(program);
+
+    for (int i = 0; i < MIST_N_ROLES; i++) {
+        bool writes = is_backward ? i == MIST_ROLE_GRAD_INPUT
+                                  : i == MIST_ROLE_OUTPUT || i == MIST_ROLE_SAVED ||
+                                        i == MIST_ROLE_SAVED_SWAPPED;
+        /* the head's forward adds to gradients, too */
+        if (writes || i == MIST_ROLE_SCRATCH || i >= MIST_ROLE_GRADIENTS)
+            mist_schedule_wrote(at, task, at->out->tasks[task].buffers[i]);
     }
 }
 
@@ -323,7 +318,7 @@ static int32_t add_part(struct mist_schedule_builder *at, const struct run *run,
     int32_t layer = run->pass->layer, k = run->pass->slot->micro_batch;
     int32_t task = part->is_communication
                        ? mist_schedule_add_collective(at, kind, MIST_GROUP_TP, layer, k,
-                                                      steps[part->first_step].dims[0], -1)
+                                                      steps[part->first_step].dims[0])
                        : mist_schedule_add_task(at, kind, MIST_STREAM_COMPUTE, layer, k);
 
     if (task < 0)
@@ -349,8 +344,7 @@ static void run_program(struct mist_schedule_builder *at,
         .program = program,
     };
     const struct mist_concrete_program *parts = &run.layout->programs[program];
-    int32_t tasks[MIST_MAX_PARTS], n_computed = 0, n_waited = -1;
-    int32_t before = at->last_compute;
+    int32_t tasks[MIST_MAX_PARTS], n_computed = 0;
 
     mist_schedule_program_slabs(at, pass->i_module, program, &run.weights,
                                 &run.gradients);
@@ -362,12 +356,6 @@ static void run_program(struct mist_schedule_builder *at,
             return;
         if (part->waits_for >= 0)
             mist_schedule_depend(at, task, tasks[part->waits_for]);
-        else if (part->is_communication)
-            mist_schedule_depend(at, task, before);
-        if (!part->is_communication && part->waits_for > n_waited)
-            n_waited = part->waits_for;
-        for (int i = 0; i < run.n_awaited && n_computed == 0; i++)
-            mist_schedule_depend(at, task, run.awaited[i]);
         if (part->is_communication)
             continue;
         at->out->tasks[task].overwrites = run.overwrites;
@@ -376,26 +364,15 @@ static void run_program(struct mist_schedule_builder *at,
         at->out->tasks[task].zeroes = run.zeroes;
         at->out->tasks[task].n_zeroed_elements = run.n_zeroed_elements;
     }
-    if (n_computed > 0 || parts->n_parts > 0)
-        at->unawaited = -1;
     for (int32_t p = 0; p < parts->n_parts; p++)
-        if (parts->parts[p].is_communication && p > n_waited)
-            at->unawaited = tasks[p];
+        note_writers(at, program, tasks[p]);
 }
 
 void mist_schedule_compute(struct mist_schedule_builder *at, int32_t i_pass)
 {
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
-    int32_t k = pass->slot->micro_batch, c = pass->slot->chunk;
-    int32_t n = at->plan->n_micro_batches;
 
     if (recomputes(at, pass))
         run_program(at, pass, MIST_PROGRAM_RECOMPUTE);
     run_program(at, pass, program_of(pass));
-    if (pass->slot->kind == MIST_SLOT_FORWARD && pass->layer == at->chunk_last[c])
-        at->made_by[c * n + k] = at->last_compute;
-    if ((pass->slot->kind == MIST_SLOT_BACKWARD ||
-         pass->slot->kind == MIST_SLOT_BACKWARD_INPUT) &&
-        pass->layer == at->chunk_first[c])
-        at->made_by[(at->n_chunks + c) * n + k] = at->last_compute;
 }

@@ -223,11 +223,9 @@ static void add_tie(struct mist_schedule_builder *at,
     at->out->tasks[task].n_elements = storage->slabs[s].n_elements;
     at->out->tasks[task].bytes =
         mist_schedule_gradient_bytes(at, storage->slabs[s].n_elements);
-    mist_schedule_use(at, task, MIST_ROLE_OUTPUT,
-                      mist_schedule_gradients(at, i_module, s, k));
-    mist_schedule_depend(at, task,
-                         at->gradient_task[mist_schedule_cell(at, i_module, k)]);
-    mist_schedule_leave_tied(at, k, task);
+    mist_schedule_write(at, task, MIST_ROLE_OUTPUT,
+                        mist_schedule_gradients(at, i_module, s, k));
+    mist_schedule_leave_tied(at, k);
 }
 
 static void add_transfer(struct mist_schedule_builder *at,
@@ -243,9 +241,6 @@ static void add_transfer(struct mist_schedule_builder *at,
                          : mist_schedule_activation(at, chunk, layer, k);
     int64_t row_bytes =
         (int64_t)at->plan->model.hidden * mist_dtype_weight_bytes(at->plan->job.dtype);
-    size_t cell = (size_t)(transfer->is_gradient * at->n_chunks + chunk) *
-                      (size_t)at->plan->n_micro_batches +
-                  (size_t)k;
     int32_t task = mist_schedule_add_task(
         at, transfer_kinds[transfer->is_gradient][transfer->is_send], MIST_STREAM_GPU_GPU,
         layer, k);
@@ -258,12 +253,10 @@ static void add_transfer(struct mist_schedule_builder *at,
     *(transfer->is_send ? &added->from_offset_bytes : &added->to_offset_bytes) =
         transfer->first_row * row_bytes;
     added->is_forward = !transfer->is_gradient;
-    mist_schedule_use(at, task, transfer->is_send ? MIST_ROLE_INPUT : MIST_ROLE_OUTPUT,
-                      buffer);
     if (transfer->is_send)
-        mist_schedule_depend(at, task, at->made_by[cell]);
+        mist_schedule_read(at, task, MIST_ROLE_INPUT, buffer);
     else
-        at->produced_by[cell] = task;
+        mist_schedule_write(at, task, MIST_ROLE_OUTPUT, buffer);
 }
 
 void mist_schedule_add_transfers_before(struct mist_schedule_builder *at,

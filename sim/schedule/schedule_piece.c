@@ -1,0 +1,364 @@
+/* The pieces of work on parameters, and how they become tasks. See schedule_piece.h. */
+#include "sim/schedule/schedule_piece.h"
+
+#include "sim/schedule/schedule_internal.h"
+
+/* ------------------------------------------------------------------------ declarations */
+
+#define SHARDS_WEIGHTS MIST_IF_SHARDS_WEIGHTS
+#define SHARDS_STATE   MIST_IF_SHARDS_STATE
+#define RANKS          MIST_IF_HAS_RANKS
+#define EACH           MIST_IF_SUMS_EACH
+#define WEIGHTS_AWAY   MIST_IF_WEIGHTS_AWAY
+#define GRADIENTS_AWAY MIST_IF_GRADIENTS_AWAY
+#define STATE_AWAY     MIST_IF_STATE_AWAY
+#define ON_HOST        MIST_IF_HOST_UPDATES
+#define STEPS          MIST_IF_STEPS
+#define BRINGS         MIST_IF_BRINGS
+#define FIRST          MIST_IF_FIRST
+#define LAST           MIST_IF_LAST
+
+#define PIECE(moment, kind, stream, quantity, extent, from, to, all, none)               \
+    {                                                                                    \
+        MIST_MOMENT_##moment, MIST_TASK_##kind, MIST_STREAM_##stream, MIST_##quantity,   \
+            MIST_EXTENT_##extent, MIST_PLACE_##from, MIST_PLACE_##to, all, none          \
+    }
+
+/* clang-format off */
+const struct mist_piece mist_pieces[] = {
+    /* The step on the host works on what is there. Its result comes to the device, unless it does so for the forward. */
+    PIECE(WEIGHTS, OPTIMIZER, HOST, STATE, UPDATE, HOST, HOST, STEPS | ON_HOST, 0),
+    PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, UPDATE, HOST, HOME, STEPS | ON_HOST, WEIGHTS_AWAY),
+    PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, HOME, HOME, WORK, BRINGS | WEIGHTS_AWAY, 0),
+    /* The step on the device brings what it reads ... */
+    PIECE(WEIGHTS, SWAP_IN_GRADIENT, HOST_TO_DEVICE, GRADIENTS, UPDATE, HOME, WORK, STEPS | GRADIENTS_AWAY, ON_HOST),
+    PIECE(WEIGHTS, SWAP_IN_OPTIMIZER, HOST_TO_DEVICE, STATE, UPDATE, HOME, WORK, STEPS | STATE_AWAY, ON_HOST),
+    PIECE(WEIGHTS, OPTIMIZER, COMPUTE, STATE, UPDATE, WORK, WORK, STEPS, ON_HOST),
+    /* ... then come the parts that other ranks updated, and all of it goes home. */
+    PIECE(WEIGHTS, GATHER_PARAMETER, GPU_GPU, WEIGHTS, WHOLE, WORK, WORK, STEPS | SHARDS_STATE, SHARDS_WEIGHTS),
+    PIECE(WEIGHTS, SWAP_OUT_WEIGHT, DEVICE_TO_HOST, WEIGHTS, HOME, WORK, HOME, STEPS | WEIGHTS_AWAY, ON_HOST),
+    PIECE(WEIGHTS, SWAP_OUT_WEIGHT, DEVICE_TO_HOST, WEIGHTS, HOME, WORK, HOME,
+          STEPS | WEIGHTS_AWAY | ON_HOST | SHARDS_STATE, SHARDS_WEIGHTS),
+    PIECE(STEPPED, SWAP_OUT_OPTIMIZER, DEVICE_TO_HOST, STATE, UPDATE, WORK, HOME, STEPS | STATE_AWAY, ON_HOST),
+    /* What passes compute with. */
+    PIECE(WEIGHTS, GATHER_PARAMETER, GPU_GPU, WEIGHTS, WHOLE, HOME, WORK, BRINGS | SHARDS_WEIGHTS, 0),
+    PIECE(GRADIENTS, SWAP_IN_GRADIENT, HOST_TO_DEVICE, GRADIENTS, WHOLE, HOME, WORK, GRADIENTS_AWAY, EACH | FIRST),
+    /* What they leave: sums over ranks, added up, and their squares. */
+    PIECE(SUM, REDUCE_GRADIENT, GPU_GPU, GRADIENTS, WHOLE, WORK, WORK, RANKS | EACH, 0),
+    PIECE(SUM, REDUCE_GRADIENT, GPU_GPU, GRADIENTS, WHOLE, WORK, WORK, RANKS | LAST, EACH),
+    PIECE(SUM, SWAP_IN_GRADIENT, HOST_TO_DEVICE, GRADIENTS, UPDATE, HOME, SUM, GRADIENTS_AWAY | EACH, FIRST),
+    PIECE(SETTLE, ACCUMULATE_GRADIENT, COMPUTE, GRADIENTS, UPDATE, WORK, SUM, EACH, FIRST),
+    PIECE(SETTLE, GRADIENT_NORM, COMPUTE, GRADIENTS, SHARD, SUM, SUM, LAST, 0),
+    PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, UPDATE, SUM, HOME, GRADIENTS_AWAY | EACH, 0),
+    PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, UPDATE, SUM, HOME, GRADIENTS_AWAY | LAST, EACH),
+    PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, WHOLE, SUM, HOME, GRADIENTS_AWAY, EACH | LAST),
+    PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, UPDATE, SUM, HOST, ON_HOST | LAST, GRADIENTS_AWAY),
+};
+/* clang-format on */
+
+const int mist_n_pieces = sizeof mist_pieces / sizeof *mist_pieces;
+
+/* -------------------------------------------------------------------------- conditions */
+
+static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    bool is_end = i_stage == 0 || i_stage == plan->n_stages - 1;
+
+    if (stage->dp == 1)
+        return false;
+    if (plan->reduces_each_micro_batch || stage->shards_gradients)
+        return true;
+    /* both holders of a tied weight exchange its gradient at the same times */
+    return is_end && mist_schedule_has_tied_stages(plan) &&
+           (plan->stages[0].shards_gradients ||
+            plan->stages[plan->n_stages - 1].shards_gradients);
+}
+
+uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    if (stage->dp == 1)
+        return 0;
+    return MIST_IF_HAS_RANKS | (stage->shards_weights ? MIST_IF_SHARDS_WEIGHTS : 0) |
+           (stage->shards_gradients ? MIST_IF_SHARDS_GRADIENTS : 0) |
+           (stage->shards_optimizer ? MIST_IF_SHARDS_STATE : 0) |
+           (sums_each(plan, i_stage) ? MIST_IF_SUMS_EACH : 0);
+}
+
+uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
+                               const struct mist_slab *slab)
+{
+    uint32_t conditions = mist_piece_stage_conditions(plan, i_stage) |
+                          (slab->offloads_weights ? MIST_IF_WEIGHTS_AWAY : 0) |
+                          (slab->offloads_gradients ? MIST_IF_GRADIENTS_AWAY : 0) |
+                          (slab->offloads_state ? MIST_IF_STATE_AWAY : 0) |
+                          (slab->updates_on_host ? MIST_IF_HOST_UPDATES : 0);
+
+    if (slab->is_alias) /* its gradients are whole, and leave with the embedding's */
+        conditions &= ~(uint32_t)(MIST_IF_SHARDS_GRADIENTS | MIST_IF_SUMS_EACH);
+    return conditions;
+}
+
+static bool is_shard(enum mist_quantity quantity, enum mist_extent extent,
+                     uint32_t conditions)
+{
+    static const uint32_t shards[MIST_N_QUANTITIES] = {
+        MIST_IF_SHARDS_WEIGHTS, MIST_IF_SHARDS_GRADIENTS, MIST_IF_SHARDS_STATE};
+
+    switch (extent) {
+    case MIST_EXTENT_WHOLE:
+        return false;
+    case MIST_EXTENT_HOME:
+        return conditions & shards[quantity];
+    case MIST_EXTENT_UPDATE:
+        return conditions & MIST_IF_SHARDS_STATE;
+    case MIST_EXTENT_SHARD:
+        break;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------ places */
+
+int64_t mist_schedule_elements(const struct mist_schedule_builder *at,
+                               const struct mist_slab *slab, enum mist_quantity quantity,
+                               enum mist_extent extent, int64_t *first)
+{
+    uint32_t conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab);
+    bool is_part = is_shard(quantity, extent, conditions);
+    int64_t shard = slab->n_elements / at->stage->dp;
+
+    *first = is_part ? at->out->i_dp * shard : 0;
+    return is_part ? shard : slab->n_elements;
+}
+
+int64_t mist_schedule_quantity_bytes(const struct mist_schedule_builder *at,
+                                     enum mist_quantity quantity, int64_t n_elements)
+{
+    const struct mist_job *job = &at->plan->job;
+
+    switch (quantity) {
+    case MIST_WEIGHTS:
+        return n_elements * mist_dtype_weight_bytes(job->dtype);
+    case MIST_GRADIENTS:
+        return n_elements * mist_dtype_gradient_bytes(job->gradient_dtype);
+    default:
+        return n_elements * mist_dtype_state_bytes(job->dtype);
+    }
+}
+
+enum mist_role mist_schedule_quantity_role(enum mist_quantity quantity, int32_t i_slab)
+{
+    switch (quantity) {
+    case MIST_WEIGHTS:
+        return (enum mist_role)(MIST_ROLE_WEIGHTS + i_slab);
+    case MIST_GRADIENTS:
+        return (enum mist_role)(MIST_ROLE_GRADIENTS + i_slab);
+    default:
+        return MIST_ROLE_STATE;
+    }
+}
+
+struct mist_schedule_work mist_schedule_work_on(const struct mist_schedule_builder *at,
+                                                int32_t i_module, int32_t i_slab,
+                                                int32_t micro_batch)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+    const struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
+    struct mist_schedule_work work = {
+        .i_module = i_module,
+        .i_slab = i_slab,
+        .micro_batch = micro_batch,
+        .conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab) |
+                      (micro_batch == 0 ? MIST_IF_FIRST : 0) |
+                      (micro_batch == at->plan->n_micro_batches - 1 ? MIST_IF_LAST : 0),
+    };
+
+    for (int q = 0; q < MIST_N_QUANTITIES; q++) {
+        for (int p = 0; p < MIST_N_PLACES; p++)
+            work.places[q][p] = state->home[q];
+        work.places[q][MIST_PLACE_HOST] = state->host[q];
+    }
+    work.places[MIST_WEIGHTS][MIST_PLACE_WORK] = state->weights;
+    return work;
+}
+
+/* ------------------------------------------------------------------------------- tasks */
+
+static void use(struct mist_schedule_builder *at, int32_t task,
+                const struct mist_schedule_work *work, enum mist_quantity quantity,
+                enum mist_place_kind place, bool writes)
+{
+    (writes ? mist_schedule_write : mist_schedule_read)(
+        at, task, mist_schedule_quantity_role(quantity, work->i_slab),
+        work->places[quantity][place].buffer);
+}
+
+/* Bytes from the beginning of a place's buffer to an element of the slab. */
+static int64_t offset_of(const struct mist_schedule_builder *at,
+                         const struct mist_schedule_work *work,
+                         enum mist_quantity quantity, enum mist_place_kind place,
+                         int64_t element)
+{
+    return mist_schedule_quantity_bytes(at, quantity,
+                                        element - work->places[quantity][place].first);
+}
+
+/* A copy of a range; a place that is brought has a new buffer. */
+static int32_t add_copy(struct mist_schedule_builder *at, const struct mist_piece *piece,
+                        struct mist_schedule_work *work, int32_t micro_batch,
+                        int64_t first, int64_t n)
+{
+    enum mist_quantity quantity = piece->quantity;
+    struct mist_schedule_place *to = &work->places[quantity][piece->to];
+    int64_t bytes = mist_schedule_quantity_bytes(at, quantity, n);
+
+    if (to->buffer == work->places[quantity][piece->from].buffer)
+        *to = (struct mist_schedule_place){
+            mist_schedule_add_buffer(at, MIST_ARENA_DEVICE,
+                                     mist_schedule_quantity_role(quantity, work->i_slab),
+                                     at->out->modules[work->i_module], micro_batch, bytes,
+                                     false),
+            first};
+    return mist_schedule_add_copy(
+        at, piece->kind, piece->stream == MIST_STREAM_DEVICE_TO_HOST,
+        at->out->modules[work->i_module], micro_batch,
+        work->places[quantity][piece->from].buffer,
+        offset_of(at, work, quantity, piece->from, first), to->buffer,
+        offset_of(at, work, quantity, piece->to, first), bytes);
+}
+
+/* The step, on the device on weights that are there: the home of those that are cut. */
+static int32_t add_step(struct mist_schedule_builder *at, const struct mist_piece *piece,
+                        const struct mist_schedule_work *work)
+{
+    int32_t task = mist_schedule_add_task(at, piece->kind, piece->stream,
+                                          at->out->modules[work->i_module], -1);
+    bool is_home =
+        piece->from != MIST_PLACE_HOST && !(work->conditions & MIST_IF_WEIGHTS_AWAY);
+
+    use(at, task, work, MIST_WEIGHTS, is_home ? MIST_PLACE_HOME : piece->from, true);
+    use(at, task, work, MIST_GRADIENTS, piece->from, false);
+    use(at, task, work, MIST_STATE, piece->from, true);
+    if (piece->stream != MIST_STREAM_COMPUTE)
+        return task;
+    mist_schedule_swap_out_state(
+        at); /* of the step before: its room was not this one's */
+    at->stepped = *work;
+    return task;
+}
+
+static int32_t add_collective(struct mist_schedule_builder *at,
+                              const struct mist_piece *piece,
+                              struct mist_schedule_work *work, int32_t micro_batch,
+                              int64_t n)
+{
+    int32_t task = mist_schedule_add_collective(
+        at, piece->kind, MIST_GROUP_DP, at->out->modules[work->i_module], micro_batch,
+        mist_schedule_quantity_bytes(at, piece->quantity, n));
+    struct mist_schedule_place *places = work->places[piece->quantity];
+
+    use(at, task, work, piece->quantity, MIST_PLACE_WORK, true);
+    if (piece->quantity == MIST_WEIGHTS) {
+        if (piece->from == MIST_PLACE_HOME && !(work->conditions & MIST_IF_WEIGHTS_AWAY))
+            mist_schedule_read(at, task, MIST_ROLE_INPUT, places[MIST_PLACE_HOME].buffer);
+    } else if ((work->conditions &
+                (MIST_IF_SHARDS_GRADIENTS | MIST_IF_FIRST | MIST_IF_GRADIENTS_AWAY)) ==
+               (MIST_IF_SHARDS_GRADIENTS | MIST_IF_FIRST)) {
+        /* the first sum goes home by itself */
+        mist_schedule_write(at, task, MIST_ROLE_OUTPUT, places[MIST_PLACE_HOME].buffer);
+        places[MIST_PLACE_WORK] = places[MIST_PLACE_HOME];
+    }
+    return task;
+}
+
+/* Adds a micro-batch's sum to what there is. */
+static int32_t add_accumulation(struct mist_schedule_builder *at,
+                                const struct mist_piece *piece,
+                                const struct mist_schedule_work *work, int64_t first)
+{
+    int32_t task =
+        mist_schedule_add_task(at, piece->kind, piece->stream,
+                               at->out->modules[work->i_module], work->micro_batch);
+
+    if (task < 0)
+        return -1;
+    at->out->tasks[task].from_offset_bytes =
+        offset_of(at, work, MIST_GRADIENTS, piece->from, first);
+    at->out->tasks[task].to_offset_bytes =
+        offset_of(at, work, MIST_GRADIENTS, piece->to, first);
+    mist_schedule_read(at, task, MIST_ROLE_INPUT,
+                       work->places[MIST_GRADIENTS][piece->from].buffer);
+    mist_schedule_write(at, task, MIST_ROLE_OUTPUT,
+                        work->places[MIST_GRADIENTS][piece->to].buffer);
+    return task;
+}
+
+/* Sum of squares of this rank's shard of the finished gradients. */
+static int32_t add_norm(struct mist_schedule_builder *at, const struct mist_piece *piece,
+                        const struct mist_schedule_work *work, int64_t first)
+{
+    int32_t task =
+        mist_schedule_add_task(at, piece->kind, piece->stream,
+                               at->out->modules[work->i_module], work->micro_batch);
+
+    if (task >= 0)
+        at->out->tasks[task].from_offset_bytes =
+            offset_of(at, work, MIST_GRADIENTS, piece->from, first);
+    use(at, task, work, MIST_GRADIENTS, piece->from, false);
+    return task;
+}
+
+static void add_piece(struct mist_schedule_builder *at, const struct mist_piece *piece,
+                      struct mist_schedule_work *work)
+{
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, work->i_module, work->i_slab);
+    bool is_update = piece->if_all & MIST_IF_STEPS;
+    int32_t k = is_update ? -1 : work->micro_batch, task;
+    int64_t first,
+        n = mist_schedule_elements(at, slab, piece->quantity, piece->extent, &first);
+    bool counts = true;
+
+    switch (piece->kind) {
+    case MIST_TASK_OPTIMIZER:
+        task = add_step(at, piece, work);
+        break;
+    case MIST_TASK_ACCUMULATE_GRADIENT:
+        task = add_accumulation(at, piece, work, first);
+        break;
+    case MIST_TASK_GRADIENT_NORM:
+        task = add_norm(at, piece, work, first);
+        break;
+    default:
+        counts = false;
+        task = piece->stream == MIST_STREAM_GPU_GPU
+                   ? add_collective(at, piece, work, k, n)
+                   : add_copy(at, piece, work, k, first, n);
+    }
+    if (task < 0)
+        return;
+    at->out->tasks[task].slab = (int8_t)work->i_slab;
+    at->out->tasks[task].n_elements = counts ? n : 0;
+    at->out->tasks[task].is_update = is_update;
+    if (!(piece->if_all & MIST_IF_BRINGS))
+        return;
+    at->out->tasks[task].is_forward = work->is_forward;
+    /* what the host has updated comes for the forward alone, unless ranks gather it */
+    at->out->tasks[task].feeds_update =
+        piece->stream != MIST_STREAM_GPU_GPU && (work->conditions & MIST_IF_STEPS) &&
+        (!(work->conditions & MIST_IF_HOST_UPDATES) ||
+         (work->conditions & (MIST_IF_SHARDS_STATE | MIST_IF_SHARDS_WEIGHTS)) ==
+             MIST_IF_SHARDS_STATE);
+}
+
+void mist_schedule_add_pieces(struct mist_schedule_builder *at, enum mist_moment moment,
+                              struct mist_schedule_work *work)
+{
+    for (int i = 0; i < mist_n_pieces; i++)
+        if (mist_pieces[i].moment == moment &&
+            mist_piece_is_due(&mist_pieces[i], work->conditions))
+            add_piece(at, &mist_pieces[i], work);
+}
