@@ -46,7 +46,6 @@ static void fill_job(struct mist_session *at)
     int64_t n = options->settings.n_iterations - job->progress.n_steps;
 
     job->plan = &at->plan;
-    job->catalog = at->catalog;
     job->data = at->data;
     job->settings = options->settings;
     job->checkpoint = at->checkpoint;
@@ -86,8 +85,8 @@ static enum mist_status open_log(struct mist_session *at, struct mist_err *err)
         .force = at->options.common.force,
         .peak = mist_train_find_peak(&at->plan, at->plan_path, &at->messages),
     };
-    enum mist_status status = mist_train_flop_per_token(at->catalog, &at->plan,
-                                                        &at->logger.flop_per_token, err);
+    enum mist_status status = mist_model_flop_per_token(
+        &at->plan.model, at->plan.job.seq_len, &at->logger.flop_per_token, err);
     return status == MIST_OK ? mist_train_log_init(&at->logger, err) : status;
 }
 
@@ -288,7 +287,6 @@ int main(int argc, char **argv)
     mist_checkpoint_close(at.checkpoint);
     mist_hf_close(at.import);
     mist_data_close(at.data);
-    mist_catalog_free(at.catalog);
     mist_comm_close(at.comm);
     return code;
 }

@@ -30,7 +30,6 @@ struct checks {
     struct mist_comm *comm;
     struct mist_trace_set *traces;  /* of rank 0 */
     struct mist_cost_model *prices; /* of rank 0; else NULL */
-    struct mist_catalog *catalog;   /* of the plans' model */
     int32_t n_layers;               /* which it has */
     struct mist_plan plan;          /* the one at hand */
     struct mist_data *data;         /* of its length */
@@ -177,8 +176,7 @@ static enum mist_status check_memory(const struct checks *at, struct mist_err *e
 {
     const struct mist_plan *plan = &at->plan;
     int64_t arenas[2][MIST_N_ARENAS]; /* make_plan() gives no more stages */
-    enum mist_status status =
-        mist_replay_memory(at->catalog, plan, plan->job.threads, arenas, err);
+    enum mist_status status = mist_replay_memory(plan, plan->job.threads, arenas, err);
 
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
         if (arenas[i][MIST_ARENA_DEVICE] + arenas[i][MIST_ARENA_HOST] >
@@ -199,8 +197,7 @@ static enum mist_status predict(struct checks *at, struct mist_err *err)
     if (status == MIST_OK)
         status = check_memory(at, err);
     if (status == MIST_OK)
-        status =
-            mist_replay_run(at->catalog, &at->plan, at->prices, &options, &replay, err);
+        status = mist_replay_run(&at->plan, at->prices, &options, &replay, err);
     if (status != MIST_OK)
         return status;
     predicted->iteration_s = replay.iteration_s;
@@ -246,7 +243,6 @@ static struct mist_train_job make_job(const struct checks *at, int32_t n)
         .i_device = place->i_device,
         .has_own_device = place->is_alone,
         .plan = &at->plan,
-        .catalog = at->catalog,
         .data = at->data,
         .settings = {.seed = 1,
                      .n_iterations = N_WARM + n,
@@ -337,20 +333,15 @@ static enum mist_status check(struct checks *at, enum mist_mechanism mechanism,
     return status;
 }
 
-/* A catalogue of the session's model with so many blocks, and whether every plan of it
- * fits. The same on all ranks. */
+/* Whether every plan of the session's model with so many blocks fits. The same on all
+ * ranks. */
 static enum mist_status try_layers(struct checks *at, int32_t n_layers, bool *fits,
                                    struct mist_err *err)
 {
-    struct mist_model model = at->config->grid->config.model;
-    enum mist_status status;
+    enum mist_status status = MIST_OK;
 
-    model.n_layers = n_layers;
-    mist_catalog_free(at->catalog);
-    at->catalog = NULL;
     at->n_layers = n_layers;
     *fits = true;
-    status = mist_catalog_new(&model, &at->catalog, err);
     for (int m = 0; m < MIST_N_MECHANISMS && status == MIST_OK; m++) {
         if (!mist_checks_make_plan(at->config->grid, (enum mist_mechanism)m, n_layers,
                                    &at->plan))
@@ -396,7 +387,6 @@ static enum mist_status check_all(struct checks *at, struct mist_err *err)
                                   &at->plan))
             status = check(at, (enum mist_mechanism)m, config->budget_s / n, err);
     mist_cost_model_free(at->prices);
-    mist_catalog_free(at->catalog);
     return status;
 }
 

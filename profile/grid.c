@@ -93,8 +93,7 @@ static void make_variants(struct mist_grid *grid)
     }
 }
 
-static enum mist_status make_layouts(const struct mist_catalog *catalog,
-                                     struct mist_grid *grid, struct mist_err *err)
+static enum mist_status make_layouts(struct mist_grid *grid, struct mist_err *err)
 {
     const struct mist_grid_config *config = &grid->config;
 
@@ -115,7 +114,7 @@ static enum mist_status make_layouts(const struct mist_catalog *catalog,
                 };
                 struct mist_layer_layout *out = &grid->layouts[cell_of(grid, v, i, kind)];
                 enum mist_status status =
-                    mist_layer_layout_make(catalog, kind, shape, out, err);
+                    mist_layer_layout_make(&config->model, kind, shape, out, err);
                 if (status != MIST_OK)
                     return status;
                 if (is_whole)
@@ -147,18 +146,16 @@ static int32_t add_key(struct mist_grid *grid, const struct mist_grid_key *key)
     return grid->n_keys++;
 }
 
-static bool add_program(struct mist_grid *grid, const struct mist_concrete_step *steps,
+static bool add_program(struct mist_grid *grid, const struct mist_step *steps,
                         int32_t n_steps, int32_t *key_of_step)
 {
     for (int32_t i = 0; i < n_steps; i++) {
         struct mist_grid_key key = {.op = steps[i].op,
                                     .phase = steps[i].phase,
-                                    .flop = steps[i].flop,
-                                    .bytes = steps[i].bytes};
+                                    .flop = (double)steps[i].flop,
+                                    .bytes = (double)steps[i].bytes};
         key_of_step[i] = -1;
-        if (steps[i].op == MIST_OP_TP_ALL_REDUCE ||
-            steps[i].op == MIST_OP_TP_REDUCE_SCATTER ||
-            steps[i].op == MIST_OP_TP_ALL_GATHER)
+        if (mist_op_is_communication(steps[i].op))
             continue;
         memcpy(key.dims, steps[i].dims, (size_t)steps[i].n_dims * sizeof *key.dims);
         key_of_step[i] = add_key(grid, &key);
@@ -208,15 +205,14 @@ void mist_grid_store(const struct mist_grid *grid, int32_t i_variant,
                       &module, 1, out);
 }
 
-static int32_t add_element_key(struct mist_grid *grid, enum mist_op op,
-                               enum mist_phase phase, int64_t elements, double flop,
-                               double bytes)
+static int32_t add_gradient_key(struct mist_grid *grid, enum mist_op op, int64_t elements)
 {
+    struct mist_work work = mist_op_gradient_work(op, elements);
     struct mist_grid_key key = {.op = op,
-                                .phase = phase,
+                                .phase = mist_op_gradient_phase(op),
                                 .dims = {elements},
-                                .flop = flop * (double)elements,
-                                .bytes = bytes * (double)elements};
+                                .flop = (double)work.flop,
+                                .bytes = (double)work.bytes};
 
     return add_key(grid, &key);
 }
@@ -229,22 +225,15 @@ static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
     if (!shards)
         return false;
     grid->shards = shards;
-    shard.adamw_key = add_element_key(grid, MIST_OP_ADAMW, MIST_PHASE_OPTIMIZER, shard.n,
-                                      MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES);
+    shard.adamw_key = add_gradient_key(grid, MIST_OP_ADAMW, shard.n);
     shard.host_key = -1;
     if (grid->config.n_threads == 0) /* on a CPU it is the same as the other */
-        shard.host_key =
-            add_element_key(grid, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, shard.n,
-                            MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES);
-    shard.zero_key = add_element_key(grid, MIST_OP_ZERO, MIST_PHASE_OPTIMIZER,
-                                     shard.n_whole, 0, MIST_COST_ZERO_BYTES);
+        shard.host_key = add_gradient_key(grid, MIST_OP_ADAMW_HOST, shard.n);
+    shard.zero_key = add_gradient_key(grid, MIST_OP_ZERO, shard.n_whole);
     for (int k = 0; k < 2; k++) {
         int64_t n = k ? shard.n_whole : shard.n;
-        shard.norm_key[k] =
-            add_element_key(grid, MIST_OP_GRADIENT_NORM, MIST_PHASE_OPTIMIZER, n,
-                            MIST_COST_NORM_FLOP, MIST_COST_NORM_BYTES);
-        shard.add_key[k] = add_element_key(grid, MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, n,
-                                           MIST_COST_SUM_FLOP, MIST_COST_SUM_BYTES);
+        shard.norm_key[k] = add_gradient_key(grid, MIST_OP_GRADIENT_NORM, n);
+        shard.add_key[k] = add_gradient_key(grid, MIST_OP_RESIDUAL, n);
     }
     shards[grid->n_shards++] = shard;
     return shard.adamw_key >= 0 && shard.zero_key >= 0 &&
@@ -271,7 +260,7 @@ static bool add_slabs(struct mist_grid *grid, int32_t i_variant,
         };
         for (int32_t i = layout->n_params - 1; i >= 0; i--)
             if (storage.param_slab[i] == s)
-                shard.slab_first = layout->param_offset[i];
+                shard.slab_first = layout->params[i].offset;
         if (!add_shard(grid, shard))
             return false;
     }
@@ -305,8 +294,7 @@ static enum mist_status check(const struct mist_grid_config *config, struct mist
     return MIST_OK;
 }
 
-enum mist_status mist_grid_make(const struct mist_catalog *catalog,
-                                const struct mist_grid_config *config,
+enum mist_status mist_grid_make(const struct mist_grid_config *config,
                                 struct mist_grid *out, struct mist_err *err)
 {
     *out = (struct mist_grid){.config = *config};
@@ -321,7 +309,7 @@ enum mist_status mist_grid_make(const struct mist_catalog *catalog,
     if (!plan || !out->layouts || !out->step_keys)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)
-        status = make_layouts(catalog, out, err);
+        status = make_layouts(out, err);
     if (status == MIST_OK && (!add_programs(out) || !add_optimizer(out, plan) ||
                               !mist_grid_add_messages(out, plan)))
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
@@ -340,15 +328,6 @@ void mist_grid_fini(struct mist_grid *grid)
     *grid = (struct mist_grid){0};
 }
 
-static double program_flop(const struct mist_concrete_step *steps, int32_t n_steps)
-{
-    double flop = 0;
-
-    for (int32_t i = 0; i < n_steps; i++)
-        flop += steps[i].flop;
-    return flop;
-}
-
 double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_variant,
                            int32_t i_micro_batch, int32_t n_blocks)
 {
@@ -357,9 +336,8 @@ double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_variant,
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         const struct mist_layer_layout *layout =
             mist_grid_layout(grid, i_variant, i_micro_batch, (enum mist_layer_kind)kind);
-        flop += (kind == MIST_LAYER_BLOCK ? n_blocks : 1) *
-                (program_flop(layout->forward, layout->n_forward) +
-                 program_flop(layout->backward, layout->n_backward));
+        flop +=
+            (kind == MIST_LAYER_BLOCK ? n_blocks : 1) * mist_layer_layout_flop(layout);
     }
     return flop;
 }

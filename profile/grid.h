@@ -117,15 +117,13 @@ struct mist_grid {
 };
 
 /*
- * Fills out, to be freed by mist_grid_fini whatever the result. catalog is borrowed
- * during the call and belongs to config->model. Variants are tensor-parallel sizes of 1
- * and the powers of two up to n_ranks that divide heads, kv heads (or there is one), ffn
- * and hidden, without and with sequence parallelism. MIST_OK, MIST_ERR_RANGE (a size does
- * not fit), MIST_ERR_INPUT (the sequence is longer than the model's, nodes with unequal
- * numbers of ranks) or MIST_ERR_MEMORY.
+ * Fills out, to be freed by mist_grid_fini whatever the result. Variants are
+ * tensor-parallel sizes of 1 and the powers of two up to n_ranks that divide heads, kv
+ * heads (or there is one), ffn and hidden, without and with sequence parallelism.
+ * MIST_OK, MIST_ERR_RANGE (a size does not fit), MIST_ERR_INPUT (the sequence is longer
+ * than the model's, nodes with unequal numbers of ranks) or MIST_ERR_MEMORY.
  */
-MIST_MUST_CHECK enum mist_status mist_grid_make(const struct mist_catalog *catalog,
-                                                const struct mist_grid_config *config,
+MIST_MUST_CHECK enum mist_status mist_grid_make(const struct mist_grid_config *config,
                                                 struct mist_grid *out,
                                                 struct mist_err *err);
 void mist_grid_fini(struct mist_grid *grid);

@@ -92,7 +92,7 @@ static bool add_collective(struct mist_grid *grid, enum mist_link_operation oper
 
 /* What the tensor-parallel ranks of a variant say to one another in its programs. */
 static bool add_activations(struct mist_grid *grid, int32_t i_shape,
-                            const struct mist_concrete_step *steps, int32_t n)
+                            const struct mist_step *steps, int32_t n)
 {
     static const struct {
         enum mist_op op;
@@ -123,7 +123,7 @@ static bool add_tensor_parallel(struct mist_grid *grid, int32_t i_shape)
                 if (grid->variants[v].tp != tp)
                     continue;
                 for (int32_t p = 0; p < layout->n_params; p++)
-                    n_partial += layout->param_partial_elements[p];
+                    n_partial += layout->params[p].partial_elements;
                 if (!add_activations(grid, i_shape, layout->forward, layout->n_forward) ||
                     !add_activations(grid, i_shape, layout->backward,
                                      layout->n_backward) ||

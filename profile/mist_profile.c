@@ -141,7 +141,6 @@ struct setup {
     struct mist_machine machine;
     char note[256]; /* about the backend; "" none */
     struct mist_grid_config config;
-    struct mist_catalog *catalog;
     struct mist_grid grid;
     double flop_per_s, link_bytes_per_s; /* by short trials */
     struct mist_profile_plan plan;
@@ -225,9 +224,7 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
     config->time_s = (double)options->n_seconds;
     config->allows_atomics = options->allows_atomics;
     config->attention = (enum mist_attention_choice)options->attention;
-    status = mist_catalog_new(&config->model, &setup->catalog, err);
-    if (status == MIST_OK)
-        status = mist_grid_make(setup->catalog, config, &setup->grid, err);
+    status = mist_grid_make(config, &setup->grid, err);
     if (status == MIST_OK)
         status = check_output(options, err);
     return status;
@@ -621,6 +618,5 @@ int main(int argc, char **argv)
     else
         code = start_ranks(&setup, argc, argv, &err);
     mist_grid_fini(&setup.grid);
-    mist_catalog_free(setup.catalog);
     return code;
 }

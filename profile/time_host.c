@@ -268,10 +268,10 @@ enum mist_status mist_time_host_flop_per_s(const struct mist_backend *backend,
 {
     int64_t n = n_threads > 0 ? 256 : 4096;
     int64_t matrix_bytes = n * n * mist_dtype_weight_bytes(dtype);
-    struct mist_concrete_step step = {.op = MIST_OP_LINEAR,
-                                      .phase = MIST_PHASE_FORWARD,
-                                      .n_dims = 3,
-                                      .dims = {n, n, n}};
+    struct mist_step step = {.op = MIST_OP_LINEAR,
+                             .phase = MIST_PHASE_FORWARD,
+                             .n_dims = 3,
+                             .dims = {n, n, n}};
     struct mist_device_config config = {
         .arena_bytes = {[MIST_ARENA_DEVICE] = 3 * matrix_bytes},
         .threads = n_threads,

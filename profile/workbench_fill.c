@@ -28,11 +28,11 @@ static void draw_module(const struct mist_workbench *bench, int32_t i_module)
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         struct mist_draw draw =
-            mist_initial_draw(&config->model, layout->param_init[i], i_module, i, 1,
-                              layout->param_elements[i]);
+            mist_initial_draw(&config->model, layout->params[i].init, i_module, i, 1,
+                              layout->params[i].n_elements);
         bench->operators->draw(bench->backend, config->dtype,
                                module->weights +
-                                   layout->param_offset[i] *
+                                   layout->params[i].offset *
                                        mist_dtype_weight_bytes(config->dtype),
                                &draw, config->n_threads);
     }

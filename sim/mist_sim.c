@@ -97,43 +97,12 @@ struct session {
     struct options options;
     struct mist_messages messages;
     struct mist_plan plan;
-    struct mist_catalog *catalog;
     const char *plan_path;
     const char *cluster_path;
     bool has_warned; /* of what of the trace set is of no use */
 };
 
 /* ---------------------------------------------------------------------------- replay */
-
-/* Model FLOP of an iteration: every program once per micro-batch,
- * without recomputation. */
-static enum mist_status model_flop(const struct session *at, double *out,
-                                   struct mist_err *err)
-{
-    struct mist_layer_shape shape = {.micro_batch = (int32_t)at->plan.job.global_batch,
-                                     .seq = at->plan.job.seq_len,
-                                     .tp = 1,
-                                     .threads = 1};
-
-    *out = 0;
-    for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
-        struct mist_layer_layout *layout = malloc(sizeof *layout);
-        double flop = 0;
-        if (!layout)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        enum mist_status status = mist_layer_layout_make(
-            at->catalog, (enum mist_layer_kind)i, shape, layout, err);
-        for (int32_t k = 0; status == MIST_OK && k < layout->n_forward; k++)
-            flop += layout->forward[k].flop;
-        for (int32_t k = 0; status == MIST_OK && k < layout->n_backward; k++)
-            flop += layout->backward[k].flop;
-        free(layout);
-        if (status != MIST_OK)
-            return status;
-        *out += flop * (i == MIST_LAYER_BLOCK ? at->plan.model.n_layers : 1);
-    }
-    return MIST_OK;
-}
 
 static enum mist_status apply_edits(const struct session *at, const char *sweep_edit,
                                     struct mist_trace_set *traces, double *rank_factor,
@@ -182,12 +151,10 @@ static enum mist_status check_replay(const struct session *at,
                                      const struct mist_replay_options *options,
                                      struct mist_err *err)
 {
-    enum mist_status status =
-        mist_replay_check_memory(at->catalog, &at->plan, options, err);
+    enum mist_status status = mist_replay_check_memory(&at->plan, options, err);
 
-    return status == MIST_OK
-               ? mist_replay_check_prices(at->catalog, &at->plan, model, options, err)
-               : status;
+    return status == MIST_OK ? mist_replay_check_prices(&at->plan, model, options, err)
+                             : status;
 }
 
 /*
@@ -231,7 +198,7 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
             if (rank_factor[i] != 1)
                 options.rank_factor = rank_factor;
         *cluster = traces.cluster;
-        status = out ? mist_replay_run(at->catalog, &at->plan, model, &options, out, err)
+        status = out ? mist_replay_run(&at->plan, model, &options, out, err)
                      : check_replay(at, model, &options, err);
     }
     mist_cost_model_free(model);
@@ -351,11 +318,13 @@ static enum mist_status run_once(struct session *at, struct mist_err *err)
 
     if (status != MIST_OK)
         return status;
-    status = model_flop(at, &flop, err);
+    status = mist_model_flop_per_token(&at->plan.model, at->plan.job.seq_len, &flop, err);
     if (status == MIST_OK)
         status = begin(at, &emit, err);
     if (status == MIST_OK)
-        mist_sim_report_add_result(emit, &at->plan, &cluster, &result, flop);
+        mist_sim_report_add_result(emit, &at->plan, &cluster, &result,
+                                   flop * (double)at->plan.job.seq_len *
+                                       (double)at->plan.job.global_batch);
     if (status == MIST_OK && at->options.compare)
         status = add_comparison(emit, at, &result, err);
     if (status == MIST_OK)
@@ -470,7 +439,7 @@ static enum mist_status dry_run(struct session *at, struct mist_err *err)
 {
     struct mist_cluster cluster;
     enum mist_status status =
-        mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads, err);
+        mist_replay_check(&at->plan, (int32_t)at->options.n_threads, err);
 
     if (status == MIST_OK && at->options.sweep)
         status = run_sweep(at, err);
@@ -506,8 +475,6 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
-    if (status == MIST_OK)
-        status = mist_catalog_new(&at->plan.model, &at->catalog, err);
     if (status != MIST_OK)
         return status;
     if (at->options.n_threads == 0)
@@ -545,6 +512,5 @@ int main(int argc, char **argv)
     }
     if (status != MIST_OK)
         mist_err_print(&err, tool.name, stderr);
-    mist_catalog_free(at.catalog);
     return mist_exit_code(status);
 }

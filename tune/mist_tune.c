@@ -168,7 +168,6 @@ struct session {
     struct mist_job job;
     struct mist_trace_set traces;
     struct mist_space space;
-    struct mist_catalog *catalog;
     struct mist_cost_model *cost_model;
     struct mist_stage_price *price;
     struct mist_thread_pool *pool;
@@ -203,7 +202,7 @@ static enum mist_status load_job(struct session *at, struct mist_err *err)
     if (at->model.max_seq > 0 && at->job.seq_len > at->model.max_seq)
         return mist_err_set(err, MIST_ERR_USAGE, "--seq-len is %d; %s has %d positions",
                             (int)at->job.seq_len, at->model.name, (int)at->model.max_seq);
-    return mist_catalog_new(&at->model, &at->catalog, err);
+    return MIST_OK;
 }
 
 /* A memory that no device has: the unit is missing. */
@@ -326,13 +325,12 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
     int32_t threads = at->job.threads;
-    enum mist_status status = mist_stage_price_new(at->catalog, at->cost_model,
-                                                   &at->space, threads, &at->price, err);
+    enum mist_status status =
+        mist_stage_price_new(at->cost_model, &at->space, threads, &at->price, err);
 
     if (status == MIST_OK)
         status = mist_thread_pool_new((int)options->common.n_jobs, &at->pool, err);
     at->config.space = &at->space;
-    at->config.catalog = at->catalog;
     at->config.cost_model = at->cost_model;
     at->config.trace_set = options->cluster;
     at->config.threads = threads;
@@ -630,7 +628,6 @@ static void fini(struct session *at)
     if (at->has_space)
         mist_space_fini(&at->space);
     mist_trace_set_fini(&at->traces);
-    mist_catalog_free(at->catalog);
 }
 
 int main(int argc, char **argv)

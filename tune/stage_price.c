@@ -10,7 +10,7 @@
 struct mist_stage_price {
     const struct mist_space *space;
     struct mist_stage_model *model;
-    pthread_mutex_t lock;              /* of what follows, and of the catalogue */
+    pthread_mutex_t lock;              /* of what follows */
     struct mist_stage_values **values; /* owned, as their arrays; [n_values] */
     size_t n_values, capacity;
 };
@@ -25,8 +25,7 @@ void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n
     *n_devices = is_whole_nodes ? per_node : n;
 }
 
-enum mist_status mist_stage_price_new(const struct mist_catalog *catalog,
-                                      const struct mist_cost_model *cost_model,
+enum mist_status mist_stage_price_new(const struct mist_cost_model *cost_model,
                                       const struct mist_space *space, int32_t threads,
                                       struct mist_stage_price **out, struct mist_err *err)
 {
@@ -35,7 +34,7 @@ enum mist_status mist_stage_price_new(const struct mist_catalog *catalog,
     if (!price)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     price->space = space;
-    enum mist_status status = mist_stage_model_new(catalog, cost_model, &space->job,
+    enum mist_status status = mist_stage_model_new(&space->model, cost_model, &space->job,
                                                    threads, &price->model, err);
     if (status == MIST_OK && pthread_mutex_init(&price->lock, NULL) != 0) {
         mist_stage_model_free(price->model);
@@ -102,7 +101,6 @@ static enum mist_status add(struct mist_stage_price *price,
     return MIST_OK;
 }
 
-/* One thread at a time: the catalogue's expressions are not to be shared. */
 static enum mist_status price_shape(struct mist_stage_price *price,
                                     const struct mist_search_kind *kind,
                                     const struct mist_stage_values **out,

@@ -9,19 +9,17 @@
 #define MIST_TUNE_STAGE_PRICE_H
 
 #include "sim/cost/cost_model.h"
-#include "sim/model/catalog.h"
 #include "tune/search.h"
 
 struct mist_stage_price;
 
 /*
- * catalog, cost_model and space are borrowed for the price's life; threads: host threads
+ * cost_model and space are borrowed for the price's life; threads: host threads
  * per device. *out is owned by the caller (mist_stage_price_free). MIST_OK,
  * MIST_ERR_MEMORY or MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status
-mist_stage_price_new(const struct mist_catalog *catalog,
-                     const struct mist_cost_model *cost_model,
+mist_stage_price_new(const struct mist_cost_model *cost_model,
                      const struct mist_space *space, int32_t threads,
                      struct mist_stage_price **out, struct mist_err *err);
 void mist_stage_price_free(struct mist_stage_price *price); /* NULL allowed */

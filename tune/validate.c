@@ -17,8 +17,6 @@ struct looked {
 
 struct validation {
     const struct mist_validate_config *config;
-    struct mist_validate_config *by_thread; /* [n_threads] each with its own catalogue */
-    int n_threads;
     struct mist_search_config *search;
     struct mist_validate_result result;
     struct looked *seen; /* the plans looked at, in this order */
@@ -138,9 +136,10 @@ static enum mist_status validate_some(void *context, int64_t begin, int64_t end,
     struct group *group = context;
     enum mist_status status = MIST_OK;
 
+    (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status = validate_one(&group->at->by_thread[i_thread], group->candidates[i],
-                              &group->out[i], err);
+        status =
+            validate_one(group->at->config, group->candidates[i], &group->out[i], err);
     return status;
 }
 
@@ -369,33 +368,6 @@ static int compare_plans(const void *a_void, const void *b_void)
     return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
 }
 
-/* A catalogue evaluates its expressions for one thread at a time. */
-static enum mist_status copy_config(struct validation *at, struct mist_err *err)
-{
-    int n = mist_thread_pool_size(at->search->pool);
-    enum mist_status status = MIST_OK;
-
-    at->by_thread = calloc((size_t)n, sizeof *at->by_thread);
-    if (!at->by_thread)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    while (at->n_threads < n && status == MIST_OK) {
-        struct mist_catalog *catalog;
-        status = mist_catalog_new(&at->config->space->model, &catalog, err);
-        if (status != MIST_OK)
-            break;
-        at->by_thread[at->n_threads] = *at->config;
-        at->by_thread[at->n_threads++].catalog = catalog;
-    }
-    return status;
-}
-
-static void free_configs(struct validation *at)
-{
-    for (int i = 0; i < at->n_threads; i++)
-        mist_catalog_free((struct mist_catalog *)at->by_thread[i].catalog);
-    free(at->by_thread);
-}
-
 /* The best plans with every pipeline schedule. */
 static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
                                       int i_thread, struct mist_err *err)
@@ -403,9 +375,9 @@ static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
     struct validation *at = context;
     enum mist_status status = MIST_OK;
 
+    (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at); i++)
-        status =
-            mist_validate_pipelines(&at->by_thread[i_thread], &at->result.plans[i], err);
+        status = mist_validate_pipelines(at->config, &at->result.plans[i], err);
     return status;
 }
 
@@ -428,15 +400,12 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
                                    struct mist_err *err)
 {
     struct validation at = {.config = config, .search = search};
-    enum mist_status status = copy_config(&at, err);
+    enum mist_status status = run_rounds(&at, err);
 
-    if (status == MIST_OK)
-        status = run_rounds(&at, err);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = fail_no_plan(&at, err);
     if (status == MIST_OK)
         status = finish_plans(&at, err);
-    free_configs(&at);
     free(at.seen);
     if (status != MIST_OK) {
         mist_validate_result_fini(&at.result);

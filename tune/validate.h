@@ -29,15 +29,12 @@
 #define MIST_TUNE_VALIDATE_H
 
 #include "sim/cost/cost_model.h"
-#include "sim/model/catalog.h"
 #include "tune/search.h"
 
 enum { MIST_VALIDATE_MAX_ROUNDS = 8 };
 
 struct mist_validate_config {
     const struct mist_space *space;
-    const struct mist_catalog *catalog; /* of the space's model; mist_validate_run makes
-                                           its own, one per thread */
     const struct mist_cost_model *cost_model;
     const char *trace_set;       /* folder, for the plan */
     uint64_t fingerprint;        /* of the trace set, for the plan */

@@ -168,16 +168,14 @@ enum mist_status mist_validate_plan(const struct mist_validate_config *config,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     enum mist_status status = mist_plan_check(plan->plan, err);
     if (status == MIST_OK)
-        status = mist_replay_memory(config->catalog, plan->plan, config->threads,
-                                    arena_bytes, err);
+        status = mist_replay_memory(plan->plan, config->threads, arena_bytes, err);
     if (status == MIST_OK)
         judge_memory(config, closed_bytes, (const int64_t(*)[MIST_N_ARENAS])arena_bytes,
                      plan);
     free(arena_bytes);
     if (status != MIST_OK || !plan->holds)
         return status;
-    status = mist_replay_run(config->catalog, plan->plan, config->cost_model, &options,
-                             &replay, err);
+    status = mist_replay_run(plan->plan, config->cost_model, &options, &replay, err);
     if (status != MIST_OK)
         return status;
     predicted->iteration_s = replay.iteration_s;

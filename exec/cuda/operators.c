@@ -17,7 +17,7 @@
 
 void mist_cuda_operators_fail(step_args at, enum mist_status status, const char *what)
 {
-    const struct mist_concrete_step *step = at->step;
+    const struct mist_step *step = at->step;
     struct mist_err err;
     char shape[128];
 

@@ -46,7 +46,7 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
                              const struct mist_step_args *args,
                              const struct mist_cuda_linear *at)
 {
-    const struct mist_concrete_step *step = args->step;
+    const struct mist_step *step = args->step;
     bool has_gelu = step->op == MIST_OP_LINEAR_GELU, has_bias = step->params[1] >= 0;
     enum mist_cuda_gemm_product product = MIST_CUDA_FORWARD;
 

@@ -20,7 +20,11 @@ enum place { PLACE_EMBEDDING, PLACE_BLOCK, PLACE_HEAD };
 /* Sizes of tensors: 1, hidden, query rows, key or value rows, all three, ... */
 enum size { ONE, HIDDEN, QUERY, KEY_VALUE, QKV, FFN, VOCAB, POSITIONS };
 
-enum flags { TRANSPOSED = 1, LINEAR_BIAS = 2 };
+enum flags {
+    TRANSPOSED = 1,
+    LINEAR_BIAS = 2,
+    VOCABULARY = 4 /* not there where it is the embedding's */
+};
 
 struct row {
     enum place place;
@@ -50,7 +54,7 @@ static const struct row gpt_rows[] = {
     {PLACE_BLOCK, "down.bias", ONE, LINEAR_BIAS, {{"mlp.c_proj.bias", HIDDEN}}},
     {PLACE_HEAD, "norm.weight", ONE, 0, {{"ln_f.weight", HIDDEN}}},
     {PLACE_HEAD, "norm.bias", ONE, 0, {{"ln_f.bias", HIDDEN}}},
-    {PLACE_HEAD, "head.weight", HIDDEN, 0, {{"lm_head.weight", VOCAB}}},
+    {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
 
 static const struct row llama_rows[] = {
@@ -72,7 +76,7 @@ static const struct row llama_rows[] = {
      {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},
     {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},
     {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},
-    {PLACE_HEAD, "head.weight", HIDDEN, 0, {{"lm_head.weight", VOCAB}}},
+    {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
 
 static int64_t size_of(const struct mist_model *model, enum size size)
@@ -148,8 +152,8 @@ int32_t hf_describe_module(const struct mist_model *model, int32_t module,
     int32_t n = 0;
 
     for (size_t i = 0; i < n_rows; i++) {
-        bool is_head = strcmp(rows[i].name, "head.weight") == 0;
-        if (rows[i].place == place && !(is_head && model->ties_embeddings))
+        bool is_tied = (rows[i].flags & VOCABULARY) && model->ties_embeddings;
+        if (rows[i].place == place && !is_tied)
             describe(&rows[i], model, module, prefix, &out[n++]);
     }
     return n;

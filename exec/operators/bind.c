@@ -5,7 +5,7 @@
 static void *saved_operand(const struct mist_binding *at, int8_t id)
 {
     if (!at->storage)
-        return at->base[MIST_ROLE_SAVED] + at->layout->offset_forward[id];
+        return at->base[MIST_ROLE_SAVED] + at->layout->tensors[id].offset_forward;
     return at->base[at->storage->is_swapped[id] ? MIST_ROLE_SAVED_SWAPPED
                                                 : MIST_ROLE_SAVED] +
            at->storage->saved_offset[id];
@@ -15,11 +15,11 @@ static void *saved_operand(const struct mist_binding *at, int8_t id)
 static void *operand(const struct mist_binding *at, bool is_backward, int8_t id)
 {
     const struct mist_layer_layout *layout = at->layout;
-    const int64_t *offsets =
-        is_backward ? layout->offset_backward : layout->offset_forward;
-    int64_t batch_offset = (int64_t)at->micro_batch * layout->tensor_bytes[id];
+    const struct mist_tensor *tensor = &layout->tensors[id];
+    int64_t offset = is_backward ? tensor->offset_backward : tensor->offset_forward;
+    int64_t batch_offset = (int64_t)at->micro_batch * tensor->bytes;
 
-    switch (layout->tensor_class[id]) {
+    switch (tensor->tensor_class) {
     case MIST_TENSOR_INPUT:
         return at->base[MIST_ROLE_INPUT];
     case MIST_TENSOR_OUTPUT:
@@ -27,7 +27,7 @@ static void *operand(const struct mist_binding *at, bool is_backward, int8_t id)
     case MIST_TENSOR_SAVED:
         return saved_operand(at, id);
     case MIST_TENSOR_SCRATCH:
-        return at->base[MIST_ROLE_SCRATCH] + offsets[id];
+        return at->base[MIST_ROLE_SCRATCH] + offset;
     case MIST_TENSOR_GRAD_OUTPUT:
         return at->base[MIST_ROLE_GRAD_OUTPUT];
     case MIST_TENSOR_GRAD_INPUT:
@@ -50,7 +50,7 @@ static int32_t slab_of(const struct mist_module_storage *storage, int32_t i_para
 static int64_t offset_of(const struct mist_layer_layout *layout,
                          const struct mist_module_storage *storage, int32_t i_param)
 {
-    return storage ? storage->param_offset[i_param] : layout->param_offset[i_param];
+    return storage ? storage->param_offset[i_param] : layout->params[i_param].offset;
 }
 
 static void *weight(const struct mist_binding *at, int8_t id)
@@ -82,8 +82,7 @@ void mist_binding_resolve(const struct mist_binding *binding,
 {
     bool is_backward = mist_program_is_backward(program);
     const struct mist_layer_layout *layout = binding->layout;
-    const struct mist_concrete_step *step =
-        &mist_layer_layout_steps(layout, program)[i_step];
+    const struct mist_step *step = &mist_layer_layout_steps(layout, program)[i_step];
 
     *out = (struct mist_step_args){
         .step = step,
@@ -178,7 +177,7 @@ void mist_binding_run_adamw(const struct mist_binding_update *update,
         if (slab_of(update->storage, i) != update->i_slab)
             continue;
         int64_t start = offset_of(layout, update->storage, i);
-        int64_t end = start + layout->param_elements[i];
+        int64_t end = start + layout->params[i].n_elements;
         start = start > update->first ? start : update->first;
         end = end < last ? end : last;
         if (start >= end)
@@ -195,7 +194,7 @@ void mist_binding_run_adamw(const struct mist_binding_update *update,
                      mist_dtype_gradient_bytes(update->gradient_dtype),
             .gradient_dtype = update->gradient_dtype,
             .n = end - start,
-            .decays = layout->param_decays[i],
+            .decays = layout->params[i].decays,
         };
     }
     if (n_spans > 0)

@@ -21,7 +21,7 @@ struct mist_paths; /* exec/operators/paths.h */
 
 /* One step with its addresses; everything borrowed. */
 struct mist_step_args {
-    const struct mist_concrete_step *step;
+    const struct mist_step *step;
     const struct mist_model *model;
     void *operands[MIST_MAX_OPERANDS]; /* by MIST_ARG_*; NULL where the step has none */
     void *params[2];                   /* weight, bias; NULL none */

@@ -21,7 +21,7 @@ struct mist_probe {
     struct mist_device *device;           /* owned */
     struct mist_collectives *collectives; /* owned */
     struct mist_collective_group *all;    /* of all ranks; NULL: there is one */
-    struct mist_concrete_step step;
+    struct mist_step step;
     struct mist_step_args product; /* its backend is owned */
     char *sum, *addend;            /* [region_bytes] */
     char *message;                 /* [message_bytes] */
@@ -164,7 +164,7 @@ enum mist_status mist_probe_open(struct mist_comm *comm,
     /* every rank adds up an equal part of the elements */
     probe->work.message_bytes -=
         probe->work.message_bytes % ((int64_t)sizeof(float) * n_ranks);
-    probe->step = (struct mist_concrete_step){
+    probe->step = (struct mist_step){
         .op = MIST_OP_LINEAR,
         .phase = MIST_PHASE_FORWARD,
         .operands = {-1, -1, -1, -1, -1, -1},

@@ -86,8 +86,8 @@ static const char *name_of_element(const struct mist_runtime *runtime,
 
     for (int32_t i = 0; i < layout->n_params; i++)
         if (storage->param_slab[i] == task->slab && index >= storage->param_offset[i] &&
-            index < storage->param_offset[i] + layout->param_elements[i])
-            return layout->param_name[i];
+            index < storage->param_offset[i] + layout->params[i].n_elements)
+            return layout->params[i].name;
     return "";
 }
 
@@ -170,7 +170,7 @@ static void zero_padding(struct mist_runtime *runtime, const struct mist_task *t
                 storage->param_offset[k] < next)
                 next = storage->param_offset[k];
         zero_elements(runtime, gradients,
-                      storage->param_offset[i] + layout->param_elements[i], next);
+                      storage->param_offset[i] + layout->params[i].n_elements, next);
     }
 }
 
@@ -198,8 +198,7 @@ static enum mist_status run_part(struct mist_runtime *runtime,
     enum mist_status status = MIST_OK;
 
     make_binding(runtime, task, &binding);
-    const struct mist_concrete_program *program =
-        &binding.layout->programs[task->program];
+    const struct mist_program *program = &binding.layout->programs[task->program];
     const struct mist_part *part = &program->parts[task->part];
     int32_t end = part->first_step + part->n_steps;
     int32_t n_evaluated = binding.layout->programs[MIST_PROGRAM_EVALUATE].n_steps;
@@ -290,13 +289,13 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         int64_t start = storage->param_offset[i];
-        int64_t stop = start + layout->param_elements[i];
-        if (storage->param_slab[i] != task->slab || layout->param_is_tied[i])
+        int64_t stop = start + layout->params[i].n_elements;
+        if (storage->param_slab[i] != task->slab || layout->params[i].is_tied)
             continue;
-        if (schedule->i_tp > 0 && layout->param_shape[i].split == MIST_SPLIT_NONE)
+        if (schedule->i_tp > 0 && layout->params[i].shape.split == MIST_SPLIT_NONE)
             continue;
-        if (schedule->i_tp > 0 && layout->param_partial_elements[i] > 0)
-            stop = start + layout->param_partial_first[i];
+        if (schedule->i_tp > 0 && layout->params[i].partial_elements > 0)
+            stop = start + layout->params[i].partial_first;
         start = start > first ? start : first;
         stop = stop < end ? stop : end;
         if (start >= stop)
@@ -402,13 +401,13 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
     for (int32_t i = 0; i < layout->n_params && status == MIST_OK; i++) {
         enum mist_role role =
             (enum mist_role)(MIST_ROLE_GRADIENTS + storage->param_slab[i]);
-        if (layout->param_partial_elements[i] > 0)
+        if (layout->params[i].partial_elements > 0)
             status = mist_collective_all_reduce(
                 runtime->groups[1], gradient_dtype_of(runtime),
                 role_address(runtime, task, role) +
-                    (storage->param_offset[i] + layout->param_partial_first[i]) *
+                    (storage->param_offset[i] + layout->params[i].partial_first) *
                         gradient_bytes(runtime),
-                layout->param_partial_elements[i], err);
+                layout->params[i].partial_elements, err);
     }
     return status;
 }

@@ -10,7 +10,6 @@
 #include "core/clock.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/runtime/runtime_internal.h"
-#include "sim/cost/cost_model.h" /* FLOP and bytes beside programs */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,22 +23,14 @@ static const int64_t most_bytes = (int64_t)1 << 30;
 /* FLOP and bytes of a task that is no part of a program. */
 static void count_task(const struct mist_task *task, struct mist_op_row *key)
 {
-    double n = (double)task->n_elements;
+    enum mist_op op = task->kind == MIST_TASK_OPTIMIZER       ? MIST_OP_ADAMW
+                      : task->kind == MIST_TASK_GRADIENT_NORM ? MIST_OP_GRADIENT_NORM
+                                                              : MIST_OP_RESIDUAL;
+    struct mist_work work = mist_op_gradient_work(op, task->n_elements);
+    struct mist_work zero = mist_op_gradient_work(MIST_OP_ZERO, task->n_zeroed_elements);
 
-    switch (task->kind) {
-    case MIST_TASK_OPTIMIZER:
-        key->flop = MIST_COST_ADAMW_FLOP * n;
-        key->bytes = MIST_COST_ADAMW_BYTES * n;
-        break;
-    case MIST_TASK_GRADIENT_NORM:
-        key->flop = MIST_COST_NORM_FLOP * n;
-        key->bytes = MIST_COST_NORM_BYTES * n;
-        break;
-    default:
-        key->flop = MIST_COST_SUM_FLOP * n;
-        key->bytes = MIST_COST_SUM_BYTES * n;
-    }
-    key->bytes += MIST_COST_ZERO_BYTES * (double)task->n_zeroed_elements;
+    key->flop = (double)work.flop;
+    key->bytes = (double)work.bytes + (double)zero.bytes;
 }
 
 /* The row of a task: of what is beside its steps, if it has any. */
@@ -76,12 +67,11 @@ static enum mist_status make_rows(struct mist_runtime *runtime, struct mist_err 
         runtime->task_rows[i] = row_of_task(ops, &schedule->tasks[i]);
     for (int k = 0; k < 2 * MIST_N_LAYER_KINDS; k++) {
         const struct mist_layer_layout *layout = &schedule->layouts[k / 2];
-        const struct mist_concrete_step *steps =
-            k % 2 ? layout->backward : layout->forward;
+        const struct mist_step *steps = k % 2 ? layout->backward : layout->forward;
         for (int32_t i = 0; i < (k % 2 ? layout->n_backward : layout->n_forward); i++)
             runtime->step_rows[k / 2][k % 2][i] =
                 mist_op_table_op(ops, steps[i].op, steps[i].phase, steps[i].dims,
-                                 steps[i].flop, steps[i].bytes);
+                                 (double)steps[i].flop, (double)steps[i].bytes);
     }
     return ops->is_out_of_memory ? mist_err_set(err, MIST_ERR_MEMORY, "out of memory")
                                  : MIST_OK;

@@ -47,13 +47,13 @@ static enum mist_status visit_span(const struct walk *at, int32_t i_param,
             length = span->length;
         if (length > end - first)
             length = end - first;
-        bool is_tied = at->layout->param_is_tied[i_param];
+        bool is_tied = at->layout->params[i_param].is_tied;
         struct mist_state_piece piece = {
             .layer = is_tied ? 0 : at->layer,
             .i_param = is_tied ? 0 : i_param,
-            .param_name = is_tied ? "wte" : at->layout->param_name[i_param],
-            .shape = &at->layout->param_shape[i_param],
-            .init = at->layout->param_init[i_param],
+            .param_name = is_tied ? "wte" : at->layout->params[i_param].name,
+            .shape = &at->layout->params[i_param].shape,
+            .init = at->layout->params[i_param].init,
             .kind = at->choice.kind,
             .is_remote = array->is_remote,
             .span = {.global_first =
@@ -80,11 +80,11 @@ static bool is_chosen(const struct walk *at, int32_t i_param, int32_t i_slab)
     const struct mist_state_choice *choice = &at->choice;
 
     if (at->storage->param_slab[i_param] != i_slab ||
-        (choice->is_owned_only && at->layout->param_is_tied[i_param]))
+        (choice->is_owned_only && at->layout->params[i_param].is_tied))
         return false;
     return !choice->param_name ||
            (choice->layer == at->layer &&
-            strcmp(choice->param_name, at->layout->param_name[i_param]) == 0);
+            strcmp(choice->param_name, at->layout->params[i_param].name) == 0);
 }
 
 static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
@@ -94,7 +94,7 @@ static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
 
     for (int32_t i = 0; i < at->layout->n_params; i++) {
         struct mist_param_span spans[MIST_MAX_SECTIONS];
-        const struct mist_param_shape *shape = &at->layout->param_shape[i];
+        const struct mist_param_shape *shape = &at->layout->params[i].shape;
         if (!is_chosen(at, i, i_slab))
             continue;
         int32_t n = mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);

@@ -27,7 +27,6 @@
 struct mist_session {
     struct mist_exec_options options;
     struct mist_plan plan;
-    struct mist_catalog *catalog;
     struct mist_comm *comm;
     struct mist_data *data;
     struct mist_train_claim claim;      /* of the folder of checkpoints */

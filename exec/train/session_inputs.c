@@ -85,8 +85,7 @@ static enum mist_status check_memory(const struct mist_session *at, struct mist_
 
     if (!arenas)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    status = mist_replay_memory(at->catalog, &at->plan, (int32_t)at->options.n_threads,
-                                arenas, err);
+    status = mist_replay_memory(&at->plan, (int32_t)at->options.n_threads, arenas, err);
     for (int32_t i = 0; i < at->plan.n_stages && status == MIST_OK && limit > 0; i++) {
         int64_t bytes = arenas[i][MIST_ARENA_DEVICE];
         if (bytes > limit)
@@ -251,8 +250,6 @@ enum mist_status mist_session_prepare(struct mist_session *at, struct mist_err *
     if (status == MIST_OK)
         status = find_backend(at, err);
     if (status == MIST_OK)
-        status = mist_catalog_new(&at->plan.model, &at->catalog, err);
-    if (status == MIST_OK)
         status = check_ranks(at, err);
     if (status == MIST_OK)
         status = check_memory(at, err);
@@ -261,7 +258,6 @@ enum mist_status mist_session_prepare(struct mist_session *at, struct mist_err *
     if (status == MIST_OK)
         status = plan_validation(at, err);
     if (status == MIST_OK)
-        status = mist_replay_check(at->catalog, &at->plan, (int32_t)at->options.n_threads,
-                                   err);
+        status = mist_replay_check(&at->plan, (int32_t)at->options.n_threads, err);
     return status;
 }

@@ -114,9 +114,8 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
                                   struct mist_err *err)
 {
     const struct mist_stage_plan *stage;
-    enum mist_status status =
-        mist_schedule_build(run->job->catalog, run->plan, mist_comm_rank(run->comm),
-                            run->job->n_threads, &run->schedule, err);
+    enum mist_status status = mist_schedule_build(
+        run->plan, mist_comm_rank(run->comm), run->job->n_threads, &run->schedule, err);
 
     if (status != MIST_OK)
         return status;

@@ -40,7 +40,6 @@ struct mist_train_job {
     int32_t i_device;                    /* of this rank on its machine */
     bool has_own_device;                 /* no other rank computes there */
     const struct mist_plan *plan;        /* checked, supported by the schedule */
-    const struct mist_catalog *catalog;  /* of plan->model */
     const struct mist_data *data;        /* checked against model and sequence length */
     struct mist_train_settings settings; /* resolved; no more steps than progress has:
                                             nothing to do but the export */

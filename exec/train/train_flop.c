@@ -6,41 +6,6 @@
 
 #include <unistd.h>
 
-static double layout_flop(const struct mist_layer_layout *layout)
-{
-    double sum = 0;
-
-    for (int32_t i = 0; i < layout->n_forward; i++)
-        sum += layout->forward[i].flop;
-    for (int32_t i = 0; i < layout->n_backward; i++)
-        sum += layout->backward[i].flop;
-    return sum;
-}
-
-enum mist_status mist_train_flop_per_token(const struct mist_catalog *catalog,
-                                           const struct mist_plan *plan, double *out,
-                                           struct mist_err *err)
-{
-    struct mist_layer_layout layout;
-    struct mist_layer_shape shape = {.micro_batch = 1,
-                                     .seq = plan->job.seq_len,
-                                     .tp = 1,
-                                     .threads = 1,
-                                     .dtype = plan->job.dtype};
-    double sum = 0;
-
-    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-        enum mist_status status = mist_layer_layout_make(
-            catalog, (enum mist_layer_kind)kind, shape, &layout, err);
-        if (status != MIST_OK)
-            return status;
-        sum +=
-            layout_flop(&layout) * (kind == MIST_LAYER_BLOCK ? plan->model.n_layers : 1);
-    }
-    *out = sum / plan->job.seq_len;
-    return MIST_OK;
-}
-
 /* FLOP/s of the fastest linear layer of a kind; 0: none was measured. */
 static double fastest(const struct mist_trace_set *set, enum mist_op op,
                       enum mist_trace_dtype dtype)

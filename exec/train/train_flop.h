@@ -4,9 +4,7 @@
  *
  *     MFU = FLOP per token * tokens/s / (ranks * peak of a device)
  *
- * FLOP per token counts every operator of forward and backward once, as the catalogue
- * does (close to 6 parameters + attention); recomputation is not what the model needs and
- * does not count, nor does the optimizer.
+ * FLOP per token are those of mist_model_flop_per_token().
  */
 #ifndef MIST_EXEC_TRAIN_FLOP_H
 #define MIST_EXEC_TRAIN_FLOP_H
@@ -17,12 +15,6 @@
 #include "sim/plan/plan.h"
 
 #include <stdbool.h>
-
-/* MIST_OK or MIST_ERR_RANGE. */
-MIST_MUST_CHECK enum mist_status
-mist_train_flop_per_token(const struct mist_catalog *catalog,
-                          const struct mist_plan *plan, double *out,
-                          struct mist_err *err);
 
 /* What a device can do at most, in the plan's number format. */
 struct mist_train_peak {

@@ -20,7 +20,7 @@ enum {
 };
 
 struct mist_stage_model {
-    const struct mist_catalog *catalog;       /* borrowed */
+    struct mist_model model;
     const struct mist_cost_model *cost_model; /* borrowed */
     struct mist_job job;
     int32_t threads;
@@ -115,7 +115,7 @@ static enum mist_status compile(struct mist_stage_model *model, struct mist_err 
     return status;
 }
 
-enum mist_status mist_stage_model_new(const struct mist_catalog *catalog,
+enum mist_status mist_stage_model_new(const struct mist_model *trained,
                                       const struct mist_cost_model *cost_model,
                                       const struct mist_job *job, int32_t threads,
                                       struct mist_stage_model **out, struct mist_err *err)
@@ -124,7 +124,7 @@ enum mist_status mist_stage_model_new(const struct mist_catalog *catalog,
 
     if (!model)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    model->catalog = catalog;
+    model->model = *trained;
     model->cost_model = cost_model;
     model->job = *job;
     model->threads = threads;
@@ -159,7 +159,7 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
 
     if (!plan)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    plan->model = model->catalog->model;
+    plan->model = model->model;
     plan->job = model->job;
     plan->n_stages = 1 + !shape->is_first + !shape->is_last;
     for (int32_t i = 0; i < plan->n_stages; i++)
@@ -171,9 +171,8 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
             .tp = shape->tp,
             .is_sequence_parallel = shape->is_sequence_parallel,
         };
-    enum mist_status status =
-        mist_stage_model_price(model->catalog, model->cost_model, model->threads, plan,
-                               shape->is_first ? 0 : 1, out, err);
+    enum mist_status status = mist_stage_model_price(
+        model->cost_model, model->threads, plan, shape->is_first ? 0 : 1, out, err);
     free(plan);
     return status;
 }
@@ -262,8 +261,8 @@ static enum mist_status predict_stage(const struct mist_stage_model *model,
     double peak_bytes;
 
     *plan = *original;
-    enum mist_status status = mist_stage_model_price(
-        model->catalog, model->cost_model, model->threads, plan, i, &values, err);
+    enum mist_status status =
+        mist_stage_model_price(model->cost_model, model->threads, plan, i, &values, err);
     if (status != MIST_OK)
         return status;
     mist_stage_model_eval(model, &values, columns, 1, &out->stable_s[i], &out->extra_s[i],

@@ -101,13 +101,14 @@ struct mist_stage_model;
 /*
  * Builds and compiles the expressions.
  *
- * catalog, cost_model  borrowed for the model's life.
- * job                  sequence length and dtype are used; copied.
- * threads              host threads per device, >= 1.
+ * trained     the transformer; copied.
+ * cost_model  borrowed for the model's life.
+ * job         sequence length and dtype are used; copied.
+ * threads     host threads per device, >= 1.
  * MIST_OK (out owned by the caller: mist_stage_model_free) or MIST_ERR_MEMORY.
  */
 MIST_MUST_CHECK enum mist_status
-mist_stage_model_new(const struct mist_catalog *catalog,
+mist_stage_model_new(const struct mist_model *trained,
                      const struct mist_cost_model *cost_model, const struct mist_job *job,
                      int32_t threads, struct mist_stage_model **out,
                      struct mist_err *err);

@@ -126,8 +126,7 @@ enum { MIST_RATIO_WEIGHTS, MIST_RATIO_GRADIENTS, MIST_RATIO_STATE, MIST_RATIO_KE
  * shape, in out (shape included).
  */
 MIST_MUST_CHECK enum mist_status
-mist_stage_model_price(const struct mist_catalog *catalog,
-                       const struct mist_cost_model *cost_model, int32_t threads,
+mist_stage_model_price(const struct mist_cost_model *cost_model, int32_t threads,
                        struct mist_plan *plan, int32_t i_stage,
                        struct mist_stage_values *out, struct mist_err *err);
 

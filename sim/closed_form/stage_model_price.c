@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { N_BLOCKS = 3, N_MICRO_BATCHES = 2 };
 
@@ -35,7 +34,7 @@ struct queue {
     bool is_running; /* part next has started */
 };
 
-static void advance(struct queue *queue, const struct mist_concrete_program *program,
+static void advance(struct queue *queue, const struct mist_program *program,
                     bool is_communication)
 {
     do
@@ -47,7 +46,7 @@ static void advance(struct queue *queue, const struct mist_concrete_program *pro
 
 /* Starts the next part of a queue if nothing holds it up. */
 static void start(struct queue *queue, const struct queue *other,
-                  const struct mist_concrete_program *program, const double *alone_s)
+                  const struct mist_program *program, const double *alone_s)
 {
     if (queue->is_running || queue->next >= program->n_parts ||
         program->parts[queue->next].waits_for >= other->next)
@@ -58,8 +57,8 @@ static void start(struct queue *queue, const struct queue *other,
 
 /* Time of a program whose parts take alone_s: computation and communication in their
  * orders, beside one another where they don't wait. */
-static double program_s(const struct mist_concrete_program *program,
-                        const double *alone_s, const double slow[MIST_N_CHANNELS])
+static double program_s(const struct mist_program *program, const double *alone_s,
+                        const double slow[MIST_N_CHANNELS])
 {
     struct queue queues[2] = {{.next = -1}, {.next = -1}};
     double sum_s = 0;
@@ -95,7 +94,7 @@ static void read_program(const struct sample *at, int32_t layer, int32_t micro_b
     const struct mist_schedule *schedule = at->schedule;
     const struct mist_layer_layout *layout =
         &schedule->layouts[mist_schedule_layer_kind(&at->plan->model, layer)];
-    const struct mist_concrete_program *program = &layout->programs[kind];
+    const struct mist_program *program = &layout->programs[kind];
     const double *slow =
         at->interference->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
     double alone_s[MIST_MAX_PARTS] = {0};
@@ -301,9 +300,9 @@ static void read_matrices(const struct sample *at, int kind, double *values)
     int first = MIST_STAGE_MATRIX_A + kind, others = MIST_STAGE_MATRIX_B + kind;
 
     for (int32_t i = 0; i < layout->n_params; i++) {
-        double n = (double)layout->param_elements[i];
+        double n = (double)layout->params[i].n_elements;
         values[MIST_STAGE_ELEMENTS + kind] += n;
-        if (strncmp(layout->param_name[i], "norm", 4) == 0)
+        if (layout->params[i].is_norm)
             continue;
         values[kind == MIST_LAYER_BLOCK || values[first] == 0 ? first : others] += n;
     }
@@ -355,15 +354,14 @@ static void read_sample(const struct sample *at, double *values)
     read_layouts(at, values);
 }
 
-static enum mist_status take_sample(const struct mist_catalog *catalog,
-                                    const struct mist_cost_model *cost_model,
+static enum mist_status take_sample(const struct mist_cost_model *cost_model,
                                     int32_t threads, const struct mist_plan *plan,
                                     int32_t i_stage, struct sample *at, double *values,
                                     struct mist_err *err)
 {
     struct mist_schedule *schedule;
     enum mist_status status = mist_schedule_build(
-        catalog, plan, mist_plan_first_rank(plan, i_stage), threads, &schedule, err);
+        plan, mist_plan_first_rank(plan, i_stage), threads, &schedule, err);
 
     if (status != MIST_OK)
         return status;
@@ -393,8 +391,7 @@ static void set_knobs(struct mist_stage_plan *stage, int zero, bool offloads,
         stage->offload_activations = offloads ? 1 : 0;
 }
 
-enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
-                                        const struct mist_cost_model *cost_model,
+enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model,
                                         int32_t threads, struct mist_plan *plan,
                                         int32_t i_stage, struct mist_stage_values *out,
                                         struct mist_err *err)
@@ -430,8 +427,8 @@ enum mist_status mist_stage_model_price(const struct mist_catalog *catalog,
         if (sample.offloads && !has_copies)
             continue;
         set_knobs(&plan->stages[i_stage], sample.zero, sample.offloads, on_host);
-        status = take_sample(catalog, cost_model, threads, plan, i_stage, &sample,
-                             values.values, err);
+        status =
+            take_sample(cost_model, threads, plan, i_stage, &sample, values.values, err);
     }
     if (status == MIST_OK)
         *out = values;

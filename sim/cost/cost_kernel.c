@@ -309,7 +309,7 @@ static bool is_measured(const struct mist_cost_model *model, enum mist_op op,
 
     if (group_of(model, op, phase, dtype)->n > 0)
         return true;
-    for (int32_t i = mist_op_parts(op, phase, dims, dtype, parts) - 1; i >= 0; i--)
+    for (int32_t i = mist_op_parts(op, phase, dims, parts) - 1; i >= 0; i--)
         if (is_measured(model, parts[i].op, parts[i].phase, dtype, parts[i].dims))
             return true;
     return false;
@@ -322,13 +322,15 @@ static enum mist_status price_parts(const struct mist_cost_model *model, enum mi
                                     struct mist_cost *out, struct mist_err *err)
 {
     struct mist_op_part parts[MIST_MAX_OP_PARTS];
-    int32_t n = mist_op_parts(op, phase, dims, dtype, parts);
+    int32_t n = mist_op_parts(op, phase, dims, parts);
     struct mist_cost sum = {0}, cost;
 
     for (int32_t i = 0; i < n; i++) {
+        struct mist_work work =
+            mist_op_work(parts[i].op, parts[i].phase, parts[i].dims, dtype);
         enum mist_status status =
             mist_cost_op(model, parts[i].op, parts[i].phase, dtype, parts[i].dims,
-                         parts[i].flop, parts[i].bytes, &cost, err);
+                         (double)work.flop, (double)work.bytes, &cost, err);
         if (status != MIST_OK)
             return status;
         mist_cost_add(&sum, &cost);

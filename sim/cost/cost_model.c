@@ -134,22 +134,14 @@ void mist_cost_scale(struct mist_cost *cost, double factor)
     cost->doubt_s *= factor;
 }
 
-static bool has_same_key(const struct mist_concrete_step *a,
-                         const struct mist_concrete_step *b)
+static bool has_same_key(const struct mist_step *a, const struct mist_step *b)
 {
     return a->op == b->op && a->phase == b->phase && a->n_dims == b->n_dims &&
            memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims) == 0;
 }
 
-static bool is_communication(enum mist_op op)
-{
-    return op == MIST_OP_TP_ALL_REDUCE || op == MIST_OP_TP_REDUCE_SCATTER ||
-           op == MIST_OP_TP_ALL_GATHER;
-}
-
 /* How many steps have the key of step i; 0 if an earlier one has it already. */
-static int32_t count_key(const struct mist_concrete_step *steps, int32_t n_steps,
-                         int32_t i)
+static int32_t count_key(const struct mist_step *steps, int32_t n_steps, int32_t i)
 {
     int32_t n = 1;
 
@@ -162,21 +154,21 @@ static int32_t count_key(const struct mist_concrete_step *steps, int32_t n_steps
 }
 
 enum mist_status mist_cost_program(const struct mist_cost_model *model,
-                                   const struct mist_concrete_step *steps,
-                                   int32_t n_steps, enum mist_dtype dtype,
-                                   struct mist_cost *out, struct mist_err *err)
+                                   const struct mist_step *steps, int32_t n_steps,
+                                   enum mist_dtype dtype, struct mist_cost *out,
+                                   struct mist_err *err)
 {
     struct mist_cost sum = {0};
 
     for (int32_t i = 0; i < n_steps; i++) {
-        const struct mist_concrete_step *step = &steps[i];
+        const struct mist_step *step = &steps[i];
         struct mist_cost cost;
         int32_t times = count_key(steps, n_steps, i);
-        if (is_communication(step->op) || times == 0)
+        if (mist_op_is_communication(step->op) || times == 0)
             continue;
         enum mist_status status =
-            mist_cost_op(model, step->op, step->phase, dtype, step->dims, step->flop,
-                         step->bytes, &cost, err);
+            mist_cost_op(model, step->op, step->phase, dtype, step->dims,
+                         (double)step->flop, (double)step->bytes, &cost, err);
         if (status != MIST_OK)
             return status;
         /* one measurement behind all of them: what it is off by adds up */
@@ -192,35 +184,20 @@ enum mist_status mist_cost_add_elements(const struct mist_cost_model *model,
                                         enum mist_dtype gradient_dtype, int64_t elements,
                                         struct mist_cost *sum, struct mist_err *err)
 {
-    static const struct {
-        enum mist_phase phase;
-        double flop, bytes;  /* per element, of fp32 gradients */
-        int32_t n_gradients; /* read or written, of those bytes */
-    } uses[MIST_N_OPS] = {
-        /* bf16: state (moments, master weights) read and written, gradient read, weight
-         * written are 28 bytes, too */
-        [MIST_OP_ADAMW] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
-                           MIST_COST_ADAMW_BYTES, 1},
-        [MIST_OP_ADAMW_HOST] = {MIST_PHASE_OPTIMIZER, MIST_COST_ADAMW_FLOP,
-                                MIST_COST_ADAMW_BYTES, 1},
-        [MIST_OP_ZERO] = {MIST_PHASE_OPTIMIZER, 0, MIST_COST_ZERO_BYTES, 1},
-        [MIST_OP_GRADIENT_NORM] = {MIST_PHASE_OPTIMIZER, MIST_COST_NORM_FLOP,
-                                   MIST_COST_NORM_BYTES, 1},
-        [MIST_OP_RESIDUAL] = {MIST_PHASE_FORWARD, MIST_COST_SUM_FLOP, MIST_COST_SUM_BYTES,
-                              3},
-    };
-    double saved_bytes =
-        uses[op].n_gradients * (mist_dtype_gradient_bytes(MIST_DTYPE_FP32) -
-                                mist_dtype_gradient_bytes(gradient_dtype));
+    double n_gradients = op == MIST_OP_RESIDUAL ? 3 : 1; /* read or written */
+    double saved_bytes = n_gradients * (mist_dtype_gradient_bytes(MIST_DTYPE_FP32) -
+                                        mist_dtype_gradient_bytes(gradient_dtype));
+    double all_bytes = (double)mist_op_gradient_work(op, 1).bytes;
     struct mist_cost cost;
 
     if (elements == 0)
         return MIST_OK;
-    elements = (int64_t)ceil((double)elements * (1 - saved_bytes / uses[op].bytes));
+    elements = (int64_t)ceil((double)elements * (1 - saved_bytes / all_bytes));
     int64_t dims[MIST_MAX_DIMS] = {elements};
-    enum mist_status status = mist_cost_op(model, op, uses[op].phase, dtype, dims,
-                                           uses[op].flop * (double)elements,
-                                           uses[op].bytes * (double)elements, &cost, err);
+    struct mist_work work = mist_op_gradient_work(op, elements);
+    enum mist_status status =
+        mist_cost_op(model, op, mist_op_gradient_phase(op), dtype, dims,
+                     (double)work.flop, (double)work.bytes, &cost, err);
     if (status == MIST_OK)
         mist_cost_add(sum, &cost);
     return status;

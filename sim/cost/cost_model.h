@@ -46,16 +46,6 @@ void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
 /* Everything times a factor. */
 void mist_cost_scale(struct mist_cost *cost, double factor);
 
-/* Per element of fp32: AdamW reads and writes p, m, v and reads g; zeroing writes g; a
- * norm reads g, squares and adds; a sum reads two and writes one. */
-#define MIST_COST_ADAMW_FLOP  12.0
-#define MIST_COST_ADAMW_BYTES 28.0
-#define MIST_COST_ZERO_BYTES  4.0
-#define MIST_COST_NORM_FLOP   2.0
-#define MIST_COST_NORM_BYTES  4.0
-#define MIST_COST_SUM_FLOP    1.0
-#define MIST_COST_SUM_BYTES   12.0
-
 struct mist_cost_model;
 
 /* Builds look-up structures over the trace set (borrowed for the model's life). */
@@ -109,7 +99,7 @@ mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation ope
  * them), those of different steps are independent.
  */
 MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model *model,
-                                                   const struct mist_concrete_step *steps,
+                                                   const struct mist_step *steps,
                                                    int32_t n_steps, enum mist_dtype dtype,
                                                    struct mist_cost *out,
                                                    struct mist_err *err);

@@ -201,8 +201,7 @@ static enum mist_status price_part(const struct place *at, const struct mist_tas
     const struct mist_layer_layout *layout =
         &at->schedule->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
     const struct mist_part *part = &layout->programs[task->program].parts[task->part];
-    const struct mist_concrete_step *steps =
-        mist_layer_layout_steps(layout, task->program);
+    const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
 
     return mist_cost_program(at->model, steps + part->first_step, part->n_steps,
                              at->dtype, out, err);

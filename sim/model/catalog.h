@@ -3,16 +3,18 @@
  *
  * A module (embedding, block, head) is declared as tensors, parameters and two programs,
  * forward and backward, each a list of steps. A step names an operator, a phase, the
- * dimensions of this use as symbolic expressions, and its operand tensors. From the
- * declaration follow
+ * dimensions of this use, and its operand tensors. All of it is whole numbers for one
+ * model, one shape and one number format; what does not fit them is MIST_ERR_RANGE. From
+ * the declaration follow
  *   - memory: saved tensors live from forward to backward, scratch tensors inside one
- * program; offsets of both are laid out here (mist_layer_layout), the executor uses the
- * same offsets;
+ *     program; offsets of both are laid out here (mist_layer_layout), the executor uses
+ *     the same offsets;
  *   - time: a step's (operator, phase, dimensions) is its cost key in kernels.csv;
  *   - the profile grid, FLOP counts and tensor-parallel communication;
  *   - execution: the executor walks the same steps and calls its kernel for each
- * (operator, phase). Adding an operator means one row in the operator table, and its use
- * in a program.
+ *     (operator, phase).
+ * Adding an operator means one row in the operator table (catalog_op.c), and its use in a
+ * program.
  *
  * Shapes are those of the kernels, row-major. Activations, weights and gradients of
  * activations have the element size of the run's number format, statistics and losses
@@ -29,7 +31,6 @@
 #include "core/status.h"
 #include "sim/model/model.h"
 #include "sim/model/param_shape.h"
-#include "sim/symbolic/expr.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -168,12 +169,26 @@ enum {
  */
 const char *const *mist_op_dims(enum mist_op op);
 
+/* FLOP, and bytes that are read and written at least; INT64_MAX: it is more. */
+struct mist_work {
+    int64_t flop, bytes;
+};
+
+/* Work of an operator by its dimensions alone, with weights and activations in a number
+ * format; all dims >= 0. Steps that have operands beyond the usual ones move more. */
+struct mist_work mist_op_work(enum mist_op op, enum mist_phase phase,
+                              const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype);
+
+/* What passes over an array of gradients (adamw, adamw_host, zero, gradient_norm, and
+ * residual, which adds two): its phase, and its work on fp32 elements. */
+enum mist_phase mist_op_gradient_phase(enum mist_op op);
+struct mist_work mist_op_gradient_work(enum mist_op op, int64_t elements);
+
 /* One of the operators that do the same as another, one after the other. */
 struct mist_op_part {
     enum mist_op op;
     enum mist_phase phase;
     int64_t dims[MIST_MAX_DIMS]; /* 0 beyond those of op */
-    double flop, bytes;
 };
 enum { MIST_MAX_OP_PARTS = 4 };
 
@@ -185,25 +200,18 @@ enum { MIST_MAX_OP_PARTS = 4 };
  * is one piece. dims: all >= 1.
  */
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
-                      const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
+                      const int64_t dims[MIST_MAX_DIMS],
                       struct mist_op_part parts[MIST_MAX_OP_PARTS]);
 
 /* Whether a step adds to the gradients of its parameters. */
 bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
 
+/* Whether it is MIST_OP_TP_*: communication, which no kernel does. */
+bool mist_op_is_communication(enum mist_op op);
+
 /* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of
  * dims[0] rows. */
 bool mist_op_has_losses(enum mist_op op);
-
-/* The symbols every declaration is written in. */
-enum mist_symbol {
-    MIST_SYMBOL_MICRO_BATCH, /* b: samples per rank and micro-batch */
-    MIST_SYMBOL_SEQ,         /* s */
-    MIST_SYMBOL_TP,          /* tensor-parallel size */
-    MIST_SYMBOL_THREADS,     /* host threads that compute; 0: a GPU does (workspaces) */
-    MIST_SYMBOL_ELEMENT,     /* bytes of an element of weights and activations */
-    MIST_N_SYMBOLS
-};
 
 enum mist_tensor_class {
     MIST_TENSOR_INPUT,       /* activation from the module before; kept until backward */
@@ -220,7 +228,10 @@ enum mist_tensor_class {
 struct mist_tensor {
     const char *name;
     enum mist_tensor_class tensor_class;
-    mist_expr bytes;
+    int64_t bytes;
+    int64_t offset_forward;  /* SAVED: in the saved buffer; SCRATCH: in the program's
+                                scratch */
+    int64_t offset_backward; /* the same in the backward program */
 };
 
 enum mist_init {
@@ -231,50 +242,23 @@ enum mist_init {
 };
 
 struct mist_param {
-    const char *name; /* "qkv.weight" */
-    enum mist_init
-        init;    /* NORMAL: std 0.02; NORMAL_RESIDUAL: std 0.02 / sqrt(2 n_layers) */
-    bool decays; /* weight decay applies */
-    mist_expr n_elements;          /* per tensor-parallel rank */
+    const char *name;    /* "qkv.weight" */
+    enum mist_init init; /* NORMAL: std 0.02; RESIDUAL: std 0.02 / sqrt(2 n_layers) */
+    bool decays;         /* weight decay applies */
+    bool is_norm;        /* scale or shift of a norm: a vector too small to matter */
+    bool
+        is_vocabulary; /* a row for each word: the embedding's table, the head's weight */
+    bool is_tied; /* the head's weight when it is the embedding's (same shape and cut) */
     struct mist_param_shape shape; /* of the whole parameter, and how it is cut */
-    bool is_tied; /* the head's weight when it is the embedding's "wte" (same shape and
-                     cut) */
+    int64_t n_elements;            /* per tensor-parallel rank */
+    int64_t offset;                /* elements, in the flat array of the module's */
     /* Consecutive local elements whose gradient on a rank lacks what the other
      * tensor-parallel ranks saw: to be summed over them once per reduction. 0 elements:
      * none. */
-    mist_expr partial_first, partial_elements;
+    int64_t partial_first, partial_elements;
 };
 
-struct mist_step {
-    const char *name; /* "qkv", for breakdowns */
-    enum mist_op op;
-    enum mist_phase phase;
-    bool adds_bias_once;     /* forward of a row-parallel layer or of the embedding, whose
-                                outputs are summed over the tensor-parallel ranks: params[1]
-                                is added by rank 0 alone */
-    bool adds_residual_once; /* linear_residual: the same of the residual, where all ranks
-                                have it whole */
-    mist_expr dims[MIST_MAX_DIMS];      /* as mist_op_dims(op) */
-    int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
-    int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
-    mist_expr flop;                     /* of this step */
-    mist_expr bytes;                    /* read and written, at least */
-    mist_expr workspace_bytes;          /* kernel workspace beyond its operands; 0 none */
-};
-
-struct mist_program {
-    int32_t n_steps;
-    struct mist_step steps[MIST_MAX_STEPS];
-};
-
-struct mist_layer_template {
-    enum mist_layer_kind kind;
-    int32_t n_tensors, n_params;
-    struct mist_tensor tensors[MIST_MAX_TENSORS];
-    struct mist_param params[MIST_MAX_PARAMS];
-    struct mist_program forward, backward;
-};
-
+/* How a module is spread over tensor-parallel ranks. */
 enum mist_layer_variant {
     MIST_VARIANT_PLAIN,    /* tp 1: no communication */
     MIST_VARIANT_TENSOR,   /* activations between modules are whole on every rank */
@@ -282,21 +266,7 @@ enum mist_layer_variant {
     MIST_N_VARIANTS
 };
 
-struct mist_catalog {
-    struct mist_model model;
-    struct mist_expr_pool *pool; /* owned; holds every expression of the templates */
-    mist_expr symbols[MIST_N_SYMBOLS];
-    struct mist_layer_template layers[MIST_N_VARIANTS][MIST_N_LAYER_KINDS];
-};
-
-/* Declares the modules of a model (checked).
- * out is freed by mist_catalog_free. */
-MIST_MUST_CHECK enum mist_status mist_catalog_new(const struct mist_model *model,
-                                                  struct mist_catalog **out,
-                                                  struct mist_err *err);
-void mist_catalog_free(struct mist_catalog *catalog);
-
-/* What is fixed for the modules of a stage; used to evaluate a template. */
+/* What is fixed for the modules of a stage. */
 struct mist_layer_shape {
     int32_t micro_batch, seq, tp;
     int32_t threads; /* host threads that compute; 0: the device computes itself */
@@ -328,23 +298,27 @@ struct mist_part {
                          keep their place in the scratch until a part waits for it */
 };
 
-struct mist_concrete_program {
+struct mist_program {
     int32_t n_steps, n_parts;
     struct mist_part parts[MIST_MAX_PARTS];
 };
 
-/* A template at concrete dimensions: every byte offset and cost key as numbers. */
-struct mist_concrete_step {
+struct mist_step {
+    const char *name; /* "qkv", for breakdowns */
     enum mist_op op;
     enum mist_phase phase;
-    const char *name;
-    bool adds_bias_once, adds_residual_once;
-    int8_t operands[MIST_MAX_OPERANDS];
-    int8_t params[2];
+    bool adds_bias_once;     /* forward of a row-parallel layer or of the embedding, whose
+                                outputs are summed over the tensor-parallel ranks: params[1]
+                                is added by rank 0 alone */
+    bool adds_residual_once; /* linear_residual: the same of the residual, where all ranks
+                                have it whole */
+    int8_t operands[MIST_MAX_OPERANDS]; /* tensor ids by MIST_ARG_*; -1 none */
+    int8_t params[2];                   /* parameter ids: weight, bias; -1 none */
     int32_t n_dims;
-    int64_t dims[MIST_MAX_DIMS];
-    double flop, bytes;
-    int64_t workspace_bytes;
+    int64_t dims[MIST_MAX_DIMS]; /* as mist_op_dims(op) */
+    int64_t flop;
+    int64_t bytes;            /* read and written, at least */
+    int64_t workspace_bytes;  /* kernel workspace beyond its operands; 0 none */
     int64_t workspace_offset; /* in the scratch area of the program */
 };
 
@@ -352,28 +326,15 @@ struct mist_layer_layout {
     enum mist_layer_kind kind;
     struct mist_layer_shape shape;
     int32_t n_tensors, n_params, n_forward, n_backward;
-    struct mist_concrete_program programs[MIST_N_PROGRAM_KINDS];
-    const char *tensor_name[MIST_MAX_TENSORS];
-    enum mist_tensor_class tensor_class[MIST_MAX_TENSORS];
-    int64_t tensor_bytes[MIST_MAX_TENSORS];
-    int64_t offset_forward[MIST_MAX_TENSORS];  /* SAVED: in the saved buffer; SCRATCH: in
-                                                  the program's scratch */
-    int64_t offset_backward[MIST_MAX_TENSORS]; /* the same in the backward program */
-    int64_t param_offset[MIST_MAX_PARAMS];     /* elements, in the flat array */
-    int64_t param_elements[MIST_MAX_PARAMS];
-    enum mist_init param_init[MIST_MAX_PARAMS];
-    bool param_decays[MIST_MAX_PARAMS];
-    const char *param_name[MIST_MAX_PARAMS];
-    struct mist_param_shape param_shape[MIST_MAX_PARAMS];
-    bool param_is_tied[MIST_MAX_PARAMS];
-    int64_t param_partial_first[MIST_MAX_PARAMS];    /* elements, in the parameter */
-    int64_t param_partial_elements[MIST_MAX_PARAMS]; /* 0: nothing to sum */
+    struct mist_program programs[MIST_N_PROGRAM_KINDS];
+    struct mist_tensor tensors[MIST_MAX_TENSORS];
+    struct mist_param params[MIST_MAX_PARAMS];
     int64_t n_parameters; /* elements of the flat parameter array, without padding */
     int64_t input_bytes, output_bytes; /* boundary activations (0 for the ends) */
     int64_t constant_bytes;            /* of the constant tensor; 0 none */
     int64_t saved_bytes;               /* saved buffer, aligned to 64 */
     int64_t scratch_forward_bytes, scratch_backward_bytes;
-    struct mist_concrete_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
+    struct mist_step forward[MIST_MAX_STEPS], backward[MIST_MAX_STEPS];
 };
 
 /* Whether a program's steps are those of layout->backward (else ->forward). */
@@ -382,19 +343,36 @@ static inline bool mist_program_is_backward(enum mist_program_kind program)
     return program >= MIST_PROGRAM_BACKWARD;
 }
 
-static inline const struct mist_concrete_step *
+static inline const struct mist_step *
 mist_layer_layout_steps(const struct mist_layer_layout *layout,
                         enum mist_program_kind program)
 {
     return mist_program_is_backward(program) ? layout->backward : layout->forward;
 }
 
-/* Evaluates and lays out; scratch is packed first-fit over step lifetimes,
- * every offset 64-aligned. */
-MIST_MUST_CHECK enum mist_status
-mist_layer_layout_make(const struct mist_catalog *catalog, enum mist_layer_kind kind,
-                       struct mist_layer_shape shape, struct mist_layer_layout *out,
-                       struct mist_err *err);
+/*
+ * Declares a module of a model (checked) at a shape, and lays it out: scratch is packed
+ * first-fit over step lifetimes, every offset 64-aligned. MIST_ERR_RANGE: tp does not
+ * divide what it cuts, or a size is above 2^53 bytes.
+ */
+MIST_MUST_CHECK enum mist_status mist_layer_layout_make(const struct mist_model *model,
+                                                        enum mist_layer_kind kind,
+                                                        struct mist_layer_shape shape,
+                                                        struct mist_layer_layout *out,
+                                                        struct mist_err *err);
+
+/* FLOP of forward and backward. */
+double mist_layer_layout_flop(const struct mist_layer_layout *layout);
+
+/*
+ * FLOP that a model needs per token of sequences of this length: every operator of
+ * forward and backward once (close to 6 parameters + attention); recomputation is not
+ * what the model needs and does not count, nor does the optimizer. MIST_OK or
+ * MIST_ERR_RANGE.
+ */
+MIST_MUST_CHECK enum mist_status mist_model_flop_per_token(const struct mist_model *model,
+                                                           int32_t seq, double *out,
+                                                           struct mist_err *err);
 
 /* Canonical shape text of a step, "rows=512;n_in=256;n_out=768". Returns out. */
 char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,

@@ -1,47 +1,317 @@
-/* The operator table: names, phases, dimensions, and what operators are made of. See
- * catalog.h. */
+/*
+ * The operator table: what there is to know of an operator, said once. See catalog.h.
+ *
+ * Bytes are those that an operator must move at least: every operand and a linear layer's
+ * weight once, twice where it is read and written; statistics are left out as small.
+ */
 #include "sim/model/catalog.h"
 
-#include "sim/model/catalog_internal.h" /* FLOP per element */
+#include "core/memory.h"                /* mist_size_mul */
+#include "sim/model/catalog_internal.h" /* struct mist_op_use */
 
 #include <inttypes.h>
 #include <stdio.h>
 
+/* What an operator does in a phase. */
+struct phase_row {
+    int8_t n_written;    /* tensors: its first operands */
+    int8_t flop, passes; /* of and over each element, or what work makes of the two */
+    bool adds_gradients; /* to those of the step's parameters */
+};
+
+typedef struct mist_work work_fn(struct mist_op_use *use, const struct phase_row *row);
+
 struct op_row {
     const char *name;
     const char *dims[MIST_MAX_DIMS + 1]; /* NULL-terminated */
+    struct phase_row phases[MIST_N_PHASES];
+    work_fn *work;                                       /* NULL: none */
+    int64_t (*workspace_bytes)(struct mist_op_use *use); /* NULL: none */
+    bool is_communication, has_losses;
 };
 
-static const struct op_row op_table[MIST_N_OPS] = {
-    [MIST_OP_EMBEDDING] = {"embedding", {"rows", "hidden", "vocab"}},
-    [MIST_OP_LAYER_NORM] = {"layer_norm", {"rows", "hidden"}},
-    [MIST_OP_RMS_NORM] = {"rms_norm", {"rows", "hidden"}},
-    [MIST_OP_RESIDUAL_LAYER_NORM] = {"residual_layer_norm", {"rows", "hidden"}},
-    [MIST_OP_RESIDUAL_RMS_NORM] = {"residual_rms_norm", {"rows", "hidden"}},
-    [MIST_OP_LINEAR] = {"linear", {"rows", "n_in", "n_out"}},
-    [MIST_OP_LINEAR_BIAS] = {"linear_bias", {"rows", "n_in", "n_out"}},
-    [MIST_OP_LINEAR_GELU] = {"linear_gelu", {"rows", "n_in", "n_out"}},
-    [MIST_OP_LINEAR_RESIDUAL] = {"linear_residual", {"rows", "n_in", "n_out"}},
-    [MIST_OP_ATTENTION] = {"attention",
-                           {"batch", "seq", "heads", "kv_heads", "head_dim"}},
-    [MIST_OP_ROPE] = {"rope", {"batch", "seq", "heads", "kv_heads", "head_dim"}},
-    [MIST_OP_GELU] = {"gelu", {"elements"}},
-    [MIST_OP_SWIGLU] = {"swiglu", {"rows", "width"}},
-    [MIST_OP_RESIDUAL] = {"residual", {"elements"}},
-    [MIST_OP_CROSS_ENTROPY] = {"cross_entropy", {"rows", "vocab"}},
-    [MIST_OP_LINEAR_CROSS_ENTROPY] = {"linear_cross_entropy",
-                                      {"rows", "hidden", "vocab"}},
-    [MIST_OP_ADAMW] = {"adamw", {"elements"}},
-    [MIST_OP_ZERO] = {"zero", {"elements"}},
-    [MIST_OP_CROSS_ENTROPY_STATS] = {"cross_entropy_stats", {"rows", "vocab"}},
-    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {"cross_entropy_parallel",
-                                        {"rows", "vocab", "tp"}},
-    [MIST_OP_GRADIENT_NORM] = {"gradient_norm", {"elements"}},
-    [MIST_OP_TP_ALL_REDUCE] = {"tp_all_reduce", {"bytes"}},
-    [MIST_OP_TP_REDUCE_SCATTER] = {"tp_reduce_scatter", {"bytes"}},
-    [MIST_OP_TP_ALL_GATHER] = {"tp_all_gather", {"bytes"}},
-    [MIST_OP_ADAMW_HOST] = {"adamw_host", {"elements"}},
+/* FLOP per element of what is no product. */
+enum {
+    FLOP_GELU = 12,
+    FLOP_GELU_BACKWARD = 18,
+    FLOP_CROSS_ENTROPY = 20, /* per logit, with its gradient */
 };
+
+/* ------------------------------------------------------------------------------- work */
+
+static struct mist_work per_element(struct mist_op_use *use, const struct phase_row *row,
+                                    int64_t elements)
+{
+    return (struct mist_work){
+        .flop = product(use, row->flop, elements),
+        .bytes = product(use, use->element_bytes, row->passes, elements)};
+}
+
+/* dims: elements. */
+static struct mist_work work_of_array(struct mist_op_use *use,
+                                      const struct phase_row *row)
+{
+    return per_element(use, row, use->dims[0]);
+}
+
+/* dims: rows, columns, and others that don't count. */
+static struct mist_work work_of_matrix(struct mist_op_use *use,
+                                       const struct phase_row *row)
+{
+    return per_element(use, row, product(use, use->dims[0], use->dims[1]));
+}
+
+/* dims: elements. Passes are bytes per element of fp32 gradients; in bf16 state (moments,
+ * master weights) read and written, gradient read and weight written are as many. */
+static struct mist_work work_of_gradients(struct mist_op_use *use,
+                                          const struct phase_row *row)
+{
+    return (struct mist_work){.flop = product(use, row->flop, use->dims[0]),
+                              .bytes = product(use, row->passes, use->dims[0])};
+}
+
+/* dims: bytes. */
+static struct mist_work work_of_message(struct mist_op_use *use,
+                                        const struct phase_row *row)
+{
+    (void)row;
+    return (struct mist_work){.bytes = use->dims[0]};
+}
+
+/* A product, and row's FLOP and passes over its result beside it.
+ * dims: rows, n_in, n_out. */
+static struct mist_work work_of_linear(struct mist_op_use *use,
+                                       const struct phase_row *row)
+{
+    int64_t rows = use->dims[0], n_in = use->dims[1], n_out = use->dims[2];
+    int64_t elements = sum(use, product(use, rows, n_in), product(use, rows, n_out),
+                           product(use, n_in, n_out));
+    int64_t n_of_row = use->phase == MIST_PHASE_FORWARD ? n_out : n_in;
+    struct mist_work beside = per_element(use, row, product(use, rows, n_of_row));
+
+    return (struct mist_work){
+        .flop = sum(use, product(use, 2, rows, n_in, n_out), beside.flop),
+        .bytes = sum(use, product(use, use->element_bytes, elements), beside.bytes)};
+}
+
+/*
+ * Logits, losses, and back to the gradients of input and weight. The logits pass through
+ * memory as those of single steps would. dims: rows, hidden, vocab.
+ */
+static struct mist_work work_of_loss(struct mist_op_use *use, const struct phase_row *row)
+{
+    int64_t rows = use->dims[0], hidden = use->dims[1], vocab = use->dims[2];
+    struct mist_work logits = per_element(use, row, product(use, rows, vocab));
+    int64_t ends = sum(use, product(use, rows, hidden), product(use, hidden, vocab));
+
+    return (struct mist_work){
+        .flop = sum(use, product(use, 6, rows, hidden, vocab), logits.flop),
+        .bytes = sum(use, product(use, 3, use->element_bytes, ends), logits.bytes)};
+}
+
+/* row->flop products of [s, s] x [s, head_dim] per head, causal: half of each.
+ * dims: batch, seq, heads, kv_heads, head_dim. */
+static struct mist_work work_of_attention(struct mist_op_use *use,
+                                          const struct phase_row *row)
+{
+    int64_t rows = product(use, use->dims[0], use->dims[1]), heads = use->dims[2];
+    int64_t n_heads = sum(use, heads, heads, product(use, 2, use->dims[3]));
+
+    return (struct mist_work){
+        .flop = product(use, row->flop, rows, heads, use->dims[4], use->dims[1]),
+        .bytes =
+            product(use, row->passes, use->element_bytes, rows, n_heads, use->dims[4])};
+}
+
+/* Queries and keys are turned. dims: as attention. */
+static struct mist_work work_of_rope(struct mist_op_use *use, const struct phase_row *row)
+{
+    int64_t n_heads = sum(use, use->dims[2], use->dims[3]);
+
+    return per_element(use, row,
+                       product(use, use->dims[0], use->dims[1], n_heads, use->dims[4]));
+}
+
+/* -------------------------------------------------------------------------- workspace */
+
+static bool is_bf16(const struct mist_op_use *use)
+{
+    return use->element_bytes == 2;
+}
+
+/* Rows that bf16 kernels hold in fp32: once, and per thread. dims: rows, hidden. */
+static int64_t bf16_rows(struct mist_op_use *use, int64_t n_once, int64_t n_per_thread)
+{
+    int64_t n = sum(use, n_once, product(use, n_per_thread, use->threads));
+
+    return is_bf16(use) ? product(use, 4, use->dims[1], n) : 0;
+}
+
+/* The backward sums up gradients of blocks of rows apart. */
+static int64_t norm_workspace(struct mist_op_use *use)
+{
+    int64_t rows = use->dims[0];
+
+    if (use->phase == MIST_PHASE_FORWARD)
+        return bf16_rows(use, 2, 2);
+    int64_t n_blocks = use->threads > 0
+                           ? mist_divide_up(rows, MIST_CATALOG_NORM_BLOCK_ROWS)
+                           : mist_catalog_norm_blocks(rows);
+    return sum(use, product(use, 2, 4, use->dims[1], n_blocks), bf16_rows(use, 1, 3));
+}
+
+/* The logits of the rows that are under way. */
+static int64_t loss_workspace(struct mist_op_use *use)
+{
+    int64_t most =
+        use->threads > 0 ? MIST_CATALOG_LOSS_ROWS_CPU : MIST_CATALOG_LOSS_ROWS_GPU;
+
+    return product(use, use->element_bytes, use->dims[0] < most ? use->dims[0] : most,
+                   use->dims[2]);
+}
+
+/*
+ * dS in bf16, with grouped queries dk and dv of every query head as well: in so many
+ * equal chunks that one is small enough, but not in less than a group of heads.
+ */
+static int64_t attention_chunk_bytes(struct mist_op_use *use, int64_t grouped)
+{
+    int64_t most = MIST_CATALOG_ATTENTION_BYTES;
+    int64_t b = use->dims[0], s = use->dims[1], heads = use->dims[2];
+    int64_t head = product(use, s, sum(use, s, s, grouped));
+    int64_t whole = product(use, b, heads, head);
+    int64_t chunk = whole ? mist_divide_up(whole, mist_divide_up(whole, most)) : 0;
+    int64_t group = product(use, head, heads / use->dims[3]);
+
+    return group <= 4 * most && group > chunk ? group : chunk;
+}
+
+/*
+ * What attention needs on a GPU (exec/cuda/attention_cudnn.h): in bf16 what cuDNN's plans
+ * want; in the backward the sums of d_out * out by row in fp32, and in bf16 the larger of
+ * what cuDNN's two forms want: dq in fp32, and with grouped queries dk and dv of every
+ * query head; or chunks of dS.
+ */
+static int64_t gpu_attention_workspace(struct mist_op_use *use)
+{
+    int64_t d = use->dims[4], plans = is_bf16(use) ? 256 : 0;
+    int64_t grouped = use->dims[2] > use->dims[3] ? 4 * d : 0;
+    int64_t n_rows = product(use, use->dims[0], use->dims[1], use->dims[2]);
+
+    if (use->phase == MIST_PHASE_FORWARD)
+        return plans;
+    if (!is_bf16(use))
+        return product(use, 4, n_rows);
+    int64_t fast = product(use, n_rows, sum(use, 4 * d, grouped));
+    int64_t chunk = attention_chunk_bytes(use, grouped);
+    return sum(use, plans, product(use, 4, n_rows), fast > chunk ? fast : chunk);
+}
+
+/* On a CPU each thread has blocks of scores, in bf16 a head's tensors in fp32, too. */
+static int64_t attention_workspace(struct mist_op_use *use)
+{
+    bool is_forward = use->phase == MIST_PHASE_FORWARD;
+    int64_t s = use->dims[1], n = is_forward ? 1 : 2;
+    int64_t rows = s < MIST_CATALOG_QUERY_BLOCK ? s : MIST_CATALOG_QUERY_BLOCK;
+
+    if (use->threads == 0)
+        return gpu_attention_workspace(use);
+    return sum(use, product(use, 4, n, use->threads, rows, s),
+               is_bf16(use)
+                   ? product(use, 4, is_forward ? 4 : 10, use->threads, s, use->dims[4])
+                   : 0);
+}
+
+/* ------------------------------------------------------------------------------ table */
+
+#define FORWARD  [MIST_PHASE_FORWARD]
+#define BACKWARD [MIST_PHASE_BACKWARD_INPUT]
+#define WEIGHT   [MIST_PHASE_BACKWARD_WEIGHT]
+#define UPDATE   [MIST_PHASE_OPTIMIZER]
+#define LINEAR                                                                           \
+    {                                                                                    \
+        "rows", "n_in", "n_out"                                                          \
+    }
+#define ATTENTION                                                                        \
+    {                                                                                    \
+        "batch", "seq", "heads", "kv_heads", "head_dim"                                  \
+    }
+
+/* clang-format off */
+static const struct op_row op_table[MIST_N_OPS] = {
+    [MIST_OP_EMBEDDING] = { /* a table's row is read, or read and written */
+        "embedding", {"rows", "hidden", "vocab"},
+        {FORWARD = {1, 1, 2}, WEIGHT = {0, 2, 3, true}},
+        work_of_matrix},
+    [MIST_OP_LAYER_NORM] = {
+        "layer_norm", {"rows", "hidden"},
+        {FORWARD = {2, 8, 2}, BACKWARD = {1, 14, 3, true}},
+        work_of_matrix, norm_workspace},
+    [MIST_OP_RMS_NORM] = {
+        "rms_norm", {"rows", "hidden"},
+        {FORWARD = {2, 8, 2}, BACKWARD = {1, 14, 3, true}},
+        work_of_matrix, norm_workspace},
+    [MIST_OP_RESIDUAL_LAYER_NORM] = {
+        "residual_layer_norm", {"rows", "hidden"}, {FORWARD = {3, 9, 4}},
+        work_of_matrix, norm_workspace},
+    [MIST_OP_RESIDUAL_RMS_NORM] = {
+        "residual_rms_norm", {"rows", "hidden"}, {FORWARD = {3, 9, 4}},
+        work_of_matrix, norm_workspace},
+    [MIST_OP_LINEAR] = {
+        "linear", LINEAR, {FORWARD = {1}, BACKWARD = {1}, WEIGHT = {0, 0, 0, true}},
+        work_of_linear},
+    [MIST_OP_LINEAR_BIAS] = {
+        "linear_bias", LINEAR, {FORWARD = {1}, BACKWARD = {1}, WEIGHT = {0, 0, 0, true}},
+        work_of_linear},
+    [MIST_OP_LINEAR_GELU] = { /* what the product gives is written and not read again */
+        "linear_gelu", LINEAR,
+        {FORWARD = {2, FLOP_GELU, 1}, BACKWARD = {1, FLOP_GELU_BACKWARD, 1}},
+        work_of_linear},
+    [MIST_OP_LINEAR_RESIDUAL] = {
+        "linear_residual", LINEAR, {FORWARD = {1, 1, 1}, BACKWARD = {1, 1, 1}},
+        work_of_linear},
+    [MIST_OP_ATTENTION] = {
+        "attention", ATTENTION, {FORWARD = {2, 2, 1}, BACKWARD = {1, 5, 2}},
+        work_of_attention, attention_workspace},
+    [MIST_OP_ROPE] = {
+        "rope", ATTENTION, {FORWARD = {1, 3, 2}, BACKWARD = {1, 3, 2}}, work_of_rope},
+    [MIST_OP_GELU] = {
+        "gelu", {"elements"},
+        {FORWARD = {1, FLOP_GELU, 2}, BACKWARD = {1, FLOP_GELU_BACKWARD, 3}},
+        work_of_array},
+    [MIST_OP_SWIGLU] = {
+        "swiglu", {"rows", "width"}, {FORWARD = {1, 12, 3}, BACKWARD = {1, 18, 5}},
+        work_of_matrix},
+    [MIST_OP_RESIDUAL] = {"residual", {"elements"}, {FORWARD = {1, 1, 3}}, work_of_array},
+    [MIST_OP_CROSS_ENTROPY] = {
+        "cross_entropy", {"rows", "vocab"}, {FORWARD = {1, FLOP_CROSS_ENTROPY, 2}},
+        work_of_matrix},
+    [MIST_OP_LINEAR_CROSS_ENTROPY] = {
+        "linear_cross_entropy", {"rows", "hidden", "vocab"},
+        {FORWARD = {2, FLOP_CROSS_ENTROPY, 5, true}},
+        work_of_loss, loss_workspace, .has_losses = true},
+    [MIST_OP_CROSS_ENTROPY_STATS] = {
+        "cross_entropy_stats", {"rows", "vocab"}, {FORWARD = {1, 10, 1}}, work_of_matrix},
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {
+        "cross_entropy_parallel", {"rows", "vocab", "tp"}, {FORWARD = {2, 10, 2}},
+        work_of_matrix, .has_losses = true},
+    [MIST_OP_ADAMW] = {"adamw", {"elements"}, {UPDATE = {1, 12, 28}}, work_of_gradients},
+    [MIST_OP_ADAMW_HOST] = {
+        "adamw_host", {"elements"}, {UPDATE = {1, 12, 28}}, work_of_gradients},
+    [MIST_OP_ZERO] = {"zero", {"elements"}, {UPDATE = {1, 0, 4}}, work_of_gradients},
+    [MIST_OP_GRADIENT_NORM] = {
+        "gradient_norm", {"elements"}, {UPDATE = {1, 2, 4}}, work_of_gradients},
+    [MIST_OP_TP_ALL_REDUCE] = {
+        "tp_all_reduce", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        .is_communication = true},
+    [MIST_OP_TP_REDUCE_SCATTER] = {
+        "tp_reduce_scatter", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        .is_communication = true},
+    [MIST_OP_TP_ALL_GATHER] = {
+        "tp_all_gather", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        .is_communication = true},
+};
+/* clang-format on */
 
 static const char *const phase_names[MIST_N_PHASES] = {
     [MIST_PHASE_FORWARD] = "forward",
@@ -67,100 +337,91 @@ const char *const *mist_op_dims(enum mist_op op)
 
 bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase)
 {
-    bool is_norm = op == MIST_OP_LAYER_NORM || op == MIST_OP_RMS_NORM;
-
-    return phase == MIST_PHASE_BACKWARD_WEIGHT || op == MIST_OP_LINEAR_CROSS_ENTROPY ||
-           (phase == MIST_PHASE_BACKWARD_INPUT && is_norm);
+    return op_table[op].phases[phase].adds_gradients;
 }
 
 bool mist_op_has_losses(enum mist_op op)
 {
-    return op == MIST_OP_LINEAR_CROSS_ENTROPY || op == MIST_OP_CROSS_ENTROPY_PARALLEL;
+    return op_table[op].has_losses;
 }
 
-/* ------------------------------------------------------------------------------ parts */
-
-/* Work as the declarations of catalog_step.c and catalog.c have it. */
-static struct mist_op_part linear_part(enum mist_op op, enum mist_phase phase,
-                                       const int64_t dims[MIST_MAX_DIMS], int32_t element)
+bool mist_op_is_communication(enum mist_op op)
 {
-    double rows = (double)dims[0], n_in = (double)dims[1], n_out = (double)dims[2];
-
-    return (struct mist_op_part){
-        .op = op,
-        .phase = phase,
-        .dims = {dims[0], dims[1], dims[2]},
-        .flop = 2 * rows * n_in * n_out,
-        .bytes = element * (rows * n_in + rows * n_out + n_in * n_out),
-    };
+    return op_table[op].is_communication;
 }
 
-/* Elements that a linear layer's product has. */
-static int64_t n_results(enum mist_phase phase, const int64_t dims[MIST_MAX_DIMS])
+int mist_op_n_written(enum mist_op op, enum mist_phase phase)
 {
-    return dims[0] * dims[phase == MIST_PHASE_FORWARD ? 2 : 1];
+    return op_table[op].phases[phase].n_written;
 }
 
-static struct mist_op_part residual_part(int64_t n, int32_t element)
+struct mist_work mist_op_use_work(struct mist_op_use *use)
 {
-    return (struct mist_op_part){
-        .op = MIST_OP_RESIDUAL,
-        .phase = MIST_PHASE_FORWARD,
-        .dims = {n},
-        .flop = (double)n,
-        .bytes = element * 3.0 * (double)n,
-    };
+    const struct op_row *row = &op_table[use->op];
+
+    return row->work(use, &row->phases[use->phase]);
 }
 
-static struct mist_op_part gelu_part(enum mist_phase phase, int64_t n, int32_t element)
+int64_t mist_op_use_workspace(struct mist_op_use *use)
 {
-    bool is_forward = phase == MIST_PHASE_FORWARD;
+    const struct op_row *row = &op_table[use->op];
 
-    return (struct mist_op_part){
-        .op = MIST_OP_GELU,
-        .phase = phase,
-        .dims = {n},
-        .flop = (is_forward ? MIST_FLOP_GELU : MIST_FLOP_GELU_BACKWARD) * (double)n,
-        .bytes = element * (is_forward ? 2.0 : 3.0) * (double)n,
-    };
+    return row->workspace_bytes ? row->workspace_bytes(use) : 0;
 }
 
-static struct mist_op_part loss_part(const int64_t dims[MIST_MAX_DIMS], int32_t element)
+struct mist_work mist_op_work(enum mist_op op, enum mist_phase phase,
+                              const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype)
 {
-    double n_logits = (double)dims[0] * (double)dims[2];
+    struct mist_op_use use = {.op = op,
+                              .phase = phase,
+                              .dims = dims,
+                              .element_bytes = mist_dtype_weight_bytes(dtype)};
+    struct mist_work work = mist_op_use_work(&use);
 
-    return (struct mist_op_part){
-        .op = MIST_OP_CROSS_ENTROPY,
-        .phase = MIST_PHASE_FORWARD,
-        .dims = {dims[0], dims[2]},
-        .flop = MIST_FLOP_CROSS_ENTROPY * n_logits,
-        .bytes = element * 2.0 * n_logits,
-    };
+    return use.is_out_of_range ? (struct mist_work){INT64_MAX, INT64_MAX} : work;
+}
+
+enum mist_phase mist_op_gradient_phase(enum mist_op op)
+{
+    return op == MIST_OP_RESIDUAL ? MIST_PHASE_FORWARD : MIST_PHASE_OPTIMIZER;
+}
+
+struct mist_work mist_op_gradient_work(enum mist_op op, int64_t elements)
+{
+    const int64_t dims[MIST_MAX_DIMS] = {elements};
+
+    return mist_op_work(op, mist_op_gradient_phase(op), dims, MIST_DTYPE_FP32);
 }
 
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
-                      const int64_t dims[MIST_MAX_DIMS], enum mist_dtype dtype,
+                      const int64_t dims[MIST_MAX_DIMS],
                       struct mist_op_part parts[MIST_MAX_OP_PARTS])
 {
-    int32_t element = mist_dtype_weight_bytes(dtype);
+    int64_t rows = dims[0], n_in = dims[1], n_out = dims[2], n_results = 0;
+    struct mist_op_part linear = {MIST_OP_LINEAR_BIAS, phase, {rows, n_in, n_out}};
 
+    if (!mist_size_mul(rows, phase == MIST_PHASE_FORWARD ? n_out : n_in, &n_results))
+        n_results = INT64_MAX;
     switch (op) {
     case MIST_OP_LINEAR_BIAS:
-        parts[0] = linear_part(MIST_OP_LINEAR, phase, dims, element);
+        linear.op = MIST_OP_LINEAR;
+        parts[0] = linear;
         return 1;
     case MIST_OP_LINEAR_GELU:
-        parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
-        parts[1] = gelu_part(phase, n_results(phase, dims), element);
+        parts[0] = linear;
+        parts[1] = (struct mist_op_part){MIST_OP_GELU, phase, {n_results}};
         return 2;
     case MIST_OP_LINEAR_RESIDUAL:
-        parts[0] = linear_part(MIST_OP_LINEAR_BIAS, phase, dims, element);
-        parts[1] = residual_part(n_results(phase, dims), element);
+        parts[0] = linear;
+        parts[1] =
+            (struct mist_op_part){MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, {n_results}};
         return 2;
     case MIST_OP_LINEAR_CROSS_ENTROPY:
-        parts[0] = linear_part(MIST_OP_LINEAR, MIST_PHASE_FORWARD, dims, element);
-        parts[1] = loss_part(dims, element);
-        parts[2] = linear_part(MIST_OP_LINEAR, MIST_PHASE_BACKWARD_INPUT, dims, element);
-        parts[3] = linear_part(MIST_OP_LINEAR, MIST_PHASE_BACKWARD_WEIGHT, dims, element);
+        linear.op = MIST_OP_LINEAR;
+        parts[0] = parts[2] = parts[3] = linear;
+        parts[1] = (struct mist_op_part){MIST_OP_CROSS_ENTROPY, phase, {rows, n_out}};
+        parts[2].phase = MIST_PHASE_BACKWARD_INPUT;
+        parts[3].phase = MIST_PHASE_BACKWARD_WEIGHT;
         return 4;
     default:
         return 0;

@@ -14,19 +14,12 @@
 #include <assert.h>
 #include <string.h>
 
-bool mist_op_is_communication(enum mist_op op)
-{
-    return op == MIST_OP_TP_ALL_REDUCE || op == MIST_OP_TP_REDUCE_SCATTER ||
-           op == MIST_OP_TP_ALL_GATHER;
-}
-
-static bool has_operand(const struct mist_concrete_step *step, int8_t id)
+static bool has_operand(const struct mist_step *step, int8_t id)
 {
     return memchr(step->operands, id, sizeof step->operands) != NULL;
 }
 
-static bool shares_operand(const struct mist_concrete_step *a,
-                           const struct mist_concrete_step *b)
+static bool shares_operand(const struct mist_step *a, const struct mist_step *b)
 {
     for (int k = 0; k < MIST_MAX_OPERANDS; k++)
         if (a->operands[k] >= 0 && has_operand(b, a->operands[k]))
@@ -35,9 +28,8 @@ static bool shares_operand(const struct mist_concrete_step *a,
 }
 
 /* The latest communication part so far that shares an operand with the step; -1 none. */
-static int32_t latest_shared(const struct mist_concrete_program *program,
-                             const struct mist_concrete_step *steps,
-                             const struct mist_concrete_step *step)
+static int32_t latest_shared(const struct mist_program *program,
+                             const struct mist_step *steps, const struct mist_step *step)
 {
     for (int32_t i = program->n_parts - 1; i >= 0; i--)
         if (program->parts[i].is_communication &&
@@ -46,7 +38,7 @@ static int32_t latest_shared(const struct mist_concrete_program *program,
     return -1;
 }
 
-static int32_t latest_computation(const struct mist_concrete_program *program)
+static int32_t latest_computation(const struct mist_program *program)
 {
     int32_t i = program->n_parts - 1;
 
@@ -55,12 +47,13 @@ static int32_t latest_computation(const struct mist_concrete_program *program)
     return i;
 }
 
-void mist_program_cut(const struct mist_concrete_step *steps, int32_t first, int32_t n,
-                      struct mist_concrete_program *out)
+/* Cuts steps first .. first + n - 1 into parts. */
+static void cut_program(const struct mist_step *steps, int32_t first, int32_t n,
+                        struct mist_program *out)
 {
     int32_t waited = -1; /* latest communication that computation so far waits for */
 
-    *out = (struct mist_concrete_program){.n_steps = n};
+    *out = (struct mist_program){.n_steps = n};
     for (int32_t i = first; i < first + n; i++) {
         struct mist_part *last = out->n_parts ? &out->parts[out->n_parts - 1] : NULL;
         bool is_communication = mist_op_is_communication(steps[i].op);
@@ -79,8 +72,8 @@ void mist_program_cut(const struct mist_concrete_step *steps, int32_t first, int
     }
 }
 
-int32_t mist_program_communication_end(const struct mist_concrete_program *program,
-                                       int32_t i_part, int32_t n_steps)
+int32_t mist_program_communication_end(const struct mist_program *program, int32_t i_part,
+                                       int32_t n_steps)
 {
     for (int32_t i = i_part + 1; i < program->n_parts; i++)
         if (!program->parts[i].is_communication && program->parts[i].waits_for >= i_part)
@@ -90,33 +83,15 @@ int32_t mist_program_communication_end(const struct mist_concrete_program *progr
 
 /* --------------------------------------------------------------------------- programs */
 
-/* Tensors that a forward step writes are its first operands. */
-static int n_written(const struct mist_concrete_step *step)
-{
-    switch (step->op) {
-    case MIST_OP_RESIDUAL_LAYER_NORM:
-    case MIST_OP_RESIDUAL_RMS_NORM:
-        return 3;
-    case MIST_OP_LAYER_NORM:
-    case MIST_OP_RMS_NORM:
-    case MIST_OP_ATTENTION:
-    case MIST_OP_LINEAR_CROSS_ENTROPY:
-    case MIST_OP_CROSS_ENTROPY_PARALLEL:
-        return 2;
-    case MIST_OP_LINEAR_GELU:
-        return step->phase == MIST_PHASE_FORWARD ? 2 : 1;
-    default:
-        return step->phase == MIST_PHASE_BACKWARD_WEIGHT ? 0 : 1;
-    }
-}
-
 static int32_t count_recompute(const struct mist_layer_layout *layout)
 {
     int32_t n = 0;
 
     for (int32_t i = 0; i < layout->n_forward; i++)
-        for (int k = 0; k < n_written(&layout->forward[i]); k++)
-            if (layout->tensor_class[layout->forward[i].operands[k]] == MIST_TENSOR_SAVED)
+        for (int k = 0; k < mist_op_n_written(layout->forward[i].op, MIST_PHASE_FORWARD);
+             k++)
+            if (layout->tensors[layout->forward[i].operands[k]].tensor_class ==
+                MIST_TENSOR_SAVED)
                 n = i + 1;
     return n;
 }
@@ -130,10 +105,9 @@ static int32_t count_evaluate(const struct mist_layer_layout *layout)
 }
 
 /* A weight gradient, or the gather of what only weight gradients read. */
-static bool belongs_to_weights(const struct mist_concrete_step *steps, int32_t n,
-                               int32_t i_step)
+static bool belongs_to_weights(const struct mist_step *steps, int32_t n, int32_t i_step)
 {
-    const struct mist_concrete_step *step = &steps[i_step];
+    const struct mist_step *step = &steps[i_step];
 
     if (step->op != MIST_OP_TP_ALL_GATHER)
         return step->phase == MIST_PHASE_BACKWARD_WEIGHT;
@@ -145,9 +119,9 @@ static bool belongs_to_weights(const struct mist_concrete_step *steps, int32_t n
 }
 
 /* Input gradients first, weight gradients behind; returns how many the first are. */
-static int32_t split_backward(struct mist_concrete_step *steps, int32_t n)
+static int32_t split_backward(struct mist_step *steps, int32_t n)
 {
-    struct mist_concrete_step weights[MIST_MAX_STEPS];
+    struct mist_step weights[MIST_MAX_STEPS];
     bool is_weight[MIST_MAX_STEPS];
     int32_t n_inputs = 0, n_weights = 0;
 
@@ -166,22 +140,20 @@ static int32_t split_backward(struct mist_concrete_step *steps, int32_t n)
 
 void mist_layout_cut_programs(struct mist_layer_layout *layout)
 {
-    struct mist_concrete_program *programs = layout->programs;
+    struct mist_program *programs = layout->programs;
     int32_t n = layout->n_backward;
 
-    mist_program_cut(layout->forward, 0, layout->n_forward,
-                     &programs[MIST_PROGRAM_FORWARD]);
-    mist_program_cut(layout->forward, 0, count_recompute(layout),
-                     &programs[MIST_PROGRAM_RECOMPUTE]);
-    mist_program_cut(layout->forward, 0, count_evaluate(layout),
-                     &programs[MIST_PROGRAM_EVALUATE]);
+    cut_program(layout->forward, 0, layout->n_forward, &programs[MIST_PROGRAM_FORWARD]);
+    cut_program(layout->forward, 0, count_recompute(layout),
+                &programs[MIST_PROGRAM_RECOMPUTE]);
+    cut_program(layout->forward, 0, count_evaluate(layout),
+                &programs[MIST_PROGRAM_EVALUATE]);
     if (!layout->shape.splits_backward) {
-        mist_program_cut(layout->backward, 0, n, &programs[MIST_PROGRAM_BACKWARD]);
+        cut_program(layout->backward, 0, n, &programs[MIST_PROGRAM_BACKWARD]);
         return;
     }
     int32_t n_inputs = split_backward(layout->backward, n);
-    mist_program_cut(layout->backward, 0, n_inputs,
-                     &programs[MIST_PROGRAM_BACKWARD_INPUT]);
-    mist_program_cut(layout->backward, n_inputs, n - n_inputs,
-                     &programs[MIST_PROGRAM_BACKWARD_WEIGHT]);
+    cut_program(layout->backward, 0, n_inputs, &programs[MIST_PROGRAM_BACKWARD_INPUT]);
+    cut_program(layout->backward, n_inputs, n - n_inputs,
+                &programs[MIST_PROGRAM_BACKWARD_WEIGHT]);
 }

@@ -1,6 +1,5 @@
 /*
- * Evaluates a module's declaration at concrete dimensions and lays out its tensors. See
- * catalog.h.
+ * Has a module declared and lays out its tensors. See catalog.h.
  *
  * Saved tensors follow one another. Scratch tensors and kernel workspaces of one program
  * are placed by decreasing size at the lowest offset that is free during their steps. A
@@ -12,7 +11,6 @@
 #include "core/memory.h" /* mist_align_up */
 #include "sim/model/catalog_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64, MAX_PIECES = MIST_MAX_TENSORS + MIST_MAX_STEPS };
@@ -23,48 +21,6 @@ struct piece {
     int32_t first_step, last_step;
     int64_t *offset; /* where the result goes */
 };
-
-/* Values of the symbols, and whether an expression was not a whole number that fits. */
-struct evaluation {
-    struct mist_expr_pool *pool;
-    double values[MIST_N_SYMBOLS];
-    bool is_out_of_range;
-};
-
-static int64_t whole(struct evaluation *at, mist_expr expr)
-{
-    double value = mist_expr_eval(at->pool, expr, at->values);
-
-    if (!(value >= 0 && value <= 0x1p53) || value != floor(value)) {
-        at->is_out_of_range = true;
-        return 0;
-    }
-    return (int64_t)value;
-}
-
-static void concretize(struct evaluation *at, const struct mist_program *program,
-                       struct mist_concrete_step *out)
-{
-    for (int32_t i = 0; i < program->n_steps; i++) {
-        const struct mist_step *step = &program->steps[i];
-        out[i] = (struct mist_concrete_step){
-            .op = step->op,
-            .phase = step->phase,
-            .name = step->name,
-            .adds_bias_once = step->adds_bias_once,
-            .adds_residual_once = step->adds_residual_once,
-            .flop = mist_expr_eval(at->pool, step->flop, at->values),
-            .bytes = mist_expr_eval(at->pool, step->bytes, at->values),
-            .workspace_bytes = whole(at, step->workspace_bytes),
-        };
-        memcpy(out[i].operands, step->operands, sizeof out[i].operands);
-        memcpy(out[i].params, step->params, sizeof out[i].params);
-        while (mist_op_dims(step->op)[out[i].n_dims]) {
-            out[i].dims[out[i].n_dims] = whole(at, step->dims[out[i].n_dims]);
-            out[i].n_dims++;
-        }
-    }
-}
 
 static bool overlaps(const struct piece *a, const struct piece *b)
 {
@@ -106,7 +62,7 @@ static void sort_pieces(struct piece *pieces, int32_t n)
 }
 
 /* Lengthens busy_until of the program's communication steps to when they surely ended. */
-static void keep_busy(const struct mist_concrete_program *program, int32_t n_steps,
+static void keep_busy(const struct mist_program *program, int32_t n_steps,
                       int32_t *busy_until)
 {
     for (int32_t i = 0; i < program->n_parts; i++)
@@ -116,9 +72,8 @@ static void keep_busy(const struct mist_concrete_program *program, int32_t n_ste
 }
 
 /* Lists what has to be placed; busy_until: [n_steps] last step that each runs beside. */
-static int32_t list_pieces(const struct mist_layer_layout *layout,
-                           struct mist_concrete_step *steps, int32_t n_steps,
-                           const int32_t *busy_until, int64_t *offsets,
+static int32_t list_pieces(struct mist_layer_layout *layout, struct mist_step *steps,
+                           int32_t n_steps, const int32_t *busy_until, bool is_backward,
                            struct piece pieces[MAX_PIECES])
 {
     int32_t n = 0, piece_of[MIST_MAX_TENSORS];
@@ -127,12 +82,14 @@ static int32_t list_pieces(const struct mist_layer_layout *layout,
     for (int32_t i = 0; i < n_steps; i++) {
         for (int k = 0; k < MIST_MAX_OPERANDS; k++) {
             int8_t id = steps[i].operands[k];
-            if (id < 0 || layout->tensor_class[id] != MIST_TENSOR_SCRATCH)
+            struct mist_tensor *tensor = id < 0 ? NULL : &layout->tensors[id];
+            if (!tensor || tensor->tensor_class != MIST_TENSOR_SCRATCH)
                 continue;
             if (piece_of[id] < 0) {
                 piece_of[id] = n;
-                pieces[n++] =
-                    (struct piece){layout->tensor_bytes[id], i, i, &offsets[id]};
+                pieces[n++] = (struct piece){tensor->bytes, i, i,
+                                             is_backward ? &tensor->offset_backward
+                                                         : &tensor->offset_forward};
             }
             struct piece *piece = &pieces[piece_of[id]];
             if (busy_until[i] > piece->last_step)
@@ -145,21 +102,22 @@ static int32_t list_pieces(const struct mist_layer_layout *layout,
     return n;
 }
 
-/* Places the scratch of all steps of an array, which the programs cut; returns the bytes
- * it needs. */
-static int64_t pack_scratch(const struct mist_layer_layout *layout,
-                            struct mist_concrete_step *steps, int32_t n_steps,
-                            const enum mist_program_kind *programs, int32_t n_programs,
-                            int64_t *offsets)
+/* Places the scratch of all forward or backward steps, which the programs cut; returns
+ * the bytes it needs. */
+static int64_t pack_scratch(struct mist_layer_layout *layout, bool is_backward)
 {
+    struct mist_step *steps = is_backward ? layout->backward : layout->forward;
+    int32_t n_steps = is_backward ? layout->n_backward : layout->n_forward;
     struct piece pieces[MAX_PIECES];
     int32_t busy_until[MIST_MAX_STEPS];
 
     for (int32_t i = 0; i < n_steps; i++)
         busy_until[i] = i;
-    for (int32_t i = 0; i < n_programs; i++)
-        keep_busy(&layout->programs[programs[i]], n_steps, busy_until);
-    int32_t n = list_pieces(layout, steps, n_steps, busy_until, offsets, pieces);
+    if (!is_backward)
+        keep_busy(&layout->programs[MIST_PROGRAM_FORWARD], n_steps, busy_until);
+    for (int i = MIST_PROGRAM_BACKWARD; is_backward && i < MIST_N_PROGRAM_KINDS; i++)
+        keep_busy(&layout->programs[i], n_steps, busy_until);
+    int32_t n = list_pieces(layout, steps, n_steps, busy_until, is_backward, pieces);
     sort_pieces(pieces, n);
     int64_t total = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -170,40 +128,23 @@ static int64_t pack_scratch(const struct mist_layer_layout *layout,
     return total;
 }
 
-static void lay_out_scratch(struct mist_layer_layout *out)
+static void lay_out_tensors(struct mist_layer_layout *out)
 {
-    static const enum mist_program_kind forward[] = {MIST_PROGRAM_FORWARD};
-    static const enum mist_program_kind backward[] = {
-        MIST_PROGRAM_BACKWARD, MIST_PROGRAM_BACKWARD_INPUT, MIST_PROGRAM_BACKWARD_WEIGHT};
-
-    out->scratch_forward_bytes =
-        pack_scratch(out, out->forward, out->n_forward, forward, 1, out->offset_forward);
-    out->scratch_backward_bytes = pack_scratch(out, out->backward, out->n_backward,
-                                               backward, 3, out->offset_backward);
-}
-
-static void lay_out_tensors(struct evaluation *at,
-                            const struct mist_layer_template *layer,
-                            struct mist_layer_layout *out)
-{
-    for (int32_t i = 0; i < layer->n_tensors; i++) {
-        out->tensor_name[i] = layer->tensors[i].name;
-        int64_t size = whole(at, layer->tensors[i].bytes);
-        out->tensor_class[i] = layer->tensors[i].tensor_class;
-        out->tensor_bytes[i] = size;
-        switch (layer->tensors[i].tensor_class) {
+    for (int32_t i = 0; i < out->n_tensors; i++) {
+        struct mist_tensor *tensor = &out->tensors[i];
+        switch (tensor->tensor_class) {
         case MIST_TENSOR_INPUT:
-            out->input_bytes = size;
+            out->input_bytes = tensor->bytes;
             break;
         case MIST_TENSOR_OUTPUT:
-            out->output_bytes = size;
+            out->output_bytes = tensor->bytes;
             break;
         case MIST_TENSOR_CONSTANT:
-            out->constant_bytes = size;
+            out->constant_bytes = tensor->bytes;
             break;
         case MIST_TENSOR_SAVED:
-            out->offset_forward[i] = out->offset_backward[i] = out->saved_bytes;
-            out->saved_bytes += mist_align_up(size, ALIGNMENT);
+            tensor->offset_forward = tensor->offset_backward = out->saved_bytes;
+            out->saved_bytes += mist_align_up(tensor->bytes, ALIGNMENT);
             break;
         default:
             break;
@@ -211,24 +152,31 @@ static void lay_out_tensors(struct evaluation *at,
     }
 }
 
-static void lay_out_params(struct evaluation *at, const struct mist_layer_template *layer,
-                           struct mist_layer_layout *out)
+static void lay_out_params(struct mist_layer_layout *out)
 {
     int64_t n_aligned = ALIGNMENT / mist_dtype_weight_bytes(out->shape.dtype);
 
-    for (int32_t i = 0; i < layer->n_params; i++) {
-        const struct mist_param *param = &layer->params[i];
-        out->param_offset[i] = out->n_parameters;
-        out->param_elements[i] = whole(at, param->n_elements);
-        out->param_init[i] = param->init;
-        out->param_decays[i] = param->decays;
-        out->param_name[i] = param->name;
-        out->param_shape[i] = param->shape;
-        out->param_is_tied[i] = param->is_tied;
-        out->param_partial_first[i] = whole(at, param->partial_first);
-        out->param_partial_elements[i] = whole(at, param->partial_elements);
-        out->n_parameters += mist_align_up(out->param_elements[i], n_aligned);
+    for (int32_t i = 0; i < out->n_params; i++) {
+        out->params[i].offset = out->n_parameters;
+        out->n_parameters += mist_align_up(out->params[i].n_elements, n_aligned);
     }
+}
+
+/* Whether all sizes are such that sums of some thousands fit, and doubles hold them. */
+static bool has_sizes_in_range(const struct mist_layer_layout *layout)
+{
+    const int64_t most = (int64_t)1 << 53;
+    bool is_in_range = true;
+
+    for (int32_t i = 0; i < layout->n_tensors; i++)
+        is_in_range &= layout->tensors[i].bytes <= most;
+    for (int32_t i = 0; i < layout->n_params; i++)
+        is_in_range &= layout->params[i].n_elements <= most;
+    for (int32_t i = 0; i < layout->n_forward; i++)
+        is_in_range &= layout->forward[i].workspace_bytes <= most;
+    for (int32_t i = 0; i < layout->n_backward; i++)
+        is_in_range &= layout->backward[i].workspace_bytes <= most;
+    return is_in_range;
 }
 
 static enum mist_layer_variant variant_of(struct mist_layer_shape shape)
@@ -238,42 +186,70 @@ static enum mist_layer_variant variant_of(struct mist_layer_shape shape)
     return shape.is_sequence_parallel ? MIST_VARIANT_SEQUENCE : MIST_VARIANT_TENSOR;
 }
 
-enum mist_status mist_layer_layout_make(const struct mist_catalog *catalog,
+enum mist_status mist_layer_layout_make(const struct mist_model *model,
                                         enum mist_layer_kind kind,
                                         struct mist_layer_shape shape,
                                         struct mist_layer_layout *out,
                                         struct mist_err *err)
 {
-    const struct mist_layer_template *layer = &catalog->layers[variant_of(shape)][kind];
-    struct evaluation at = {
-        .pool = catalog->pool,
-        .values = {[MIST_SYMBOL_MICRO_BATCH] = shape.micro_batch,
-                   [MIST_SYMBOL_SEQ] = shape.seq,
-                   [MIST_SYMBOL_TP] = shape.tp,
-                   [MIST_SYMBOL_THREADS] = shape.threads,
-                   [MIST_SYMBOL_ELEMENT] = mist_dtype_weight_bytes(shape.dtype)},
+    struct mist_declaration at = {
+        .model = model,
+        .variant = variant_of(shape),
+        .layout = out,
+        .b = shape.micro_batch,
+        .s = shape.seq,
+        .tp = shape.tp,
+        .element_bytes = mist_dtype_weight_bytes(shape.dtype),
+        .rows = (int64_t)shape.micro_batch * shape.seq,
+        .hidden = model->hidden,
+        .vocab = mist_divide_up(model->vocab, shape.tp),
     };
 
-    *out = (struct mist_layer_layout){
-        .kind = kind,
-        .shape = shape,
-        .n_tensors = layer->n_tensors,
-        .n_params = layer->n_params,
-        .n_forward = layer->forward.n_steps,
-        .n_backward = layer->backward.n_steps,
-    };
-    lay_out_tensors(&at, layer, out);
-    lay_out_params(&at, layer, out);
-    concretize(&at, &layer->forward, out->forward);
-    concretize(&at, &layer->backward, out->backward);
-    mist_layout_cut_programs(out);
-    lay_out_scratch(out);
-    if (at.is_out_of_range)
+    *out = (struct mist_layer_layout){.kind = kind, .shape = shape};
+    at.shard_rows =
+        shape.is_sequence_parallel ? mist_declare_share(&at, at.rows) : at.rows;
+    mist_declare_module(&at, kind);
+    if (at.is_out_of_range || !has_sizes_in_range(out))
         return mist_err_set(
             err, MIST_ERR_RANGE,
             "model %s at micro-batch %d, sequence %d, tp %d%s: a tensor "
             "has no whole number of bytes below 2^53",
-            catalog->model.name, (int)shape.micro_batch, (int)shape.seq, (int)shape.tp,
+            model->name, (int)shape.micro_batch, (int)shape.seq, (int)shape.tp,
             shape.is_sequence_parallel ? " with sequence parallelism" : "");
+    lay_out_tensors(out);
+    lay_out_params(out);
+    mist_layout_cut_programs(out);
+    out->scratch_forward_bytes = pack_scratch(out, false);
+    out->scratch_backward_bytes = pack_scratch(out, true);
+    return MIST_OK;
+}
+
+double mist_layer_layout_flop(const struct mist_layer_layout *layout)
+{
+    double all = 0;
+
+    for (int32_t i = 0; i < layout->n_forward; i++)
+        all += (double)layout->forward[i].flop;
+    for (int32_t i = 0; i < layout->n_backward; i++)
+        all += (double)layout->backward[i].flop;
+    return all;
+}
+
+enum mist_status mist_model_flop_per_token(const struct mist_model *model, int32_t seq,
+                                           double *out, struct mist_err *err)
+{
+    const struct mist_layer_shape shape = {.micro_batch = 1, .seq = seq, .tp = 1};
+    struct mist_layer_layout layout;
+    double all = 0;
+
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
+        enum mist_status status = mist_layer_layout_make(
+            model, (enum mist_layer_kind)kind, shape, &layout, err);
+        if (status != MIST_OK)
+            return status;
+        all += mist_layer_layout_flop(&layout) *
+               (kind == MIST_LAYER_BLOCK ? model->n_layers : 1);
+    }
+    *out = all / seq;
     return MIST_OK;
 }

@@ -28,7 +28,6 @@ struct kind {
 };
 
 struct building {
-    const struct mist_catalog *catalog;
     const struct mist_plan *plan;
     const struct mist_replay_work *work;
     int32_t threads;
@@ -212,8 +211,8 @@ static enum mist_status list_ranks(struct building *at)
 static enum mist_status build_program(struct building *at, int32_t i)
 {
     struct mist_rank_program *program = &at->out->programs[i];
-    enum mist_status status = mist_schedule_build(
-        at->catalog, at->plan, at->kinds[i].rank, at->threads, &program->owned, at->err);
+    enum mist_status status = mist_schedule_build(at->plan, at->kinds[i].rank,
+                                                  at->threads, &program->owned, at->err);
 
     program->schedule = program->owned;
     return status == MIST_OK ? find_lanes(program, at->err) : status;
@@ -293,13 +292,11 @@ static void building_fini(struct building *at)
 
 /* As far as step goes. */
 static enum mist_status build_by(enum mist_status (*step)(struct building *),
-                                 const struct mist_catalog *catalog,
                                  const struct mist_plan *plan, int32_t threads,
                                  const struct mist_replay_work *work,
                                  struct mist_rank_set *out, struct mist_err *err)
 {
     struct building at = {
-        .catalog = catalog,
         .plan = plan,
         .work = work,
         .threads = threads,
@@ -312,22 +309,19 @@ static enum mist_status build_by(enum mist_status (*step)(struct building *),
     return status;
 }
 
-enum mist_status mist_rank_set_build(const struct mist_catalog *catalog,
-                                     const struct mist_plan *plan, int32_t threads,
+enum mist_status mist_rank_set_build(const struct mist_plan *plan, int32_t threads,
                                      const struct mist_replay_work *work,
                                      struct mist_rank_set *out, struct mist_err *err)
 {
-    return build_by(build, catalog, plan, threads, work, out, err);
+    return build_by(build, plan, threads, work, out, err);
 }
 
-enum mist_status mist_rank_set_check_memory(const struct mist_catalog *catalog,
-                                            const struct mist_plan *plan, int32_t threads,
+enum mist_status mist_rank_set_check_memory(const struct mist_plan *plan, int32_t threads,
                                             const struct mist_replay_work *work,
                                             struct mist_err *err)
 {
     struct mist_rank_set set = {0};
-    enum mist_status status =
-        build_by(build_first, catalog, plan, threads, work, &set, err);
+    enum mist_status status = build_by(build_first, plan, threads, work, &set, err);
 
     mist_rank_set_fini(&set);
     return status;

@@ -58,15 +58,15 @@ struct mist_rank_set {
  * MIST_ERR_NO_PLAN. out must be zero; it is freed by mist_rank_set_fini also after a
  * failure.
  */
-MIST_MUST_CHECK enum mist_status
-mist_rank_set_build(const struct mist_catalog *catalog, const struct mist_plan *plan,
-                    int32_t threads, const struct mist_replay_work *work,
-                    struct mist_rank_set *out, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_rank_set_build(const struct mist_plan *plan,
+                                                     int32_t threads,
+                                                     const struct mist_replay_work *work,
+                                                     struct mist_rank_set *out,
+                                                     struct mist_err *err);
 
 /* Does only as much of that as it takes to refuse work. */
 MIST_MUST_CHECK enum mist_status
-mist_rank_set_check_memory(const struct mist_catalog *catalog,
-                           const struct mist_plan *plan, int32_t threads,
+mist_rank_set_check_memory(const struct mist_plan *plan, int32_t threads,
                            const struct mist_replay_work *work, struct mist_err *err);
 
 /*

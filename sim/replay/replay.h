@@ -113,8 +113,7 @@ struct mist_replay_result {
  * take more memory than this machine has (replay_size.h). O(tasks log tasks).
  */
 MIST_MUST_CHECK enum mist_status
-mist_replay_run(const struct mist_catalog *catalog, const struct mist_plan *plan,
-                const struct mist_cost_model *cost_model,
+mist_replay_run(const struct mist_plan *plan, const struct mist_cost_model *cost_model,
                 const struct mist_replay_options *options, struct mist_replay_result *out,
                 struct mist_err *err);
 void mist_replay_result_fini(struct mist_replay_result *result);
@@ -122,13 +121,13 @@ void mist_replay_result_fini(struct mist_replay_result *result);
 /* Whether this machine has the memory for mist_replay_run() with these options (not
  * NULL): MIST_OK, or what mist_replay_run() would say before it allocates much. */
 MIST_MUST_CHECK enum mist_status
-mist_replay_check_memory(const struct mist_catalog *catalog, const struct mist_plan *plan,
+mist_replay_check_memory(const struct mist_plan *plan,
                          const struct mist_replay_options *options, struct mist_err *err);
 
 /* Whether all that the plan does has a price, as mist_replay_run() with these options (not
  * NULL) would find out: MIST_OK, or its error. Memory is to be checked before. */
 MIST_MUST_CHECK enum mist_status
-mist_replay_check_prices(const struct mist_catalog *catalog, const struct mist_plan *plan,
+mist_replay_check_prices(const struct mist_plan *plan,
                          const struct mist_cost_model *cost_model,
                          const struct mist_replay_options *options, struct mist_err *err);
 
@@ -165,8 +164,7 @@ MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
  * MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN as above. O(tasks log tasks) over
  * all ranks.
  */
-MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_catalog *catalog,
-                                                   const struct mist_plan *plan,
+MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_plan *plan,
                                                    int32_t threads, struct mist_err *err);
 
 /* The same for given schedules of all ranks, ascending by rank. */
@@ -180,8 +178,7 @@ mist_replay_check_schedules(const struct mist_plan *plan,
  * stage have the same buffers in the same order and so the same arena. Fails like
  * mist_schedule_build.
  */
-MIST_MUST_CHECK enum mist_status mist_replay_memory(const struct mist_catalog *catalog,
-                                                    const struct mist_plan *plan,
+MIST_MUST_CHECK enum mist_status mist_replay_memory(const struct mist_plan *plan,
                                                     int32_t threads,
                                                     int64_t (*arena_bytes)[MIST_N_ARENAS],
                                                     struct mist_err *err);

@@ -6,8 +6,7 @@
 #include <stdio.h> /* snprintf */
 #include <string.h>
 
-enum mist_status mist_replay_check_memory(const struct mist_catalog *catalog,
-                                          const struct mist_plan *plan,
+enum mist_status mist_replay_check_memory(const struct mist_plan *plan,
                                           const struct mist_replay_options *options,
                                           struct mist_err *err)
 {
@@ -15,7 +14,7 @@ enum mist_status mist_replay_check_memory(const struct mist_catalog *catalog,
     enum mist_status status = mist_replay_find_work(plan, options, &work, err);
 
     return status == MIST_OK
-               ? mist_rank_set_check_memory(catalog, plan, options->threads, &work, err)
+               ? mist_rank_set_check_memory(plan, options->threads, &work, err)
                : status;
 }
 
@@ -87,14 +86,12 @@ enum mist_status mist_replay_check_schedules(const struct mist_plan *plan,
     return status;
 }
 
-enum mist_status mist_replay_check(const struct mist_catalog *catalog,
-                                   const struct mist_plan *plan, int32_t threads,
+enum mist_status mist_replay_check(const struct mist_plan *plan, int32_t threads,
                                    struct mist_err *err)
 {
     struct mist_rank_set ranks = {0};
     const struct mist_replay_work work = {.is_check = true};
-    enum mist_status status =
-        mist_rank_set_build(catalog, plan, threads, &work, &ranks, err);
+    enum mist_status status = mist_rank_set_build(plan, threads, &work, &ranks, err);
 
     if (status == MIST_OK)
         status = check_ranks(plan, &ranks, err);
@@ -102,15 +99,14 @@ enum mist_status mist_replay_check(const struct mist_catalog *catalog,
     return status;
 }
 
-enum mist_status mist_replay_memory(const struct mist_catalog *catalog,
-                                    const struct mist_plan *plan, int32_t threads,
+enum mist_status mist_replay_memory(const struct mist_plan *plan, int32_t threads,
                                     int64_t (*arena_bytes)[MIST_N_ARENAS],
                                     struct mist_err *err)
 {
     for (int32_t i = 0; i < plan->n_stages; i++) {
         struct mist_schedule *schedule;
-        enum mist_status status = mist_schedule_build(
-            catalog, plan, mist_plan_first_rank(plan, i), threads, &schedule, err);
+        enum mist_status status = mist_schedule_build(plan, mist_plan_first_rank(plan, i),
+                                                      threads, &schedule, err);
         if (status != MIST_OK)
             return status;
         memcpy(arena_bytes[i], schedule->arena_bytes, sizeof arena_bytes[i]);

@@ -8,8 +8,7 @@
 #define UNPROFILED_LEAST_FRAC 0.005
 
 /* The ranks that a replay needs, priced; to be freed whatever the result. */
-static enum mist_status build_and_price(const struct mist_catalog *catalog,
-                                        const struct mist_plan *plan,
+static enum mist_status build_and_price(const struct mist_plan *plan,
                                         const struct mist_cost_model *cost_model,
                                         const struct mist_replay_options *options,
                                         struct mist_replay_work *work,
@@ -18,12 +17,11 @@ static enum mist_status build_and_price(const struct mist_catalog *catalog,
     enum mist_status status = mist_replay_find_work(plan, options, work, err);
 
     if (status == MIST_OK)
-        status = mist_rank_set_build(catalog, plan, options->threads, work, ranks, err);
+        status = mist_rank_set_build(plan, options->threads, work, ranks, err);
     return status == MIST_OK ? mist_rank_set_price(ranks, cost_model, plan, err) : status;
 }
 
-enum mist_status mist_replay_check_prices(const struct mist_catalog *catalog,
-                                          const struct mist_plan *plan,
+enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
                                           const struct mist_cost_model *cost_model,
                                           const struct mist_replay_options *options,
                                           struct mist_err *err)
@@ -31,14 +29,13 @@ enum mist_status mist_replay_check_prices(const struct mist_catalog *catalog,
     struct mist_rank_set ranks = {0};
     struct mist_replay_work work;
     enum mist_status status =
-        build_and_price(catalog, plan, cost_model, options, &work, &ranks, err);
+        build_and_price(plan, cost_model, options, &work, &ranks, err);
 
     mist_rank_set_fini(&ranks);
     return status;
 }
 
-enum mist_status mist_replay_run(const struct mist_catalog *catalog,
-                                 const struct mist_plan *plan,
+enum mist_status mist_replay_run(const struct mist_plan *plan,
                                  const struct mist_cost_model *cost_model,
                                  const struct mist_replay_options *options,
                                  struct mist_replay_result *out, struct mist_err *err)
@@ -49,7 +46,7 @@ enum mist_status mist_replay_run(const struct mist_catalog *catalog,
 
     options = options ? options : &defaults;
     enum mist_status status =
-        build_and_price(catalog, plan, cost_model, options, &work, &ranks, err);
+        build_and_price(plan, cost_model, options, &work, &ranks, err);
     const struct mist_trace_set *traces = mist_cost_model_traces(cost_model);
     const struct mist_replay_doubt doubt = {
         .drift_frac = traces->cluster.drift_frac,

@@ -6,7 +6,6 @@
 #include "sim/schedule/schedule.h"
 
 #include <math.h> /* fabs */
-#include <string.h>
 
 enum { ALIGNMENT = 64, SLAB_ALIGNMENT = 32 /* elements: 64 bytes of bf16 */ };
 
@@ -59,11 +58,6 @@ static int32_t choose_prefix(double ratio, const struct item *items, int32_t n,
 
 /* ------------------------------------------------------------------------- parameters */
 
-static bool is_norm(const char *name)
-{
-    return strncmp(name, "norm", 4) == 0;
-}
-
 /* Matrices and their biases as declared, then the vectors of the norms. */
 static int32_t order_params(const struct mist_layer_layout *layout, int32_t *n_matrices,
                             struct item *out)
@@ -72,8 +66,8 @@ static int32_t order_params(const struct mist_layer_layout *layout, int32_t *n_m
 
     for (int pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < layout->n_params; i++)
-            if (is_norm(layout->param_name[i]) == (pass == 1))
-                out[n++] = (struct item){i, (double)layout->param_elements[i]};
+            if (layout->params[i].is_norm == (pass == 1))
+                out[n++] = (struct item){i, (double)layout->params[i].n_elements};
         if (pass == 0)
             *n_matrices = n;
     }
@@ -95,7 +89,7 @@ static void fill_slabs(const struct mist_layer_layout *layout, const struct item
         int32_t i = items[k].id;
         struct mist_slab *slab = &out->slabs[out->param_slab[i]];
         out->param_offset[i] = slab->n_elements;
-        slab->n_elements += mist_align_up(layout->param_elements[i], SLAB_ALIGNMENT);
+        slab->n_elements += mist_align_up(layout->params[i].n_elements, SLAB_ALIGNMENT);
     }
     for (int32_t s = 0; s < out->n_slabs; s++)
         out->slabs[s].n_elements =
@@ -119,15 +113,13 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
         prefix[r] = choose_prefix(ratios[r], items, n_matrices, &running[r]);
     for (int32_t k = 0; k < n; k++) {
         int32_t i = items[k].id;
-        is_tied[k] =
-            plan->model.ties_embeddings &&
-            (layout->param_is_tied[i] || strcmp(layout->param_name[i], "wte") == 0);
+        is_tied[k] = plan->model.ties_embeddings && layout->params[i].is_vocabulary;
         places[k] = (struct mist_slab){
             .offloads_weights = k < prefix[RATIO_WEIGHTS],
             /* a tied weight's gradient waits on the device for its other half */
             .offloads_gradients = k < prefix[RATIO_GRADIENTS] && !is_tied[k],
             .offloads_state = k < prefix[RATIO_STATE],
-            .is_alias = layout->param_is_tied[i] && plan->n_stages == 1,
+            .is_alias = layout->params[i].is_tied && plan->n_stages == 1,
             .updates_on_host = k < prefix[RATIO_STATE] && stage->updates_on_host,
         };
         if (places[k].is_alias)
@@ -153,8 +145,8 @@ static void cut_activations(const struct mist_plan *plan, int32_t i_stage,
     int32_t n = 1, n_swapped = 0;
 
     for (int32_t i = 0; i < layout->n_tensors && !is_checkpointed; i++)
-        if (layout->tensor_class[i] == MIST_TENSOR_SAVED)
-            items[n++] = (struct item){i, (double)layout->tensor_bytes[i]};
+        if (layout->tensors[i].tensor_class == MIST_TENSOR_SAVED)
+            items[n++] = (struct item){i, (double)layout->tensors[i].bytes};
     if (layout->kind == MIST_LAYER_BLOCK)
         n_swapped =
             choose_prefix(plan->stages[i_stage].offload_activations, items, n, running);
@@ -162,11 +154,11 @@ static void cut_activations(const struct mist_plan *plan, int32_t i_stage,
     for (int32_t k = 1; k < n_swapped; k++)
         out->is_swapped[items[k].id] = true;
     for (int32_t i = 0; i < layout->n_tensors; i++) {
-        if (layout->tensor_class[i] != MIST_TENSOR_SAVED)
+        if (layout->tensors[i].tensor_class != MIST_TENSOR_SAVED)
             continue;
         int64_t *used = &out->saved_bytes[out->is_swapped[i]];
         out->saved_offset[i] = *used;
-        *used += mist_align_up(layout->tensor_bytes[i], ALIGNMENT);
+        *used += mist_align_up(layout->tensors[i].bytes, ALIGNMENT);
     }
 }
 

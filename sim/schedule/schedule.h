@@ -156,14 +156,12 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
 /*
  * Expands the plan (checked) for one rank and lays out its memory.
  *
- * catalog   of plan->model; borrowed during the call.
  * threads   host threads per device, for kernel workspaces.
  * out       filled on MIST_OK, to be freed with mist_schedule_free; untouched otherwise.
  * Returns MIST_OK, MIST_ERR_INPUT, MIST_ERR_RANGE, MIST_ERR_MEMORY, or MIST_ERR_NO_PLAN:
  * it would take more memory than this machine has. O(tasks log tasks).
  */
-MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
-                                                     const struct mist_plan *plan,
+MIST_MUST_CHECK enum mist_status mist_schedule_build(const struct mist_plan *plan,
                                                      int32_t rank, int32_t threads,
                                                      struct mist_schedule **out,
                                                      struct mist_err *err);

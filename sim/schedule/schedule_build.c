@@ -279,26 +279,25 @@ static void stretch_persistent(struct mist_schedule *out)
     }
 }
 
-static enum mist_status make_layouts(const struct mist_catalog *catalog,
-                                     const struct mist_schedule_builder *at,
+static enum mist_status make_layouts(const struct mist_schedule_builder *at,
                                      int32_t threads)
 {
     struct mist_layer_shape shape =
         mist_schedule_shape(at->plan, at->out->i_stage, threads);
 
     for (int i = 0; i < MIST_N_LAYER_KINDS; i++) {
-        enum mist_status status = mist_layer_layout_make(
-            catalog, (enum mist_layer_kind)i, shape, &at->out->layouts[i], at->err);
+        enum mist_status status =
+            mist_layer_layout_make(&at->plan->model, (enum mist_layer_kind)i, shape,
+                                   &at->out->layouts[i], at->err);
         if (status != MIST_OK)
             return status;
     }
     return MIST_OK;
 }
 
-static enum mist_status build(struct mist_schedule_builder *at,
-                              const struct mist_catalog *catalog, int32_t threads)
+static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
 {
-    enum mist_status status = make_layouts(catalog, at, threads);
+    enum mist_status status = make_layouts(at, threads);
 
     if (status != MIST_OK)
         return status;
@@ -360,8 +359,7 @@ static enum mist_status check_memory(const struct mist_schedule_builder *at)
                         needed, there);
 }
 
-enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
-                                     const struct mist_plan *plan, int32_t rank,
+enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
                                      int32_t threads, struct mist_schedule **out,
                                      struct mist_err *err)
 {
@@ -384,7 +382,7 @@ enum mist_status mist_schedule_build(const struct mist_catalog *catalog,
     memset(at.waited, -1, sizeof at.waited);
     enum mist_status status = check_memory(&at);
     if (status == MIST_OK)
-        status = build(&at, catalog, threads);
+        status = build(&at, threads);
     if (status == MIST_OK)
         status = trim(schedule, err);
     free_tables(&at);

@@ -98,7 +98,7 @@ static void reduce_partial(struct mist_schedule_builder *at, int32_t i_module,
     int64_t elements = 0;
 
     for (int32_t i = 0; i < layout->n_params; i++)
-        elements += layout->param_partial_elements[i];
+        elements += layout->params[i].partial_elements;
     if (at->stage->tp == 1 || elements == 0)
         return;
     int32_t task = mist_schedule_add_collective(
@@ -148,7 +148,7 @@ static bool is_exchanged(const struct mist_schedule_builder *at, int32_t i_modul
     if (kind == MIST_LAYER_EMBEDDING)
         return i_slab == 0;
     for (int32_t i = 0; i < layout->n_params; i++)
-        if (layout->param_is_tied[i] && storage->param_slab[i] == i_slab)
+        if (layout->params[i].is_tied && storage->param_slab[i] == i_slab)
             return true;
     return false;
 }

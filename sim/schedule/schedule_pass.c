@@ -29,12 +29,12 @@ void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t
     const struct mist_module_storage *storage = &at->out->storage[i_module];
     const struct mist_layer_layout *layout =
         mist_schedule_layout_of(at, at->out->modules[i_module]);
-    const struct mist_concrete_program *parts = &layout->programs[program];
+    const struct mist_program *parts = &layout->programs[program];
 
     *weights = *gradients = 0;
     for (int32_t p = 0; p < parts->n_parts; p++)
         for (int32_t i = 0; i < parts->parts[p].n_steps; i++) {
-            const struct mist_concrete_step *step =
+            const struct mist_step *step =
                 &mist_layer_layout_steps(layout, program)[parts->parts[p].first_step + i];
             for (int k = 0; k < 2; k++) {
                 if (step->params[k] < 0)
@@ -249,7 +249,7 @@ static enum mist_task_kind kind_of_part(const struct run *run,
 static enum mist_role role_of(const struct mist_module_storage *storage,
                               const struct mist_layer_layout *layout, int32_t tensor)
 {
-    switch (layout->tensor_class[tensor]) {
+    switch (layout->tensors[tensor].tensor_class) {
     case MIST_TENSOR_INPUT:
         return MIST_ROLE_INPUT;
     case MIST_TENSOR_OUTPUT:
@@ -278,7 +278,7 @@ static void name_buffers(struct mist_schedule_builder *at, const struct run *run
                          const struct mist_part *part, int32_t task)
 {
     const struct mist_module_storage *storage = &at->out->storage[run->pass->i_module];
-    const struct mist_concrete_step *step =
+    const struct mist_step *step =
         &mist_layer_layout_steps(run->layout, run->program)[part->first_step];
 
     for (int i = 0; i < MIST_N_ROLES && !part->is_communication; i++)
@@ -312,8 +312,7 @@ static int32_t add_part(struct mist_schedule_builder *at, const struct run *run,
                         int32_t p)
 {
     const struct mist_part *part = &run->layout->programs[run->program].parts[p];
-    const struct mist_concrete_step *steps =
-        mist_layer_layout_steps(run->layout, run->program);
+    const struct mist_step *steps = mist_layer_layout_steps(run->layout, run->program);
     enum mist_task_kind kind = kind_of_part(run, part);
     int32_t layer = run->pass->layer, k = run->pass->slot->micro_batch;
     int32_t task = part->is_communication
@@ -343,7 +342,7 @@ static void run_program(struct mist_schedule_builder *at,
         .layout = mist_schedule_layout_of(at, pass->layer),
         .program = program,
     };
-    const struct mist_concrete_program *parts = &run.layout->programs[program];
+    const struct mist_program *parts = &run.layout->programs[program];
     int32_t tasks[MIST_MAX_PARTS], n_computed = 0;
 
     mist_schedule_program_slabs(at, pass->i_module, program, &run.weights,

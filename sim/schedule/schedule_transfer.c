@@ -212,7 +212,7 @@ static void add_tie(struct mist_schedule_builder *at,
     int32_t s = 0, k = tie->micro_batch;
 
     for (int32_t i = 0; i < layout->n_params && i_module > 0; i++)
-        if (layout->param_is_tied[i])
+        if (layout->params[i].is_tied)
             s = storage->param_slab[i];
     int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT, MIST_STREAM_GPU_GPU,
                                           at->out->modules[i_module], k);

@@ -158,23 +158,20 @@ static void open_model(struct bench *bench, const char *name)
                                      .dtype = MIST_DTYPE_BF16};
     struct mist_device_config config = {
         .result_bytes = 4096, .threads = 1, .arena_bytes = {0, 2 * chunk_bytes}};
-    struct mist_catalog *catalog;
     struct mist_err err;
     int64_t bytes = 16 * chunk_bytes, scratch = 0;
 
     must(mist_model_load_preset(name, &bench->model, &err), &err);
-    must(mist_catalog_new(&bench->model, &catalog, &err), &err);
     for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
         struct mist_layer_layout *layout = &bench->layouts[k];
-        must(
-            mist_layer_layout_make(catalog, (enum mist_layer_kind)k, shape, layout, &err),
-            &err);
+        must(mist_layer_layout_make(&bench->model, (enum mist_layer_kind)k, shape, layout,
+                                    &err),
+             &err);
         scratch = largest(scratch, largest(layout->scratch_forward_bytes,
                                            layout->scratch_backward_bytes));
         bytes += 6 * layout->n_parameters + layout->saved_bytes + layout->output_bytes +
                  2 * layout->input_bytes + layout->constant_bytes;
     }
-    mist_catalog_free(catalog);
     config.arena_bytes[MIST_ARENA_DEVICE] = bytes + scratch;
     must(bench->backend->open_device(&config, &bench->device, &err), &err);
     must(bench->backend->operators->open(bench->device, MIST_DTYPE_BF16, 0,
@@ -271,7 +268,7 @@ static void time_program(struct bench *bench, int k, enum mist_program_kind prog
                          struct figures *figures)
 {
     struct mist_binding binding = bind_module(bench, k);
-    const struct mist_concrete_program *steps = &binding.layout->programs[program];
+    const struct mist_program *steps = &binding.layout->programs[program];
 
     for (int32_t p = 0; p < steps->n_parts; p++)
         for (int32_t i = 0; i < steps->parts[p].n_steps; i++) {
@@ -281,7 +278,7 @@ static void time_program(struct bench *bench, int k, enum mist_program_kind prog
                                  &args);
             name_step(name, sizeof name, binding.layout->kind, args.step);
             print_row(bench, figures, name, time_launch(bench, run_one_step, &args),
-                      args.step->flop, args.step->bytes, args.step->op,
+                      (double)args.step->flop, (double)args.step->bytes, args.step->op,
                       args.step->phase == MIST_PHASE_FORWARD);
         }
 }

@@ -20,7 +20,6 @@
  */
 #include "core/parse.h"
 #include "core/random.h"
-#include "sim/cost/cost_model.h" /* bytes of the optimizer's operators */
 #include "tests/bench/bench_steps.h"
 
 #include <dnnl.h>
@@ -133,16 +132,15 @@ static void fill_weights(const struct mist_layer_layout *layout, uint64_t seed,
 
     mist_random_init(&random, seed);
     for (int32_t i = 0; i < layout->n_params; i++)
-        for (int64_t k = 0; k < layout->param_elements[i]; k++)
-            out[layout->param_offset[i] + k] =
-                layout->param_init[i] == MIST_INIT_ONES ? 1.0f
-                : layout->param_init[i] == MIST_INIT_ZEROS
+        for (int64_t k = 0; k < layout->params[i].n_elements; k++)
+            out[layout->params[i].offset + k] =
+                layout->params[i].init == MIST_INIT_ONES ? 1.0f
+                : layout->params[i].init == MIST_INIT_ZEROS
                     ? 0.0f
                     : (float)(0.07 * (mist_random_uniform(&random) - 0.5));
 }
 
-static void stage_init(struct stage *at, const struct mist_catalog *catalog, int32_t seq,
-                       int32_t n_threads)
+static void stage_init(struct stage *at, int32_t seq, int32_t n_threads)
 {
     struct mist_layer_shape shape = {
         .micro_batch = BATCH, .seq = seq, .tp = 1, .threads = n_threads};
@@ -153,7 +151,7 @@ static void stage_init(struct stage *at, const struct mist_catalog *catalog, int
         .operators = &mist_operators_cpu, .n_threads = n_threads, .seq = seq};
     must(at->operators->open(NULL, MIST_DTYPE_FP32, n_threads, &at->backend, &err), &err);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
-        must(mist_layer_layout_make(catalog, (enum mist_layer_kind)kind, shape,
+        must(mist_layer_layout_make(&model, (enum mist_layer_kind)kind, shape,
                                     &at->layouts[kind], &err),
              &err);
     for (int32_t i = 0; i < N_MODULES; i++) {
@@ -248,7 +246,7 @@ static void time_program(const struct stage *at, int32_t i_module,
 {
     struct mist_binding binding = bind_module(at, i_module);
     const struct mist_layer_layout *layout = binding.layout;
-    const struct mist_concrete_program *steps = &layout->programs[program];
+    const struct mist_program *steps = &layout->programs[program];
 
     for (int32_t p = 0; p < steps->n_parts; p++)
         for (int32_t i = 0; i < steps->parts[p].n_steps; i++) {
@@ -261,7 +259,7 @@ static void time_program(const struct stage *at, int32_t i_module,
             double seconds = mist_clock_now_s() - start_s;
             name_step(name, sizeof name, binding.layout->kind, args.step);
             add_sample(table, name, layout->kind == MIST_LAYER_BLOCK ? N_LAYERS : 1,
-                       args.step->flop, args.step->bytes, seconds);
+                       (double)args.step->flop, (double)args.step->bytes, seconds);
         }
 }
 
@@ -271,8 +269,8 @@ static int64_t n_updated(const struct mist_layer_layout *layout)
     int64_t n = layout->n_parameters;
 
     for (int32_t i = 0; i < layout->n_params; i++)
-        if (layout->param_is_tied[i])
-            n -= layout->param_elements[i];
+        if (layout->params[i].is_tied)
+            n -= layout->params[i].n_elements;
     return n;
 }
 
@@ -305,14 +303,15 @@ static void time_optimizer(const struct stage *at, int32_t i_module, struct tabl
     times_s[3] = mist_clock_now_s();
     const struct {
         const char *name;
-        double flop, bytes; /* per element */
-    } parts[] = {{"gradient norm", MIST_COST_NORM_FLOP, MIST_COST_NORM_BYTES},
-                 {"adamw", MIST_COST_ADAMW_FLOP, MIST_COST_ADAMW_BYTES},
-                 {"zero gradients", 0, MIST_COST_ZERO_BYTES}};
+        enum mist_op op;
+    } parts[] = {{"gradient norm", MIST_OP_GRADIENT_NORM},
+                 {"adamw", MIST_OP_ADAMW},
+                 {"zero gradients", MIST_OP_ZERO}};
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "%s %s", module, parts[i].name);
-        add_sample(table, name, n_calls, parts[i].flop * (double)n,
-                   parts[i].bytes * (double)n, times_s[i + 1] - times_s[i]);
+        struct mist_work work = mist_op_gradient_work(parts[i].op, n);
+        add_sample(table, name, n_calls, (double)work.flop, (double)work.bytes,
+                   times_s[i + 1] - times_s[i]);
     }
 }
 
@@ -375,14 +374,13 @@ static void print_table(struct table *table, const struct limits *limits, int32_
     }
 }
 
-static void bench(const struct mist_catalog *catalog, int32_t seq, int32_t n_threads,
-                  struct limits *limits, float *const *x)
+static void bench(int32_t seq, int32_t n_threads, struct limits *limits, float *const *x)
 {
     static struct stage stage;
     static struct table table;
     double start_s;
 
-    stage_init(&stage, catalog, seq, n_threads);
+    stage_init(&stage, seq, n_threads);
     run_stage(&stage, &table); /* warms up */
     table = (struct table){0};
     start_s = mist_clock_now_s();
@@ -397,7 +395,6 @@ static void bench(const struct mist_catalog *catalog, int32_t seq, int32_t n_thr
 int main(int argc, char **argv)
 {
     static const char *const usual[] = {"64", "512"};
-    struct mist_catalog *catalog;
     struct mist_err err = {0};
     int64_t n_threads = 1, seq;
     struct limits limits = {0};
@@ -405,17 +402,15 @@ int main(int argc, char **argv)
 
     if (argc > 1 && (mist_parse_int64(argv[1], &n_threads, &err) || n_threads < 1))
         fail("arguments: THREADS SEQ...");
-    must(mist_catalog_new(&model, &catalog, &err), &err);
     for (int i = 0; i < 3; i++)
         x[i] = (float *)(void *)must_alloc(4 * (int64_t)N_LIMIT);
     for (int i = 0; i < (argc > 2 ? argc - 2 : 2); i++) {
         if (mist_parse_int64(argc > 2 ? argv[i + 2] : usual[i], &seq, &err) || seq < 1 ||
             seq > model.max_seq)
             fail("arguments: THREADS SEQ...");
-        bench(catalog, (int32_t)seq, (int32_t)n_threads, &limits, x);
+        bench((int32_t)seq, (int32_t)n_threads, &limits, x);
     }
     for (int i = 0; i < 3; i++)
         free(x[i]);
-    mist_catalog_free(catalog);
     return 0;
 }

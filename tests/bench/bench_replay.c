@@ -58,7 +58,6 @@ static void make_plan(struct mist_plan *plan, int32_t n_stages, int32_t dp)
 }
 
 static void measure(const char *name, const struct mist_plan *plan,
-                    const struct mist_catalog *catalog,
                     const struct mist_cost_model *model,
                     const struct mist_replay_options *options)
 {
@@ -66,7 +65,7 @@ static void measure(const char *name, const struct mist_plan *plan,
     struct rusage usage;
     clock_t start = clock();
 
-    must(mist_replay_run(catalog, plan, model, options, &result, &err), &err);
+    must(mist_replay_run(plan, model, options, &result, &err), &err);
     double busy_s = (double)(clock() - start) / CLOCKS_PER_SEC;
     getrusage(RUSAGE_SELF, &usage);
     printf("%-30s %6d ranks, %9lld tasks: %6.2f s of processor time, %6.2f M tasks/s, "
@@ -81,32 +80,29 @@ static void measure_plan(const char *name, int32_t n_stages, int32_t dp)
 {
     static struct mist_plan plan;
     struct mist_trace_set traces;
-    struct mist_catalog *catalog;
     struct mist_cost_model *model;
     struct mist_replay_options options = {
         .folding = MIST_REPLAY_FOLD_NEVER, .threads = 0, .skips_timeline = true};
 
     make_plan(&plan, n_stages, dp);
     made_up_cluster_init(&traces, n_stages * dp);
-    must(mist_catalog_new(&plan.model, &catalog, &err), &err);
     must(mist_cost_model_new(&traces, &model, &err), &err);
     printf("%s\n", name);
-    measure("  all ranks", &plan, catalog, model, &options);
+    measure("  all ranks", &plan, model, &options);
     int32_t n_ranks = mist_plan_n_ranks(&plan);
     double *factors = must_alloc(n_ranks * (int64_t)sizeof *factors);
     for (int32_t r = 0; r < n_ranks; r++)
         factors[r] = r == n_ranks / 3 ? 1.3 : 1;
     options.rank_factor = factors;
-    measure("  one of them slower", &plan, catalog, model, &options);
+    measure("  one of them slower", &plan, model, &options);
     for (int32_t r = 0; r < n_ranks; r++)
         factors[r] = 1 + 1e-5 * r;
-    measure("  no two alike", &plan, catalog, model, &options);
+    measure("  no two alike", &plan, model, &options);
     options.rank_factor = NULL;
     options.jitter_frac = 0.1;
-    measure("  with jitter", &plan, catalog, model, &options);
+    measure("  with jitter", &plan, model, &options);
     free(factors);
     mist_cost_model_free(model);
-    mist_catalog_free(catalog);
     mist_trace_set_fini(&traces);
 }
 

@@ -69,23 +69,20 @@ static void ask(const struct question *of)
     struct mist_job job = {
         .global_batch = of->global_batch, .seq_len = 2048, .dtype = MIST_DTYPE_BF16};
     struct mist_trace_set traces;
-    struct mist_catalog *catalog;
     struct mist_cost_model *cost_model;
     struct mist_space space;
     struct mist_stage_price *price;
 
     made_up_cluster_init(&traces, of->n_nodes);
     must(mist_model_load_preset(of->model, &model, &err), &err);
-    must(mist_catalog_new(&model, &catalog, &err), &err);
     must(mist_cost_model_new(&traces, &cost_model, &err), &err);
     must(mist_space_init(&space, &model, &job, of->n_nodes * 8, 8, of->groups, &err),
          &err);
-    must(mist_stage_price_new(catalog, cost_model, &space, 1, &price, &err), &err);
+    must(mist_stage_price_new(cost_model, &space, 1, &price, &err), &err);
     run(of, &space, price);
     mist_stage_price_free(price);
     mist_space_fini(&space);
     mist_cost_model_free(cost_model);
-    mist_catalog_free(catalog);
     mist_trace_set_fini(&traces);
 }
 

@@ -67,7 +67,6 @@ int main(void)
     struct mist_trace_set traces;
     struct mist_cost_model *costs;
     struct mist_model gpt;
-    struct mist_catalog *catalog;
     struct mist_stage_model *model;
     struct mist_err err = {0};
     struct mist_random random;
@@ -78,8 +77,7 @@ int main(void)
     must(mist_trace_set_load(&traces, "tests/data/cli/traces", &err), &err);
     must(mist_cost_model_new(&traces, &costs, &err), &err);
     must(mist_model_load_preset("gpt3-demo", &gpt, &err), &err);
-    must(mist_catalog_new(&gpt, &catalog, &err), &err);
-    must(mist_stage_model_new(catalog, costs, &job, 1, &model, &err), &err);
+    must(mist_stage_model_new(&gpt, costs, &job, 1, &model, &err), &err);
     mist_random_init(&random, 1);
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
         data[i] = must_alloc(N * (int64_t)sizeof(double));
@@ -109,7 +107,6 @@ int main(void)
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         free(data[i]);
     mist_stage_model_free(model);
-    mist_catalog_free(catalog);
     mist_cost_model_free(costs);
     mist_trace_set_fini(&traces);
     return 0;

@@ -15,7 +15,7 @@ static const struct mist_adamw_args usual_adamw = {.lr = 1e-4f,
 
 /* "block qkv forward" */
 static inline void name_step(char *name, size_t size, enum mist_layer_kind kind,
-                             const struct mist_concrete_step *step)
+                             const struct mist_step *step)
 {
     static const char *const modules[] = {"embedding", "block", "head"};
     static const char *const phases[] = {"forward", "backward", "weight gradient", ""};

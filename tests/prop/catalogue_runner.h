@@ -57,7 +57,6 @@ struct catalogue_run {
     enum mist_dtype dtype, gradient_dtype; /* the latter to be set behind open */
     int32_t batch, seq, n_threads;
     void *backend;
-    struct mist_catalog *catalog;
     struct mist_layer_layout layouts[MIST_N_LAYER_KINDS];
     int n_modules, n_micro_batches;
     struct catalogue_module modules[CATALOGUE_MAX_MODULES]; /* embedding, blocks, head */
@@ -95,11 +94,11 @@ static inline const char *catalogue_name(const struct catalogue_run *run, int i_
     const struct mist_layer_layout *layout = run->modules[i_module].layout;
 
     if (layout->kind == MIST_LAYER_BLOCK)
-        snprintf(out, 64, "layers.%d.%s", i_module - 1, layout->param_name[i_param]);
-    else if (run->model->ties_embeddings && layout->param_is_tied[i_param])
+        snprintf(out, 64, "layers.%d.%s", i_module - 1, layout->params[i_param].name);
+    else if (run->model->ties_embeddings && layout->params[i_param].is_tied)
         snprintf(out, 64, "wte");
     else
-        snprintf(out, 64, "%s", layout->param_name[i_param]);
+        snprintf(out, 64, "%s", layout->params[i_param].name);
     return out;
 }
 
@@ -112,12 +111,12 @@ static inline void catalogue_fill_weights(struct catalogue_run *run, int i_modul
     char name[64];
 
     for (int i = 0; i < layout->n_params; i++) {
-        int64_t n = layout->param_elements[i];
+        int64_t n = layout->params[i].n_elements;
         double *values = calloc((size_t)n, sizeof *values);
         assert_non_null(values);
         reference_weights(catalogue_name(run, i_module, i, name), n, values);
         for (int64_t k = 0; k < n; k++)
-            weights[layout->param_offset[i] + k] = (float)values[k];
+            weights[layout->params[i].offset + k] = (float)values[k];
         free(values);
     }
     if (is_bf16)
@@ -163,9 +162,8 @@ static inline void catalogue_open_layouts(struct catalogue_run *run)
     };
 
     reference_must(mist_model_check(run->model, &err), &err);
-    reference_must(mist_catalog_new(run->model, &run->catalog, &err), &err);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
-        reference_must(mist_layer_layout_make(run->catalog, (enum mist_layer_kind)kind,
+        reference_must(mist_layer_layout_make(run->model, (enum mist_layer_kind)kind,
                                               shape, &run->layouts[kind], &err),
                        &err);
 }
@@ -218,7 +216,6 @@ static inline void catalogue_close(struct catalogue_run *run)
     free(run->constant);
     free(run->tokens);
     free(run->targets);
-    mist_catalog_free(run->catalog);
     mist_operators_cpu.close(run->backend);
 }
 
@@ -319,12 +316,12 @@ static inline bool catalogue_find_tied(const struct catalogue_run *run, int64_t 
     const struct mist_layer_layout *embedding = &run->layouts[MIST_LAYER_EMBEDDING];
 
     for (int i = 0; run->model->ties_embeddings && i < head->n_params; i++)
-        for (int k = 0; head->param_is_tied[i] && k < embedding->n_params; k++)
-            if (strcmp(embedding->param_name[k], "wte") == 0) {
-                *in_head = head->param_offset[i];
-                *in_embedding = embedding->param_offset[k];
-                *n = head->param_elements[i];
-                assert_int_equal(*n, embedding->param_elements[k]);
+        for (int k = 0; head->params[i].is_tied && k < embedding->n_params; k++)
+            if (strcmp(embedding->params[k].name, "wte") == 0) {
+                *in_head = head->params[i].offset;
+                *in_embedding = embedding->params[k].offset;
+                *n = head->params[i].n_elements;
+                assert_int_equal(*n, embedding->params[k].n_elements);
                 return true;
             }
     assert_false(run->model->ties_embeddings);

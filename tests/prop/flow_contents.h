@@ -272,8 +272,8 @@ static inline bool flow_is_tied(const struct flow *at, int32_t layer, int32_t i_
     const struct mist_layer_layout *layout = flow_layout(at, layer);
 
     return at->plan->model.ties_embeddings &&
-           (layout->param_is_tied[i_param] ||
-            (layer == 0 && strcmp(layout->param_name[i_param], "wte") == 0));
+           (layout->params[i_param].is_tied ||
+            (layer == 0 && strcmp(layout->params[i_param].name, "wte") == 0));
 }
 
 /* The slab is cut over data-parallel ranks for what the flag says. */
@@ -329,9 +329,9 @@ static inline int flow_params(const struct flow *at, int32_t layer, int32_t i_sl
         if (storage->param_slab[p] != i_slab)
             continue;
         int64_t first = storage->param_offset[p] * 4;
-        int64_t end = first + layout->param_elements[p] * 4;
-        int64_t from = first + layout->param_partial_first[p] * 4;
-        int64_t to = from + layout->param_partial_elements[p] * 4;
+        int64_t end = first + layout->params[p].n_elements * 4;
+        int64_t from = first + layout->params[p].partial_first * 4;
+        int64_t to = from + layout->params[p].partial_elements * 4;
         if (at->stage->tp == 1)
             from = to = first;
         if (from > first)

@@ -22,7 +22,7 @@
 enum { READS = 1, WRITES = 2, LOSES = 4 }; /* LOSES: holds nothing useful afterwards */
 
 /* What a step does to operand k. */
-static inline int operand_use(const struct mist_concrete_step *step, int k)
+static inline int operand_use(const struct mist_step *step, int k)
 {
     switch (step->op) {
     case MIST_OP_TP_ALL_REDUCE:
@@ -71,12 +71,12 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
     const struct mist_layer_layout *layout = flow_layout(at, task->layer);
     int32_t m = 0, k = task->micro_batch, layer = task->layer;
     const struct mist_module_storage *storage = flow_storage(at, layer, &m);
-    int64_t bytes = layout->tensor_bytes[tensor], from = 0;
+    int64_t bytes = layout->tensors[tensor].bytes, from = 0;
     bool is_backward = mist_program_is_backward(task->program);
     enum mist_role role = MIST_ROLE_INPUT;
     struct value value = {.layer = layer, .micro_batch = k};
 
-    switch (layout->tensor_class[tensor]) {
+    switch (layout->tensors[tensor].tensor_class) {
     case MIST_TENSOR_INPUT:
         value.what = ACTIVATION;
         break;
@@ -102,15 +102,16 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
         break;
     case MIST_TENSOR_SCRATCH:
         role = MIST_ROLE_SCRATCH;
-        from = is_backward ? layout->offset_backward[tensor]
-                           : layout->offset_forward[tensor];
+        from = is_backward ? layout->tensors[tensor].offset_backward
+                           : layout->tensors[tensor].offset_forward;
         value.what = TENSOR;
         value.id = tensor;
         break;
     case MIST_TENSOR_TOKENS:
     case MIST_TENSOR_TARGETS:
-        role = layout->tensor_class[tensor] == MIST_TENSOR_TOKENS ? MIST_ROLE_TOKENS
-                                                                  : MIST_ROLE_TARGETS;
+        role = layout->tensors[tensor].tensor_class == MIST_TENSOR_TOKENS
+                   ? MIST_ROLE_TOKENS
+                   : MIST_ROLE_TARGETS;
         value = (struct value){.what = IDS, .id = role == MIST_ROLE_TARGETS};
         from = k * bytes;
         return (struct place){task->buffers[role], from, from + bytes, value};
@@ -122,7 +123,7 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
     return (struct place){task->buffers[role], from, from + bytes, value};
 }
 
-static inline bool writes_gradient(const struct mist_concrete_step *step)
+static inline bool writes_gradient(const struct mist_step *step)
 {
     return step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
            step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
@@ -148,7 +149,7 @@ static inline void read_param(struct flow *at, const struct mist_task *task, int
         buffer = task->buffers[MIST_ROLE_TIED_WEIGHTS];
     }
     struct value value = {.what = WEIGHT, .layer = layer, .id = s, .version = 1};
-    flow_read(at, buffer, from, from + layout->param_elements[p] * 4, value,
+    flow_read(at, buffer, from, from + layout->params[p].n_elements * 4, value,
               "the weights are not there, or not up to date");
 }
 
@@ -163,7 +164,7 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
     int32_t buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
     uint32_t bit = 1u << task->micro_batch;
     int64_t from = storage->param_offset[p] * 4;
-    int64_t to = from + layout->param_elements[p] * 4;
+    int64_t to = from + layout->params[p].n_elements * 4;
 
     flow_require(at, buffer >= 0, "no buffer for a gradient");
     flow_touch(at, buffer, from, to, true);
@@ -188,7 +189,7 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
 }
 
 static inline void run_step(struct flow *at, const struct mist_task *task,
-                            const struct mist_concrete_step *step)
+                            const struct mist_step *step)
 {
     struct place places[MIST_MAX_OPERANDS];
     /* evaluation wants its losses alone */
@@ -258,10 +259,9 @@ static inline void zero_gradients(struct flow *at, const struct mist_task *task)
 static inline void run_part(struct flow *at, const struct mist_task *task)
 {
     const struct mist_layer_layout *layout = flow_layout(at, task->layer);
-    const struct mist_concrete_program *program = &layout->programs[task->program];
+    const struct mist_program *program = &layout->programs[task->program];
     bool is_backward = mist_program_is_backward(task->program);
-    const struct mist_concrete_step *steps =
-        is_backward ? layout->backward : layout->forward;
+    const struct mist_step *steps = is_backward ? layout->backward : layout->forward;
     int32_t m = 0;
 
     flow_storage(at, task->layer, &m);
@@ -499,7 +499,7 @@ static inline void run_tie(struct flow *at, const struct mist_task *task)
                  "the tied slab is wrong");
     flow_require(at, is_alone == (from >= 0) && (is_alone || task->bytes == bytes),
                  "an exchange of tied gradients is wrong");
-    int64_t end = layout->param_elements[p] * 4;
+    int64_t end = layout->params[p].n_elements * 4;
     flow_touch(at, to, 0, bytes, true);
     int n = flow_collect(at, to, 0, end, pieces);
     uint32_t mine = pieces[0].value.local;

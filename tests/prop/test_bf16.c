@@ -132,7 +132,7 @@ static const float *gradient_of(const struct catalogue_run *run, int i_module,
 {
     const struct catalogue_module *module = &run->modules[i_module];
 
-    return module->gradients + module->layout->param_offset[i_param];
+    return module->gradients + module->layout->params[i_param].offset;
 }
 
 /* One parameter; that of queries, keys and values in three. */
@@ -142,11 +142,11 @@ static void compare_parameter(const struct pair *pair, int i_module, int i_param
     char name[64];
     const struct mist_model *model = &pair->of.model;
     const struct mist_layer_layout *layout = pair->fp32.modules[i_module].layout;
-    int64_t n = layout->param_elements[i_param];
+    int64_t n = layout->params[i_param].n_elements;
     const float *fp32 = gradient_of(&pair->fp32, i_module, i_param);
     const float *bf16 = gradient_of(&pair->bf16, i_module, i_param);
     double whole_length = length(fp32, n);
-    bool is_qkv = strncmp(layout->param_name[i_param], "qkv.", 4) == 0;
+    bool is_qkv = strncmp(layout->params[i_param].name, "qkv.", 4) == 0;
     int64_t n_heads = model->n_heads + 2 * model->n_kv_heads;
     int64_t n_kv = n / n_heads * model->n_kv_heads;
     const int64_t pieces[] = {is_qkv ? n - 2 * n_kv : n, n_kv, n_kv};
@@ -202,9 +202,9 @@ static void move_shadow(const struct catalogue_module *module, int t,
     double correction2 = 1 - pow(REFERENCE_BETA2, t);
 
     for (int k = 0; k < layout->n_params; k++) {
-        double decay = layout->param_decays[k] ? REFERENCE_WEIGHT_DECAY : 0;
-        int64_t first = layout->param_offset[k];
-        for (int64_t i = first; i < first + layout->param_elements[k]; i++) {
+        double decay = layout->params[k].decays ? REFERENCE_WEIGHT_DECAY : 0;
+        int64_t first = layout->params[k].offset;
+        for (int64_t i = first; i < first + layout->params[k].n_elements; i++) {
             double g = (double)module->gradients[i];
             double *p = &shadow->p[i], *m = &shadow->m[i], *v = &shadow->v[i];
             *m = REFERENCE_BETA1 * *m + (1 - REFERENCE_BETA1) * g;

@@ -20,7 +20,6 @@ enum { N_PLANS = 250, N_LANES = 12 };
 /* One plan: its ranks, shared and on their own. */
 struct world {
     struct mist_plan plan;
-    struct mist_catalog *catalog;
     struct mist_trace_set traces;
     struct mist_cost_model *model;
     struct mist_rank_set set;
@@ -68,14 +67,13 @@ static void start(struct world *at, struct mist_random *random)
     for (int32_t i = 0; i < at->plan.n_stages; i++)
         at->plan.stages[i].updates_on_host = false; /* has no price here */
     make_traces(&at->traces, random);
-    must(mist_catalog_new(&at->plan.model, &at->catalog, &err), &err);
     must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
     at->set = (struct mist_rank_set){0};
-    must(mist_rank_set_build(at->catalog, &at->plan, 2, &work, &at->set, &err), &err);
+    must(mist_rank_set_build(&at->plan, 2, &work, &at->set, &err), &err);
     must(mist_rank_set_price(&at->set, at->model, &at->plan, &err), &err);
     assert_int_equal(at->set.n_ranks, mist_plan_n_ranks(&at->plan));
     for (int32_t r = 0; r < at->set.n_ranks; r++) {
-        must(mist_schedule_build(at->catalog, &at->plan, r, 2, &at->own[r], &err), &err);
+        must(mist_schedule_build(&at->plan, r, 2, &at->own[r], &err), &err);
         at->costs[r] = calloc((size_t)at->own[r]->n_costs + 1, sizeof **at->costs);
         assert_non_null(at->costs[r]);
         must(mist_cost_schedule(at->model, &at->plan, at->own[r], at->costs[r], &err),
@@ -94,7 +92,6 @@ static void stop(struct world *at)
     }
     mist_rank_set_fini(&at->set);
     mist_cost_model_free(at->model);
-    mist_catalog_free(at->catalog);
     mist_trace_set_fini(&at->traces);
 }
 

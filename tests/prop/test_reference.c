@@ -27,11 +27,11 @@ static double gradient_error(const struct reference *reference,
 {
     char name[64];
     const struct catalogue_module *module = &run->modules[i_module];
-    const float *gradient = module->gradients + module->layout->param_offset[i_param];
+    const float *gradient = module->gradients + module->layout->params[i_param].offset;
     const struct reference_gradient *expected =
         reference_find(reference, catalogue_name(run, i_module, i_param, name));
 
-    if (!expected || expected->n != module->layout->param_elements[i_param])
+    if (!expected || expected->n != module->layout->params[i_param].n_elements)
         fail_msg("%s has no such parameter: %s", run->model->name, name);
     double *values = calloc((size_t)expected->n, sizeof *values);
     assert_non_null(values);

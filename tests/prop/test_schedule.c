@@ -32,13 +32,12 @@ static int64_t number_of(const char *name, int64_t otherwise)
     return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
-static struct mist_schedule *build(const struct mist_catalog *catalog,
-                                   const struct mist_plan *plan, int32_t rank)
+static struct mist_schedule *build(const struct mist_plan *plan, int32_t rank)
 {
     struct mist_schedule *schedule = NULL;
     struct mist_err err = {0};
 
-    if (mist_schedule_build(catalog, plan, rank, 2, &schedule, &err) != MIST_OK)
+    if (mist_schedule_build(plan, rank, 2, &schedule, &err) != MIST_OK)
         fail_msg("rank %d: %s", (int)rank, err.message);
     return schedule;
 }
@@ -401,8 +400,7 @@ static void check_costs(const struct mist_plan *plan,
 
 /* ------------------------------------------------------------------------------ tests */
 
-static double check_rank(const struct world *at, const struct mist_catalog *catalog,
-                         int32_t rank)
+static double check_rank(const struct world *at, int32_t rank)
 {
     const struct mist_schedule *schedule = at->ranks[rank];
     int32_t(*before)[MIST_N_STREAMS] = malloc((size_t)schedule->n_tasks * sizeof *before);
@@ -416,7 +414,7 @@ static double check_rank(const struct world *at, const struct mist_catalog *cata
     free(before);
     check_costs(&at->plan, schedule);
     if (rank == 0) {
-        struct mist_schedule *again = build(catalog, &at->plan, rank);
+        struct mist_schedule *again = build(&at->plan, rank);
         check_same(schedule, again);
         mist_schedule_free(again);
     }
@@ -425,16 +423,14 @@ static double check_rank(const struct world *at, const struct mist_catalog *cata
 
 static int32_t check_plan(struct world *at, double *ratios)
 {
-    struct mist_catalog *catalog;
     struct mist_err err = {0};
 
-    assert_int_equal(mist_catalog_new(&at->plan.model, &catalog, &err), MIST_OK);
     at->n_ranks = mist_plan_n_ranks(&at->plan);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
-        at->ranks[rank] = build(catalog, &at->plan, rank);
+        at->ranks[rank] = build(&at->plan, rank);
     for (int32_t rank = 0; rank < at->n_ranks; rank++) {
         const struct mist_schedule *mine = at->ranks[rank];
-        ratios[rank] = check_rank(at, catalog, rank);
+        ratios[rank] = check_rank(at, rank);
         for (int32_t other = 0; other < at->n_ranks; other++) {
             const struct mist_schedule *theirs = at->ranks[other];
             check_pair(at, rank, other);
@@ -452,7 +448,6 @@ static int32_t check_plan(struct world *at, double *ratios)
     check_no_deadlock(at);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         mist_schedule_free(at->ranks[rank]);
-    mist_catalog_free(catalog);
     return at->n_ranks;
 }
 
@@ -472,7 +467,6 @@ static int64_t kept_bytes(const struct mist_schedule *schedule)
 static void test_gradient_bytes(void **state)
 {
     static struct mist_plan plan;
-    struct mist_catalog *catalog;
 
     plan = (struct mist_plan){
         .job = {.global_batch = 4, .seq_len = 32}, .n_micro_batches = 1, .n_stages = 1};
@@ -485,11 +479,10 @@ static void test_gradient_bytes(void **state)
                                               .dp = 2,
                                               .tp = 1,
                                               .offload_gradients = 0.5};
-    assert_int_equal(mist_catalog_new(&plan.model, &catalog, NULL), MIST_OK);
     for (int i = 0; i < 2; i++) {
         int64_t n_elements = 0, n_reduced = 0, element_bytes = i ? 2 : 4;
         plan.job.gradient_dtype = i ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
-        struct mist_schedule *schedule = build(catalog, &plan, 0);
+        struct mist_schedule *schedule = build(&plan, 0);
         for (int32_t m = 0; m < schedule->n_modules; m++)
             for (int32_t s = 0; s < schedule->storage[m].n_slabs; s++)
                 n_elements += schedule->storage[m].slabs[s].n_elements;
@@ -500,7 +493,6 @@ static void test_gradient_bytes(void **state)
         assert_int_equal(n_reduced, n_elements);
         mist_schedule_free(schedule);
     }
-    mist_catalog_free(catalog);
 }
 
 static int compare_doubles(const void *a_void, const void *b_void)

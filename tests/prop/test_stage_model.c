@@ -243,17 +243,15 @@ static double compare(const struct mist_cost_model *costs, const struct mist_pla
                       struct sums *sums)
 {
     struct mist_err err;
-    struct mist_catalog *catalog;
     struct mist_stage_model *model;
     struct mist_replay_result replay;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
     struct mist_prediction *closed = malloc(sizeof *closed);
 
     assert_non_null(closed);
-    must(mist_catalog_new(&plan->model, &catalog, &err), &err);
-    must(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
+    must(mist_stage_model_new(&plan->model, costs, &plan->job, 1, &model, &err), &err);
     must(mist_stage_model_plan(model, plan, closed, &err), &err);
-    must(mist_replay_run(catalog, plan, costs, &options, &replay, &err), &err);
+    must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
     assert_true(replay.is_folded);
     double off_frac = fabs(closed->iteration_s / replay.iteration_s - 1);
     if (sums) {
@@ -264,7 +262,6 @@ static double compare(const struct mist_cost_model *costs, const struct mist_pla
         print_plan(plan, closed, &replay);
     mist_replay_result_fini(&replay);
     mist_stage_model_free(model);
-    mist_catalog_free(catalog);
     free(closed);
     return off_frac;
 }
@@ -435,7 +432,6 @@ static void batches_equal_single_calls(void **state)
     struct mist_random random;
     struct mist_trace_set traces;
     struct mist_cost_model *costs;
-    struct mist_catalog *catalog;
     struct mist_stage_model *model;
     struct mist_stage_values values;
     struct mist_err err;
@@ -451,8 +447,7 @@ static void batches_equal_single_calls(void **state)
     must(mist_cost_model_new(&traces, &costs, &err), &err);
     random_model(&random, false, &plan->model);
     plan->job = (struct mist_job){.seq_len = 128};
-    must(mist_catalog_new(&plan->model, &catalog, &err), &err);
-    must(mist_stage_model_new(catalog, costs, &plan->job, 1, &model, &err), &err);
+    must(mist_stage_model_new(&plan->model, costs, &plan->job, 1, &model, &err), &err);
     struct mist_stage_shape shape = {
         .micro_batch = 2, .dp = 2, .tp = 1, .n_nodes = 1, .n_devices = 2};
     must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
@@ -508,7 +503,6 @@ static void batches_equal_single_calls(void **state)
     }
     free(scratch);
     mist_stage_model_free(model);
-    mist_catalog_free(catalog);
     mist_cost_model_free(costs);
     mist_trace_set_fini(&traces);
     free(plan);

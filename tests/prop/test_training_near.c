@@ -129,20 +129,20 @@ static void fill_naive_param(const struct mist_model *model,
                              const struct mist_layer_layout *layout, int32_t layer,
                              int32_t i, double *params, double *decays)
 {
-    enum naive_tensor tensor = naive_tensor_of(layout->param_name[i]);
+    enum naive_tensor tensor = naive_tensor_of(layout->params[i].name);
     int64_t n = naive_tensor_size(config, tensor);
     int64_t at = naive_tensor_offset(
         config, tensor, layout->kind == MIST_LAYER_BLOCK ? (int)layer - 1 : 0);
     float *values = calloc((size_t)n + 1, sizeof *values);
 
     assert_non_null(values);
-    assert_true(n <= layout->param_elements[i]);
+    assert_true(n <= layout->params[i].n_elements);
     struct mist_draw draw =
-        mist_initial_draw(model, layout->param_init[i], layer, i, TRAINING_SEED, n);
+        mist_initial_draw(model, layout->params[i].init, layer, i, TRAINING_SEED, n);
     mist_cpu_draw(values, false, &draw, 1);
     for (int64_t k = 0; k < n; k++) {
         params[at + k] = (double)values[k];
-        decays[at + k] = layout->param_decays[i];
+        decays[at + k] = layout->params[i].decays;
     }
     free(values);
 }
@@ -152,20 +152,17 @@ static void fill_naive(const struct mist_model *model, const struct naive_config
                        double *params, double *decays)
 {
     static struct mist_layer_layout layout;
-    struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
 
-    assert_int_equal(mist_catalog_new(model, &catalog, &err), MIST_OK);
     for (int32_t layer = 0; layer <= model->n_layers + 1; layer++) {
         enum mist_layer_kind kind = mist_schedule_layer_kind(model, layer);
         struct mist_layer_shape shape = {
             .micro_batch = 1, .seq = SEQ, .tp = 1, .threads = 1};
-        assert_int_equal(mist_layer_layout_make(catalog, kind, shape, &layout, &err),
+        assert_int_equal(mist_layer_layout_make(model, kind, shape, &layout, &err),
                          MIST_OK);
         for (int32_t i = 0; i < layout.n_params; i++)
             fill_naive_param(model, config, &layout, layer, i, params, decays);
     }
-    mist_catalog_free(catalog);
 }
 
 /* AdamW written out once more: the naive model's own takes one decay for all elements. */

@@ -251,14 +251,11 @@ static inline void training_check_memory(const struct training_run *run,
                                          const struct training_outcome *outcome)
 {
     static int64_t arenas[MIST_MAX_STAGES][MIST_N_ARENAS];
-    struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
 
-    if (mist_catalog_new(&run->plan.model, &catalog, &err) != MIST_OK ||
-        mist_replay_memory(catalog, &run->plan, mist_plan_n_threads(&run->plan), arenas,
-                           &err) != MIST_OK)
+    if (mist_replay_memory(&run->plan, mist_plan_n_threads(&run->plan), arenas, &err) !=
+        MIST_OK)
         fail_msg("%s: %s", run->text, err.message);
-    mist_catalog_free(catalog);
     for (int32_t rank = 0; rank < mist_plan_n_ranks(&run->plan); rank++) {
         int32_t i_stage;
         mist_plan_locate_rank(&run->plan, rank, &i_stage, NULL, NULL);

@@ -56,7 +56,6 @@ struct training_child {
     struct mist_comm *comm;
     struct mist_data *data;
     const struct training_run *run;
-    struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
     struct mist_collectives *collectives;
@@ -96,11 +95,10 @@ static inline enum mist_status training_open_run(struct training_child *child,
                                             child->run->delay_seed % 2 == 0};
     int64_t bytes = plan->job.global_batch * plan->job.seq_len * (int64_t)sizeof(int32_t);
     void *memory[2] = {NULL, NULL};
-    enum mist_status status = mist_catalog_new(&plan->model, &child->catalog, err);
+    enum mist_status status =
+        mist_schedule_build(plan, mist_comm_rank(child->comm), mist_plan_n_threads(plan),
+                            &child->schedule, err);
 
-    if (status == MIST_OK)
-        status = mist_schedule_build(child->catalog, plan, mist_comm_rank(child->comm),
-                                     mist_plan_n_threads(plan), &child->schedule, err);
     if (status != MIST_OK)
         return status;
     memcpy(arenas.arena_bytes, child->schedule->arena_bytes, sizeof arenas.arena_bytes);
@@ -134,12 +132,10 @@ static inline void training_close_run(struct training_child *child)
     mist_device_free_host(child->device, child->targets);
     mist_device_close(child->device);
     mist_schedule_free(child->schedule);
-    mist_catalog_free(child->catalog);
     child->runtime = NULL;
     child->collectives = NULL;
     child->device = NULL;
     child->schedule = NULL;
-    child->catalog = NULL;
     child->tokens = child->targets = NULL;
 }
 

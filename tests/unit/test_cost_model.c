@@ -329,14 +329,14 @@ static void test_wrong_shape(void **state)
 
 /* --------------------------------------------------------------------------- programs */
 
-static struct mist_concrete_step linear_step(int64_t rows)
+static struct mist_step linear_step(int64_t rows)
 {
-    return (struct mist_concrete_step){.op = MIST_OP_LINEAR,
-                                       .phase = MIST_PHASE_FORWARD,
-                                       .n_dims = 3,
-                                       .dims = {rows, 8, 8},
-                                       .flop = 1,
-                                       .bytes = 1};
+    return (struct mist_step){.op = MIST_OP_LINEAR,
+                              .phase = MIST_PHASE_FORWARD,
+                              .n_dims = 3,
+                              .dims = {rows, 8, 8},
+                              .flop = 1,
+                              .bytes = 1};
 }
 
 /* Equal steps share one measurement (their errors add), others are independent; the
@@ -349,10 +349,10 @@ static void test_program(void **state)
     add_linear(&set, 1, 8, 8, 10e-6);
     add_linear(&set, 2, 8, 8, 30e-6);
     struct mist_cost_model *model = model_of(&set);
-    struct mist_concrete_step steps[] = {linear_step(1),
-                                         linear_step(2),
-                                         linear_step(1),
-                                         {.op = MIST_OP_TP_ALL_REDUCE, .n_dims = 1}};
+    struct mist_step steps[] = {linear_step(1),
+                                linear_step(2),
+                                linear_step(1),
+                                {.op = MIST_OP_TP_ALL_REDUCE, .n_dims = 1}};
 
     assert_int_equal(mist_cost_program(model, steps, 4, MIST_DTYPE_FP32, &cost, NULL),
                      MIST_OK);
@@ -641,9 +641,9 @@ static double part_s(const struct mist_layer_layout *layout, const struct mist_t
     double sum = zero_s(task->n_zeroed_elements);
 
     for (int32_t i = part->first_step; i < part->first_step + part->n_steps; i++) {
-        const struct mist_concrete_step *step =
+        const struct mist_step *step =
             is_backward ? &layout->backward[i] : &layout->forward[i];
-        sum += bound_s(step->flop, step->bytes);
+        sum += bound_s((double)step->flop, (double)step->bytes);
     }
     return sum;
 }
@@ -717,16 +717,13 @@ static double skewed_s(const struct mist_plan *plan, const struct mist_schedule 
 static uint64_t check_schedules(const struct mist_cost_model *model,
                                 const struct mist_plan *plan)
 {
-    struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
     uint64_t kinds = 0;
 
-    assert_int_equal(mist_catalog_new(&plan->model, &catalog, &err), MIST_OK);
     for (int32_t rank = 0; rank < mist_plan_n_ranks(plan); rank++) {
         struct mist_schedule *schedule = NULL;
         struct mist_cost costs[256];
-        assert_int_equal(mist_schedule_build(catalog, plan, rank, 1, &schedule, &err),
-                         MIST_OK);
+        assert_int_equal(mist_schedule_build(plan, rank, 1, &schedule, &err), MIST_OK);
         assert_true(schedule->n_costs <= 256);
         must(mist_cost_schedule(model, plan, schedule, costs, &err), &err);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
@@ -736,7 +733,6 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
         }
         mist_schedule_free(schedule);
     }
-    mist_catalog_free(catalog);
     return kinds;
 }
 
@@ -801,15 +797,13 @@ static void test_scans(void **state)
         add_law(&set, &laws[i]);
     struct mist_cost_model *model = model_of(&set);
     for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
-        struct mist_catalog *catalog = NULL;
         struct mist_schedule *schedule = NULL;
         struct mist_cost costs[256];
         make_plan(&plan);
         plan.job.dtype = MIST_DTYPE_BF16;
         plan.job.gradient_dtype = dtypes[k];
         must(mist_plan_check(&plan, &err), &err);
-        must(mist_catalog_new(&plan.model, &catalog, &err), &err);
-        must(mist_schedule_build(catalog, &plan, 0, 1, &schedule, &err), &err);
+        must(mist_schedule_build(&plan, 0, 1, &schedule, &err), &err);
         assert_true(schedule->n_costs <= 256);
         must(mist_cost_schedule(model, &plan, schedule, costs, &err), &err);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
@@ -821,7 +815,6 @@ static void test_scans(void **state)
             n_seen++;
         }
         mist_schedule_free(schedule);
-        mist_catalog_free(catalog);
     }
     assert_true(n_seen > 0);
     mist_cost_model_free(model);
@@ -833,13 +826,11 @@ static void check_host(const struct mist_trace_set *set, const struct mist_plan 
                        double (*wanted_s)(int64_t n))
 {
     struct mist_cost_model *model = model_of(set);
-    struct mist_catalog *catalog = NULL;
     struct mist_schedule *schedule = NULL;
     struct mist_err err = {0};
     int n_steps = 0;
 
-    assert_int_equal(mist_catalog_new(&plan->model, &catalog, &err), MIST_OK);
-    assert_int_equal(mist_schedule_build(catalog, plan, 0, 1, &schedule, &err), MIST_OK);
+    assert_int_equal(mist_schedule_build(plan, 0, 1, &schedule, &err), MIST_OK);
     struct mist_cost *costs = calloc((size_t)schedule->n_costs, sizeof *costs);
     enum mist_status status = mist_cost_schedule(model, plan, schedule, costs, &err);
     assert_int_equal(mist_cost_model_prices_host(model, plan->job.dtype),
@@ -858,7 +849,6 @@ static void check_host(const struct mist_trace_set *set, const struct mist_plan 
     assert_true(!wanted_s || n_steps > 1);
     free(costs);
     mist_schedule_free(schedule);
-    mist_catalog_free(catalog);
     mist_cost_model_free(model);
 }
 
@@ -931,7 +921,6 @@ static void test_placement(void **state)
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mist_trace_set set;
-        struct mist_catalog *catalog = NULL;
         struct mist_err err = {0};
         int dp = cases[c][0], tp = cases[c][1];
         start(&set);
@@ -956,13 +945,12 @@ static void test_placement(void **state)
                                                   .tp = tp};
         plan.model.ffn = 40;
         assert_int_equal(mist_plan_check(&plan, &err), MIST_OK);
-        assert_int_equal(mist_catalog_new(&plan.model, &catalog, &err), MIST_OK);
         for (int32_t rank = 0; rank < dp * tp; rank++) {
             struct mist_schedule *schedule = NULL;
             struct mist_cost costs[256];
             int n_seen[2] = {0};
-            assert_int_equal(
-                mist_schedule_build(catalog, &plan, rank, 1, &schedule, &err), MIST_OK);
+            assert_int_equal(mist_schedule_build(&plan, rank, 1, &schedule, &err),
+                             MIST_OK);
             must(mist_cost_schedule(model, &plan, schedule, costs, &err), &err);
             for (int32_t i = 0; i < schedule->n_tasks; i++) {
                 const struct mist_task *task = &schedule->tasks[i];
@@ -980,7 +968,6 @@ static void test_placement(void **state)
             assert_true((n_seen[0] > 0) == (dp > 1) && n_seen[1] > 0);
             mist_schedule_free(schedule);
         }
-        mist_catalog_free(catalog);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }

@@ -44,7 +44,7 @@ struct bench {
     void *cpu; /* the CPU's operators' */
     struct mist_layer_layout layout;
     struct mist_model model;
-    const struct mist_concrete_step *forward, *backward;
+    const struct mist_step *forward, *backward;
     int64_t elements[N_OPERANDS], bytes[N_OPERANDS];
     unsigned char *input[N_OPERANDS];           /* host */
     unsigned char *results[N_WAYS][N_OPERANDS]; /* host */
@@ -59,8 +59,7 @@ static void *allocate(int64_t bytes)
     return memory;
 }
 
-static const struct mist_concrete_step *find_step(const struct mist_concrete_step *steps,
-                                                  int32_t n)
+static const struct mist_step *find_step(const struct mist_step *steps, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
         if (steps[i].op == MIST_OP_ATTENTION)
@@ -87,15 +86,12 @@ static void make_steps(struct bench *bench, const struct mist_cuda_sdpa_shape *s
                                   .seq = (int32_t)shape->s,
                                   .tp = 1,
                                   .dtype = MIST_DTYPE_BF16};
-    struct mist_catalog *catalog;
     struct mist_err err;
 
     bench->model = model;
     must(mist_model_check(&model, &err), &err);
-    must(mist_catalog_new(&model, &catalog, &err), &err);
-    must(mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, at, &bench->layout, &err),
+    must(mist_layer_layout_make(&model, MIST_LAYER_BLOCK, at, &bench->layout, &err),
          &err);
-    mist_catalog_free(catalog);
     bench->forward = find_step(bench->layout.forward, bench->layout.n_forward);
     bench->backward = find_step(bench->layout.backward, bench->layout.n_backward);
 }
@@ -423,7 +419,7 @@ static void test_refusals(void **state)
     must_say(&err, "264");
     /* less than the catalogue plans: no chunk is small enough */
     make_steps(&bench, &known);
-    struct mist_concrete_step small = *bench.backward;
+    struct mist_step small = *bench.backward;
     small.workspace_bytes = 1 << 14;
     const struct mist_operators *operators = mist_emulated_backend()->operators;
     struct mist_step_args args = {.step = &small, .dtype = MIST_DTYPE_BF16};

@@ -75,7 +75,7 @@ static struct {
     struct mist_device *device; /* the latest that was opened */
 } recorded;
 
-static struct need need_of(const struct mist_concrete_step *step, enum mist_dtype dtype)
+static struct need need_of(const struct mist_step *step, enum mist_dtype dtype)
 {
     struct need need = {.op = step->op, .phase = step->phase, .dtype = dtype};
 
@@ -218,7 +218,7 @@ static void test_table(void **state)
 
 static int n_missing, n_needed;
 
-static void need_step(const struct mist_concrete_step *step, enum mist_dtype dtype,
+static void need_step(const struct mist_step *step, enum mist_dtype dtype,
                       const char *model)
 {
     struct need need = need_of(step, dtype);
@@ -238,10 +238,8 @@ static void need_step(const struct mist_concrete_step *step, enum mist_dtype dty
 static void need_model(const struct mist_model *model, int32_t tp, bool is_sequence)
 {
     static struct mist_layer_layout layout;
-    struct mist_catalog *catalog = NULL;
     struct mist_err err;
 
-    must(mist_catalog_new(model, &catalog, &err), &err);
     for (int i = 0; i < 2 * MIST_N_DTYPES * MIST_N_LAYER_KINDS; i++) {
         struct mist_layer_shape shape = {.micro_batch = 2,
                                          .seq = 128,
@@ -250,16 +248,14 @@ static void need_model(const struct mist_model *model, int32_t tp, bool is_seque
                                          .splits_backward = i % 2,
                                          .dtype =
                                              (enum mist_dtype)(i / 2 % MIST_N_DTYPES)};
-        must(mist_layer_layout_make(catalog,
-                                    (enum mist_layer_kind)(i / 2 / MIST_N_DTYPES), shape,
-                                    &layout, &err),
+        must(mist_layer_layout_make(model, (enum mist_layer_kind)(i / 2 / MIST_N_DTYPES),
+                                    shape, &layout, &err),
              &err);
         for (int k = 0; k < layout.n_forward; k++)
             need_step(&layout.forward[k], shape.dtype, model->name);
         for (int k = 0; k < layout.n_backward; k++)
             need_step(&layout.backward[k], shape.dtype, model->name);
     }
-    mist_catalog_free(catalog);
 }
 
 static void need_all_cuts(const struct mist_model *model)

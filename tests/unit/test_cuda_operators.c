@@ -179,13 +179,13 @@ static void make_operands(struct bench *bench, const struct mist_layer_layout *l
                           const struct mist_model *model, struct mist_step_args *cpu,
                           struct mist_step_args *cuda)
 {
-    const struct mist_concrete_step *step = cpu->step;
+    const struct mist_step *step = cpu->step;
     bool is_forward = step->phase == MIST_PHASE_FORWARD;
 
     for (int i = 0; i < MIST_MAX_OPERANDS; i++) {
         if (step->operands[i] < 0)
             continue;
-        int64_t bytes = layout->tensor_bytes[step->operands[i]];
+        int64_t bytes = layout->tensors[step->operands[i]].bytes;
         bool is_fp32 = fp32_operands(step->op, is_forward) >> i & 1;
         enum mist_dtype dtype = is_fp32 ? MIST_DTYPE_FP32 : bench->dtype;
         /* statistics: positive, as deviations and sums of exp are; lse: large enough */
@@ -200,7 +200,7 @@ static void make_operands(struct bench *bench, const struct mist_layer_layout *l
     for (int i = 0; i < 2; i++) {
         if (step->params[i] < 0)
             continue;
-        int64_t n = layout->param_elements[step->params[i]];
+        int64_t n = layout->params[step->params[i]].n_elements;
         struct buffer *weight = add_floats(bench, bench->dtype, n, 0, 1);
         cpu->params[i] = weight->cpu;
         cuda->params[i] = weight->cuda;
@@ -255,14 +255,14 @@ static void compare(struct bench *bench, const struct buffer *buffer, const char
 /* Of a CPU and of a GPU: the same steps, with workspaces of their own. */
 static struct mist_layer_layout layouts[2];
 
-static void lay_out(const struct mist_catalog *catalog, enum mist_layer_kind kind,
+static void lay_out(const struct mist_model *model, enum mist_layer_kind kind,
                     struct mist_layer_shape shape)
 {
     struct mist_err err;
 
     for (int i = 0; i < 2; i++) {
         shape.threads = 1 - i;
-        must(mist_layer_layout_make(catalog, kind, shape, &layouts[i], &err), &err);
+        must(mist_layer_layout_make(model, kind, shape, &layouts[i], &err), &err);
     }
 }
 
@@ -270,7 +270,7 @@ static void check_step(struct bench *bench, const struct mist_model *model,
                        bool is_backward, int i_step, bool only_loss, bool overwrites)
 {
     const struct mist_layer_layout *layout = &layouts[0];
-    const struct mist_concrete_step *step =
+    const struct mist_step *step =
         is_backward ? &layout->backward[i_step] : &layout->forward[i_step];
     struct mist_step_args cpu = {.step = step,
                                  .model = model,
@@ -309,7 +309,6 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
                           enum mist_dtype dtype, enum mist_dtype gradient_dtype)
 {
     struct mist_model model = mist_tiny_model(family, 2);
-    struct mist_catalog *catalog = NULL;
     struct mist_err err = {0};
     struct bench bench;
 
@@ -318,7 +317,6 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
     bench_open(&bench, dtype);
     bench.gradient_dtype = gradient_dtype;
     must(mist_model_check(&model, &err), &err);
-    must(mist_catalog_new(&model, &catalog, &err), &err);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         struct mist_layer_shape shape = {.micro_batch = BATCH,
                                          .seq = SEQ,
@@ -328,13 +326,12 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
                                          .splits_backward = true,
                                          .dtype = dtype};
 
-        lay_out(catalog, (enum mist_layer_kind)kind, shape);
+        lay_out(&model, (enum mist_layer_kind)kind, shape);
         for (int i = 0; i < layouts[0].n_forward; i++)
             check_step(&bench, &model, false, i, false, i % 2 == 0);
         for (int i = 0; i < 2 * layouts[0].n_backward; i++)
             check_step(&bench, &model, true, i / 2, false, i % 2);
     }
-    mist_catalog_free(catalog);
     bench_close(&bench);
 }
 
@@ -368,20 +365,16 @@ static void check_loss(enum mist_dtype dtype)
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
     struct mist_layer_shape shape = {
         .micro_batch = 3, .seq = 1400, .tp = 1, .dtype = dtype};
-    struct mist_catalog *catalog = NULL;
-    struct mist_err err = {0};
     struct bench bench;
 
     bench_open(&bench, dtype);
-    must(mist_catalog_new(&model, &catalog, &err), &err);
-    lay_out(catalog, MIST_LAYER_HEAD, shape);
+    lay_out(&model, MIST_LAYER_HEAD, shape);
     int i_loss = layouts[0].n_forward - 1;
-    const struct mist_concrete_step *loss = &layouts[0].forward[i_loss];
+    const struct mist_step *loss = &layouts[0].forward[i_loss];
     assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
     assert_true(loss->dims[0] > MIST_CATALOG_LOSS_ROWS_GPU);
     check_step(&bench, &model, false, i_loss, false, true);
     check_step(&bench, &model, false, i_loss, true, true);
-    mist_catalog_free(catalog);
     bench_close(&bench);
 }
 
@@ -462,10 +455,10 @@ static void test_outside_of_programs(void **state)
 static void fail_linear(struct bench *bench, struct mist_err *err)
 {
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 1);
-    struct mist_concrete_step step = {.op = MIST_OP_LINEAR,
-                                      .phase = MIST_PHASE_FORWARD,
-                                      .n_dims = 3,
-                                      .dims = {4, 5, 6}};
+    struct mist_step step = {.op = MIST_OP_LINEAR,
+                             .phase = MIST_PHASE_FORWARD,
+                             .n_dims = 3,
+                             .dims = {4, 5, 6}};
     struct mist_step_args args = {
         .step = &step, .model = &model, .backend = bench->cuda, .dtype = MIST_DTYPE_FP32};
 

@@ -77,8 +77,7 @@ static void note_launch(const char *what)
 
 /* What a step launches; addresses of nothing, since nothing runs. */
 static void run_step(void *backend, const struct mist_layer_layout *layout,
-                     const struct mist_model *model,
-                     const struct mist_concrete_step *step)
+                     const struct mist_model *model, const struct mist_step *step)
 {
     struct mist_step_args args = {.step = step,
                                   .model = model,
@@ -111,20 +110,20 @@ struct sum {
     double flop, bytes, floor_s;
 };
 
-static void add_row(struct text *text, const struct mist_concrete_step *step,
-                    struct sum *sum)
+static void add_row(struct text *text, const struct mist_step *step, struct sum *sum)
 {
-    double flop_s = step->flop / PEAK_FLOP_PER_S;
-    double bytes_s = step->bytes / PEAK_BYTES_PER_S;
+    double flop_s = (double)step->flop / PEAK_FLOP_PER_S;
+    double bytes_s = (double)step->bytes / PEAK_BYTES_PER_S;
 
     append(text, "| %s | %s %s |", step->name, mist_op_name(step->op),
            mist_phase_name(step->phase));
     for (int i = 0; i < launched.n; i++)
         append(text, "%s %s", i ? "," : "", launched.names[i]);
-    append(text, " | %.1f | %.0f | %.0f | %s |\n", step->flop * 1e-9, step->bytes * 1e-6,
-           fmax(flop_s, bytes_s) * 1e6, flop_s > bytes_s ? "FLOP" : "bytes");
-    sum->flop += step->flop;
-    sum->bytes += step->bytes;
+    append(text, " | %.1f | %.0f | %.0f | %s |\n", (double)step->flop * 1e-9,
+           (double)step->bytes * 1e-6, fmax(flop_s, bytes_s) * 1e6,
+           flop_s > bytes_s ? "FLOP" : "bytes");
+    sum->flop += (double)step->flop;
+    sum->bytes += (double)step->bytes;
     sum->floor_s += fmax(flop_s, bytes_s);
 }
 
@@ -132,8 +131,7 @@ static void add_steps(struct text *text, void *backend,
                       const struct mist_layer_layout *layout,
                       const struct mist_model *model, bool is_backward, struct sum *all)
 {
-    const struct mist_concrete_step *steps =
-        is_backward ? layout->backward : layout->forward;
+    const struct mist_step *steps = is_backward ? layout->backward : layout->forward;
     int32_t n = is_backward ? layout->n_backward : layout->n_forward;
     struct sum sum = {0};
 
@@ -156,14 +154,12 @@ static void add_sequence(struct text *text, void *backend, const struct sequence
                                      .seq = at->seq,
                                      .tp = 1,
                                      .dtype = MIST_DTYPE_BF16};
-    struct mist_catalog *catalog;
     struct mist_model model;
     struct mist_err err;
     struct sum sum = {0};
 
     must(mist_model_load_preset(at->model, &model, &err), &err);
-    must(mist_catalog_new(&model, &catalog, &err), &err);
-    must(mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &layout, &err), &err);
+    must(mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &layout, &err), &err);
     append(text,
            "\n%s, %d x %d tokens in bf16:\n\n"
            "| step | operator | launches | GFLOP | MB | floor us | bound by |\n"
@@ -173,7 +169,6 @@ static void add_sequence(struct text *text, void *backend, const struct sequence
     add_steps(text, backend, &layout, &model, true, &sum);
     append(text, "\nAll at their floors: %.0f us, %.0f %% of the peak.\n",
            sum.floor_s * 1e6, 100 * sum.flop / sum.floor_s / PEAK_FLOP_PER_S);
-    mist_catalog_free(catalog);
 }
 
 /* What stands between the marks. */

@@ -544,18 +544,16 @@ static void prepare(void)
                                         .attention = MIST_ATTENTION_OWN};
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2);
     static struct mist_layer_layout layouts[MIST_N_LAYER_KINDS];
-    struct mist_catalog *catalog;
     struct mist_device *device;
     struct mist_err err = {0};
     void *operators;
 
     model.has_bias = true;
     model.ffn = 40; /* of whole units, so that GELU is fused */
-    assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
         assert_int_equal(
             mist_layer_layout_make(
-                catalog, (enum mist_layer_kind)kind,
+                &model, (enum mist_layer_kind)kind,
                 (struct mist_layer_shape){
                     .micro_batch = 1, .seq = 16, .tp = 1, .dtype = MIST_DTYPE_BF16},
                 &layouts[kind], &err),
@@ -573,7 +571,6 @@ static void prepare(void)
             fail_msg("byte %d of the arena is left", (int)i);
     backend->operators->close(operators);
     mist_device_close(device);
-    mist_catalog_free(catalog);
 }
 
 static void test_all_of_a_model_is_tuned(void **state)

@@ -18,7 +18,7 @@ static const struct {
     {"core", " "},
     {"traces", " core "},
     {"sim/symbolic", " core "},
-    {"sim/model", " sim/symbolic core "},
+    {"sim/model", " core "},
     {"sim/plan", " sim/model traces core "},
     {"sim/schedule", " sim/plan sim/model traces core "},
     {"sim/cost", " sim/schedule sim/plan sim/model traces core "},

@@ -13,14 +13,14 @@
 
 /* Parts of one program, or of two that run one after the other. */
 struct order {
-    const struct mist_concrete_step *steps;
+    const struct mist_step *steps;
     int32_t n_steps, n_parts;
     int32_t part_of[MIST_MAX_STEPS];
     bool is_before[2 * MIST_MAX_PARTS][2 * MIST_MAX_PARTS];
 };
 
 /* Adds a program; all of what is there already is over when it starts. */
-static void add_program(struct order *at, const struct mist_concrete_program *program)
+static void add_program(struct order *at, const struct mist_program *program)
 {
     int32_t first = at->n_parts;
 
@@ -69,15 +69,15 @@ static void order_of(const struct mist_layer_layout *layout, bool is_backward,
 
 /* --------------------------------------------------------------------------- programs */
 
-static void check_programs(const struct mist_catalog *catalog,
+static void check_programs(const struct mist_model *m,
                            const struct mist_layer_layout *layout)
 {
-    const struct mist_concrete_program *programs = layout->programs;
+    const struct mist_program *programs = layout->programs;
     bool is_split = layout->shape.splits_backward;
     int32_t n_input = programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps;
     int32_t n_evaluate = programs[MIST_PROGRAM_EVALUATE].n_steps;
 
-    (void)catalog;
+    (void)m;
     assert_int_equal(programs[MIST_PROGRAM_FORWARD].n_steps, layout->n_forward);
     assert_int_equal(programs[MIST_PROGRAM_BACKWARD].n_steps,
                      is_split ? 0 : layout->n_backward);
@@ -110,22 +110,20 @@ static void test_split_order(void **state)
     for (int i = 0; i < N_CASES; i++) {
         struct mist_model model = case_model(i);
         struct mist_layer_shape shape = {2, 16, 2, 1, i % 2, false, MIST_DTYPE_FP32};
-        struct mist_catalog *catalog;
-        assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
         assert_int_equal(
-            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &whole, &err),
+            mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &whole, &err),
             MIST_OK);
         shape.splits_backward = true;
         assert_int_equal(
-            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &split, &err),
+            mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &split, &err),
             MIST_OK);
         int32_t next[2] = {0, split.programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps};
         assert_int_equal(whole.n_backward, split.n_backward);
         for (int32_t k = 0; k < whole.n_backward; k++) {
-            const struct mist_concrete_step *step = &whole.backward[k];
+            const struct mist_step *step = &whole.backward[k];
             bool is_found = false;
             for (int half = 0; half < 2 && !is_found; half++) {
-                const struct mist_concrete_step *other = &split.backward[next[half]];
+                const struct mist_step *other = &split.backward[next[half]];
                 is_found =
                     next[half] < split.n_backward && other->op == step->op &&
                     other->phase == step->phase &&
@@ -134,14 +132,12 @@ static void test_split_order(void **state)
             }
             assert_true(is_found);
         }
-        mist_catalog_free(catalog);
     }
 }
 
 /* ------------------------------------------------------------------------------ parts */
 
-static bool share_operand(const struct mist_concrete_step *a,
-                          const struct mist_concrete_step *b)
+static bool share_operand(const struct mist_step *a, const struct mist_step *b)
 {
     for (int i = 0; i < MIST_MAX_OPERANDS; i++)
         for (int k = 0; k < MIST_MAX_OPERANDS; k++)
@@ -151,9 +147,8 @@ static bool share_operand(const struct mist_concrete_step *a,
 }
 
 /* The part that a step of part i has to wait for. */
-static int32_t expected_wait(const struct mist_concrete_program *program,
-                             const struct mist_concrete_step *steps, int32_t i,
-                             int32_t i_step)
+static int32_t expected_wait(const struct mist_program *program,
+                             const struct mist_step *steps, int32_t i, int32_t i_step)
 {
     const struct mist_part *part = &program->parts[i];
     int32_t latest = -1;
@@ -168,8 +163,8 @@ static int32_t expected_wait(const struct mist_concrete_program *program,
     return latest;
 }
 
-static void check_part(const struct mist_concrete_program *program,
-                       const struct mist_concrete_step *steps, int32_t i, int32_t *waited)
+static void check_part(const struct mist_program *program, const struct mist_step *steps,
+                       int32_t i, int32_t *waited)
 {
     const struct mist_part *part = &program->parts[i];
     int32_t latest = -1;
@@ -193,12 +188,12 @@ static void check_part(const struct mist_concrete_program *program,
     assert_int_equal(part->waits_for, latest);
 }
 
-static void check_parts(const struct mist_catalog *catalog,
+static void check_parts(const struct mist_model *m,
                         const struct mist_layer_layout *layout)
 {
-    (void)catalog;
+    (void)m;
     for (int kind = 0; kind < MIST_N_PROGRAM_KINDS; kind++) {
-        const struct mist_concrete_program *program = &layout->programs[kind];
+        const struct mist_program *program = &layout->programs[kind];
         bool is_backward = mist_program_is_backward((enum mist_program_kind)kind);
         int32_t waited = -1, next = 0;
         if (kind == MIST_PROGRAM_BACKWARD_WEIGHT)
@@ -222,12 +217,12 @@ static void test_parts(void **state)
 }
 
 /* Every sum of gradients over ranks has the weight gradient behind it run beside it. */
-static void check_beside(const struct mist_catalog *catalog,
+static void check_beside(const struct mist_model *m,
                          const struct mist_layer_layout *layout)
 {
     static struct order order;
 
-    (void)catalog;
+    (void)m;
     if (layout->kind != MIST_LAYER_BLOCK || layout->shape.splits_backward)
         return;
     order_of(layout, true, &order);
@@ -248,7 +243,7 @@ static void test_beside(void **state)
     for_all(check_beside);
 }
 
-static bool writes(const struct mist_concrete_step *step, int8_t id)
+static bool writes(const struct mist_step *step, int8_t id)
 {
     const char *access = access_of(step->op, step->phase);
 
@@ -259,12 +254,11 @@ static bool writes(const struct mist_concrete_step *step, int8_t id)
 }
 
 /* Two steps that share a tensor, and one writes it, run in their order. */
-static void check_data(const struct mist_catalog *catalog,
-                       const struct mist_layer_layout *layout)
+static void check_data(const struct mist_model *m, const struct mist_layer_layout *layout)
 {
     static struct order order;
 
-    (void)catalog;
+    (void)m;
     for (int backward = 0; backward < 2; backward++) {
         order_of(layout, backward, &order);
         for (int32_t j = 0; j < order.n_steps; j++)
@@ -293,22 +287,24 @@ struct piece {
 };
 
 static int list_pieces(const struct mist_layer_layout *layout, const struct order *order,
-                       const int64_t *offsets, struct piece *out)
+                       bool is_backward, struct piece *out)
 {
     int n = 0;
 
     for (int id = 0; id < layout->n_tensors; id++) {
         bool is_used = false;
-        if (layout->tensor_class[id] != MIST_TENSOR_SCRATCH)
+        if (layout->tensors[id].tensor_class != MIST_TENSOR_SCRATCH)
             continue;
-        out[n] = (struct piece){offsets[id], offsets[id] + layout->tensor_bytes[id], {0}};
+        int64_t start = is_backward ? layout->tensors[id].offset_backward
+                                    : layout->tensors[id].offset_forward;
+        out[n] = (struct piece){start, start + layout->tensors[id].bytes, {0}};
         for (int32_t i = 0; i < order->n_steps; i++)
             if (memchr(order->steps[i].operands, id, MIST_MAX_OPERANDS))
                 out[n].is_used[i] = is_used = true;
         n += is_used;
     }
     for (int32_t i = 0; i < order->n_steps; i++) {
-        const struct mist_concrete_step *step = &order->steps[i];
+        const struct mist_step *step = &order->steps[i];
         if (step->workspace_bytes == 0)
             continue;
         out[n] = (struct piece){
@@ -329,18 +325,16 @@ static bool is_piece_over(const struct order *order, const struct piece *a,
     return true;
 }
 
-static void check_scratch(const struct mist_catalog *catalog,
+static void check_scratch(const struct mist_model *m,
                           const struct mist_layer_layout *layout)
 {
     static struct piece pieces[MIST_MAX_TENSORS + MIST_MAX_STEPS];
     static struct order order;
 
-    (void)catalog;
+    (void)m;
     for (int backward = 0; backward < 2; backward++) {
         order_of(layout, backward, &order);
-        int n = list_pieces(layout, &order,
-                            backward ? layout->offset_backward : layout->offset_forward,
-                            pieces);
+        int n = list_pieces(layout, &order, backward, pieces);
         int64_t size =
             backward ? layout->scratch_backward_bytes : layout->scratch_forward_bytes;
         int64_t end = 0;
@@ -365,16 +359,16 @@ static void test_scratch(void **state)
 }
 
 /* Of the fp32 kernels of the CPU. */
-static void check_workspace(const struct mist_catalog *catalog,
+static void check_workspace(const struct mist_model *m,
                             const struct mist_layer_layout *layout)
 {
-    (void)catalog;
+    (void)m;
     if (layout->shape.dtype != MIST_DTYPE_FP32)
         return;
     for (int i = 0; i < layout->n_forward + layout->n_backward; i++) {
-        const struct mist_concrete_step *step =
-            i < layout->n_forward ? &layout->forward[i]
-                                  : &layout->backward[i - layout->n_forward];
+        const struct mist_step *step = i < layout->n_forward
+                                           ? &layout->forward[i]
+                                           : &layout->backward[i - layout->n_forward];
         const int64_t *d = step->dims;
         struct mist_cpu_attention shape = {d[0], d[1], d[2], d[3], d[4]};
         bool is_forward = step->phase == MIST_PHASE_FORWARD;
@@ -402,9 +396,9 @@ static void test_workspace(void **state)
 static void check_gpu_workspace(const struct mist_layer_layout *layout)
 {
     for (int k = 0; k < layout->n_forward + layout->n_backward; k++) {
-        const struct mist_concrete_step *step =
-            k < layout->n_forward ? &layout->forward[k]
-                                  : &layout->backward[k - layout->n_forward];
+        const struct mist_step *step = k < layout->n_forward
+                                           ? &layout->forward[k]
+                                           : &layout->backward[k - layout->n_forward];
         const int64_t *d = step->dims;
         bool is_backward = step->phase != MIST_PHASE_FORWARD;
         if (step->op == MIST_OP_ATTENTION && layout->shape.dtype == MIST_DTYPE_BF16)
@@ -435,13 +429,10 @@ static void test_gpu_workspace(void **state)
                                          .tp = 1 + i % 2,
                                          .dtype = i / N_CASES < 3 ? MIST_DTYPE_BF16
                                                                   : MIST_DTYPE_FP32};
-        struct mist_catalog *catalog;
-        assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
         assert_int_equal(
-            mist_layer_layout_make(catalog, MIST_LAYER_BLOCK, shape, &layout, &err),
+            mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &layout, &err),
             MIST_OK);
         check_gpu_workspace(&layout);
-        mist_catalog_free(catalog);
     }
 }
 
@@ -451,11 +442,9 @@ static void check_loss_workspace(int32_t threads, int64_t most_rows)
 {
     static struct mist_layer_layout layout;
     struct mist_model model = case_model(CASE_GPT);
-    struct mist_catalog *catalog;
     struct mist_err err = {0};
 
     model.vocab = 50257;
-    assert_int_equal(mist_catalog_new(&model, &catalog, &err), MIST_OK);
     for (int32_t b = 1; b <= 64; b *= 4) {
         struct mist_layer_shape shape = {.micro_batch = b,
                                          .seq = 512,
@@ -464,15 +453,14 @@ static void check_loss_workspace(int32_t threads, int64_t most_rows)
                                          .dtype = MIST_DTYPE_BF16};
         int64_t rows = 512 * (int64_t)b, most = rows < most_rows ? rows : most_rows;
         assert_int_equal(
-            mist_layer_layout_make(catalog, MIST_LAYER_HEAD, shape, &layout, &err),
+            mist_layer_layout_make(&model, MIST_LAYER_HEAD, shape, &layout, &err),
             MIST_OK);
-        const struct mist_concrete_step *loss = &layout.forward[layout.n_forward - 1];
+        const struct mist_step *loss = &layout.forward[layout.n_forward - 1];
         assert_int_equal(loss->op, MIST_OP_LINEAR_CROSS_ENTROPY);
         assert_int_equal(loss->workspace_bytes, 2 * most * 50257);
         assert_true(layout.scratch_forward_bytes <=
                     2 * most * 50257 + 64 + 2 * rows * model.hidden + 64);
     }
-    mist_catalog_free(catalog);
 }
 
 static void test_loss_workspace(void **state)

@@ -125,7 +125,7 @@ static void run_operator(struct bench *bench, const struct loss *loss, bool only
     const struct mist_model model = {.vocab = N_VALID};
     int64_t n_at_once = loss->rows < LOSS_ROWS ? loss->rows : LOSS_ROWS;
     int64_t n_bytes = n_at_once * VOCAB * mist_dtype_weight_bytes(bench->dtype);
-    const struct mist_concrete_step step = {
+    const struct mist_step step = {
         .op = MIST_OP_LINEAR_CROSS_ENTROPY,
         .phase = MIST_PHASE_FORWARD,
         .n_dims = 3,
@@ -297,10 +297,10 @@ static void check_gelu(bool has_bias)
         y[i] = new_floats(&bench, N);
         dx[i] = new_floats(&bench, ROWS * HIDDEN);
     }
-    struct mist_concrete_step step = {.op = MIST_OP_LINEAR_GELU,
-                                      .phase = MIST_PHASE_FORWARD,
-                                      .n_dims = 3,
-                                      .dims = {ROWS, HIDDEN, VOCAB}};
+    struct mist_step step = {.op = MIST_OP_LINEAR_GELU,
+                             .phase = MIST_PHASE_FORWARD,
+                             .n_dims = 3,
+                             .dims = {ROWS, HIDDEN, VOCAB}};
     struct mist_step_args args = {.step = &step,
                                   .operands = {[MIST_ARG_OUT] = y[0],
                                                [MIST_ARG_LINEAR_GELU_BEFORE] = before[0],

@@ -30,7 +30,6 @@ static struct {
     struct mist_trace_set traces;
     struct mist_model llama;
     struct mist_plan plan;
-    struct mist_catalog *catalog; /* of the plan's model */
     FILE *nowhere;
     struct scratch scratch;
     double outcome; /* a number that tells what an attempt has found */
@@ -251,7 +250,7 @@ static enum mist_status build_schedules(struct mist_err *err)
         struct mist_schedule *schedule = NULL;
         plan.pipeline = kinds[i / 2];
         plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 1;
-        status = mist_schedule_build(world.catalog, &plan, i % 2, 2, &schedule, err);
+        status = mist_schedule_build(&plan, i % 2, 2, &schedule, err);
         if (status == MIST_OK)
             status = mist_memory_check(schedule, err);
         if (status == MIST_OK)
@@ -372,13 +371,11 @@ static int begin(void **state)
         stage->n_checkpointed = 1;
     }
     must(mist_plan_check(&world.plan, &err), &err);
-    must(mist_catalog_new(&world.plan.model, &world.catalog, &err), &err);
     return 0;
 }
 
 static int end(void **state)
 {
-    mist_catalog_free(world.catalog);
     mist_trace_set_fini(&world.traces);
     mist_timeline_fini(&world.timeline);
     scratch_fini(&world.scratch);

@@ -51,11 +51,8 @@ static void make_grid_on(const struct mist_model *model, int32_t seq_len, int32_
                                       .n_ranks = n_ranks,
                                       .n_threads = 1,
                                       .is_quick = true};
-    struct mist_catalog *catalog;
 
-    assert_int_equal(mist_catalog_new(model, &catalog, NULL), MIST_OK);
-    assert_int_equal(mist_grid_make(catalog, &config, grid, NULL), MIST_OK);
-    mist_catalog_free(catalog);
+    assert_int_equal(mist_grid_make(&config, grid, NULL), MIST_OK);
 }
 
 static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n_ranks,
@@ -280,9 +277,8 @@ static void grid_has_the_slabs_of_tied_weights(void **state)
 
 /* Steps of a program whose kernels are timed; they point at the keys that are
  * their own. */
-static int check_steps(const struct mist_grid *grid,
-                       const struct mist_concrete_step *steps, int32_t n,
-                       const int32_t *keys)
+static int check_steps(const struct mist_grid *grid, const struct mist_step *steps,
+                       int32_t n, const int32_t *keys)
 {
     char text[2][MIST_SHAPE_TEXT_MAX];
     int n_timed = 0;
@@ -449,15 +445,12 @@ static void grid_refuses_long_sequences(void **state)
                                       .n_nodes = 1,
                                       .n_ranks = 1,
                                       .n_threads = 1};
-    struct mist_catalog *catalog;
     struct mist_grid grid;
     struct mist_err err;
 
-    assert_int_equal(mist_catalog_new(&config.model, &catalog, NULL), MIST_OK);
-    assert_int_equal(mist_grid_make(catalog, &config, &grid, &err), MIST_ERR_INPUT);
+    assert_int_equal(mist_grid_make(&config, &grid, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "17 tokens"));
     mist_grid_fini(&grid);
-    mist_catalog_free(catalog);
 }
 
 /* ---- workbench ---- */
@@ -770,7 +763,7 @@ static void stand_ins_fill_what_others_would_send(void **state)
 {
     struct mist_device_config config = {.threads = 1};
     struct mist_workbench bench = {.operators = &mist_operators_cpu};
-    struct mist_concrete_step step = {.op = MIST_OP_TP_ALL_GATHER, .dims = {12}};
+    struct mist_step step = {.op = MIST_OP_TP_ALL_GATHER, .dims = {12}};
     char whole[13] = "............", shard[5] = "abcd";
     struct mist_step_args args = {
         .step = &step, .tp = 3, .i_tp = 1, .operands = {whole, shard}};

@@ -42,12 +42,9 @@ static void make_grid(const struct mist_backend *backend, enum mist_family famil
                                       .dtype = dtype,
                                       .far_bytes = 1 << 20,
                                       .is_quick = true};
-    struct mist_catalog *catalog;
 
-    if (mist_catalog_new(&config.model, &catalog, NULL) != MIST_OK ||
-        mist_grid_make(catalog, &config, grid, NULL) != MIST_OK)
+    if (mist_grid_make(&config, grid, NULL) != MIST_OK)
         abort();
-    mist_catalog_free(catalog);
 }
 
 static void make_machine(const struct mist_backend *backend, struct mist_machine *machine)

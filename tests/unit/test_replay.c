@@ -19,7 +19,6 @@ struct prices {
 };
 
 struct fixture {
-    struct mist_catalog *catalog;
     struct mist_plan plan;
     struct mist_schedule *schedules[MAX_RANKS];
     struct mist_cost *costs[MAX_RANKS];
@@ -54,7 +53,6 @@ static void start(struct fixture *at, int32_t n_stages, const int32_t *dp,
             .tp = 1,
         };
     assert_int_equal(mist_plan_check(&at->plan, NULL), MIST_OK);
-    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, NULL), MIST_OK);
 }
 
 static void build(struct fixture *at, const struct prices *prices, bool is_folded)
@@ -63,9 +61,8 @@ static void build(struct fixture *at, const struct prices *prices, bool is_folde
     assert_true(at->n_ranks <= MAX_RANKS);
     for (int32_t r = 0; r < at->n_ranks; r++) {
         int32_t rank = is_folded ? mist_plan_first_rank(&at->plan, r) : r;
-        assert_int_equal(
-            mist_schedule_build(at->catalog, &at->plan, rank, 1, &at->schedules[r], NULL),
-            MIST_OK);
+        assert_int_equal(mist_schedule_build(&at->plan, rank, 1, &at->schedules[r], NULL),
+                         MIST_OK);
         const struct mist_schedule *schedule = at->schedules[r];
         at->costs[r] = calloc((size_t)schedule->n_costs, sizeof **at->costs);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
@@ -95,7 +92,6 @@ static void stop(struct fixture *at)
     unbuild(at);
     if (at->has_result)
         mist_replay_result_fini(&at->result);
-    mist_catalog_free(at->catalog);
 }
 
 static double run(struct fixture *at, bool is_folded,
@@ -384,12 +380,10 @@ static void folding_works_with_all_knobs(void **state)
         if ((knobs & 48) == 32)
             continue;
         start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){2, 1, 2}, 4);
-        mist_catalog_free(at.catalog);
         at.plan.model.ties_embeddings = knobs & 64;
         turn_knobs(&at, knobs);
         assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
-        assert_int_equal(mist_catalog_new(&at.plan.model, &at.catalog, NULL), MIST_OK);
-        if (mist_replay_check(at.catalog, &at.plan, 1, &err) != MIST_OK)
+        if (mist_replay_check(&at.plan, 1, &err) != MIST_OK)
             fail_msg("knobs %d: %s", knobs, err.message);
         build(&at, &prices, false);
         double whole = run(&at, false, NULL);
@@ -420,8 +414,7 @@ static void unlike_stages_are_not_folded(void **state)
         at.plan.stages[1].n_devices = 2 * at.plan.stages[1].tp;
         at.plan.stages[1].is_sequence_parallel = unlike == 2;
         assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
-        if (mist_replay_run(at.catalog, &at.plan, model, NULL, &at.result, &err) !=
-            MIST_OK)
+        if (mist_replay_run(&at.plan, model, NULL, &at.result, &err) != MIST_OK)
             fail_msg("%s", err.message);
         at.has_result = true;
         assert_int_equal(at.result.is_folded, unlike == 0);
@@ -575,13 +568,12 @@ static void unequal_groups_match(void **state)
         start(&at, 3, dps[i], (int32_t[]){2, 1, 2}, 4);
         for (int k = 0; k < 3; k++)
             at.plan.stages[k].shards_optimizer = k != 1;
-        must(mist_replay_check(at.catalog, &at.plan, 1, &err), &err);
+        must(mist_replay_check(&at.plan, 1, &err), &err);
         struct prices prices = all_prices();
         build(&at, &prices, false);
         run(&at, false, NULL); /* the event engine agrees */
         int64_t bytes[3][MIST_N_ARENAS];
-        assert_int_equal(mist_replay_memory(at.catalog, &at.plan, 1, bytes, NULL),
-                         MIST_OK);
+        assert_int_equal(mist_replay_memory(&at.plan, 1, bytes, NULL), MIST_OK);
         for (int32_t r = 0; r < at.n_ranks; r++)
             assert_memory_equal(bytes[at.schedules[r]->i_stage],
                                 at.schedules[r]->arena_bytes, sizeof bytes[0]);
@@ -659,10 +651,8 @@ static void mismatches_of_groups_are_named(void **state)
     struct mist_err err;
 
     start(&at, 2, (int32_t[]){2, 2}, (int32_t[]){1, 1}, 3);
-    mist_catalog_free(at.catalog);
     at.plan.model.ties_embeddings = true;
     turn_knobs(&at, 16 + 32);
-    assert_int_equal(mist_catalog_new(&at.plan.model, &at.catalog, NULL), MIST_OK);
     build(&at, &prices, false);
     assert_int_equal(check(&at, &err), MIST_OK);
 

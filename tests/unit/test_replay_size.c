@@ -87,7 +87,6 @@ enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES };
 
 struct fixture {
     struct mist_plan plan;
-    struct mist_catalog *catalog;
     struct mist_trace_set traces;
     struct mist_cost_model *model;
 };
@@ -135,7 +134,6 @@ static void make_plan(struct mist_plan *plan, const struct shape *shape)
 static void start(struct fixture *at, const struct shape *shape)
 {
     make_plan(&at->plan, shape);
-    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, NULL), MIST_OK);
     flat_cluster_init(&at->traces, 64);
     assert_int_equal(mist_cost_model_new(&at->traces, &at->model, NULL), MIST_OK);
 }
@@ -144,7 +142,6 @@ static void stop(struct fixture *at)
 {
     mist_cost_model_free(at->model);
     mist_trace_set_fini(&at->traces);
-    mist_catalog_free(at->catalog);
 }
 
 static double estimate(const struct fixture *at, const struct mist_replay_work *work)
@@ -153,7 +150,7 @@ static double estimate(const struct fixture *at, const struct mist_replay_work *
     struct mist_replay_stage_size stages[8] = {{0}};
     struct mist_err err;
 
-    must(mist_rank_set_build(at->catalog, &at->plan, 1, work, &set, &err), &err);
+    must(mist_rank_set_build(&at->plan, 1, work, &set, &err), &err);
     for (int32_t i = 0; i < set.n_programs; i++) {
         struct mist_replay_stage_size *of = &stages[set.programs[i].schedule->i_stage];
         of->schedule = of->n_programs ? of->schedule : set.programs[i].schedule;
@@ -199,8 +196,7 @@ static void test_replays(void **state)
         double estimated = estimate(&at, &work);
         int64_t before = live_bytes;
         peak_bytes = before;
-        if (mist_replay_run(at.catalog, &at.plan, at.model, &options, &result, &err) !=
-            MIST_OK)
+        if (mist_replay_run(&at.plan, at.model, &options, &result, &err) != MIST_OK)
             fail_msg("shape %zu: %s", i, err.message);
         assert_int_equal(result.is_folded, !SHAPES[i].is_unfolded);
         expect_near("replay", i, estimated, peak_bytes - before);
@@ -219,7 +215,7 @@ static void test_checks(void **state)
         double estimated = estimate(&at, &work);
         int64_t before = live_bytes;
         peak_bytes = before;
-        assert_int_equal(mist_replay_check(at.catalog, &at.plan, 1, NULL), MIST_OK);
+        assert_int_equal(mist_replay_check(&at.plan, 1, NULL), MIST_OK);
         expect_near("check", i, estimated, peak_bytes - before);
         stop(&at);
     }
@@ -249,7 +245,7 @@ static void test_refusals(void **state)
     at.plan.stages[0].n_layers = 1 << 20; /* no schedule of these could be built */
     int64_t before = live_bytes;
     peak_bytes = before;
-    assert_int_equal(mist_replay_check(at.catalog, &at.plan, 1, &err), MIST_ERR_NO_PLAN);
+    assert_int_equal(mist_replay_check(&at.plan, 1, &err), MIST_ERR_NO_PLAN);
     assert_non_null(strstr(err.message, "the schedule of a rank takes"));
     assert_true(peak_bytes - before < 100000);
     stop(&at);

@@ -132,7 +132,6 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
 {
     static struct mist_plan plan;
     struct mist_err err = {0};
-    struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
     struct mist_collectives *collectives;
@@ -143,9 +142,7 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
 
     make_plan(&plan, variant);
     must(mist_plan_check(&plan, &err), &err);
-    must(mist_catalog_new(&plan.model, &catalog, &err), &err);
-    must(mist_schedule_build(catalog, &plan, mist_comm_rank(comm), 1, &schedule, &err),
-         &err);
+    must(mist_schedule_build(&plan, mist_comm_rank(comm), 1, &schedule, &err), &err);
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(schedule);
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
@@ -160,7 +157,6 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
     mist_collectives_close(collectives);
     mist_device_close(device);
     mist_schedule_free(schedule);
-    mist_catalog_free(catalog);
     return n;
 }
 

@@ -62,7 +62,7 @@ static int64_t element_of(const char *param)
         &schedule->layouts[mist_schedule_layer_kind(&plan.model, LAYER)];
     int32_t i = 0;
 
-    while (i < layout->n_params && strcmp(layout->param_name[i], param) != 0)
+    while (i < layout->n_params && strcmp(layout->params[i].name, param) != 0)
         i++;
     CHECK(i < layout->n_params);
     return mist_schedule_storage(schedule, LAYER)->param_offset[i];
@@ -118,7 +118,6 @@ static void make_plan(void)
 static enum mist_status run_step(bool skips, struct mist_step_result *result)
 {
     static int32_t tokens[SEQ];
-    struct mist_catalog *catalog;
     struct mist_collectives *collectives;
     struct mist_runtime *runtime;
     struct mist_operators operators = mist_operators_cpu;
@@ -129,8 +128,7 @@ static enum mist_status run_step(bool skips, struct mist_step_result *result)
     make_plan();
     operators.find_nonfinite = find_nonfinite;
     operators.sum_squares = sum_squares;
-    CHECK(mist_catalog_new(&plan.model, &catalog, &err) == MIST_OK);
-    CHECK(mist_schedule_build(catalog, &plan, rank, 1, &schedule, &err) == MIST_OK);
+    CHECK(mist_schedule_build(&plan, rank, 1, &schedule, &err) == MIST_OK);
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(schedule);
     CHECK(mist_device_open_cpu(&arenas, &device, &err) == MIST_OK);
@@ -144,7 +142,6 @@ static enum mist_status run_step(bool skips, struct mist_step_result *result)
     mist_collectives_close(collectives);
     mist_device_close(device);
     mist_schedule_free(schedule);
-    mist_catalog_free(catalog);
     return status;
 }
 

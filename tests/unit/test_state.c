@@ -20,7 +20,6 @@ enum { N_PLANS = 60, MAX_LAYERS = 6, N_SAMPLES = 12, SEED = 5 };
 
 struct world {
     struct mist_plan plan;
-    struct mist_catalog *catalog;
     struct mist_layer_layout whole[MIST_N_LAYER_KINDS]; /* tp = 1 */
     int32_t *counts[MAX_LAYERS + 2][MIST_MAX_PARAMS];   /* by element; NULL: none */
     const struct mist_schedule *schedule;               /* of the rank that is walked */
@@ -122,17 +121,17 @@ static void open_world(struct world *at)
     struct mist_layer_shape shape = {.micro_batch = 1, .seq = 4, .tp = 1, .threads = 1};
     struct mist_err err = {0};
 
-    assert_int_equal(mist_catalog_new(&at->plan.model, &at->catalog, &err), MIST_OK);
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++)
-        assert_int_equal(mist_layer_layout_make(at->catalog, (enum mist_layer_kind)kind,
-                                                shape, &at->whole[kind], &err),
+        assert_int_equal(mist_layer_layout_make(&at->plan.model,
+                                                (enum mist_layer_kind)kind, shape,
+                                                &at->whole[kind], &err),
                          MIST_OK);
     for (int32_t layer = 0; layer <= at->plan.model.n_layers + 1; layer++) {
         const struct mist_layer_layout *layout =
             &at->whole[mist_schedule_layer_kind(&at->plan.model, layer)];
         for (int32_t i = 0; i < layout->n_params; i++)
-            if (!layout->param_is_tied[i]) {
-                at->counts[layer][i] = calloc((size_t)layout->param_elements[i],
+            if (!layout->params[i].is_tied) {
+                at->counts[layer][i] = calloc((size_t)layout->params[i].n_elements,
                                               sizeof *at->counts[layer][i]);
                 assert_non_null(at->counts[layer][i]);
             }
@@ -144,7 +143,6 @@ static void close_world(struct world *at)
     for (int32_t layer = 0; layer < MAX_LAYERS + 2; layer++)
         for (int32_t i = 0; i < MIST_MAX_PARAMS; i++)
             free(at->counts[layer][i]);
-    mist_catalog_free(at->catalog);
 }
 
 static const struct mist_layer_layout *whole_of(const struct world *at, int32_t layer)
@@ -172,13 +170,13 @@ static enum mist_status count_piece(void *context, const struct mist_state_piece
 
     (void)data;
     (void)err;
-    assert_string_equal(piece->param_name, whole->param_name[piece->i_param]);
+    assert_string_equal(piece->param_name, whole->params[piece->i_param].name);
     assert_int_equal(piece->kind, at->kind);
     assert_true(span->length > 0 && span->n_runs > 0);
     for (int64_t i = 0; i < span->n_runs; i++)
         for (int64_t k = 0; k < span->length; k++) {
             int64_t element = span->global_first + i * span->global_stride + k;
-            assert_in_range(element, 0, whole->param_elements[piece->i_param] - 1);
+            assert_in_range(element, 0, whole->params[piece->i_param].n_elements - 1);
             at->counts[piece->layer][piece->i_param][element]++;
         }
     return MIST_OK;
@@ -317,11 +315,11 @@ static int64_t check_module(const struct world *at, int32_t layer)
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         struct place place = find_place(at, layer, storage->param_slab[i]);
-        bool is_tied = layout->param_is_tied[i];
-        for (int64_t k = 0; place.data && k < layout->param_elements[i]; k++) {
+        bool is_tied = layout->params[i].is_tied;
+        for (int64_t k = 0; place.data && k < layout->params[i].n_elements; k++) {
             int64_t in_slab = storage->param_offset[i] + k - place.first;
             int64_t element =
-                whole_element(&layout->param_shape[i], tp, at->schedule->i_tp, k);
+                whole_element(&layout->params[i].shape, tp, at->schedule->i_tp, k);
             if (in_slab < 0 || in_slab >= place.n)
                 continue;
             float expected = element < 0 ? 0
@@ -414,7 +412,7 @@ static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
     struct mist_err err = {0};
     int64_t n_seen = 0;
 
-    must(mist_schedule_build(at->catalog, &at->plan, rank, 1, &schedule, &err), &err);
+    must(mist_schedule_build(&at->plan, rank, 1, &schedule, &err), &err);
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
     at->schedule = schedule;
@@ -445,13 +443,13 @@ static int64_t check_counts(const struct world *at, bool is_owned_only)
     for (int32_t layer = 0; layer <= at->plan.model.n_layers + 1; layer++)
         for (int32_t i = 0; i < MIST_MAX_PARAMS; i++)
             for (int64_t k = 0;
-                 at->counts[layer][i] && k < whole_of(at, layer)->param_elements[i];
+                 at->counts[layer][i] && k < whole_of(at, layer)->params[i].n_elements;
                  k++) {
                 int32_t count = at->counts[layer][i][k];
                 if (is_owned_only ? count != 1 : count < 1)
                     fail_msg("%s of layer %d, element %lld: %d times",
-                             whole_of(at, layer)->param_name[i], (int)layer, (long long)k,
-                             (int)count);
+                             whole_of(at, layer)->params[i].name, (int)layer,
+                             (long long)k, (int)count);
                 n++;
             }
     return n;
@@ -487,7 +485,6 @@ static void test_random_plans(void **state)
 static struct mist_plan small_plan;
 
 struct small {
-    struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
     struct remote_device remote;
@@ -511,8 +508,7 @@ static void open_small(struct small *at)
                     .dp = 1,
                     .tp = 1}},
     };
-    must(mist_catalog_new(&small_plan.model, &at->catalog, &err), &err);
-    must(mist_schedule_build(at->catalog, &small_plan, 0, 1, &at->schedule, &err), &err);
+    must(mist_schedule_build(&small_plan, 0, 1, &at->schedule, &err), &err);
     memcpy(arenas.arena_bytes, at->schedule->arena_bytes, sizeof arenas.arena_bytes);
     must(mist_device_open_cpu(&arenas, &at->device, &err), &err);
 }
@@ -521,7 +517,6 @@ static void close_small(struct small *at)
 {
     mist_device_close(at->device);
     mist_schedule_free(at->schedule);
-    mist_catalog_free(at->catalog);
 }
 
 static enum mist_status refuse_to_read(void *context,

@@ -15,7 +15,6 @@ static struct scratch scratch;
 /* One rank on the CPU. */
 struct job {
     struct mist_comm *comm;
-    struct mist_catalog *catalog;
     struct mist_schedule *schedule;
     struct mist_device *device;
     struct mist_collectives *collectives;
@@ -43,8 +42,7 @@ static void open_job(struct job *at, uint64_t seed, enum mist_dtype dtype)
                     .tp = 1}},
     };
     must(mist_comm_open(&at->comm, &err), &err);
-    must(mist_catalog_new(&plan.model, &at->catalog, &err), &err);
-    must(mist_schedule_build(at->catalog, &plan, 0, 1, &at->schedule, &err), &err);
+    must(mist_schedule_build(&plan, 0, 1, &at->schedule, &err), &err);
     memcpy(arenas.arena_bytes, at->schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(at->schedule);
     must(mist_device_open_cpu(&arenas, &at->device, &err), &err);
@@ -63,7 +61,6 @@ static void close_job(struct job *at)
     mist_collectives_close(at->collectives);
     mist_device_close(at->device);
     mist_schedule_free(at->schedule);
-    mist_catalog_free(at->catalog);
     mist_comm_close(at->comm);
 }
 

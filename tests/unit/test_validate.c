@@ -21,7 +21,6 @@
 struct bench {
     struct mist_trace_set traces;
     struct mist_model model;
-    struct mist_catalog *catalog;
     struct mist_cost_model *cost_model;
     struct mist_space space;
     struct mist_stage_price *price;
@@ -95,19 +94,16 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
     memset(at, 0, sizeof *at);
     make_traces(&at->traces);
     at->model = mist_tiny_model(MIST_FAMILY_GPT, 4);
-    assert_int_equal(mist_catalog_new(&at->model, &at->catalog, &err), MIST_OK);
     assert_int_equal(mist_cost_model_new(&at->traces, &at->cost_model, &err), MIST_OK);
     assert_int_equal(
         mist_space_init(&at->space, &at->model, &job, n_ranks, 4, MIST_SPACE_ALL, &err),
         MIST_OK);
     at->space.allows_host_updates = host_us_per_element > 0;
-    assert_int_equal(mist_stage_price_new(at->catalog, at->cost_model, &at->space, 1,
-                                          &at->price, &err),
-                     MIST_OK);
+    assert_int_equal(
+        mist_stage_price_new(at->cost_model, &at->space, 1, &at->price, &err), MIST_OK);
     assert_int_equal(mist_thread_pool_new(n_threads, &at->pool, &err), MIST_OK);
     at->config = (struct mist_validate_config){
         .space = &at->space,
-        .catalog = at->catalog,
         .cost_model = at->cost_model,
         .trace_set = "traces/quad",
         .fingerprint = 7,
@@ -131,7 +127,6 @@ static void fini(struct bench *at)
     mist_stage_price_free(at->price);
     mist_space_fini(&at->space);
     mist_cost_model_free(at->cost_model);
-    mist_catalog_free(at->catalog);
     mist_trace_set_fini(&at->traces);
 }
 
@@ -154,9 +149,8 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
 
     assert_int_equal(mist_plan_check(of->plan, &err), MIST_OK);
     assert_int_equal(mist_plan_n_ranks(of->plan), at->space.n_ranks);
-    assert_int_equal(
-        mist_replay_run(at->catalog, of->plan, at->cost_model, &options, &replay, &err),
-        MIST_OK);
+    assert_int_equal(mist_replay_run(of->plan, at->cost_model, &options, &replay, &err),
+                     MIST_OK);
     assert_true(replay.iteration_s == predicted->iteration_s);
     assert_true(replay.error_s == predicted->error_s);
     /* what 4 ranks of a thread took says nothing of other jobs */
@@ -194,9 +188,9 @@ static void check_closed_form(const struct bench *at, const struct mist_validate
             plan->stages[i].tp != plan->stages[0].tp ||
             plan->stages[i].is_sequence_parallel != plan->stages[0].is_sequence_parallel)
             return;
-    assert_int_equal(mist_stage_model_new(at->catalog, at->cost_model, &at->space.job, 1,
-                                          &model, &err),
-                     MIST_OK);
+    assert_int_equal(
+        mist_stage_model_new(&at->model, at->cost_model, &at->space.job, 1, &model, &err),
+        MIST_OK);
     assert_int_equal(mist_stage_model_plan(model, plan, &predicted, &err), MIST_OK);
     /* what all ranks do together is priced with at most two stages by the search */
     assert_true(fabs(predicted.iteration_s - of->closed_s) <=
@@ -502,9 +496,7 @@ static int32_t find_tp(double slow)
     mist_stage_price_free(bench.price);
     mist_cost_model_free(bench.cost_model);
     mist_space_fini(&bench.space);
-    mist_catalog_free(bench.catalog);
     bench.model.ffn = 40; /* can be cut in four */
-    assert_int_equal(mist_catalog_new(&bench.model, &bench.catalog, &err), MIST_OK);
     bench.traces.cluster.nodes = 2;
     bench.traces.cluster.devices_per_node = 2;
     bench.traces.cluster.peak_flop_per_s[MIST_TRACE_FP32] = 5e7; /* worth to be split */
@@ -528,11 +520,10 @@ static int32_t find_tp(double slow)
     assert_int_equal(
         mist_space_init(&bench.space, &bench.model, &job, 4, 2, MIST_SPACE_ALL, &err),
         MIST_OK);
-    assert_int_equal(mist_stage_price_new(bench.catalog, bench.cost_model, &bench.space,
-                                          1, &bench.price, &err),
-                     MIST_OK);
+    assert_int_equal(
+        mist_stage_price_new(bench.cost_model, &bench.space, 1, &bench.price, &err),
+        MIST_OK);
     bench.config.cost_model = bench.cost_model;
-    bench.config.catalog = bench.catalog;
     bench.search.price_context = bench.price;
     validate(&bench, &result);
     for (int32_t i = 0; i < result.plans[0].plan->n_stages; i++)

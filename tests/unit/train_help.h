@@ -34,15 +34,12 @@ static inline enum mist_status run_steps(struct mist_comm *ranks,
                                          struct mist_train_report *report,
                                          struct mist_err *why)
 {
-    struct mist_catalog *catalog = NULL;
     struct mist_data *data = NULL;
     char **paths = NULL;
     int32_t n = 0;
 
     must(mist_data_default_paths(&paths, &n, why), why);
     must(mist_data_open((const char *const *)paths, n, &data, why), why);
-    must(mist_catalog_new(&job->plan->model, &catalog, why), why);
-    job->catalog = catalog;
     job->data = data;
     job->settings = (struct mist_train_settings){.seed = 1,
                                                  .n_iterations = n_steps,
@@ -54,7 +51,6 @@ static inline enum mist_status run_steps(struct mist_comm *ranks,
     enum mist_status status = mist_train_run(ranks, job, log, report, why);
     mist_data_close(data);
     mist_data_free_paths(paths, n);
-    mist_catalog_free(catalog);
     return status;
 }
 
