@@ -29,15 +29,4 @@ MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule
 void mist_memory_live(const struct mist_schedule *schedule, enum mist_buffer_arena arena,
                       int64_t *live_bytes);
 
-/*
- * Checks a layout, sharing nothing with the planner: dependencies point backwards;
- * buffers are inside their arena, 256-aligned and live exactly as long as they are used;
- * every user comes after the first; buffers that share bytes don't live at the same time,
- * and all users of the earlier one come before the first of the later, by stream order
- * and dependencies. MIST_OK, MIST_ERR_VERIFY naming the buffers, or MIST_ERR_MEMORY.
- * O(buffers^2 + tasks * streams).
- */
-MIST_MUST_CHECK enum mist_status mist_memory_check(const struct mist_schedule *schedule,
-                                                   struct mist_err *err);
-
 #endif

@@ -5,7 +5,7 @@
  * evaluation; whatever overlaps is ordered; every row crosses every boundary once;
  * neighbouring ranks and groups meet in the same order; all ranks together run to the end
  * when transfers wait for each other, and mist_replay_check agrees; the memory layout
- * passes mist_memory_check and stays near the most that is ever live.
+ * passes memory_check and stays near the most that is ever live.
  *
  * MIST_PLANS: how many plans (default 250); MIST_SEED: which.
  */
@@ -16,6 +16,7 @@
 #include "sim/schedule/schedule.h"
 #include "tests/prop/random_plan.h"
 #include "tests/prop/schedule_flow.h"
+#include "tests/unit/memory_check.h"
 
 enum { N_PLANS = 250, MAX_RATIOS = 1 << 20 };
 
@@ -314,7 +315,7 @@ static double check_memory(const struct mist_schedule *schedule)
     struct mist_err err = {0};
 
     assert_non_null(live);
-    must(mist_memory_check(schedule, &err), &err);
+    must(memory_check(schedule, &err), &err);
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         int64_t sum = 0;

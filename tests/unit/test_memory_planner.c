@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "sim/schedule/memory_planner.h"
+#include "tests/unit/memory_check.h"
 
 enum { MAX_TASKS = 60, MAX_BUFFERS = 80, MAX_DEPS = 600, N_RANDOM = 400 };
 
@@ -91,7 +92,7 @@ static void assert_good(const struct draft *draft)
 {
     struct mist_err err = {0};
 
-    must(mist_memory_check(&draft->schedule, &err), &err);
+    must(memory_check(&draft->schedule, &err), &err);
 }
 
 /* --------------------------------------------------------------------------- by hand */
@@ -177,7 +178,7 @@ static void assert_bad(struct draft *draft, const char *word)
 {
     struct mist_err err = {0};
 
-    assert_int_equal(mist_memory_check(&draft->schedule, &err), MIST_ERR_VERIFY);
+    assert_int_equal(memory_check(&draft->schedule, &err), MIST_ERR_VERIFY);
     if (!strstr(err.message, word))
         fail_msg("'%s' is not about '%s'", err.message, word);
     end(draft);
@@ -321,7 +322,7 @@ static void test_random(void **state)
         assert_good(&draft);
         check_lowest(&draft);
         set_deps(&draft); /* without the waits of reuse */
-        n_needed += mist_memory_check(&draft.schedule, NULL) != MIST_OK;
+        n_needed += memory_check(&draft.schedule, NULL) != MIST_OK;
         end(&draft);
     }
     printf("# %d of %d layouts need waits\n", n_needed, N_RANDOM);

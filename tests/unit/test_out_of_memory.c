@@ -11,6 +11,7 @@
 #include "sim/schedule/memory_planner.h"
 #include "sim/schedule/pipeline_order.h"
 #include "sim/schedule/schedule.h"
+#include "tests/unit/memory_check.h"
 #include "tests/unit/scratch.h"
 #include "traces/chrome_trace.h"
 #include "traces/import_nccl.h"
@@ -252,7 +253,7 @@ static enum mist_status build_schedules(struct mist_err *err)
         plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 1;
         status = mist_schedule_build(&plan, i % 2, 2, &schedule, err);
         if (status == MIST_OK)
-            status = mist_memory_check(schedule, err);
+            status = memory_check(schedule, err);
         if (status == MIST_OK)
             outcome += (double)(schedule->arena_bytes[0] + schedule->n_tasks);
         mist_schedule_free(schedule);

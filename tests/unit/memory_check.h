@@ -1,6 +1,5 @@
 /*
- * Proves the layout of a schedule's buffers right, or names the first fault. See
- * memory_planner.h.
+ * Proves the layout of a schedule's buffers right, or names the first fault.
  *
  * It shares nothing with the planner: uses are read from the tasks again, every pair of
  * buffers is compared, and "happens before" is the transitive closure of stream order and
@@ -8,14 +7,15 @@
  * is a beginning of that stream, so one task number per (task, stream) is the whole
  * closure.
  */
+#ifndef MIST_TESTS_MEMORY_CHECK_H
+#define MIST_TESTS_MEMORY_CHECK_H
+
 #include "sim/schedule/memory_planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 256 };
-
-struct checker {
+struct memory_checker {
     const struct mist_schedule *schedule;
     /* [n_tasks] last task of each stream that has ended when the task starts; the task
      * itself on its own stream; -1 none */
@@ -25,7 +25,8 @@ struct checker {
     struct mist_err *err;
 };
 
-static enum mist_status fault(const struct checker *at, int32_t buffer, const char *what)
+static inline enum mist_status memory_fault(const struct memory_checker *at,
+                                            int32_t buffer, const char *what)
 {
     const struct mist_buffer *of = &at->schedule->buffers[buffer];
 
@@ -35,8 +36,8 @@ static enum mist_status fault(const struct checker *at, int32_t buffer, const ch
                         (int)of->layer, (int)of->micro_batch, what);
 }
 
-static enum mist_status pair_fault(const struct checker *at, int32_t a, int32_t b,
-                                   const char *what)
+static inline enum mist_status memory_pair_fault(const struct memory_checker *at,
+                                                 int32_t a, int32_t b, const char *what)
 {
     const struct mist_buffer *buffers = at->schedule->buffers;
 
@@ -50,7 +51,8 @@ static enum mist_status pair_fault(const struct checker *at, int32_t a, int32_t 
 
 /* ---------------------------------------------------------------------------- closure */
 
-static enum mist_status check_deps(const struct checker *at, int32_t i_task)
+static inline enum mist_status memory_check_deps(const struct memory_checker *at,
+                                                 int32_t i_task)
 {
     const struct mist_schedule *schedule = at->schedule;
     const struct mist_task *task = &schedule->tasks[i_task];
@@ -67,13 +69,14 @@ static enum mist_status check_deps(const struct checker *at, int32_t i_task)
                         (int)schedule->rank, (int)i_task);
 }
 
-static void join(int32_t into[MIST_N_STREAMS], const int32_t other[MIST_N_STREAMS])
+static inline void memory_join(int32_t into[MIST_N_STREAMS],
+                               const int32_t other[MIST_N_STREAMS])
 {
     for (int k = 0; k < MIST_N_STREAMS; k++)
         into[k] = other[k] > into[k] ? other[k] : into[k];
 }
 
-static enum mist_status close_order(struct checker *at)
+static inline enum mist_status memory_close_order(struct memory_checker *at)
 {
     const struct mist_schedule *schedule = at->schedule;
     int32_t newest[MIST_N_STREAMS]; /* task so far on each stream */
@@ -81,21 +84,21 @@ static enum mist_status close_order(struct checker *at)
     memset(newest, -1, sizeof newest);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
-        enum mist_status status = check_deps(at, i);
+        enum mist_status status = memory_check_deps(at, i);
         if (status != MIST_OK)
             return status;
         memset(at->before[i], -1, sizeof at->before[i]);
         if (newest[task->stream] >= 0)
-            join(at->before[i], at->before[newest[task->stream]]);
+            memory_join(at->before[i], at->before[newest[task->stream]]);
         for (int32_t k = 0; k < task->n_deps; k++)
-            join(at->before[i], at->before[schedule->deps[task->dep_first + k]]);
+            memory_join(at->before[i], at->before[schedule->deps[task->dep_first + k]]);
         at->before[i][task->stream] = newest[task->stream] = i;
     }
     return MIST_OK;
 }
 
 /* Whether task a has ended when task b starts (or is b itself). */
-static bool is_before(const struct checker *at, int32_t a, int32_t b)
+static inline bool memory_is_before(const struct memory_checker *at, int32_t a, int32_t b)
 {
     return at->before[b][at->schedule->tasks[a].stream] >= a;
 }
@@ -103,7 +106,7 @@ static bool is_before(const struct checker *at, int32_t a, int32_t b)
 /* ------------------------------------------------------------------------------- uses */
 
 /* Reads the uses; every use but the first must come after the first. */
-static enum mist_status read_uses(struct checker *at)
+static inline enum mist_status memory_read_uses(struct memory_checker *at)
 {
     const struct mist_schedule *schedule = at->schedule;
 
@@ -123,8 +126,9 @@ static enum mist_status read_uses(struct checker *at)
             if (at->first_use[buffer] < 0)
                 at->first_use[buffer] = i;
             if (!schedule->buffers[buffer].is_persistent &&
-                !is_before(at, at->first_use[buffer], i))
-                return fault(at, buffer, "is used by a task not ordered after its first");
+                !memory_is_before(at, at->first_use[buffer], i))
+                return memory_fault(at, buffer,
+                                    "is used by a task not ordered after its first");
             at->last_use[buffer][schedule->tasks[i].stream] = i;
         }
     }
@@ -134,22 +138,23 @@ static enum mist_status read_uses(struct checker *at)
 /*
  * The buffer by itself: inside its arena, aligned, and its lifetime is that of its uses.
  */
-static enum mist_status check_buffer(const struct checker *at, int32_t i)
+static inline enum mist_status memory_check_buffer(const struct memory_checker *at,
+                                                   int32_t i)
 {
     const struct mist_schedule *schedule = at->schedule;
     const struct mist_buffer *buffer = &schedule->buffers[i];
     int32_t first = at->first_use[i], last = -1;
 
     if (at->first_use[i] < 0)
-        return fault(at, i, "is used by no task");
+        return memory_fault(at, i, "is used by no task");
     if ((unsigned)buffer->arena >= MIST_N_ARENAS)
-        return fault(at, i, "is in no arena");
+        return memory_fault(at, i, "is in no arena");
     if (buffer->size_bytes < 1 || buffer->offset_bytes < 0 ||
-        buffer->offset_bytes % ALIGNMENT != 0)
-        return fault(at, i, "is empty or not aligned");
+        buffer->offset_bytes % 256 != 0)
+        return memory_fault(at, i, "is empty or not aligned");
     if (buffer->size_bytes > schedule->arena_bytes[buffer->arena] ||
         buffer->offset_bytes > schedule->arena_bytes[buffer->arena] - buffer->size_bytes)
-        return fault(at, i, "passes the end of its arena");
+        return memory_fault(at, i, "passes the end of its arena");
     for (int k = 0; k < MIST_N_STREAMS; k++)
         last = at->last_use[i][k] > last ? at->last_use[i][k] : last;
     if (buffer->is_persistent) {
@@ -157,23 +162,25 @@ static enum mist_status check_buffer(const struct checker *at, int32_t i)
         last = schedule->n_tasks - 1;
     }
     if (buffer->first_task != first || buffer->last_task != last)
-        return fault(at, i, "has a lifetime that is not that of its uses");
+        return memory_fault(at, i, "has a lifetime that is not that of its uses");
     return MIST_OK;
 }
 
 /* ------------------------------------------------------------------------------ pairs */
 
-static bool share_bytes(const struct mist_buffer *a, const struct mist_buffer *b)
+static inline bool memory_share_bytes(const struct mist_buffer *a,
+                                      const struct mist_buffer *b)
 {
     return a->arena == b->arena && a->offset_bytes < b->offset_bytes + b->size_bytes &&
            b->offset_bytes < a->offset_bytes + a->size_bytes;
 }
 
-static enum mist_status check_pair(const struct checker *at, int32_t a, int32_t b)
+static inline enum mist_status memory_check_pair(const struct memory_checker *at,
+                                                 int32_t a, int32_t b)
 {
     const struct mist_buffer *buffers = at->schedule->buffers;
 
-    if (!share_bytes(&buffers[a], &buffers[b]))
+    if (!memory_share_bytes(&buffers[a], &buffers[b]))
         return MIST_OK;
     if (buffers[a].first_task > buffers[b].first_task) {
         int32_t swapped = a;
@@ -181,33 +188,41 @@ static enum mist_status check_pair(const struct checker *at, int32_t a, int32_t 
         b = swapped;
     }
     if (buffers[a].last_task >= buffers[b].first_task)
-        return pair_fault(at, a, b, "live at the same time");
+        return memory_pair_fault(at, a, b, "live at the same time");
     for (int k = 0; k < MIST_N_STREAMS; k++)
         if (at->last_use[a][k] >= 0 &&
-            !is_before(at, at->last_use[a][k], buffers[b].first_task))
-            return pair_fault(at, a, b, "the second does not wait for the first");
+            !memory_is_before(at, at->last_use[a][k], buffers[b].first_task))
+            return memory_pair_fault(at, a, b, "the second does not wait for the first");
     return MIST_OK;
 }
 
-static enum mist_status check(struct checker *at)
+static inline enum mist_status memory_check_all(struct memory_checker *at)
 {
-    enum mist_status status = close_order(at);
+    enum mist_status status = memory_close_order(at);
 
     if (status == MIST_OK)
-        status = read_uses(at);
+        status = memory_read_uses(at);
     for (int32_t i = 0; i < at->schedule->n_buffers && status == MIST_OK; i++)
-        status = check_buffer(at, i);
+        status = memory_check_buffer(at, i);
     for (int32_t i = 0; i < at->schedule->n_buffers; i++)
         for (int32_t k = 0; k < i && status == MIST_OK; k++)
-            status = check_pair(at, k, i);
+            status = memory_check_pair(at, k, i);
     return status;
 }
 
-enum mist_status mist_memory_check(const struct mist_schedule *schedule,
-                                   struct mist_err *err)
+/*
+ * Checks a layout: dependencies point backwards; buffers are inside their arena,
+ * 256-aligned and live exactly as long as they are used; every user comes after the
+ * first; buffers that share bytes don't live at the same time, and all users of the
+ * earlier one come before the first of the later, by stream order and dependencies.
+ * MIST_OK, MIST_ERR_VERIFY naming the buffers, or MIST_ERR_MEMORY.
+ * O(buffers^2 + tasks * streams).
+ */
+static inline enum mist_status memory_check(const struct mist_schedule *schedule,
+                                            struct mist_err *err)
 {
     size_t n_tasks = (size_t)schedule->n_tasks + 1, n = (size_t)schedule->n_buffers + 1;
-    struct checker at = {
+    struct memory_checker at = {
         .schedule = schedule,
         .before = malloc(n_tasks * sizeof *at.before),
         .last_use = malloc(n * sizeof *at.last_use),
@@ -217,7 +232,7 @@ enum mist_status mist_memory_check(const struct mist_schedule *schedule,
     enum mist_status status = MIST_ERR_MEMORY;
 
     if (at.before && at.last_use && at.first_use)
-        status = check(&at);
+        status = memory_check_all(&at);
     else
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     free(at.before);
@@ -225,3 +240,5 @@ enum mist_status mist_memory_check(const struct mist_schedule *schedule,
     free(at.first_use);
     return status;
 }
+
+#endif
