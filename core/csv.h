@@ -47,8 +47,6 @@ void mist_csv_free(struct mist_csv *csv); /* NULL allowed */
 size_t mist_csv_n_rows(const struct mist_csv *csv);           /* without the header */
 const char *mist_csv_path(const struct mist_csv *csv);        /* as given */
 long mist_csv_line(const struct mist_csv *csv, size_t i_row); /* where a row begins */
-bool mist_csv_has_column(const struct mist_csv *csv,
-                         size_t i_column); /* is in the file */
 
 /* The cell's text, "" when empty or absent; lives as long as the table. */
 const char *mist_csv_text(const struct mist_csv *csv, size_t i_row, size_t i_column);

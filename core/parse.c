@@ -183,19 +183,6 @@ enum mist_status mist_parse_rate_bytes_per_s(const char *text, double *out_bytes
                           out_bytes_per_s, err);
 }
 
-enum mist_status mist_parse_flop_per_s(const char *text, double *out_flop_per_s,
-                                       struct mist_err *err)
-{
-    static const struct unit units[] = {
-        {"FLOP/s", 1},     {"KFLOP/s", 1e3},  {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9},
-        {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}, {"FLOPS", 1},     {"KFLOPS", 1e3},
-        {"MFLOPS", 1e6},   {"GFLOPS", 1e9},   {"TFLOPS", 1e12}, {"PFLOPS", 1e15},
-        {NULL, 0},
-    };
-
-    return parse_quantity(text, units, "a rate such as 312TFLOP/s", out_flop_per_s, err);
-}
-
 /* 3 significant digits without an exponent for 0 <= value < 1e4. */
 static int decimals(double value)
 {

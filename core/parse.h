@@ -40,10 +40,6 @@ enum mist_status mist_parse_time_s(const char *text, double *out_s,
 enum mist_status mist_parse_rate_bytes_per_s(const char *text, double *out_bytes_per_s,
                                              struct mist_err *err) MIST_MUST_CHECK;
 
-/* "312TFLOP/s" or "312TFLOPS", prefixes K M G T P or none; >= 0; the unit is required. */
-enum mist_status mist_parse_flop_per_s(const char *text, double *out_flop_per_s,
-                                       struct mist_err *err) MIST_MUST_CHECK;
-
 /* Enough for every formatter below. */
 #define MIST_FORMAT_BYTES 40
 

@@ -101,24 +101,6 @@ const char *mist_task_kind_name(enum mist_task_kind kind)
     return word_of(KIND_NAMES, MIST_N_TASK_KINDS, (int)kind);
 }
 
-bool mist_stream_from_name(const char *name, enum mist_stream *out)
-{
-    int i = mist_words_find(STREAM_NAMES, name);
-
-    if (i >= 0)
-        *out = (enum mist_stream)i;
-    return i >= 0;
-}
-
-bool mist_task_kind_from_name(const char *name, enum mist_task_kind *out)
-{
-    int i = mist_words_find(KIND_NAMES, name);
-
-    if (i >= 0)
-        *out = (enum mist_task_kind)i;
-    return i >= 0;
-}
-
 /* ---- rows ---- */
 
 void mist_timeline_init(struct mist_timeline *timeline)

@@ -71,10 +71,6 @@ enum mist_task_kind {
 const char *mist_stream_name(enum mist_stream stream);
 const char *mist_task_kind_name(enum mist_task_kind kind);
 
-/* The inverse; false (out untouched) for a word that names none. */
-bool mist_stream_from_name(const char *name, enum mist_stream *out);
-bool mist_task_kind_from_name(const char *name, enum mist_task_kind *out);
-
 /* Latest time of a timeline: whoever adds times up or shows them in other units must not
  * run out of numbers. */
 #define MIST_TIMELINE_MAX_S 1e12

@@ -79,11 +79,7 @@ const char *mist_link_operation_name(enum mist_link_operation operation);
 const char *mist_mechanism_name(enum mist_mechanism mechanism);
 
 /* The inverses; false (out untouched) for a word that names none. */
-bool mist_trace_backend_from_name(const char *name, enum mist_trace_backend *out);
-bool mist_trace_dtype_from_name(const char *name, enum mist_trace_dtype *out);
 bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out);
-bool mist_link_operation_from_name(const char *name, enum mist_link_operation *out);
-bool mist_mechanism_from_name(const char *name, enum mist_mechanism *out);
 
 /*
  * A set of streams as a bit mask (bit = enum mist_stream) and as text ("compute+gpu_gpu",

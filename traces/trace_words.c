@@ -58,48 +58,12 @@ const char *mist_mechanism_name(enum mist_mechanism mechanism)
     return MECHANISMS[mechanism];
 }
 
-bool mist_trace_backend_from_name(const char *name, enum mist_trace_backend *out)
-{
-    int i = mist_words_find(BACKENDS, name);
-
-    if (i >= 0)
-        *out = (enum mist_trace_backend)i;
-    return i >= 0;
-}
-
-bool mist_trace_dtype_from_name(const char *name, enum mist_trace_dtype *out)
-{
-    int i = mist_words_find(DTYPES, name);
-
-    if (i >= 0)
-        *out = (enum mist_trace_dtype)i;
-    return i >= 0;
-}
-
 bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out)
 {
     int i = mist_words_find(PHASES, name);
 
     if (i >= 0)
         *out = (enum mist_trace_phase)i;
-    return i >= 0;
-}
-
-bool mist_link_operation_from_name(const char *name, enum mist_link_operation *out)
-{
-    int i = mist_words_find(OPERATIONS, name);
-
-    if (i >= 0)
-        *out = (enum mist_link_operation)i;
-    return i >= 0;
-}
-
-bool mist_mechanism_from_name(const char *name, enum mist_mechanism *out)
-{
-    int i = mist_words_find(MECHANISMS, name);
-
-    if (i >= 0)
-        *out = (enum mist_mechanism)i;
     return i >= 0;
 }
 

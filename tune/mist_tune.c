@@ -52,7 +52,6 @@ struct options {
 static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 
 /* In the order of enum mist_dtype. */
-static const char *const dtypes[] = {"fp32", "bf16", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct options, __VA_ARGS__)
@@ -91,12 +90,13 @@ static const struct mist_option option_table[] = {
         "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule; "
         "default: all",
         NULL, 0, 0, space),
-    CHOICE("dtype", "Job", "TYPE", "of weights and activations", "fp32", dtypes, dtype),
+    CHOICE("dtype", "Job", "TYPE", "of weights and activations", "fp32", mist_dtype_words,
+           dtype),
     CHOICE(
         "gradient-dtype", "Job", "TYPE",
         "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
         "--dtype bf16",
-        "fp32", dtypes, gradient_dtype),
+        "fp32", mist_dtype_words, gradient_dtype),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
     ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",

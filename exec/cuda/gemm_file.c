@@ -31,7 +31,6 @@
 
 enum { MAX_BYTES = 4 << 20, N_SETTINGS = MIST_GEMM_N_SETTINGS };
 
-static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const picks[] = {"first", "other", "unfused", "refused", NULL};
 static const char *const settings[N_SETTINGS] = {
     "algorithm", "tile",   "split_k",     "reduction",    "swizzle",
@@ -45,8 +44,8 @@ static const struct column {
     size_t offset;            /* of an int64_t of a choice */
 } columns[] = {
     {"product", mist_gemm_names, AT(key.product)},
-    {"dtype", dtypes, AT(key.dtype)},
-    {"gradient_dtype", dtypes, AT(key.gradient_dtype)},
+    {"dtype", mist_dtype_words, AT(key.dtype)},
+    {"gradient_dtype", mist_dtype_words, AT(key.gradient_dtype)},
     {"rows", NULL, AT(key.rows)},
     {"n_in", NULL, AT(key.n_in)},
     {"n_out", NULL, AT(key.n_out)},

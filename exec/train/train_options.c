@@ -18,7 +18,6 @@
     }
 
 static const char *const nan_choices[] = {"abort", "skip", NULL};
-static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
 
 static const struct mist_option option_table[] = {
     ROW("data", MIST_OPTION_LIST, "Data", "FILE",
@@ -84,7 +83,7 @@ static const struct mist_option option_table[] = {
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
     CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
-           dtype_choices, export_dtype),
+           mist_dtype_words, export_dtype),
     MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
     MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",

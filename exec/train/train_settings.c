@@ -42,11 +42,6 @@ static double *real_at(void *settings, int32_t i)
     return (double *)(void *)((char *)settings + fields[i].offset);
 }
 
-const char *mist_train_setting_option(int32_t i)
-{
-    return fields[i].option;
-}
-
 /* -------------------------------------------------------------------- command line */
 
 static bool is_same(const void *a_settings, const void *b_settings, int32_t i)

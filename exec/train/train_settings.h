@@ -40,10 +40,6 @@ struct mist_train_progress {
     int64_t n_skipped; /* steps that were not applied */
 };
 
-/* Name of a setting's option and key: "lr-min" is "lr_min" in a checkpoint.
- * 0 <= i < MIST_TRAIN_N_SETTINGS. Static. */
-const char *mist_train_setting_option(int32_t i);
-
 /*
  * Which settings the command line gives: parses it once more, by a table whose defaults
  * for them are other ones; what comes out the same was given.

@@ -48,13 +48,11 @@ static void declare_embedding(struct mist_declaration *at)
                              .init = MIST_INIT_NORMAL,
                              .decays = true,
                              .is_vocabulary = true,
-                             .shape = mist_shape_cut_rows(model->vocab, model->hidden),
-                             .n_elements = product(at, at->vocab, at->hidden)};
+                             .shape = mist_shape_cut_rows(model->vocab, model->hidden)};
     struct mist_param wpe = {.name = "wpe",
                              .init = MIST_INIT_NORMAL,
                              .decays = true,
-                             .shape = mist_shape_uncut(model->max_seq, model->hidden),
-                             .n_elements = product(at, model->max_seq, at->hidden)};
+                             .shape = mist_shape_uncut(model->max_seq, model->hidden)};
 
     embedding.wte = mist_declare_param(at, wte);
     if (model->family == MIST_FAMILY_GPT)

@@ -81,6 +81,8 @@ int8_t mist_declare_param(struct mist_declaration *at, struct mist_param param)
     struct mist_layer_layout *layout = at->layout;
 
     assert(layout->n_params < MIST_MAX_PARAMS);
+    if (!at->is_out_of_range) /* else tp may not divide the columns */
+        param.n_elements = mist_param_local_elements(&param.shape, layout->shape.tp);
     layout->params[layout->n_params] = param;
     return (int8_t)layout->n_params++;
 }
@@ -128,7 +130,6 @@ static int8_t norm_param(struct mist_declaration *at, const char *name,
                 .init = init,
                 .is_norm = true,
                 .shape = mist_shape_uncut(at->hidden, 1),
-                .n_elements = at->hidden,
                 .partial_elements = at->variant == MIST_VARIANT_SEQUENCE ? at->hidden : 0,
             });
 }
@@ -153,14 +154,11 @@ struct mist_linear mist_declare_linear(struct mist_declaration *at, const char *
     };
 
     weight.decays = true;
-    weight.n_elements = product(at, n_in, n_out);
     linear.weight = mist_declare_param(at, weight);
     if (!bias)
         return linear;
-    struct mist_param added = {.name = bias,
-                               .init = MIST_INIT_ZEROS,
-                               .shape = weight.shape,
-                               .n_elements = n_out};
+    struct mist_param added = {
+        .name = bias, .init = MIST_INIT_ZEROS, .shape = weight.shape};
     added.shape.columns = 1;
     if (linear.is_row_parallel)
         added.shape.split = MIST_SPLIT_NONE;

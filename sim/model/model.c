@@ -11,47 +11,18 @@
 #include <math.h>   /* isfinite */
 #include <string.h> /* strcmp, strchr, strlen */
 
-static const char *const family_names[MIST_N_FAMILIES] = {"gpt", "llama", "falcon"};
-static const char *const dtype_names[MIST_N_DTYPES] = {"fp32", "bf16"};
+const char *const mist_family_words[MIST_N_FAMILIES + 1] = {"gpt", "llama", "falcon",
+                                                            NULL};
+const char *const mist_dtype_words[MIST_N_DTYPES + 1] = {"fp32", "bf16", NULL};
 
 const char *mist_family_name(enum mist_family family)
 {
-    return family_names[family];
+    return mist_family_words[family];
 }
 
 const char *mist_dtype_name(enum mist_dtype dtype)
 {
-    return dtype_names[dtype];
-}
-
-/* Index of name among n names; n when it is none of them. */
-static int find_name(const char *name, const char *const *names, int n)
-{
-    int i = 0;
-
-    while (i < n && strcmp(name, names[i]) != 0)
-        i++;
-    return i;
-}
-
-bool mist_family_parse(const char *name, enum mist_family *out)
-{
-    int i = find_name(name, family_names, MIST_N_FAMILIES);
-
-    if (i == MIST_N_FAMILIES)
-        return false;
-    *out = (enum mist_family)i;
-    return true;
-}
-
-bool mist_dtype_parse(const char *name, enum mist_dtype *out)
-{
-    int i = find_name(name, dtype_names, MIST_N_DTYPES);
-
-    if (i == MIST_N_DTYPES)
-        return false;
-    *out = (enum mist_dtype)i;
-    return true;
+    return mist_dtype_words[dtype];
 }
 
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype)
@@ -184,49 +155,9 @@ enum mist_status mist_model_check(const struct mist_model *model, struct mist_er
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------- parameter counts */
-
 int32_t mist_model_n_block_norms(const struct mist_model *model)
 {
     bool is_grouped = model->n_kv_heads > 1 && model->n_kv_heads < model->n_heads;
 
     return model->family == MIST_FAMILY_FALCON && !is_grouped ? 1 : 2;
-}
-
-/* Parameters of one norm: RMSNorm has a weight, LayerNorm a weight and a bias. */
-static int64_t n_norm_parameters(const struct mist_model *model)
-{
-    return (int64_t)model->hidden * (model->family == MIST_FAMILY_LLAMA ? 1 : 2);
-}
-
-int64_t mist_model_n_embedding_parameters(const struct mist_model *model)
-{
-    return ((int64_t)model->vocab + model->max_seq) * model->hidden;
-}
-
-int64_t mist_model_n_block_parameters(const struct mist_model *model)
-{
-    int64_t h = model->hidden;
-    int64_t q = (int64_t)model->n_heads * model->head_dim;
-    int64_t kv = (int64_t)model->n_kv_heads * model->head_dim;
-    int64_t n_ffn_matrices = model->family == MIST_FAMILY_LLAMA ? 3 : 2;
-    int64_t n = h * (q + 2 * kv) + q * h + n_ffn_matrices * h * model->ffn;
-
-    if (model->has_bias)
-        n += (q + 2 * kv) + h + model->ffn + h;
-    return n + mist_model_n_block_norms(model) * n_norm_parameters(model);
-}
-
-int64_t mist_model_n_head_parameters(const struct mist_model *model)
-{
-    int64_t projection = (int64_t)model->vocab * model->hidden;
-
-    return n_norm_parameters(model) + (model->ties_embeddings ? 0 : projection);
-}
-
-int64_t mist_model_n_parameters(const struct mist_model *model)
-{
-    return mist_model_n_embedding_parameters(model) +
-           model->n_layers * mist_model_n_block_parameters(model) +
-           mist_model_n_head_parameters(model);
 }

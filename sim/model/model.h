@@ -61,9 +61,8 @@ enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_N_DTYPES };
 const char *mist_family_name(enum mist_family family);
 const char *mist_dtype_name(enum mist_dtype dtype);
 
-/* The value whose name this is; false (out untouched) when there is none. */
-bool mist_family_parse(const char *name, enum mist_family *out);
-bool mist_dtype_parse(const char *name, enum mist_dtype *out);
+/* All of them in the order of their values, then NULL. */
+extern const char *const mist_family_words[], *const mist_dtype_words[];
 
 /*
  * Bytes per parameter of the weights computed with, of their gradients (by the format of
@@ -131,21 +130,5 @@ MIST_MUST_CHECK enum mist_status mist_model_check(const struct mist_model *model
  * kv heads < heads) has 2 again. The final norm is not counted.
  */
 int32_t mist_model_n_block_norms(const struct mist_model *model);
-
-/*
- * Parameters by module, in elements, unsharded; the model must have passed
- * mist_model_check(). With q = heads * head_dim and kv = kv_heads * head_dim a block has
- *   attention  h (q + 2 kv) + q h
- *   ffn        2 h f (GPT, Falcon) or 3 h f (Llama)
- *   biases     q + 2 kv + h + f + h, when has_bias
- *   norms      h each (RMSNorm) or 2 h each (LayerNorm)
- * the embedding (V + positions) h, the head its norm and, unless tied, V h.
- */
-int64_t mist_model_n_embedding_parameters(const struct mist_model *model);
-int64_t mist_model_n_block_parameters(const struct mist_model *model);
-int64_t mist_model_n_head_parameters(const struct mist_model *model);
-
-/* Parameters of the whole model, exactly as trained; a tied weight counts once. */
-int64_t mist_model_n_parameters(const struct mist_model *model);
 
 #endif

@@ -14,11 +14,12 @@
 #include <stdio.h>  /* vsnprintf */
 #include <string.h> /* memchr */
 
+const char *const mist_pipeline_words[MIST_N_PIPELINES + 1] = {"1f1b", "interleaved",
+                                                               "zb_h1", NULL};
+
 const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
 {
-    static const char *const names[MIST_N_PIPELINES] = {"1f1b", "interleaved", "zb_h1"};
-
-    return names[pipeline];
+    return mist_pipeline_words[pipeline];
 }
 
 /* ---------------------------------------------------------------- derived quantities */
@@ -42,15 +43,6 @@ int32_t mist_plan_n_threads(const struct mist_plan *plan)
 int32_t mist_plan_n_ranks(const struct mist_plan *plan)
 {
     return mist_plan_first_rank(plan, plan->n_stages);
-}
-
-int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage)
-{
-    int32_t layer = 1;
-
-    for (int32_t i = 0; i < i_stage; i++)
-        layer += plan->stages[i].n_layers;
-    return layer;
 }
 
 int32_t mist_plan_n_chunks(const struct mist_plan *plan)

@@ -29,6 +29,7 @@ enum mist_pipeline_schedule {
 
 /* "1f1b", "interleaved", "zb_h1" */
 const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
+extern const char *const mist_pipeline_words[]; /* all of them, then NULL */
 
 enum { MIST_MAX_STAGES = 512 };
 
@@ -120,10 +121,6 @@ int32_t mist_plan_n_chunks(const struct mist_plan *plan);
  */
 void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
                             int32_t i_chunk, int32_t *first, int32_t *n);
-
-/* First block of a stage in a plan of one chunk (more: mist_plan_chunk_layers()),
- * numbered from 1; i_stage = n_stages gives n_layers + 1. */
-int32_t mist_plan_first_layer(const struct mist_plan *plan, int32_t i_stage);
 
 /*
  * Stage of a rank and its place in it; each out pointer may be NULL.

@@ -17,10 +17,7 @@
 
 enum { MAX_KEYS = 16 };
 
-static const char *const family_choices[] = {"gpt", "llama", "falcon", NULL};
-static const char *const dtype_choices[] = {"fp32", "bf16", NULL};
 static const char *const place_choices[] = {"device", "host", NULL};
-static const char *const pipeline_choices[] = {"1f1b", "interleaved", "zb_h1", NULL};
 
 static enum mist_status read_int(const struct mist_json *object,
                                  const struct mist_plan_field *f, int64_t min,
@@ -79,7 +76,7 @@ static enum mist_status read_field(const struct mist_json *object,
 {
     void *out = (char *)base + f->offset;
     const char *const *choices =
-        f->type == MIST_FIELD_FAMILY ? family_choices : dtype_choices;
+        f->type == MIST_FIELD_FAMILY ? mist_family_words : mist_dtype_words;
     bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
                        f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
                        f->type == MIST_FIELD_PLACE ||
@@ -223,8 +220,8 @@ static enum mist_status read_knobs(const struct mist_json *root, struct mist_pla
     int pipeline = 0;
     enum mist_status s;
 
-    if ((s = mist_json_get_choice(root, "pipeline", MIST_JSON_REQUIRED, pipeline_choices,
-                                  &pipeline, err)) ||
+    if ((s = mist_json_get_choice(root, "pipeline", MIST_JSON_REQUIRED,
+                                  mist_pipeline_words, &pipeline, err)) ||
         (s = mist_json_get_int64(root, "chunks", MIST_JSON_OPTIONAL, INT32_MIN, INT32_MAX,
                                  &n_chunks, err)) ||
         (s = mist_json_get_bool(root, "reduces_each_micro_batch", MIST_JSON_OPTIONAL,

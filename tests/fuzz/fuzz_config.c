@@ -5,6 +5,7 @@
 #include "exec/huggingface/hf_config.h"
 #include "sim/model/model.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/parameter_counts.h"
 
 /* The same file beside weights: against what it says itself, and against other models. */
 static void check_beside_weights(const struct mist_model *model)
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         return 0;
     }
     fuzz_must(mist_model_check(&model, &err), &err);
-    FUZZ_CHECK(mist_model_n_parameters(&model) > 0, "no parameters");
+    FUZZ_CHECK(count_parameters(&model) > 0, "no parameters");
     FUZZ_CHECK(model.name[0] && memchr(model.name, '\0', sizeof model.name), "no name");
     if (model.family != MIST_FAMILY_FALCON)
         check_beside_weights(&model);

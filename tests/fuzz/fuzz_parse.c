@@ -66,8 +66,8 @@ typedef enum mist_status quantity_fn(const char *text, double *out, struct mist_
 
 static void check_quantities(const char *text)
 {
-    static quantity_fn *const readers[] = {mist_parse_time_s, mist_parse_rate_bytes_per_s,
-                                           mist_parse_flop_per_s};
+    static quantity_fn *const readers[] = {mist_parse_time_s,
+                                           mist_parse_rate_bytes_per_s};
     struct mist_err err = {0};
     int64_t bytes = -77;
     enum mist_status status = mist_parse_bytes(text, &bytes, &err);

@@ -8,6 +8,7 @@
 
 #include "sim/model/catalog.h"
 #include "tests/unit/catalog_cases.h"
+#include "tests/unit/parameter_counts.h"
 
 /* Rows of an activation between modules. */
 static int64_t shard_rows(struct mist_layer_shape at)
@@ -80,9 +81,9 @@ static void check_parameters(const struct mist_model *m,
                              const struct mist_layer_layout *layout)
 {
     const int64_t expected[MIST_N_LAYER_KINDS] = {
-        mist_model_n_embedding_parameters(m),
-        mist_model_n_block_parameters(m),
-        mist_model_n_head_parameters(m),
+        count_embedding_parameters(m),
+        count_block_parameters(m),
+        count_head_parameters(m),
     };
     int64_t sum = 0, end = 0, unit = 64 / element_bytes(layout->shape);
 
@@ -131,8 +132,7 @@ static void test_whole_model(void **state)
         for (int i = 0; i < layout.n_params; i++)
             n[kind] += layout.params[i].n_elements;
     }
-    assert_int_equal(n[0] + model.n_layers * n[1] + n[2],
-                     mist_model_n_parameters(&model));
+    assert_int_equal(n[0] + model.n_layers * n[1] + n[2], count_parameters(&model));
     assert_int_equal(n[0] + model.n_layers * n[1] + n[2],
                      (256 + 1024) * 256 + 12 * (12 * 256 * 256 + 13 * 256) + 512 +
                          256 * 256);

@@ -5,6 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/model/model.h"
+#include "tests/unit/parameter_counts.h"
 #include "tests/unit/scratch.h"
 
 #define CONFIGS "tests/data/configs/"
@@ -71,7 +72,7 @@ static void test_published_totals(void **state)
 
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model = load(totals[i].spec);
-        assert_int_equal(mist_model_n_parameters(&model), totals[i].n);
+        assert_int_equal(count_parameters(&model), totals[i].n);
     }
 }
 
@@ -86,19 +87,19 @@ static void test_presets(void **state)
         model = load(name);
         assert_int_equal(mist_model_check(&model, NULL), MIST_OK);
         assert_string_equal(model.name, name);
-        assert_int_equal(mist_model_n_parameters(&model), count_naively(&model));
+        assert_int_equal(count_parameters(&model), count_naively(&model));
         for (int32_t j = 0; j < i; j++)
             assert_string_not_equal(name, mist_model_preset_name(j));
         /* The size in the name is the size, give or take the embeddings. */
         if (sscanf(strchr(name, '-') + 1, "%lf", &nominal) == 1) {
             const char *last = name + strlen(name) - 1;
             double unit = *last == 'm' ? 1e6 : 1e9;
-            double n = (double)mist_model_n_parameters(&model);
+            double n = (double)count_parameters(&model);
             assert_true(n > 0.9 * nominal * unit && n < 1.32 * nominal * unit);
         }
     }
     model = load("gpt3-demo");
-    assert_in_range(mist_model_n_parameters(&model), 9500000, 10500000);
+    assert_in_range(count_parameters(&model), 9500000, 10500000);
     assert_true(model.has_bias && !model.ties_embeddings);
     model = load("gpt3-7b");
     again = load("gpt3-6.7b");
@@ -175,7 +176,7 @@ static void test_config_defaults(void **state)
     assert_false(m.ties_embeddings);
     assert_true(m.norm_epsilon == 1e-5);
     assert_string_equal(m.name, "tiny");
-    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+    assert_int_equal(count_parameters(&m), count_naively(&m));
     assert_int_equal(load_text(LLAMA
                                ",\"num_attention_heads\":4,\"num_key_value_heads\":2,"
                                "\"tie_word_embeddings\":true,\"head_dim\":16}",
@@ -183,14 +184,14 @@ static void test_config_defaults(void **state)
                      MIST_OK);
     assert_int_equal(m.n_kv_heads, 2);
     assert_true(m.ties_embeddings && m.rope_theta == 1e4 && m.norm_epsilon == 1e-6);
-    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+    assert_int_equal(count_parameters(&m), count_naively(&m));
     assert_int_equal(load_text(FALCON ",\"num_attention_heads\":4,\"bias\":true,"
                                       "\"multi_query\":false}",
                                &m, NULL),
                      MIST_OK);
     assert_int_equal(m.n_kv_heads, 4);
     assert_true(m.has_bias);
-    assert_int_equal(mist_model_n_parameters(&m), count_naively(&m));
+    assert_int_equal(count_parameters(&m), count_naively(&m));
 }
 
 static void test_bad_configs(void **state)
@@ -275,12 +276,9 @@ static void test_check(void **state)
 
 static void test_dtypes(void **state)
 {
-    enum mist_dtype dtype;
-    enum mist_family family;
-
     for (int i = 0; i < MIST_N_DTYPES; i++) {
-        assert_true(mist_dtype_parse(mist_dtype_name((enum mist_dtype)i), &dtype));
-        assert_int_equal(dtype, i);
+        enum mist_dtype dtype = (enum mist_dtype)i;
+        assert_ptr_equal(mist_dtype_words[i], mist_dtype_name(dtype));
         assert_int_equal(mist_dtype_weight_bytes(dtype) +
                              mist_dtype_gradient_bytes(MIST_DTYPE_FP32) +
                              mist_dtype_state_bytes(dtype),
@@ -293,12 +291,10 @@ static void test_dtypes(void **state)
     assert_int_equal(mist_dtype_weight_bytes(MIST_DTYPE_BF16), 2);
     assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_BF16), 12);
     assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_FP32), 8);
-    assert_false(mist_dtype_parse("fp16", &dtype));
-    for (int i = 0; i < MIST_N_FAMILIES; i++) {
-        assert_true(mist_family_parse(mist_family_name((enum mist_family)i), &family));
-        assert_int_equal(family, i);
-    }
-    assert_false(mist_family_parse("bert", &family));
+    assert_null(mist_dtype_words[MIST_N_DTYPES]);
+    for (int i = 0; i < MIST_N_FAMILIES; i++)
+        assert_ptr_equal(mist_family_words[i], mist_family_name((enum mist_family)i));
+    assert_null(mist_family_words[MIST_N_FAMILIES]);
 }
 
 int main(void)

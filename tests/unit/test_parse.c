@@ -95,10 +95,6 @@ static void test_quantities(void **state)
     assert_int_equal(mist_parse_rate_bytes_per_s("25GB/s", &out, NULL), MIST_OK);
     assert_true(out == 25e9);
     assert_int_equal(mist_parse_rate_bytes_per_s("25GB", &out, NULL), MIST_ERR_INPUT);
-    assert_int_equal(mist_parse_flop_per_s("312TFLOP/s", &out, NULL), MIST_OK);
-    assert_true(out == 312e12);
-    assert_int_equal(mist_parse_flop_per_s("312TFLOPS", &out, NULL), MIST_OK);
-    assert_int_equal(mist_parse_flop_per_s("-1TFLOP/s", &out, NULL), MIST_ERR_INPUT);
 }
 
 static void check_format(const char *found, const char *expected)

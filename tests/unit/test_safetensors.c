@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "exec/huggingface/hf_names.h"
 #include "exec/huggingface/safetensors.h"
+#include "tests/unit/parameter_counts.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 
@@ -462,7 +463,7 @@ static void expect_model(const char *path, const struct mist_model *model)
                             element(module, name, i * columns + columns / 2));
         }
     }
-    assert_int_equal(n_all, mist_model_n_parameters(model));
+    assert_int_equal(n_all, count_parameters(model));
     assert_int_equal(mist_hf_read(hf, 1, "nope", 0, 0, out, &err), MIST_ERR_INPUT);
     assert_int_equal(mist_hf_read(hf, 99, "wte", 0, 0, out, &err), MIST_ERR_INPUT);
     assert_int_equal(mist_hf_read(hf, 0, "wte", 0, 61 * 24 + 1, out, &err),

@@ -1,0 +1,55 @@
+/* How many parameters a model has, by the formulas of its family; what the catalogue declares
+ * is compared with them. */
+#ifndef MIST_TESTS_PARAMETER_COUNTS_H
+#define MIST_TESTS_PARAMETER_COUNTS_H
+
+#include "sim/model/model.h"
+
+/* Parameters of one norm: RMSNorm has a weight, LayerNorm a weight and a bias. */
+static inline int64_t count_norm_parameters(const struct mist_model *model)
+{
+    return (int64_t)model->hidden * (model->family == MIST_FAMILY_LLAMA ? 1 : 2);
+}
+
+/*
+ * Parameters by module, in elements, unsharded; the model must have passed
+ * mist_model_check(). With q = heads * head_dim and kv = kv_heads * head_dim a block has
+ *   attention  h (q + 2 kv) + q h
+ *   ffn        2 h f (GPT, Falcon) or 3 h f (Llama)
+ *   biases     q + 2 kv + h + f + h, when has_bias
+ *   norms      h each (RMSNorm) or 2 h each (LayerNorm)
+ * the embedding (V + positions) h, the head its norm and, unless tied, V h.
+ */
+static inline int64_t count_embedding_parameters(const struct mist_model *model)
+{
+    return ((int64_t)model->vocab + model->max_seq) * model->hidden;
+}
+
+static inline int64_t count_block_parameters(const struct mist_model *model)
+{
+    int64_t h = model->hidden;
+    int64_t q = (int64_t)model->n_heads * model->head_dim;
+    int64_t kv = (int64_t)model->n_kv_heads * model->head_dim;
+    int64_t n_ffn_matrices = model->family == MIST_FAMILY_LLAMA ? 3 : 2;
+    int64_t n = h * (q + 2 * kv) + q * h + n_ffn_matrices * h * model->ffn;
+
+    if (model->has_bias)
+        n += (q + 2 * kv) + h + model->ffn + h;
+    return n + mist_model_n_block_norms(model) * count_norm_parameters(model);
+}
+
+static inline int64_t count_head_parameters(const struct mist_model *model)
+{
+    int64_t projection = (int64_t)model->vocab * model->hidden;
+
+    return count_norm_parameters(model) + (model->ties_embeddings ? 0 : projection);
+}
+
+/* Of the whole model, exactly as trained; a tied weight counts once. */
+static inline int64_t count_parameters(const struct mist_model *model)
+{
+    return count_embedding_parameters(model) +
+           model->n_layers * count_block_parameters(model) + count_head_parameters(model);
+}
+
+#endif
