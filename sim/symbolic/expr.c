@@ -20,9 +20,6 @@ void mist_expr_pool_fini(struct mist_expr_pool *pool)
     free(pool->slots);
     free(pool->symbols);
     free(pool->symbol_exprs);
-    free(pool->tables);
-    free(pool->memo);
-    free(pool->marks);
     mist_arena_fini(&pool->arena);
     *pool = (struct mist_expr_pool){0};
 }
@@ -34,11 +31,9 @@ enum mist_status mist_expr_pool_check(const struct mist_expr_pool *pool,
         return mist_err_set(err, MIST_ERR_MEMORY,
                             "out of memory while building expressions");
     if (pool->status == MIST_ERR_RANGE)
-        return mist_err_set(
-            err, MIST_ERR_RANGE,
-            "an expression is deeper than %d operations, or a table's knots are "
-            "not finite and ascending",
-            MIST_EXPR_DEPTH_MAX);
+        return mist_err_set(err, MIST_ERR_RANGE,
+                            "an expression is deeper than %d operations",
+                            MIST_EXPR_DEPTH_MAX);
     return MIST_OK;
 }
 
@@ -54,8 +49,7 @@ int mist_expr_n_args(enum mist_expr_op op)
     static const signed char n_args[MIST_EXPR_N_OPS] = {
         [MIST_EXPR_ADD] = 2,       [MIST_EXPR_SUB] = 2,       [MIST_EXPR_MUL] = 2,
         [MIST_EXPR_DIV] = 2,       [MIST_EXPR_MIN] = 2,       [MIST_EXPR_MAX] = 2,
-        [MIST_EXPR_CEIL] = 1,      [MIST_EXPR_FLOOR] = 1,     [MIST_EXPR_SELECT_LT] = 4,
-        [MIST_EXPR_SELECT_LE] = 4, [MIST_EXPR_SELECT_EQ] = 4, [MIST_EXPR_TABLE] = 1,
+        [MIST_EXPR_SELECT_LT] = 4, [MIST_EXPR_SELECT_LE] = 4,
     };
     return n_args[op];
 }
@@ -134,14 +128,6 @@ static bool reserve_node(struct mist_expr_pool *pool)
     if (!nodes)
         return false;
     pool->nodes = nodes;
-    double *memo = mist_grow(pool->memo, &pool->memo_capacity, need, sizeof *memo);
-    if (!memo)
-        return false;
-    pool->memo = memo;
-    uint32_t *marks = mist_grow(pool->marks, &pool->marks_capacity, need, sizeof *marks);
-    if (!marks)
-        return false;
-    pool->marks = marks;
     return true;
 }
 
@@ -162,7 +148,6 @@ static mist_expr intern(struct mist_expr_pool *pool, struct mist_expr_node node)
     if (pool->slots[slot] < 0) {
         pool->slots[slot] = (int32_t)pool->n_nodes;
         pool->nodes[pool->n_nodes] = node;
-        pool->marks[pool->n_nodes] = 0;
         pool->n_nodes++;
     }
     return pool->slots[slot];
@@ -192,7 +177,7 @@ bool mist_expr_is_const(const struct mist_expr_pool *pool, mist_expr expr, doubl
     return true;
 }
 
-mist_expr mist_expr_find_symbol(const struct mist_expr_pool *pool, const char *name)
+static mist_expr find_symbol(const struct mist_expr_pool *pool, const char *name)
 {
     for (size_t i = 0; i < pool->n_symbols; i++)
         if (strcmp(pool->symbols[i], name) == 0)
@@ -210,7 +195,7 @@ int32_t mist_expr_symbol_index(const struct mist_expr_pool *pool, mist_expr symb
 mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name)
 {
     size_t n = pool->n_symbols;
-    mist_expr expr = mist_expr_find_symbol(pool, name);
+    mist_expr expr = find_symbol(pool, name);
 
     if (expr >= 0)
         return expr;
@@ -250,18 +235,12 @@ double mist_expr_apply(enum mist_expr_op op, const double *args)
         return args[0] < args[1] ? args[0] : args[1];
     case MIST_EXPR_MAX:
         return args[0] > args[1] ? args[0] : args[1];
-    case MIST_EXPR_CEIL:
-        return ceil(args[0]);
-    case MIST_EXPR_FLOOR:
-        return floor(args[0]);
     case MIST_EXPR_SELECT_LT:
         return args[0] < args[1] ? args[2] : args[3];
     case MIST_EXPR_SELECT_LE:
         return args[0] <= args[1] ? args[2] : args[3];
-    case MIST_EXPR_SELECT_EQ:
-        return args[0] == args[1] ? args[2] : args[3];
     default:
-        assert(false && "a leaf or a table is no operation");
+        assert(false && "a leaf is no operation");
         return NAN;
     }
 }
@@ -393,30 +372,6 @@ mist_expr mist_expr_max(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
     return extremum(pool, MIST_EXPR_MAX, a, b);
 }
 
-static mist_expr round_to_whole(struct mist_expr_pool *pool, enum mist_expr_op op,
-                                mist_expr a)
-{
-    double args[4] = {0};
-
-    if (a < 0)
-        return MIST_EXPR_ERROR;
-    if (mist_expr_is_const(pool, a, &args[0]))
-        return mist_expr_const(pool, mist_expr_apply(op, args));
-    if (pool->nodes[a].op == MIST_EXPR_CEIL || pool->nodes[a].op == MIST_EXPR_FLOOR)
-        return a;
-    return intern_op(pool, op, a, -1, -1, -1);
-}
-
-mist_expr mist_expr_ceil(struct mist_expr_pool *pool, mist_expr a)
-{
-    return round_to_whole(pool, MIST_EXPR_CEIL, a);
-}
-
-mist_expr mist_expr_floor(struct mist_expr_pool *pool, mist_expr a)
-{
-    return round_to_whole(pool, MIST_EXPR_FLOOR, a);
-}
-
 static mist_expr choose(struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
                         mist_expr b, mist_expr yes, mist_expr no)
 {
@@ -433,35 +388,6 @@ static mist_expr choose(struct mist_expr_pool *pool, enum mist_expr_op op, mist_
     return intern_op(pool, op, a, b, yes, no);
 }
 
-static mist_expr compare(struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
-                         mist_expr b)
-{
-    mist_expr one = mist_expr_const(pool, 1);
-    mist_expr zero = mist_expr_const(pool, 0);
-
-    return choose(pool, op, a, b, one, zero);
-}
-
-mist_expr mist_expr_lt(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
-{
-    return compare(pool, MIST_EXPR_SELECT_LT, a, b);
-}
-
-mist_expr mist_expr_le(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
-{
-    return compare(pool, MIST_EXPR_SELECT_LE, a, b);
-}
-
-mist_expr mist_expr_eq(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
-{
-    if (a > b) { /* == commutes */
-        mist_expr swap = a;
-        a = b;
-        b = swap;
-    }
-    return compare(pool, MIST_EXPR_SELECT_EQ, a, b);
-}
-
 mist_expr mist_expr_select_le(struct mist_expr_pool *pool, mist_expr a, mist_expr b,
                               mist_expr yes, mist_expr no)
 {
@@ -474,166 +400,10 @@ mist_expr mist_expr_select(struct mist_expr_pool *pool, mist_expr condition,
     if (condition < 0)
         return MIST_EXPR_ERROR;
     struct mist_expr_node node = pool->nodes[condition];
-    bool is_select = node.op == MIST_EXPR_SELECT_LT || node.op == MIST_EXPR_SELECT_LE ||
-                     node.op == MIST_EXPR_SELECT_EQ;
+    bool is_select = node.op == MIST_EXPR_SELECT_LT || node.op == MIST_EXPR_SELECT_LE;
     if (is_select && is_value(pool, node.arg[2], 1) && is_value(pool, node.arg[3], 0))
         return choose(pool, (enum mist_expr_op)node.op, node.arg[0], node.arg[1], yes,
                       no);
     return choose(pool, MIST_EXPR_SELECT_LT, mist_expr_const(pool, 0), condition, yes,
                   no);
-}
-
-mist_expr mist_expr_sum(struct mist_expr_pool *pool, const mist_expr *terms, size_t n)
-{
-    mist_expr sum = mist_expr_const(pool, 0);
-
-    for (size_t i = 0; i < n; i++)
-        sum = mist_expr_add(pool, sum, terms[i]);
-    return sum;
-}
-
-mist_expr mist_expr_product(struct mist_expr_pool *pool, const mist_expr *factors,
-                            size_t n)
-{
-    mist_expr product = mist_expr_const(pool, 1);
-
-    for (size_t i = 0; i < n; i++)
-        product = mist_expr_mul(pool, product, factors[i]);
-    return product;
-}
-
-mist_expr mist_expr_lookup(struct mist_expr_pool *pool, int32_t table, mist_expr at)
-{
-    double v;
-
-    if (table < 0 || at < 0)
-        return MIST_EXPR_ERROR;
-    assert((size_t)table < pool->n_tables);
-    if (mist_expr_is_const(pool, at, &v))
-        return mist_expr_const(pool, mist_expr_table_value(&pool->tables[table], v));
-    return intern_op(pool, MIST_EXPR_TABLE, at, table, -1, -1);
-}
-
-/* ------------------------------------------------------- evaluation, substitution */
-
-/* Starts a pass over the nodes: none is marked with its number yet. */
-static void begin_pass(struct mist_expr_pool *pool)
-{
-    if (++pool->pass == 0) {
-        memset(pool->marks, 0, pool->n_nodes * sizeof *pool->marks);
-        pool->pass = 1;
-    }
-}
-
-static double eval(struct mist_expr_pool *pool, mist_expr expr, const double *values)
-{
-    const struct mist_expr_node *node = &pool->nodes[expr];
-    double args[4];
-
-    if (node->op == MIST_EXPR_CONST)
-        return node->value;
-    if (node->op == MIST_EXPR_SYMBOL)
-        return values[node->arg[0]];
-    if (pool->marks[expr] == pool->pass)
-        return pool->memo[expr];
-    for (int i = 0; i < mist_expr_n_args((enum mist_expr_op)node->op); i++)
-        args[i] = eval(pool, node->arg[i], values);
-    pool->memo[expr] = node->op == MIST_EXPR_TABLE
-                           ? mist_expr_table_value(&pool->tables[node->arg[1]], args[0])
-                           : mist_expr_apply((enum mist_expr_op)node->op, args);
-    pool->marks[expr] = pool->pass;
-    return pool->memo[expr];
-}
-
-double mist_expr_eval(struct mist_expr_pool *pool, mist_expr expr, const double *values)
-{
-    if (expr < 0)
-        return NAN;
-    begin_pass(pool);
-    return eval(pool, expr, values);
-}
-
-/* Builds a node anew, with its rules, from operands that may have become simpler. */
-static mist_expr rebuild(struct mist_expr_pool *pool, const struct mist_expr_node *node,
-                         const mist_expr *args)
-{
-    switch ((enum mist_expr_op)node->op) {
-    case MIST_EXPR_ADD:
-        return mist_expr_add(pool, args[0], args[1]);
-    case MIST_EXPR_SUB:
-        return mist_expr_sub(pool, args[0], args[1]);
-    case MIST_EXPR_MUL:
-        return mist_expr_mul(pool, args[0], args[1]);
-    case MIST_EXPR_DIV:
-        return mist_expr_div(pool, args[0], args[1]);
-    case MIST_EXPR_MIN:
-    case MIST_EXPR_MAX:
-        return extremum(pool, (enum mist_expr_op)node->op, args[0], args[1]);
-    case MIST_EXPR_CEIL:
-    case MIST_EXPR_FLOOR:
-        return round_to_whole(pool, (enum mist_expr_op)node->op, args[0]);
-    case MIST_EXPR_TABLE:
-        return mist_expr_lookup(pool, node->arg[1], args[0]);
-    default:
-        return choose(pool, (enum mist_expr_op)node->op, args[0], args[1], args[2],
-                      args[3]);
-    }
-}
-
-/* new_exprs: [nodes that were there before], valid where the node is marked. */
-static mist_expr substitute(struct mist_expr_pool *pool, mist_expr expr,
-                            const mist_expr *bindings, size_t n_bindings,
-                            mist_expr *new_exprs)
-{
-    struct mist_expr_node node = pool->nodes[expr]; /* a copy: building moves the nodes */
-    mist_expr args[4] = {-1, -1, -1, -1};
-
-    if (node.op == MIST_EXPR_CONST)
-        return expr;
-    if (node.op == MIST_EXPR_SYMBOL) {
-        bool is_bound = (size_t)node.arg[0] < n_bindings && bindings[node.arg[0]] >= 0;
-        return is_bound ? bindings[node.arg[0]] : expr;
-    }
-    if (pool->marks[expr] == pool->pass)
-        return new_exprs[expr];
-    for (int i = 0; i < mist_expr_n_args((enum mist_expr_op)node.op); i++)
-        args[i] = substitute(pool, node.arg[i], bindings, n_bindings, new_exprs);
-    new_exprs[expr] = rebuild(pool, &node, args);
-    pool->marks[expr] = pool->pass;
-    return new_exprs[expr];
-}
-
-mist_expr mist_expr_substitute(struct mist_expr_pool *pool, mist_expr expr,
-                               const mist_expr *bindings, size_t n_bindings)
-{
-    if (expr < 0)
-        return MIST_EXPR_ERROR;
-    mist_expr *new_exprs = malloc(((size_t)expr + 1) * sizeof *new_exprs);
-    if (!new_exprs)
-        return fail(pool, MIST_ERR_MEMORY);
-    begin_pass(pool);
-    mist_expr out = substitute(pool, expr, bindings, n_bindings, new_exprs);
-    free(new_exprs);
-    return out;
-}
-
-static void find_free_symbols(struct mist_expr_pool *pool, mist_expr expr, bool *is_free)
-{
-    const struct mist_expr_node *node = &pool->nodes[expr];
-
-    if (pool->marks[expr] == pool->pass)
-        return;
-    pool->marks[expr] = pool->pass;
-    if (node->op == MIST_EXPR_SYMBOL)
-        is_free[node->arg[0]] = true;
-    for (int i = 0; i < mist_expr_n_args((enum mist_expr_op)node->op); i++)
-        find_free_symbols(pool, node->arg[i], is_free);
-}
-
-void mist_expr_free_symbols(struct mist_expr_pool *pool, mist_expr expr, bool *is_free)
-{
-    if (expr < 0)
-        return;
-    begin_pass(pool);
-    find_free_symbols(pool, expr, is_free);
 }

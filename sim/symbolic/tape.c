@@ -266,21 +266,11 @@ static void compute_select(struct compiler *c, const struct mist_expr_node *node
         emit(c, TAPE_SKIP_LT + kind, blocks[0], blocks[1], blocks[2]);
     else if (in_acc == 0)
         emit(c, TAPE_TEST_LT + kind, blocks[1], blocks[2], blocks[3]);
-    else if (node->op == MIST_EXPR_SELECT_EQ)
-        emit(c, TAPE_TEST_EQ, blocks[0], blocks[2], blocks[3]);
     else /* a < acc is acc > a */
         emit(c, TAPE_TEST_GT + kind, blocks[0], blocks[2], blocks[3]);
     for (int i = 0; i < 4; i++)
         if (i != in_acc)
             consume(c, node->arg[i]);
-}
-
-static void compute_table(struct compiler *c, const struct mist_expr_node *node)
-{
-    bring(c, node->arg[0]);
-    int32_t work = take_register(c);
-    emit(c, TAPE_TABLE, work, node->arg[1], 0);
-    give_register(c, work);
 }
 
 /* Leaves a varying node in acc, and in memory where it is an
@@ -291,17 +281,8 @@ static void compute(struct compiler *c, mist_expr expr)
     struct node_state *state = &c->states[expr];
 
     switch ((enum mist_expr_op)node->op) {
-    case MIST_EXPR_CEIL:
-    case MIST_EXPR_FLOOR:
-        bring(c, node->arg[0]);
-        emit(c, node->op == MIST_EXPR_CEIL ? TAPE_CEIL : TAPE_FLOOR, 0, 0, 0);
-        break;
-    case MIST_EXPR_TABLE:
-        compute_table(c, node);
-        break;
     case MIST_EXPR_SELECT_LT:
     case MIST_EXPR_SELECT_LE:
-    case MIST_EXPR_SELECT_EQ:
         compute_select(c, node);
         break;
     default:
@@ -396,8 +377,6 @@ static void add_uniform(struct compiler *c, mist_expr expr)
         *instr = (struct tape_scalar_instr){.op = node->op, .dst = c->states[expr].place};
         for (int i = 0; i < n_args_of(node); i++)
             instr->arg[i] = c->states[node->arg[i]].place;
-        if (node->op == MIST_EXPR_TABLE)
-            instr->arg[1] = node->arg[1];
     }
 }
 
@@ -439,20 +418,6 @@ static void classify_nodes(struct compiler *c, const bool *is_uniform)
     }
 }
 
-static bool copy_tables(struct compiler *c)
-{
-    size_t n = c->pool->n_tables;
-
-    if (n == 0)
-        return true;
-    c->tape->tables = malloc(n * sizeof *c->tape->tables);
-    if (!c->tape->tables)
-        return false;
-    memcpy(c->tape->tables, c->pool->tables, n * sizeof *c->tape->tables);
-    c->tape->n_tables = n;
-    return true;
-}
-
 enum mist_status mist_tape_compile(const struct mist_expr_pool *pool,
                                    const mist_expr *outputs, int32_t n_outputs,
                                    const bool *is_uniform, struct mist_tape **out,
@@ -470,7 +435,7 @@ enum mist_status mist_tape_compile(const struct mist_expr_pool *pool,
     }
     c.tape = calloc(1, sizeof *c.tape);
     c.states = malloc((pool->n_nodes + 1) * sizeof *c.states);
-    c.failed = !c.tape || !c.states || !copy_tables(&c);
+    c.failed = !c.tape || !c.states;
     if (!c.failed) {
         c.tape->isa = tape_best_isa();
         c.tape->n_outputs = n_outputs;
@@ -502,7 +467,6 @@ void mist_tape_free(struct mist_tape *tape)
     free(tape->uniform_symbols);
     free(tape->splats);
     free(tape->column_symbols);
-    free(tape->tables);
     free(tape);
 }
 

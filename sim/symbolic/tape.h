@@ -58,7 +58,7 @@ enum mist_tape_isa {
  * NULL: none. out         the new tape on MIST_OK, owned by the caller (mist_tape_free);
  * untouched otherwise.
  *
- * The pool must outlive the tape when it has tables. Returns MIST_ERR_MEMORY, or the
+ * The tape does not need the pool any more. Returns MIST_ERR_MEMORY, or the
  * pool's own status when one of the expressions is MIST_EXPR_ERROR. O(nodes of the pool).
  */
 enum mist_status mist_tape_compile(const struct mist_expr_pool *pool,

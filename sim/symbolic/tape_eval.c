@@ -37,11 +37,8 @@
 #define DIV(a, b)      ((a) / (b))
 #define MIN(a, b)      ((a) < (b) ? (a) : (b))
 #define MAX(a, b)      ((a) > (b) ? (a) : (b))
-#define CEIL(a)        ceil(a)
-#define FLOOR(a)       floor(a)
 #define LT(a, b)       ((a) < (b))
 #define LE(a, b)       ((a) <= (b))
-#define EQ(a, b)       ((a) == (b))
 #define BLEND(m, a, b) ((m) ? (a) : (b))
 #define HAS_32_REGISTERS 0
 #include "sim/symbolic/tape_kernel.h"
@@ -60,11 +57,8 @@
 #define DIV(a, b)      _mm256_div_pd(a, b)
 #define MIN(a, b)      _mm256_min_pd(a, b)
 #define MAX(a, b)      _mm256_max_pd(a, b)
-#define CEIL(a)        _mm256_ceil_pd(a)
-#define FLOOR(a)       _mm256_floor_pd(a)
 #define LT(a, b)       _mm256_cmp_pd(a, b, _CMP_LT_OQ)
 #define LE(a, b)       _mm256_cmp_pd(a, b, _CMP_LE_OQ)
-#define EQ(a, b)       _mm256_cmp_pd(a, b, _CMP_EQ_OQ)
 #define BLEND(m, a, b) _mm256_blendv_pd(b, a, m)
 #define HAS_32_REGISTERS 0
 #include "sim/symbolic/tape_kernel.h"
@@ -82,11 +76,8 @@
 #define DIV(a, b)      _mm512_div_pd(a, b)
 #define MIN(a, b)      _mm512_min_pd(a, b)
 #define MAX(a, b)      _mm512_max_pd(a, b)
-#define CEIL(a)        _mm512_roundscale_pd(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC)
-#define FLOOR(a)       _mm512_roundscale_pd(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
 #define LT(a, b)       _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ)
 #define LE(a, b)       _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ)
-#define EQ(a, b)       _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)
 #define BLEND(m, a, b) _mm512_mask_blend_pd(m, b, a)
 #define HAS_32_REGISTERS 1
 #include "sim/symbolic/tape_kernel.h"
@@ -177,11 +168,6 @@ static void compute_uniforms(const struct mist_tape *tape,
     for (size_t i = 0; i < tape->n_prologue; i++) {
         const struct tape_scalar_instr *instr = &tape->prologue[i];
         double args[4] = {0};
-        if (instr->op == MIST_EXPR_TABLE) {
-            uniforms[instr->dst] = mist_expr_table_value(&tape->tables[instr->arg[1]],
-                                                         uniforms[instr->arg[0]]);
-            continue;
-        }
         for (int k = 0; k < mist_expr_n_args((enum mist_expr_op)instr->op); k++)
             args[k] = uniforms[instr->arg[k]];
         uniforms[instr->dst] = mist_expr_apply((enum mist_expr_op)instr->op, args);

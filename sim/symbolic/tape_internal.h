@@ -55,20 +55,14 @@ enum tape_op {
     TAPE_MAX_RU,
     TAPE_MAX_S,
     TAPE_MAX_RS,
-    TAPE_CEIL,
-    TAPE_FLOOR,
     TAPE_PICK_LT, /* acc = A < B ? acc : C, and so on */
     TAPE_PICK_LE,
-    TAPE_PICK_EQ,
     TAPE_SKIP_LT, /* acc = A < B ? C : acc, and so on */
     TAPE_SKIP_LE,
-    TAPE_SKIP_EQ,
     TAPE_TEST_LT, /* acc = acc < A ? B : C, and so on */
     TAPE_TEST_LE,
-    TAPE_TEST_EQ,
     TAPE_TEST_GT,
     TAPE_TEST_GE,
-    TAPE_TABLE, /* acc = tables[b] at acc; A is overwritten */
     TAPE_N_OPS
 };
 
@@ -83,7 +77,7 @@ struct tape_instr {
 struct tape_scalar_instr {
     int32_t op; /* enum mist_expr_op */
     int32_t dst;
-    int32_t arg[4]; /* of a table: arg[1] is its number */
+    int32_t arg[4];
 };
 
 struct tape_pair {
@@ -115,8 +109,6 @@ struct mist_tape {
     size_t splats_capacity;
     int32_t *column_symbols; /* [n_columns] symbol index */
     size_t column_symbols_capacity;
-    struct mist_expr_table *tables; /* [n_tables] contents borrowed from the pool */
-    size_t n_tables;
 };
 
 /* The widest instruction set of this processor; whether it has a given one. */

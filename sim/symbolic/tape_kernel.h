@@ -3,8 +3,8 @@
  * instruction set.
  *
  * Before each inclusion: NAME(x) makes a name of its own, TARGET is the function
- * attribute, VEC a vector of WIDTH doubles; LOAD STORE SPLAT ADD SUB MUL DIV CEIL FLOOR
- * LT LE EQ BLEND (mask ? first : second), and MIN, MAX as in expr.h: the second operand
+ * attribute, VEC a vector of WIDTH doubles; LOAD STORE SPLAT ADD SUB MUL DIV LT LE
+ * BLEND (mask ? first : second), and MIN, MAX as in expr.h: the second operand
  * when neither compares as wanted.
  *
  * The accumulator is eight variables and not an array, so that it lives in registers
@@ -40,42 +40,11 @@
 #define X_OP_RU(k) ACC(k) = OP(u, ACC(k));
 #define X_OP_S(k)  ACC(k) = OP(ACC(k), SAVED(k));
 #define X_OP_RS(k) ACC(k) = OP(SAVED(k), ACC(k));
-#define X_CEIL(k)  ACC(k) = CEIL(ACC(k));
-#define X_FLOOR(k) ACC(k) = FLOOR(ACC(k));
 #define X_PICK(k)  ACC(k) = BLEND(COMPARE(AT(a, k), AT(b, k)), ACC(k), AT(c, k));
 #define X_SKIP(k)  ACC(k) = BLEND(COMPARE(AT(a, k), AT(b, k)), AT(c, k), ACC(k));
 #define X_TEST(k)  ACC(k) = BLEND(COMPARE(ACC(k), AT(a, k)), AT(b, k), AT(c, k));
 #define X_TEST_R(k) ACC(k) = BLEND(COMPARE(AT(a, k), ACC(k)), AT(b, k), AT(c, k));
 /* clang-format on */
-
-/* values[i] = table at values[i], [LANES].
- * The loops are the lanes', so that they become gathers. */
-TARGET static void NAME(look_up)(const struct mist_expr_table *table, double *values)
-{
-    const double *restrict x = table->x;
-    const double *restrict y = table->y;
-    const double *restrict slope = table->slope;
-    double v_min = x ? x[0] : 0;
-    double v_max = table->v_max;
-    double v[LANES];
-    int32_t at[LANES];
-
-    for (int i = 0; i < LANES; i++) {
-        double low = values[i] > v_min ? values[i] : v_min;
-        v[i] = low < v_max ? low : v_max;
-        at[i] = x ? 0 : (int32_t)v[i];
-    }
-    if (!x) {
-        for (int i = 0; i < LANES; i++)
-            values[i] = y[at[i]];
-        return;
-    }
-    for (int32_t step = table->n_padded / 2; step > 0; step /= 2)
-        for (int i = 0; i < LANES; i++)
-            at[i] += x[at[i] + step] <= v[i] ? step : 0;
-    for (int i = 0; i < LANES; i++)
-        values[i] = y[at[i]] + (v[i] - x[at[i]]) * slope[at[i]];
-}
 
 /* One block. blocks: pointers by number; uniforms: values by number. */
 TARGET static void NAME(run_block)(const struct mist_tape *tape, double *const *blocks,
@@ -110,14 +79,11 @@ TARGET static void NAME(run_block)(const struct mist_tape *tape, double *const *
         [TAPE_MIN_RS] = &&L_TAPE_MIN_RS,   [TAPE_MAX] = &&L_TAPE_MAX,
         [TAPE_MAX_U] = &&L_TAPE_MAX_U,     [TAPE_MAX_R] = &&L_TAPE_MAX_R,
         [TAPE_MAX_RU] = &&L_TAPE_MAX_RU,   [TAPE_MAX_S] = &&L_TAPE_MAX_S,
-        [TAPE_MAX_RS] = &&L_TAPE_MAX_RS,   [TAPE_CEIL] = &&L_TAPE_CEIL,
-        [TAPE_FLOOR] = &&L_TAPE_FLOOR,     [TAPE_PICK_LT] = &&L_TAPE_PICK_LT,
-        [TAPE_PICK_LE] = &&L_TAPE_PICK_LE, [TAPE_PICK_EQ] = &&L_TAPE_PICK_EQ,
-        [TAPE_SKIP_LT] = &&L_TAPE_SKIP_LT, [TAPE_SKIP_LE] = &&L_TAPE_SKIP_LE,
-        [TAPE_SKIP_EQ] = &&L_TAPE_SKIP_EQ, [TAPE_TEST_LT] = &&L_TAPE_TEST_LT,
-        [TAPE_TEST_LE] = &&L_TAPE_TEST_LE, [TAPE_TEST_EQ] = &&L_TAPE_TEST_EQ,
-        [TAPE_TEST_GT] = &&L_TAPE_TEST_GT, [TAPE_TEST_GE] = &&L_TAPE_TEST_GE,
-        [TAPE_TABLE] = &&L_TAPE_TABLE,
+        [TAPE_MAX_RS] = &&L_TAPE_MAX_RS,   [TAPE_PICK_LT] = &&L_TAPE_PICK_LT,
+        [TAPE_PICK_LE] = &&L_TAPE_PICK_LE, [TAPE_SKIP_LT] = &&L_TAPE_SKIP_LT,
+        [TAPE_SKIP_LE] = &&L_TAPE_SKIP_LE, [TAPE_TEST_LT] = &&L_TAPE_TEST_LT,
+        [TAPE_TEST_LE] = &&L_TAPE_TEST_LE, [TAPE_TEST_GT] = &&L_TAPE_TEST_GT,
+        [TAPE_TEST_GE] = &&L_TAPE_TEST_GE,
     };
     const struct tape_instr *instr = tape->instrs;
     double *a;
@@ -176,12 +142,6 @@ L_TAPE_SAVE:
 #define OP MAX
     BINARY(TAPE_MAX)
 #undef OP
-L_TAPE_CEIL:
-    EACH(X_CEIL);
-    NEXT;
-L_TAPE_FLOOR:
-    EACH(X_FLOOR);
-    NEXT;
 #define SELECT(CASE, X)                                                                  \
     L_##CASE : a = blocks[instr->a];                                                     \
     b = blocks[instr->b];                                                                \
@@ -200,17 +160,6 @@ L_TAPE_FLOOR:
     SELECT(TAPE_TEST_LE, X_TEST)
     SELECT(TAPE_TEST_GE, X_TEST_R)
 #undef COMPARE
-#define COMPARE EQ
-    SELECT(TAPE_PICK_EQ, X_PICK)
-    SELECT(TAPE_SKIP_EQ, X_SKIP)
-    SELECT(TAPE_TEST_EQ, X_TEST)
-#undef COMPARE
-L_TAPE_TABLE:
-    a = blocks[instr->a];
-    EACH(X_STORE);
-    NAME(look_up)(&tape->tables[instr->b], a);
-    EACH(X_LOAD);
-    NEXT;
 L_TAPE_END:
     return;
 }
@@ -232,8 +181,6 @@ L_TAPE_END:
 #undef SAVED
 #undef X_SAVE
 #undef HAS_32_REGISTERS
-#undef X_CEIL
-#undef X_FLOOR
 #undef X_PICK
 #undef X_SKIP
 #undef X_TEST
@@ -253,9 +200,6 @@ L_TAPE_END:
 #undef DIV
 #undef MIN
 #undef MAX
-#undef CEIL
-#undef FLOOR
 #undef LT
 #undef LE
-#undef EQ
 #undef BLEND

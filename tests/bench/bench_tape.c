@@ -10,6 +10,7 @@
  */
 #include "sim/symbolic/tape.h"
 #include "tests/bench/bench.h"
+#include "tests/unit/expr_eval.h"
 
 #include <math.h>
 
@@ -75,7 +76,7 @@ struct parts {
 static mist_expr share(mist_expr flag_above, mist_expr zero, mist_expr dp,
                        mist_expr bytes)
 {
-    mist_expr is_sharded = mist_expr_lt(pool, flag_above, zero);
+    mist_expr is_sharded = mist_expr_sub(pool, zero, flag_above);
 
     return mist_expr_select(pool, is_sharded, mist_expr_div(pool, bytes, dp), bytes);
 }
@@ -86,8 +87,8 @@ static struct parts build_parts(const mist_expr *s)
     mist_expr kept = mist_expr_sub(pool, num(1), s[6]);
     mist_expr weights = mist_expr_div(pool, num(4.03e8), tp);
     mist_expr act = mist_expr_div(pool, mul(b, num(1.4e8)), tp);
-    mist_expr is_tp = mist_expr_lt(pool, num(1), tp);
-    mist_expr is_gathered = mist_expr_lt(pool, num(2), zero);
+    mist_expr is_tp = mist_expr_sub(pool, tp, num(1));
+    mist_expr is_gathered = mist_expr_sub(pool, zero, num(2));
     mist_expr ring = mist_expr_div(pool, mist_expr_sub(pool, dp, num(1)), dp);
     struct parts p;
 
@@ -151,9 +152,9 @@ static void build_peaks(struct model *model, const struct parts *p)
     mist_expr resident =
         mul(layers, add(p->weight_bytes, add(p->grad_bytes, p->state_bytes)));
     mist_expr acts = add(mul(n_plain, p->act_bytes), mul(n_ckpt, p->ckpt_bytes));
-    mist_expr in_flight = mist_expr_ceil(pool, mul(layers, num(0.125)));
+    mist_expr in_flight = mul(layers, num(0.125));
     mist_expr window = mul(mist_expr_min(pool, layers, num(2)), p->weight_bytes);
-    mist_expr is_ckpt = mist_expr_lt(pool, num(0), n_ckpt);
+    mist_expr is_ckpt = mist_expr_sub(pool, n_ckpt, num(0));
     mist_expr again = mist_expr_select(pool, is_ckpt, p->act_bytes, num(0));
     mist_expr work_fwd = mul(model->s[0], num(5.2e7));
     mist_expr work_bwd = add(mul(model->s[0], num(7.9e7)), p->grad_bytes);
@@ -205,10 +206,6 @@ static void naive_node(const struct naive *naive, const struct mist_expr_node *n
         LOOP(a[0][i] < a[1][i] ? a[0][i] : a[1][i]);
     case MIST_EXPR_MAX:
         LOOP(a[0][i] > a[1][i] ? a[0][i] : a[1][i]);
-    case MIST_EXPR_CEIL:
-        LOOP(ceil(a[0][i]));
-    case MIST_EXPR_FLOOR:
-        LOOP(floor(a[0][i]));
     case MIST_EXPR_SELECT_LT:
         LOOP(a[0][i] < a[1][i] ? a[2][i] : a[3][i]);
     case MIST_EXPR_SELECT_LE:
@@ -327,7 +324,7 @@ static void bench_recursion(struct model *model, double (*columns)[N_CONFIGURATI
         for (int i = 0; i < N_SYMBOLS; i++)
             values[i] = columns[i][k];
         for (int i = 0; i < N_OUTPUTS; i++)
-            want[i][k] = mist_expr_eval(pool, model->outputs[i], values);
+            want[i][k] = expr_eval(pool, model->outputs[i], values);
     }
     print_row("recursive evaluation", mist_clock_now_s() - start_s, N_CONFIGURATIONS);
 }

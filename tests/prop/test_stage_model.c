@@ -8,6 +8,7 @@
  * MIST_SEED: which plans; MIST_PLANS: how many of each kind; MIST_WORST: prints the
  * worst.
  */
+#include "tests/unit/expr_eval.h"
 #include "tests/unit/test.h"
 
 #include "core/random.h"
@@ -525,7 +526,7 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
         of_set_s[c] = set >> c & 1 ? alone_s[c] : 0;
         alone[c] = set >> c & 1 ? symbol : mist_expr_const(&pool, 0);
     }
-    *near_s = mist_expr_eval(&pool, mist_stage_bundle(&at, alone), of_set_s);
+    *near_s = expr_eval(&pool, mist_stage_bundle(&at, alone), of_set_s);
     *exact_s = mist_interference_bundle_s(interference, of_set_s);
     mist_expr_pool_fini(&pool);
 }
