@@ -26,6 +26,14 @@ const struct mist_plot_group_look mist_plot_groups[MIST_N_GROUPS] = {
 
 enum mist_plot_group mist_plot_group_of(enum mist_task_kind kind)
 {
+    static const enum mist_plot_group groups[] = {
+        [MIST_SORT_GRADIENTS] = MIST_GROUP_OPTIMIZER,
+        [MIST_SORT_TRANSFER] = MIST_GROUP_PIPELINE,
+        [MIST_SORT_COLLECTIVE] = MIST_GROUP_COLLECTIVE,
+        [MIST_SORT_COPY] = MIST_GROUP_SWAP,
+        [MIST_SORT_LOAD] = MIST_GROUP_LOAD_BATCH,
+    };
+
     switch (kind) {
     case MIST_TASK_FORWARD:
         return MIST_GROUP_FORWARD;
@@ -36,28 +44,8 @@ enum mist_plot_group mist_plot_group_of(enum mist_task_kind kind)
         return MIST_GROUP_BACKWARD;
     case MIST_TASK_BACKWARD_WEIGHT:
         return MIST_GROUP_BACKWARD_WEIGHT;
-    case MIST_TASK_OPTIMIZER:
-    case MIST_TASK_ACCUMULATE_GRADIENT:
-    case MIST_TASK_GRADIENT_NORM:
-        return MIST_GROUP_OPTIMIZER;
-    case MIST_TASK_SEND_ACTIVATION:
-    case MIST_TASK_RECV_ACTIVATION:
-    case MIST_TASK_SEND_GRADIENT:
-    case MIST_TASK_RECV_GRADIENT:
-        return MIST_GROUP_PIPELINE;
-    case MIST_TASK_REDUCE_GRADIENT:
-    case MIST_TASK_GATHER_PARAMETER:
-    case MIST_TASK_TP_ALL_REDUCE:
-    case MIST_TASK_TP_REDUCE_SCATTER:
-    case MIST_TASK_TP_ALL_GATHER:
-    case MIST_TASK_TP_REDUCE_GRADIENT:
-    case MIST_TASK_TIE_GRADIENT:
-    case MIST_TASK_REDUCE_NORM:
-        return MIST_GROUP_COLLECTIVE;
-    case MIST_TASK_LOAD_BATCH:
-        return MIST_GROUP_LOAD_BATCH;
     default:
-        return MIST_GROUP_SWAP;
+        return groups[mist_task_kind_sort(kind)];
     }
 }
 

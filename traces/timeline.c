@@ -3,7 +3,7 @@
 
 #include "core/csv.h"
 #include "core/memory.h"
-#include "traces/words.h"
+#include "traces/trace_internal.h" /* MIST_TRACE_FILL_WORDS */
 
 #include <assert.h>
 #include <limits.h>
@@ -20,37 +20,39 @@ static const char *const STREAM_NAMES[] = {
     [MIST_N_STREAMS] = NULL,
 };
 
-static const char *const KIND_NAMES[] = {
-    [MIST_TASK_FORWARD] = "forward",
-    [MIST_TASK_RECOMPUTE] = "recompute",
-    [MIST_TASK_BACKWARD] = "backward",
-    [MIST_TASK_BACKWARD_INPUT] = "backward_input",
-    [MIST_TASK_BACKWARD_WEIGHT] = "backward_weight",
-    [MIST_TASK_OPTIMIZER] = "optimizer",
-    [MIST_TASK_SEND_ACTIVATION] = "send_activation",
-    [MIST_TASK_RECV_ACTIVATION] = "recv_activation",
-    [MIST_TASK_SEND_GRADIENT] = "send_gradient",
-    [MIST_TASK_RECV_GRADIENT] = "recv_gradient",
-    [MIST_TASK_REDUCE_GRADIENT] = "reduce_gradient",
-    [MIST_TASK_GATHER_PARAMETER] = "gather_parameter",
-    [MIST_TASK_TP_ALL_REDUCE] = "tp_all_reduce",
-    [MIST_TASK_SWAP_IN_WEIGHT] = "swap_in_weight",
-    [MIST_TASK_SWAP_OUT_WEIGHT] = "swap_out_weight",
-    [MIST_TASK_SWAP_IN_GRADIENT] = "swap_in_gradient",
-    [MIST_TASK_SWAP_OUT_GRADIENT] = "swap_out_gradient",
-    [MIST_TASK_SWAP_IN_OPTIMIZER] = "swap_in_optimizer",
-    [MIST_TASK_SWAP_OUT_OPTIMIZER] = "swap_out_optimizer",
-    [MIST_TASK_SWAP_IN_ACTIVATION] = "swap_in_activation",
-    [MIST_TASK_SWAP_OUT_ACTIVATION] = "swap_out_activation",
-    [MIST_TASK_LOAD_BATCH] = "load_batch",
-    [MIST_TASK_TP_REDUCE_SCATTER] = "tp_reduce_scatter",
-    [MIST_TASK_TP_ALL_GATHER] = "tp_all_gather",
-    [MIST_TASK_TP_REDUCE_GRADIENT] = "tp_reduce_gradient",
-    [MIST_TASK_TIE_GRADIENT] = "tie_gradient",
-    [MIST_TASK_ACCUMULATE_GRADIENT] = "accumulate_gradient",
-    [MIST_TASK_GRADIENT_NORM] = "gradient_norm",
-    [MIST_TASK_REDUCE_NORM] = "reduce_norm",
-    [MIST_N_TASK_KINDS] = NULL,
+static const struct {
+    const char *name;
+    enum mist_task_sort sort;
+} KINDS[MIST_N_TASK_KINDS] = {
+    [MIST_TASK_FORWARD] = {"forward", MIST_SORT_PROGRAM},
+    [MIST_TASK_RECOMPUTE] = {"recompute", MIST_SORT_PROGRAM},
+    [MIST_TASK_BACKWARD] = {"backward", MIST_SORT_PROGRAM},
+    [MIST_TASK_BACKWARD_INPUT] = {"backward_input", MIST_SORT_PROGRAM},
+    [MIST_TASK_BACKWARD_WEIGHT] = {"backward_weight", MIST_SORT_PROGRAM},
+    [MIST_TASK_OPTIMIZER] = {"optimizer", MIST_SORT_GRADIENTS},
+    [MIST_TASK_SEND_ACTIVATION] = {"send_activation", MIST_SORT_TRANSFER},
+    [MIST_TASK_RECV_ACTIVATION] = {"recv_activation", MIST_SORT_TRANSFER},
+    [MIST_TASK_SEND_GRADIENT] = {"send_gradient", MIST_SORT_TRANSFER},
+    [MIST_TASK_RECV_GRADIENT] = {"recv_gradient", MIST_SORT_TRANSFER},
+    [MIST_TASK_REDUCE_GRADIENT] = {"reduce_gradient", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_GATHER_PARAMETER] = {"gather_parameter", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_TP_ALL_REDUCE] = {"tp_all_reduce", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_SWAP_IN_WEIGHT] = {"swap_in_weight", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_OUT_WEIGHT] = {"swap_out_weight", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_IN_GRADIENT] = {"swap_in_gradient", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_OUT_GRADIENT] = {"swap_out_gradient", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_IN_OPTIMIZER] = {"swap_in_optimizer", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_OUT_OPTIMIZER] = {"swap_out_optimizer", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_IN_ACTIVATION] = {"swap_in_activation", MIST_SORT_COPY},
+    [MIST_TASK_SWAP_OUT_ACTIVATION] = {"swap_out_activation", MIST_SORT_COPY},
+    [MIST_TASK_LOAD_BATCH] = {"load_batch", MIST_SORT_LOAD},
+    [MIST_TASK_TP_REDUCE_SCATTER] = {"tp_reduce_scatter", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_TP_ALL_GATHER] = {"tp_all_gather", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_TP_REDUCE_GRADIENT] = {"tp_reduce_gradient", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_TIE_GRADIENT] = {"tie_gradient", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_ACCUMULATE_GRADIENT] = {"accumulate_gradient", MIST_SORT_GRADIENTS},
+    [MIST_TASK_GRADIENT_NORM] = {"gradient_norm", MIST_SORT_GRADIENTS},
+    [MIST_TASK_REDUCE_NORM] = {"reduce_norm", MIST_SORT_COLLECTIVE},
 };
 
 /* The columns of the file, in the order in which they are written. */
@@ -85,20 +87,22 @@ static const struct mist_csv_column COLUMNS[N_COLUMNS] = {
 
 /* ---- words ---- */
 
-static const char *word_of(const char *const *words, int n_words, int i_word)
-{
-    assert(i_word >= 0 && i_word < n_words);
-    return words[i_word];
-}
-
 const char *mist_stream_name(enum mist_stream stream)
 {
-    return word_of(STREAM_NAMES, MIST_N_STREAMS, (int)stream);
+    assert((int)stream >= 0 && stream < MIST_N_STREAMS);
+    return STREAM_NAMES[stream];
 }
 
 const char *mist_task_kind_name(enum mist_task_kind kind)
 {
-    return word_of(KIND_NAMES, MIST_N_TASK_KINDS, (int)kind);
+    assert((int)kind >= 0 && kind < MIST_N_TASK_KINDS);
+    return KINDS[kind].name;
+}
+
+enum mist_task_sort mist_task_kind_sort(enum mist_task_kind kind)
+{
+    assert((int)kind >= 0 && kind < MIST_N_TASK_KINDS);
+    return KINDS[kind].sort;
 }
 
 /* ---- rows ---- */
@@ -321,7 +325,8 @@ static enum mist_status get_int(const struct mist_csv *csv, size_t i_row, size_t
 }
 
 static enum mist_status read_row(const struct mist_csv *csv, size_t i,
-                                 struct mist_timeline_row *row, struct mist_err *err)
+                                 const char *const *kinds, struct mist_timeline_row *row,
+                                 struct mist_err *err)
 {
     enum mist_status status;
     int stream = 0, kind = 0;
@@ -331,7 +336,7 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
     status = mist_csv_get_choice(csv, i, COLUMN_STREAM, STREAM_NAMES, &stream, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_choice(csv, i, COLUMN_KIND, KIND_NAMES, &kind, err);
+    status = mist_csv_get_choice(csv, i, COLUMN_KIND, kinds, &kind, err);
     if (status != MIST_OK)
         return status;
     row->stream = (enum mist_stream)stream;
@@ -366,10 +371,13 @@ static enum mist_status read_rows(const struct mist_csv *csv,
                                   struct mist_timeline *timeline, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
+    const char *kinds[MIST_N_TASK_KINDS + 1];
 
+    MIST_TRACE_FILL_WORDS(kinds, MIST_N_TASK_KINDS, mist_task_kind_name,
+                          enum mist_task_kind);
     for (size_t i = 0; i < mist_csv_n_rows(csv) && status == MIST_OK; i++) {
         struct mist_timeline_row row = {0};
-        status = read_row(csv, i, &row, err);
+        status = read_row(csv, i, kinds, &row, err);
         if (status == MIST_OK)
             status = mist_timeline_add(timeline, &row, err);
     }
@@ -406,7 +414,7 @@ static void write_row(struct mist_csv_writer *writer, const struct mist_timeline
 {
     mist_csv_add_int64(writer, row->rank);
     mist_csv_add_text(writer, STREAM_NAMES[row->stream]);
-    mist_csv_add_text(writer, KIND_NAMES[row->kind]);
+    mist_csv_add_text(writer, KINDS[row->kind].name);
     mist_csv_add_int64(writer, row->layer);
     mist_csv_add_int64(writer, row->micro_batch);
     mist_csv_add_int64(writer, row->iteration);

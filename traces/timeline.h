@@ -67,6 +67,24 @@ enum mist_task_kind {
     MIST_N_TASK_KINDS
 };
 
+/* What kinds of tasks do. */
+enum mist_task_sort {
+    MIST_SORT_PROGRAM,    /* a part of a module's forward or backward */
+    MIST_SORT_GRADIENTS,  /* a pass over gradients: optimizer, sum, norm */
+    MIST_SORT_TRANSFER,   /* between two stages */
+    MIST_SORT_COLLECTIVE, /* among ranks (tie_gradient: of two, or of none) */
+    MIST_SORT_COPY,       /* between device and host */
+    MIST_SORT_LOAD,       /* token ids of the iteration */
+};
+
+enum mist_task_sort mist_task_kind_sort(enum mist_task_kind kind);
+
+/* Of MIST_SORT_TRANSFER: whether the rank sends. */
+static inline bool mist_task_kind_sends(enum mist_task_kind kind)
+{
+    return kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
+}
+
 /* The word of a stream or kind ("gpu_gpu", "backward_input"); static text, never NULL. */
 const char *mist_stream_name(enum mist_stream stream);
 const char *mist_task_kind_name(enum mist_task_kind kind);

@@ -88,18 +88,13 @@ static int64_t largest_message(const struct mist_schedule *schedule,
     return largest;
 }
 
-static bool is_transfer(enum mist_task_kind kind)
-{
-    return kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_RECV_ACTIVATION ||
-           kind == MIST_TASK_SEND_GRADIENT || kind == MIST_TASK_RECV_GRADIENT;
-}
-
 static int64_t largest_transfer(const struct mist_schedule *schedule)
 {
     int64_t largest = 0;
 
     for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (is_transfer(schedule->tasks[i].kind) && schedule->tasks[i].bytes > largest)
+        if (mist_task_kind_sort(schedule->tasks[i].kind) == MIST_SORT_TRANSFER &&
+            schedule->tasks[i].bytes > largest)
             largest = schedule->tasks[i].bytes;
     return largest;
 }

@@ -339,7 +339,7 @@ static void run_copy(struct mist_runtime *runtime, const struct mist_task *task)
 static enum mist_status run_transfer(struct mist_runtime *runtime,
                                      const struct mist_task *task, struct mist_err *err)
 {
-    if (task->kind == MIST_TASK_SEND_ACTIVATION || task->kind == MIST_TASK_SEND_GRADIENT)
+    if (mist_task_kind_sends(task->kind))
         return mist_collectives_send(runtime->collectives, task->peer, task->tag,
                                      role_address(runtime, task, MIST_ROLE_INPUT) +
                                          task->from_offset_bytes,
@@ -480,50 +480,26 @@ static void exchange_on_host(void *arg)
 
 /* ----------------------------------------------------------------------------- switch */
 
-static enum mist_status run(struct mist_runtime *runtime, const struct mist_task *task,
-                            struct mist_err *err)
+static enum mist_status run_gradients(struct mist_runtime *runtime,
+                                      const struct mist_task *task, struct mist_err *err)
+{
+    if (task->kind == MIST_TASK_GRADIENT_NORM)
+        return run_norm(runtime, task, err);
+    if (task->kind == MIST_TASK_OPTIMIZER)
+        run_optimizer(runtime, task);
+    else
+        run_accumulate(runtime, task);
+    return MIST_OK;
+}
+
+static enum mist_status run_collective(struct mist_runtime *runtime,
+                                       const struct mist_task *task, struct mist_err *err)
 {
     switch (task->kind) {
-    case MIST_TASK_FORWARD:
-    case MIST_TASK_RECOMPUTE:
-    case MIST_TASK_BACKWARD:
-    case MIST_TASK_BACKWARD_INPUT:
-    case MIST_TASK_BACKWARD_WEIGHT:
-        return run_part(runtime, task, err);
-    case MIST_TASK_OPTIMIZER:
-        run_optimizer(runtime, task);
-        return MIST_OK;
-    case MIST_TASK_ACCUMULATE_GRADIENT:
-        run_accumulate(runtime, task);
-        return MIST_OK;
-    case MIST_TASK_GRADIENT_NORM:
-        return run_norm(runtime, task, err);
-    case MIST_TASK_LOAD_BATCH:
-        run_load(runtime, task);
-        return MIST_OK;
-    case MIST_TASK_SWAP_IN_WEIGHT:
-    case MIST_TASK_SWAP_OUT_WEIGHT:
-    case MIST_TASK_SWAP_IN_GRADIENT:
-    case MIST_TASK_SWAP_OUT_GRADIENT:
-    case MIST_TASK_SWAP_IN_OPTIMIZER:
-    case MIST_TASK_SWAP_OUT_OPTIMIZER:
-    case MIST_TASK_SWAP_IN_ACTIVATION:
-    case MIST_TASK_SWAP_OUT_ACTIVATION:
-        run_copy(runtime, task);
-        return MIST_OK;
-    case MIST_TASK_SEND_ACTIVATION:
-    case MIST_TASK_RECV_ACTIVATION:
-    case MIST_TASK_SEND_GRADIENT:
-    case MIST_TASK_RECV_GRADIENT:
-        return run_transfer(runtime, task, err);
     case MIST_TASK_REDUCE_GRADIENT:
         return run_reduce(runtime, task, err);
     case MIST_TASK_GATHER_PARAMETER:
         return run_gather(runtime, task, err);
-    case MIST_TASK_TP_ALL_REDUCE:
-    case MIST_TASK_TP_REDUCE_SCATTER:
-    case MIST_TASK_TP_ALL_GATHER:
-        return run_tp_part(runtime, task, err);
     case MIST_TASK_TP_REDUCE_GRADIENT:
         return run_tp_reduce(runtime, task, err);
     case MIST_TASK_TIE_GRADIENT:
@@ -537,8 +513,29 @@ static enum mist_status run(struct mist_runtime *runtime, const struct mist_task
         mist_device_fetch_results(runtime->device);
         mist_device_call_host(runtime->device, exchange_on_host, runtime);
         return MIST_OK;
-    case MIST_N_TASK_KINDS:
-        break;
+    default:
+        return run_tp_part(runtime, task, err);
+    }
+}
+
+static enum mist_status run(struct mist_runtime *runtime, const struct mist_task *task,
+                            struct mist_err *err)
+{
+    switch (mist_task_kind_sort(task->kind)) {
+    case MIST_SORT_PROGRAM:
+        return run_part(runtime, task, err);
+    case MIST_SORT_GRADIENTS:
+        return run_gradients(runtime, task, err);
+    case MIST_SORT_TRANSFER:
+        return run_transfer(runtime, task, err);
+    case MIST_SORT_COLLECTIVE:
+        return run_collective(runtime, task, err);
+    case MIST_SORT_COPY:
+        run_copy(runtime, task);
+        return MIST_OK;
+    case MIST_SORT_LOAD:
+        run_load(runtime, task);
+        return MIST_OK;
     }
     return mist_err_set(err, MIST_ERR_RUN, "task %s is not executable",
                         mist_task_kind_name(task->kind));

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/runtime/runtime_internal.h"
+#include "sim/cost/cost_model.h" /* mist_cost_gradient_op */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,10 +24,8 @@ static const int64_t most_bytes = (int64_t)1 << 30;
 /* FLOP and bytes of a task that is no part of a program. */
 static void count_task(const struct mist_task *task, struct mist_op_row *key)
 {
-    enum mist_op op = task->kind == MIST_TASK_OPTIMIZER       ? MIST_OP_ADAMW
-                      : task->kind == MIST_TASK_GRADIENT_NORM ? MIST_OP_GRADIENT_NORM
-                                                              : MIST_OP_RESIDUAL;
-    struct mist_work work = mist_op_gradient_work(op, task->n_elements);
+    struct mist_work work =
+        mist_op_gradient_work(mist_cost_gradient_op(task->kind), task->n_elements);
     struct mist_work zero = mist_op_gradient_work(MIST_OP_ZERO, task->n_zeroed_elements);
 
     key->flop = (double)work.flop;

@@ -136,6 +136,10 @@ struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
 struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
                                            const struct mist_plan *plan);
 
+/* The operator of a task that is no part of a program: sums, unless it is the optimizer's
+ * or a norm's. */
+enum mist_op mist_cost_gradient_op(enum mist_task_kind kind);
+
 bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
                              int32_t peer);
 

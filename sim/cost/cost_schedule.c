@@ -173,13 +173,9 @@ static enum mist_status price_communication(const struct place *at,
                                             const struct mist_task *task,
                                             struct mist_cost *out, struct mist_err *err)
 {
-    switch (task->kind) {
-    case MIST_TASK_SEND_ACTIVATION:
-    case MIST_TASK_RECV_ACTIVATION:
-    case MIST_TASK_SEND_GRADIENT:
-    case MIST_TASK_RECV_GRADIENT:
-    case MIST_TASK_TIE_GRADIENT: /* both ways at once */
+    if (task->group == MIST_GROUP_PEER) /* a tied gradient goes both ways at once */
         return price_transfer(at, task, out, err);
+    switch (task->kind) {
     case MIST_TASK_REDUCE_GRADIENT:
         return price_reduction(at, task, out, err);
     case MIST_TASK_GATHER_PARAMETER:
@@ -193,6 +189,13 @@ static enum mist_status price_communication(const struct place *at,
 }
 
 /* ------------------------------------------------------------------------ computation */
+
+enum mist_op mist_cost_gradient_op(enum mist_task_kind kind)
+{
+    return kind == MIST_TASK_OPTIMIZER       ? MIST_OP_ADAMW
+           : kind == MIST_TASK_GRADIENT_NORM ? MIST_OP_GRADIENT_NORM
+                                             : MIST_OP_RESIDUAL;
+}
 
 /* A part of a program. */
 static enum mist_status price_part(const struct place *at, const struct mist_task *task,
@@ -211,26 +214,15 @@ static enum mist_status price_computation(const struct place *at,
                                           const struct mist_task *task,
                                           struct mist_cost *out, struct mist_err *err)
 {
-    enum mist_op op;
     enum mist_status status = MIST_OK;
 
-    switch (task->kind) {
-    case MIST_TASK_OPTIMIZER:
-        op = MIST_OP_ADAMW;
-        break;
-    case MIST_TASK_GRADIENT_NORM:
-        op = MIST_OP_GRADIENT_NORM;
-        break;
-    default: /* accumulate_gradient, tie_gradient */
-        op = MIST_OP_RESIDUAL;
-        break;
-    }
     *out = (struct mist_cost){0};
     if (task->part >= 0)
         status = price_part(at, task, out, err);
     else
-        status = mist_cost_add_elements(at->model, op, at->dtype, at->gradient_dtype,
-                                        task->n_elements, out, err);
+        status = mist_cost_add_elements(at->model, mist_cost_gradient_op(task->kind),
+                                        at->dtype, at->gradient_dtype, task->n_elements,
+                                        out, err);
     return status != MIST_OK ? status
                              : mist_cost_add_elements(at->model, MIST_OP_ZERO, at->dtype,
                                                       at->gradient_dtype,

@@ -34,11 +34,6 @@ struct linking {
     struct mist_err *err;
 };
 
-static bool is_send(enum mist_task_kind kind)
-{
-    return kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
-}
-
 /* ------------------------------------------------------------------------------- ends */
 
 static int32_t compare_pairs(const struct end *a, const struct end *b)
@@ -84,8 +79,9 @@ static struct end end_of(const struct mist_rank_set *set, int32_t i_rank, int32_
     const struct mist_lane *lane = &program->lanes[i_lane];
     int32_t peer = rank->peer[i_lane];
     struct end end = {.group = lane->group, .way = WAY_COLLECTIVE};
-    bool is_first =
-        lane->kind == MIST_TASK_TIE_GRADIENT ? rank->rank < peer : is_send(lane->kind);
+    bool is_first = lane->kind == MIST_TASK_TIE_GRADIENT
+                        ? rank->rank < peer
+                        : mist_task_kind_sends(lane->kind);
 
     end.i_rank = i_rank;
     end.lane = i_lane;
@@ -138,7 +134,8 @@ static int64_t global_slice(const struct linking *at, int32_t i_rank,
     if (stage->is_sequence_parallel)
         first += rank->i_tp * (n_rows / stage->tp);
     return first * plan->model.hidden * mist_dtype_weight_bytes(plan->job.dtype) +
-           (is_send(task->kind) ? task->from_offset_bytes : task->to_offset_bytes);
+           (mist_task_kind_sends(task->kind) ? task->from_offset_bytes
+                                             : task->to_offset_bytes);
 }
 
 /* Why two ends are not those of one transfer or exchange; NULL if they are. */
@@ -148,7 +145,8 @@ static const char *find_mismatch(const struct linking *at, int32_t i_first,
 {
     bool is_tie = one->kind == MIST_TASK_TIE_GRADIENT;
 
-    if (i_first == i_second || (!is_tie && is_send(one->kind) == is_send(two->kind)))
+    if (i_first == i_second ||
+        (!is_tie && mist_task_kind_sends(one->kind) == mist_task_kind_sends(two->kind)))
         return "are the same end of one transfer";
     if (way_of(one->kind) != way_of(two->kind) || one->micro_batch != two->micro_batch ||
         (!is_tie && one->layer != two->layer))
