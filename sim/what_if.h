@@ -3,9 +3,11 @@
  *
  *   kernel.NAME=0.7x      operator NAME (or all) takes 0.7 times its time
  *   link.NAME=2x          links NAME carry twice the bytes per second; NAME is an
- * operation of links.csv, inter_node, intra_node or all link.NAME=400Gb/s     their
- * largest measured rate becomes this (times scale by one factor) launch=0.5x cost of
- * launching a task interference=none     channels no longer slow one another down
+ *                         operation of links.csv, inter_node, intra_node or all
+ *   link.NAME=400Gb/s     their largest measured rate becomes this (times scale by one
+ *                         factor)
+ *   launch=0.5x           cost of launching a task
+ *   interference=none     channels no longer slow one another down
  *   cluster.nodes=4       nodes; cluster.devices_per_node=8 likewise
  *   straggler.rank5=1.3x  rank 5 takes 1.3 times as long for every computation
  *

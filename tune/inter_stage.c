@@ -94,13 +94,11 @@ enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *p
 double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
                              const int32_t *i_option)
 {
-    double c_s = 0, t_most_s = 0;
-    for (int32_t i = 0; i < problem->n_stages; i++) {
-        const struct mist_stage_option *option = &problem->options[i][i_option[i]];
-        c_s = option->t_s + (c_s > option->d_s ? c_s : option->d_s);
-        t_most_s = option->t_s > t_most_s ? option->t_s : t_most_s;
-    }
-    return (double)(problem->n_micro_batches - 1) * t_most_s + c_s;
+    struct mist_pipeline_sum sum = {0};
+    for (int32_t i = 0; i < problem->n_stages; i++)
+        mist_pipeline_sum_add(&sum, problem->options[i][i_option[i]].t_s,
+                              problem->options[i][i_option[i]].d_s);
+    return mist_pipeline_sum_s(&sum, problem->n_micro_batches);
 }
 
 /* ------------------------------------------------------------------------- the K best */
@@ -119,11 +117,6 @@ static bool is_same(const struct search *search, const int32_t *a, const int32_t
 {
     const struct mist_inter_stage_problem *problem = search->problem;
     for (int32_t i = 0; i < problem->n_stages; i++) {
-        if (search->config->distinct == MIST_DISTINCT_OPTION) {
-            if (a[i] != b[i])
-                return false;
-            continue;
-        }
         const struct mist_stage_option *p = &problem->options[i][a[i]];
         const struct mist_stage_option *q = &problem->options[i][b[i]];
         if (p->n_layers != q->n_layers ||

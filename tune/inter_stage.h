@@ -53,16 +53,9 @@ struct mist_inter_stage_problem {
     const size_t *n_options; /* [S]; 0 is allowed and has no solution */
 };
 
-/* When two solutions count as different. */
-enum mist_inter_stage_distinct {
-    MIST_DISTINCT_OPTION, /* some stage has another option (layers, payload) */
-    MIST_DISTINCT_SPLIT,  /* some stage has another number of layers or (budgeted) devices
-                           */
-};
-
 struct mist_inter_stage_config {
-    size_t n_best; /* K >= 1 solutions wanted */
-    enum mist_inter_stage_distinct distinct;
+    size_t n_best;   /* K >= 1 solutions wanted; two differ where some stage has another
+                        number of layers or (budgeted) devices */
     double cutoff_s; /* slower solutions are not wanted; 0: all are */
 };
 
@@ -85,6 +78,24 @@ struct mist_inter_stage_result {
 enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *problem,
                                         struct mist_err *err) MIST_MUST_CHECK;
 
+/* The recursion above, stage by stage, and the time of the stages so far. */
+struct mist_pipeline_sum {
+    double c_s, t_most_s; /* C_i, max t; 0 at the beginning */
+};
+
+static inline void mist_pipeline_sum_add(struct mist_pipeline_sum *sum, double t_s,
+                                         double d_s)
+{
+    sum->c_s = t_s + (sum->c_s > d_s ? sum->c_s : d_s);
+    sum->t_most_s = t_s > sum->t_most_s ? t_s : sum->t_most_s;
+}
+
+static inline double mist_pipeline_sum_s(const struct mist_pipeline_sum *sum,
+                                         int64_t n_micro_batches)
+{
+    return (double)(n_micro_batches - 1) * sum->t_most_s + sum->c_s;
+}
+
 /*
  * The iteration time in seconds of a choice of options, by the recursion above. i_option:
  * [S]. Does not check the sums of layers and devices.
@@ -100,13 +111,11 @@ double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
  *
  * What is guaranteed. An option is dominated when another one of its stage with the same
  * layers and devices is not worse in t and d (of equal ones, all but the first are);
- * dominated options are never used. Among all other solutions: OPTION: the times returned
- * are the K lowest (fewer only if fewer solutions exist); SPLIT:  the times returned are
- * the K lowest over all splits of layers and devices, each split represented by a choice
- * of options that is optimal for it. This is the diverse list: with OPTION the runners-up
- * tend to be the winner with one frontier point moved. solutions[0] is an optimum of the
- * whole problem in both. Where several solutions tie with the K-th time, which of them
- * are in the list is not specified, but is always the same for the same input.
+ * dominated options are never used. The times returned are the K lowest over all splits
+ * of layers and devices, each split represented by a choice of options that is optimal
+ * for it (fewer only if fewer splits exist). solutions[0] is an optimum of the whole
+ * problem. Where several solutions tie with the K-th time, which of them are in the list
+ * is not specified, but is always the same for the same input.
  *
  * Returns MIST_OK; MIST_ERR_INPUT (mist_inter_stage_check, n_best 0); MIST_ERR_NO_PLAN
  * (no choice uses up layers and devices exactly, or none within the cutoff);

@@ -65,8 +65,9 @@ struct mist_inter_stage_glpk_result {
  *
  * problem    as for mist_inter_stage_solve().
  * i_option   [S], the options chosen, filled when the outcome is OPTIMAL or FEASIBLE; the
- * choice has been checked against layers, devices and rows (to 1e-6 of the row's
- * magnitude). result     filled on MIST_OK.
+ *            choice has been checked against layers, devices and rows (to 1e-6 of the
+ *            row's magnitude).
+ * result     filled on MIST_OK.
  *
  * The cutoff is widened by 1e-6 of itself, so a cutoff that is a solution's own time
  * keeps it. The time limit is observed between simplex iterations.

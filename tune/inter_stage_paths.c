@@ -11,7 +11,7 @@
 
 struct mist_stage_path_candidate {
     double cost_s;     /* C at the cell if the edge is taken */
-    size_t edge;       /* index of the point, or of the group */
+    size_t edge;       /* index of the group */
     size_t from_cell;  /* where the edge starts */
     int32_t from_rank; /* which path to there */
 };
@@ -31,10 +31,8 @@ enum mist_status mist_stage_paths_init(struct mist_stage_paths *paths,
                                        const struct mist_inter_stage_config *config,
                                        struct mist_err *err)
 {
-    *paths = (struct mist_stage_paths){.table = table, .distinct = config->distinct};
+    *paths = (struct mist_stage_paths){.table = table};
     paths->n_best = config->n_best < INT32_MAX ? (int32_t)config->n_best : INT32_MAX;
-    if (paths->n_best == 1) /* the same solution, over fewer edges */
-        paths->distinct = MIST_DISTINCT_SPLIT;
     size_t n_all = ((size_t)table->n_stages + 1) * table->n_cells;
     paths->node = calloc(n_all, sizeof *paths->node);
     mist_arena_init(&paths->arena);
@@ -115,36 +113,27 @@ static double point_cost(const struct mist_stage_table *table, size_t point, dou
 /* Cost of the edge after a prefix of cost c. */
 static double edge_cost(const struct mist_stage_paths *paths, size_t edge, double c_s)
 {
-    const struct mist_stage_table *table = paths->table;
-    return paths->distinct == MIST_DISTINCT_OPTION
-               ? point_cost(table, edge, c_s)
-               : mist_stage_group_cost(table, &table->groups[edge], c_s);
+    return mist_stage_group_cost(paths->table, &paths->table->groups[edge], c_s);
 }
 
-/* Puts the group's edges from a cell into scratch from n on; returns the new n. */
+/* Puts the group's edge from a cell into scratch[n] if it is worth taking; returns the
+ * new n. */
 static size_t gather_group(struct mist_stage_paths *paths, size_t g, size_t from_cell,
                            double limit_s, size_t n)
 {
-    const struct mist_stage_table *table = paths->table;
-    const struct mist_stage_group *group = &table->groups[g];
-    double c_s = table->cost_s[from_cell];
-    bool is_option = paths->distinct == MIST_DISTINCT_OPTION;
-    size_t n_edges = is_option ? (size_t)group->n_usable : 1;
-    if (c_s == INFINITY || group->n_usable == 0)
+    double c_s = paths->table->cost_s[from_cell];
+    if (c_s == INFINITY || paths->table->groups[g].n_usable == 0)
         return n;
     struct mist_stage_path_candidate *scratch =
-        mist_grow(paths->scratch, &paths->scratch_capacity, n + n_edges, sizeof *scratch);
+        mist_grow(paths->scratch, &paths->scratch_capacity, n + 1, sizeof *scratch);
     if (!scratch) {
         paths->out_of_memory = true;
         return n;
     }
     paths->scratch = scratch;
-    for (size_t e = 0; e < n_edges; e++) {
-        size_t edge = is_option ? group->first + e : g;
-        double cost_s = edge_cost(paths, edge, c_s);
-        if (cost_s <= limit_s)
-            scratch[n++] = (struct mist_stage_path_candidate){cost_s, edge, from_cell, 0};
-    }
+    double cost_s = edge_cost(paths, g, c_s);
+    if (cost_s <= limit_s)
+        scratch[n++] = (struct mist_stage_path_candidate){cost_s, g, from_cell, 0};
     return n;
 }
 
@@ -235,8 +224,6 @@ static const struct mist_stage_path_candidate *find_path(struct mist_stage_paths
 static size_t find_point(const struct mist_stage_paths *paths,
                          const struct mist_stage_path_candidate *path, double c_s)
 {
-    if (paths->distinct == MIST_DISTINCT_OPTION)
-        return path->edge;
     const struct mist_stage_group *group = &paths->table->groups[path->edge];
     size_t point = group->first; /* ties: the least t */
     while (point_cost(paths->table, point, c_s) > path->cost_s)

@@ -6,8 +6,7 @@
  * of a path rises with the cost of its prefix: the next best path to a cell is the best
  * of, per edge into it, the next unused path to the edge's origin. Paths are worked out
  * only to the cells that are asked for, so K solutions cost about K S cells. An edge is
- * an option, or, for different splits, a group, whose best option follows from the cost
- * of the prefix.
+ * a group, whose best option follows from the cost of the prefix.
  */
 #ifndef MIST_TUNE_INTER_STAGE_PATHS_H
 #define MIST_TUNE_INTER_STAGE_PATHS_H
@@ -21,11 +20,10 @@ struct mist_stage_path_candidate;
 
 struct mist_stage_paths {
     const struct mist_stage_table *table; /* borrowed, filled */
-    enum mist_inter_stage_distinct distinct;
-    int32_t n_best;                     /* paths ever asked for */
-    double limit_s;                     /* on C_S */
-    struct mist_arena arena;            /* nodes, of one tau */
-    struct mist_stage_path_node **node; /* [S + 1][n_cells], NULL where not visited */
+    int32_t n_best;                       /* paths ever asked for */
+    double limit_s;                       /* on C_S */
+    struct mist_arena arena;              /* nodes, of one tau */
+    struct mist_stage_path_node **node;   /* [S + 1][n_cells], NULL where not visited */
     struct mist_stage_path_node *newest;
     struct mist_stage_path_candidate *scratch;
     size_t scratch_capacity;

@@ -1,7 +1,6 @@
 /*
  * Exact Pareto frontiers by sorting: in order of t a point is on the frontier when its d
- * is below every earlier one's; with memory, when no earlier one is at or below it in
- * both d and memory. See pareto.h for what ties do.
+ * is below every earlier one's. See pareto.h for what ties do.
  */
 #include "tune/pareto.h"
 
@@ -25,22 +24,13 @@ static int compare_int(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-static int compare_plain(const void *a, const void *b)
+static int compare_points(const void *a, const void *b)
 {
     const struct mist_pareto_point *p = a, *q = b;
     int order = compare_double(p->t_s, q->t_s);
     order = order ? order : compare_double(p->d_s, q->d_s);
     order = order ? order : compare_int(p->payload, q->payload);
     return order ? order : compare_int(p->memory_bytes, q->memory_bytes);
-}
-
-static int compare_with_memory(const void *a, const void *b)
-{
-    const struct mist_pareto_point *p = a, *q = b;
-    int order = compare_double(p->t_s, q->t_s);
-    order = order ? order : compare_double(p->d_s, q->d_s);
-    order = order ? order : compare_int(p->memory_bytes, q->memory_bytes);
-    return order ? order : compare_int(p->payload, q->payload);
 }
 
 static size_t drop_nan(struct mist_pareto_point *points, size_t n)
@@ -54,44 +44,29 @@ static size_t drop_nan(struct mist_pareto_point *points, size_t n)
 
 /* True when a, whose t is not above b's, keeps b off a frontier. */
 static bool point_covers(const struct mist_pareto_point *a,
-                         const struct mist_pareto_point *b, bool with_memory)
+                         const struct mist_pareto_point *b)
 {
-    if (a->d_s > b->d_s || (with_memory && a->memory_bytes > b->memory_bytes))
-        return false;
-    bool equal = a->t_s == b->t_s && a->d_s == b->d_s &&
-                 (!with_memory || a->memory_bytes == b->memory_bytes);
-    return !equal || a->payload <= b->payload;
+    if (a->t_s == b->t_s && a->d_s == b->d_s)
+        return a->payload <= b->payload;
+    return a->d_s <= b->d_s;
 }
 
-size_t mist_pareto_filter(struct mist_pareto_point *points, size_t n, bool with_memory)
+size_t mist_pareto_filter(struct mist_pareto_point *points, size_t n)
 {
     size_t n_points = drop_nan(points, n), n_kept = 0;
     if (n_points == 0)
         return 0;
-    qsort(points, n_points, sizeof *points,
-          with_memory ? compare_with_memory : compare_plain);
-    for (size_t i = 0; i < n_points; i++) {
-        /*
-         * Without memory the last point kept has the least d so far; else any may cover.
-         */
-        size_t first = with_memory || n_kept == 0 ? 0 : n_kept - 1, j = n_kept;
-        while (j > first && !point_covers(&points[j - 1], &points[i], with_memory))
-            j--;
-        if (j == first)
+    qsort(points, n_points, sizeof *points, compare_points);
+    for (size_t i = 0; i < n_points; i++) /* the last one kept has the least d so far */
+        if (n_kept == 0 || !point_covers(&points[n_kept - 1], &points[i]))
             points[n_kept++] = points[i];
-    }
     return n_kept;
-}
-
-void mist_pareto_init(struct mist_pareto_frontier *frontier, bool with_memory)
-{
-    *frontier = (struct mist_pareto_frontier){.with_memory = with_memory};
 }
 
 void mist_pareto_fini(struct mist_pareto_frontier *frontier)
 {
     free(frontier->points);
-    mist_pareto_init(frontier, frontier->with_memory);
+    *frontier = (struct mist_pareto_frontier){0};
 }
 
 bool mist_pareto_covers(const struct mist_pareto_frontier *frontier,
@@ -106,12 +81,8 @@ bool mist_pareto_covers(const struct mist_pareto_frontier *frontier,
         else
             high = mid;
     }
-    if (!frontier->with_memory) /* of these the last has the least d */
-        return low > 0 && point_covers(&points[low - 1], point, false);
-    for (size_t i = low; i-- > 0;)
-        if (point_covers(&points[i], point, true))
-            return true;
-    return false;
+    /* of these the last has the least d */
+    return low > 0 && point_covers(&points[low - 1], point);
 }
 
 enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
@@ -133,15 +104,14 @@ enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
                 !mist_pareto_covers(frontier, &block[i]))
                 points[n_all++] = block[i];
         if (n_all > frontier->n)
-            frontier->n = mist_pareto_filter(points, n_all, frontier->with_memory);
+            frontier->n = mist_pareto_filter(points, n_all);
     }
     return MIST_OK;
 }
 
 /* --------------------------------------------------------------------------- sampling */
 
-/* Index of the least weight_t t + weight_d d;
- * of equal ones the first, or the least in `second`. */
+/* Index of the least weight_t t + weight_d d; of equal ones the first. */
 static size_t find_least(const struct mist_pareto_point *points, size_t n,
                          double weight_t, double weight_d)
 {

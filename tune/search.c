@@ -49,17 +49,14 @@ enum mist_search_role mist_search_stage_role(int32_t n_stages, int32_t i_stage)
     return i_stage == n_stages - 1 ? MIST_SEARCH_LAST : MIST_SEARCH_MIDDLE;
 }
 
-/* The operations of mist_inter_stage_time(), in its order. */
 double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
                           const struct mist_search_choice *stages)
 {
-    double c_s = 0, t_most_s = 0;
+    struct mist_pipeline_sum sum = {0};
 
-    for (int32_t i = 0; i < n_stages; i++) {
-        c_s = stages[i].t_s + (c_s > stages[i].d_s ? c_s : stages[i].d_s);
-        t_most_s = stages[i].t_s > t_most_s ? stages[i].t_s : t_most_s;
-    }
-    return (double)(n_micro_batches - 1) * t_most_s + c_s;
+    for (int32_t i = 0; i < n_stages; i++)
+        mist_pipeline_sum_add(&sum, stages[i].t_s, stages[i].d_s);
+    return mist_pipeline_sum_s(&sum, n_micro_batches);
 }
 
 /* ------------------------------------------------------------------------------ kinds */

@@ -65,8 +65,7 @@ static enum mist_status solve_exactly(const struct mist_search_config *config,
                                       struct mist_search_solved *out,
                                       struct mist_err *err)
 {
-    struct mist_inter_stage_config how = {config->n_best, MIST_DISTINCT_SPLIT,
-                                          isinf(cutoff_s) ? 0 : cutoff_s};
+    struct mist_inter_stage_config how = {config->n_best, isinf(cutoff_s) ? 0 : cutoff_s};
     struct mist_inter_stage_result result;
     enum mist_status status = mist_inter_stage_solve(problem, &how, &result, err);
 

@@ -113,9 +113,9 @@ struct mist_interference_fit_report {
  * is flagged:
  * - a pair: 1 (nothing is known);
  * - a triple or the quadruple: for each channel the product of its factors in the pairs
- * with each other channel of the set, but at least its largest factor in any smaller set
- * inside: more company never speeds a channel up. (Against the published A100 and L4
- * factors this errs on the low side.)
+ *   with each other channel of the set, but at least its largest factor in any smaller
+ *   set inside: more company never speeds a channel up. (Against the published A100 and
+ *   L4 factors this errs on the low side.)
  *
  * Samples often can't tell the factors of a set apart: when the same channel always
  * finishes first, or when channels share one processor and so take the sum of their times

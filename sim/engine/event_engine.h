@@ -102,8 +102,9 @@ struct mist_event_engine;
  * tasks wait for, the members of every group).
  *
  * graph     borrowed until the last run, with all its arrays; between runs the work and
- * the interference may be changed (valid values only), the rest may not. arena owns the
- * engine and all results. out filled on MIST_OK.
+ *           the interference may be changed (valid values only), the rest may not.
+ * arena     owns the engine and all results.
+ * out       filled on MIST_OK.
  *
  * Returns MIST_OK, MIST_ERR_INPUT (an index or value is invalid; the message names it),
  * MIST_ERR_RANGE (too many devices) or MIST_ERR_MEMORY. O(tasks + dependencies of the

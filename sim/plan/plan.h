@@ -195,10 +195,10 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
- * "probe_s" (left out when 0), "gpu", "reduces_each_micro_batch" and "sequence_parallel" (left out when false), the
- * stages' four offload fractions (0) and "update_on" (left out when "device"). What was
- * saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries of
- * arrays beyond n_stages load as 0.
+ * "probe_s" (left out when 0), "gpu", "reduces_each_micro_batch" and "sequence_parallel"
+ * (left out when false), the stages' four offload fractions (0) and "update_on" (left out
+ * when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
+ * loads as 0; entries of arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

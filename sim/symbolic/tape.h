@@ -55,11 +55,12 @@ enum mist_tape_isa {
  * Compiles n_outputs expressions of a pool.
  *
  * is_uniform  [pool->n_symbols] by symbol index: symbols that have one value per call.
- * NULL: none. out         the new tape on MIST_OK, owned by the caller (mist_tape_free);
- * untouched otherwise.
+ *             NULL: none.
+ * out         the new tape on MIST_OK, owned by the caller (mist_tape_free); untouched
+ *             otherwise.
  *
- * The tape does not need the pool any more. Returns MIST_ERR_MEMORY, or the
- * pool's own status when one of the expressions is MIST_EXPR_ERROR. O(nodes of the pool).
+ * The tape does not need the pool any more. Returns MIST_ERR_MEMORY, or the pool's own
+ * status when one of the expressions is MIST_EXPR_ERROR. O(nodes of the pool).
  */
 enum mist_status mist_tape_compile(const struct mist_expr_pool *pool,
                                    const mist_expr *outputs, int32_t n_outputs,
@@ -78,9 +79,11 @@ size_t mist_tape_scratch_bytes(const struct mist_tape *tape);
  * Evaluates the outputs at n configurations.
  *
  * inputs   [symbols of the pool at compile time] by symbol index. A symbol that is
- * uniform in the tape must have column NULL. Symbols that no output uses are not looked
- * at. outputs  [n_outputs] of [n] doubles each, not overlapping columns or each other;
- * NULL: not wanted. scratch  mist_tape_scratch_bytes(), aligned to 64 bytes.
+ *          uniform in the tape must have column NULL. Symbols that no output uses are not
+ *          looked at.
+ * outputs  [n_outputs] of [n] doubles each, not overlapping columns or each other; NULL:
+ *          not wanted.
+ * scratch  mist_tape_scratch_bytes(), aligned to 64 bytes.
  *
  * Cannot fail and does not allocate. Threads may share the tape, not the scratch.
  */

@@ -76,10 +76,9 @@ static void make_workload(struct workload *work, const struct setup *setup, int6
 }
 
 static double time_solve(const struct workload *work, size_t n_best,
-                         enum mist_inter_stage_distinct distinct,
                          struct mist_inter_stage_result *result)
 {
-    struct mist_inter_stage_config config = {.n_best = n_best, .distinct = distinct};
+    struct mist_inter_stage_config config = {.n_best = n_best};
     struct mist_err err = {0};
     double start_s = mist_clock_now_s();
     if (mist_inter_stage_solve(&work->problem, &config, result, &err) != MIST_OK) {
@@ -92,19 +91,17 @@ static double time_solve(const struct workload *work, size_t n_best,
 static void run_setup(const struct setup *setup, int64_t g)
 {
     struct workload work;
-    struct mist_inter_stage_result result, best_16, splits_16;
+    struct mist_inter_stage_result result, splits_16;
     make_workload(&work, setup, g);
-    double one_ms = time_solve(&work, 1, MIST_DISTINCT_OPTION, &result);
-    double best_ms = time_solve(&work, 16, MIST_DISTINCT_OPTION, &best_16);
-    double splits_ms = time_solve(&work, 16, MIST_DISTINCT_SPLIT, &splits_16);
+    double one_ms = time_solve(&work, 1, &result);
+    double splits_ms = time_solve(&work, 16, &splits_16);
     size_t n_options = 0;
     for (int i = 0; i < N_STAGES; i++)
         n_options += work.n_options[i];
-    printf("%-14s %2d..%-2d %7d %5lld %8zu %6zu %7zu %10.1f %10.1f %12.1f\n", setup->name,
+    printf("%-14s %2d..%-2d %7d %5lld %8zu %6zu %7zu %10.1f %12.1f\n", setup->name,
            setup->length_low, setup->length_high, setup->n_devices, (long long)g,
-           n_options, result.n_tau, result.n_tau_solved, one_ms, best_ms, splits_ms);
+           n_options, result.n_tau, result.n_tau_solved, one_ms, splits_ms);
     mist_inter_stage_result_fini(&result);
-    mist_inter_stage_result_fini(&best_16);
     mist_inter_stage_result_fini(&splits_16);
     for (int i = 0; i < N_STAGES; i++)
         free(work.options[i]);
@@ -119,8 +116,8 @@ int main(void)
         {"smooth devices", 1, 16, 32, false},
     };
     const int64_t g[] = {1, 2, 16, 256};
-    printf("%-14s %6s %7s %5s %8s %6s %7s %10s %10s %12s\n", "times", "length", "devices",
-           "G", "options", "taus", "solved", "best-1_ms", "best-16_ms", "splits-16_ms");
+    printf("%-14s %6s %7s %5s %8s %6s %7s %10s %12s\n", "times", "length", "devices", "G",
+           "options", "taus", "solved", "best-1_ms", "splits-16_ms");
     for (size_t s = 0; s < sizeof setups / sizeof *setups; s++)
         for (size_t i = 0; i < sizeof g / sizeof *g; i++)
             run_setup(&setups[s], g[i]);

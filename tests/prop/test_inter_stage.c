@@ -158,15 +158,13 @@ static void assert_close(double a, double b)
         fail_msg("%.17g is not %.17g", a, b);
 }
 
-static bool is_same(const struct instance *it, const int32_t *a, const int32_t *b,
-                    bool split)
+static bool is_same(const struct instance *it, const int32_t *a, const int32_t *b)
 {
     for (int i = 0; i < it->problem.n_stages; i++) {
         const struct mist_stage_option *p = &it->options[i][a[i]],
                                        *q = &it->options[i][b[i]];
-        if (split ? p->n_layers != q->n_layers ||
-                        (it->problem.n_devices >= 0 && p->n_devices != q->n_devices)
-                  : a[i] != b[i])
+        if (p->n_layers != q->n_layers ||
+            (it->problem.n_devices >= 0 && p->n_devices != q->n_devices))
             return false;
     }
     return true;
@@ -174,7 +172,7 @@ static bool is_same(const struct instance *it, const int32_t *a, const int32_t *
 
 /* Feasible, rising, no two the same, times as computed from the options. */
 static void check_list(const struct instance *it,
-                       const struct mist_inter_stage_result *result, bool split)
+                       const struct mist_inter_stage_result *result)
 {
     for (size_t k = 0; k < result->n_solutions; k++) {
         const int32_t *i_option = result->solutions[k].i_option;
@@ -189,7 +187,7 @@ static void check_list(const struct instance *it,
         assert_true(it->problem.n_devices < 0 || devices == it->problem.n_devices);
         assert_close(result->solutions[k].time_s, naive_time(it, i_option));
         for (size_t j = 0; j < k; j++)
-            assert_false(is_same(it, i_option, result->solutions[j].i_option, split));
+            assert_false(is_same(it, i_option, result->solutions[j].i_option));
     }
 }
 
@@ -213,11 +211,10 @@ static void check_cutoff(const struct instance *it,
 }
 
 static void check_exact(const struct instance *it, const struct choice *choices, size_t n,
-                        size_t n_best, bool split)
+                        size_t n_best)
 {
     struct mist_inter_stage_result result, again;
-    struct mist_inter_stage_config config = {
-        .n_best = n_best, .distinct = split ? MIST_DISTINCT_SPLIT : MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config config = {.n_best = n_best};
     enum mist_status status =
         mist_inter_stage_solve(&it->problem, &config, &result, NULL);
     assert_int_equal(status, n > 0 ? MIST_OK : MIST_ERR_NO_PLAN);
@@ -227,7 +224,7 @@ static void check_exact(const struct instance *it, const struct choice *choices,
     check_cutoff(it, &config, &result);
     for (size_t k = 0; k < result.n_solutions; k++)
         assert_close(result.solutions[k].time_s, choices[k].time_s);
-    check_list(it, &result, split);
+    check_list(it, &result);
     assert_int_equal(mist_inter_stage_solve(&it->problem, &config, &again, NULL),
                      MIST_OK);
     for (size_t k = 0; k < result.n_solutions; k++)
@@ -270,8 +267,7 @@ static void test_three_ways_agree(void **unused)
         qsort(choices, n_all, sizeof *choices, compare_choices);
         double best_s = n_all > 0 ? choices[0].time_s : 0;
         check_glpk(&it, choices, n_all);
-        check_exact(&it, choices, n_all > 0, 1, false);
-        check_exact(&it, choices, n_all > 0, 1, true);
+        check_exact(&it, choices, n_all > 0, 1);
         size_t n = enumerate(&it, 0, 0, 0, 0, i_option, false, choices, 0);
         qsort(choices, n, sizeof *choices, compare_choices);
         assert_int_equal(n > 0, n_all > 0);
@@ -280,9 +276,8 @@ static void test_three_ways_agree(void **unused)
                          choices[0].time_s); /* dominated options are never needed */
         n_solved += n > 0;
         size_t n_best = (size_t)pick(&random, 1, 40);
-        check_exact(&it, choices, n, n_best, false);
         n = keep_splits(choices, n);
-        check_exact(&it, choices, n, n_best, true);
+        check_exact(&it, choices, n, n_best);
     }
     print_message("seed %" PRIu64 ": %d instances, %d with a solution\n", seed,
                   N_INSTANCES, n_solved);

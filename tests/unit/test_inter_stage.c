@@ -15,8 +15,7 @@
  * a limit in MB on its memory. */
 void glp_mem_limit(int limit);
 
-static const struct mist_inter_stage_config best_one = {.n_best = 1,
-                                                        .distinct = MIST_DISTINCT_OPTION};
+static const struct mist_inter_stage_config best_one = {.n_best = 1};
 static const struct mist_inter_stage_glpk_config no_limits = {60, INFINITY, NULL, 0};
 
 /* Two stages, 4 layers: {layers, devices, t, d, payload}. */
@@ -157,32 +156,26 @@ static void test_ties_come_in_order_of_options(void **unused)
     const struct mist_stage_option *stages[] = {options, options, options};
     size_t n[] = {3, 3, 3};
     struct mist_inter_stage_problem problem = {3, 4, ANY, 2, stages, n};
-    struct mist_inter_stage_config config = {.n_best = 10,
-                                             .distinct = MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config config = {.n_best = 10};
     struct mist_inter_stage_result result;
     const int32_t expected[3][3] = {{0, 0, 1}, {0, 1, 0}, {1, 0, 0}};
     (void)unused;
-    for (int distinct = 0; distinct < 2; distinct++) {
-        config.distinct = distinct ? MIST_DISTINCT_SPLIT : MIST_DISTINCT_OPTION;
-        assert_int_equal(mist_inter_stage_solve(&problem, &config, &result, NULL),
-                         MIST_OK);
-        assert_int_equal(result.n_solutions, 3); /* the copy, option 2, is dominated */
-        assert_int_equal(result.n_options_kept, 6);
-        assert_int_equal(result.n_tau, 1);
-        for (int k = 0; k < 3; k++) {
-            assert_true(result.solutions[k].time_s == 4.0);
-            assert_memory_equal(result.solutions[k].i_option, expected[k],
-                                sizeof expected[k]);
-        }
-        mist_inter_stage_result_fini(&result);
+    assert_int_equal(mist_inter_stage_solve(&problem, &config, &result, NULL), MIST_OK);
+    assert_int_equal(result.n_solutions, 3); /* the copy, option 2, is dominated */
+    assert_int_equal(result.n_options_kept, 6);
+    assert_int_equal(result.n_tau, 1);
+    for (int k = 0; k < 3; k++) {
+        assert_true(result.solutions[k].time_s == 4.0);
+        assert_memory_equal(result.solutions[k].i_option, expected[k],
+                            sizeof expected[k]);
     }
+    mist_inter_stage_result_fini(&result);
 }
 
 static void test_splits_are_diverse(void **unused)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
-    struct mist_inter_stage_config config = {.n_best = 3,
-                                             .distinct = MIST_DISTINCT_SPLIT};
+    struct mist_inter_stage_config config = {.n_best = 3};
     struct mist_inter_stage_result result;
     (void)unused;
     /* Best of 2 + 2, 1 + 3, 3 + 1 at 10 max t: 25, 29, 34 (see above); runners-up of 2 +
@@ -192,10 +185,6 @@ static void test_splits_are_diverse(void **unused)
     assert_true(result.solutions[0].time_s == 25.0);
     assert_true(result.solutions[1].time_s == 29.0);
     assert_true(result.solutions[2].time_s == 34.0);
-    mist_inter_stage_result_fini(&result);
-    config.distinct = MIST_DISTINCT_OPTION;
-    assert_int_equal(mist_inter_stage_solve(&problem, &config, &result, NULL), MIST_OK);
-    assert_true(result.solutions[1].time_s == 26.5);
     mist_inter_stage_result_fini(&result);
 }
 
@@ -216,7 +205,7 @@ static void check_input_error(const struct mist_inter_stage_problem *problem)
 static void test_bad_input_is_named(void **unused)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 4);
-    struct mist_inter_stage_config none = {.n_best = 0, .distinct = MIST_DISTINCT_OPTION};
+    struct mist_inter_stage_config none = {.n_best = 0};
     struct mist_inter_stage_result result;
     struct mist_err err = {0};
     struct mist_stage_option bad[4];

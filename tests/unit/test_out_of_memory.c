@@ -305,19 +305,16 @@ static struct mist_inter_stage_problem make_problem(void)
 static enum mist_status choose_stages(struct mist_err *err)
 {
     struct mist_inter_stage_problem problem = make_problem();
-    enum mist_status status = MIST_OK;
+    struct mist_inter_stage_config config = {.n_best = 6};
+    struct mist_inter_stage_result result = {0};
+    enum mist_status status;
     double outcome = 0;
 
-    for (int i = 0; i < 2 && status == MIST_OK; i++) {
-        struct mist_inter_stage_config config = {
-            .n_best = 6, .distinct = i ? MIST_DISTINCT_SPLIT : MIST_DISTINCT_OPTION};
-        struct mist_inter_stage_result result = {0};
-        status = mist_inter_stage_solve(&problem, &config, &result, err);
-        for (size_t k = 0; status == MIST_OK && k < result.n_solutions; k++)
-            outcome += result.solutions[k].time_s;
-        if (status == MIST_OK)
-            mist_inter_stage_result_fini(&result);
-    }
+    status = mist_inter_stage_solve(&problem, &config, &result, err);
+    for (size_t k = 0; status == MIST_OK && k < result.n_solutions; k++)
+        outcome += result.solutions[k].time_s;
+    if (status == MIST_OK)
+        mist_inter_stage_result_fini(&result);
     world.outcome = outcome;
     return status;
 }

@@ -15,20 +15,17 @@ static int pick(struct mist_random *random, int n)
 
 /* The definition: does a keep b off the frontier? */
 static bool naive_beats(const struct mist_pareto_point *a,
-                        const struct mist_pareto_point *b, bool with_memory)
+                        const struct mist_pareto_point *b)
 {
-    bool no_worse = a->t_s <= b->t_s && a->d_s <= b->d_s &&
-                    (!with_memory || a->memory_bytes <= b->memory_bytes);
-    bool better = a->t_s < b->t_s || a->d_s < b->d_s ||
-                  (with_memory && a->memory_bytes < b->memory_bytes);
+    bool no_worse = a->t_s <= b->t_s && a->d_s <= b->d_s;
+    bool better = a->t_s < b->t_s || a->d_s < b->d_s;
     return no_worse && (better || a->payload < b->payload);
 }
 
-static bool naive_keeps(const struct mist_pareto_point *all, size_t n, size_t i,
-                        bool with_memory)
+static bool naive_keeps(const struct mist_pareto_point *all, size_t n, size_t i)
 {
     for (size_t j = 0; j < n; j++)
-        if (naive_beats(&all[j], &all[i], with_memory))
+        if (naive_beats(&all[j], &all[i]))
             return false;
     return true;
 }
@@ -48,8 +45,7 @@ static size_t make_points(struct mist_random *random, struct mist_pareto_point *
 }
 
 static void check_frontier(const struct mist_pareto_point *all, size_t n,
-                           const struct mist_pareto_point *kept, size_t n_kept,
-                           bool with_memory)
+                           const struct mist_pareto_point *kept, size_t n_kept)
 {
     size_t n_expected = 0;
     for (size_t i = 0; i < n; i++) {
@@ -58,7 +54,7 @@ static void check_frontier(const struct mist_pareto_point *all, size_t n,
             found |= kept[k].payload == all[i].payload && kept[k].t_s == all[i].t_s &&
                      kept[k].d_s == all[i].d_s &&
                      kept[k].memory_bytes == all[i].memory_bytes;
-        assert_int_equal(found, naive_keeps(all, n, i, with_memory));
+        assert_int_equal(found, naive_keeps(all, n, i));
         n_expected += found;
     }
     assert_int_equal(n_kept, n_expected);
@@ -77,8 +73,8 @@ static void test_filter_equals_definition(void **unused)
     for (int round = 0; round < 400; round++) {
         size_t n = make_points(&random, all);
         memcpy(kept, all, sizeof all);
-        size_t n_kept = mist_pareto_filter(kept, n, round % 2);
-        check_frontier(all, n, kept, n_kept, round % 2);
+        size_t n_kept = mist_pareto_filter(kept, n);
+        check_frontier(all, n, kept, n_kept);
     }
 }
 
@@ -89,9 +85,8 @@ static void test_merge_equals_filter_whatever_the_blocks(void **unused)
     (void)unused;
     mist_random_init(&random, test_seed(20250) + 1);
     for (int round = 0; round < 400; round++) {
-        struct mist_pareto_frontier frontier;
+        struct mist_pareto_frontier frontier = {0};
         size_t n = make_points(&random, all);
-        mist_pareto_init(&frontier, round % 2);
         memcpy(shuffled, all, sizeof all);
         for (size_t i = n; i > 1; i--) {
             size_t j = (size_t)pick(&random, (int)i);
@@ -105,7 +100,7 @@ static void test_merge_equals_filter_whatever_the_blocks(void **unused)
             assert_int_equal(mist_pareto_merge(&frontier, shuffled + i, size, NULL),
                              MIST_OK);
         }
-        check_frontier(all, n, frontier.points, frontier.n, round % 2);
+        check_frontier(all, n, frontier.points, frontier.n);
         for (size_t i = 0; i < n; i++)
             assert_true(
                 mist_pareto_covers(&frontier, &all[i])); /* the second time all go */
@@ -118,38 +113,34 @@ static void test_ties_keep_lowest_payload(void **unused)
     struct mist_pareto_point points[] = {
         {1, 2, 0, 9}, {1, 2, 5, 3}, {1, 2, 1, 7}, {2, 2, 0, 1}};
     (void)unused;
-    assert_int_equal(mist_pareto_filter(points, 4, false), 1);
+    assert_int_equal(mist_pareto_filter(points, 4), 1);
     assert_int_equal(points[0].payload, 3);
 }
 
 static void test_nan_never_enters(void **unused)
 {
-    struct mist_pareto_frontier frontier;
+    struct mist_pareto_frontier frontier = {0};
     struct mist_pareto_point points[] = {{NAN, 1, 0, 0}, {1, NAN, 0, 1}, {3, 3, 0, 2}};
     (void)unused;
-    mist_pareto_init(&frontier, false);
     assert_int_equal(mist_pareto_merge(&frontier, points, 3, NULL), MIST_OK);
     assert_int_equal(frontier.n, 1);
     assert_int_equal(frontier.points[0].payload, 2);
-    assert_int_equal(mist_pareto_filter(points, 3, false), 1);
+    assert_int_equal(mist_pareto_filter(points, 3), 1);
     mist_pareto_fini(&frontier);
-    assert_int_equal(mist_pareto_filter(points, 0, true), 0);
+    assert_int_equal(mist_pareto_filter(points, 0), 0);
 }
 
 static void test_block_bound_is_covered(void **unused)
 {
-    struct mist_pareto_frontier frontier;
+    struct mist_pareto_frontier frontier = {0};
     struct mist_pareto_point points[] = {{1, 4, 10, 0}, {2, 2, 10, 1}};
     struct mist_pareto_point above = {2, 3, 10, INT64_MAX},
                              below = {1.5, 2, 0, INT64_MAX};
     (void)unused;
-    for (int with_memory = 0; with_memory < 2; with_memory++) {
-        mist_pareto_init(&frontier, with_memory);
-        assert_int_equal(mist_pareto_merge(&frontier, points, 2, NULL), MIST_OK);
-        assert_true(mist_pareto_covers(&frontier, &above));
-        assert_false(mist_pareto_covers(&frontier, &below));
-        mist_pareto_fini(&frontier);
-    }
+    assert_int_equal(mist_pareto_merge(&frontier, points, 2, NULL), MIST_OK);
+    assert_true(mist_pareto_covers(&frontier, &above));
+    assert_false(mist_pareto_covers(&frontier, &below));
+    mist_pareto_fini(&frontier);
 }
 
 static void test_sample_keeps_ends_and_minima(void **unused)
@@ -160,7 +151,7 @@ static void test_sample_keeps_ends_and_minima(void **unused)
     mist_random_init(&random, test_seed(20250) + 2);
     for (int round = 0; round < 300; round++) {
         size_t n = make_points(&random, all), n_out;
-        n = mist_pareto_filter(all, n, false);
+        n = mist_pareto_filter(all, n);
         size_t k = 2 + (size_t)pick(&random, 20);
         int64_t n_micro_batches = 1 + pick(&random, 64);
         assert_int_equal(
@@ -211,22 +202,6 @@ static void test_sample_by_hand(void **unused)
     assert_int_equal(n_out, 0);
 }
 
-static void test_sample_with_memory_keeps_least_d(void **unused)
-{
-    /* With memory the point of least d need not be the last. */
-    struct mist_pareto_point points[] = {
-        {1, 9, 9, 0}, {2, 1, 9, 1}, {3, 5, 3, 2}, {4, 6, 1, 3}};
-    struct mist_pareto_point out[4];
-    size_t n_out;
-    (void)unused;
-    assert_int_equal(mist_pareto_sample(points, 4, 2, 8, out, &n_out, NULL), MIST_OK);
-    assert_int_equal(n_out, 2);
-    assert_int_equal(out[0].payload, 0);
-    assert_int_equal(out[1].payload, 1);
-    assert_int_equal(mist_pareto_sample(points, 4, 3, 8, out, &n_out, NULL), MIST_OK);
-    assert_int_equal(n_out, 3);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,7 +212,6 @@ int main(void)
         cmocka_unit_test(test_block_bound_is_covered),
         cmocka_unit_test(test_sample_keeps_ends_and_minima),
         cmocka_unit_test(test_sample_by_hand),
-        cmocka_unit_test(test_sample_with_memory_keeps_least_d),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
