@@ -135,16 +135,6 @@ enum mist_status mist_timeline_add(struct mist_timeline *timeline,
     return MIST_OK;
 }
 
-int mist_timeline_n_ranks(const struct mist_timeline *timeline)
-{
-    int n_ranks = 0;
-
-    for (size_t i = 0; i < timeline->n_rows; i++)
-        if (timeline->rows[i].rank >= n_ranks)
-            n_ranks = timeline->rows[i].rank + 1;
-    return n_ranks;
-}
-
 void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,
                         double *end_s)
 {

@@ -150,9 +150,6 @@ MIST_MUST_CHECK enum mist_status mist_timeline_save(const struct mist_timeline *
                                                     const char *path, bool overwrite,
                                                     struct mist_err *err);
 
-/* Largest rank + 1; 0 for an empty timeline. */
-int mist_timeline_n_ranks(const struct mist_timeline *timeline);
-
 /* Earliest start and latest end; both 0 for an empty timeline. */
 void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,
                         double *end_s);

@@ -1,6 +1,6 @@
 /*
  * Rows of a trace set and their exact-match indices. See trace_set.h; checks are in
- * trace_check.c, files in trace_files.c, fingerprint and summary in trace_summary.c.
+ * trace_check.c, files in trace_files.c, fingerprint in trace_fingerprint.c.
  */
 #include "traces/trace_set.h"
 
@@ -301,21 +301,6 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
     size_t i = index_find(set, &set->by_kernel, kernel_hash(&key), same_kernel, &key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
-}
-
-const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
-                                                     enum mist_link_operation operation,
-                                                     int nodes, int ranks_per_node,
-                                                     int concurrent_groups, int64_t bytes)
-{
-    struct mist_link_row key = {.operation = operation,
-                                .nodes = nodes,
-                                .ranks_per_node = ranks_per_node,
-                                .concurrent_groups = concurrent_groups,
-                                .bytes = bytes};
-    size_t i = index_find(set, &set->by_link, link_hash(&key), same_link, &key);
-
-    return i == MIST_TRACE_NONE ? NULL : &set->links[i];
 }
 
 const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,

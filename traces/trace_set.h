@@ -334,11 +334,6 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
                                                          enum mist_trace_dtype dtype,
                                                          enum mist_trace_phase phase,
                                                          const struct mist_shape *shape);
-const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
-                                                     enum mist_link_operation operation,
-                                                     int nodes, int ranks_per_node,
-                                                     int concurrent_groups,
-                                                     int64_t bytes);
 const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,
                                                        enum mist_mechanism mechanism);
 
@@ -359,9 +354,5 @@ mist_trace_set_next_kernel(const struct mist_trace_set *set,
  * in any order, whatever the files' layout. FNV-1a per row, summed over rows.
  */
 uint64_t mist_trace_set_fingerprint(const struct mist_trace_set *set);
-
-/* Prints a summary of a dozen lines: the machine, what was measured and over
- * which sizes. */
-void mist_trace_set_print_summary(const struct mist_trace_set *set, FILE *stream);
 
 #endif

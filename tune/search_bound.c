@@ -190,34 +190,27 @@ mist_search_find_least(const struct mist_search_bounds *bounds,
 
 /* -------------------------------------------------------------------------- the cases */
 
-/* Least sum and least maximum of t over the stages so far, by ranks, then layers. */
-struct sums {
-    double *sum_s, *most_s; /* [n_ranks + 1][n_layers + 1] */
-};
-
-/* One more stage of that role. least_s: [n_ranks + 1][n_layers + 1], over the shapes of
- * that many ranks. */
-static void add_stage(const struct mist_space *space, const double *least_s,
-                      const struct sums *from, struct sums *to)
+void mist_search_add_stage(const struct mist_space *space, const double *least,
+                           const double *from, double *to, bool is_sum)
 {
     int32_t n_layers = space->model.n_layers, n_ranks = space->n_ranks;
     size_t row = (size_t)n_layers + 1, n = row * ((size_t)n_ranks + 1);
 
     for (size_t i = 0; i < n; i++)
-        to->sum_s[i] = to->most_s[i] = INFINITY;
+        to[i] = INFINITY;
     for (int32_t size = 1; size <= n_ranks; size++)
         for (int32_t x = 1; x <= n_layers; x++) {
-            double t_s = least_s[(size_t)size * row + (size_t)x];
-            for (int32_t d = 0; t_s < INFINITY && d + size <= n_ranks; d++) {
-                const double *sum_s = from->sum_s + (size_t)d * row;
-                const double *most_s = from->most_s + (size_t)d * row;
-                double *sum_to_s = to->sum_s + (size_t)(d + size) * row + x;
-                double *most_to_s = to->most_s + (size_t)(d + size) * row + x;
-                for (int32_t l = 0; l + x <= n_layers; l++) {
-                    double a = sum_s[l] + t_s;
-                    double b = most_s[l] > t_s ? most_s[l] : t_s;
-                    sum_to_s[l] = a < sum_to_s[l] ? a : sum_to_s[l];
-                    most_to_s[l] = b < most_to_s[l] ? b : most_to_s[l];
+            double one = least[(size_t)size * row + (size_t)x];
+            for (int32_t d = 0; one < INFINITY && d + size <= n_ranks; d++) {
+                const double *before = from + (size_t)d * row;
+                double *all = to + (size_t)(d + size) * row + x;
+                for (int32_t l = 0; is_sum && l + x <= n_layers; l++) {
+                    double value = before[l] + one;
+                    all[l] = value < all[l] ? value : all[l];
+                }
+                for (int32_t l = 0; !is_sum && l + x <= n_layers; l++) {
+                    double value = before[l] > one ? before[l] : one;
+                    all[l] = value < all[l] ? value : all[l];
                 }
             }
         }
@@ -258,6 +251,14 @@ static double close_stages(const struct mist_space *space, const double *least_s
     return least;
 }
 
+static void swap(double **a, double **b)
+{
+    double *swapped = *a;
+
+    *a = *b;
+    *b = swapped;
+}
+
 /* Where shapes may differ: by_stages_s[S], S = 1 .. most. */
 static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int32_t most,
                                     double *by_stages_s, struct mist_err *err)
@@ -269,23 +270,23 @@ static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int
 
     if (!all)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    double *rest = all + MIST_N_SEARCH_ROLES * n;
-    struct sums from = {rest, rest + n}, to = {rest + 2 * n, rest + 3 * n};
+    double *sum_s = all + MIST_N_SEARCH_ROLES * n, *most_s = sum_s + n;
+    double *next_sum_s = most_s + n, *next_most_s = next_sum_s + n;
     for (int role = 0; role < MIST_N_SEARCH_ROLES; role++)
         fill_role(bounds, (enum mist_search_role)role, roles + (size_t)role * n);
     for (size_t i = 0; i < n; i++)
-        from.sum_s[i] = from.most_s[i] = i == 0 ? 0 : INFINITY;
-    by_stages_s[1] =
-        g * close_stages(space, roles + MIST_SEARCH_ONLY * n, from.sum_s, true);
+        sum_s[i] = most_s[i] = i == 0 ? 0 : INFINITY;
+    by_stages_s[1] = g * close_stages(space, roles + MIST_SEARCH_ONLY * n, sum_s, true);
     for (int32_t s = 2; s <= most; s++) {
         enum mist_search_role role = s == 2 ? MIST_SEARCH_FIRST : MIST_SEARCH_MIDDLE;
-        add_stage(space, roles + (size_t)role * n, &from, &to);
-        struct sums swapped = from;
-        from = to;
-        to = swapped;
+        const double *least_s = roles + (size_t)role * n;
+        mist_search_add_stage(space, least_s, sum_s, next_sum_s, true);
+        mist_search_add_stage(space, least_s, most_s, next_most_s, false);
+        swap(&sum_s, &next_sum_s);
+        swap(&most_s, &next_most_s);
         const double *last_s = roles + MIST_SEARCH_LAST * n;
-        by_stages_s[s] = close_stages(space, last_s, from.sum_s, true) +
-                         (g - 1) * close_stages(space, last_s, from.most_s, false);
+        by_stages_s[s] = close_stages(space, last_s, sum_s, true) +
+                         (g - 1) * close_stages(space, last_s, most_s, false);
     }
     free(all);
     return MIST_OK;

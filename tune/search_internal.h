@@ -66,6 +66,14 @@ void mist_search_bounds_fini(struct mist_search_bounds *bounds);
 /* Marks the numbers of layers that a plan of at most cutoff_s may have. */
 void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s);
 
+/*
+ * One stage more. least: what it takes, from, to: the least of what the stages so far
+ * take, added up (is_sum) or the most of it; each [n_ranks + 1][n_layers + 1], by ranks
+ * and layers that are used. INFINITY: impossible. O(size^2).
+ */
+void mist_search_add_stage(const struct mist_space *space, const double *least,
+                           const double *from, double *to, bool is_sum);
+
 /* NULL: no case has it. */
 const struct mist_search_least *
 mist_search_find_least(const struct mist_search_bounds *bounds,

@@ -495,8 +495,3 @@ bool mist_tape_set_isa(struct mist_tape *tape, enum mist_tape_isa isa)
     tape->isa = isa;
     return true;
 }
-
-enum mist_tape_isa mist_tape_get_isa(const struct mist_tape *tape)
-{
-    return tape->isa;
-}

@@ -96,6 +96,5 @@ struct mist_tape_info mist_tape_get_info(const struct mist_tape *tape);
  * Chooses another instruction set; false (nothing changed) when this processor lacks it.
  */
 bool mist_tape_set_isa(struct mist_tape *tape, enum mist_tape_isa isa);
-enum mist_tape_isa mist_tape_get_isa(const struct mist_tape *tape);
 
 #endif

@@ -1,5 +1,6 @@
 /* traces/import_nccl: rows that are imported pass what the files of a set must pass. */
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/find_link.h"
 #include "traces/import_nccl.h"
 
 static void check_rows(const struct mist_trace_set *set, size_t n_added)
@@ -12,9 +13,8 @@ static void check_rows(const struct mist_trace_set *set, size_t n_added)
                        row->concurrent_groups > 0 && row->repetitions > 0 &&
                        row->time_us > 0 && row->time_us < 1e300,
                    "row %zu", i);
-        FUZZ_CHECK(mist_trace_set_find_link(set, row->operation, row->nodes,
-                                            row->ranks_per_node, row->concurrent_groups,
-                                            row->bytes) == row,
+        FUZZ_CHECK(find_link(set, row->operation, row->nodes, row->ranks_per_node,
+                             row->concurrent_groups, row->bytes) == row,
                    "row %zu is not found", i);
     }
 }

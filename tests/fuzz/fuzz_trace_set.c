@@ -30,19 +30,6 @@ static void check_lookups(const struct mist_trace_set *set)
     }
 }
 
-static void print_summary(const struct mist_trace_set *set)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *stream = open_memstream(&text, &n);
-
-    FUZZ_CHECK(stream, "out of memory");
-    mist_trace_set_print_summary(set, stream);
-    fclose(stream);
-    FUZZ_CHECK(n > 0 && n < 1 << 16, "a summary of %zu bytes", n);
-    free(text);
-}
-
 static void check_round_trip(const struct mist_trace_set *set)
 {
     char folder[2][FUZZ_PATH_BYTES], a[FUZZ_PATH_BYTES], b[FUZZ_PATH_BYTES];
@@ -102,7 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     enum mist_status status = mist_trace_set_load(&set, folder, &err);
     if (status == MIST_OK) {
         check_lookups(&set);
-        print_summary(&set);
         check_round_trip(&set);
         check_cut(mist_trace_set_fingerprint(&set));
     } else {

@@ -2,6 +2,7 @@
  * and broken ones. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/find_link.h"
 #include "traces/import_nccl.h"
 
 #include <unistd.h>
@@ -44,14 +45,14 @@ static void test_log(void **state)
     assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_OK);
     assert_int_equal(n, 2);
     const struct mist_link_row *row =
-        mist_trace_set_find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 1, 4194304);
+        find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 1, 4194304);
     assert_non_null(row);
     assert_true(row->time_us == 131.0 && row->deviation_us == 0);
     assert_int_equal(row->repetitions, 20);
 
     options = (struct mist_import_nccl){.in_place = true, .concurrent_groups = 3};
     assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_OK);
-    row = mist_trace_set_find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 3, 2048);
+    row = find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 3, 2048);
     assert_non_null(row);
     assert_true(row->time_us == 20.25);
 

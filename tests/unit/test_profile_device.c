@@ -13,6 +13,7 @@
 #include "tests/emulation/backend.h"
 #include "tests/unit/async_device.h"
 #include "tests/unit/comm_job.h"
+#include "tests/unit/find_link.h"
 #include "tests/unit/profile_help.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
@@ -144,8 +145,8 @@ static bool has_same_rows(const struct mist_trace_set *a, const struct mist_trac
     for (size_t i = 0; i < a->n_links; i++) {
         const struct mist_link_row *row = &a->links[i];
         if (row->time_us <= 0 ||
-            !mist_trace_set_find_link(b, row->operation, row->nodes, row->ranks_per_node,
-                                      row->concurrent_groups, row->bytes))
+            !find_link(b, row->operation, row->nodes, row->ranks_per_node,
+                       row->concurrent_groups, row->bytes))
             return false;
     }
     for (size_t i = 0; i < a->n_interferences; i++)

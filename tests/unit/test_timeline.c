@@ -77,7 +77,6 @@ static void test_check(void **state)
 
     fill(&timeline);
     assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
-    assert_int_equal(mist_timeline_n_ranks(&timeline), 2);
     mist_timeline_span(&timeline, &start_s, &end_s);
     assert_true(start_s == 0 && end_s == 1.0 / 3);
 

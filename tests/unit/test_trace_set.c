@@ -6,6 +6,7 @@
 #include "tests/unit/test.h"
 
 #include "core/atomic_file.h"
+#include "tests/unit/find_link.h"
 #include "traces/trace_set.h"
 
 #include <dirent.h>
@@ -356,7 +357,7 @@ static void test_round_trip(void **state)
     assert_string_equal(back.cluster.libraries[0].version, "2.28.9");
     assert_int_equal(mist_trace_set_fingerprint(&set), mist_trace_set_fingerprint(&back));
     const struct mist_link_row *link =
-        mist_trace_set_find_link(&back, MIST_LINK_ALL_GATHER, 2, 4, 2, 2000);
+        find_link(&back, MIST_LINK_ALL_GATHER, 2, 4, 2, 2000);
     assert_non_null(link);
     assert_true(link->time_us == 0.1 * 2000.0);
 
@@ -813,27 +814,6 @@ static void test_lost_rows(void **state)
     remove_folder(folder);
 }
 
-static void test_summary(void **state)
-{
-    struct mist_trace_set set;
-    char *text = NULL;
-    size_t n = 0;
-    FILE *stream = open_memstream(&text, &n);
-
-    fill_set(&set, false);
-    mist_trace_set_print_summary(&set, stream);
-    assert_int_equal(fclose(stream), 0);
-    assert_non_null(strstr(text, "pair (cuda)"));
-    assert_non_null(strstr(text, "2 shapes"));
-    assert_non_null(strstr(text, "drift        1.4 %"));
-    assert_non_null(strstr(text, "all_gather"));
-    assert_non_null(strstr(text, "compute+gpu_gpu"));
-    assert_non_null(strstr(text, "zero3"));
-    assert_non_null(strstr(text, "+3.3 %"));
-    free(text);
-    mist_trace_set_fini(&set);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -853,7 +833,6 @@ int main(void)
         cmocka_unit_test(test_bad_cluster),
         cmocka_unit_test(test_bad_tables),
         cmocka_unit_test(test_lost_rows),
-        cmocka_unit_test(test_summary),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
