@@ -224,91 +224,100 @@ static int64_t attention_workspace(struct mist_op_use *use)
 
 /* ------------------------------------------------------------------------------ table */
 
-#define FORWARD  [MIST_PHASE_FORWARD]
-#define BACKWARD [MIST_PHASE_BACKWARD_INPUT]
-#define WEIGHT   [MIST_PHASE_BACKWARD_WEIGHT]
-#define UPDATE   [MIST_PHASE_OPTIMIZER]
-#define LINEAR                                                                           \
-    {                                                                                    \
-        "rows", "n_in", "n_out"                                                          \
-    }
-#define ATTENTION                                                                        \
-    {                                                                                    \
-        "batch", "seq", "heads", "kv_heads", "head_dim"                                  \
-    }
-
 /* clang-format off */
+/* Tensors written, FLOP, passes, whether it adds to gradients. */
+#define FORWARD(w, f, p, g)  [MIST_PHASE_FORWARD] = {w, f, p, g}
+#define BACKWARD(w, f, p, g) [MIST_PHASE_BACKWARD_INPUT] = {w, f, p, g}
+#define WEIGHT(w, f, p, g)   [MIST_PHASE_BACKWARD_WEIGHT] = {w, f, p, g}
+#define UPDATE(w, f, p, g)   [MIST_PHASE_OPTIMIZER] = {w, f, p, g}
+#define LINEAR    {"rows", "n_in", "n_out"}
+#define ATTENTION {"batch", "seq", "heads", "kv_heads", "head_dim"}
+
 static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_EMBEDDING] = { /* a table's row is read, or read and written */
         "embedding", {"rows", "hidden", "vocab"},
-        {FORWARD = {1, 1, 2}, WEIGHT = {0, 2, 3, true}},
-        work_of_matrix},
+        {FORWARD(1, 1, 2, false), WEIGHT(0, 2, 3, true)},
+        .work = work_of_matrix},
     [MIST_OP_LAYER_NORM] = {
         "layer_norm", {"rows", "hidden"},
-        {FORWARD = {2, 8, 2}, BACKWARD = {1, 14, 3, true}},
-        work_of_matrix, norm_workspace},
+        {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},
+        .work = work_of_matrix, .workspace_bytes = norm_workspace},
     [MIST_OP_RMS_NORM] = {
         "rms_norm", {"rows", "hidden"},
-        {FORWARD = {2, 8, 2}, BACKWARD = {1, 14, 3, true}},
-        work_of_matrix, norm_workspace},
+        {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},
+        .work = work_of_matrix, .workspace_bytes = norm_workspace},
     [MIST_OP_RESIDUAL_LAYER_NORM] = {
-        "residual_layer_norm", {"rows", "hidden"}, {FORWARD = {3, 9, 4}},
-        work_of_matrix, norm_workspace},
+        "residual_layer_norm", {"rows", "hidden"}, {FORWARD(3, 9, 4, false)},
+        .work = work_of_matrix, .workspace_bytes = norm_workspace},
     [MIST_OP_RESIDUAL_RMS_NORM] = {
-        "residual_rms_norm", {"rows", "hidden"}, {FORWARD = {3, 9, 4}},
-        work_of_matrix, norm_workspace},
+        "residual_rms_norm", {"rows", "hidden"}, {FORWARD(3, 9, 4, false)},
+        .work = work_of_matrix, .workspace_bytes = norm_workspace},
     [MIST_OP_LINEAR] = {
-        "linear", LINEAR, {FORWARD = {1}, BACKWARD = {1}, WEIGHT = {0, 0, 0, true}},
-        work_of_linear},
+        "linear", LINEAR,
+        {FORWARD(1, 0, 0, false), BACKWARD(1, 0, 0, false), WEIGHT(0, 0, 0, true)},
+        .work = work_of_linear},
     [MIST_OP_LINEAR_BIAS] = {
-        "linear_bias", LINEAR, {FORWARD = {1}, BACKWARD = {1}, WEIGHT = {0, 0, 0, true}},
-        work_of_linear},
+        "linear_bias", LINEAR,
+        {FORWARD(1, 0, 0, false), BACKWARD(1, 0, 0, false), WEIGHT(0, 0, 0, true)},
+        .work = work_of_linear},
     [MIST_OP_LINEAR_GELU] = { /* what the product gives is written and not read again */
         "linear_gelu", LINEAR,
-        {FORWARD = {2, FLOP_GELU, 1}, BACKWARD = {1, FLOP_GELU_BACKWARD, 1}},
-        work_of_linear},
+        {FORWARD(2, FLOP_GELU, 1, false), BACKWARD(1, FLOP_GELU_BACKWARD, 1, false)},
+        .work = work_of_linear},
     [MIST_OP_LINEAR_RESIDUAL] = {
-        "linear_residual", LINEAR, {FORWARD = {1, 1, 1}, BACKWARD = {1, 1, 1}},
-        work_of_linear},
+        "linear_residual", LINEAR, {FORWARD(1, 1, 1, false), BACKWARD(1, 1, 1, false)},
+        .work = work_of_linear},
     [MIST_OP_ATTENTION] = {
-        "attention", ATTENTION, {FORWARD = {2, 2, 1}, BACKWARD = {1, 5, 2}},
-        work_of_attention, attention_workspace},
+        "attention", ATTENTION, {FORWARD(2, 2, 1, false), BACKWARD(1, 5, 2, false)},
+        .work = work_of_attention, .workspace_bytes = attention_workspace},
     [MIST_OP_ROPE] = {
-        "rope", ATTENTION, {FORWARD = {1, 3, 2}, BACKWARD = {1, 3, 2}}, work_of_rope},
+        "rope", ATTENTION, {FORWARD(1, 3, 2, false), BACKWARD(1, 3, 2, false)},
+        .work = work_of_rope},
     [MIST_OP_GELU] = {
         "gelu", {"elements"},
-        {FORWARD = {1, FLOP_GELU, 2}, BACKWARD = {1, FLOP_GELU_BACKWARD, 3}},
-        work_of_array},
+        {FORWARD(1, FLOP_GELU, 2, false), BACKWARD(1, FLOP_GELU_BACKWARD, 3, false)},
+        .work = work_of_array},
     [MIST_OP_SWIGLU] = {
-        "swiglu", {"rows", "width"}, {FORWARD = {1, 12, 3}, BACKWARD = {1, 18, 5}},
-        work_of_matrix},
-    [MIST_OP_RESIDUAL] = {"residual", {"elements"}, {FORWARD = {1, 1, 3}}, work_of_array},
+        "swiglu", {"rows", "width"},
+        {FORWARD(1, 12, 3, false), BACKWARD(1, 18, 5, false)},
+        .work = work_of_matrix},
+    [MIST_OP_RESIDUAL] = {
+        "residual", {"elements"}, {FORWARD(1, 1, 3, false)},
+        .work = work_of_array},
     [MIST_OP_CROSS_ENTROPY] = {
-        "cross_entropy", {"rows", "vocab"}, {FORWARD = {1, FLOP_CROSS_ENTROPY, 2}},
-        work_of_matrix},
+        "cross_entropy", {"rows", "vocab"}, {FORWARD(1, FLOP_CROSS_ENTROPY, 2, false)},
+        .work = work_of_matrix},
     [MIST_OP_LINEAR_CROSS_ENTROPY] = {
         "linear_cross_entropy", {"rows", "hidden", "vocab"},
-        {FORWARD = {2, FLOP_CROSS_ENTROPY, 5, true}},
-        work_of_loss, loss_workspace, .has_losses = true},
+        {FORWARD(2, FLOP_CROSS_ENTROPY, 5, true)},
+        .work = work_of_loss, .workspace_bytes = loss_workspace, .has_losses = true},
     [MIST_OP_CROSS_ENTROPY_STATS] = {
-        "cross_entropy_stats", {"rows", "vocab"}, {FORWARD = {1, 10, 1}}, work_of_matrix},
+        "cross_entropy_stats", {"rows", "vocab"}, {FORWARD(1, 10, 1, false)},
+        .work = work_of_matrix},
     [MIST_OP_CROSS_ENTROPY_PARALLEL] = {
-        "cross_entropy_parallel", {"rows", "vocab", "tp"}, {FORWARD = {2, 10, 2}},
-        work_of_matrix, .has_losses = true},
-    [MIST_OP_ADAMW] = {"adamw", {"elements"}, {UPDATE = {1, 12, 28}}, work_of_gradients},
+        "cross_entropy_parallel", {"rows", "vocab", "tp"}, {FORWARD(2, 10, 2, false)},
+        .work = work_of_matrix, .has_losses = true},
+    [MIST_OP_ADAMW] = {
+        "adamw", {"elements"}, {UPDATE(1, 12, 28, false)},
+        .work = work_of_gradients},
     [MIST_OP_ADAMW_HOST] = {
-        "adamw_host", {"elements"}, {UPDATE = {1, 12, 28}}, work_of_gradients},
-    [MIST_OP_ZERO] = {"zero", {"elements"}, {UPDATE = {1, 0, 4}}, work_of_gradients},
+        "adamw_host", {"elements"}, {UPDATE(1, 12, 28, false)},
+        .work = work_of_gradients},
+    [MIST_OP_ZERO] = {
+        "zero", {"elements"}, {UPDATE(1, 0, 4, false)},
+        .work = work_of_gradients},
     [MIST_OP_GRADIENT_NORM] = {
-        "gradient_norm", {"elements"}, {UPDATE = {1, 2, 4}}, work_of_gradients},
+        "gradient_norm", {"elements"}, {UPDATE(1, 2, 4, false)},
+        .work = work_of_gradients},
     [MIST_OP_TP_ALL_REDUCE] = {
-        "tp_all_reduce", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        "tp_all_reduce", {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,
         .is_communication = true},
     [MIST_OP_TP_REDUCE_SCATTER] = {
-        "tp_reduce_scatter", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        "tp_reduce_scatter", {"bytes"}, {FORWARD(1, 0, 0, false)},
+        .work = work_of_message,
         .is_communication = true},
     [MIST_OP_TP_ALL_GATHER] = {
-        "tp_all_gather", {"bytes"}, {FORWARD = {1}}, work_of_message,
+        "tp_all_gather", {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,
         .is_communication = true},
 };
 /* clang-format on */

@@ -11,8 +11,9 @@
  * for the whole call) are done once per call. The program text is the same for every
  * processor; AVX-512, AVX2 or plain C is chosen when the tape is compiled, in one binary.
  *
- * Results are bit for bit those of mist_expr_eval(), except for which NaN it is: the same
- * operations in the same order, each rounded once, no fused multiply-add.
+ * Results are bit for bit those of mist_expr_apply() from node to node, except for which
+ * NaN it is: the same operations in the same order, each rounded once, no fused
+ * multiply-add.
  */
 #ifndef MIST_SIM_TAPE_H
 #define MIST_SIM_TAPE_H
