@@ -2,6 +2,7 @@
 #include "tune/tune_report.h"
 
 #include "core/parse.h"
+#include "sim/plan/plan_fields.h"
 #include "tune/alike.h"
 #include "tune/plan_label.h"
 #include "tune/verify_report.h"
@@ -101,14 +102,10 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
         mist_emit_text(emit, "offloaded", "offloaded", list_offloads(stage, text));
         return;
     }
-    mist_emit_double(emit, "offload_weights_frac", "", stage->offload_weights,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "offload_gradients_frac", "", stage->offload_gradients,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "offload_optimizer_frac", "", stage->offload_optimizer,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "offload_activations_frac", "", stage->offload_activations,
-                     MIST_HUMAN_FRAC);
+    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
+        if (f->type == MIST_FIELD_FRACTION)
+            mist_emit_double(emit, f->key, "", mist_plan_field_fraction(f, stage),
+                             MIST_HUMAN_FRAC);
     mist_emit_text(emit, "update_on", "", stage->updates_on_host ? "host" : "device");
 }
 

@@ -8,6 +8,7 @@
 #include "sim/plan/plan.h"
 
 #include "core/hash.h"
+#include "sim/plan/plan_fields.h"
 
 #include <math.h> /* isfinite */
 #include <stdarg.h>
@@ -330,15 +331,6 @@ static enum mist_status check_stage_tp(const struct check *c, int32_t i)
 static enum mist_status check_stage_memory(const struct check *c, int32_t i)
 {
     const struct mist_stage_plan *s = &c->plan->stages[i];
-    const struct {
-        const char *key;
-        double value;
-    } fractions[] = {
-        {"offload_weights_frac", s->offload_weights},
-        {"offload_gradients_frac", s->offload_gradients},
-        {"offload_optimizer_frac", s->offload_optimizer},
-        {"offload_activations_frac", s->offload_activations},
-    };
 
     if (s->shards_weights && !s->shards_gradients)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
@@ -346,11 +338,12 @@ static enum mist_status check_stage_memory(const struct check *c, int32_t i)
     if (s->shards_gradients && !s->shards_optimizer)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
                       "shards_gradients (ZeRO-2) without shards_optimizer (ZeRO-1)");
-    for (size_t k = 0; k < sizeof fractions / sizeof fractions[0]; k++) {
-        if (!(fractions[k].value >= 0 && fractions[k].value <= 1)) /* also refuses NaN */
-            return refuse(c, MIST_ERR_INPUT, "stages", i, fractions[k].key,
-                          "%s is %g, expected 0 to 1", fractions[k].key,
-                          fractions[k].value);
+    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++) {
+        double value =
+            f->type == MIST_FIELD_FRACTION ? mist_plan_field_fraction(f, s) : 0;
+        if (!(value >= 0 && value <= 1)) /* also refuses NaN */
+            return refuse(c, MIST_ERR_INPUT, "stages", i, f->key,
+                          "%s is %g, expected 0 to 1", f->key, value);
     }
     if (s->updates_on_host && s->offload_optimizer == 0)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "update_on",

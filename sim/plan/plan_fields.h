@@ -33,6 +33,13 @@ struct mist_plan_field {
     size_t size;   /* of MIST_FIELD_CHARS */
 };
 
+/* The value of a MIST_FIELD_FRACTION in the object that its table is of. */
+static inline double mist_plan_field_fraction(const struct mist_plan_field *field,
+                                              const void *object)
+{
+    return *(const double *)(const void *)((const char *)object + field->offset);
+}
+
 extern const struct mist_plan_field mist_plan_model_fields[];   /* struct mist_model */
 extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_job */
 extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
