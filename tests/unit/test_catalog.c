@@ -903,28 +903,33 @@ static void test_work(void **state)
 }
 
 /* A shape that some dimension of the model does not divide by tp, or that is too large. */
-static void check_refused(int model_case, struct mist_layer_shape shape)
+static void check_refused(int model_case, enum mist_layer_kind kind,
+                          struct mist_layer_shape shape)
 {
     struct mist_model model = case_model(model_case);
     static struct mist_layer_layout layout;
     struct mist_err err = {0};
 
-    assert_int_equal(
-        mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &layout, &err),
-        MIST_ERR_RANGE);
+    assert_int_equal(mist_layer_layout_make(&model, kind, shape, &layout, &err),
+                     MIST_ERR_RANGE);
 }
 
 static void test_refused(void **state)
 {
-    check_refused(CASE_DEMO, (struct mist_layer_shape){1, 16, 3, 1, 0, 0, 0});
+    check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
+                  (struct mist_layer_shape){1, 16, 3, 1, 0, 0, 0});
     /* two key-value heads over 4 ranks, 17 rows over 2 */
-    check_refused(CASE_FALCON_GROUPED, (struct mist_layer_shape){1, 16, 4, 1, 0, 0, 0});
-    check_refused(CASE_GPT, (struct mist_layer_shape){1, 17, 2, 1, true, 0, 0});
+    check_refused(CASE_FALCON_GROUPED, MIST_LAYER_BLOCK,
+                  (struct mist_layer_shape){1, 16, 4, 1, 0, 0, 0});
+    check_refused(CASE_GPT, MIST_LAYER_BLOCK,
+                  (struct mist_layer_shape){1, 17, 2, 1, true, 0, 0});
     /* products above 2^63; sizes above 2^53, FLOP of attention above 2^63 alone */
-    check_refused(CASE_DEMO,
+    check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
                   (struct mist_layer_shape){INT32_MAX, INT32_MAX, 1, 1, 0, 0, 0});
-    check_refused(CASE_DEMO, (struct mist_layer_shape){1 << 23, 1 << 23, 1, 1, 0, 0, 0});
-    check_refused(CASE_DEMO, (struct mist_layer_shape){1 << 11, 1 << 27, 1, 0, 0, 0, 0});
+    check_refused(CASE_DEMO, MIST_LAYER_EMBEDDING,
+                  (struct mist_layer_shape){1 << 23, 1 << 23, 1, 1, 0, 0, 0});
+    check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
+                  (struct mist_layer_shape){1 << 11, 1 << 27, 1, 0, 0, 0, 0});
 }
 
 int main(void)
