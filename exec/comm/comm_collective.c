@@ -59,18 +59,23 @@ enum mist_status mist_comm_group(struct mist_comm *comm, const int32_t *ranks, i
                             "tag space %ld of a group: MPI has tags up to %ld",
                             (long)tag_space, (long)comm->max_tag);
     struct mist_comm_group *group =
-        malloc(sizeof *group + (size_t)n * sizeof *group->ranks);
+        malloc(sizeof *group + (size_t)n * (sizeof *group->parts + sizeof *group->ranks));
     if (!group)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group");
-    int32_t *members = (int32_t *)(void *)(group + 1);
+    const char **parts = (const char **)(void *)(group + 1);
+    int32_t *members = (int32_t *)(void *)(parts + n);
     *group = (struct mist_comm_group){.comm = comm,
                                       .next = comm->groups,
                                       .space = MIST_COMM_SPACE_GROUP,
                                       .tag = tag_space,
                                       .n = n,
                                       .index = index,
+                                      .parts = parts,
                                       .ranks = members};
     memcpy(members, ranks, (size_t)n * sizeof *ranks);
+    group->is_on_node = comm->window != NULL;
+    for (int32_t i = 0; i < n; i++)
+        group->is_on_node &= comm->window && comm->node_ranks[ranks[i]] >= 0;
     comm->groups = group;
     *out = group;
     return MIST_OK;
@@ -109,6 +114,26 @@ enum mist_status mist_comm_start_exchange(const struct mist_comm_group *group, i
     return status;
 }
 
+/* Through the window, which holds the shard. */
+static enum mist_status read_shards(const struct mist_comm_group *group,
+                                    const struct mist_comm_exchange *exchange,
+                                    struct mist_err *err)
+{
+    enum mist_status status = mist_comm_window_give(group, exchange, err);
+
+    for (int32_t k = 1; k < group->n && status == MIST_OK; k++) {
+        int32_t from = (group->index + group->n - k) % group->n;
+        const char *shard;
+        status = mist_comm_window_look(group, exchange, from, &shard, err);
+        if (status == MIST_OK)
+            memcpy(exchange->recv + from * exchange->recv_step_bytes, shard,
+                   (size_t)exchange->bytes);
+    }
+    if (status == MIST_OK)
+        mist_comm_window_end(group);
+    return status;
+}
+
 enum mist_status mist_comm_gather_shards(const struct mist_comm_group *group,
                                          char *buffer, int64_t shard_bytes,
                                          const char *operation, struct mist_err *err)
@@ -129,6 +154,10 @@ enum mist_status mist_comm_gather_shards(const struct mist_comm_group *group,
             .recv_step_bytes = shard_bytes,
             .bytes = min_i64(shard_bytes - begin, MIST_COMM_MAX_MESSAGE_BYTES),
         };
+        if (mist_comm_window_holds(group, shard_bytes)) {
+            status = read_shards(group, &exchange, err);
+            continue;
+        }
         status = mist_comm_start_exchange(group, 0, &exchange, err);
         if (status == MIST_OK)
             status = mist_comm_wait_lane(group->comm, 0, operation, err);

@@ -53,6 +53,39 @@ void mist_comm_set_pause(struct mist_comm *comm,
     comm->pause_context = context;
 }
 
+/* ----------------------------------------------------------------- what can go wrong */
+
+enum mist_status mist_comm_fail_late(struct mist_comm *comm, const char *operation,
+                                     const struct mist_comm_message *message, int n_late,
+                                     int n, struct mist_err *err)
+{
+    comm->has_failed = true;
+    return mist_err_set(err, MIST_ERR_RUN,
+                        "%s: rank %ld has waited %g s for %s rank %ld, tag %ld, %lld "
+                        "bytes (%d of %d messages are late)",
+                        operation, (long)comm->rank, comm->deadline_s,
+                        message->is_send ? "sending to" : "receiving from",
+                        (long)message->peer, (long)message->tag,
+                        (long long)message->bytes, n_late, n);
+}
+
+enum mist_status mist_comm_fail_bytes(struct mist_comm *comm, const char *operation,
+                                      const struct mist_comm_message *message,
+                                      int64_t bytes, struct mist_err *err)
+{
+    comm->has_failed = true;
+    return mist_err_set(err, MIST_ERR_RUN,
+                        "%s: rank %ld sent %lld bytes with tag %ld, not %lld", operation,
+                        (long)message->peer, (long long)bytes, (long)message->tag,
+                        (long long)message->bytes);
+}
+
+enum mist_status mist_comm_fail_again(const char *operation, struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_RUN, "%s: communication has failed before",
+                        operation);
+}
+
 /* ------------------------------------------------------------------------- transfers */
 
 /* One message of any length, in as many as it takes; at least one, so that transfers of

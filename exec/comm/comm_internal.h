@@ -28,7 +28,8 @@ enum { MIST_N_COMM_LANES = 2 };
 /* What the small reductions of all ranks take at once. */
 enum { MIST_COMM_MAX_WORDS = 256 };
 
-struct mist_comm_mpi; /* what MPI needs */
+struct mist_comm_mpi;    /* what MPI needs */
+struct mist_comm_window; /* what ranks of one node need */
 
 struct mist_comm {
     int32_t rank, n_ranks;
@@ -40,7 +41,9 @@ struct mist_comm {
     atomic_bool is_cancelled;  /* set from any thread; ends the waits */
     bool has_failed;           /* messages may be under way: nothing more is possible */
     struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */
-    char *workspace;           /* owned; workspace_bytes */
+    int32_t *node_ranks; /* owned; [n_ranks]: node_rank of each; -1: on another node */
+    struct mist_comm_window *window; /* owned; NULL: messages have to do */
+    char *workspace;                 /* owned; workspace_bytes */
     int64_t workspace_bytes;
     char *words; /* owned; [n_ranks, MIST_COMM_MAX_WORDS] of 8 bytes; NULL for one rank */
     mist_comm_late_fn *on_late;     /* NULL: the watchdog speaks itself */
@@ -52,8 +55,10 @@ struct mist_comm_group {
     struct mist_comm_group *next;
     enum mist_comm_space space;
     int32_t tag;
+    bool is_on_node;      /* all members share a window */
     int32_t n, index;     /* members; which of them this rank is */
-    const int32_t *ranks; /* n; behind this struct */
+    const char **parts;   /* [n]; behind this struct: what each brings to a sum */
+    const int32_t *ranks; /* [n]; behind this struct */
 };
 
 /* One message; the memory at ptr must stay until its lane has been waited for. */
@@ -76,6 +81,22 @@ mist_comm_start_message(struct mist_comm *comm, int lane, const char *operation,
 MIST_MUST_CHECK enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int lane,
                                                      const char *operation,
                                                      struct mist_err *err);
+
+/* Between two looks for something of another rank: other work of this rank, or rest.
+ * MIST_OK: look again; MIST_ERR_RUN: it was cancelled, comm has failed. */
+MIST_MUST_CHECK enum mist_status mist_comm_rest(struct mist_comm *comm,
+                                                const char *operation, double waited_s,
+                                                struct mist_err *err);
+
+/* Make comm fail, return MIST_ERR_RUN: n_late of n messages are, such as this one; a
+ * message came with other bytes. And what a comm that has failed answers. */
+enum mist_status mist_comm_fail_late(struct mist_comm *comm, const char *operation,
+                                     const struct mist_comm_message *message, int n_late,
+                                     int n, struct mist_err *err);
+enum mist_status mist_comm_fail_bytes(struct mist_comm *comm, const char *operation,
+                                      const struct mist_comm_message *message,
+                                      int64_t bytes, struct mist_err *err);
+enum mist_status mist_comm_fail_again(const char *operation, struct mist_err *err);
 
 /* MIST_ERR_RANGE unless the message's peer, tag and bytes are possible. comm_control.c */
 MIST_MUST_CHECK enum mist_status
@@ -102,6 +123,36 @@ mist_comm_start_exchange(const struct mist_comm_group *group, int lane,
 MIST_MUST_CHECK enum mist_status
 mist_comm_gather_shards(const struct mist_comm_group *group, char *buffer,
                         int64_t shard_bytes, const char *operation, struct mist_err *err);
+
+/*
+ * The same exchange through memory that the ranks of a node share: what a rank gives lies
+ * in its segment until all have read it there. comm_window.c
+ *
+ * segment_bytes, new  segments[n_node_ranks] are the segments as this rank sees them,
+ *                     each of so many bytes; the own one is cleared, and nobody may use
+ *                     the window before all ranks have done so. free() ends it. NULL: out
+ *                     of memory.
+ * holds               whether a group can exchange so many bytes, all that a rank gives.
+ * give                copies what the members get from exchange->send; returns when that
+ *                     may be used again.
+ * look                waits for what a member gives; *out is exchange->bytes of its
+ *                     memory, to be read until end. Once for every other member.
+ * end                 the other members may give something else.
+ *
+ * give and look return MIST_OK or MIST_ERR_RUN, after which comm has failed.
+ */
+int64_t mist_comm_window_segment_bytes(int32_t n_node_ranks);
+struct mist_comm_window *mist_comm_window_new(const struct mist_comm *comm,
+                                              char *const *segments);
+bool mist_comm_window_holds(const struct mist_comm_group *group, int64_t bytes);
+MIST_MUST_CHECK enum mist_status
+mist_comm_window_give(const struct mist_comm_group *group,
+                      const struct mist_comm_exchange *exchange, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_window_look(const struct mist_comm_group *group,
+                      const struct mist_comm_exchange *exchange, int32_t member,
+                      const char **out, struct mist_err *err);
+void mist_comm_window_end(const struct mist_comm_group *group);
 
 /*
  * Until unwatch, which frees it (NULL allowed), the operation has deadline_s; then

@@ -29,6 +29,8 @@ struct lane {
 
 struct mist_comm_mpi {
     MPI_Comm spaces[MIST_N_COMM_SPACES]; /* MPI_COMM_NULL when not made yet */
+    MPI_Comm node;                       /* the ranks of this one */
+    MPI_Win window;                      /* what they share; MPI_WIN_NULL: nothing */
     struct lane lanes[MIST_N_COMM_LANES];
 };
 
@@ -75,8 +77,7 @@ enum mist_status mist_comm_start_message(struct mist_comm *comm, int i_lane,
     int code;
 
     if (comm->has_failed)
-        return mist_err_set(err, MIST_ERR_RUN, "%s: communication has failed before",
-                            operation);
+        return mist_comm_fail_again(operation, err);
     if (message->is_send)
         code = MPI_Isend(message->ptr, (int)message->bytes, MPI_BYTE, message->peer,
                          message->tag, space, &lane->requests[lane->n]);
@@ -90,13 +91,12 @@ enum mist_status mist_comm_start_message(struct mist_comm *comm, int i_lane,
 }
 
 /* Says which messages of a lane are missing. */
-static enum mist_status fail_late(struct mist_comm *comm, const struct lane *lane,
+static enum mist_status fail_lane(struct mist_comm *comm, const struct lane *lane,
                                   const char *operation, struct mist_err *err)
 {
     const struct mist_comm_message *first = NULL;
     int n_late = 0;
 
-    comm->has_failed = true;
     for (int i = 0; i < lane->n; i++) {
         int is_done = 0;
         MPI_Request_get_status(lane->requests[i], &is_done, MPI_STATUS_IGNORE);
@@ -109,13 +109,7 @@ static enum mist_status fail_late(struct mist_comm *comm, const struct lane *lan
     }
     if (!first) /* the last one came in between */
         first = &lane->messages[0];
-    return mist_err_set(err, MIST_ERR_RUN,
-                        "%s: rank %ld has waited %g s for %s rank %ld, tag %ld, %lld "
-                        "bytes (%d of %d messages are late)",
-                        operation, (long)comm->rank, comm->deadline_s,
-                        first->is_send ? "sending to" : "receiving from",
-                        (long)first->peer, (long)first->tag, (long long)first->bytes,
-                        n_late, lane->n);
+    return mist_comm_fail_late(comm, operation, first, n_late, lane->n, err);
 }
 
 /* All are done, code says how. */
@@ -136,13 +130,8 @@ static enum mist_status check_lane(struct mist_comm *comm, struct lane *lane, in
         if (message->is_send)
             continue;
         MPI_Get_count(&lane->statuses[i], MPI_BYTE, &n_bytes);
-        if (n_bytes != message->bytes) {
-            comm->has_failed = true;
-            return mist_err_set(err, MIST_ERR_RUN,
-                                "%s: rank %ld sent %d bytes with tag %ld, not %lld",
-                                operation, (long)message->peer, n_bytes,
-                                (long)message->tag, (long long)message->bytes);
-        }
+        if (n_bytes != message->bytes)
+            return mist_comm_fail_bytes(comm, operation, message, n_bytes, err);
     }
     return MIST_OK;
 }
@@ -158,20 +147,33 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
         int code = MPI_Testall(lane->n, lane->requests, &is_done, lane->statuses);
         if (is_done || code != MPI_SUCCESS)
             return check_lane(comm, lane, code, operation, err);
-        if (atomic_load(&comm->is_cancelled)) {
-            comm->has_failed = true;
-            return mist_err_set(
-                err, MIST_ERR_RUN,
-                "%s: rank %ld gives up, since something else failed on it", operation,
-                (long)comm->rank);
-        }
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
-            return fail_late(comm, lane, operation, err);
-        if (comm->pause && comm->pause(comm->pause_context, waited_s))
-            continue;
-        mist_clock_rest(waited_s);
+            return fail_lane(comm, lane, operation, err);
+        enum mist_status status = mist_comm_rest(comm, operation, waited_s, err);
+        if (status != MIST_OK)
+            return status;
     }
+}
+
+enum mist_status mist_comm_rest(struct mist_comm *comm, const char *operation,
+                                double waited_s, struct mist_err *err)
+{
+    static const double progress_s = 1e-3;
+    int is_there;
+
+    if (atomic_load(&comm->is_cancelled)) {
+        comm->has_failed = true;
+        return mist_err_set(err, MIST_ERR_RUN,
+                            "%s: rank %ld gives up, since something else failed on it",
+                            operation, (long)comm->rank);
+    }
+    if (waited_s > progress_s) /* the other may wait for what MPI has not sent yet */
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
+                   MPI_STATUS_IGNORE);
+    if (!comm->pause || !comm->pause(comm->pause_context, waited_s))
+        mist_clock_rest(waited_s);
+    return MIST_OK;
 }
 
 /* ------------------------------------------------------------------- opening, closing */
@@ -207,39 +209,66 @@ static enum mist_status init_mpi(struct mist_err *err)
 /* Ranks, nodes and tags. Nodes are known by their lowest rank. */
 static enum mist_status find_place(struct mist_comm *comm, struct mist_err *err)
 {
-    MPI_Comm node = MPI_COMM_NULL;
-    int rank = 0, n_ranks = 1, first = 0, has_max_tag = 0, *firsts = NULL, *max_tag;
-    int node_rank = 0, n_node_ranks = 1;
+    int rank = 0, n_ranks = 1, first = 0, has_max_tag = 0, *max_tag;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank,
-                                   MPI_INFO_NULL, &node);
+                                   MPI_INFO_NULL, &comm->mpi->node);
     if (code != MPI_SUCCESS)
         return fail(comm, "find nodes", code, err);
-    MPI_Comm_rank(node, &node_rank);
-    MPI_Comm_size(node, &n_node_ranks);
-    firsts = malloc((size_t)n_ranks * sizeof *firsts);
-    if (!firsts) {
-        MPI_Comm_free(&node);
+    comm->node_ranks = malloc((size_t)n_ranks * sizeof *comm->node_ranks);
+    if (!comm->node_ranks)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d ranks", n_ranks);
-    }
-    code = MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, node);
+    int32_t *firsts = comm->node_ranks;
+    code = MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, comm->mpi->node);
     if (code == MPI_SUCCESS)
-        code = MPI_Allgather(&first, 1, MPI_INT, firsts, 1, MPI_INT, MPI_COMM_WORLD);
-    for (int i = 0; code == MPI_SUCCESS && i < first; i++)
-        comm->node += firsts[i] == i;
-    free(firsts);
-    MPI_Comm_free(&node);
+        code =
+            MPI_Allgather(&first, 1, MPI_INT32_T, firsts, 1, MPI_INT32_T, MPI_COMM_WORLD);
     if (code != MPI_SUCCESS)
         return fail(comm, "find nodes", code, err);
+    for (int i = 0; i < first; i++)
+        comm->node += firsts[i] == i;
+    comm->n_node_ranks = 0;
+    for (int i = 0; i < n_ranks; i++) {
+        if (i == rank)
+            comm->node_rank = comm->n_node_ranks;
+        comm->node_ranks[i] = firsts[i] == first ? comm->n_node_ranks++ : -1;
+    }
     comm->rank = rank;
     comm->n_ranks = n_ranks;
-    comm->node_rank = node_rank;
-    comm->n_node_ranks = n_node_ranks;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &max_tag, &has_max_tag);
     comm->max_tag = has_max_tag ? *max_tag : 32767; /* what MPI promises at least */
     return MIST_OK;
+}
+
+/* Memory that the ranks of this node share. Where one of them gets none, all do without. */
+static enum mist_status make_window(struct mist_comm *comm, struct mist_err *err)
+{
+    struct mist_comm_mpi *mpi = comm->mpi;
+    int64_t bytes = mist_comm_window_segment_bytes(comm->n_node_ranks);
+    char *own, **segments = malloc((size_t)comm->n_node_ranks * sizeof *segments);
+    int has_all = 0, code = MPI_SUCCESS;
+
+    if (comm->n_node_ranks > 1)
+        code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, mpi->node, &own,
+                                       &mpi->window);
+    if (code != MPI_SUCCESS)
+        mpi->window = MPI_WIN_NULL;
+    if (segments && mpi->window != MPI_WIN_NULL) {
+        for (int i = 0; i < comm->n_node_ranks; i++)
+            MPI_Win_shared_query(mpi->window, i, &(MPI_Aint){0}, &(int){0}, &segments[i]);
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, mpi->window); /* until the end */
+        comm->window = mist_comm_window_new(comm, segments);
+    }
+    free(segments);
+    code = MPI_Allreduce(&(int){comm->window != NULL}, &has_all, 1, MPI_INT, MPI_MIN,
+                         mpi->node);
+    if (!has_all) {
+        free(comm->window);
+        comm->window = NULL;
+    }
+    return code == MPI_SUCCESS ? MIST_OK : fail(comm, "share memory", code, err);
 }
 
 static enum mist_status make_lanes(struct mist_comm *comm, struct mist_err *err)
@@ -282,9 +311,12 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
     }
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         comm->mpi->spaces[i] = MPI_COMM_NULL;
+    comm->mpi->window = MPI_WIN_NULL;
     status = init_mpi(err);
     if (status == MIST_OK)
         status = find_place(comm, err);
+    if (status == MIST_OK)
+        status = make_window(comm, err);
     if (status == MIST_OK)
         status = make_lanes(comm, err);
     mist_comm_unwatch(watchdog);
@@ -331,6 +363,11 @@ static void close_mpi(struct mist_comm *comm)
 
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         MPI_Comm_free(&mpi->spaces[i]);
+    if (mpi->window != MPI_WIN_NULL) {
+        MPI_Win_unlock_all(mpi->window);
+        MPI_Win_free(&mpi->window);
+    }
+    MPI_Comm_free(&mpi->node);
     for (int i = 0; i < MIST_N_COMM_LANES; i++) {
         free(mpi->lanes[i].requests);
         free(mpi->lanes[i].statuses);
@@ -355,6 +392,8 @@ void mist_comm_close(struct mist_comm *comm)
         free(comm->workspace);
         free(comm->words);
     }
+    free(comm->window);
+    free(comm->node_ranks);
     free(comm);
 }
 

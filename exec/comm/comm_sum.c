@@ -152,32 +152,45 @@ struct sum {
     char *to;                /* where the sum goes; may be own */
 };
 
-/*
- * to[n] = x_0 + x_1 + ... of two members or more in their order, where x_index is own and
- * the others are staged[n_members - 1, n] in member order. Blocks stay in the first-level
- * cache.
- */
-static void sum_in_order(const struct element *element, char *to, const char *own,
-                         const char *staged, int64_t n, int32_t n_members, int32_t index)
+/* to[n] = x_0 + x_1 + ... of two members or more in their order, which lie in
+ * group->parts. Blocks stay in the first-level cache. */
+static void sum_in_order(const struct mist_comm_group *group,
+                         const struct element *element, char *to, int64_t n)
 {
     enum { BLOCK = 2048 };
     float sum[BLOCK];
-    int64_t bytes = n * element->bytes;
 
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t count = min_i64(BLOCK, n - begin), begin_bytes = begin * element->bytes;
-        const char *x = own + begin_bytes, *others = staged + begin_bytes;
-        element->add_two(sum, index == 0 ? x : others,
-                         index == 0   ? others
-                         : index == 1 ? x
-                                      : others + bytes,
-                         count);
-        for (int32_t member = 2; member < n_members; member++)
-            element->add(
-                sum, member == index ? x : others + (member - (member > index)) * bytes,
-                count);
+        element->add_two(sum, group->parts[0] + begin_bytes,
+                         group->parts[1] + begin_bytes, count);
+        for (int32_t i = 2; i < group->n; i++)
+            element->add(sum, group->parts[i] + begin_bytes, count);
         element->store(to + begin_bytes, sum, count);
     }
+}
+
+/* Through the window, which holds what this rank gives. */
+static enum mist_status sum_shared(const struct mist_comm_group *group,
+                                   const struct sum *sum, struct mist_err *err)
+{
+    struct mist_comm_exchange exchange = {
+        .operation = sum->operation,
+        .send = sum->send,
+        .send_step_bytes = sum->send_step_bytes,
+        .bytes = sum->n * sum->element->bytes,
+    };
+    enum mist_status status = mist_comm_window_give(group, &exchange, err);
+
+    group->parts[group->index] = sum->own;
+    for (int32_t i = 0; i < group->n && status == MIST_OK; i++)
+        if (i != group->index)
+            status = mist_comm_window_look(group, &exchange, i, &group->parts[i], err);
+    if (status != MIST_OK)
+        return status;
+    sum_in_order(group, sum->element, sum->to, sum->n);
+    mist_comm_window_end(group);
+    return MIST_OK;
 }
 
 /* The workspace must be large enough. */
@@ -209,12 +222,16 @@ static enum mist_status sum_pieces(const struct mist_comm_group *group,
         }
         if (i > 0 && status == MIST_OK) {
             int64_t begin = (i - 1) * piece_bytes;
+            int64_t now_bytes = min_i64(piece_bytes, bytes - begin);
+            for (int32_t k = 0; k < group->n; k++)
+                group->parts[k] =
+                    k == group->index
+                        ? sum->own + begin
+                        : staged[!lane] + (k - (k > group->index)) * now_bytes;
             status = mist_comm_wait_lane(group->comm, !lane, sum->operation, err);
             if (status == MIST_OK)
-                sum_in_order(sum->element, sum->to + begin, sum->own + begin,
-                             staged[!lane],
-                             min_i64(piece_bytes, bytes - begin) / sum->element->bytes,
-                             group->n, group->index);
+                sum_in_order(group, sum->element, sum->to + begin,
+                             now_bytes / sum->element->bytes);
         }
     }
     return status;
@@ -258,7 +275,9 @@ static enum mist_status reduce_scatter(struct mist_comm_group *group, char *whol
         .to = to ? to : own,
     };
     if (group->n > 1)
-        return sum_pieces(group, &sum, err);
+        return mist_comm_window_holds(group, (group->n - 1) * shard_bytes)
+                   ? sum_shared(group, &sum, err)
+                   : sum_pieces(group, &sum, err);
     if (sum.to != own && shard_bytes > 0)
         memcpy(sum.to, own, (size_t)shard_bytes);
     return MIST_OK;
@@ -268,9 +287,15 @@ static enum mist_status all_reduce(struct mist_comm_group *group, char *buffer, 
                                    const struct element *element, struct mist_err *err)
 {
     static const char operation[] = "all_reduce";
+
+    /* Two that add up everything wait once and read no more than two that share it out. */
+    if (group->n == 2 && mist_comm_window_holds(group, n * element->bytes)) {
+        struct sum sum = {operation, element, n, buffer, 0, buffer, buffer};
+        enum mist_status status = check_sum(group, n, element, operation, err);
+        return status == MIST_OK ? sum_shared(group, &sum, err) : status;
+    }
     enum mist_status status =
         reduce_scatter(group, buffer, NULL, n, element, operation, err);
-
     if (status != MIST_OK)
         return status;
     return mist_comm_gather_shards(group, buffer, n / group->n * element->bytes,

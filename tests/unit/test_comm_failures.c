@@ -199,7 +199,7 @@ static void test_late(void **state)
         {"late", "recv: rank 0 has waited 0.25 s for receiving from rank 1, tag 3, 8 "
                  "bytes (1 of 1 messages are late)\n"},
         {"late_sum", "all_reduce: rank 0 has waited 0.25 s for receiving from rank 1, "
-                     "tag 4, 2 bytes"},
+                     "tag 4, 4 bytes"},
         {"late_integers", "all_reduce_i64: rank 0 has waited 0.25 s for receiving from "
                           "rank 1, tag 0, 24 bytes"},
         {"cancelled", "recv: rank 0 gives up, since something else failed on it\n"},
