@@ -223,10 +223,9 @@ static enum mist_status find_begins(struct mist_time_links *batch, struct mist_e
         batch->begin_s[i] = batch->bench->watch.spans[i].start_s;
     if (is_copy(batch) || !group)
         return MIST_OK;
-    memcpy(batch->begins_s + mist_comm_group_index(group) * n, batch->begin_s,
-           (size_t)n * sizeof *batch->begin_s);
-    enum mist_status status = mist_comm_all_gather(
-        group, batch->begins_s, n * (int64_t)sizeof *batch->begins_s, err);
+    enum mist_status status =
+        mist_comm_all_gather(group, batch->begin_s, batch->begins_s,
+                             n * (int64_t)sizeof *batch->begins_s, err);
     for (int32_t i = 0; i < n * batch->n_members; i++)
         batch->begin_s[i % n] = fmax(batch->begin_s[i % n], batch->begins_s[i]);
     return status;

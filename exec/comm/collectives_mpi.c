@@ -76,14 +76,6 @@ static enum mist_status reserve(struct mist_collectives *base, int64_t transfer_
     return MIST_OK;
 }
 
-static enum mist_status sum_everywhere(struct mist_comm_group *group,
-                                       enum mist_dtype dtype, void *buffer, int64_t n,
-                                       struct mist_err *err)
-{
-    return dtype == MIST_DTYPE_BF16 ? mist_comm_all_reduce_sum_bf16(group, buffer, n, err)
-                                    : mist_comm_all_reduce_sum_f32(group, buffer, n, err);
-}
-
 static enum mist_status all_reduce(struct mist_collective_group *base,
                                    enum mist_dtype dtype, void *buffer, int64_t n,
                                    struct mist_err *err)
@@ -93,13 +85,13 @@ static enum mist_status all_reduce(struct mist_collective_group *base,
     int64_t n_rest = n % size, element_bytes = mist_dtype_weight_bytes(dtype);
     char *rest = (char *)buffer + (n - n_rest) * element_bytes;
     enum mist_status status =
-        sum_everywhere(group->comm_group, dtype, buffer, n - n_rest, err);
+        mist_comm_all_reduce(group->comm_group, dtype, buffer, n - n_rest, err);
 
     if (status != MIST_OK || n_rest == 0)
         return status;
     memset(group->rest, 0, (size_t)(size * element_bytes));
     memcpy(group->rest, rest, (size_t)(n_rest * element_bytes));
-    status = sum_everywhere(group->comm_group, dtype, group->rest, size, err);
+    status = mist_comm_all_reduce(group->comm_group, dtype, group->rest, size, err);
     if (status == MIST_OK)
         memcpy(rest, group->rest, (size_t)(n_rest * element_bytes));
     return status;
@@ -109,18 +101,15 @@ static enum mist_status reduce_scatter(struct mist_collective_group *base,
                                        enum mist_dtype dtype, const void *whole,
                                        void *shard, int64_t n, struct mist_err *err)
 {
-    struct mist_comm_group *group = ((struct mpi_group *)base)->comm_group;
-
-    return dtype == MIST_DTYPE_BF16
-               ? mist_comm_reduce_scatter_from_bf16(group, whole, shard, n, err)
-               : mist_comm_reduce_scatter_from_f32(group, whole, shard, n, err);
+    return mist_comm_reduce_scatter(((struct mpi_group *)base)->comm_group, dtype, whole,
+                                    shard, n, err);
 }
 
 static enum mist_status all_gather(struct mist_collective_group *base, const void *shard,
                                    void *whole, int64_t shard_bytes, struct mist_err *err)
 {
-    return mist_comm_all_gather_to(((struct mpi_group *)base)->comm_group, shard, whole,
-                                   shard_bytes, err);
+    return mist_comm_all_gather(((struct mpi_group *)base)->comm_group, shard, whole,
+                                shard_bytes, err);
 }
 
 static enum mist_status send_message(struct mist_collectives *base, int32_t peer,

@@ -24,6 +24,7 @@
 #define MIST_EXEC_COMM_H
 
 #include "core/status.h"
+#include "sim/model/model.h" /* enum mist_dtype */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -133,41 +134,22 @@ MIST_MUST_CHECK enum mist_status mist_comm_reserve(struct mist_comm *comm,
  */
 
 /* buffer[n]: afterwards the sum over the members, everywhere. */
-MIST_MUST_CHECK enum mist_status
-mist_comm_all_reduce_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
-                             struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_comm_all_reduce_sum_bf16(struct mist_comm_group *group, uint16_t *buffer, int64_t n,
-                              struct mist_err *err);
-
-/* buffer[n]: afterwards the own shard holds its sum; the other shards are unchanged. */
-MIST_MUST_CHECK enum mist_status
-mist_comm_reduce_scatter_sum_f32(struct mist_comm_group *group, float *buffer, int64_t n,
-                                 struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_comm_reduce_scatter_sum_bf16(struct mist_comm_group *group, uint16_t *buffer,
-                                  int64_t n, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_comm_all_reduce(struct mist_comm_group *group,
+                                                      enum mist_dtype dtype, void *buffer,
+                                                      int64_t n, struct mist_err *err);
 
 /* whole[n], shard[n / size]: the own shard's sum goes to shard, which is either that
  * shard of whole or apart from it; the rest of whole is unchanged. */
 MIST_MUST_CHECK enum mist_status
-mist_comm_reduce_scatter_from_f32(struct mist_comm_group *group, const float *whole,
-                                  float *shard, int64_t n, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_comm_reduce_scatter_from_bf16(struct mist_comm_group *group, const uint16_t *whole,
-                                   uint16_t *shard, int64_t n, struct mist_err *err);
+mist_comm_reduce_scatter(struct mist_comm_group *group, enum mist_dtype dtype,
+                         const void *whole, void *shard, int64_t n, struct mist_err *err);
 
-/* buffer[size * shard_bytes]: every member gives shard index() and gets the others. */
+/* whole[size * shard_bytes]: every member gives shard[shard_bytes], which is either its
+ * place in whole or apart from it, and gets the others. */
 MIST_MUST_CHECK enum mist_status mist_comm_all_gather(struct mist_comm_group *group,
-                                                      void *buffer, int64_t shard_bytes,
+                                                      const void *shard, void *whole,
+                                                      int64_t shard_bytes,
                                                       struct mist_err *err);
-
-/* The same with the own shard at shard[shard_bytes], which is either its place in
- * whole[size * shard_bytes] or apart from it. */
-MIST_MUST_CHECK enum mist_status mist_comm_all_gather_to(struct mist_comm_group *group,
-                                                         const void *shard, void *whole,
-                                                         int64_t shard_bytes,
-                                                         struct mist_err *err);
 
 /* ------------------------------------------------------------------------- transfers */
 

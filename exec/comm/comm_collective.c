@@ -165,15 +165,9 @@ enum mist_status mist_comm_gather_shards(const struct mist_comm_group *group,
     return status;
 }
 
-enum mist_status mist_comm_all_gather(struct mist_comm_group *group, void *buffer,
-                                      int64_t shard_bytes, struct mist_err *err)
-{
-    return mist_comm_gather_shards(group, buffer, shard_bytes, "all_gather", err);
-}
-
-enum mist_status mist_comm_all_gather_to(struct mist_comm_group *group, const void *shard,
-                                         void *whole, int64_t shard_bytes,
-                                         struct mist_err *err)
+enum mist_status mist_comm_all_gather(struct mist_comm_group *group, const void *shard,
+                                      void *whole, int64_t shard_bytes,
+                                      struct mist_err *err)
 {
     char *own = (char *)whole + group->index * shard_bytes;
 

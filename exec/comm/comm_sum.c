@@ -136,8 +136,14 @@ static void store_bf16(void *restrict x, const float *restrict sum, int64_t n)
         to[i] = narrow(sum[i]);
 }
 
-static const struct element f32 = {sizeof(float), add_two_f32, add_f32, store_f32};
-static const struct element bf16 = {sizeof(uint16_t), add_two_bf16, add_bf16, store_bf16};
+static const struct element *element_of(enum mist_dtype dtype)
+{
+    static const struct element f32 = {sizeof(float), add_two_f32, add_f32, store_f32};
+    static const struct element bf16 = {sizeof(uint16_t), add_two_bf16, add_bf16,
+                                        store_bf16};
+
+    return dtype == MIST_DTYPE_BF16 ? &bf16 : &f32;
+}
 
 /* ------------------------------------------------------------------------------ sums */
 
@@ -254,95 +260,75 @@ static enum mist_status check_sum(const struct mist_comm_group *group, int64_t n
     return MIST_OK;
 }
 
-/* whole[n] is read; the own shard's sum goes to[n / size], which may be that shard. */
-static enum mist_status reduce_scatter(struct mist_comm_group *group, char *whole,
-                                       char *to, int64_t n, const struct element *element,
-                                       const char *operation, struct mist_err *err)
+static enum mist_status run_sum(const struct mist_comm_group *group,
+                                const struct sum *sum, int64_t given_bytes,
+                                struct mist_err *err)
 {
+    if (group->n == 1) {
+        if (sum->to != sum->own && sum->n > 0)
+            memcpy(sum->to, sum->own, (size_t)(sum->n * sum->element->bytes));
+        return MIST_OK;
+    }
+    return mist_comm_window_holds(group, given_bytes) ? sum_shared(group, sum, err)
+                                                      : sum_pieces(group, sum, err);
+}
+
+static enum mist_status reduce_scatter(const struct mist_comm_group *group,
+                                       enum mist_dtype dtype, char *whole, char *shard,
+                                       int64_t n, const char *operation,
+                                       struct mist_err *err)
+{
+    const struct element *element = element_of(dtype);
+    enum mist_status status = check_sum(group, n, element, operation, err);
+    int64_t shard_bytes = n / group->n * element->bytes;
+
+    return status == MIST_OK
+               ? run_sum(group,
+                         &(struct sum){.operation = operation,
+                                       .element = element,
+                                       .n = n / group->n,
+                                       .send = whole,
+                                       .send_step_bytes = shard_bytes,
+                                       .own = whole + group->index * shard_bytes,
+                                       .to = shard},
+                         (group->n - 1) * shard_bytes, err)
+               : status;
+}
+
+enum mist_status mist_comm_reduce_scatter(struct mist_comm_group *group,
+                                          enum mist_dtype dtype, const void *whole,
+                                          void *shard, int64_t n, struct mist_err *err)
+{
+    return reduce_scatter(group, dtype, (char *)(uintptr_t)whole, shard, n,
+                          "reduce_scatter", err);
+}
+
+enum mist_status mist_comm_all_reduce(struct mist_comm_group *group,
+                                      enum mist_dtype dtype, void *buffer, int64_t n,
+                                      struct mist_err *err)
+{
+    static const char operation[] = "all_reduce";
+    const struct element *element = element_of(dtype);
+    int64_t shard_bytes = n / group->n * element->bytes;
+
     enum mist_status status = check_sum(group, n, element, operation, err);
 
     if (status != MIST_OK)
         return status;
-    int64_t shard_bytes = n / group->n * element->bytes;
-    char *own = whole + group->index * shard_bytes;
-    struct sum sum = {
-        .operation = operation,
-        .element = element,
-        .n = n / group->n,
-        .send = whole,
-        .send_step_bytes = shard_bytes,
-        .own = own,
-        .to = to ? to : own,
-    };
-    if (group->n > 1)
-        return mist_comm_window_holds(group, (group->n - 1) * shard_bytes)
-                   ? sum_shared(group, &sum, err)
-                   : sum_pieces(group, &sum, err);
-    if (sum.to != own && shard_bytes > 0)
-        memcpy(sum.to, own, (size_t)shard_bytes);
-    return MIST_OK;
-}
-
-static enum mist_status all_reduce(struct mist_comm_group *group, char *buffer, int64_t n,
-                                   const struct element *element, struct mist_err *err)
-{
-    static const char operation[] = "all_reduce";
-
     /* Two that add up everything wait once and read no more than two that share it out. */
-    if (group->n == 2 && mist_comm_window_holds(group, n * element->bytes)) {
-        struct sum sum = {operation, element, n, buffer, 0, buffer, buffer};
-        enum mist_status status = check_sum(group, n, element, operation, err);
-        return status == MIST_OK ? sum_shared(group, &sum, err) : status;
-    }
-    enum mist_status status =
-        reduce_scatter(group, buffer, NULL, n, element, operation, err);
-    if (status != MIST_OK)
-        return status;
-    return mist_comm_gather_shards(group, buffer, n / group->n * element->bytes,
-                                   operation, err);
-}
-
-enum mist_status mist_comm_all_reduce_sum_f32(struct mist_comm_group *group,
-                                              float *buffer, int64_t n,
-                                              struct mist_err *err)
-{
-    return all_reduce(group, (char *)buffer, n, &f32, err);
-}
-
-enum mist_status mist_comm_all_reduce_sum_bf16(struct mist_comm_group *group,
-                                               uint16_t *buffer, int64_t n,
-                                               struct mist_err *err)
-{
-    return all_reduce(group, (char *)buffer, n, &bf16, err);
-}
-
-enum mist_status mist_comm_reduce_scatter_sum_f32(struct mist_comm_group *group,
-                                                  float *buffer, int64_t n,
-                                                  struct mist_err *err)
-{
-    return reduce_scatter(group, (char *)buffer, NULL, n, &f32, "reduce_scatter", err);
-}
-
-enum mist_status mist_comm_reduce_scatter_sum_bf16(struct mist_comm_group *group,
-                                                   uint16_t *buffer, int64_t n,
-                                                   struct mist_err *err)
-{
-    return reduce_scatter(group, (char *)buffer, NULL, n, &bf16, "reduce_scatter", err);
-}
-
-enum mist_status mist_comm_reduce_scatter_from_f32(struct mist_comm_group *group,
-                                                   const float *whole, float *shard,
-                                                   int64_t n, struct mist_err *err)
-{
-    return reduce_scatter(group, (char *)(uintptr_t)whole, (char *)shard, n, &f32,
-                          "reduce_scatter", err);
-}
-
-enum mist_status mist_comm_reduce_scatter_from_bf16(struct mist_comm_group *group,
-                                                    const uint16_t *whole,
-                                                    uint16_t *shard, int64_t n,
-                                                    struct mist_err *err)
-{
-    return reduce_scatter(group, (char *)(uintptr_t)whole, (char *)shard, n, &bf16,
-                          "reduce_scatter", err);
+    if (group->n == 2 && mist_comm_window_holds(group, n * element->bytes))
+        return sum_shared(group,
+                          &(struct sum){.operation = operation,
+                                        .element = element,
+                                        .n = n,
+                                        .send = buffer,
+                                        .own = buffer,
+                                        .to = buffer},
+                          err);
+    status =
+        reduce_scatter(group, dtype, buffer, (char *)buffer + group->index * shard_bytes,
+                       n, operation, err);
+    return status == MIST_OK
+               ? mist_comm_gather_shards(group, buffer, shard_bytes, operation, err)
+               : status;
 }

@@ -30,16 +30,17 @@ static void check_apart(struct mist_comm_group *group, const float *mine,
 
     CHECK(own);
     memcpy(work, mine, (size_t)n * sizeof *work);
-    CHECK(mist_comm_reduce_scatter_from_f32(group, work, own, n, &err) == MIST_OK);
+    CHECK(mist_comm_reduce_scatter(group, MIST_DTYPE_FP32, work, own, n, &err) ==
+          MIST_OK);
     CHECK(is_same(own, sum + begin, shard) && own[shard] == 0);
     CHECK(is_same(work, mine, n));
-    CHECK(mist_comm_reduce_scatter_from_f32(group, work, work + begin, n, &err) ==
+    CHECK(mist_comm_reduce_scatter(group, MIST_DTYPE_FP32, work, work + begin, n, &err) ==
           MIST_OK);
     CHECK(is_same(work + begin, sum + begin, shard));
     memset(work, 0, (size_t)n * sizeof *work);
-    CHECK(mist_comm_all_gather_to(group, own, work, shard * 4, &err) == MIST_OK);
+    CHECK(mist_comm_all_gather(group, own, work, shard * 4, &err) == MIST_OK);
     CHECK(is_same(work, sum, n));
-    CHECK(mist_comm_all_gather_to(group, work + begin, work, shard * 4, &err) == MIST_OK);
+    CHECK(mist_comm_all_gather(group, work + begin, work, shard * 4, &err) == MIST_OK);
     CHECK(is_same(work, sum, n));
     free(own);
 }
@@ -60,11 +61,12 @@ static void check_sums(struct mist_comm_group *group, const int32_t *ranks, int6
     }
     sum[n] = mine[n]; /* a guard behind the end */
     sleep_a_little((uint64_t)shard);
-    CHECK(mist_comm_all_reduce_sum_f32(group, work, n, &err) == MIST_OK);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_FP32, work, n, &err) == MIST_OK);
     CHECK(is_same(work, sum, n + 1));
 
     memcpy(work, mine, (size_t)(n + 1) * sizeof *work);
-    CHECK(mist_comm_reduce_scatter_sum_f32(group, work, n, &err) == MIST_OK);
+    CHECK(mist_comm_reduce_scatter(group, MIST_DTYPE_FP32, work, work + index * shard, n,
+                                   &err) == MIST_OK);
     CHECK(is_same(work, mine, index * shard));
     CHECK(is_same(work + index * shard, sum + index * shard, shard));
     CHECK(is_same(work + (index + 1) * shard, mine + (index + 1) * shard,
@@ -74,7 +76,8 @@ static void check_sums(struct mist_comm_group *group, const int32_t *ranks, int6
         if (i / (shard ? shard : 1) != index)
             work[i] = -1;
     sleep_a_little((uint64_t)shard + 1);
-    CHECK(mist_comm_all_gather(group, work, shard * 4, &err) == MIST_OK);
+    CHECK(mist_comm_all_gather(group, work + index * shard, work, shard * 4, &err) ==
+          MIST_OK);
     CHECK(is_same(work, sum, n + 1));
     check_apart(group, mine, sum, work, shard);
     free(mine);
@@ -84,7 +87,10 @@ static void check_sums(struct mist_comm_group *group, const int32_t *ranks, int6
 
 static void check_group(const int32_t *ranks, int32_t n, int32_t tag_space)
 {
-    static const int64_t shards[] = {0, 1, 2, 3, 17, 2047, 2048, 2049, 5000};
+    static const int64_t shards[] = {
+        0, 1, 2, 3, 17, 2047, 2048, 2049, 5000,
+        /* what the window of a node holds of 3 ranks and of 2, and one more */
+        65536, 65537, 131072, 131073};
     struct mist_comm_group *group;
 
     CHECK(mist_comm_group(comm, ranks, n, tag_space, &group, &err) == MIST_OK);
@@ -134,17 +140,20 @@ static void check_bf16(void)
         sum[i] = sums[i % PERIOD];
         work[i] = mine[i % PERIOD];
     }
-    CHECK(mist_comm_reduce_scatter_from_bf16(group, work, own, n, &err) == MIST_OK);
+    CHECK(mist_comm_reduce_scatter(group, MIST_DTYPE_BF16, work, own, n, &err) ==
+          MIST_OK);
     CHECK(is_same_bf16(own, sum + begin, shard));
-    CHECK(mist_comm_reduce_scatter_sum_bf16(group, work, n, &err) == MIST_OK);
+    CHECK(mist_comm_reduce_scatter(group, MIST_DTYPE_BF16, work, work + begin, n, &err) ==
+          MIST_OK);
     CHECK(is_same_bf16(work + begin, sum + begin, shard));
     for (int64_t i = 0; i < n; i++)
         CHECK(i / shard == rank || work[i] == mine[i % PERIOD]);
     for (int64_t i = 0; i < n; i++)
         work[i] = mine[i % PERIOD];
-    CHECK(mist_comm_all_reduce_sum_bf16(group, work, n, &err) == MIST_OK);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_BF16, work, n, &err) == MIST_OK);
     CHECK(is_same_bf16(work, sum, n));
-    CHECK(mist_comm_all_reduce_sum_bf16(group, work, n + 1, &err) == MIST_ERR_RANGE);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_BF16, work, n + 1, &err) ==
+          MIST_ERR_RANGE);
     free(sum);
     free(work);
     free(own);
@@ -165,11 +174,13 @@ static void check_groups(void)
             halves[n_half++] = i;
     }
     CHECK(mist_comm_group(comm, all, n_ranks, 0, &group, &err) == MIST_OK);
-    CHECK(mist_comm_all_reduce_sum_f32(group, few, n_ranks, &err) == MIST_ERR_RANGE);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_FP32, few, n_ranks, &err) ==
+          MIST_ERR_RANGE);
     CHECK(strstr(err.message, "reserved"));
     int64_t max_bytes = (2 * PIECE + 5) * n_ranks * 4;
     CHECK(mist_comm_reserve(comm, max_bytes, n_ranks, &err) == MIST_OK);
-    CHECK(mist_comm_all_reduce_sum_f32(group, few, n_ranks + 1, &err) == MIST_ERR_RANGE);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_FP32, few, n_ranks + 1, &err) ==
+          MIST_ERR_RANGE);
     check_group(all, n_ranks, 7);
     check_group(reversed, n_ranks, 8);
     check_group(halves, n_half, 9);
@@ -226,7 +237,7 @@ static void check_tags(void)
     for (int32_t k = 5; k < 7 && rank == 0; k++)
         CHECK(mist_comm_send(comm, 1, k, &k, sizeof k, &err) == MIST_OK);
     sum[0] = (float)(rank + 1);
-    CHECK(mist_comm_all_reduce_sum_f32(group, sum, n_ranks, &err) == MIST_OK);
+    CHECK(mist_comm_all_reduce(group, MIST_DTYPE_FP32, sum, n_ranks, &err) == MIST_OK);
     CHECK(sum[0] == (float)(n_ranks * (n_ranks + 1)) / 2);
     for (int32_t k = 1; k >= 0 && rank == 1; k--) {
         CHECK(mist_comm_recv(comm, 0, 5 + k, &got[k], sizeof *got, &err) == MIST_OK);
@@ -449,21 +460,26 @@ static void test_alone(void **state)
                          MIST_ERR_INPUT);
         assert_int_equal(mist_comm_group(alone, ranks, 1, 0, &group, &err), MIST_OK);
         assert_int_equal(mist_comm_reserve(alone, 12, 1, &err), MIST_OK);
-        assert_int_equal(mist_comm_all_reduce_sum_f32(group, values, 3, &err), MIST_OK);
-        assert_int_equal(mist_comm_reduce_scatter_sum_f32(group, values, 3, &err),
+        assert_int_equal(mist_comm_all_reduce(group, MIST_DTYPE_FP32, values, 3, &err),
                          MIST_OK);
-        assert_int_equal(mist_comm_all_gather(group, values, 12, &err), MIST_OK);
-        assert_int_equal(mist_comm_all_gather_to(group, halves + 1, half, 2, &err),
-                         MIST_OK);
+        assert_int_equal(
+            mist_comm_reduce_scatter(group, MIST_DTYPE_FP32, values, values, 3, &err),
+            MIST_OK);
+        assert_int_equal(mist_comm_all_gather(group, values, values, 12, &err), MIST_OK);
+        assert_int_equal(mist_comm_all_gather(group, halves + 1, half, 2, &err), MIST_OK);
         assert_int_equal(half[0], 0x4000);
-        assert_int_equal(mist_comm_all_reduce_sum_bf16(group, halves, 2, &err), MIST_OK);
-        assert_int_equal(mist_comm_reduce_scatter_sum_bf16(group, halves, 2, &err),
+        assert_int_equal(mist_comm_all_reduce(group, MIST_DTYPE_BF16, halves, 2, &err),
                          MIST_OK);
-        assert_int_equal(mist_comm_reduce_scatter_from_bf16(group, halves, half, 2, &err),
-                         MIST_OK);
+        assert_int_equal(
+            mist_comm_reduce_scatter(group, MIST_DTYPE_BF16, halves, halves, 2, &err),
+            MIST_OK);
+        assert_int_equal(
+            mist_comm_reduce_scatter(group, MIST_DTYPE_BF16, halves, half, 2, &err),
+            MIST_OK);
         assert_memory_equal(half, halves, sizeof half);
-        assert_int_equal(mist_comm_reduce_scatter_from_f32(group, values, shard, 3, &err),
-                         MIST_OK);
+        assert_int_equal(
+            mist_comm_reduce_scatter(group, MIST_DTYPE_FP32, values, shard, 3, &err),
+            MIST_OK);
         assert_memory_equal(shard, values, sizeof shard);
         assert_true(values[0] == 1 && values[1] == 2 && values[2] == 3);
         assert_int_equal(mist_comm_all_reduce_i64(alone, MIST_COMM_SUM, counts, 2, &err),

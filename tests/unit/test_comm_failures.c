@@ -63,8 +63,8 @@ static void run_dying(double deadline_s)
     for (int i = 0;; i++) {
         if (i == 200 && rank == 1)
             raise(SIGKILL);
-        if (mist_comm_all_reduce_sum_f32(group, values, i % 3 ? 300 : 60000, &err) !=
-            MIST_OK)
+        if (mist_comm_all_reduce(group, MIST_DTYPE_FP32, values, i % 3 ? 300 : 60000,
+                                 &err) != MIST_OK)
             report(&err);
     }
 }
@@ -79,19 +79,25 @@ static void run_late(const char *mode)
     const int32_t both[] = {0, 1};
     enum mist_status status;
 
+    CHECK(mist_comm_group(comm, both, 2, 4, &group, &err) == MIST_OK);
+    CHECK(mist_comm_reserve(comm, 16, 2, &err) == MIST_OK);
     if (rank == 1) {
+        if (strcmp(mode, "short_sum") == 0)
+            CHECK(mist_comm_all_reduce(group, MIST_DTYPE_FP32, values, 4, &err) ==
+                  MIST_ERR_RUN);
         if (strcmp(mode, "short") == 0)
             CHECK(mist_comm_send(comm, 0, 3, &byte, 1, &err) == MIST_OK);
         mist_clock_sleep_s(60); /* until rank 0 ends the job */
         return;
     }
-    mist_comm_set_deadline(comm, strcmp(mode, "short") == 0 ? 30 : 0.25);
+    mist_comm_set_deadline(comm, strncmp(mode, "short", 5) == 0 ? 30 : 0.25);
     if (strcmp(mode, "cancelled") == 0)
         mist_comm_cancel(comm);
-    CHECK(mist_comm_group(comm, both, 2, 4, &group, &err) == MIST_OK);
-    CHECK(mist_comm_reserve(comm, 16, 2, &err) == MIST_OK);
     if (strcmp(mode, "late_sum") == 0)
-        status = mist_comm_all_reduce_sum_bf16(group, (uint16_t[]){0, 0}, 2, &err);
+        status =
+            mist_comm_all_reduce(group, MIST_DTYPE_BF16, (uint16_t[]){0, 0}, 2, &err);
+    else if (strcmp(mode, "short_sum") == 0)
+        status = mist_comm_all_reduce(group, MIST_DTYPE_FP32, values, 2, &err);
     else if (strcmp(mode, "late_integers") == 0)
         status = mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, counts, 3, &err);
     else
@@ -203,6 +209,7 @@ static void test_late(void **state)
         {"late_integers", "all_reduce_i64: rank 0 has waited 0.25 s for receiving from "
                           "rank 1, tag 0, 24 bytes"},
         {"cancelled", "recv: rank 0 gives up, since something else failed on it\n"},
+        {"short_sum", "all_reduce: rank 1 sent 16 bytes with tag 4, not 8\n"},
         {"short", "recv: rank 1 sent 1 bytes with tag 3, not 8\n"},
     };
 

@@ -87,12 +87,14 @@ static void run_sum_f32(const struct team *team, int32_t step, int kind, int64_t
             kind == 0 || (kind == 1 && is_own) ? serial_sum(team, step, i) : buffer[i];
     }
     if (kind == 0)
-        CHECK(mist_comm_all_reduce_sum_f32(team->group, buffer, n, &err) == MIST_OK);
-    else if (kind == 1)
-        CHECK(mist_comm_reduce_scatter_sum_f32(team->group, buffer, n, &err) == MIST_OK);
-    else
-        CHECK(mist_comm_reduce_scatter_from_f32(team->group, buffer, own, n, &err) ==
+        CHECK(mist_comm_all_reduce(team->group, MIST_DTYPE_FP32, buffer, n, &err) ==
               MIST_OK);
+    else if (kind == 1)
+        CHECK(mist_comm_reduce_scatter(team->group, MIST_DTYPE_FP32, buffer,
+                                       buffer + begin, n, &err) == MIST_OK);
+    else
+        CHECK(mist_comm_reduce_scatter(team->group, MIST_DTYPE_FP32, buffer, own, n,
+                                       &err) == MIST_OK);
     CHECK(is_same(buffer, expected, n));
     for (int64_t i = 0; i < shard && kind == 2; i++) {
         float sum = serial_sum(team, step, begin + i);
@@ -112,12 +114,14 @@ static void run_sum_bf16(const struct team *team, int32_t step, int kind, int64_
                                                          : buffer[i];
     }
     if (kind == 0)
-        CHECK(mist_comm_all_reduce_sum_bf16(team->group, buffer, n, &err) == MIST_OK);
-    else if (kind == 1)
-        CHECK(mist_comm_reduce_scatter_sum_bf16(team->group, buffer, n, &err) == MIST_OK);
-    else
-        CHECK(mist_comm_reduce_scatter_from_bf16(team->group, buffer, own, n, &err) ==
+        CHECK(mist_comm_all_reduce(team->group, MIST_DTYPE_BF16, buffer, n, &err) ==
               MIST_OK);
+    else if (kind == 1)
+        CHECK(mist_comm_reduce_scatter(team->group, MIST_DTYPE_BF16, buffer,
+                                       buffer + begin, n, &err) == MIST_OK);
+    else
+        CHECK(mist_comm_reduce_scatter(team->group, MIST_DTYPE_BF16, buffer, own, n,
+                                       &err) == MIST_OK);
     CHECK(is_same_bf16(buffer, expected, n));
     for (int64_t i = 0; i < shard && kind == 2; i++) {
         uint16_t sum = serial_sum_bf16(team, step, begin + i);
@@ -134,11 +138,7 @@ static void run_gather(const struct team *team, int32_t step, bool is_in_place,
     memset(buffer, 0, sizeof buffer);
     for (int64_t i = 0; i < shard; i++)
         from[i] = value(rank, step, i);
-    if (is_in_place)
-        CHECK(mist_comm_all_gather(team->group, buffer, shard * 4, &err) == MIST_OK);
-    else
-        CHECK(mist_comm_all_gather_to(team->group, own, buffer, shard * 4, &err) ==
-              MIST_OK);
+    CHECK(mist_comm_all_gather(team->group, from, buffer, shard * 4, &err) == MIST_OK);
     for (int64_t i = 0; i < shard * team->n; i++)
         CHECK(buffer[i] == value(team->ranks[i / shard], step, i % shard));
 }
