@@ -134,20 +134,30 @@ static int32_t find_file(const struct chain *chain, int64_t at)
     return low;
 }
 
-/* Advice for tokens first .. first + n - 1 of the stream. */
-static void advise_stream(const struct stream *stream, int64_t first, int64_t n,
-                          enum mist_data_access access)
+/* Where the tokens first .. first + n - 1 of a stream lie in one file: as many of them. */
+struct part {
+    const struct mist_data_file *file;
+    int64_t first, n;
+};
+
+static struct part part_at(const struct stream *stream, int64_t first, int64_t n)
 {
     const struct chain *chain = stream->chain;
+    int32_t i = find_file(chain, stream->first + first);
+    int64_t at = stream->first + first - chain->first[i];
+    int64_t n_left = chain->files[i].n_tokens - at;
 
-    first += stream->first;
-    for (int32_t i = find_file(chain, first); n > 0; i++) {
-        int64_t at = first - chain->first[i], n_here = chain->files[i].n_tokens - at;
-        if (n_here > n)
-            n_here = n;
-        mist_data_file_advise(&chain->files[i], at, n_here, access);
-        first += n_here;
-        n -= n_here;
+    return (struct part){&chain->files[i], at, n < n_left ? n : n_left};
+}
+
+/* Advice for tokens 0 .. n - 1 of the stream. */
+static void advise_stream(const struct stream *stream, int64_t n,
+                          enum mist_data_access access)
+{
+    for (int64_t at = 0; at < n;) {
+        struct part part = part_at(stream, at, n - at);
+        mist_data_file_advise(part.file, part.first, part.n, access);
+        at += part.n;
     }
 }
 
@@ -155,40 +165,26 @@ static void advise_stream(const struct stream *stream, int64_t first, int64_t n,
 static enum mist_status read_stream(const struct stream *stream, int64_t first, int64_t n,
                                     int64_t bound, int32_t *ids, struct mist_err *err)
 {
-    const struct chain *chain = stream->chain;
+    enum mist_status status = MIST_OK;
 
-    first += stream->first;
-    for (int32_t i = find_file(chain, first); n > 0; i++) {
-        const struct mist_data_file *file = &chain->files[i];
-        int64_t at = first - chain->first[i], n_here = file->n_tokens - at;
-        if (n_here > n)
-            n_here = n;
-        enum mist_status status = mist_data_file_read(file, at, n_here, bound, ids, err);
-        if (status != MIST_OK)
-            return status;
-        ids += n_here;
-        first += n_here;
-        n -= n_here;
+    for (int64_t at = 0; at < n && status == MIST_OK;) {
+        struct part part = part_at(stream, first + at, n - at);
+        status = mist_data_file_read(part.file, part.first, part.n, bound, ids + at, err);
+        at += part.n;
     }
-    return MIST_OK;
+    return status;
 }
 
 /* The same as they are stored. */
 static enum mist_status stored(const struct stream *stream, int64_t first, int64_t n,
                                int64_t *values, struct mist_err *err)
 {
-    const struct chain *chain = stream->chain;
     enum mist_status status = MIST_OK;
 
-    first += stream->first;
-    for (int32_t i = find_file(chain, first); n > 0 && status == MIST_OK; i++) {
-        int64_t at = first - chain->first[i], n_here = chain->files[i].n_tokens - at;
-        if (n_here > n)
-            n_here = n;
-        status = mist_data_file_stored(&chain->files[i], at, n_here, values, err);
-        values += n_here;
-        first += n_here;
-        n -= n_here;
+    for (int64_t at = 0; at < n && status == MIST_OK;) {
+        struct part part = part_at(stream, first + at, n - at);
+        status = mist_data_file_stored(part.file, part.first, part.n, values + at, err);
+        at += part.n;
     }
     return status;
 }
@@ -224,11 +220,11 @@ static enum mist_status check_ids(const struct stream *stream, int64_t bound,
 
     if (!can_exceed(stream->chain, bound))
         return MIST_OK;
-    advise_stream(stream, 0, n, MIST_ACCESS_ONCE);
+    advise_stream(stream, n, MIST_ACCESS_ONCE);
     for (int64_t at = 0; at < n && status == MIST_OK; at += BLOCK_TOKENS)
         status = read_stream(stream, at, n - at < BLOCK_TOKENS ? n - at : BLOCK_TOKENS,
                              bound, ids, err);
-    advise_stream(stream, 0, n, MIST_ACCESS_HERE_THERE);
+    advise_stream(stream, n, MIST_ACCESS_HERE_THERE);
     return status;
 }
 
