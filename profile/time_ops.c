@@ -556,24 +556,22 @@ static enum mist_status find_drift(const struct mist_time_ops *at,
 {
     int32_t n_ranks = at->bench->n_ranks, n_rounds = at->drift.n_rounds;
     double *levels = malloc((size_t)n_rounds * sizeof *levels);
-    int64_t *sizes = calloc((size_t)n_ranks, sizeof *sizes);
     char *all = NULL;
     enum mist_status status = MIST_ERR_MEMORY;
 
     *drift_frac = 0;
-    if (!levels || !sizes || !mist_drift_levels(&at->drift, estimates, levels)) {
+    if (!levels || !mist_drift_levels(&at->drift, estimates, levels)) {
         mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
         goto out;
     }
     status = mist_comm_gather_bytes(at->bench->comm, levels,
-                                    n_rounds * (int64_t)sizeof *levels, &all, sizes, err);
+                                    n_rounds * (int64_t)sizeof *levels, &all, NULL, err);
     if (status == MIST_OK && all)
         *drift_frac = mist_drift_frac((const double *)(void *)all, n_ranks, n_rounds);
     if (status == MIST_OK)
         status = mist_workbench_max(at->bench, drift_frac, err);
 out:
     free(all);
-    free(sizes);
     free(levels);
     return status;
 }

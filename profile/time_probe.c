@@ -97,13 +97,10 @@ enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *prob
     *probe_us = *drift_frac = 0;
     if (!at || at->means_us.n == 0)
         return MIST_OK;
-    int64_t *sizes = calloc((size_t)bench->n_ranks, sizeof *sizes);
-    char *all = NULL;
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    char *all;
     enum mist_status status = mist_comm_gather_bytes(
         bench->comm, at->means_us.values,
-        (int64_t)(at->means_us.n * sizeof *at->means_us.values), &all, sizes, err);
+        (int64_t)(at->means_us.n * sizeof *at->means_us.values), &all, NULL, err);
     if (status == MIST_OK && all)
         status = judge((double *)(void *)all, bench->n_ranks, (int32_t)at->means_us.n,
                        &found[0], &found[1], err);
@@ -112,6 +109,5 @@ enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *prob
     *probe_us = found[0];
     *drift_frac = found[1];
     free(all);
-    free(sizes);
     return status;
 }

@@ -511,14 +511,10 @@ enum mist_status mist_workbench_pool(struct mist_workbench *bench,
                                      struct mist_err *err)
 {
     int64_t size_bytes = n * (int64_t)sizeof *estimates;
-    char *all = NULL;
-    int64_t *sizes = calloc((size_t)bench->n_ranks, sizeof *sizes);
-
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    char *all;
     enum mist_status status =
-        mist_comm_gather_bytes(bench->comm, estimates, size_bytes, &all, sizes, err);
-    free(sizes);
+        mist_comm_gather_bytes(bench->comm, estimates, size_bytes, &all, NULL, err);
+
     if (status == MIST_OK && all)
         status = pool_gathered(estimates, n, (const struct mist_estimate *)(void *)all,
                                bench->n_ranks, err);

@@ -238,30 +238,6 @@ struct told {
     int32_t node;
 };
 
-/* All ranks' words on all ranks. *out: owned by the caller. */
-static enum mist_status tell_all(struct mist_comm *comm, const struct told *mine,
-                                 struct told **out, struct mist_err *err)
-{
-    size_t n = (size_t)mist_comm_n_ranks(comm);
-    int64_t *sizes = malloc(n * sizeof *sizes);
-    char *gathered = NULL;
-    enum mist_status status = MIST_ERR_MEMORY;
-
-    *out = malloc(n * sizeof **out);
-    if (!sizes || !*out)
-        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    else
-        status = mist_comm_gather_bytes(comm, mine, sizeof *mine, &gathered, sizes, err);
-    if (status == MIST_OK && gathered)
-        memcpy(*out, gathered, n * sizeof **out);
-    if (status == MIST_OK)
-        status =
-            mist_comm_broadcast_bytes(comm, 0, *out, (int64_t)(n * sizeof **out), err);
-    free(sizes);
-    free(gathered);
-    return status;
-}
-
 static void describe(const struct mist_affinity_rank *ranks, int32_t n, int32_t i_rank,
                      const struct mist_affinity *at, char *note, size_t note_bytes)
 {
@@ -314,17 +290,17 @@ enum mist_status mist_affinity_settle(struct mist_comm *comm, int32_t n_threads,
                                       size_t note_bytes, struct mist_err *err)
 {
     struct told mine = {.rank = look(n_threads, &keeps), .node = mist_comm_node(comm)};
-    struct told *all = NULL;
+    struct told *all = malloc((size_t)mist_comm_n_ranks(comm) * sizeof *all);
     struct mist_affinity_rank *ranks =
         malloc((size_t)mist_comm_n_node_ranks(comm) * sizeof *ranks);
     int64_t core_of[MIST_MAX_PROCESSORS];
     int32_t n = 0;
-    enum mist_status status = tell_all(comm, &mine, &all, err);
+    enum mist_status status =
+        all && ranks ? mist_comm_share_bytes(comm, &mine, sizeof mine, all, err)
+                     : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
     if (note_bytes > 0)
         note[0] = '\0';
-    if (status == MIST_OK && !ranks)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < mist_comm_n_ranks(comm) && status == MIST_OK; i++)
         if (all[i].node == mine.node)
             ranks[n++] = all[i].rank;

@@ -210,12 +210,18 @@ mist_comm_all_reduce_i64(struct mist_comm *comm, enum mist_comm_reduction reduct
 /*
  * Brings n_bytes (own size per rank, >= 0) of every rank to rank 0. There *all, malloc'd
  * and owned by the caller, holds them one behind the other in rank order, with a '\0'
- * behind the last, and sizes[n_ranks] their sizes. On other ranks *all is NULL, and sizes
- * is untouched and may be NULL. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN.
+ * behind the last, and sizes[n_ranks], unless NULL, their sizes. On other ranks *all is
+ * NULL, and sizes is untouched. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status
 mist_comm_gather_bytes(struct mist_comm *comm, const void *bytes, int64_t n_bytes,
                        char **all, int64_t *sizes, struct mist_err *err);
+
+/* own[n_bytes], the same size everywhere: afterwards those of every rank are in
+ * all[n_ranks * n_bytes] on every rank. MIST_OK, MIST_ERR_MEMORY, MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_comm_share_bytes(struct mist_comm *comm,
+                                                       const void *own, int64_t n_bytes,
+                                                       void *all, struct mist_err *err);
 
 /* bytes[n_bytes] of rank root, to every rank; n_bytes the same everywhere. MIST_OK,
  * MIST_ERR_RUN. */

@@ -332,16 +332,14 @@ enum mist_status mist_comm_broadcast_bytes(struct mist_comm *comm, int32_t root,
     return status;
 }
 
+/* sizes[n_ranks]: of this rank's bytes and of what the others bring. */
 static enum mist_status collect_bytes(struct mist_comm *comm, const void *bytes,
-                                      int64_t n_bytes, char **all, int64_t *sizes,
-                                      struct mist_err *err)
+                                      int64_t *sizes, char **all, struct mist_err *err)
 {
     static const char operation[] = "gather";
     enum mist_status status = MIST_OK;
-    int64_t total = n_bytes, place = n_bytes;
+    int64_t total = sizes[0], place = sizes[0];
 
-    /* cppcheck-suppress ctunullpointer ; only rank 0 comes here, others may give NULL */
-    sizes[0] = n_bytes;
     for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
         status = control(comm, false, rank, &sizes[rank], sizeof *sizes, operation, err);
         if (status != MIST_OK)
@@ -353,8 +351,8 @@ static enum mist_status collect_bytes(struct mist_comm *comm, const void *bytes,
     if (!text)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory to gather %lld bytes",
                             (long long)total);
-    if (n_bytes > 0)
-        memcpy(text, bytes, (size_t)n_bytes);
+    if (sizes[0] > 0)
+        memcpy(text, bytes, (size_t)sizes[0]);
     for (int32_t rank = 1; rank < comm->n_ranks && status == MIST_OK; rank++) {
         status = control(comm, false, rank, text + place, sizes[rank], operation, err);
         place += sizes[rank];
@@ -373,10 +371,34 @@ enum mist_status mist_comm_gather_bytes(struct mist_comm *comm, const void *byte
     enum mist_status status;
 
     *all = NULL;
-    if (comm->rank == 0)
-        return collect_bytes(comm, bytes, n_bytes, all, sizes, err);
+    if (comm->rank == 0) {
+        int64_t *own = malloc((size_t)comm->n_ranks * sizeof *own);
+        if (!own)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory to gather bytes");
+        own[0] = n_bytes;
+        status = collect_bytes(comm, bytes, own, all, err);
+        if (sizes && status == MIST_OK)
+            memcpy(sizes, own, (size_t)comm->n_ranks * sizeof *own);
+        free(own);
+        return status;
+    }
     status = control(comm, true, 0, &n_bytes, sizeof n_bytes, "gather", err);
     if (status == MIST_OK)
         status = control(comm, true, 0, (void *)(uintptr_t)bytes, n_bytes, "gather", err);
     return status;
+}
+
+enum mist_status mist_comm_share_bytes(struct mist_comm *comm, const void *own,
+                                       int64_t n_bytes, void *all, struct mist_err *err)
+{
+    char *gathered;
+    enum mist_status status =
+        mist_comm_gather_bytes(comm, own, n_bytes, &gathered, NULL, err);
+
+    if (gathered)
+        memcpy(all, gathered, (size_t)(comm->n_ranks * n_bytes));
+    free(gathered);
+    return status == MIST_OK
+               ? mist_comm_broadcast_bytes(comm, 0, all, comm->n_ranks * n_bytes, err)
+               : status;
 }

@@ -67,18 +67,14 @@ void mist_paths_join(const struct mist_paths *all, int32_t n_ranks,
 enum mist_status mist_paths_gather(struct mist_comm *comm, const struct mist_paths *mine,
                                    struct mist_paths *out, struct mist_err *err)
 {
-    int32_t n_ranks = mist_comm_n_ranks(comm);
-    int64_t *sizes = calloc((size_t)n_ranks, sizeof *sizes);
-    char *bytes = NULL;
-
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    char *all;
     enum mist_status status =
-        mist_comm_gather_bytes(comm, mine, sizeof *mine, &bytes, sizes, err);
-    if (bytes)
-        mist_paths_join((const struct mist_paths *)(void *)bytes, n_ranks, out);
-    free(bytes);
-    free(sizes);
+        mist_comm_gather_bytes(comm, mine, sizeof *mine, &all, NULL, err);
+
+    if (all)
+        mist_paths_join((const struct mist_paths *)(void *)all, mist_comm_n_ranks(comm),
+                        out);
+    free(all);
     return status;
 }
 

@@ -250,25 +250,11 @@ static enum mist_status gather_seen(const struct mist_backend_info *info,
                                     struct mist_comm *comm, struct seen *ranks,
                                     struct mist_err *err)
 {
-    int32_t n_ranks = mist_comm_n_ranks(comm);
     struct seen own = {.node = mist_comm_node(comm), .n = info->n_devices, .pick = -1};
-    int64_t *sizes = calloc((size_t)n_ranks, sizeof *sizes);
-    char *all = NULL;
 
     assert(info->n_devices > 0 && info->n_devices <= MIST_BACKEND_MAX_DEVICES);
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     memcpy(own.ids, info->device_ids, sizeof own.ids);
-    enum mist_status status =
-        mist_comm_gather_bytes(comm, &own, sizeof own, &all, sizes, err);
-    if (all)
-        memcpy(ranks, all, (size_t)n_ranks * sizeof *ranks);
-    free(all);
-    free(sizes);
-    if (status == MIST_OK)
-        status = mist_comm_broadcast_bytes(comm, 0, ranks,
-                                           n_ranks * (int64_t)sizeof *ranks, err);
-    return status;
+    return mist_comm_share_bytes(comm, &own, sizeof own, ranks, err);
 }
 
 enum mist_status mist_backend_pick_device(const struct mist_backend_info *info,

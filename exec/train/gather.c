@@ -23,10 +23,6 @@ struct measured {
     int32_t tag;
 };
 
-struct rank_summary {
-    int64_t planned_bytes, allocated_bytes, resident_bytes, used_bytes;
-};
-
 /* ------------------------------------------------------------------------- iterations */
 
 static int compare_doubles(const void *a, const void *b)
@@ -81,38 +77,18 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
 
 /* ----------------------------------------------------------------------------- memory */
 
-static enum mist_status gather_memory(struct mist_comm *comm,
-                                      const struct mist_schedule *schedule,
-                                      struct mist_device *device,
-                                      struct mist_train_report *report,
-                                      struct mist_err *err)
+struct mist_train_memory mist_gather_memory(const struct mist_schedule *schedule,
+                                            struct mist_device *device)
 {
     struct rusage usage;
-    int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
-    char *all = NULL;
 
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     getrusage(RUSAGE_SELF, &usage);
-    struct rank_summary mine = {
+    return (struct mist_train_memory){
         .planned_bytes = schedule->arena_bytes[MIST_ARENA_DEVICE],
         .allocated_bytes = mist_device_arena_bytes(device, MIST_ARENA_DEVICE),
         .resident_bytes = (int64_t)usage.ru_maxrss * 1024,
         .used_bytes = mist_device_used_bytes(device),
     };
-    enum mist_status status =
-        mist_comm_gather_bytes(comm, &mine, sizeof mine, &all, sizes, err);
-    for (int32_t i = 0; all && i < report->n_ranks; i++) {
-        struct rank_summary theirs;
-        memcpy(&theirs, all + (size_t)i * sizeof theirs, sizeof theirs);
-        report->planned_bytes[i] = theirs.planned_bytes;
-        report->allocated_bytes[i] = theirs.allocated_bytes;
-        report->resident_bytes[i] = theirs.resident_bytes;
-        report->used_bytes[i] = theirs.used_bytes;
-    }
-    free(all);
-    free(sizes);
-    return status;
 }
 
 /* ------------------------------------------------------------------------- parameters */
@@ -155,16 +131,12 @@ static enum mist_status gather_parameters(struct mist_comm *comm,
     const struct mist_state_choice all_weights = {.kind = MIST_STATE_WEIGHT,
                                                   .is_owned_only = true};
     struct fingerprint mine = {.n_threads = n_processors > 1 ? n_processors : 1};
-    int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
     char *all = NULL;
-
-    if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     enum mist_status status =
         mist_runtime_read_state(runtime, &all_weights, add_elements, &mine, err);
     if (status == MIST_OK)
         status =
-            mist_comm_gather_bytes(comm, &mine.sum, sizeof mine.sum, &all, sizes, err);
+            mist_comm_gather_bytes(comm, &mine.sum, sizeof mine.sum, &all, NULL, err);
     report->parameters_fingerprint = 0;
     for (int32_t i = 0; all && i < report->n_ranks; i++) {
         uint64_t theirs;
@@ -172,7 +144,6 @@ static enum mist_status gather_parameters(struct mist_comm *comm,
         report->parameters_fingerprint += theirs;
     }
     free(all);
-    free(sizes);
     return status;
 }
 
@@ -345,8 +316,10 @@ enum mist_status mist_gather_report(struct mist_comm *comm,
 {
     enum mist_status status = gather_iterations(comm, runtime, begin_s, report, err);
 
+    struct mist_train_memory memory = mist_gather_memory(schedule, device);
+
     if (status == MIST_OK)
-        status = gather_memory(comm, schedule, device, report, err);
+        status = mist_comm_share_bytes(comm, &memory, sizeof memory, report->memory, err);
     if (status == MIST_OK)
         status = gather_parameters(comm, runtime, job->n_processors, report, err);
     if (status == MIST_OK)

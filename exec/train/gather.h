@@ -8,6 +8,10 @@
 #include "exec/runtime/runtime.h"
 #include "exec/train/train.h"
 
+/* Memory of this rank. */
+struct mist_train_memory mist_gather_memory(const struct mist_schedule *schedule,
+                                            struct mist_device *device);
+
 /*
  * Fills everything of the report but the steps. All ranks call it, streams idle, after
  * the last update. begin_s: [n_iterations] when an iteration began that followed a pause

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* One rank of a run. */
 struct run {
@@ -329,24 +328,18 @@ static enum mist_status init_report(struct mist_train_report *report,
 {
     int64_t left = job->settings.n_iterations - job->progress.n_steps;
     int64_t n = left > 0 ? left : 0;
-    size_t ranks = (size_t)n_ranks;
 
     *report = (struct mist_train_report){
         .n_iterations = (int32_t)n,
         .n_ranks = n_ranks,
         .steps = calloc((size_t)n + 1, sizeof *report->steps),
         .iteration_s = calloc((size_t)n + 1, sizeof *report->iteration_s),
-        .planned_bytes = calloc(ranks, sizeof *report->planned_bytes),
-        .allocated_bytes = calloc(ranks, sizeof *report->allocated_bytes),
-        .resident_bytes = calloc(ranks, sizeof *report->resident_bytes),
-        .used_bytes = calloc(ranks, sizeof *report->used_bytes),
+        .memory = calloc((size_t)n_ranks, sizeof *report->memory),
         .losses = calloc((size_t)job->n_timed_iterations + 1, sizeof *report->losses),
     };
     mist_timeline_init(&report->timeline);
     mist_op_table_init(&report->ops);
-    if (!report->steps || !report->iteration_s || !report->planned_bytes ||
-        !report->allocated_bytes || !report->resident_bytes || !report->used_bytes ||
-        !report->losses)
+    if (!report->steps || !report->iteration_s || !report->memory || !report->losses)
         return out_of_memory(err);
     for (int64_t i = 0; i < n; i++)
         report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
@@ -358,10 +351,7 @@ void mist_train_report_fini(struct mist_train_report *report)
 {
     free(report->steps);
     free(report->iteration_s);
-    free(report->planned_bytes);
-    free(report->allocated_bytes);
-    free(report->resident_bytes);
-    free(report->used_bytes);
+    free(report->memory);
     free(report->losses);
     mist_op_table_fini(&report->ops);
     mist_timeline_fini(&report->timeline);
@@ -382,18 +372,12 @@ static enum mist_status find_paths(const struct run *run, struct mist_paths *out
 static enum mist_status begin(struct run *run, struct mist_err *err)
 {
     struct mist_paths paths;
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    int64_t sizes[] = {
-        run->schedule->arena_bytes[MIST_ARENA_DEVICE],
-        mist_device_arena_bytes(run->device, MIST_ARENA_DEVICE),
-        (int64_t)usage.ru_maxrss * 1024,
-        mist_device_used_bytes(run->device),
-    };
+    struct mist_train_memory memory = mist_gather_memory(run->schedule, run->device);
+    int64_t sizes[] = {memory.planned_bytes, memory.allocated_bytes,
+                       memory.resident_bytes, memory.used_bytes};
     enum mist_status status =
         mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, sizes, 4, err);
-    struct mist_train_memory memory = {sizes[0], sizes[1], sizes[2], sizes[3]};
+    memory = (struct mist_train_memory){sizes[0], sizes[1], sizes[2], sizes[3]};
     if (status == MIST_OK)
         status = find_paths(run, &paths, err);
     if (status == MIST_OK && run->log->begin && mist_comm_rank(run->comm) == 0)

@@ -71,10 +71,10 @@ struct mist_train_job {
     enum mist_graphs_choice graphs;
 };
 
-/* Memory of the ranks before the first step, each number of the rank that has most. */
+/* Memory of a rank. */
 struct mist_train_memory {
-    int64_t planned_bytes, allocated_bytes; /* device arena */
-    int64_t resident_bytes;                 /* of the process */
+    int64_t planned_bytes, allocated_bytes; /* device arena of the plan, of the run */
+    int64_t resident_bytes;                 /* of the process, at most */
     int64_t used_bytes;                     /* of the device, by anyone; -1: not known */
 };
 
@@ -92,6 +92,7 @@ struct mist_train_step {
 
 /* Called on rank 0; what is not MIST_OK ends the run. Each may be NULL. */
 struct mist_train_log {
+    /* memory: before the first step, each number of the rank that has most */
     enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
                               const struct mist_paths *paths, struct mist_err *err);
     enum mist_status (*step)(void *context, const struct mist_train_step *step,
@@ -114,14 +115,11 @@ struct mist_train_report { /* complete on rank 0 only */
     int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
                                  Then nothing else here is filled but the steps */
     int stop_signal;          /* the signal, the same on all ranks; 0: none */
-    int64_t *planned_bytes;   /* owned; [n_ranks] device arena of the plan */
-    int64_t *allocated_bytes; /* owned; [n_ranks] device arena of the run */
-    int64_t *resident_bytes;  /* owned; [n_ranks] largest resident set of the process */
-    int64_t *used_bytes; /* owned; [n_ranks] of the device, by anyone; -1: not known */
-    uint64_t parameters_fingerprint; /* of all parameters after the run, in module order
+    struct mist_train_memory *memory; /* owned; [n_ranks] */
+    uint64_t parameters_fingerprint;  /* of all parameters after the run, in module order
                                       */
-    struct mist_paths paths;         /* of all ranks */
-    struct mist_timeline timeline;   /* of all ranks; time 0 = start of the first kept
+    struct mist_paths paths;          /* of all ranks */
+    struct mist_timeline timeline;    /* of all ranks; time 0 = start of the first kept
                                         iteration */
     int64_t *losses; /* owned; [n_timed_iterations] enum mist_span_loss: those that are
                         not in the timeline, and why */

@@ -122,15 +122,15 @@ static void emit_ranks(struct mist_emit *emit, const struct mist_train_report *r
     for (int32_t i = 0; i < report->n_ranks; i++) {
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_int64(emit, "rank", "rank", i, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "planned_bytes", "arena planned", report->planned_bytes[i],
-                        MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "planned_bytes", "arena planned",
+                        report->memory[i].planned_bytes, MIST_HUMAN_BYTES);
         mist_emit_int64(emit, "allocated_bytes", "arena allocated",
-                        report->allocated_bytes[i], MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "resident_bytes", "process", report->resident_bytes[i],
-                        MIST_HUMAN_BYTES);
-        if (report->used_bytes[i] >= 0)
+                        report->memory[i].allocated_bytes, MIST_HUMAN_BYTES);
+        mist_emit_int64(emit, "resident_bytes", "process",
+                        report->memory[i].resident_bytes, MIST_HUMAN_BYTES);
+        if (report->memory[i].used_bytes >= 0)
             mist_emit_int64(emit, "device_used_bytes", "device in use",
-                            report->used_bytes[i], MIST_HUMAN_BYTES);
+                            report->memory[i].used_bytes, MIST_HUMAN_BYTES);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
