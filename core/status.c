@@ -41,6 +41,18 @@ enum mist_status mist_err_at(struct mist_err *err, enum mist_status status,
     return status;
 }
 
+enum mist_status mist_err_memory(struct mist_err *err, const char *path)
+{
+    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+}
+
+enum mist_status mist_err_io(struct mist_err *err, const char *path, const char *verb,
+                             int code)
+{
+    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
+                       strerror(code));
+}
+
 void mist_err_locate(struct mist_err *err, const char *path, long line)
 {
     if (!err || err->path[0])

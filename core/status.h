@@ -42,6 +42,13 @@ enum mist_status mist_err_at(struct mist_err *err, enum mist_status status,
                              const char *path, long line, long column, const char *format,
                              ...) MIST_PRINTF(6, 7);
 
+/* Memory has run out, for what is at path (copied or NULL). Returns MIST_ERR_MEMORY. */
+enum mist_status mist_err_memory(struct mist_err *err, const char *path);
+
+/* "can't VERB: what errno code means". Returns MIST_ERR_IO. */
+enum mist_status mist_err_io(struct mist_err *err, const char *path, const char *verb,
+                             int code);
+
 /* Gives a message without a path the place (path, line); leaves any other alone. */
 void mist_err_locate(struct mist_err *err, const char *path, long line);
 

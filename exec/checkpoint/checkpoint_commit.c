@@ -17,11 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 static enum mist_status move(const char *from, const char *to, struct mist_err *err)
 {
     if (rename(from, to) == 0)
@@ -42,7 +37,7 @@ static enum mist_status complete_folder(const char *folder,
     if (checkpoint)
         checkpoint->path = mist_arena_strdup(&checkpoint->arena, folder);
     if (!checkpoint || !checkpoint->path) {
-        status = out_of_memory(folder, err);
+        status = mist_err_memory(err, folder);
         goto out;
     }
     checkpoint->step = save->step;
@@ -85,7 +80,7 @@ static enum mist_status flush_names(const char *dir, struct mist_err *err)
     char *above = mist_path_join(dir, "..");
 
     if (!above)
-        status = status ? status : out_of_memory(dir, err);
+        status = status ? status : mist_err_memory(err, dir);
     else if (!status)
         status = checkpoint_flush_folder(above, err);
     free(above);
@@ -105,7 +100,7 @@ enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
     enum mist_status status = MIST_OK;
 
     if (!partial || !final || !old) {
-        status = out_of_memory(dir, err);
+        status = mist_err_memory(err, dir);
         goto out;
     }
     if ((status = complete_folder(partial, save, model, training, err)) ||
@@ -163,7 +158,7 @@ static enum mist_status delete (const char *dir, const struct checkpoint_entry *
     enum mist_status status = MIST_OK;
     char *old = checkpoint_step_path(dir, entry->step, ".old");
 
-    if (!old) return out_of_memory(dir, err);
+    if (!old) return mist_err_memory(err, dir);
     bool is_moved = entry->kind == ENTRY_FINAL && rename(entry->path, old) == 0;
     status = checkpoint_remove(is_moved ? old : entry->path, err);
     free(old);

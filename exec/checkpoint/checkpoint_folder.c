@@ -28,11 +28,6 @@ static enum mist_status fail(struct mist_err *err, const char *path, const char 
                        "can't %s: %s", verb, strerror(code));
 }
 
-static enum mist_status out_of_memory(struct mist_err *err, const char *path)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 /* ------------------------------------------------------------------------------ names */
 
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
@@ -246,7 +241,7 @@ enum mist_status checkpoint_list(const char *dir, struct checkpoint_entry **out,
             (*out)[(*n)++] = entry;
         } else {
             free(entry.path);
-            status = out_of_memory(err, dir);
+            status = mist_err_memory(err, dir);
         }
     }
     closedir(folder);

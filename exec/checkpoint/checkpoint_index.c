@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum mist_status out_of_memory(const struct mist_checkpoint *checkpoint,
-                                      struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, checkpoint->path, 0, 0, "out of memory");
-}
-
 /* ---------------------------------------------------------------------- finding spans */
 
 /* Elements that lie together from element p on; 0 when the cover does not hold p. */
@@ -114,7 +108,7 @@ static enum mist_status merge_tensors(struct mist_checkpoint *checkpoint,
     for (int32_t t = 0; t < checkpoint->n_files; t++)
         n += (size_t)checkpoint->tables[t].n_tensors;
     if (n > INT32_MAX || !(all = mist_arena_alloc(&checkpoint->arena, n * sizeof *all)))
-        return out_of_memory(checkpoint, err);
+        return mist_err_memory(err, checkpoint->path);
     checkpoint->tensors = all;
     n = 0;
     for (int32_t t = 0; t < checkpoint->n_files; t++)
@@ -191,7 +185,7 @@ static enum mist_status collect_covers(struct mist_checkpoint *checkpoint,
         tensor->covers = mist_arena_alloc(&checkpoint->arena, (size_t)tensor->n_covers *
                                                                   sizeof *tensor->covers);
         if (!tensor->covers)
-            return out_of_memory(checkpoint, err);
+            return mist_err_memory(err, checkpoint->path);
         tensor->n_covers = 0;
     }
     visit_pieces(checkpoint, add_covers);
@@ -232,7 +226,7 @@ static enum mist_status load_table(struct mist_checkpoint *checkpoint, int32_t r
     char *path = checkpoint_rank_path(checkpoint->path, rank);
 
     if (!path)
-        return out_of_memory(checkpoint, err);
+        return mist_err_memory(err, checkpoint->path);
     enum mist_status status = checkpoint_table_open(table, path, &checkpoint->arena, err);
     free(path);
     if (status)
@@ -260,7 +254,7 @@ enum mist_status checkpoint_load_tables(struct mist_checkpoint *checkpoint,
     checkpoint->tables = mist_arena_alloc(&checkpoint->arena,
                                           (size_t)n_files * sizeof *checkpoint->tables);
     if (!checkpoint->tables)
-        return out_of_memory(checkpoint, err);
+        return mist_err_memory(err, checkpoint->path);
     checkpoint->n_files = n_files;
     for (int32_t rank = 0; rank < n_files && !status; rank++)
         status = load_table(checkpoint, rank, err);

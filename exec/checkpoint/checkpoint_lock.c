@@ -38,13 +38,6 @@ struct mist_checkpoint_lock {
     bool has_made_dir;
 };
 
-static enum mist_status fail(const char *path, const char *verb, int code,
-                             struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
-                       strerror(code));
-}
-
 /* ------------------------------------------------------------------------------- text */
 
 enum { TEXT_BYTES = 512 };
@@ -79,11 +72,11 @@ static enum mist_status write_text(const struct mist_checkpoint_lock *lock,
 
     describe(lock->run_id, text);
     if (ftruncate(lock->fd, 0) != 0)
-        return fail(lock->path, "write", errno, err);
+        return mist_err_io(err, lock->path, "write", errno);
     int code = mist_file_write_all(lock->fd, text, strlen(text));
     if (!code && fsync(lock->fd) != 0) /* other hosts read it */
         code = errno;
-    return code ? fail(lock->path, "write", code, err) : MIST_OK;
+    return code ? mist_err_io(err, lock->path, "write", code) : MIST_OK;
 }
 
 /* ---------------------------------------------------------------------------- locking */
@@ -95,7 +88,7 @@ static enum mist_status open_file(struct mist_checkpoint_lock *lock, struct mist
     lock->fd =
         open(lock->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (lock->fd < 0)
-        return fail(lock->path, "create", errno, err);
+        return mist_err_io(err, lock->path, "create", errno);
     if (fstat(lock->fd, &info) == 0 && S_ISREG(info.st_mode))
         return MIST_OK;
     close(lock->fd);
@@ -142,7 +135,7 @@ static enum attempt attempt(struct mist_checkpoint_lock *lock, struct mist_err *
                     "another job saves its checkpoints here: %s",
                     text[0] ? text : "it has not said who it is");
     } else if (code) {
-        fail(lock->path, "lock", code, err);
+        mist_err_io(err, lock->path, "lock", code);
     }
     close(lock->fd);
     lock->fd = -1;
@@ -201,7 +194,7 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
         lock->path = mist_path_join(dir, "lock");
     }
     if (!lock || !lock->dir || !lock->path) {
-        mist_err_at(err, MIST_ERR_MEMORY, dir, 0, 0, "out of memory");
+        mist_err_memory(err, dir);
         goto out;
     }
     lock->has_made_dir = access(dir, F_OK) != 0;

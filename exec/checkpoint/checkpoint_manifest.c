@@ -32,12 +32,6 @@
 /* One digit between the two texts. */
 #define DIGITS_FIRST (sizeof TEXT_BEFORE_FORMAT + sizeof TEXT_AFTER_FORMAT - 1)
 
-static enum mist_status out_of_memory(const struct mist_checkpoint *checkpoint,
-                                      struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, checkpoint->path, 0, 0, "out of memory");
-}
-
 static char *manifest_path(const struct mist_checkpoint *checkpoint)
 {
     return mist_path_join(checkpoint->path, "manifest.json");
@@ -129,7 +123,7 @@ enum mist_status mist_checkpoint_check_model(const struct mist_checkpoint *check
         const json_t *saved = json_object_get(object.value, fields[i].key);
         json_t *wanted = field_json(model, i);
         if (!wanted)
-            return out_of_memory(checkpoint, err);
+            return mist_err_memory(err, checkpoint->path);
         if (!saved || !json_equal(saved, wanted)) {
             describe(wanted, here, sizeof here);
             describe(saved, there, sizeof there);
@@ -147,51 +141,36 @@ enum mist_status mist_checkpoint_check_model(const struct mist_checkpoint *check
 static json_t *files_json(const struct mist_checkpoint *checkpoint)
 {
     json_t *files = json_array();
-    bool ok = files != NULL;
+    char sum[CHECKPOINT_SUM_DIGITS + 1];
 
-    for (int32_t i = 0; i < checkpoint->n_files && ok; i++) {
+    for (int32_t i = 0; i < checkpoint->n_files && files; i++) {
         const struct checkpoint_table *table = &checkpoint->tables[i];
-        char sum[CHECKPOINT_SUM_DIGITS + 1];
-        json_t *file = json_object();
         format_sum(sum, table->sum);
-        ok = file &&
-             json_object_set_new(file, "name",
-                                 json_string(strrchr(table->path, '/') + 1)) == 0 &&
-             json_object_set_new(file, "bytes",
-                                 json_integer((json_int_t)table->map_bytes)) == 0 &&
-             json_object_set_new(file, "table_checksum", json_string(sum)) == 0;
-        if (ok)
-            ok = json_array_append_new(files, file) == 0;
-        else
-            json_decref(file);
+        json_t *file =
+            json_pack("{s:s, s:I, s:s}", "name", strrchr(table->path, '/') + 1, "bytes",
+                      (json_int_t)table->map_bytes, "table_checksum", sum);
+        if (json_array_append_new(files, file) != 0) {
+            json_decref(files);
+            return NULL;
+        }
     }
-    if (ok)
-        return files;
-    json_decref(files);
-    return NULL;
+    return files;
 }
 
 static json_t *tensors_json(const struct mist_checkpoint *checkpoint)
 {
     json_t *tensors = json_array();
-    bool ok = tensors != NULL;
 
-    for (int32_t i = 0; i < checkpoint->n_tensors && ok; i++) {
+    for (int32_t i = 0; i < checkpoint->n_tensors && tensors; i++) {
         const struct checkpoint_tensor *tensor = &checkpoint->tensors[i];
-        json_t *object = json_object();
-        ok = object &&
-             json_object_set_new(object, "name", json_string(tensor->name)) == 0 &&
-             json_object_set_new(object, "elements", json_integer(tensor->n_elements)) ==
-                 0;
-        if (ok)
-            ok = json_array_append_new(tensors, object) == 0;
-        else
-            json_decref(object);
+        json_t *object = json_pack("{s:s, s:I}", "name", tensor->name, "elements",
+                                   (json_int_t)tensor->n_elements);
+        if (json_array_append_new(tensors, object) != 0) {
+            json_decref(tensors);
+            return NULL;
+        }
     }
-    if (ok)
-        return tensors;
-    json_decref(tensors);
-    return NULL;
+    return tensors;
 }
 
 static json_t *manifest_json(const struct mist_checkpoint *checkpoint,
@@ -260,9 +239,7 @@ static enum mist_status write_text(const char *path, const char *text, size_t n,
         code = errno;
     if (fd >= 0 && close(fd) != 0 && !code)
         code = errno;
-    return code ? mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't write: %s",
-                              strerror(code))
-                : MIST_OK;
+    return code ? mist_err_io(err, path, "write", code) : MIST_OK;
 }
 
 enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpoint,
@@ -273,8 +250,8 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
     size_t n = 0;
     char *text = root ? manifest_text(root, &n) : NULL;
     char *path = manifest_path(checkpoint);
-    enum mist_status status =
-        text && path ? write_text(path, text, n, err) : out_of_memory(checkpoint, err);
+    enum mist_status status = text && path ? write_text(path, text, n, err)
+                                           : mist_err_memory(err, checkpoint->path);
 
     json_decref(root);
     free(text);
@@ -338,7 +315,7 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
         return status;
     char *path = checkpoint_rank_path(checkpoint->path, rank);
     if (!path)
-        return out_of_memory(checkpoint, err);
+        return mist_err_memory(err, checkpoint->path);
     if (strcmp(strrchr(path, '/') + 1, name) != 0)
         status = mist_json_fail(file, MIST_ERR_INPUT, err,
                                 "file %d has the name of another", rank);
@@ -417,7 +394,7 @@ static enum mist_status read_manifest(struct mist_checkpoint *checkpoint,
     char *path = manifest_path(checkpoint);
 
     if (!path)
-        return out_of_memory(checkpoint, err);
+        return mist_err_memory(err, checkpoint->path);
     enum mist_status status = mist_file_read_all(path, MAX_BYTES, &text, &n, err);
     if (!status)
         status = check_text(path, text, n, &format, err);
@@ -442,7 +419,7 @@ enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoi
     if (checkpoint)
         checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
     if (!checkpoint || !checkpoint->path)
-        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+        status = mist_err_memory(err, path);
     else
         status = read_manifest(checkpoint, err);
     if (status)
@@ -458,7 +435,7 @@ enum mist_status checkpoint_has_manifest(const char *folder, bool *has,
     char *path = mist_path_join(folder, "manifest.json");
 
     if (!path)
-        return mist_err_at(err, MIST_ERR_MEMORY, folder, 0, 0, "out of memory");
+        return mist_err_memory(err, folder);
     *has = access(path, F_OK) == 0;
     free(path);
     return MIST_OK;

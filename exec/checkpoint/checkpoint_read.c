@@ -162,7 +162,7 @@ static enum mist_status find(const char *dir, const char *than, char **path,
             found = entries[chosen].path;
     }
     if (!status && !(*path = copy_path(found)))
-        status = mist_err_at(err, MIST_ERR_MEMORY, dir, 0, 0, "out of memory");
+        status = mist_err_memory(err, dir);
     checkpoint_list_free(entries, n);
     return status;
 }

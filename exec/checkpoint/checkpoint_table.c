@@ -20,11 +20,6 @@ static enum mist_status damaged(const struct checkpoint_table *table, const char
     return mist_err_at(err, MIST_ERR_INPUT, table->path, 0, 0, "damaged: %s", what);
 }
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 /* ---------------------------------------------------------------------------- mapping */
 
 static enum mist_status map_file(struct checkpoint_table *table, struct mist_err *err)
@@ -36,8 +31,7 @@ static enum mist_status map_file(struct checkpoint_table *table, struct mist_err
     if (fd < 0 && errno == ENOENT)
         return mist_err_at(err, MIST_ERR_INPUT, table->path, 0, 0, "is missing");
     if (fd < 0 || fstat(fd, &info) != 0) {
-        status = mist_err_at(err, MIST_ERR_IO, table->path, 0, 0, "can't open: %s",
-                             strerror(errno));
+        status = mist_err_io(err, table->path, "open", errno);
         goto out;
     }
     if (!S_ISREG(info.st_mode) ||
@@ -47,8 +41,7 @@ static enum mist_status map_file(struct checkpoint_table *table, struct mist_err
     }
     void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED) {
-        status = mist_err_at(err, MIST_ERR_IO, table->path, 0, 0, "can't map: %s",
-                             strerror(errno));
+        status = mist_err_io(err, table->path, "map", errno);
         goto out;
     }
     table->map = map;
@@ -162,7 +155,7 @@ static enum mist_status read_tensors(struct checkpoint_table *table,
             return damaged(table, "a tensor in its table", err);
         tensor->name = mist_arena_strdup(arena, name);
         if (!tensor->name)
-            return out_of_memory(table->path, err);
+            return mist_err_memory(err, table->path);
     }
     return MIST_OK;
 }
@@ -211,7 +204,7 @@ static enum mist_status read_piece(struct checkpoint_piece *piece, struct cursor
     *payload_end = first + piece->n_elements * (int64_t)sizeof(float);
     piece->spans = mist_arena_alloc(arena, n_spans * sizeof *piece->spans);
     if (!piece->spans)
-        return out_of_memory(table->path, err);
+        return mist_err_memory(err, table->path);
     enum mist_status status = read_spans(piece, cursor, err);
     if (status)
         return status;
@@ -221,7 +214,7 @@ static enum mist_status read_piece(struct checkpoint_piece *piece, struct cursor
     piece->block_sums = mist_arena_alloc(arena, n_blocks * sizeof *piece->block_sums);
     piece->block_is_sound = mist_arena_alloc(arena, n_blocks);
     if (!piece->block_sums || !piece->block_is_sound)
-        return out_of_memory(table->path, err);
+        return mist_err_memory(err, table->path);
     take(cursor, piece->block_sums, n_blocks * sizeof *piece->block_sums);
     return MIST_OK;
 }
@@ -242,7 +235,7 @@ static enum mist_status read_table(struct checkpoint_table *table, struct cursor
     table->tensors = mist_arena_alloc(arena, n_tensors * sizeof *table->tensors);
     table->pieces = mist_arena_alloc(arena, n_pieces * sizeof *table->pieces);
     if (!table->tensors || !table->pieces)
-        return out_of_memory(table->path, err);
+        return mist_err_memory(err, table->path);
     enum mist_status status = read_tensors(table, cursor, arena, err);
     for (int32_t i = 0; i < table->n_pieces && !status; i++) {
         table->pieces[i].table = table;
@@ -261,7 +254,7 @@ enum mist_status checkpoint_table_open(struct checkpoint_table *table, const cha
 
     *table = (struct checkpoint_table){.path = mist_arena_strdup(arena, path)};
     if (!table->path)
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     if ((status = map_file(table, err)) || (status = read_header(table, err)) ||
         (status = find_table(table, &cursor, err)))
         return status;

@@ -29,18 +29,6 @@ struct mist_checkpoint_writer {
     float block[CHECKPOINT_BLOCK_ELEMENTS]; /* of the payload, not written yet */
 };
 
-static enum mist_status fail(const struct mist_checkpoint_writer *writer,
-                             const char *verb, int code, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_IO, writer->path, 0, 0, "can't %s: %s", verb,
-                       strerror(code));
-}
-
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 /* -------------------------------------------------------------------- growing a table */
 
 static bool append(struct bytes *bytes, const void *data, size_t n)
@@ -73,7 +61,7 @@ static enum mist_status write_bytes(struct mist_checkpoint_writer *writer,
     int code = mist_file_write_all(writer->fd, bytes, n);
 
     if (code)
-        return fail(writer, "write", code, err);
+        return mist_err_io(err, writer->path, "write", code);
     writer->offset_bytes += (int64_t)n;
     return MIST_OK;
 }
@@ -101,9 +89,9 @@ static enum mist_status open_file(struct mist_checkpoint_writer *writer,
         return status;
     writer->path = checkpoint_rank_path(folder, rank);
     if (!writer->path)
-        return out_of_memory(folder, err);
+        return mist_err_memory(err, folder);
     int code = checkpoint_create_file(writer->path, &writer->fd);
-    return code ? fail(writer, "create", code, err) : MIST_OK;
+    return code ? mist_err_io(err, writer->path, "create", code) : MIST_OK;
 }
 
 enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *save,
@@ -119,7 +107,7 @@ enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *
     if (!writer || !folder) {
         free(writer);
         free(folder);
-        return out_of_memory(save->dir, err);
+        return mist_err_memory(err, save->dir);
     }
     memset(writer, 0, offsetof(struct mist_checkpoint_writer, block));
     writer->fd = -1;
@@ -146,7 +134,7 @@ static enum mist_status end_block(struct mist_checkpoint_writer *writer,
         return MIST_OK;
     writer->n_block = 0;
     if (!append_64(&writer->pieces, (int64_t)mist_checkpoint_sum(writer->block, n, 0)))
-        return out_of_memory(writer->path, err);
+        return mist_err_memory(err, writer->path);
     return write_bytes(writer, writer->block, n, err);
 }
 
@@ -191,7 +179,7 @@ static enum mist_status find_tensor(struct mist_checkpoint_writer *writer,
     }
     if (!append_64(&writer->tensors, whole_elements) ||
         !append_32(&writer->tensors, n_name) || !append(&writer->tensors, name, n_name))
-        return out_of_memory(writer->path, err);
+        return mist_err_memory(err, writer->path);
     writer->n_tensors++;
     return MIST_OK;
 }
@@ -249,7 +237,7 @@ enum mist_status mist_checkpoint_add_piece(struct mist_checkpoint_writer *writer
     if (status)
         return status;
     if (!append_piece(writer, i_tensor, n_elements, spans, n_spans))
-        return out_of_memory(writer->path, err);
+        return mist_err_memory(err, writer->path);
     writer->n_pieces++;
     for (int32_t i = 0; i < n_spans; i++)
         for (int64_t run = 0; run < spans[i].n_runs && !status; run++)
@@ -272,14 +260,14 @@ static enum mist_status write_table(struct mist_checkpoint_writer *writer,
          !append(&table, writer->tensors.data, writer->tensors.n)) ||
         (writer->n_pieces > 0 &&
          !append(&table, writer->pieces.data, writer->pieces.n))) {
-        status = out_of_memory(writer->path, err);
+        status = mist_err_memory(err, writer->path);
         goto out;
     }
     int64_t table_bytes = (int64_t)table.n;
     int64_t sum = (int64_t)mist_checkpoint_sum(table.data, table.n, writer->header_sum);
     if (!append_64(&table, offset_bytes) || !append_64(&table, table_bytes) ||
         !append_64(&table, sum) || !append(&table, CHECKPOINT_END_MAGIC, 8))
-        status = out_of_memory(writer->path, err);
+        status = mist_err_memory(err, writer->path);
     else
         status = write_bytes(writer, table.data, table.n, err);
 out:
@@ -301,9 +289,9 @@ enum mist_status mist_checkpoint_writer_close(struct mist_checkpoint_writer *wri
     enum mist_status status = write_table(writer, err);
 
     if (!status && fsync(writer->fd) != 0)
-        status = fail(writer, "flush", errno, err);
+        status = mist_err_io(err, writer->path, "flush", errno);
     if (close(writer->fd) != 0 && !status)
-        status = fail(writer, "close", errno, err);
+        status = mist_err_io(err, writer->path, "close", errno);
     if (status)
         unlink(writer->path);
     free_writer(writer);

@@ -297,7 +297,7 @@ enum mist_status mist_affinity_settle(struct mist_comm *comm, int32_t n_threads,
     int32_t n = 0;
     enum mist_status status =
         all && ranks ? mist_comm_share_bytes(comm, &mine, sizeof mine, all, err)
-                     : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                     : mist_err_memory(err, NULL);
 
     if (note_bytes > 0)
         note[0] = '\0';

@@ -75,7 +75,7 @@ enum mist_status mist_cuda_sdpa_open(const char *library, const char *device_jso
 {
     struct mist_cuda_sdpa *sdpa = calloc(1, sizeof *sdpa);
     if (!sdpa)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status = mist_cudnn_load(library, &sdpa->api, err);
     mist_cudnn_graph_init(&sdpa->owner, &sdpa->api, 0);
     if (status == MIST_OK)
@@ -176,11 +176,11 @@ static enum mist_status build(struct mist_cuda_sdpa *sdpa,
     struct entry **entries = mist_grow(sdpa->entries, &sdpa->capacity,
                                        sdpa->n_entries + 1, sizeof *sdpa->entries);
     if (!entries)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     sdpa->entries = entries;
     struct entry *entry = calloc(1, sizeof *entry);
     if (!entry)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
 
     *entry = (struct entry){
         .shape = chunk->whole,

@@ -128,7 +128,7 @@ static enum mist_status read_rows(struct mist_cuda_gemm *gemm, const char *devic
         if (to)
             *to = choice;
         else if (status == MIST_OK)
-            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            status = mist_err_memory(err, NULL);
     }
     return status;
 }

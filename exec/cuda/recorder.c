@@ -297,7 +297,7 @@ enum mist_status mist_cuda_recorder_open(struct mist_cuda_recorder **out,
     struct mist_cuda_recorder *recorder = calloc(1, sizeof *recorder);
 
     if (!recorder)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     mist_cuda_records_clear(&recorder->records);
     if (!claim_sink(recorder)) {
         free(recorder);

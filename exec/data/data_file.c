@@ -69,8 +69,7 @@ enum mist_status mist_data_source_open(struct mist_data_source *source, const ch
 
     *source = (struct mist_data_source){.path = path, .fd = open_one(path)};
     if (source->fd < 0 || fstat(source->fd, &info) != 0)
-        status =
-            mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't open: %s", strerror(errno));
+        status = mist_err_io(err, path, "open", errno);
     else if (!S_ISREG(info.st_mode))
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0,
                              "is no regular file; data is read here and there");
@@ -97,8 +96,7 @@ enum mist_status mist_data_source_read(const struct mist_data_source *source,
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return mist_err_at(err, MIST_ERR_IO, source->path, 0, 0, "can't read: %s",
-                               strerror(errno));
+            return mist_err_io(err, source->path, "read", errno);
         if (done == 0)
             return mist_err_at(err, MIST_ERR_IO, source->path, 0, 0,
                                "has shrunk: it had %zu bytes, now it ends at byte %zu",

@@ -207,7 +207,7 @@ enum mist_status mist_hf_check_config(const char *weights, const struct mist_mod
     const char *path = config_path(&arena, weights);
     *is_there = path && access(path, F_OK) == 0;
     if (!path)
-        status = mist_err_at(err, MIST_ERR_MEMORY, weights, 0, 0, "out of memory");
+        status = mist_err_memory(err, weights);
     else if (*is_there)
         status = check(path, model, err);
     mist_arena_fini(&arena);

@@ -174,7 +174,7 @@ static enum mist_status check_tensors(const struct mist_hf *hf, struct mist_err 
     enum mist_status status = MIST_OK;
 
     if (!is_used)
-        return mist_err_at(err, MIST_ERR_MEMORY, hf->path, 0, 0, "out of memory");
+        return mist_err_memory(err, hf->path);
     for (int32_t module = 0; module <= hf->model.n_layers + 1 && !status; module++) {
         int32_t n_params = hf_describe_module(&hf->model, module, hf->prefix, params);
         for (int32_t i = 0; i < n_params && !status; i++)
@@ -207,7 +207,7 @@ enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
     if (hf)
         hf->path = malloc(strlen(path) + 1);
     if (!hf || !hf->path) {
-        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+        status = mist_err_memory(err, path);
         goto out;
     }
     memcpy(hf->path, path, strlen(path) + 1);

@@ -30,11 +30,6 @@ struct saver {
     float *values, *transposed; /* [n_largest]; transposed: NULL when nothing is */
 };
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 /* -------------------------------------------------------------------------- weights */
 
 static enum mist_status plan_save(struct saver *saver, const char *path,
@@ -47,7 +42,7 @@ static enum mist_status plan_save(struct saver *saver, const char *path,
     saver->infos =
         mist_arena_alloc(&saver->arena, n_most * HF_MAX_SOURCES * sizeof *saver->infos);
     if (!saver->params || !saver->infos)
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     for (int32_t module = 0; module < (int32_t)n_modules; module++)
         saver->n_params += hf_describe_module(saver->model, module, saver->prefix,
                                               saver->params + saver->n_params);
@@ -65,7 +60,7 @@ static enum mist_status plan_save(struct saver *saver, const char *path,
         saver->transposed = malloc((size_t)saver->n_largest * sizeof(float));
     return saver->values && (saver->transposed || !saver->is_transposing)
                ? MIST_OK
-               : out_of_memory(path, err);
+               : mist_err_memory(err, path);
 }
 
 /* in [rows, columns], out [columns, rows]; by tiles. */
@@ -163,7 +158,7 @@ static enum mist_status write_config(const char *path, const struct mist_model *
         json_object_set_new(config, "bos_token_id", json_null()) != 0 ||
         json_object_set_new(config, "eos_token_id", json_null()) != 0 ||
         json_object_set_new(config, "torch_dtype", json_string(dtype_name)) != 0)
-        status = out_of_memory(path, err);
+        status = mist_err_memory(err, path);
     else
         status = mist_json_write_file(config, path, force, err);
     json_decref(config);
@@ -185,7 +180,7 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
 
     mist_arena_init(&saver.arena);
     if (!weights || !config)
-        status = out_of_memory(folder, err);
+        status = mist_err_memory(err, folder);
     if (status || (status = mist_make_directory(folder, err)))
         goto out;
     snprintf(weights, n, "%s/model.safetensors", folder);

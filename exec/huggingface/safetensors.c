@@ -11,11 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 /* -------------------------------------------------------------------- sets of files */
 
 static int compare_names(const void *a, const void *b)
@@ -73,7 +68,7 @@ static enum mist_status add_indexed_files(struct mist_safetensors *set, const ch
                                       name);
         char *file = mist_path_beside_in(&set->arena, path, name);
         if (!file)
-            return out_of_memory(path, err);
+            return mist_err_memory(err, path);
         if (!find_file(set, file) && (status = safetensors_add_file(set, file, err)))
             return status;
     }
@@ -136,7 +131,7 @@ static enum mist_status choose_path(struct mist_safetensors *set, const char *pa
 
     *out = path;
     if (!file || !index)
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
         return MIST_OK;
     if (access(file, F_OK) != 0 && access(index, F_OK) != 0)
@@ -155,7 +150,7 @@ enum mist_status mist_safetensors_open(const char *path, struct mist_safetensors
 
     *out = NULL;
     if (!set)
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     enum mist_status status = choose_path(set, path, &chosen, err);
     size_t n = strlen(chosen);
     if (!status && n >= 5 && strcmp(chosen + n - 5, ".json") == 0) {

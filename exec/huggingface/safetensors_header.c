@@ -22,11 +22,6 @@ static const struct safetensors_dtype dtypes[] = {
     {"BOOL", 1, FROM_NOTHING}, {"F8_E4M3", 1, FROM_NOTHING}, {"F8_E5M2", 1, FROM_NOTHING},
 };
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 static enum mist_status invalid(const char *path, const char *what, struct mist_err *err)
 {
     return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "not a safetensors file: %s",
@@ -129,7 +124,7 @@ static enum mist_status add_tensor(struct mist_safetensors *set,
     if (grown)
         set->entries = grown;
     if (!grown || !entry.info.name)
-        return out_of_memory(file->path, err);
+        return mist_err_memory(err, file->path);
     if ((s = mist_json_get_object(root, name, MIST_JSON_REQUIRED, &tensor, err)) ||
         (s = read_dtype(&tensor, &entry, err)) ||
         (s = read_shape(&tensor, &entry, err)) ||
@@ -148,15 +143,13 @@ static enum mist_status map_file(struct safetensors_file *file, struct mist_err 
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &info) != 0) {
-        status = mist_err_at(err, MIST_ERR_IO, file->path, 0, 0, "can't open: %s",
-                             strerror(errno));
+        status = mist_err_io(err, file->path, "open", errno);
     } else if (!S_ISREG(info.st_mode) || info.st_size < 8) {
         status = invalid(file->path, "too short", err);
     } else {
         void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED) {
-            status = mist_err_at(err, MIST_ERR_IO, file->path, 0, 0, "can't map: %s",
-                                 strerror(errno));
+            status = mist_err_io(err, file->path, "map", errno);
         } else {
             file->map = map;
             file->map_bytes = (size_t)info.st_size;
@@ -255,7 +248,7 @@ enum mist_status safetensors_add_file(struct mist_safetensors *set, const char *
     enum mist_status status;
 
     if (!file || !(file->path = mist_arena_strdup(&set->arena, path)))
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     file->next = set->files;
     set->files = file;
     status = map_file(file, err);

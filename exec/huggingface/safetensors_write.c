@@ -104,7 +104,7 @@ static enum mist_status make_header(struct text *text, const char *path,
     ok = ok && append(text, "}");
     while (ok && text->n % 8 != 0)
         ok = append(text, " ");
-    return ok ? MIST_OK : mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    return ok ? MIST_OK : mist_err_memory(err, path);
 }
 
 /* ---------------------------------------------------------------------------- writing */
@@ -122,7 +122,7 @@ static enum mist_status check_names(const char *path,
     const char **names = malloc((size_t)n * sizeof *names + 1);
 
     if (!names)
-        return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+        return mist_err_memory(err, path);
     for (int32_t i = 0; i < n; i++)
         names[i] = infos[i].name;
     qsort(names, (size_t)n, sizeof *names, compare_names);
@@ -145,7 +145,7 @@ mist_safetensors_writer_open(const char *path, bool force, enum mist_dtype dtype
 
     *out = NULL;
     if (!writer)
-        status = mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+        status = mist_err_memory(err, path);
     if (status ||
         (status = make_header(&text, path, dtype, infos, n, &writer->n_elements, err)))
         goto out;

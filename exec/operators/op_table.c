@@ -221,7 +221,7 @@ enum mist_status mist_op_table_gather(struct mist_op_table *table, struct mist_c
         i_kernel += n_kernels;
     }
     if (status == MIST_OK && table->is_out_of_memory)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
 out:
     free(sizes);
     free(rows);
@@ -347,7 +347,7 @@ enum mist_status mist_op_table_emit(const struct mist_op_table *table,
     size_t n = 0;
 
     if (!lines)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < table->n_rows; i++)
         total_s += table->rows[i].time_s;
     for (size_t i = 0; i < table->n_rows; i++)

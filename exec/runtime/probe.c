@@ -135,7 +135,7 @@ static enum mist_status open_collectives(struct mist_probe *probe,
     int32_t *ranks = malloc((size_t)n * sizeof *ranks);
 
     if (!ranks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++)
         ranks[i] = i;
     enum mist_status status = mist_backend_open_collectives(
@@ -157,7 +157,7 @@ enum mist_status mist_probe_open(struct mist_comm *comm,
 
     *out = probe;
     if (!probe)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     probe->comm = comm;
     probe->operators = config->backend->operators;
     probe->work = config->work;

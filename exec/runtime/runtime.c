@@ -22,7 +22,7 @@ static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
     float *table = malloc((size_t)size_bytes);
 
     if (!table)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model->head_dim,
                        model->rope_theta);
     enum mist_status status =
@@ -109,7 +109,7 @@ static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group
         return MIST_OK;
     int32_t *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++)
         ranks[i] = first + i * step;
     enum mist_status status = mist_collectives_group(
@@ -183,7 +183,7 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     struct mist_runtime *runtime = calloc(1, sizeof *runtime);
 
     if (!runtime)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     runtime->plan = plan;
     runtime->schedule = schedule;
     runtime->device = parts->device;
@@ -201,7 +201,7 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
     enum mist_status status = MIST_ERR_MEMORY;
     if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
-        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        mist_err_memory(err, NULL);
     else
         status = mist_runtime_prepare_times(runtime, err);
     if (status == MIST_OK)

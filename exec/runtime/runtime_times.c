@@ -61,7 +61,7 @@ static enum mist_status make_rows(struct mist_runtime *runtime, struct mist_err 
     runtime->task_rows =
         calloc((size_t)schedule->n_tasks + 1, sizeof *runtime->task_rows);
     if (!runtime->task_rows)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         runtime->task_rows[i] = row_of_task(ops, &schedule->tasks[i]);
     for (int k = 0; k < 2 * MIST_N_LAYER_KINDS; k++) {
@@ -72,8 +72,7 @@ static enum mist_status make_rows(struct mist_runtime *runtime, struct mist_err 
                 mist_op_table_op(ops, steps[i].op, steps[i].phase, steps[i].dims,
                                  (double)steps[i].flop, (double)steps[i].bytes);
     }
-    return ops->is_out_of_memory ? mist_err_set(err, MIST_ERR_MEMORY, "out of memory")
-                                 : MIST_OK;
+    return ops->is_out_of_memory ? mist_err_memory(err, NULL) : MIST_OK;
 }
 
 enum mist_status mist_runtime_prepare_times(struct mist_runtime *runtime,
@@ -93,7 +92,7 @@ enum mist_status mist_runtime_prepare_times(struct mist_runtime *runtime,
     runtime->times = calloc((size_t)n + 1, sizeof *runtime->times);
     runtime->losses = calloc((size_t)n_kept + 1, sizeof *runtime->losses);
     if (!runtime->times || !runtime->losses)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return runtime->config.ops ? make_rows(runtime, err) : MIST_OK;
 }
 

@@ -172,7 +172,7 @@ static enum mist_status visit_remote(const struct walk *at, int32_t i_slab,
     array.is_remote = false;
     array.data = calloc(1, (size_t)bytes); /* padding is zero */
     if (!array.data)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status =
         at->read ? mist_device_read(device, array.data, remote, bytes, err) : MIST_OK;
     if (status == MIST_OK)

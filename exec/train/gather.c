@@ -9,6 +9,7 @@
 #include "exec/train/gather.h"
 
 #include "core/random.h"
+#include "core/statistics.h"
 #include "sim/schedule/memory_planner.h" /* live bytes */
 
 #include <stdlib.h>
@@ -25,19 +26,6 @@ struct measured {
 
 /* ------------------------------------------------------------------------- iterations */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int32_t n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
 /* iteration_s[i] = end of iteration i on the last rank - the same of i - 1, or when the
  * first rank began it after a pause. */
 static enum mist_status gather_iterations(struct mist_comm *comm,
@@ -53,7 +41,7 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
         return MIST_OK;
     double *ends = calloc((size_t)n, 2 * sizeof *ends);
     if (!ends)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     double *begins = ends + n;
     for (int32_t i = 0; i < n; i++)
         mist_runtime_span(runtime, i, &start_s, &ends[i]);
@@ -69,7 +57,7 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
             n > 4 ? 2 : n - 1; /* the first has no update, caches are cold */
         memcpy(ends, report->iteration_s + n_skipped,
                (size_t)(n - n_skipped) * sizeof *ends);
-        report->steady_s = median(ends, n - n_skipped);
+        report->steady_s = mist_estimate_make(ends, (size_t)(n - n_skipped)).median;
     }
     free(ends);
     return status;
@@ -264,7 +252,7 @@ gather_timeline(struct mist_comm *comm, const struct mist_train_job *job,
     int64_t *sizes = calloc((size_t)report->n_ranks, sizeof *sizes);
 
     mist_timeline_init(&mine);
-    enum mist_status status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_err_memory(err, NULL);
     if (!live || !sizes)
         goto out;
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
@@ -282,7 +270,7 @@ gather_timeline(struct mist_comm *comm, const struct mist_train_job *job,
         goto out;
     sent = calloc(mine.n_rows + 1, sizeof *sent);
     if (!sent) {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
         goto out;
     }
     for (size_t i = 0; i < mine.n_rows; i++)

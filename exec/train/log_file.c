@@ -25,12 +25,6 @@ static bool names_json(const char *path)
     return n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
 }
 
-static enum mist_status fail(const char *path, const char *what, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", what,
-                       strerror(errno));
-}
-
 static bool is_regular(const char *path, bool *is_there)
 {
     struct stat info;
@@ -102,7 +96,7 @@ static enum mist_status scan(FILE *stream, const char *path, int64_t n_steps_bef
     }
     free(line);
     if (status == MIST_OK && ferror(stream))
-        status = fail(path, "read", err);
+        status = mist_err_io(err, path, "read", errno);
     return status;
 }
 
@@ -116,7 +110,7 @@ enum mist_status mist_log_file_scan(const char *path, int64_t n_steps_before,
         return MIST_OK;
     FILE *stream = fopen(path, "rb");
     if (!stream)
-        return fail(path, "read", err);
+        return mist_err_io(err, path, "read", errno);
     enum mist_status status = scan(stream, path, n_steps_before, out, err);
     fclose(stream);
     return status;
@@ -133,7 +127,7 @@ static enum mist_status replace(const char *path, int64_t n_bytes, bool is_json,
     char block[1 << 14];
 
     if (n_bytes > 0 && !old)
-        return fail(path, "read", err);
+        return mist_err_io(err, path, "read", errno);
     enum mist_status status = mist_atomic_file_open(&file, path, true, err);
     if (status == MIST_OK && n_bytes == 0 && !is_json)
         fputs(header, file.stream);
@@ -157,7 +151,7 @@ static enum mist_status write_all(const struct mist_log_file *log, const char *t
                                   size_t n, struct mist_err *err)
 {
     errno = mist_file_write_all(log->fd, text, n);
-    return errno ? fail(log->path, "write", err) : MIST_OK;
+    return errno ? mist_err_io(err, log->path, "write", errno) : MIST_OK;
 }
 
 enum mist_status mist_log_file_open(struct mist_log_file *log, const char *path,
@@ -180,7 +174,7 @@ enum mist_status mist_log_file_open(struct mist_log_file *log, const char *path,
         return status;
     log->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (log->fd < 0)
-        return fail(path, "open", err);
+        return mist_err_io(err, path, "open", errno);
     if (is_there && !is_file && !log->is_json)
         status = write_all(log, header, sizeof header - 1, err);
     if (status != MIST_OK)
@@ -226,7 +220,7 @@ enum mist_status mist_log_file_sync(const struct mist_log_file *log, struct mist
 {
     /* a pipe can't be flushed, and some file systems don't */
     if (fsync(log->fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
-        return fail(log->path, "flush", err);
+        return mist_err_io(err, log->path, "flush", errno);
     return MIST_OK;
 }
 

@@ -84,7 +84,7 @@ static enum mist_status check_memory(const struct mist_session *at, struct mist_
     enum mist_status status;
 
     if (!arenas)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     status = mist_replay_memory(&at->plan, (int32_t)at->options.n_threads, arenas, err);
     for (int32_t i = 0; i < at->plan.n_stages && status == MIST_OK && limit > 0; i++) {
         int64_t bytes = arenas[i][MIST_ARENA_DEVICE];

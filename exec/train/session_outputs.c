@@ -30,7 +30,7 @@ enum mist_status mist_session_check_folder(const char *path, struct mist_err *er
     enum mist_status status = MIST_OK;
 
     if (!above)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     while (above[0] && stat(above, &info) != 0 && errno == ENOENT) {
         char *slash = strrchr(above, '/');
         if (slash && slash > above)

@@ -113,8 +113,7 @@ static enum mist_status write_event(const struct mist_tensorboard *board,
     put_fixed(&record, masked_crc(board->crc_table, event->bytes, event->n), 4);
     int code = mist_file_write_all(board->fd, record.bytes, record.n);
     if (code)
-        return mist_err_at(err, MIST_ERR_IO, board->path, 0, 0, "can't write: %s",
-                           strerror(code));
+        return mist_err_io(err, board->path, "write", code);
     return MIST_OK;
 }
 
@@ -143,7 +142,7 @@ enum mist_status mist_tensorboard_open(struct mist_tensorboard *board, const cha
 
     *board = (struct mist_tensorboard){.path = malloc(size), .fd = -1};
     if (!board->path)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     make_table(board->crc_table);
     gethostname(host, sizeof host - 1);
     /* readers look for "tfevents" and sort by the time */
@@ -152,8 +151,7 @@ enum mist_status mist_tensorboard_open(struct mist_tensorboard *board, const cha
     if (status == MIST_OK)
         board->fd = open(board->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (status == MIST_OK && board->fd < 0)
-        status = mist_err_at(err, MIST_ERR_IO, board->path, 0, 0, "can't open: %s",
-                             strerror(errno));
+        status = mist_err_io(err, board->path, "open", errno);
     if (status == MIST_OK)
         status = write_begin(board, first_step, err);
     if (status != MIST_OK)

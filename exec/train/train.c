@@ -31,11 +31,6 @@ struct run {
     double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
 };
 
-static enum mist_status out_of_memory(struct mist_err *err)
-{
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-}
-
 /* ------------------------------------------------------------------------------ parts */
 
 static enum mist_status open_device(struct run *run, struct mist_err *err)
@@ -123,7 +118,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
     run->has_head = run->schedule->i_stage == run->plan->n_stages - 1;
     run->begin_s = calloc((size_t)report->n_iterations + 1, sizeof *run->begin_s);
     if (!run->begin_s)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     status = open_device(run, err);
     if (status == MIST_OK)
         status = alloc_samples(run, stage, err);
@@ -272,7 +267,7 @@ static enum mist_status save(struct run *run, struct mist_err *err)
         training = mist_train_settings_to_json(&job->settings, &run->progress, run->plan,
                                                job->data);
         if (!training)
-            status = out_of_memory(err);
+            status = mist_err_memory(err, NULL);
     }
     if (status == MIST_OK)
         status =
@@ -340,7 +335,7 @@ static enum mist_status init_report(struct mist_train_report *report,
     mist_timeline_init(&report->timeline);
     mist_op_table_init(&report->ops);
     if (!report->steps || !report->iteration_s || !report->memory || !report->losses)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     for (int64_t i = 0; i < n; i++)
         report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
                                                     .validation_loss = NAN};

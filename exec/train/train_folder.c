@@ -247,7 +247,7 @@ enum mist_status mist_train_find(struct mist_comm *comm, const char *dir,
     if (status == MIST_OK && at.path[0]) {
         *path = strdup(at.path);
         if (!*path)
-            status = mist_err_set(&why, MIST_ERR_MEMORY, "out of memory");
+            status = mist_err_memory(&why, NULL);
     }
     if (status == MIST_OK) {
         *out = at.checkpoint;

@@ -216,7 +216,7 @@ enum mist_status mist_exec_options_parse(int argc, char **argv,
     char **words = malloc(size); /* as they are before parsing rearranges them */
 
     if (!words)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(words, argv, size);
     enum mist_status status = mist_options_parse(&mist_exec_tool, argc, argv, out,
                                                  positionals, stdout, is_done, err);

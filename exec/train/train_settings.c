@@ -70,7 +70,7 @@ enum mist_status mist_train_settings_find_given(const struct mist_tool *tool, in
     struct mist_option *rows = malloc(tool->n_options * sizeof *rows);
     char *again = malloc(size);
     bool is_done;
-    enum mist_status status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = mist_err_memory(err, NULL);
 
     if (rows && again) {
         memcpy(rows, tool->options, tool->n_options * sizeof *rows);

@@ -127,7 +127,7 @@ static enum mist_status load_piece(void *context, const struct mist_state_piece 
     int64_t n = mist_state_piece_elements(piece);
     float *exact = malloc((size_t)n * sizeof *exact);
     if (!exact)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status = at->read(at->source, piece, at->kind, exact, err);
     if (status == MIST_OK)
         mist_cpu_bf16_from_float(data, exact, n, 1);
@@ -187,7 +187,7 @@ static enum mist_status pack_piece(void *context, const struct mist_state_piece 
     char *grown = mist_grow(at->bytes, &at->capacity, at->n + sizeof piece->span + size,
                             sizeof *at->bytes);
     if (!grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->bytes = grown;
     memcpy(grown + at->n, &piece->span, sizeof piece->span);
     memcpy(grown + at->n + sizeof piece->span, data, size);
@@ -267,7 +267,7 @@ enum mist_status mist_train_export(const struct mist_runtime *runtime,
     enum mist_status status = MIST_OK;
 
     if (!at.sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     if (mist_comm_rank(comm) == 0) {
         status = mist_hf_save(folder, model, dtype, force, bring, &at, err);
     } else { /* in the order that mist_hf_save() asks for them */
