@@ -2,7 +2,7 @@
  * Communication of a schedule's tasks: the calls, handed to the implementation.
  *
  * What all implementations refuse alike is refused here; what depends on the group, such
- * as its size, is theirs to check. collectives_mpi.c, collectives_staged.c and
+ * as its size, is theirs to check. collectives_host.c and
  * cuda/collectives_nccl.c are the implementations.
  */
 #include "exec/comm/collectives.h"
