@@ -2,8 +2,8 @@
  * The CPU backend's operators in bf16: activations and weights are stored in 16 bits,
  * everything is computed in fp32.
  *
- * One function for each of cpu_kernels.h, with its shapes, aliasing and "+=" (read that
- * first); what differs:
+ * One function for each of those of cpu_kernels.h that have no is_bf16, with its shapes,
+ * aliasing and "+=" (read that first). What differs, for them and for is_bf16:
  *   - mist_bf16 tensors are the upper half of an fp32: rounded to nearest, ties to even;
  *     NaN stays NaN. A result is rounded once, when it is stored.
  *   - Statistics (norm, lse, cross-entropy), losses, rotary tables, and the optimizer's
@@ -38,18 +38,6 @@ void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_t
 
 /* out[n] = x[n], exactly. */
 void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads);
-
-/* -------------------------------------------------------------------------- embedding */
-
-void mist_cpu_bf16_embedding_slice_forward(mist_bf16 *out, const int32_t *tokens,
-                                           const mist_bf16 *wte, const mist_bf16 *wpe,
-                                           int64_t rows, int64_t s, int64_t h,
-                                           int64_t first_token, int64_t n_local,
-                                           int n_threads);
-void mist_cpu_bf16_embedding_slice_backward(void *dwte, void *dwpe, const int32_t *tokens,
-                                            const mist_bf16 *d_out, int64_t rows,
-                                            int64_t s, int64_t h, int64_t first_token,
-                                            int64_t n_local, int n_threads, int how);
 
 /* ------------------------------------------------------------------------------- norm */
 
@@ -139,35 +127,6 @@ void mist_cpu_bf16_rope_forward(mist_bf16 *qkv, const float *table,
 void mist_cpu_bf16_rope_backward(mist_bf16 *dqkv, const float *table,
                                  const struct mist_cpu_attention *shape, int n_threads);
 
-/* ------------------------------------------------------------------------ elementwise */
-
-void mist_cpu_bf16_gelu_forward(mist_bf16 *out, const mist_bf16 *x, int64_t n,
-                                int n_threads);
-void mist_cpu_bf16_gelu_backward(mist_bf16 *dx, const mist_bf16 *d_out,
-                                 const mist_bf16 *x, int64_t n, int n_threads);
-void mist_cpu_bf16_swiglu_forward(mist_bf16 *out, const mist_bf16 *gate_up, int64_t rows,
-                                  int64_t f, int n_threads);
-void mist_cpu_bf16_swiglu_backward(mist_bf16 *d_gate_up, const mist_bf16 *d_out,
-                                   const mist_bf16 *gate_up, int64_t rows, int64_t f,
-                                   int n_threads);
-void mist_cpu_bf16_add_forward(mist_bf16 *out, const mist_bf16 *a, const mist_bf16 *b,
-                               int64_t n, int n_threads);
-
-/* ------------------------------------------------------------------------------- loss */
-
-void mist_cpu_bf16_cross_entropy(mist_bf16 *logits, float *losses, const int32_t *targets,
-                                 int64_t rows, int64_t vocab, int64_t n_valid_vocab,
-                                 float scale, int n_threads);
-void mist_cpu_bf16_cross_entropy_stats(float *stats, const mist_bf16 *logits,
-                                       const int32_t *targets, int64_t rows,
-                                       int64_t n_local, int64_t n_valid_local,
-                                       int64_t first_token, int n_threads);
-void mist_cpu_bf16_cross_entropy_parallel(mist_bf16 *logits, float *losses,
-                                          const int32_t *targets, const float *all_stats,
-                                          int64_t rows, int64_t n_local,
-                                          int64_t n_valid_local, int64_t first_token,
-                                          int64_t tp, float scale, int n_threads);
-
 /* -------------------------------------------------------------------------- optimizer */
 
 /*
@@ -178,11 +137,5 @@ void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float
                               const void *g, int64_t n,
                               const struct mist_cpu_adamw *config, int n_threads,
                               int how);
-
-/* ------------------------------------------------------------------ sums and searches */
-
-void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
-                                     struct mist_cpu_sum *out, int n_threads);
-int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads);
 
 #endif

@@ -145,7 +145,7 @@ static void add_keys(float *sum, const float *d_packed, const struct layout *at,
         if (is_first)
             memcpy(sum + i * 2 * d, row, 2 * (size_t)d * sizeof *sum);
         else
-            mist_cpu_add_chunk(sum + i * 2 * d, sum + i * 2 * d, row, 2 * d);
+            mist_cpu_add_chunk(false, sum + i * 2 * d, sum + i * 2 * d, row, 2 * d);
     }
 }
 

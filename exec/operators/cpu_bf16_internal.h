@@ -32,6 +32,33 @@ MIST_CPU_INLINE mist_bf16 mist_cpu_bf16_round(float x)
 void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n);
 void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n);
 
+/*
+ * Kernels of both formats work on fp32, on the calling thread, a piece or row at a time:
+ * on elements first .. first + n - 1 of x where they lie or, bf16, in room[n].
+ *
+ * from    converts what is read
+ * to      is where results go
+ * done    rounds them
+ */
+static inline const float *mist_cpu_from(bool is_bf16, float *room, const void *x,
+                                         int64_t first, int64_t n)
+{
+    if (!is_bf16)
+        return (const float *)x + first;
+    mist_cpu_bf16_load(room, (const mist_bf16 *)x + first, n);
+    return room;
+}
+static inline float *mist_cpu_to(bool is_bf16, float *room, void *x, int64_t first)
+{
+    return is_bf16 ? room : (float *)x + first;
+}
+static inline void mist_cpu_done(bool is_bf16, void *x, int64_t first, const float *room,
+                                 int64_t n)
+{
+    if (is_bf16)
+        mist_cpu_bf16_store((mist_bf16 *)x + first, room, n);
+}
+
 /* c[m, n] = a[m, k] b[k, n] + (adds: c) + (has_bias: bias[n]) */
 struct mist_cpu_bf16_shape {
     int64_t m, n, k;

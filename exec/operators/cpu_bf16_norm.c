@@ -53,7 +53,7 @@ void mist_cpu_bf16_residual_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16
         float *row = weight_f + (2 + 2 * (int64_t)omp_get_thread_num()) * h;
         mist_cpu_bf16_load(row, a + i * h, h);
         mist_cpu_bf16_load(row + h, b + i * h, h);
-        mist_cpu_add_chunk(row, row, row + h, h);
+        mist_cpu_add_chunk(false, row, row, row + h, h);
         mist_cpu_bf16_store(residual + i * h, row, h);
         mist_cpu_bf16_load(row, residual + i * h, h);
         mist_cpu_norm_row(kind, row, stats + 2 * i, row, weight_f, bias_f, eps, h);

@@ -6,10 +6,11 @@
  * chunks that fit the first-level cache's working set and shares the chunks out; SwiGLU
  * shares out rows.
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
 #include "exec/operators/cpu_kernels.h"
 
-enum { CHUNK = 8192 };
+enum { CHUNK = 2048, ZEROS = 8192 };
 
 static int64_t chunk_length(int64_t begin, int64_t n)
 {
@@ -30,7 +31,7 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
 
-MIST_CPU_CLONES static void gelu_chunk_clones(float *out, const float *x, int64_t n)
+MIST_CPU_CLONES static void gelu_chunk(float *out, const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -40,13 +41,8 @@ MIST_CPU_CLONES static void gelu_chunk_clones(float *out, const float *x, int64_
     }
 }
 
-void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n)
-{
-    gelu_chunk_clones(out, x, n);
-}
-
-MIST_CPU_CLONES static void gelu_backward_chunk_clones(float *dx, const float *d_out,
-                                                       const float *x, int64_t n)
+MIST_CPU_CLONES static void gelu_backward_chunk(float *dx, const float *d_out,
+                                                const float *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -57,31 +53,35 @@ MIST_CPU_CLONES static void gelu_backward_chunk_clones(float *dx, const float *d
     }
 }
 
-void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out, const float *x,
-                                  int64_t n)
-{
-    gelu_backward_chunk_clones(dx, d_out, x, n);
-}
-
-void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads)
+void mist_cpu_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
+                           int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        mist_cpu_gelu_chunk(out + i, x + i, chunk_length(i, n));
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        float room[CHUNK], *to = mist_cpu_to(is_bf16, room, out, i);
+        int64_t length = chunk_length(i, n);
+        gelu_chunk(to, mist_cpu_from(is_bf16, room, x, i, length), length);
+        mist_cpu_done(is_bf16, out, i, to, length);
+    }
 }
 
-void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64_t n,
-                            int n_threads)
+void mist_cpu_gelu_backward(bool is_bf16, void *dx, const void *d_out, const void *x,
+                            int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        mist_cpu_gelu_backward_chunk(dx + i, d_out + i, x + i, chunk_length(i, n));
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], dx, i);
+        int64_t length = chunk_length(i, n);
+        gelu_backward_chunk(to, mist_cpu_from(is_bf16, room[0], d_out, i, length),
+                            mist_cpu_from(is_bf16, room[1], x, i, length), length);
+        mist_cpu_done(is_bf16, dx, i, to, length);
+    }
 }
 
 /* ----------------------------------------------------------------------------- swiglu */
 
-MIST_CPU_CLONES static void swiglu_chunk_clones(float *out, const float *gate,
-                                                const float *up, int64_t n)
+MIST_CPU_CLONES static void swiglu_chunk(float *out, const float *gate, const float *up,
+                                         int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -91,15 +91,9 @@ MIST_CPU_CLONES static void swiglu_chunk_clones(float *out, const float *gate,
     }
 }
 
-void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up, int64_t n)
-{
-    swiglu_chunk_clones(out, gate, up, n);
-}
-
-MIST_CPU_CLONES static void swiglu_backward_chunk_clones(float *d_gate, float *d_up,
-                                                         const float *d_out,
-                                                         const float *gate,
-                                                         const float *up, int64_t n)
+MIST_CPU_CLONES static void swiglu_backward_chunk(float *d_gate, float *d_up,
+                                                  const float *d_out, const float *gate,
+                                                  const float *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -110,33 +104,41 @@ MIST_CPU_CLONES static void swiglu_backward_chunk_clones(float *d_gate, float *d
     }
 }
 
-void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up, const float *d_out,
-                                    const float *gate, const float *up, int64_t n)
-{
-    swiglu_backward_chunk_clones(d_gate, d_up, d_out, gate, up, n);
-}
-
-void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int64_t f,
-                             int n_threads)
+void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
+                             int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
-        mist_cpu_swiglu_chunk(out + i * f, gate_up + i * 2 * f, gate_up + i * 2 * f + f,
-                              f);
+        for (int64_t j = 0; j < f; j += CHUNK) {
+            float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], out, i * f + j);
+            int64_t length = chunk_length(j, f), gate = i * 2 * f + j;
+            swiglu_chunk(to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                         mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length),
+                         length);
+            mist_cpu_done(is_bf16, out, i * f + j, to, length);
+        }
 }
 
-void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float *gate_up,
-                              int64_t rows, int64_t f, int n_threads)
+void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
+                              const void *gate_up, int64_t rows, int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        const float *row = gate_up + i * 2 * f;
-        float *d_row = d_gate_up + i * 2 * f;
-        mist_cpu_swiglu_backward_chunk(d_row, d_row + f, d_out + i * f, row, row + f, f);
-    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < f; j += CHUNK) {
+            float room[3][CHUNK];
+            int64_t length = chunk_length(j, f), gate = i * 2 * f + j, up = gate + f;
+            float *d_gate = mist_cpu_to(is_bf16, room[0], d_gate_up, gate);
+            float *d_up = mist_cpu_to(is_bf16, room[1], d_gate_up, up);
+            swiglu_backward_chunk(
+                d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
+                mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
+            mist_cpu_done(is_bf16, d_gate_up, gate, d_gate, length);
+            mist_cpu_done(is_bf16, d_gate_up, up, d_up, length);
+        }
 }
 
-/* ------------------------------------------------------------------- add, scale, zero */
+/* -------------------------------------------------------------------------- add, zero */
 
 MIST_CPU_CLONES static void add_chunk_clones(float *out, const float *a, const float *b,
                                              int64_t n)
@@ -146,36 +148,37 @@ MIST_CPU_CLONES static void add_chunk_clones(float *out, const float *a, const f
         out[i] = a[i] + b[i];
 }
 
-void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n)
-{
-    add_chunk_clones(out, a, b, n);
-}
-
-MIST_CPU_CLONES static void scale_chunk(float *x, float factor, int64_t n)
+MIST_CPU_CLONES static void add_bf16_clones(mist_bf16 *out, const mist_bf16 *a,
+                                            const mist_bf16 *b, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        x[i] *= factor;
+        out[i] =
+            mist_cpu_bf16_round(mist_cpu_bf16_value(a[i]) + mist_cpu_bf16_value(b[i]));
 }
 
-void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
-                          int n_threads)
+void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, int64_t n)
 {
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        mist_cpu_add_chunk(out + i, a + i, b + i, chunk_length(i, n));
+    if (is_bf16)
+        add_bf16_clones(out, a, b, n);
+    else
+        add_chunk_clones(out, a, b, n);
 }
 
-void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads)
+void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,
+                          int64_t n, int n_threads)
 {
+    int64_t size = is_bf16 ? sizeof(mist_bf16) : sizeof(float);
+
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
-        scale_chunk(x + i, factor, chunk_length(i, n));
+        mist_cpu_add_chunk(is_bf16, (char *)out + i * size, (const char *)a + i * size,
+                           (const char *)b + i * size, chunk_length(i, n));
 }
 
 void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n_bytes; i += CHUNK)
-        memset((char *)x + i, 0, (size_t)chunk_length(i, n_bytes));
+    for (int64_t i = 0; i < n_bytes; i += ZEROS)
+        memset((char *)x + i, 0, (size_t)(n_bytes - i < ZEROS ? n_bytes - i : ZEROS));
 }

@@ -5,34 +5,49 @@
  * The backward scatters rows that may collide (a token occurs many times), so threads
  * share out columns, not tokens, and every element is summed in token order.
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
-enum { COLUMNS = 64 };
+enum { COLUMNS = 64, PIECE = 2048 };
 
-/* ---------------------------------------------------------------- any number format */
+/* The arguments of both directions; see cpu_kernels.h. */
+struct embedding {
+    bool is_bf16;
+    const int32_t *tokens;
+    int64_t rows, s, h;
+    int64_t first_token, n_local;
+};
 
-int64_t mist_cpu_embedding_row(const struct mist_cpu_embedding *of, int64_t i)
+/* The row of token i in the slice of the vocabulary; -1: it lies in another. */
+static int64_t row_of(const struct embedding *of, int64_t i)
 {
     int64_t row = of->tokens[i] - of->first_token;
 
     return row >= 0 && row < of->n_local ? row : -1;
 }
 
-void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *wte,
-                    const void *wpe, int n_threads)
+static int64_t element_bytes(const struct embedding *of)
 {
-    int64_t h_bytes = of->h * of->format->element_bytes;
+    return of->is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
+}
+
+void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *tokens,
+                                      const void *wte, const void *wpe, int64_t rows,
+                                      int64_t s, int64_t h, int64_t first_token,
+                                      int64_t n_local, int n_threads)
+{
+    const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
+    int64_t h_bytes = h * element_bytes(&of);
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < of->rows; i++) {
-        int64_t row = mist_cpu_embedding_row(of, i);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = row_of(&of, i);
         char *to = (char *)out + i * h_bytes;
         const char *token_row = row < 0 ? NULL : (const char *)wte + row * h_bytes;
         const char *position_row =
-            wpe == NULL ? NULL : (const char *)wpe + i % of->s * h_bytes;
+            wpe == NULL ? NULL : (const char *)wpe + i % s * h_bytes;
         if (token_row != NULL && position_row != NULL)
-            of->format->add_rows(to, token_row, position_row, of->h);
+            mist_cpu_add_chunk(is_bf16, to, token_row, position_row, h);
         else if (token_row != NULL || position_row != NULL)
             memcpy(to, token_row != NULL ? token_row : position_row, (size_t)h_bytes);
         else
@@ -40,92 +55,96 @@ void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *
     }
 }
 
+/* sum += x */
+MIST_CPU_CLONES static void add_float_to(float *sum, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += x[j];
+}
+
+MIST_CPU_CLONES static void add_bf16_to(float *sum, const mist_bf16 *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += mist_cpu_bf16_value(x[j]);
+}
+
 /* The columns [column, column + n) of every token's row. */
-static void scatter_columns(const struct mist_cpu_embedding *of, float *dwte, float *dwpe,
-                            const char *d_out, int64_t column, int64_t n)
+static void scatter_columns(const struct embedding *of, float *dwte, float *dwpe,
+                            const void *d_out, int64_t column, int64_t n)
 {
     for (int64_t i = 0; i < of->rows; i++) {
-        const char *d = d_out + (i * of->h + column) * of->format->element_bytes;
-        int64_t row = mist_cpu_embedding_row(of, i);
-        if (row >= 0)
-            of->format->add_to(dwte + row * of->h + column, d, n);
-        if (dwpe != NULL)
-            of->format->add_to(dwpe + i % of->s * of->h + column, d, n);
+        int64_t at = i * of->h + column, row = row_of(of, i);
+        float *sums[] = {row < 0 ? NULL : dwte + row * of->h + column,
+                         dwpe == NULL ? NULL : dwpe + i % of->s * of->h + column};
+        for (int k = 0; k < 2; k++)
+            if (sums[k] && of->is_bf16)
+                add_bf16_to(sums[k], (const mist_bf16 *)d_out + at, n);
+            else if (sums[k])
+                add_float_to(sums[k], (const float *)d_out + at, n);
     }
 }
 
-void mist_cpu_embed_backward(const struct mist_cpu_embedding *of, float *dwte,
-                             float *dwpe, const void *d_out, int n_threads)
+/* sum[0 .. h) += the rows of d_out in bf16, summed in fp32 piece by piece: those of
+ * positions i, i + step, ..., or of them those that have token i's (is_token). */
+static void add_positions(const struct embedding *of, mist_bf16 *sum,
+                          const mist_bf16 *d_out, int64_t i, int64_t step, bool is_token)
 {
-    /*
-     * One thread takes whole rows at once, the order of each element's sum is the same.
-     */
-    int64_t width = n_threads == 1 ? of->h : COLUMNS;
-
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t j = 0; j < of->h; j += width)
-        scatter_columns(of, dwte, dwpe, d_out, j, of->h - j < width ? of->h - j : width);
+    for (int64_t j = 0; j < of->h; j += PIECE) {
+        float total[PIECE];
+        int64_t n = mist_cpu_min(PIECE, of->h - j);
+        mist_cpu_bf16_load(total, sum + j, n);
+        for (int64_t k = i; k < of->rows; k += step)
+            if (!is_token || of->tokens[k] == of->tokens[i])
+                add_bf16_to(total, d_out + k * of->h + j, n);
+        mist_cpu_bf16_store(sum + j, total, n);
+    }
 }
 
-/* ------------------------------------------------------------------------------ fp32 */
-
-MIST_CPU_CLONES static void add_rows(void *out, const void *a, const void *b, int64_t n)
+static bool occurs_before(const int32_t *tokens, int64_t i)
 {
-    const float *x = a, *y = b;
-    float *to = out;
-
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        to[j] = x[j] + y[j];
+    for (int64_t k = 0; k < i; k++)
+        if (tokens[k] == tokens[i])
+            return true;
+    return false;
 }
 
-MIST_CPU_CLONES static void add_float_to(float *sum, const void *x, int64_t n)
+/* Where gradients are bf16, all rows of a token are added up before they are rounded:
+ * threads share out the tokens, by the first place of each. */
+static void scatter_bf16(const struct embedding *of, mist_bf16 *dwte, mist_bf16 *dwpe,
+                         const mist_bf16 *d_out, int n_threads)
 {
-    const float *d = x;
-
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] += d[j];
+#pragma omp parallel num_threads(n_threads)
+    {
+#pragma omp for schedule(dynamic, 16) nowait
+        for (int64_t i = 0; i < of->rows; i++) {
+            int64_t row = row_of(of, i);
+            if (row >= 0 && !occurs_before(of->tokens, i))
+                add_positions(of, dwte + row * of->h, d_out, i, 1, true);
+        }
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < of->s; i++)
+            if (dwpe != NULL && i < of->rows)
+                add_positions(of, dwpe + i * of->h, d_out, i, of->s, false);
+    }
 }
 
-static const struct mist_cpu_embedding_format fp32 = {sizeof(float), add_rows,
-                                                      add_float_to};
-
-void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const float *wte,
-                                      const float *wpe, int64_t rows, int64_t s,
-                                      int64_t h, int64_t first_token, int64_t n_local,
-                                      int n_threads)
-{
-    const struct mist_cpu_embedding of = {&fp32, tokens,      rows,   s,
-                                          h,     first_token, n_local};
-
-    mist_cpu_embed(&of, out, wte, wpe, n_threads);
-}
-
-void mist_cpu_embedding_slice_backward(float *dwte, float *dwpe, const int32_t *tokens,
-                                       const float *d_out, int64_t rows, int64_t s,
-                                       int64_t h, int64_t first_token, int64_t n_local,
+void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
+                                       const int32_t *tokens, const void *d_out,
+                                       int64_t rows, int64_t s, int64_t h,
+                                       int64_t first_token, int64_t n_local,
                                        int n_threads, int how)
 {
-    const struct mist_cpu_embedding of = {&fp32, tokens,      rows,   s,
-                                          h,     first_token, n_local};
+    const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
+    /* One thread takes whole rows at once, the order of each element's sum is the same. */
+    int64_t width = n_threads == 1 ? h : COLUMNS;
 
-    (void)how;
-    mist_cpu_embed_backward(&of, dwte, dwpe, d_out, n_threads);
-}
-
-void mist_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
-                                const float *wpe, int64_t rows, int64_t s, int64_t h,
-                                int n_threads)
-{
-    mist_cpu_embedding_slice_forward(out, tokens, wte, wpe, rows, s, h, 0, INT64_MAX,
-                                     n_threads);
-}
-
-void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens,
-                                 const float *d_out, int64_t rows, int64_t s, int64_t h,
-                                 int n_threads)
-{
-    mist_cpu_embedding_slice_backward(dwte, dwpe, tokens, d_out, rows, s, h, 0, INT64_MAX,
-                                      n_threads, 0);
+    if (how & MIST_CPU_BF16_GRADIENTS) {
+        scatter_bf16(&of, dwte, dwpe, d_out, n_threads);
+        return;
+    }
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t j = 0; j < h; j += width)
+        scatter_columns(&of, dwte, dwpe, d_out, j, mist_cpu_min(width, h - j));
 }

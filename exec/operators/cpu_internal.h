@@ -171,35 +171,9 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
  * What the fp32 kernels do to one chunk or row on the calling thread, for the bf16
  * kernels, which convert before and after. Arguments as in cpu_kernels.h.
  */
-void mist_cpu_gelu_chunk(float *out, const float *x, int64_t n);
-void mist_cpu_gelu_backward_chunk(float *dx, const float *d_out, const float *x,
-                                  int64_t n);
-void mist_cpu_swiglu_chunk(float *out, const float *gate, const float *up, int64_t n);
-void mist_cpu_swiglu_backward_chunk(float *d_gate, float *d_up, const float *d_out,
-                                    const float *gate, const float *up, int64_t n);
-void mist_cpu_add_chunk(float *out, const float *a, const float *b, int64_t n);
+void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, int64_t n);
 void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
                           const struct mist_cpu_adamw *config);
-
-/* The arguments of an embedding in either number format; see cpu_kernels.h. The format's
- * functions take one row, or some columns of it. */
-struct mist_cpu_embedding_format {
-    int64_t element_bytes; /* of out, wte, wpe and d_out */
-    void (*add_rows)(void *out, const void *a, const void *b, int64_t n);
-    void (*add_to)(float *sum, const void *x, int64_t n); /* sum += x */
-};
-struct mist_cpu_embedding {
-    const struct mist_cpu_embedding_format *format;
-    const int32_t *tokens;
-    int64_t rows, s, h;
-    int64_t first_token, n_local;
-};
-/* The row of token i in the slice of the vocabulary; -1: it lies in another. */
-int64_t mist_cpu_embedding_row(const struct mist_cpu_embedding *of, int64_t i);
-void mist_cpu_embed(const struct mist_cpu_embedding *of, void *out, const void *wte,
-                    const void *wpe, int n_threads);
-void mist_cpu_embed_backward(const struct mist_cpu_embedding *of, float *dwte,
-                             float *dwpe, const void *d_out, int n_threads);
 
 void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
                        const float *x, const float *weight, const float *bias, float eps,
@@ -218,16 +192,6 @@ void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
 
 /* Elements first .. first + n - 1 of d, gradients of parameters, += x (how: or =). */
 void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how);
-
-/* Sums over logits are cut into pieces of this length. */
-#define MIST_CPU_LOSS_PIECE 2048
-float mist_cpu_max_logits(const float *row, int64_t n);
-float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n);
-void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n);
-
-/* Maximum, sum and target logit of a row of all_stats [tp, rows, 3], slices in order. */
-void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
-                                          int64_t i_row, int64_t rows, int64_t tp);
 
 /* -------------------------------------------------------------------- matrix products */
 

@@ -2,7 +2,7 @@
  * The CPU backend's operators: single-precision training kernels for GPT and Llama
  * layers.
  *
- * Every tensor is fp32, row-major and dense unless a stride is named; shapes stand in
+ * Every tensor is fp32 (void: bf16 if is_bf16, see cpu_bf16.h), row-major and dense unless a stride is named; shapes stand in
  * brackets. "rows" is the number of tokens, b * s; token i of a micro-batch sits at
  * position i % s. Every function is pure: it allocates nothing, keeps no state and takes
  * its workspace from the caller (uninitialised, any contents afterwards, size in bytes
@@ -27,39 +27,32 @@
 enum {
     MIST_CPU_OVERWRITES = 1,     /* what is there is not read */
     MIST_CPU_BF16_GRADIENTS = 2, /* they are bf16: sums are fp32 and rounded at the end;
-                                    for the functions of cpu_bf16.h alone */
+                                    with bf16 tensors alone */
 };
 
 /* -------------------------------------------------------------------------- embedding */
 
 /*
- * out[rows, h] = wte[token[i]] + wpe[i % s].   wte [vocab, h], wpe [>= s, h] or NULL
- * (none). Tokens are 0 .. vocab - 1, which the data reader has checked.
+ * out[rows, h] = wte[token[i]] + wpe[i % s], of a slice of the vocabulary: wte and dwte
+ * hold the rows of tokens first_token .. first_token + n_local - 1 alone. wpe [>= s, h] or
+ * NULL (none). Any other token adds nothing: its row of out is 0 (plus wpe's, if given),
+ * and dwte stays as it is. The sum over all slices, of which one has wpe, is the whole.
+ * n_local 0: wte, dwte may be NULL. Tokens are those of the vocabulary, which the data
+ * reader has checked.
  */
-void mist_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
-                                const float *wpe, int64_t rows, int64_t s, int64_t h,
-                                int n_threads);
+void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *tokens,
+                                      const void *wte, const void *wpe, int64_t rows,
+                                      int64_t s, int64_t h, int64_t first_token,
+                                      int64_t n_local, int n_threads);
 
 /*
  * dwte[token[i]] += d_out[i], dwpe[i % s] += d_out[i] (dwpe may be NULL), in token order.
+ * how: always +=.
  */
-void mist_cpu_embedding_backward(float *dwte, float *dwpe, const int32_t *tokens,
-                                 const float *d_out, int64_t rows, int64_t s, int64_t h,
-                                 int n_threads);
-
-/*
- * The same for a slice of the vocabulary: wte and dwte hold the rows of tokens
- * first_token .. first_token + n_local - 1 alone. Any other token adds nothing: its row
- * of out is 0 (plus wpe's, if given), and dwte stays as it is. The sum over all slices,
- * of which one has wpe, is the whole. n_local 0: wte, dwte may be NULL. how: always +=.
- */
-void mist_cpu_embedding_slice_forward(float *out, const int32_t *tokens, const float *wte,
-                                      const float *wpe, int64_t rows, int64_t s,
-                                      int64_t h, int64_t first_token, int64_t n_local,
-                                      int n_threads);
-void mist_cpu_embedding_slice_backward(float *dwte, float *dwpe, const int32_t *tokens,
-                                       const float *d_out, int64_t rows, int64_t s,
-                                       int64_t h, int64_t first_token, int64_t n_local,
+void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
+                                       const int32_t *tokens, const void *d_out,
+                                       int64_t rows, int64_t s, int64_t h,
+                                       int64_t first_token, int64_t n_local,
                                        int n_threads, int how);
 
 /* ------------------------------------------------------------------------------- norm */
@@ -167,26 +160,25 @@ void mist_cpu_rope_backward(float *dqkv, const float *table,
 
 /* out = gelu(x), the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
  * computed as the equal x * sigmoid(2 ...). out may alias x. */
-void mist_cpu_gelu_forward(float *out, const float *x, int64_t n, int n_threads);
+void mist_cpu_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
+                           int n_threads);
 
 /* dx = d_out * gelu'(x). dx may alias d_out or x. */
-void mist_cpu_gelu_backward(float *dx, const float *d_out, const float *x, int64_t n,
-                            int n_threads);
+void mist_cpu_gelu_backward(bool is_bf16, void *dx, const void *d_out, const void *x,
+                            int64_t n, int n_threads);
 
 /* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first. */
-void mist_cpu_swiglu_forward(float *out, const float *gate_up, int64_t rows, int64_t f,
-                             int n_threads);
+void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
+                             int64_t f, int n_threads);
 
 /* d_gate_up [rows, 2 * f] from d_out [rows, f]. d_gate_up may alias gate_up. */
-void mist_cpu_swiglu_backward(float *d_gate_up, const float *d_out, const float *gate_up,
-                              int64_t rows, int64_t f, int n_threads);
+void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
+                              const void *gate_up, int64_t rows, int64_t f,
+                              int n_threads);
 
 /* out = a + b. out may alias a or b. */
-void mist_cpu_add_forward(float *out, const float *a, const float *b, int64_t n,
-                          int n_threads);
-
-/* x *= factor. */
-void mist_cpu_scale(float *x, float factor, int64_t n, int n_threads);
+void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,
+                          int64_t n, int n_threads);
 
 /* n_bytes of zeros. */
 void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads);
@@ -200,9 +192,9 @@ void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads);
  * softmax, gradient 0. Targets are 0 .. n_valid_vocab - 1. scale is 1 / (tokens of the
  * step) for a mean loss.
  */
-void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets,
-                            int64_t rows, int64_t vocab, int64_t n_valid_vocab,
-                            float scale, int n_threads);
+void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
+                            const int32_t *targets, int64_t rows, int64_t vocab,
+                            int64_t n_valid_vocab, float scale, int n_threads);
 
 /*
  * The same where tp ranks hold a slice of the vocabulary each: logits [rows, n_local] are
@@ -213,7 +205,7 @@ void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets
  * First each slice writes stats[rows, 3]: maximum, sum of exp(l - maximum), logit of the
  * target or 0 where another slice has it; -inf, 0, 0 for a slice of padding.
  */
-void mist_cpu_cross_entropy_stats(float *stats, const float *logits,
+void mist_cpu_cross_entropy_stats(bool is_bf16, float *stats, const void *logits,
                                   const int32_t *targets, int64_t rows, int64_t n_local,
                                   int64_t n_valid_local, int64_t first_token,
                                   int n_threads);
@@ -223,9 +215,9 @@ void mist_cpu_cross_entropy_stats(float *stats, const float *logits,
  * gradient in place, and losses[rows] are those of the whole vocabulary, the same bits in
  * every slice. With tp 1 the bits are mist_cpu_cross_entropy's.
  */
-void mist_cpu_cross_entropy_parallel(float *logits, float *losses, const int32_t *targets,
-                                     const float *all_stats, int64_t rows,
-                                     int64_t n_local, int64_t n_valid_local,
+void mist_cpu_cross_entropy_parallel(bool is_bf16, void *logits, float *losses,
+                                     const int32_t *targets, const float *all_stats,
+                                     int64_t rows, int64_t n_local, int64_t n_valid_local,
                                      int64_t first_token, int64_t tp, float scale,
                                      int n_threads);
 
@@ -288,8 +280,8 @@ struct mist_cpu_sum {
  * of that for the norm, and far less where errors average out. Elements below 6.5e-10
  * count as 0, elements out of range too (n_nonfinite tells). At the speed of memory.
  */
-void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *out,
-                                int n_threads);
+void mist_cpu_sum_squares_exact(bool is_bf16, const void *x, int64_t n,
+                                struct mist_cpu_sum *out, int n_threads);
 
 /* The sum of nothing. */
 void mist_cpu_sum_clear(struct mist_cpu_sum *sum);
@@ -306,7 +298,7 @@ void mist_cpu_sum_add(struct mist_cpu_sum *sum, const struct mist_cpu_sum *other
 double mist_cpu_sum_value(int64_t coarse, int64_t fine);
 
 /* The index of the first element that is NaN or infinite; -1: none. At memory's speed. */
-int64_t mist_cpu_find_nonfinite(const float *x, int64_t n, int n_threads);
+int64_t mist_cpu_find_nonfinite(bool is_bf16, const void *x, int64_t n, int n_threads);
 
 /* ----------------------------------------------------------------------------- report */
 

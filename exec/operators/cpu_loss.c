@@ -8,12 +8,12 @@
  * takes them again (Shoeybi et al. 2019, section 3, communicate the same three numbers
  * per row).
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
-#include <math.h> /* logf */
+#include <math.h> /* INFINITY, logf */
 
-enum { PIECE = MIST_CPU_LOSS_PIECE };
+enum { PIECE = 2048 };
 
 /* row[0 .. n) = exp(row - max); returns the sum, over pieces in order. */
 MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
@@ -30,14 +30,9 @@ MIST_CPU_CLONES static float exp_logits(float *row, float max, int64_t n)
     return sum;
 }
 
-MIST_CPU_CLONES static float max_logits_clones(const float *row, int64_t n)
+MIST_CPU_CLONES static float max_logits(const float *row, int64_t n)
 {
     return mist_cpu_max(row, n);
-}
-
-float mist_cpu_max_logits(const float *row, int64_t n)
-{
-    return max_logits_clones(row, n);
 }
 
 MIST_CPU_CLONES static void scale_logits(float *row, float factor, int64_t n)
@@ -47,78 +42,118 @@ MIST_CPU_CLONES static void scale_logits(float *row, float factor, int64_t n)
         row[j] *= factor;
 }
 
-void mist_cpu_cross_entropy(float *logits, float *losses, const int32_t *targets,
-                            int64_t rows, int64_t vocab, int64_t n_valid_vocab,
-                            float scale, int n_threads)
+/* The sum of exp(x - max) of a piece, without touching it. */
+MIST_CPU_CLONES static float sum_exp_logits(const float *x, float max, int64_t n)
+{
+    float e[PIECE];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        e[j] = mist_cpu_exp(x[j] - max);
+    return mist_cpu_sum(e, n);
+}
+
+MIST_CPU_CLONES static void scaled_exp_logits(float *out, const float *x, float max,
+                                              float factor, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        out[j] = mist_cpu_exp(x[j] - max) * factor;
+}
+
+/* ------------------------------------------------------------------ a row, by pieces */
+
+/* Maximum, sum of exp(l - maximum), and the logit of target (0: not in this row). */
+static void row_stats(bool is_bf16, float stats[3], const void *logits, int64_t first,
+                      int64_t n, int64_t target)
+{
+    float room[PIECE], max = -INFINITY, sum = 0.0f;
+
+    for (int64_t j = 0; j < n; j += PIECE) {
+        int64_t length = mist_cpu_min(PIECE, n - j);
+        float piece_max =
+            max_logits(mist_cpu_from(is_bf16, room, logits, first + j, length), length);
+        max = piece_max > max ? piece_max : max;
+    }
+    for (int64_t j = 0; j < n; j += PIECE) {
+        int64_t length = mist_cpu_min(PIECE, n - j);
+        sum += sum_exp_logits(mist_cpu_from(is_bf16, room, logits, first + j, length),
+                              max, length);
+    }
+    stats[0] = max;
+    stats[1] = sum;
+    stats[2] = 0.0f;
+    if (target >= 0 && target < n)
+        stats[2] = *mist_cpu_from(is_bf16, room, logits, first + target, 1);
+}
+
+/* The first n_valid of n logits become exp(row - max) * scale / sum, less scale at the
+ * target, the others 0. Returns the loss. */
+static float finish_row(bool is_bf16, void *logits, int64_t first, const float stats[3],
+                        int64_t n, int64_t n_valid, int64_t target, float scale)
+{
+    int64_t size = is_bf16 ? sizeof(mist_bf16) : sizeof(float);
+    float room[PIECE], factor = scale / stats[1];
+
+    for (int64_t j = 0; j < n_valid; j += PIECE) {
+        int64_t length = mist_cpu_min(PIECE, n_valid - j);
+        float *to = mist_cpu_to(is_bf16, room, logits, first + j);
+        scaled_exp_logits(to, mist_cpu_from(is_bf16, room, logits, first + j, length),
+                          stats[0], factor, length);
+        if (target >= j && target < j + length)
+            to[target - j] -= scale;
+        mist_cpu_done(is_bf16, logits, first + j, to, length);
+    }
+    memset((char *)logits + (first + n_valid) * size, 0, (size_t)((n - n_valid) * size));
+    return logf(stats[1]) + (stats[0] - stats[2]);
+}
+
+/* In fp32 a row keeps its exponentials. */
+static float finish_float_row(float *row, int64_t n, int64_t n_valid, int64_t target,
+                              float scale)
+{
+    float max = max_logits(row, n_valid), target_logit = row[target];
+    float sum = exp_logits(row, max, n_valid);
+
+    scale_logits(row, scale / sum, n_valid);
+    row[target] -= scale;
+    memset(row + n_valid, 0, (size_t)(n - n_valid) * sizeof *row);
+    return logf(sum) + (max - target_logit);
+}
+
+void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
+                            const int32_t *targets, int64_t rows, int64_t vocab,
+                            int64_t n_valid_vocab, float scale, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        float *row = logits + i * vocab;
-        float max = mist_cpu_max_logits(row, n_valid_vocab),
-              target_logit = row[targets[i]];
-        float sum = exp_logits(row, max, n_valid_vocab);
-        losses[i] = logf(sum) + (max - target_logit);
-        scale_logits(row, scale / sum, n_valid_vocab);
-        row[targets[i]] -= scale;
-        for (int64_t j = n_valid_vocab; j < vocab; j++)
-            row[j] = 0.0f;
+        float stats[3];
+        if (!is_bf16) {
+            losses[i] = finish_float_row((float *)logits + i * vocab, vocab,
+                                         n_valid_vocab, targets[i], scale);
+            continue;
+        }
+        row_stats(is_bf16, stats, logits, i * vocab, n_valid_vocab, targets[i]);
+        losses[i] = finish_row(is_bf16, logits, i * vocab, stats, vocab, n_valid_vocab,
+                               targets[i], scale);
     }
 }
 
 /* ---------------------------------------------------------- a slice of the vocabulary */
 
-/* The sum of exp(row - max) over pieces in order, without touching row. */
-MIST_CPU_CLONES static float sum_exp_logits_clones(const float *row, float max, int64_t n)
-{
-    float sum = 0.0f, e[PIECE];
-    for (int64_t begin = 0; begin < n; begin += PIECE) {
-        const float *x = row + begin;
-        int64_t length = n - begin < PIECE ? n - begin : PIECE;
-#pragma omp simd
-        for (int64_t j = 0; j < length; j++)
-            e[j] = mist_cpu_exp(x[j] - max);
-        sum += mist_cpu_sum(e, length);
-    }
-    return sum;
-}
-
-float mist_cpu_sum_exp_logits(const float *row, float max, int64_t n)
-{
-    return sum_exp_logits_clones(row, max, n);
-}
-
-MIST_CPU_CLONES static void scaled_exp_logits_clones(float *row, float max, float factor,
-                                                     int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        row[j] = mist_cpu_exp(row[j] - max) * factor;
-}
-
-void mist_cpu_scaled_exp_logits(float *row, float max, float factor, int64_t n)
-{
-    scaled_exp_logits_clones(row, max, factor, n);
-}
-
-void mist_cpu_cross_entropy_stats(float *stats, const float *logits,
+void mist_cpu_cross_entropy_stats(bool is_bf16, float *stats, const void *logits,
                                   const int32_t *targets, int64_t rows, int64_t n_local,
                                   int64_t n_valid_local, int64_t first_token,
                                   int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        const float *row = logits + i * n_local;
-        int64_t target = targets[i] - first_token;
-        float max =
-            n_valid_local > 0 ? mist_cpu_max_logits(row, n_valid_local) : -INFINITY;
-        stats[3 * i] = max;
-        stats[3 * i + 1] = mist_cpu_sum_exp_logits(row, max, n_valid_local);
-        stats[3 * i + 2] = target >= 0 && target < n_valid_local ? row[target] : 0.0f;
-    }
+    for (int64_t i = 0; i < rows; i++)
+        row_stats(is_bf16, stats + 3 * i, logits, i * n_local, n_valid_local,
+                  targets[i] - first_token);
 }
 
-void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_stats,
-                                          int64_t i_row, int64_t rows, int64_t tp)
+/* Maximum, sum and target logit of a row of all_stats [tp, rows, 3], slices in order. */
+static void combine_stats(float combined[3], const float *all_stats, int64_t i_row,
+                          int64_t rows, int64_t tp)
 {
     float max = -INFINITY, sum = 0.0f, target_logit = 0.0f;
     for (int64_t t = 0; t < tp; t++) {
@@ -135,22 +170,17 @@ void mist_cpu_combine_cross_entropy_stats(float combined[3], const float *all_st
     combined[2] = target_logit;
 }
 
-void mist_cpu_cross_entropy_parallel(float *logits, float *losses, const int32_t *targets,
-                                     const float *all_stats, int64_t rows,
-                                     int64_t n_local, int64_t n_valid_local,
+void mist_cpu_cross_entropy_parallel(bool is_bf16, void *logits, float *losses,
+                                     const int32_t *targets, const float *all_stats,
+                                     int64_t rows, int64_t n_local, int64_t n_valid_local,
                                      int64_t first_token, int64_t tp, float scale,
                                      int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        float *row = logits + i * n_local, combined[3];
-        int64_t target = targets[i] - first_token;
-        mist_cpu_combine_cross_entropy_stats(combined, all_stats, i, rows, tp);
-        losses[i] = logf(combined[1]) + (combined[0] - combined[2]);
-        mist_cpu_scaled_exp_logits(row, combined[0], scale / combined[1], n_valid_local);
-        if (target >= 0 && target < n_valid_local)
-            row[target] -= scale;
-        for (int64_t j = n_valid_local; j < n_local; j++)
-            row[j] = 0.0f;
+        float stats[3];
+        combine_stats(stats, all_stats, i, rows, tp);
+        losses[i] = finish_row(is_bf16, logits, i * n_local, stats, n_local,
+                               n_valid_local, targets[i] - first_token, scale);
     }
 }

@@ -41,16 +41,6 @@ static int64_t block_length(int64_t begin, int64_t n)
     return n - begin < BLOCK ? n - begin : BLOCK;
 }
 
-/* The block of x that begins with element i: where it lies or, bf16, widened in to. */
-static const float *load_block(float to[BLOCK], const void *x, bool is_bf16, int64_t i,
-                               int64_t n)
-{
-    if (!is_bf16)
-        return (const float *)x + i;
-    mist_cpu_bf16_load(to, (const mist_bf16 *)x + i, block_length(i, n));
-    return to;
-}
-
 /* --------------------------------------------------------------- one block of squares */
 
 struct bins {
@@ -194,8 +184,8 @@ static void sum_outliers(const float *x, int64_t n, struct mist_cpu_sum *out)
     sum_any(rest, n, &out->coarse, &out->fine);
 }
 
-static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
-                            struct mist_cpu_sum *out, int n_threads)
+void mist_cpu_sum_squares_exact(bool is_bf16, const void *x, int64_t n,
+                                struct mist_cpu_sum *out, int n_threads)
 {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of this sum alone */
 
@@ -209,7 +199,7 @@ static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
         for (int64_t i = 0; i < n; i += BLOCK) {
             struct mist_cpu_sum block;
             float wide[BLOCK];
-            const float *from = load_block(wide, x, is_bf16, i, n);
+            const float *from = mist_cpu_from(is_bf16, wide, x, i, block_length(i, n));
             mist_cpu_sum_clear(&block);
             is_small = is_small || i / BLOCK % RETRY_BLOCKS == 0;
             if (!sum_block(from, block_length(i, n), &is_small, &block.coarse,
@@ -221,18 +211,6 @@ static void sum_all_squares(const void *x, bool is_bf16, int64_t n,
         mist_cpu_sum_add(out, &mine, 0);
         pthread_mutex_unlock(&mutex);
     }
-}
-
-void mist_cpu_sum_squares_exact(const float *x, int64_t n, struct mist_cpu_sum *out,
-                                int n_threads)
-{
-    sum_all_squares(x, false, n, out, n_threads);
-}
-
-void mist_cpu_bf16_sum_squares_exact(const mist_bf16 *x, int64_t n,
-                                     struct mist_cpu_sum *out, int n_threads)
-{
-    sum_all_squares(x, true, n, out, n_threads);
 }
 
 /* ---------------------------------------------------------------------- finite or not */
@@ -249,7 +227,7 @@ MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
     return !any_negative(&above);
 }
 
-static int64_t find_nonfinite(const void *x, bool is_bf16, int64_t n, int n_threads)
+int64_t mist_cpu_find_nonfinite(bool is_bf16, const void *x, int64_t n, int n_threads)
 {
     int64_t first = INT64_MAX;
 #pragma omp parallel for num_threads(n_threads) schedule(static) reduction(min : first)
@@ -257,7 +235,7 @@ static int64_t find_nonfinite(const void *x, bool is_bf16, int64_t n, int n_thre
         float wide[BLOCK];
         if (i > first)
             continue;
-        const float *from = load_block(wide, x, is_bf16, i, n);
+        const float *from = mist_cpu_from(is_bf16, wide, x, i, block_length(i, n));
         if (block_is_finite(from, block_length(i, n)))
             continue;
         int64_t at = 0;
@@ -266,14 +244,4 @@ static int64_t find_nonfinite(const void *x, bool is_bf16, int64_t n, int n_thre
         first = i + at;
     }
     return first == INT64_MAX ? -1 : first;
-}
-
-int64_t mist_cpu_find_nonfinite(const float *x, int64_t n, int n_threads)
-{
-    return find_nonfinite(x, false, n, n_threads);
-}
-
-int64_t mist_cpu_bf16_find_nonfinite(const mist_bf16 *x, int64_t n, int n_threads)
-{
-    return find_nonfinite(x, true, n, n_threads);
 }

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #define KERNEL(name) mist_cpu_##name
+#define IS_BF16      false
 #define BACKEND
 #define NORM_WORKSPACE
 #include "exec/operators/operators_cpu_steps.h"
@@ -65,10 +66,7 @@ static void add(void *backend, enum mist_dtype dtype, void *sum, const void *x, 
                 int32_t n_threads)
 {
     (void)backend;
-    if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_add_forward(sum, sum, x, n, n_threads);
-    else
-        mist_cpu_add_forward(sum, sum, x, n, n_threads);
+    mist_cpu_add_forward(dtype == MIST_DTYPE_BF16, sum, sum, x, n, n_threads);
 }
 
 static void zero(void *backend, enum mist_dtype dtype, void *x, int64_t n,
@@ -84,10 +82,7 @@ static void sum_squares(void *backend, enum mist_dtype dtype, const void *x, int
     struct mist_cpu_sum sum;
 
     (void)backend;
-    if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_sum_squares_exact(x, n, &sum, n_threads);
-    else
-        mist_cpu_sum_squares_exact(x, n, &sum, n_threads);
+    mist_cpu_sum_squares_exact(dtype == MIST_DTYPE_BF16, x, n, &sum, n_threads);
     tally->coarse += sum.coarse;
     tally->fine += sum.fine;
     tally->n_nonfinite += sum.n_nonfinite;
@@ -98,9 +93,7 @@ static void sum_squares(void *backend, enum mist_dtype dtype, const void *x, int
 static void find_nonfinite(void *backend, enum mist_dtype dtype, const void *x, int64_t n,
                            struct mist_tally *tally, int32_t n_threads)
 {
-    int64_t first = dtype == MIST_DTYPE_BF16
-                        ? mist_cpu_bf16_find_nonfinite(x, n, n_threads)
-                        : mist_cpu_find_nonfinite(x, n, n_threads);
+    int64_t first = mist_cpu_find_nonfinite(dtype == MIST_DTYPE_BF16, x, n, n_threads);
 
     (void)backend;
     if (first >= 0) {

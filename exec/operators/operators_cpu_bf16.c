@@ -2,6 +2,7 @@
 #include "exec/operators/cpu_bf16.h"
 
 #define KERNEL(name)   mist_cpu_bf16_##name
+#define IS_BF16        true
 #define BACKEND        at->backend,
 #define NORM_WORKSPACE at->workspace,
 #include "exec/operators/operators_cpu_steps.h"

@@ -1,7 +1,7 @@
 /*
  * Each step of the catalogue to its CPU kernel: one source for both number formats,
- * included by operators_cpu.c and operators_cpu_bf16.c. They define KERNEL(name), the
- * kernel's function, and the arguments that only one of them has: BACKEND before the
+ * included by operators_cpu.c and operators_cpu_bf16.c. They define IS_BF16, KERNEL(name),
+ * the function of a kernel that has one for each format, and the arguments that only one of them has: BACKEND before the
  * others of a linear layer, NORM_WORKSPACE before the threads of a norm's forward.
  */
 #include "exec/operators/operators_cpu.h"
@@ -24,13 +24,15 @@ static void embedding(step_args at)
     int64_t first_token = at->i_tp * dims[2];
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        KERNEL(embedding_slice_forward)
-    (x[MIST_ARG_OUT], x[MIST_ARG_EMBEDDING_TOKENS], at->params[0], at->params[1], dims[0],
-     at->seq, dims[1], first_token, dims[2], at->n_threads);
-    else KERNEL(embedding_slice_backward)(at->param_gradients[0], at->param_gradients[1],
-                                          x[MIST_ARG_DW_X], x[MIST_ARG_DW_DY], dims[0],
-                                          at->seq, dims[1], first_token, dims[2],
-                                          at->n_threads, how_of(at, false));
+        mist_cpu_embedding_slice_forward(IS_BF16, x[MIST_ARG_OUT],
+                                         x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
+                                         at->params[1], dims[0], at->seq, dims[1],
+                                         first_token, dims[2], at->n_threads);
+    else
+        mist_cpu_embedding_slice_backward(
+            IS_BF16, at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_X],
+            x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1], first_token, dims[2],
+            at->n_threads, how_of(at, false));
 }
 
 static void norm(step_args at)
@@ -95,15 +97,14 @@ static void linear_gelu(step_args at)
         KERNEL(linear_forward)
         (BACKEND x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X], at->params[0],
          at->params[1], NULL, rows, n_in, n_out, at->n_threads);
-        KERNEL(gelu_forward)
-        (x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out, at->n_threads);
+        mist_cpu_gelu_forward(IS_BF16, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE],
+                              rows * n_out, at->n_threads);
     } else {
         KERNEL(linear_backward_input)
         (BACKEND x[MIST_ARG_DX], x[MIST_ARG_DY], at->params[0], NULL, rows, n_in, n_out,
          at->n_threads);
-        KERNEL(gelu_backward)
-        (x[MIST_ARG_DX], x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X], rows * n_in,
-         at->n_threads);
+        mist_cpu_gelu_backward(IS_BF16, x[MIST_ARG_DX], x[MIST_ARG_DX],
+                               x[MIST_ARG_DUNARY_X], rows * n_in, at->n_threads);
     }
 }
 
@@ -140,17 +141,18 @@ static void swiglu(step_args at)
     void *const *x = at->operands;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        KERNEL(swiglu_forward)
-    (x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1], at->n_threads);
-    else KERNEL(swiglu_backward)(x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X],
-                                 dims[0], dims[1], at->n_threads);
+        mist_cpu_swiglu_forward(IS_BF16, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0],
+                                dims[1], at->n_threads);
+    else
+        mist_cpu_swiglu_backward(IS_BF16, x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                 x[MIST_ARG_DUNARY_X], dims[0], dims[1], at->n_threads);
 }
 
 static void residual(step_args at)
 {
-    KERNEL(add_forward)
-    (at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_RESIDUAL_A],
-     at->operands[MIST_ARG_RESIDUAL_B], at->step->dims[0], at->n_threads);
+    mist_cpu_add_forward(
+        IS_BF16, at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_RESIDUAL_A],
+        at->operands[MIST_ARG_RESIDUAL_B], at->step->dims[0], at->n_threads);
 }
 
 /* Rows first .. first + n - 1; their logits are in the workspace. */
@@ -166,9 +168,8 @@ static void loss_of_rows(step_args at, int64_t first, int64_t n)
     KERNEL(linear_forward)
     (BACKEND at->workspace, x, at->params[0], NULL, NULL, n, hidden, vocab,
      at->n_threads);
-    KERNEL(cross_entropy)
-    (at->workspace, losses + first, targets + first, n, vocab, at->model->vocab,
-     at->loss_scale, at->n_threads);
+    mist_cpu_cross_entropy(IS_BF16, at->workspace, losses + first, targets + first, n,
+                           vocab, at->model->vocab, at->loss_scale, at->n_threads);
     if (at->only_loss)
         return;
     KERNEL(linear_backward_input)
@@ -190,21 +191,21 @@ static void cross_entropy_stats(step_args at)
 {
     const int64_t *dims = at->step->dims;
 
-    KERNEL(cross_entropy_stats)
-    (at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_STATS_LOGITS],
-     at->operands[MIST_ARG_STATS_TARGETS], dims[0], dims[1], mist_step_n_valid(at),
-     at->i_tp * dims[1], at->n_threads);
+    mist_cpu_cross_entropy_stats(
+        IS_BF16, at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_STATS_LOGITS],
+        at->operands[MIST_ARG_STATS_TARGETS], dims[0], dims[1], mist_step_n_valid(at),
+        at->i_tp * dims[1], at->n_threads);
 }
 
 static void cross_entropy_parallel(step_args at)
 {
     const int64_t *dims = at->step->dims;
 
-    KERNEL(cross_entropy_parallel)
-    (at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_LOSS_LOSSES],
-     at->operands[MIST_ARG_LOSS_TARGETS], at->operands[MIST_ARG_LOSS_STATS], dims[0],
-     dims[1], mist_step_n_valid(at), at->i_tp * dims[1], dims[2], at->loss_scale,
-     at->n_threads);
+    mist_cpu_cross_entropy_parallel(
+        IS_BF16, at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_LOSS_LOSSES],
+        at->operands[MIST_ARG_LOSS_TARGETS], at->operands[MIST_ARG_LOSS_STATS], dims[0],
+        dims[1], mist_step_n_valid(at), at->i_tp * dims[1], dims[2], at->loss_scale,
+        at->n_threads);
 }
 
 static void run_kernel(step_args at)

@@ -140,11 +140,11 @@ static void run_float(struct tensors *t, const struct row *r)
                                t->x, t->stats, t->w, ROWS, H, t->workspace, 1, 0);
         break;
     case GELU:
-        mist_cpu_gelu_forward(t->y, t->x, ROWS * FFN, 1);
+        mist_cpu_gelu_forward(false, t->y, t->x, ROWS * FFN, 1);
         break;
     case LOSS:
-        mist_cpu_cross_entropy(t->x, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB, 1.0f,
-                               1);
+        mist_cpu_cross_entropy(false, t->x, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB,
+                               1.0f, 1);
         break;
     case ADAMW:
         mist_cpu_adamw_step(t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1);
@@ -185,11 +185,11 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                     t->workspace, 1, 0);
         break;
     case GELU:
-        mist_cpu_bf16_gelu_forward(t->y16, t->x16, ROWS * FFN, 1);
+        mist_cpu_gelu_forward(true, t->y16, t->x16, ROWS * FFN, 1);
         break;
     case LOSS:
-        mist_cpu_bf16_cross_entropy(t->x16, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB,
-                                    1.0f, 1);
+        mist_cpu_cross_entropy(true, t->x16, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB,
+                               1.0f, 1);
         break;
     case ADAMW:
         mist_cpu_bf16_adamw_step(t->w16, t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1, 0);

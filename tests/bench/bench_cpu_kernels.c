@@ -247,12 +247,12 @@ static struct cost run_light(struct tensors *t, enum op op)
                                          0.1f,  0.1f, 0.05f, 1.0f};
     switch (op) {
     case EMBEDDING_FORWARD:
-        mist_cpu_embedding_forward(t->rows_a, t->tokens, t->weight, t->rows_b, rows, z->s,
-                                   h, 1);
+        mist_cpu_embedding_slice_forward(false, t->rows_a, t->tokens, t->weight,
+                                         t->rows_b, rows, z->s, h, 0, INT64_MAX, 1);
         return (struct cost){0, 3 * r, 1};
     case EMBEDDING_BACKWARD:
-        mist_cpu_embedding_backward(t->dweight, t->rows_b, t->tokens, t->rows_a, rows,
-                                    z->s, h, 1);
+        mist_cpu_embedding_slice_backward(false, t->dweight, t->rows_b, t->tokens,
+                                          t->rows_a, rows, z->s, h, 0, INT64_MAX, 1, 0);
         return (struct cost){0, 5 * r, 1};
     case NORM_FORWARD:
         mist_cpu_norm_forward(MIST_CPU_NORM_LAYER, t->rows_a, t->stats, t->rows_b,
@@ -272,34 +272,34 @@ static struct cost run_light(struct tensors *t, enum op op)
         mist_cpu_rope_forward(t->rows_wide_a, t->rows_b, &t->attention, 1);
         return (struct cost){0, 4 * r, 0};
     case GELU_FORWARD:
-        mist_cpu_gelu_forward(t->rows_wide_b, t->rows_wide_a, rows * f, 1);
+        mist_cpu_gelu_forward(false, t->rows_wide_b, t->rows_wide_a, rows * f, 1);
         return (struct cost){0, 2 * w, n};
     case GELU_BACKWARD:
-        mist_cpu_gelu_backward(t->rows_wide_c, t->rows_wide_b, t->rows_wide_a, rows * f,
-                               1);
+        mist_cpu_gelu_backward(false, t->rows_wide_c, t->rows_wide_b, t->rows_wide_a,
+                               rows * f, 1);
         return (struct cost){0, 3 * w, n};
     case SWIGLU_FORWARD:
-        mist_cpu_swiglu_forward(t->rows_wide_b, t->rows_wide_a, rows, f, 1);
+        mist_cpu_swiglu_forward(false, t->rows_wide_b, t->rows_wide_a, rows, f, 1);
         return (struct cost){0, 3 * w, 0};
     case SWIGLU_BACKWARD:
-        mist_cpu_swiglu_backward(t->rows_wide_c, t->rows_wide_b, t->rows_wide_a, rows, f,
-                                 1);
+        mist_cpu_swiglu_backward(false, t->rows_wide_c, t->rows_wide_b, t->rows_wide_a,
+                                 rows, f, 1);
         return (struct cost){0, 5 * w, 0};
     case ADD_FORWARD:
-        mist_cpu_add_forward(t->rows_a, t->rows_b, t->rows_c, rows * h, 1);
+        mist_cpu_add_forward(false, t->rows_a, t->rows_b, t->rows_c, rows * h, 1);
         return (struct cost){0, 3 * r, 0};
     case CROSS_ENTROPY:
-        mist_cpu_cross_entropy(t->logits, t->losses, t->tokens, rows, z->vocab, z->vocab,
-                               1.0f, 1);
+        mist_cpu_cross_entropy(false, t->logits, t->losses, t->tokens, rows, z->vocab,
+                               z->vocab, 1.0f, 1);
         return (struct cost){0, 8.0 * (double)(rows * z->vocab), 1};
     case ADAMW:
         mist_cpu_adamw_step(t->p, t->m, t->v, t->g, np, &adamw, 1);
         return (struct cost){0, 28.0 * (double)np, 1};
     case SUM_SQUARES:
-        mist_cpu_sum_squares_exact(t->g, np, &t->sum, 1);
+        mist_cpu_sum_squares_exact(false, t->g, np, &t->sum, 1);
         return (struct cost){0, 4.0 * (double)np, 1};
     case FIND_NONFINITE:
-        t->sum.first_nonfinite = mist_cpu_find_nonfinite(t->g, np, 1);
+        t->sum.first_nonfinite = mist_cpu_find_nonfinite(false, t->g, np, 1);
         return (struct cost){0, 4.0 * (double)np, 0};
     case ZERO:
         mist_cpu_zero(t->g, np * (int64_t)sizeof *t->g, 1);

@@ -93,24 +93,25 @@ static void test_embedding(void **state)
                   *dwte_f = help_copy(h, wte_f, N_WTE);
             float *dwpe = help_copy(h, wpe_f, N_WPE),
                   *dwpe_f = help_copy(h, wpe_f, N_WPE);
-            mist_cpu_bf16_embedding_slice_forward(out, tokens, wte, has_wpe ? wpe : NULL,
-                                                  ROWS, S, H, FIRST, N_LOCAL, t);
-            mist_cpu_embedding_slice_forward(out_f, tokens, wte_f, has_wpe ? wpe_f : NULL,
-                                             ROWS, S, H, FIRST, N_LOCAL, 1);
+            mist_cpu_embedding_slice_forward(true, out, tokens, wte, has_wpe ? wpe : NULL,
+                                             ROWS, S, H, FIRST, N_LOCAL, t);
+            mist_cpu_embedding_slice_forward(false, out_f, tokens, wte_f,
+                                             has_wpe ? wpe_f : NULL, ROWS, S, H, FIRST,
+                                             N_LOCAL, 1);
             help_bf16_assert_rounded(h, out, out_f, N);
-            mist_cpu_bf16_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens,
-                                                   d_out, ROWS, S, H, FIRST, N_LOCAL, t,
-                                                   0);
-            mist_cpu_embedding_slice_backward(dwte_f, has_wpe ? dwpe_f : NULL, tokens,
-                                              d_out_f, ROWS, S, H, FIRST, N_LOCAL, 1, 0);
+            mist_cpu_embedding_slice_backward(true, dwte, has_wpe ? dwpe : NULL, tokens,
+                                              d_out, ROWS, S, H, FIRST, N_LOCAL, t, 0);
+            mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
+                                              tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
+                                              1, 0);
             help_assert_same_bits(dwte, dwte_f, N_WTE + HELP_GUARD);
             help_assert_same_bits(dwpe, dwpe_f, N_WPE + HELP_GUARD);
             /* gradients in bf16: the same sums, rounded once (wte_f is bf16's) */
             mist_bf16 *dwte_b = help_bf16_copy(h, wte, N_WTE);
             mist_bf16 *dwpe_b = help_bf16_copy(h, wpe, N_WPE);
-            mist_cpu_bf16_embedding_slice_backward(dwte_b, has_wpe ? dwpe_b : NULL,
-                                                   tokens, d_out, ROWS, S, H, FIRST,
-                                                   N_LOCAL, t, MIST_CPU_BF16_GRADIENTS);
+            mist_cpu_embedding_slice_backward(true, dwte_b, has_wpe ? dwpe_b : NULL,
+                                              tokens, d_out, ROWS, S, H, FIRST, N_LOCAL,
+                                              t, MIST_CPU_BF16_GRADIENTS);
             help_bf16_assert_rounded(h, dwte_b, dwte_f, N_WTE);
             help_bf16_assert_rounded(h, dwpe_b, dwpe_f, N_WPE);
         }
@@ -162,7 +163,7 @@ static void check_norm_forward(struct help *h, const struct norm_case *c, int n_
     help_bf16_assert_rounded(h, out, out_f, n);
     help_assert_same_bits(stats, stats_f, 2 * c->rows + HELP_GUARD);
 
-    mist_cpu_add_forward(sum_f, a_f, b_f, n, 1);
+    mist_cpu_add_forward(false, sum_f, a_f, b_f, n, 1);
     sum_f = help_floats_of(h, help_bf16_of(h, sum_f, n), n);
     mist_cpu_norm_forward(c->kind, out_f, stats_f, sum_f, weight_f, bias_f, 1e-5f,
                           c->rows, c->h, 1);
@@ -264,16 +265,16 @@ static void test_gelu_and_add(void **state)
             mist_bf16 *d = help_bf16_random(h, &d_f, n, 1.0);
             mist_bf16 *out = help_bf16_copy(h, x, n), *dx = help_bf16_copy(h, d, n);
             mist_bf16 *sum = help_bf16_copy(h, x, n);
-            mist_cpu_gelu_forward(out_f, x_f, n, 1);
-            mist_cpu_gelu_backward(dx_f, d_f, x_f, n, 1);
-            mist_cpu_add_forward(sum_f, x_f, d_f, n, 1);
-            mist_cpu_bf16_gelu_forward(out, out, n, t);
-            mist_cpu_bf16_gelu_backward(dx, dx, x, n, t);
-            mist_cpu_bf16_add_forward(sum, sum, d, n, t);
+            mist_cpu_gelu_forward(false, out_f, x_f, n, 1);
+            mist_cpu_gelu_backward(false, dx_f, d_f, x_f, n, 1);
+            mist_cpu_add_forward(false, sum_f, x_f, d_f, n, 1);
+            mist_cpu_gelu_forward(true, out, out, n, t);
+            mist_cpu_gelu_backward(true, dx, dx, x, n, t);
+            mist_cpu_add_forward(true, sum, sum, d, n, t);
             help_bf16_assert_rounded(h, out, out_f, n);
             help_bf16_assert_rounded(h, dx, dx_f, n);
             help_bf16_assert_rounded(h, sum, sum_f, n);
-            mist_cpu_bf16_gelu_backward(x, d, x, n, t);
+            mist_cpu_gelu_backward(true, x, d, x, n, t);
             help_bf16_assert_rounded(h, x, dx_f, n);
         }
 }
@@ -290,10 +291,10 @@ static void test_swiglu(void **state)
             mist_bf16 *x = help_bf16_random(h, &x_f, 2 * n, 6.0);
             mist_bf16 *d = help_bf16_random(h, &d_f, n, 1.0);
             mist_bf16 *out = help_bf16_poisoned(h, n);
-            mist_cpu_swiglu_forward(out_f, x_f, rows, f, 1);
-            mist_cpu_swiglu_backward(dx_f, d_f, x_f, rows, f, 1);
-            mist_cpu_bf16_swiglu_forward(out, x, rows, f, t);
-            mist_cpu_bf16_swiglu_backward(x, d, x, rows, f, t);
+            mist_cpu_swiglu_forward(false, out_f, x_f, rows, f, 1);
+            mist_cpu_swiglu_backward(false, dx_f, d_f, x_f, rows, f, 1);
+            mist_cpu_swiglu_forward(true, out, x, rows, f, t);
+            mist_cpu_swiglu_backward(true, x, d, x, rows, f, t);
             help_bf16_assert_rounded(h, out, out_f, n);
             help_bf16_assert_rounded(h, x, dx_f, 2 * n);
         }
@@ -316,9 +317,10 @@ static void check_loss(struct help *h, int64_t vocab, int64_t n_valid, int n_thr
         targets[i] = (int32_t)((i * 977 + n_valid - 1) % n_valid);
     if (n_valid > 2048) /* at a piece's end */
         targets[1] = 2047, targets[2] = 2048;
-    mist_cpu_cross_entropy(whole_f, losses_f, targets, ROWS, vocab, n_valid, 0.2f, 1);
-    mist_cpu_bf16_cross_entropy(whole, losses, targets, ROWS, vocab, n_valid, 0.2f,
-                                n_threads);
+    mist_cpu_cross_entropy(false, whole_f, losses_f, targets, ROWS, vocab, n_valid, 0.2f,
+                           1);
+    mist_cpu_cross_entropy(true, whole, losses, targets, ROWS, vocab, n_valid, 0.2f,
+                           n_threads);
     help_bf16_assert_rounded(h, whole, whole_f, n);
     help_assert_same_bits(losses, losses_f, ROWS + HELP_GUARD);
 
@@ -332,17 +334,17 @@ static void check_loss(struct help *h, int64_t vocab, int64_t n_valid, int n_thr
             memcpy(part[t] + i * half, logits + i * vocab + t * half,
                    (size_t)half * sizeof *logits);
         part_f[t] = help_floats_of(h, part[t], ROWS * half);
-        mist_cpu_cross_entropy_stats(stats_f + t * ROWS * 3, part_f[t], targets, ROWS,
-                                     half, n_valids[t], t * half, 1);
-        mist_cpu_bf16_cross_entropy_stats(stats + t * ROWS * 3, part[t], targets, ROWS,
-                                          half, n_valids[t], t * half, n_threads);
+        mist_cpu_cross_entropy_stats(false, stats_f + t * ROWS * 3, part_f[t], targets,
+                                     ROWS, half, n_valids[t], t * half, 1);
+        mist_cpu_cross_entropy_stats(true, stats + t * ROWS * 3, part[t], targets, ROWS,
+                                     half, n_valids[t], t * half, n_threads);
     }
     help_assert_same_bits(stats, stats_f, TP * ROWS * 3 + HELP_GUARD);
     for (int t = 0; t < TP; t++) {
-        mist_cpu_cross_entropy_parallel(part_f[t], losses_f, targets, stats, ROWS, half,
-                                        n_valids[t], t * half, TP, 0.2f, 1);
-        mist_cpu_bf16_cross_entropy_parallel(part[t], losses, targets, stats, ROWS, half,
-                                             n_valids[t], t * half, TP, 0.2f, n_threads);
+        mist_cpu_cross_entropy_parallel(false, part_f[t], losses_f, targets, stats, ROWS,
+                                        half, n_valids[t], t * half, TP, 0.2f, 1);
+        mist_cpu_cross_entropy_parallel(true, part[t], losses, targets, stats, ROWS, half,
+                                        n_valids[t], t * half, TP, 0.2f, n_threads);
         help_bf16_assert_rounded(h, part[t], part_f[t], ROWS * half);
         help_assert_same_bits(losses, losses_f, ROWS + HELP_GUARD);
     }
@@ -365,7 +367,7 @@ static void test_cross_entropy_nan(void **state)
         const int32_t target = 0;
         float loss;
         logits[at] = 0x7FC0;
-        mist_cpu_bf16_cross_entropy(logits, &loss, &target, 1, 3, 3, 1.0f, 1);
+        mist_cpu_cross_entropy(true, logits, &loss, &target, 1, 3, 3, 1.0f, 1);
         assert_true(isnan(loss));
     }
 }
@@ -414,14 +416,14 @@ static void test_sums(void **state)
             float *x_f;
             mist_bf16 *x = help_bf16_random(h, &x_f, n, i % 2 == 0 ? 1e-4 : 3.0);
             struct mist_cpu_sum sum, sum_f;
-            assert_int_equal(mist_cpu_bf16_find_nonfinite(x, n, t), -1);
+            assert_int_equal(mist_cpu_find_nonfinite(true, x, n, t), -1);
             if (n > 0 && i % 3 == 0) {
                 x[bad] = 0x7F80;
                 x_f[bad] = INFINITY;
-                assert_int_equal(mist_cpu_bf16_find_nonfinite(x, n, t), bad);
+                assert_int_equal(mist_cpu_find_nonfinite(true, x, n, t), bad);
             }
-            mist_cpu_sum_squares_exact(x_f, n, &sum_f, 1);
-            mist_cpu_bf16_sum_squares_exact(x, n, &sum, t);
+            mist_cpu_sum_squares_exact(false, x_f, n, &sum_f, 1);
+            mist_cpu_sum_squares_exact(true, x, n, &sum, t);
             assert_memory_equal(&sum, &sum_f, sizeof sum);
         }
 }

@@ -25,16 +25,16 @@ static void test_gelu(void **state)
             out_d[j] = naive_gelu(out_d[j]);
         }
         float *out = help_poisoned(h, n), *dx = help_poisoned(h, n);
-        mist_cpu_gelu_forward(out, x, n, 1);
-        mist_cpu_gelu_backward(dx, d_out, x, n, 1);
+        mist_cpu_gelu_forward(false, out, x, n, 1);
+        mist_cpu_gelu_backward(false, dx, d_out, x, n, 1);
         help_assert_close(out, out_d, n, "gelu");
         help_assert_close(dx, dx_d, n, "gelu backward");
         for (int t = 2; t <= HELP_N_THREADS; t++) {
             float *in_place = help_copy(h, x, n), *over_d = help_copy(h, d_out, n);
             float *over_x = help_copy(h, x, n);
-            mist_cpu_gelu_forward(in_place, in_place, n, t);
-            mist_cpu_gelu_backward(over_d, over_d, x, n, t);
-            mist_cpu_gelu_backward(over_x, d_out, over_x, n, t);
+            mist_cpu_gelu_forward(false, in_place, in_place, n, t);
+            mist_cpu_gelu_backward(false, over_d, over_d, x, n, t);
+            mist_cpu_gelu_backward(false, over_x, d_out, over_x, n, t);
             help_assert_same_bits(in_place, out, n);
             help_assert_same_bits(over_d, dx, n);
             help_assert_same_bits(over_x, dx, n);
@@ -48,8 +48,8 @@ static void test_gelu_extremes(void **state)
     const float x[] = {0.0f, 50.0f, 1e10f, -50.0f, -1e10f, NAN},
                 ones[] = {1, 1, 1, 1, 1, 1};
     float out[6], dx[6];
-    mist_cpu_gelu_forward(out, x, 6, 1);
-    mist_cpu_gelu_backward(dx, ones, x, 6, 1);
+    mist_cpu_gelu_forward(false, out, x, 6, 1);
+    mist_cpu_gelu_backward(false, dx, ones, x, 6, 1);
     for (int i = 0; i < 3; i++)
         assert_true(out[i] == x[i] && dx[i] == (i == 0 ? 0.5f : 1.0f));
     for (int i = 3; i < 5; i++)
@@ -72,7 +72,7 @@ static void test_gelu_slopes(void **state)
     float *x = help_random(h, n, 3.0), *d_out = help_random(h, n, 1.0),
           *dx = help_poisoned(h, n);
     double *slopes = help_slopes(h, gelu_forward, help_doubles(h, x, n), n, d_out, n, &n);
-    mist_cpu_gelu_backward(dx, d_out, x, n, 1);
+    mist_cpu_gelu_backward(false, dx, d_out, x, n, 1);
     help_assert_close(dx, slopes, n, "gelu backward");
 }
 
@@ -91,14 +91,14 @@ static void test_swiglu(void **state)
         naive_swiglu(out_d, xd, rows, f);
         naive_swiglu_backward(dx_d, help_doubles(h, d_out, n), xd, rows, f);
         float *out = help_poisoned(h, n), *dx = help_poisoned(h, 2 * n);
-        mist_cpu_swiglu_forward(out, x, rows, f, 1);
-        mist_cpu_swiglu_backward(dx, d_out, x, rows, f, 1);
+        mist_cpu_swiglu_forward(false, out, x, rows, f, 1);
+        mist_cpu_swiglu_backward(false, dx, d_out, x, rows, f, 1);
         help_assert_close(out, out_d, n, "swiglu");
         help_assert_close(dx, dx_d, 2 * n, "swiglu backward");
         for (int t = 2; t <= HELP_N_THREADS; t++) {
             float *out2 = help_poisoned(h, n), *alias = help_copy(h, x, 2 * n);
-            mist_cpu_swiglu_forward(out2, x, rows, f, t);
-            mist_cpu_swiglu_backward(alias, d_out, alias, rows, f, t);
+            mist_cpu_swiglu_forward(false, out2, x, rows, f, t);
+            mist_cpu_swiglu_backward(false, alias, d_out, alias, rows, f, t);
             help_assert_same_bits(out2, out, n);
             help_assert_same_bits(alias, dx, 2 * n);
         }
@@ -109,8 +109,8 @@ static void test_swiglu_extremes(void **state)
 {
     const float x[] = {-1000.0f, 1000.0f, 2.0f, 2.0f}, ones[] = {1.0f, 1.0f};
     float out[2], dx[4];
-    mist_cpu_swiglu_forward(out, x, 1, 2, 1);
-    mist_cpu_swiglu_backward(dx, ones, x, 1, 2, 1);
+    mist_cpu_swiglu_forward(false, out, x, 1, 2, 1);
+    mist_cpu_swiglu_backward(false, dx, ones, x, 1, 2, 1);
     assert_true(fabsf(out[0]) < 1e-20f && out[1] == 2000.0f);
     assert_true(fabsf(dx[0]) < 1e-20f && dx[1] == 2.0f);
     assert_true(fabsf(dx[2]) < 1e-20f && dx[3] == 1000.0f);
@@ -137,13 +137,13 @@ static void test_swiglu_slopes(void **state)
     float *dx = help_poisoned(h, 2 * n);
     double *slopes =
         help_slopes(h, swiglu_forward, help_doubles(h, x, 2 * n), 2 * n, d_out, n, &c);
-    mist_cpu_swiglu_backward(dx, d_out, x, c.rows, c.f, 1);
+    mist_cpu_swiglu_backward(false, dx, d_out, x, c.rows, c.f, 1);
     help_assert_close(dx, slopes, 2 * n, "swiglu backward");
 }
 
-/* ------------------------------------------------------------------- add, scale, zero */
+/* -------------------------------------------------------------------------- add, zero */
 
-static void test_add_scale_zero(void **state)
+static void test_add_zero(void **state)
 {
     struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++) {
@@ -151,19 +151,16 @@ static void test_add_scale_zero(void **state)
         float *a = help_random(h, n, 1.0), *b = help_random(h, n, 1.0);
         for (int t = 1; t <= HELP_N_THREADS; t++) {
             float *out = help_poisoned(h, n), *on_a = help_copy(h, a, n);
-            float *on_b = help_copy(h, b, n), *scaled = help_copy(h, a, n);
+            float *on_b = help_copy(h, b, n);
             float *zero = help_poisoned(h, n);
-            mist_cpu_add_forward(out, a, b, n, t);
-            mist_cpu_add_forward(on_a, on_a, b, n, t);
-            mist_cpu_add_forward(on_b, a, on_b, n, t);
-            mist_cpu_scale(scaled, 0.3f, n, t);
+            mist_cpu_add_forward(false, out, a, b, n, t);
+            mist_cpu_add_forward(false, on_a, on_a, b, n, t);
+            mist_cpu_add_forward(false, on_b, a, on_b, n, t);
             mist_cpu_zero(zero, n * (int64_t)sizeof *zero, t);
             for (int64_t j = 0; j < n; j++)
                 assert_true(out[j] == a[j] + b[j] && on_a[j] == out[j] &&
-                            on_b[j] == out[j] && scaled[j] == 0.3f * a[j] &&
-                            zero[j] == 0.0f);
+                            on_b[j] == out[j] && zero[j] == 0.0f);
             help_assert_guard(out, n);
-            help_assert_guard(scaled, n);
             help_assert_guard(zero, n);
         }
     }
@@ -191,8 +188,8 @@ static void check_cross_entropy(struct help *h, int rows, int vocab, int n_valid
     float *first = NULL, *first_losses = NULL;
     for (int t = 1; t <= HELP_N_THREADS; t++) {
         float *got = help_copy(h, logits, n), *losses = help_poisoned(h, rows);
-        mist_cpu_cross_entropy(got, losses, targets, rows, vocab, n_valid, (float)scale,
-                               t);
+        mist_cpu_cross_entropy(false, got, losses, targets, rows, vocab, n_valid,
+                               (float)scale, t);
         help_assert_close(got, grad, n, "gradient");
         help_assert_close(losses, loss_d, rows, "losses");
         first = first == NULL ? got : first;
@@ -240,7 +237,7 @@ static void test_cross_entropy_slopes(void **state)
     double *slopes = help_slopes(h, loss_forward, help_doubles(h, logits, 3 * 41), 3 * 41,
                                  d_out, 3, &c);
     float *grad = help_copy(h, logits, 3 * 41);
-    mist_cpu_cross_entropy(grad, losses, targets, 3, 41, 41, 0.25f, 1);
+    mist_cpu_cross_entropy(false, grad, losses, targets, 3, 41, 41, 0.25f, 1);
     help_assert_close(grad, slopes, 3 * 41, "gradient");
 }
 
@@ -315,17 +312,10 @@ static void test_adamw_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_gelu),
-        TEST(test_gelu_extremes),
-        TEST(test_gelu_slopes),
-        TEST(test_swiglu),
-        TEST(test_swiglu_extremes),
-        TEST(test_swiglu_slopes),
-        TEST(test_add_scale_zero),
-        TEST(test_cross_entropy),
-        TEST(test_cross_entropy_slopes),
-        TEST(test_adamw),
-        TEST(test_adamw_shards),
+        TEST(test_gelu),     TEST(test_gelu_extremes),   TEST(test_gelu_slopes),
+        TEST(test_swiglu),   TEST(test_swiglu_extremes), TEST(test_swiglu_slopes),
+        TEST(test_add_zero), TEST(test_cross_entropy),   TEST(test_cross_entropy_slopes),
+        TEST(test_adamw),    TEST(test_adamw_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -421,7 +421,7 @@ static void test_residual_norm(void **state)
         float *sum = help_poisoned(h, N), *out = help_poisoned(h, N);
         float *stats = help_poisoned(h, 2 * ROWS), *stats2 = help_poisoned(h, 2 * ROWS);
         const float *has_bias = kind == MIST_CPU_NORM_LAYER ? bias : NULL;
-        mist_cpu_add_forward(sum, a, b, N, 1);
+        mist_cpu_add_forward(false, sum, a, b, N, 1);
         mist_cpu_norm_forward((enum mist_cpu_norm_kind)kind, out, stats, sum, w, has_bias,
                               1e-5f, ROWS, H, 1);
         for (int alias = 0; alias < 3; alias++) {
@@ -468,10 +468,14 @@ static void test_embedding(void **state)
         float *out = help_poisoned(h, ROWS * H), *no_wpe = help_poisoned(h, ROWS * H);
         float *dwte = help_copy(h, wte, VOCAB * H), *dwpe = help_copy(h, wpe, S * H);
         float *only = help_copy(h, wte, VOCAB * H);
-        mist_cpu_embedding_forward(out, tokens, wte, wpe, ROWS, S, H, t);
-        mist_cpu_embedding_forward(no_wpe, tokens, wte, NULL, ROWS, S, H, t);
-        mist_cpu_embedding_backward(dwte, dwpe, tokens, d_out, ROWS, S, H, t);
-        mist_cpu_embedding_backward(only, NULL, tokens, d_out, ROWS, S, H, t);
+        mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS, S, H, 0,
+                                         INT64_MAX, t);
+        mist_cpu_embedding_slice_forward(false, no_wpe, tokens, wte, NULL, ROWS, S, H, 0,
+                                         INT64_MAX, t);
+        mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS, S, H, 0,
+                                          INT64_MAX, t, 0);
+        mist_cpu_embedding_slice_backward(false, only, NULL, tokens, d_out, ROWS, S, H, 0,
+                                          INT64_MAX, t, 0);
         if (t == 1) {
             first[0] = out;
             first[1] = dwte;

@@ -58,12 +58,12 @@ static void test_any_order(void **state)
         int64_t n = lengths[k];
         float *x = spread(h, n, 10.0);
         struct mist_cpu_sum first, again;
-        mist_cpu_sum_squares_exact(x, n, &first, 1);
+        mist_cpu_sum_squares_exact(false, x, n, &first, 1);
         for (int t = 1; t <= HELP_N_THREADS; t++) {
-            mist_cpu_sum_squares_exact(x, n, &again, t);
+            mist_cpu_sum_squares_exact(false, x, n, &again, t);
             assert_same_sum(&again, &first);
             shuffle(h, x, n);
-            mist_cpu_sum_squares_exact(x, n, &again, t);
+            mist_cpu_sum_squares_exact(false, x, n, &again, t);
             assert_same_sum(&again, &first);
         }
     }
@@ -77,7 +77,7 @@ static void test_any_cut(void **state)
     struct mist_cpu_sum whole;
     x[4242] = NAN;
     x[17000] = 9000.0f;
-    mist_cpu_sum_squares_exact(x, N, &whole, 1);
+    mist_cpu_sum_squares_exact(false, x, N, &whole, 1);
     assert_int_equal(whole.first_nonfinite, 4242);
     assert_int_equal(whole.n_nonfinite, 2);
     for (int64_t width = 1; width <= N; width = width * 3 + 1) {
@@ -87,11 +87,13 @@ static void test_any_cut(void **state)
         mist_cpu_sum_clear(&down);
         for (int64_t k = 0; k < n_parts; k++) {
             int64_t i = k * width, j = (n_parts - 1 - k) * width;
-            mist_cpu_sum_squares_exact(x + i, N - i < width ? N - i : width, &part, 1);
+            mist_cpu_sum_squares_exact(false, x + i, N - i < width ? N - i : width, &part,
+                                       1);
             mist_cpu_sum_add(&up, &part, i);
             coarse += part.coarse;
             fine += part.fine;
-            mist_cpu_sum_squares_exact(x + j, N - j < width ? N - j : width, &part, 2);
+            mist_cpu_sum_squares_exact(false, x + j, N - j < width ? N - j : width, &part,
+                                       2);
             mist_cpu_sum_add(&down, &part, j);
         }
         assert_same_sum(&up, &whole);
@@ -105,15 +107,15 @@ static void test_grid(void **state)
 {
     const float x[] = {1.0f, -3.0f, 0x1p-12f, 0x1p-30f, 0x1.8p-29f, 8192.0f, -0.0f};
     struct mist_cpu_sum sum;
-    mist_cpu_sum_squares_exact(x, 7, &sum, 1);
+    mist_cpu_sum_squares_exact(false, x, 7, &sum, 1);
     assert_int_equal(sum.coarse, (10LL << 24) + 1 + (1LL << 50));
     assert_int_equal(sum.fine, 1 + 9);
     assert_int_equal(sum.n_nonfinite, 0);
-    mist_cpu_sum_squares_exact(x, 2, &sum, 1);
+    mist_cpu_sum_squares_exact(false, x, 2, &sum, 1);
     assert_true(value_of(&sum) == 10.0);
-    mist_cpu_sum_squares_exact(x + 2, 3, &sum, 1);
+    mist_cpu_sum_squares_exact(false, x + 2, 3, &sum, 1);
     assert_true(value_of(&sum) == 0x1p-24 + 10 * 0x1p-60);
-    mist_cpu_sum_squares_exact(NULL, 0, &sum, 2);
+    mist_cpu_sum_squares_exact(false, NULL, 0, &sum, 2);
     assert_true(sum.coarse == 0 && sum.fine == 0 && sum.first_nonfinite == -1);
 }
 
@@ -131,9 +133,9 @@ static void test_small_values(void **state)
         x[0] = 0.0f;
         for (int i = 1; i < N; i++)
             x[i] = k == 0 && i % 3 != 0 ? 0x1p-5f : x[i];
-        mist_cpu_sum_squares_exact(x, N, &small, 1);
+        mist_cpu_sum_squares_exact(false, x, N, &small, 1);
         x[0] = 1.0f;
-        mist_cpu_sum_squares_exact(x, N, &mixed, 1);
+        mist_cpu_sum_squares_exact(false, x, N, &mixed, 1);
         assert_int_equal(mixed.coarse, small.coarse + (1 << 24));
         assert_int_equal(mixed.fine, small.fine);
     }
@@ -152,7 +154,7 @@ static void test_error_bound(void **state)
         for (int k = 0; k < 2; k++) {
             const float *y = k == 0 ? x : same;
             long double exact = long_sum(y, N), rms2 = exact / N;
-            mist_cpu_sum_squares_exact(y, N, &sum, 2);
+            mist_cpu_sum_squares_exact(false, y, N, &sum, 2);
             long double error = fabsl((long double)value_of(&sum) - exact);
             assert_true(error <= N * 0x1p-61L + exact * 0x1p-52L);
             assert_true(error <= exact * (0x1p-61L / rms2 + 0x1p-52L));
@@ -175,13 +177,13 @@ static void test_out_of_range(void **state)
         for (int64_t at = 0; at < N; at += 1 + N / 7) {
             float before = x[at];
             x[at] = 0.0f;
-            mist_cpu_sum_squares_exact(x, N, &without, 1);
+            mist_cpu_sum_squares_exact(false, x, N, &without, 1);
             x[at] = bad[k];
-            mist_cpu_sum_squares_exact(x, N, &sum, 2);
+            mist_cpu_sum_squares_exact(false, x, N, &sum, 2);
             assert_int_equal(sum.n_nonfinite, 1);
             assert_int_equal(sum.first_nonfinite, at);
             assert_true(sum.coarse == without.coarse && sum.fine == without.fine);
-            assert_int_equal(mist_cpu_find_nonfinite(x, N, 2),
+            assert_int_equal(mist_cpu_find_nonfinite(false, x, N, 2),
                              isfinite(bad[k]) ? -1 : at);
             x[at] = before;
         }
@@ -196,15 +198,15 @@ static void test_saturation(void **state)
     struct mist_cpu_sum all, part, parts;
     for (int i = 0; i < N; i++)
         x[i] = 8192.0f;
-    mist_cpu_sum_squares_exact(x, 7, &all, 1);
+    mist_cpu_sum_squares_exact(false, x, 7, &all, 1);
     assert_true(value_of(&all) == 7.0 * 8192.0 * 8192.0);
-    mist_cpu_sum_squares_exact(x, 8, &all, 1);
+    mist_cpu_sum_squares_exact(false, x, 8, &all, 1);
     assert_true(isinf(value_of(&all)));
-    mist_cpu_sum_squares_exact(x, N, &all, 2);
+    mist_cpu_sum_squares_exact(false, x, N, &all, 2);
     assert_true(isinf(value_of(&all)) && all.n_nonfinite == 0);
     mist_cpu_sum_clear(&parts);
     for (int i = 0; i < N; i += 5) {
-        mist_cpu_sum_squares_exact(x + i, N - i < 5 ? N - i : 5, &part, 1);
+        mist_cpu_sum_squares_exact(false, x + i, N - i < 5 ? N - i : 5, &part, 1);
         mist_cpu_sum_add(&parts, &part, i);
     }
     assert_same_sum(&parts, &all);
@@ -217,20 +219,21 @@ static void test_find_nonfinite(void **state)
         int64_t n = lengths[k];
         float *x = help_random(h, n, 3e38);
         for (int t = 1; t <= HELP_N_THREADS; t++)
-            assert_int_equal(mist_cpu_find_nonfinite(x, n, t), -1);
+            assert_int_equal(mist_cpu_find_nonfinite(false, x, n, t), -1);
         for (int trial = 0; trial < 30; trial++) {
             int64_t a = (int64_t)((help_uniform(h) * 0.5 + 0.5) * (double)n);
             int64_t b = (int64_t)((help_uniform(h) * 0.5 + 0.5) * (double)n);
             float before_a = x[a], before_b = x[b];
             x[a] = trial % 2 == 0 ? -NAN : INFINITY;
             x[b] = trial % 3 == 0 ? NAN : -INFINITY;
-            assert_int_equal(mist_cpu_find_nonfinite(x, n, 1 + trial % HELP_N_THREADS),
-                             a < b ? a : b);
+            assert_int_equal(
+                mist_cpu_find_nonfinite(false, x, n, 1 + trial % HELP_N_THREADS),
+                a < b ? a : b);
             x[b] = before_b;
             x[a] = before_a;
         }
     }
-    assert_int_equal(mist_cpu_find_nonfinite(NULL, 0, 2), -1);
+    assert_int_equal(mist_cpu_find_nonfinite(false, NULL, 0, 2), -1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)

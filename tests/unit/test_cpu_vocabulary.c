@@ -52,18 +52,20 @@ static void check_embedding(struct help *h, const struct cut *c, int n_threads)
     for (int t = 0; t < c->tp; t++) {
         float *part = help_poisoned(h, n);
         int64_t first = (int64_t)t * c->n_local;
-        mist_cpu_embedding_slice_forward(part, tokens, wte + first * H,
+        mist_cpu_embedding_slice_forward(false, part, tokens, wte + first * H,
                                          t == 0 ? wpe : NULL, ROWS, S, H, first,
                                          c->n_local, n_threads);
-        mist_cpu_embedding_slice_backward(dwte2 + first * H, t == 0 ? dwpe2 : NULL,
+        mist_cpu_embedding_slice_backward(false, dwte2 + first * H, t == 0 ? dwpe2 : NULL,
                                           tokens, d_out, ROWS, S, H, first, c->n_local,
                                           n_threads, 0);
         help_assert_guard(part, n);
         for (int64_t i = 0; i < n; i++)
             sum[i] += part[i];
     }
-    mist_cpu_embedding_forward(out, tokens, wte, wpe, ROWS, S, H, 1);
-    mist_cpu_embedding_backward(dwte, dwpe, tokens, d_out, ROWS, S, H, 1);
+    mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS, S, H, 0,
+                                     INT64_MAX, 1);
+    mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS, S, H, 0,
+                                      INT64_MAX, 1, 0);
     for (int64_t i = 0; i < n; i++)
         assert_true(sum[i] == out[i]); /* a + b + 0: exact whichever comes first */
     help_assert_same_bits(dwte2, dwte, n_w);
@@ -85,12 +87,14 @@ static void test_embedding_empty_slice(void **state)
     int32_t *tokens = random_tokens(h, ROWS, 7);
     float *wpe = help_random(h, S * H, 1.0), *out = help_poisoned(h, ROWS * H);
     float *dwpe = help_copy(h, wpe, S * H);
-    mist_cpu_embedding_slice_forward(out, tokens, NULL, wpe, ROWS, S, H, 7, 0, 2);
+    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, wpe, ROWS, S, H, 7, 0, 2);
     for (int i = 0; i < ROWS; i++)
         help_assert_same_bits(out + i * H, wpe + i % S * H, H);
-    mist_cpu_embedding_slice_forward(out, tokens, NULL, NULL, ROWS, S, H, 7, 0, 2);
-    mist_cpu_embedding_slice_backward(NULL, NULL, tokens, out, ROWS, S, H, 7, 0, 2, 0);
-    mist_cpu_embedding_slice_backward(NULL, dwpe, tokens, out, ROWS, S, H, 7, 0, 2, 0);
+    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, NULL, ROWS, S, H, 7, 0, 2);
+    mist_cpu_embedding_slice_backward(false, NULL, NULL, tokens, out, ROWS, S, H, 7, 0, 2,
+                                      0);
+    mist_cpu_embedding_slice_backward(false, NULL, dwpe, tokens, out, ROWS, S, H, 7, 0, 2,
+                                      0);
     for (int i = 0; i < ROWS * H; i++)
         assert_true(out[i] == 0.0f);
     help_assert_same_bits(dwpe, wpe, S * H);
@@ -127,10 +131,10 @@ static void test_embedding_slopes(void **state)
     double *in_d = help_doubles(h, in, n_wte + n_wpe), *out_d = help_zeros(h, n);
     double *slopes = help_slopes(h, naive_embedding, in_d, n_wte + n_wpe, d_out, n, &c);
     naive_embedding(h, out_d, in_d, &c);
-    mist_cpu_embedding_slice_forward(out, c.tokens, in, in + n_wte, c.rows, c.s, c.h,
-                                     c.first_token, c.n_local, 1);
-    mist_cpu_embedding_slice_backward(d_in, d_in + n_wte, c.tokens, d_out, c.rows, c.s,
-                                      c.h, c.first_token, c.n_local, 1, 0);
+    mist_cpu_embedding_slice_forward(false, out, c.tokens, in, in + n_wte, c.rows, c.s,
+                                     c.h, c.first_token, c.n_local, 1);
+    mist_cpu_embedding_slice_backward(false, d_in, d_in + n_wte, c.tokens, d_out, c.rows,
+                                      c.s, c.h, c.first_token, c.n_local, 1, 0);
     help_assert_close(out, out_d, n, "embedding");
     help_assert_close(d_in, slopes, n_wte + n_wpe, "embedding backward");
 }
@@ -162,16 +166,17 @@ static struct parallel_result run_parallel(struct help *h, const struct cut *c,
     float *all_stats = help_poisoned(h, c->tp * rows * 3);
     for (int t = 0; t < c->tp; t++) {
         float *slice = columns_of(h, logits, rows, width, t * n_local, n_local);
-        mist_cpu_cross_entropy_stats(all_stats + t * rows * 3, slice, targets, rows,
-                                     n_local, n_valid_of(c, t), t * n_local, n_threads);
+        mist_cpu_cross_entropy_stats(false, all_stats + t * rows * 3, slice, targets,
+                                     rows, n_local, n_valid_of(c, t), t * n_local,
+                                     n_threads);
     }
     help_assert_guard(all_stats, c->tp * rows * 3);
     for (int t = 0; t < c->tp; t++) {
         float *slice = columns_of(h, logits, rows, width, t * n_local, n_local);
         float *losses = help_poisoned(h, rows);
-        mist_cpu_cross_entropy_parallel(slice, losses, targets, all_stats, rows, n_local,
-                                        n_valid_of(c, t), t * n_local, c->tp, scale,
-                                        n_threads);
+        mist_cpu_cross_entropy_parallel(false, slice, losses, targets, all_stats, rows,
+                                        n_local, n_valid_of(c, t), t * n_local, c->tp,
+                                        scale, n_threads);
         help_assert_guard(slice, rows * n_local);
         help_assert_guard(losses, rows);
         if (t > 0)
@@ -201,8 +206,8 @@ static void check_loss(struct help *h, const struct cut *c, double size)
                                         (double)scale);
     }
     float *whole = help_copy(h, logits, n), *whole_losses = help_poisoned(h, N_ROWS);
-    mist_cpu_cross_entropy(whole, whole_losses, targets, N_ROWS, width, c->n_valid, scale,
-                           1);
+    mist_cpu_cross_entropy(false, whole, whole_losses, targets, N_ROWS, width, c->n_valid,
+                           scale, 1);
     struct parallel_result one = run_parallel(h, c, logits, targets, N_ROWS, scale, 1);
     /* Far-apart logits: exp magnifies their difference's rounding. */
     double bound = size > 10.0 ? 1e-5 : 1e-6;
@@ -238,12 +243,12 @@ static void test_loss_stats(void **state)
     const float logits[2][3] = {{1.0f, 3.0f, 100.0f}, {-2.0f, -5.0f, 100.0f}};
     const int32_t targets[] = {11, 9};
     float stats[2][3];
-    mist_cpu_cross_entropy_stats(stats[0], logits[0], targets, 2, 3, 2, 10, 1);
+    mist_cpu_cross_entropy_stats(false, stats[0], logits[0], targets, 2, 3, 2, 10, 1);
     assert_true(stats[0][0] == 3.0f && stats[0][2] == 3.0f);
     assert_true(stats[1][0] == -2.0f && stats[1][2] == 0.0f);
     assert_true(fabs((double)stats[0][1] - (1.0 + exp(-2.0))) < 1e-6);
     assert_true(fabs((double)stats[1][1] - (1.0 + exp(-3.0))) < 1e-6);
-    mist_cpu_cross_entropy_stats(stats[0], logits[0], targets, 2, 3, 0, 10, 1);
+    mist_cpu_cross_entropy_stats(false, stats[0], logits[0], targets, 2, 3, 0, 10, 1);
     for (int i = 0; i < 2; i++)
         assert_true(stats[i][0] == -INFINITY && stats[i][1] == 0.0f &&
                     stats[i][2] == 0.0f);

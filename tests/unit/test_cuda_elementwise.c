@@ -184,11 +184,11 @@ static void test_gelu(void **state)
         void *x = random_values(h, dtype, n, 6.0), *d = random_values(h, dtype, n, 1.0);
         void *out = blank(h, dtype, n), *dx = blank(h, dtype, n);
         if (dtype == MIST_DTYPE_BF16) {
-            mist_cpu_bf16_gelu_forward(out, x, n, 1);
-            mist_cpu_bf16_gelu_backward(dx, d, x, n, 1);
+            mist_cpu_gelu_forward(true, out, x, n, 1);
+            mist_cpu_gelu_backward(true, dx, d, x, n, 1);
         } else {
-            mist_cpu_gelu_forward(out, x, n, 1);
-            mist_cpu_gelu_backward(dx, d, x, n, 1);
+            mist_cpu_gelu_forward(false, out, x, n, 1);
+            mist_cpu_gelu_backward(false, dx, d, x, n, 1);
         }
         check_map(h, launch_gelu_forward, dtype, x, NULL, out, n, false, "gelu");
         check_map(h, launch_gelu_backward, dtype, x, d, dx, n, false, "gelu backward");
@@ -205,9 +205,9 @@ static void test_add(void **state)
         void *a = random_values(h, dtype, n, 1.0), *b = random_values(h, dtype, n, 1.0);
         void *out = blank(h, dtype, n);
         if (dtype == MIST_DTYPE_BF16)
-            mist_cpu_bf16_add_forward(out, a, b, n, 1);
+            mist_cpu_add_forward(true, out, a, b, n, 1);
         else
-            mist_cpu_add_forward(out, a, b, n, 1);
+            mist_cpu_add_forward(false, out, a, b, n, 1);
         check_map(h, launch_add, dtype, a, b, out, n, true, "add");
     }
 }
@@ -224,8 +224,8 @@ static void test_gelu_of_extremes(void **state)
 
     for (int i = 0; i < N; i++)
         ones[i] = 1.0f;
-    mist_cpu_gelu_forward(out, x, N, 1);
-    mist_cpu_gelu_backward(dx, ones, x, N, 1);
+    mist_cpu_gelu_forward(false, out, x, N, 1);
+    mist_cpu_gelu_backward(false, dx, ones, x, N, 1);
     for (int backward = 0; backward < 2; backward++) {
         struct tensor t[3] = {{.bytes = sizeof x, .input = x},
                               {.bytes = sizeof x, .input = ones},
@@ -318,11 +318,11 @@ static void check_swiglu(struct help *h, enum mist_dtype dtype, const int64_t *d
     void *out = blank(h, dtype, n), *dx = blank(h, dtype, 2 * n);
 
     if (dtype == MIST_DTYPE_BF16) {
-        mist_cpu_bf16_swiglu_forward(out, x, dims[0], dims[1], 1);
-        mist_cpu_bf16_swiglu_backward(dx, d, x, dims[0], dims[1], 1);
+        mist_cpu_swiglu_forward(true, out, x, dims[0], dims[1], 1);
+        mist_cpu_swiglu_backward(true, dx, d, x, dims[0], dims[1], 1);
     } else {
-        mist_cpu_swiglu_forward(out, x, dims[0], dims[1], 1);
-        mist_cpu_swiglu_backward(dx, d, x, dims[0], dims[1], 1);
+        mist_cpu_swiglu_forward(false, out, x, dims[0], dims[1], 1);
+        mist_cpu_swiglu_backward(false, dx, d, x, dims[0], dims[1], 1);
     }
     struct tensor forward[] = {{.bytes = 2 * bytes, .input = x, .offset = offset},
                                {.bytes = bytes, .is_output = true}};
@@ -548,11 +548,11 @@ static void check_embedding_forward(struct help *h, enum mist_dtype dtype,
     void *given = has_wpe ? wpe : NULL;
 
     if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_embedding_slice_forward(out, tokens, wte, given, c->rows, c->s,
-                                              c->h, c->first_token, c->n_local, 1);
+        mist_cpu_embedding_slice_forward(true, out, tokens, wte, given, c->rows, c->s,
+                                         c->h, c->first_token, c->n_local, 1);
     else
-        mist_cpu_embedding_slice_forward(out, tokens, wte, given, c->rows, c->s, c->h,
-                                         c->first_token, c->n_local, 1);
+        mist_cpu_embedding_slice_forward(false, out, tokens, wte, given, c->rows, c->s,
+                                         c->h, c->first_token, c->n_local, 1);
     struct tensor t[] = {
         {.bytes = (size_t)c->rows * 4, .input = tokens},
         {.bytes = (size_t)(c->n_local * c->h) * size_of(dtype), .input = wte},
@@ -596,14 +596,14 @@ static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
 
     run(h, launch_embedding_backward, t, 4, dtype, dims);
     if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_embedding_slice_backward(
-            dwte, has_wpe ? dwpe : NULL, tokens, d_out, c->rows, c->s, c->h,
+        mist_cpu_embedding_slice_backward(
+            true, dwte, has_wpe ? dwpe : NULL, tokens, d_out, c->rows, c->s, c->h,
             c->first_token, c->n_local, 1,
             gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
     else
-        mist_cpu_embedding_slice_backward(dwte, has_wpe ? dwpe : NULL, tokens, d_out,
-                                          c->rows, c->s, c->h, c->first_token, c->n_local,
-                                          1, 0);
+        mist_cpu_embedding_slice_backward(false, dwte, has_wpe ? dwpe : NULL, tokens,
+                                          d_out, c->rows, c->s, c->h, c->first_token,
+                                          c->n_local, 1, 0);
     assert_memory_equal(t[2].results[0], dwte, wte_bytes);
     assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
 }

@@ -23,10 +23,10 @@ static void check_whole(struct cuda_help *h, const void *context)
     mist_cuda_cross_entropy(NULL, s->dtype, logits->device, losses->device,
                             targets->device, s->rows, s->vocab, s->n_valid, scale);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_cross_entropy(logits->host, losses->host, targets->host, s->rows,
-                                    s->vocab, s->n_valid, scale, 1);
+        mist_cpu_cross_entropy(true, logits->host, losses->host, targets->host, s->rows,
+                               s->vocab, s->n_valid, scale, 1);
     else
-        mist_cpu_cross_entropy(logits->host, losses->host, targets->host, s->rows,
+        mist_cpu_cross_entropy(false, logits->host, losses->host, targets->host, s->rows,
                                s->vocab, s->n_valid, scale, 1);
     if (s->n_valid > 1) { /* else both are 0 but for rounding */
         pair_assert_close(h, logits, 0, "gradient");
@@ -73,10 +73,10 @@ static void cpu_stats(const struct shape *s, float *stats, const struct pair *lo
                       const struct pair *targets, int64_t n_valid, int64_t first_token)
 {
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_cross_entropy_stats(stats, logits->host, targets->host, s->rows,
-                                          s->vocab, n_valid, first_token, 1);
+        mist_cpu_cross_entropy_stats(true, stats, logits->host, targets->host, s->rows,
+                                     s->vocab, n_valid, first_token, 1);
     else
-        mist_cpu_cross_entropy_stats(stats, logits->host, targets->host, s->rows,
+        mist_cpu_cross_entropy_stats(false, stats, logits->host, targets->host, s->rows,
                                      s->vocab, n_valid, first_token, 1);
 }
 
@@ -85,13 +85,13 @@ static void cpu_parallel(const struct shape *s, const struct pair *logits, float
                          int64_t n_valid, int64_t first_token)
 {
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_cross_entropy_parallel(logits->host, losses, targets->host,
-                                             all_stats, s->rows, s->vocab, n_valid,
-                                             first_token, N_SLICES, scale, 1);
+        mist_cpu_cross_entropy_parallel(true, logits->host, losses, targets->host,
+                                        all_stats, s->rows, s->vocab, n_valid,
+                                        first_token, N_SLICES, scale, 1);
     else
-        mist_cpu_cross_entropy_parallel(logits->host, losses, targets->host, all_stats,
-                                        s->rows, s->vocab, n_valid, first_token, N_SLICES,
-                                        scale, 1);
+        mist_cpu_cross_entropy_parallel(false, logits->host, losses, targets->host,
+                                        all_stats, s->rows, s->vocab, n_valid,
+                                        first_token, N_SLICES, scale, 1);
 }
 
 /* Three slices of s->vocab columns: full, s->n_valid of them, and none but padding. */

@@ -272,9 +272,9 @@ static void check_squares(struct cuda_help *h, const void *context)
     mist_cuda_sum_squares(NULL, MIST_DTYPE_FP32, (float *)x->device + s->offset, s->n / 2,
                           1000 + s->n, tally);
     mist_cpu_sum_clear(&sum);
-    mist_cpu_sum_squares_exact((float *)x->host + s->offset, s->n, &first, 1);
+    mist_cpu_sum_squares_exact(false, (float *)x->host + s->offset, s->n, &first, 1);
     mist_cpu_sum_add(&sum, &first, 1000);
-    mist_cpu_sum_squares_exact((float *)x->host + s->offset, s->n / 2, &first, 1);
+    mist_cpu_sum_squares_exact(false, (float *)x->host + s->offset, s->n / 2, &first, 1);
     mist_cpu_sum_add(&sum, &first, 1000 + s->n);
     struct mist_tally got = take_tally(h, tally);
     assert_tally(&got, &sum);
@@ -302,12 +302,12 @@ static void check_rounded_squares(struct cuda_help *h, const void *context)
         else
             mist_cuda_find_nonfinite(NULL, MIST_DTYPE_BF16, device, s->n, tally);
         struct mist_tally got = take_tally(h, tally);
-        mist_cpu_bf16_sum_squares_exact(host, s->n, &sum, 1);
+        mist_cpu_sum_squares_exact(true, host, s->n, &sum, 1);
         if (is_sum)
             assert_tally(&got, &sum);
         else
             assert_int_equal(mist_tally_first_nonfinite(&got),
-                             mist_cpu_bf16_find_nonfinite(host, s->n, 1));
+                             mist_cpu_find_nonfinite(true, host, s->n, 1));
     }
 }
 
@@ -347,7 +347,7 @@ static void check_finite(struct cuda_help *h, const void *context)
                                      n, tally);
             struct mist_tally got = take_tally(h, tally);
             assert_int_equal(mist_tally_first_nonfinite(&got),
-                             mist_cpu_find_nonfinite(first, n, 1));
+                             mist_cpu_find_nonfinite(false, first, n, 1));
             assert_int_equal(got.n_nonfinite > 0, bad[i] >= 0);
             assert_true(got.coarse == 0 && got.fine == 0);
         }

@@ -812,15 +812,16 @@ static void variants_run_on_one_rank(void **state)
         for (int32_t i = 0; i < bench.n_copies + 2; i++) {
             const struct mist_bench_module *module = &bench.modules[i];
             int64_t n = mist_grid_parameter_elements(&grid, module->kind);
-            assert_int_equal(mist_cpu_find_nonfinite(
-                                 (const float *)(const void *)module->weights, n, 1),
-                             -1);
+            assert_int_equal(
+                mist_cpu_find_nonfinite(
+                    false, (const float *)(const void *)module->weights, n, 1),
+                -1);
         }
         for (int32_t i = 0; i <= bench.n_copies; i++)
-            assert_int_equal(
-                mist_cpu_find_nonfinite((const float *)(const void *)bench.boundary[i],
-                                        4 * 16 * 32, 1),
-                -1);
+            assert_int_equal(mist_cpu_find_nonfinite(
+                                 false, (const float *)(const void *)bench.boundary[i],
+                                 4 * 16 * 32, 1),
+                             -1);
         free(steps);
         mist_workbench_close(&bench);
         mist_grid_fini(&grid);
