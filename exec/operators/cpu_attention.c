@@ -14,8 +14,8 @@
  * products in place of 5. Either way dK and dV are summed over query heads and blocks in
  * the same order from products of the same shapes.
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
 #include <math.h> /* cos, logf, pow, sin, sqrt */
 #include <omp.h>
@@ -373,26 +373,50 @@ MIST_CPU_CLONES static void rotate_heads(float *x, const float *table, int64_t n
     }
 }
 
-static void rotate_tokens(float *qkv, const float *table,
+MIST_CPU_CLONES static void rotate_bf16_heads(mist_bf16 *x, const float *table,
+                                              int64_t n_heads, int64_t half,
+                                              float direction)
+{
+    const float *cosine = table, *sine = table + half;
+    for (int64_t i = 0; i < n_heads; i++) {
+        mist_bf16 *lo = x + i * 2 * half, *hi = lo + half;
+#pragma omp simd
+        for (int64_t j = 0; j < half; j++) {
+            float a = mist_cpu_bf16_value(lo[j]), b = mist_cpu_bf16_value(hi[j]);
+            float c = cosine[j], d = direction * sine[j];
+            lo[j] = mist_cpu_bf16_round(a * c - b * d);
+            hi[j] = mist_cpu_bf16_round(b * c + a * d);
+        }
+    }
+}
+
+static void rotate_tokens(bool is_bf16, void *qkv, const float *table,
                           const struct mist_cpu_attention *shape, float direction,
                           int n_threads)
 {
     struct layout at = layout_of(shape);
-    int64_t n_tokens = shape->b * shape->s;
+    int64_t n_tokens = shape->b * shape->s, half = shape->head_dim / 2;
+    int64_t n_heads = shape->heads + shape->kv_heads;
+
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n_tokens; i++)
-        rotate_heads(qkv + i * at.token, table + i % shape->s * shape->head_dim,
-                     shape->heads + shape->kv_heads, shape->head_dim / 2, direction);
+    for (int64_t i = 0; i < n_tokens; i++) {
+        const float *turns = table + i % shape->s * shape->head_dim;
+        if (is_bf16)
+            rotate_bf16_heads((mist_bf16 *)qkv + i * at.token, turns, n_heads, half,
+                              direction);
+        else
+            rotate_heads((float *)qkv + i * at.token, turns, n_heads, half, direction);
+    }
 }
 
-void mist_cpu_rope_forward(float *qkv, const float *table,
+void mist_cpu_rope_forward(bool is_bf16, void *qkv, const float *table,
                            const struct mist_cpu_attention *shape, int n_threads)
 {
-    rotate_tokens(qkv, table, shape, 1.0f, n_threads);
+    rotate_tokens(is_bf16, qkv, table, shape, 1.0f, n_threads);
 }
 
-void mist_cpu_rope_backward(float *dqkv, const float *table,
+void mist_cpu_rope_backward(bool is_bf16, void *dqkv, const float *table,
                             const struct mist_cpu_attention *shape, int n_threads)
 {
-    rotate_tokens(dqkv, table, shape, -1.0f, n_threads);
+    rotate_tokens(is_bf16, dqkv, table, shape, -1.0f, n_threads);
 }

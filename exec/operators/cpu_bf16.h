@@ -39,32 +39,6 @@ void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_t
 /* out[n] = x[n], exactly. */
 void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads);
 
-/* ------------------------------------------------------------------------------- norm */
-
-void mist_cpu_bf16_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16 *out,
-                                float *stats, const mist_bf16 *x, const mist_bf16 *weight,
-                                const mist_bf16 *bias, float eps, int64_t rows, int64_t h,
-                                void *workspace, int n_threads);
-
-/* The norm is taken of the rounded residual, the one its backward will see. */
-void mist_cpu_bf16_residual_norm_forward(enum mist_cpu_norm_kind kind, mist_bf16 *out,
-                                         mist_bf16 *residual, float *stats,
-                                         const mist_bf16 *a, const mist_bf16 *b,
-                                         const mist_bf16 *weight, const mist_bf16 *bias,
-                                         float eps, int64_t rows, int64_t h,
-                                         void *workspace, int n_threads);
-/* Of both forwards. */
-size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads);
-
-void mist_cpu_bf16_norm_backward(enum mist_cpu_norm_kind kind, mist_bf16 *dx,
-                                 void *dweight, void *dbias, const mist_bf16 *d_out,
-                                 const mist_bf16 *d_residual, const mist_bf16 *x,
-                                 const float *stats, const mist_bf16 *weight,
-                                 int64_t rows, int64_t h, void *workspace, int n_threads,
-                                 int how);
-size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h,
-                                                   int n_threads);
-
 /* ----------------------------------------------------------------------------- linear */
 
 /* True if oneDNN multiplies bf16 on this processor (AVX-512 with or without bf16
@@ -120,12 +94,6 @@ void mist_cpu_bf16_attention_backward(mist_bf16 *dqkv, const mist_bf16 *d_out,
 size_t
 mist_cpu_bf16_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                  int n_threads);
-
-/* table: fp32, from mist_cpu_rope_fill(). */
-void mist_cpu_bf16_rope_forward(mist_bf16 *qkv, const float *table,
-                                const struct mist_cpu_attention *shape, int n_threads);
-void mist_cpu_bf16_rope_backward(mist_bf16 *dqkv, const float *table,
-                                 const struct mist_cpu_attention *shape, int n_threads);
 
 /* -------------------------------------------------------------------------- optimizer */
 

@@ -1,5 +1,5 @@
 /*
- * bf16: causal attention and rotary position embedding.
+ * bf16: causal attention.
  *
  * One query head at a time, with the key-value head it reads, becomes a small fp32
  * attention of its own in the workspace, [s, 3 * head_dim], on which the fp32 kernel
@@ -192,48 +192,4 @@ void mist_cpu_bf16_attention_backward(mist_bf16 *dqkv, const mist_bf16 *d_out,
         float *mine = scratch + (size_t)omp_get_thread_num() * (n_scratch + n_inner);
         backward_head(&a, t, mine, mine + n_scratch, 1);
     }
-}
-
-/* ------------------------------------------------------------------------------- rope */
-
-/* Turns n_heads consecutive heads of one token; direction -1 turns back. */
-MIST_CPU_CLONES static void rotate_bf16_heads(mist_bf16 *x, const float *table,
-                                              int64_t n_heads, int64_t half,
-                                              float direction)
-{
-    const float *cosine = table, *sine = table + half;
-    for (int64_t i = 0; i < n_heads; i++) {
-        mist_bf16 *lo = x + i * 2 * half, *hi = lo + half;
-#pragma omp simd
-        for (int64_t j = 0; j < half; j++) {
-            float a = mist_cpu_bf16_value(lo[j]), b = mist_cpu_bf16_value(hi[j]);
-            float c = cosine[j], d = direction * sine[j];
-            lo[j] = mist_cpu_bf16_round(a * c - b * d);
-            hi[j] = mist_cpu_bf16_round(b * c + a * d);
-        }
-    }
-}
-
-static void rotate_tokens(mist_bf16 *qkv, const float *table,
-                          const struct mist_cpu_attention *shape, float direction,
-                          int n_threads)
-{
-    int64_t n_tokens = shape->b * shape->s, d = shape->head_dim;
-    int64_t n_heads = shape->heads + shape->kv_heads, token = n_heads + shape->kv_heads;
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n_tokens; i++)
-        rotate_bf16_heads(qkv + i * token * d, table + i % shape->s * d, n_heads, d / 2,
-                          direction);
-}
-
-void mist_cpu_bf16_rope_forward(mist_bf16 *qkv, const float *table,
-                                const struct mist_cpu_attention *shape, int n_threads)
-{
-    rotate_tokens(qkv, table, shape, 1.0f, n_threads);
-}
-
-void mist_cpu_bf16_rope_backward(mist_bf16 *dqkv, const float *table,
-                                 const struct mist_cpu_attention *shape, int n_threads)
-{
-    rotate_tokens(dqkv, table, shape, -1.0f, n_threads);
 }

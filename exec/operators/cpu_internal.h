@@ -175,21 +175,6 @@ void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, i
 void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
                           const struct mist_cpu_adamw *config);
 
-void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
-                       const float *x, const float *weight, const float *bias, float eps,
-                       int64_t h);
-
-/* Weight gradients go to sums of MIST_CPU_NORM_BLOCK_ROWS rows; dbias_sum may be NULL. */
-#define MIST_CPU_NORM_BLOCK_ROWS 32
-void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
-                                float *dweight_sum, float *dbias_sum, const float *d_out,
-                                const float *d_residual, const float *x,
-                                const float *stats, const float *weight, int64_t h);
-
-/* += block_sums [blocks, 2, h] (weight, bias) in order; a whole team calls it. */
-void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
-                          int64_t rows, int64_t h, int how);
-
 /* Elements first .. first + n - 1 of d, gradients of parameters, += x (how: or =). */
 void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how);
 

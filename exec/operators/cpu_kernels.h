@@ -64,18 +64,21 @@ enum mist_cpu_norm_kind {
 
 /*
  * out[rows, h] = norm(x[rows, h]); stats[rows, 2] = mean (0 for RMS) and rstd, for the
- * backward. weight [h]; bias [h] or NULL (no bias). out may alias x.
+ * backward. weight [h]; bias [h] or NULL (no bias). out may alias x. workspace: of both
+ * forwards; NULL in fp32.
  */
-void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stats,
-                           const float *x, const float *weight, const float *bias,
-                           float eps, int64_t rows, int64_t h, int n_threads);
+void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                           float *stats, const void *x, const void *weight,
+                           const void *bias, float eps, int64_t rows, int64_t h,
+                           void *workspace, int n_threads);
+size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads);
 
-/* residual = a + b; out = norm(residual).
+/* residual = a + b; out = norm(residual), the rounded one that the backward will see.
  * residual and out may alias a or b (not each other). */
-void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
-                                    float *residual, float *stats, const float *a,
-                                    const float *b, const float *weight,
-                                    const float *bias, float eps, int64_t rows, int64_t h,
+void mist_cpu_residual_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                                    void *residual, float *stats, const void *a,
+                                    const void *b, const void *weight, const void *bias,
+                                    float eps, int64_t rows, int64_t h, void *workspace,
                                     int n_threads);
 
 /*
@@ -83,12 +86,14 @@ void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
  * for residual_norm the residual). d_residual NULL: zero. dweight[h] +=, dbias[h] +=
  * (NULL: no bias). dx may alias d_residual or d_out.
  */
-void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
-                            float *dbias, const float *d_out, const float *d_residual,
-                            const float *x, const float *stats, const float *weight,
-                            int64_t rows, int64_t h, void *workspace, int n_threads,
-                            int how);
+void mist_cpu_norm_backward(bool is_bf16, enum mist_cpu_norm_kind kind, void *dx,
+                            void *dweight, void *dbias, const void *d_out,
+                            const void *d_residual, const void *x, const float *stats,
+                            const void *weight, int64_t rows, int64_t h, void *workspace,
+                            int n_threads, int how);
 size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h);
+size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h,
+                                                   int n_threads);
 
 /* ----------------------------------------------------------------------------- linear */
 
@@ -147,13 +152,13 @@ size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attenti
 void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta);
 
 /* Turns the q and k heads of packed qkv in place; v stays. */
-void mist_cpu_rope_forward(float *qkv, const float *table,
+void mist_cpu_rope_forward(bool is_bf16, void *qkv, const float *table,
                            const struct mist_cpu_attention *shape, int n_threads);
 
 /*
  * Turns the gradient of the rotated q and k, in place, back into that of the unrotated.
  */
-void mist_cpu_rope_backward(float *dqkv, const float *table,
+void mist_cpu_rope_backward(bool is_bf16, void *dqkv, const float *table,
                             const struct mist_cpu_attention *shape, int n_threads);
 
 /* ------------------------------------------------------------------------ elementwise */

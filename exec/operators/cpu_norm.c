@@ -8,12 +8,13 @@
  * mean. Weight gradients are summed over blocks of BLOCK_ROWS rows, each block in a row
  * of the workspace, and then over the blocks in order.
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
 #include <math.h> /* sqrtf */
+#include <omp.h>
 
-enum { BLOCK_ROWS = MIST_CPU_NORM_BLOCK_ROWS, REDUCE_COLUMNS = 256 };
+enum { BLOCK_ROWS = 32, REDUCE_COLUMNS = 256 };
 
 static int64_t n_blocks_of(int64_t rows)
 {
@@ -38,9 +39,9 @@ MIST_CPU_INLINE float sum_centred_squares(const float *x, float mean, int64_t n)
 }
 
 /* One row; x may be out. */
-MIST_CPU_INLINE void normalise_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
-                                   const float *x, const float *weight, const float *bias,
-                                   float eps, int64_t h)
+MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
+                                     float *stats, const float *x, const float *weight,
+                                     const float *bias, float eps, int64_t h)
 {
     float mean = kind == MIST_CPU_NORM_LAYER ? mist_cpu_sum(x, h) / (float)h : 0.0f;
     float rstd = 1.0f / sqrtf(sum_centred_squares(x, mean, h) / (float)h + eps);
@@ -57,53 +58,89 @@ MIST_CPU_INLINE void normalise_row(enum mist_cpu_norm_kind kind, float *out, flo
     stats[1] = rstd;
 }
 
-MIST_CPU_CLONES static void norm_row_clones(enum mist_cpu_norm_kind kind, float *out,
-                                            float *stats, const float *x,
-                                            const float *weight, const float *bias,
-                                            float eps, int64_t h)
+/* In bf16 rows of h floats of the workspace, in fp32 nothing. */
+static float *room_of(bool is_bf16, void *workspace, int64_t i_row, int64_t h)
 {
-    normalise_row(kind, out, stats, x, weight, bias, eps, h);
+    return is_bf16 ? (float *)workspace + i_row * h : NULL;
 }
 
-void mist_cpu_norm_row(enum mist_cpu_norm_kind kind, float *out, float *stats,
-                       const float *x, const float *weight, const float *bias, float eps,
-                       int64_t h)
+/* Of bf16: the weight and bias [h], then per thread rows [2, h]. */
+size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads)
 {
-    norm_row_clones(kind, out, stats, x, weight, bias, eps, h);
+    return (size_t)(2 + 2 * (int64_t)n_threads) * (size_t)h * sizeof(float);
 }
 
-MIST_CPU_CLONES static void residual_norm_row(enum mist_cpu_norm_kind kind, float *out,
-                                              float *residual, float *stats,
-                                              const float *a, const float *b,
-                                              const float *weight, const float *bias,
-                                              float eps, int64_t h)
+/* What one forward works on. */
+struct forward {
+    bool is_bf16;
+    enum mist_cpu_norm_kind kind;
+    void *out;
+    float *stats;
+    const float *weight, *bias; /* bias may be NULL */
+    float eps;
+    int64_t h;
+};
+
+static struct forward begin_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                                    float *stats, const void *weight, const void *bias,
+                                    float eps, int64_t h, void *workspace)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < h; j++)
-        residual[j] = a[j] + b[j];
-    normalise_row(kind, out, stats, residual, weight, bias, eps, h);
+    const float *weight_f =
+        mist_cpu_from(is_bf16, room_of(is_bf16, workspace, 0, h), weight, 0, h);
+    const float *bias_f =
+        bias ? mist_cpu_from(is_bf16, room_of(is_bf16, workspace, 1, h), bias, 0, h)
+             : NULL;
+
+    return (struct forward){is_bf16, kind, out, stats, weight_f, bias_f, eps, h};
 }
 
-void mist_cpu_norm_forward(enum mist_cpu_norm_kind kind, float *out, float *stats,
-                           const float *x, const float *weight, const float *bias,
-                           float eps, int64_t rows, int64_t h, int n_threads)
+/* Normalises a row of x, by the thread's room. */
+static void forward_row(const struct forward *of, const void *x, int64_t i, float *room)
 {
+    float *to = mist_cpu_to(of->is_bf16, room, of->out, i * of->h);
+
+    norm_row(of->kind, to, of->stats + 2 * i,
+             mist_cpu_from(of->is_bf16, room, x, i * of->h, of->h), of->weight, of->bias,
+             of->eps, of->h);
+    mist_cpu_done(of->is_bf16, of->out, i * of->h, to, of->h);
+}
+
+void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                           float *stats, const void *x, const void *weight,
+                           const void *bias, float eps, int64_t rows, int64_t h,
+                           void *workspace, int n_threads)
+{
+    const struct forward of =
+        begin_forward(is_bf16, kind, out, stats, weight, bias, eps, h, workspace);
+
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
-        mist_cpu_norm_row(kind, out + i * h, stats + 2 * i, x + i * h, weight, bias, eps,
-                          h);
+        forward_row(&of, x, i,
+                    room_of(is_bf16, workspace, 2 + 2 * omp_get_thread_num(), h));
 }
 
-void mist_cpu_residual_norm_forward(enum mist_cpu_norm_kind kind, float *out,
-                                    float *residual, float *stats, const float *a,
-                                    const float *b, const float *weight,
-                                    const float *bias, float eps, int64_t rows, int64_t h,
+void mist_cpu_residual_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                                    void *residual, float *stats, const void *a,
+                                    const void *b, const void *weight, const void *bias,
+                                    float eps, int64_t rows, int64_t h, void *workspace,
                                     int n_threads)
 {
+    const struct forward of =
+        begin_forward(is_bf16, kind, out, stats, weight, bias, eps, h, workspace);
+
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        residual_norm_row(kind, out + i * h, residual + i * h, stats + 2 * i, a + i * h,
-                          b + i * h, weight, bias, eps, h);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t i_room = 2 + 2 * omp_get_thread_num();
+        float *room = room_of(is_bf16, workspace, i_room, h);
+        float *sum = mist_cpu_to(is_bf16, room, residual, i * h);
+        mist_cpu_add_chunk(false, sum, mist_cpu_from(is_bf16, room, a, i * h, h),
+                           mist_cpu_from(is_bf16,
+                                         room_of(is_bf16, workspace, i_room + 1, h), b,
+                                         i * h, h),
+                           h);
+        mist_cpu_done(is_bf16, residual, i * h, sum, h);
+        forward_row(&of, residual, i, room);
+    }
 }
 
 /* mean(g) and mean(g xhat) of a row, g = weight * d_out */
@@ -130,12 +167,11 @@ MIST_CPU_INLINE void row_means(float means[2], const float *d_out, const float *
 }
 
 /* dx of one row and its share of the block's sums [h] (dbias_sum NULL: none). */
-MIST_CPU_CLONES static void norm_backward_row_clones(enum mist_cpu_norm_kind kind,
-                                                     float *dx, float *dweight_sum,
-                                                     float *dbias_sum, const float *d_out,
-                                                     const float *d_residual,
-                                                     const float *x, const float *stats,
-                                                     const float *weight, int64_t h)
+MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
+                                              float *dweight_sum, float *dbias_sum,
+                                              const float *d_out, const float *d_residual,
+                                              const float *x, const float *stats,
+                                              const float *weight, int64_t h)
 {
     float mean = stats[0], rstd = stats[1], means[2];
     row_means(means, d_out, x, weight, mean, rstd, h);
@@ -162,15 +198,6 @@ MIST_CPU_CLONES static void norm_backward_row_clones(enum mist_cpu_norm_kind kin
     }
 }
 
-void mist_cpu_norm_backward_row(enum mist_cpu_norm_kind kind, float *dx,
-                                float *dweight_sum, float *dbias_sum, const float *d_out,
-                                const float *d_residual, const float *x,
-                                const float *stats, const float *weight, int64_t h)
-{
-    norm_backward_row_clones(kind, dx, dweight_sum, dbias_sum, d_out, d_residual, x,
-                             stats, weight, h);
-}
-
 /* total[0 .. n) = the sum over blocks, in order, of block_sums[block, 0 .. n). */
 MIST_CPU_CLONES static void sum_blocks(float total[REDUCE_COLUMNS],
                                        const float *block_sums, int64_t n_blocks,
@@ -186,8 +213,8 @@ MIST_CPU_CLONES static void sum_blocks(float total[REDUCE_COLUMNS],
 }
 
 /* The calling thread's share of the columns. */
-void mist_cpu_norm_reduce(void *dweight, void *dbias, const float *block_sums,
-                          int64_t rows, int64_t h, int how)
+static void reduce(void *dweight, void *dbias, const float *block_sums, int64_t rows,
+                   int64_t h, int how)
 {
     int64_t n_blocks = n_blocks_of(rows);
 #pragma omp for schedule(static)
@@ -208,27 +235,66 @@ size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h)
     return (size_t)n_blocks_of(rows) * 2 * (size_t)h * sizeof(float);
 }
 
-void mist_cpu_norm_backward(enum mist_cpu_norm_kind kind, float *dx, float *dweight,
-                            float *dbias, const float *d_out, const float *d_residual,
-                            const float *x, const float *stats, const float *weight,
-                            int64_t rows, int64_t h, void *workspace, int n_threads,
-                            int how)
+/* Of bf16: behind that the weight [h], then per thread rows of d_out, d_residual and x. */
+size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h, int n_threads)
+{
+    return mist_cpu_norm_backward_workspace_bytes(rows, h) +
+           (size_t)(1 + 3 * (int64_t)n_threads) * (size_t)h * sizeof(float);
+}
+
+/* What one backward works on. */
+struct backward {
+    bool is_bf16;
+    enum mist_cpu_norm_kind kind;
+    void *dx;
+    const void *d_out, *d_residual, *x; /* d_residual may be NULL */
+    const float *stats, *weight;
+    int64_t h;
+    void *rooms; /* [h] for the weight, then [3, h] per thread */
+};
+
+/* dx of row i, and its share of the block's sums; dbias_sum may be NULL. */
+static void backward_row(const struct backward *a, int64_t i, float *dweight_sum,
+                         float *dbias_sum)
+{
+    int64_t h = a->h, at = i * h, i_room = 1 + 3 * omp_get_thread_num();
+    float *rooms[3];
+
+    for (int k = 0; k < 3; k++)
+        rooms[k] = room_of(a->is_bf16, a->rooms, i_room + k, h);
+    float *to = mist_cpu_to(a->is_bf16, rooms[0], a->dx, at);
+    norm_backward_row(
+        a->kind, to, dweight_sum, dbias_sum,
+        mist_cpu_from(a->is_bf16, rooms[0], a->d_out, at, h),
+        a->d_residual ? mist_cpu_from(a->is_bf16, rooms[1], a->d_residual, at, h) : NULL,
+        mist_cpu_from(a->is_bf16, rooms[2], a->x, at, h), a->stats + 2 * i, a->weight, h);
+    mist_cpu_done(a->is_bf16, a->dx, at, to, h);
+}
+
+void mist_cpu_norm_backward(bool is_bf16, enum mist_cpu_norm_kind kind, void *dx,
+                            void *dweight, void *dbias, const void *d_out,
+                            const void *d_residual, const void *x, const float *stats,
+                            const void *weight, int64_t rows, int64_t h, void *workspace,
+                            int n_threads, int how)
 {
     int64_t n_blocks = n_blocks_of(rows);
     float *block_sums = workspace; /* [n_blocks, 2, h]: weight, bias */
+    void *rooms = is_bf16 ? block_sums + n_blocks * 2 * h : NULL;
+    const float *weight_f =
+        mist_cpu_from(is_bf16, room_of(is_bf16, rooms, 0, h), weight, 0, h);
+    const struct backward a = {is_bf16, kind,  dx,       d_out, d_residual,
+                               x,       stats, weight_f, h,     rooms};
+
 #pragma omp parallel num_threads(n_threads)
     {
 #pragma omp for schedule(static)
         for (int64_t t = 0; t < n_blocks; t++) {
             float *sums = block_sums + t * 2 * h;
             memset(sums, 0, 2 * (size_t)h * sizeof *sums);
-            int64_t end = (t + 1) * BLOCK_ROWS < rows ? (t + 1) * BLOCK_ROWS : rows;
-            for (int64_t i = t * BLOCK_ROWS; i < end; i++)
-                mist_cpu_norm_backward_row(kind, dx + i * h, sums,
-                                           dbias == NULL ? NULL : sums + h, d_out + i * h,
-                                           d_residual == NULL ? NULL : d_residual + i * h,
-                                           x + i * h, stats + 2 * i, weight, h);
+            for (int64_t i = t * BLOCK_ROWS; i < mist_cpu_min((t + 1) * BLOCK_ROWS, rows);
+                 i++)
+                backward_row(&a, i, sums, dbias == NULL ? NULL : sums + h);
         }
-        mist_cpu_norm_reduce(dweight, dbias, block_sums, rows, h, how);
+        reduce(dweight, dbias, block_sums, rows, h, how);
     }
 }

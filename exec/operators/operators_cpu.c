@@ -15,7 +15,6 @@
 #define KERNEL(name) mist_cpu_##name
 #define IS_BF16      false
 #define BACKEND
-#define NORM_WORKSPACE
 #include "exec/operators/operators_cpu_steps.h"
 
 static void run_step(step_args at)

@@ -1,8 +1,8 @@
 /*
  * Each step of the catalogue to its CPU kernel: one source for both number formats,
  * included by operators_cpu.c and operators_cpu_bf16.c. They define IS_BF16, KERNEL(name),
- * the function of a kernel that has one for each format, and the arguments that only one of them has: BACKEND before the
- * others of a linear layer, NORM_WORKSPACE before the threads of a norm's forward.
+ * the function of a kernel that has one for each format, and BACKEND, the argument before the
+ * others of a linear layer that only one of them has.
  */
 #include "exec/operators/operators_cpu.h"
 
@@ -42,15 +42,16 @@ static void norm(step_args at)
     float epsilon = (float)at->model->norm_epsilon;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        KERNEL(norm_forward)
-    (mist_step_norm(at), x[MIST_ARG_OUT], x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X],
-     at->params[0], at->params[1], epsilon, dims[0], dims[1],
-     NORM_WORKSPACE at->n_threads);
-    else KERNEL(norm_backward)(mist_step_norm(at), x[MIST_ARG_DX], at->param_gradients[0],
-                               at->param_gradients[1], x[MIST_ARG_DY],
-                               x[MIST_ARG_DNORM_RESIDUAL], x[MIST_ARG_DNORM_X],
-                               x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1],
-                               at->workspace, at->n_threads, how_of(at, true));
+        mist_cpu_norm_forward(IS_BF16, mist_step_norm(at), x[MIST_ARG_OUT],
+                              x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
+                              at->params[1], epsilon, dims[0], dims[1], at->workspace,
+                              at->n_threads);
+    else
+        mist_cpu_norm_backward(
+            IS_BF16, mist_step_norm(at), x[MIST_ARG_DX], at->param_gradients[0],
+            at->param_gradients[1], x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
+            x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1],
+            at->workspace, at->n_threads, how_of(at, true));
 }
 
 static void residual_norm(step_args at)
@@ -58,11 +59,11 @@ static void residual_norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
 
-    KERNEL(residual_norm_forward)
-    (mist_step_norm(at), x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
-     x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
-     at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1],
-     NORM_WORKSPACE at->n_threads);
+    mist_cpu_residual_norm_forward(
+        IS_BF16, mist_step_norm(at), x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
+        x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
+        at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1], at->workspace,
+        at->n_threads);
 }
 
 static void linear(step_args at)
@@ -129,9 +130,10 @@ static void rope(step_args at)
     void *const *x = at->operands;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        KERNEL(rope_forward)
-    (x[MIST_ARG_OUT], x[MIST_ARG_ROPE_TABLE], &shape, at->n_threads);
-    else KERNEL(rope_backward)(x[MIST_ARG_DX], x[MIST_ARG_ROPE_TABLE], &shape,
+        mist_cpu_rope_forward(IS_BF16, x[MIST_ARG_OUT], x[MIST_ARG_ROPE_TABLE], &shape,
+                              at->n_threads);
+    else
+        mist_cpu_rope_backward(IS_BF16, x[MIST_ARG_DX], x[MIST_ARG_ROPE_TABLE], &shape,
                                at->n_threads);
 }
 

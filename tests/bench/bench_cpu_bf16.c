@@ -132,12 +132,12 @@ static void run_float(struct tensors *t, const struct row *r)
                                     t->workspace, 1);
         break;
     case NORM:
-        mist_cpu_norm_forward(MIST_CPU_NORM_LAYER, t->y, t->stats, t->x, t->w, t->w,
-                              1e-5f, ROWS, H, 1);
+        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->y, t->stats, t->x, t->w,
+                              t->w, 1e-5f, ROWS, H, NULL, 1);
         break;
     case NORM_BACKWARD:
-        mist_cpu_norm_backward(MIST_CPU_NORM_LAYER, t->y, t->dw, t->dw + H, t->z, t->z,
-                               t->x, t->stats, t->w, ROWS, H, t->workspace, 1, 0);
+        mist_cpu_norm_backward(false, MIST_CPU_NORM_LAYER, t->y, t->dw, t->dw + H, t->z,
+                               t->z, t->x, t->stats, t->w, ROWS, H, t->workspace, 1, 0);
         break;
     case GELU:
         mist_cpu_gelu_forward(false, t->y, t->x, ROWS * FFN, 1);
@@ -176,13 +176,13 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                          &t->attention, t->workspace, 1);
         break;
     case NORM:
-        mist_cpu_bf16_norm_forward(MIST_CPU_NORM_LAYER, t->y16, t->stats, t->x16, t->w16,
-                                   t->w16, 1e-5f, ROWS, H, t->workspace, 1);
+        mist_cpu_norm_forward(true, MIST_CPU_NORM_LAYER, t->y16, t->stats, t->x16, t->w16,
+                              t->w16, 1e-5f, ROWS, H, t->workspace, 1);
         break;
     case NORM_BACKWARD:
-        mist_cpu_bf16_norm_backward(MIST_CPU_NORM_LAYER, t->y16, t->dw, t->dw + H, t->z16,
-                                    t->z16, t->x16, t->stats, t->w16, ROWS, H,
-                                    t->workspace, 1, 0);
+        mist_cpu_norm_backward(true, MIST_CPU_NORM_LAYER, t->y16, t->dw, t->dw + H,
+                               t->z16, t->z16, t->x16, t->stats, t->w16, ROWS, H,
+                               t->workspace, 1, 0);
         break;
     case GELU:
         mist_cpu_gelu_forward(true, t->y16, t->x16, ROWS * FFN, 1);

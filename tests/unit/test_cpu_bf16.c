@@ -156,21 +156,20 @@ static void check_norm_forward(struct help *h, const struct norm_case *c, int n_
     mist_bf16 *out = help_bf16_copy(h, a, n), *residual = help_bf16_copy(h, b, n);
     if (!c->has_bias)
         bias = NULL, bias_f = NULL;
-    mist_cpu_norm_forward(c->kind, out_f, stats_f, a_f, weight_f, bias_f, 1e-5f, c->rows,
-                          c->h, 1);
-    mist_cpu_bf16_norm_forward(c->kind, out, stats, out, weight, bias, 1e-5f, c->rows,
-                               c->h, work, n_threads);
+    mist_cpu_norm_forward(false, c->kind, out_f, stats_f, a_f, weight_f, bias_f, 1e-5f,
+                          c->rows, c->h, NULL, 1);
+    mist_cpu_norm_forward(true, c->kind, out, stats, out, weight, bias, 1e-5f, c->rows,
+                          c->h, work, n_threads);
     help_bf16_assert_rounded(h, out, out_f, n);
     help_assert_same_bits(stats, stats_f, 2 * c->rows + HELP_GUARD);
 
     mist_cpu_add_forward(false, sum_f, a_f, b_f, n, 1);
     sum_f = help_floats_of(h, help_bf16_of(h, sum_f, n), n);
-    mist_cpu_norm_forward(c->kind, out_f, stats_f, sum_f, weight_f, bias_f, 1e-5f,
-                          c->rows, c->h, 1);
+    mist_cpu_norm_forward(false, c->kind, out_f, stats_f, sum_f, weight_f, bias_f, 1e-5f,
+                          c->rows, c->h, NULL, 1);
     out = help_bf16_copy(h, a, n);
-    mist_cpu_bf16_residual_norm_forward(c->kind, out, residual, stats, out, residual,
-                                        weight, bias, 1e-5f, c->rows, c->h, work,
-                                        n_threads);
+    mist_cpu_residual_norm_forward(true, c->kind, out, residual, stats, out, residual,
+                                   weight, bias, 1e-5f, c->rows, c->h, work, n_threads);
     help_bf16_assert_rounded(h, out, out_f, n);
     help_bf16_assert_rounded(h, residual, sum_f, n);
     help_assert_same_bits(stats, stats_f, 2 * c->rows);
@@ -188,12 +187,12 @@ static void check_rounded_norm(struct help *h, const struct norm_case *c,
         mist_bf16 *dw = help_bf16_random(h, &dw_f, c->h, 1.0);
         mist_bf16 *db = help_bf16_random(h, &db_f, c->h, 1.0);
         mist_bf16 *dx = help_bf16_poisoned(h, c->rows * c->h);
-        mist_cpu_bf16_norm_backward(c->kind, dx, dw_f, c->has_bias ? db_f : NULL, d_out,
-                                    NULL, x, stats, weight, c->rows, c->h, work,
-                                    n_threads, how);
-        mist_cpu_bf16_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out, NULL,
-                                    x, stats, weight, c->rows, c->h, work, n_threads,
-                                    how | MIST_CPU_BF16_GRADIENTS);
+        mist_cpu_norm_backward(true, c->kind, dx, dw_f, c->has_bias ? db_f : NULL, d_out,
+                               NULL, x, stats, weight, c->rows, c->h, work, n_threads,
+                               how);
+        mist_cpu_norm_backward(true, c->kind, dx, dw, c->has_bias ? db : NULL, d_out,
+                               NULL, x, stats, weight, c->rows, c->h, work, n_threads,
+                               how | MIST_CPU_BF16_GRADIENTS);
         help_bf16_assert_rounded(h, dw, dw_f, c->h);
         help_bf16_assert_rounded(h, db, db_f, c->h);
     }
@@ -213,20 +212,20 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
     float *work = workspace_of(h, n_work);
     void *work_f =
         help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(c->rows, c->h));
-    mist_cpu_norm_forward(c->kind, dx_f, stats, x_f, weight_f, NULL, 1e-5f, c->rows, c->h,
-                          1);
+    mist_cpu_norm_forward(false, c->kind, dx_f, stats, x_f, weight_f, NULL, 1e-5f,
+                          c->rows, c->h, NULL, 1);
     for (int k = 0; k < 3; k++) { /* no residual; dx over d_residual; dx over d_out */
         float *dw = help_copy(h, before, c->h), *dw_f = help_copy(h, before, c->h);
         float *db = help_copy(h, before, c->h), *db_f = help_copy(h, before, c->h);
         mist_bf16 *d_out2 = help_bf16_copy(h, d_out, n);
         mist_bf16 *d_residual2 = help_bf16_copy(h, d_residual, n);
         mist_bf16 *dx = k == 0 ? help_bf16_poisoned(h, n) : k == 1 ? d_residual2 : d_out2;
-        mist_cpu_norm_backward(c->kind, dx_f, dw_f, c->has_bias ? db_f : NULL, d_out_f,
-                               k == 0 ? NULL : d_residual_f, x_f, stats, weight_f,
-                               c->rows, c->h, work_f, 1, 0);
-        mist_cpu_bf16_norm_backward(c->kind, dx, dw, c->has_bias ? db : NULL, d_out2,
-                                    k == 0 ? NULL : d_residual2, x, stats, weight,
-                                    c->rows, c->h, work, n_threads, 0);
+        mist_cpu_norm_backward(false, c->kind, dx_f, dw_f, c->has_bias ? db_f : NULL,
+                               d_out_f, k == 0 ? NULL : d_residual_f, x_f, stats,
+                               weight_f, c->rows, c->h, work_f, 1, 0);
+        mist_cpu_norm_backward(true, c->kind, dx, dw, c->has_bias ? db : NULL, d_out2,
+                               k == 0 ? NULL : d_residual2, x, stats, weight, c->rows,
+                               c->h, work, n_threads, 0);
         help_bf16_assert_rounded(h, dx, dx_f, n);
         help_assert_same_bits(dw, dw_f, c->h + HELP_GUARD);
         help_assert_same_bits(db, db_f, c->h + HELP_GUARD);
@@ -234,9 +233,9 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
     }
     float *zeros = help_random(h, c->h, 0.0), *over = help_poisoned(h, c->h);
     for (int k = 0; k < 2; k++)
-        mist_cpu_bf16_norm_backward(c->kind, help_bf16_poisoned(h, n), k ? over : zeros,
-                                    NULL, d_out, NULL, x, stats, weight, c->rows, c->h,
-                                    work, n_threads, k ? MIST_CPU_OVERWRITES : 0);
+        mist_cpu_norm_backward(true, c->kind, help_bf16_poisoned(h, n), k ? over : zeros,
+                               NULL, d_out, NULL, x, stats, weight, c->rows, c->h, work,
+                               n_threads, k ? MIST_CPU_OVERWRITES : 0);
     for (int64_t j = 0; j < c->h; j++)
         assert_true(over[j] == zeros[j]);
     check_rounded_norm(h, c, d_out, x, stats, weight, n_threads, work);

@@ -365,12 +365,8 @@ static void launch_rope(struct tensor *t, enum mist_dtype dtype, const int64_t *
 static void turn_on_cpu(enum mist_dtype dtype, void *qkv, const float *table,
                         const struct mist_cpu_attention *shape, int64_t is_backward)
 {
-    if (dtype == MIST_DTYPE_BF16)
-        (is_backward ? mist_cpu_bf16_rope_backward
-                     : mist_cpu_bf16_rope_forward)(qkv, table, shape, 1);
-    else
-        (is_backward ? mist_cpu_rope_backward : mist_cpu_rope_forward)(qkv, table, shape,
-                                                                       1);
+    (is_backward ? mist_cpu_rope_backward
+                 : mist_cpu_rope_forward)(dtype == MIST_DTYPE_BF16, qkv, table, shape, 1);
 }
 
 static void check_rope(struct help *h, enum mist_dtype dtype, const struct rope_case *c,

@@ -45,13 +45,13 @@ static void check_forward(struct cuda_help *h, const void *context)
     mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, stats->device, x->device,
                            weight->device, device_of(bias), epsilon, s->rows, s->h);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host,
-                                   stats->host, x->host, weight->host, host_of(bias),
-                                   epsilon, s->rows, s->h, scratch(h, s), 1);
+        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
+                              stats->host, x->host, weight->host, host_of(bias), epsilon,
+                              s->rows, s->h, scratch(h, s), 1);
     else
-        mist_cpu_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host, stats->host,
-                              x->host, weight->host, host_of(bias), epsilon, s->rows,
-                              s->h, 1);
+        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
+                              stats->host, x->host, weight->host, host_of(bias), epsilon,
+                              s->rows, s->h, NULL, 1);
     pair_assert_close(h, out, 0, "norm");
     pair_assert_close(h, stats, 1e-5, "statistics");
 }
@@ -73,14 +73,15 @@ static void check_residual(struct cuda_help *h, const void *context)
         NULL, s->dtype, s->kind, out->device, residual->device, stats->device, a->device,
         b->device, weight->device, device_of(bias), epsilon, s->rows, s->h);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_residual_norm_forward((enum mist_cpu_norm_kind)s->kind, out->host,
-                                            residual->host, stats->host, a->host, b->host,
-                                            weight->host, host_of(bias), epsilon, s->rows,
-                                            s->h, scratch(h, s), 1);
+        mist_cpu_residual_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
+                                       residual->host, stats->host, a->host, b->host,
+                                       weight->host, host_of(bias), epsilon, s->rows,
+                                       s->h, scratch(h, s), 1);
     else
-        mist_cpu_residual_norm_forward(
-            (enum mist_cpu_norm_kind)s->kind, out->host, residual->host, stats->host,
-            a->host, b->host, weight->host, host_of(bias), epsilon, s->rows, s->h, 1);
+        mist_cpu_residual_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
+                                       residual->host, stats->host, a->host, b->host,
+                                       weight->host, host_of(bias), epsilon, s->rows,
+                                       s->h, NULL, 1);
     pair_assert_same(h, residual);
     pair_assert_close(h, out, 0, "residual norm");
     pair_assert_close(h, stats, 1e-5, "statistics"); /* of the rounded residual */
@@ -111,14 +112,13 @@ static void run_backward(struct cuda_help *h, const struct shape *s, bool has_re
         device_of(dbias), d_out->device, device_of(d_residual), x->device, stats->device,
         weight->device, s->rows, s->h, workspace->device, s->overwrites);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_norm_backward(kind, dx->host, dweight->host, host_of(dbias),
-                                    d_out->host, host_of(d_residual), x->host,
-                                    stats->host, weight->host, s->rows, s->h,
-                                    scratch(h, s), 1, how);
+        mist_cpu_norm_backward(true, kind, dx->host, dweight->host, host_of(dbias),
+                               d_out->host, host_of(d_residual), x->host, stats->host,
+                               weight->host, s->rows, s->h, scratch(h, s), 1, how);
     else
-        mist_cpu_norm_backward(kind, dx->host, dweight->host, host_of(dbias), d_out->host,
-                               host_of(d_residual), x->host, stats->host, weight->host,
-                               s->rows, s->h, scratch(h, s), 1,
+        mist_cpu_norm_backward(false, kind, dx->host, dweight->host, host_of(dbias),
+                               d_out->host, host_of(d_residual), x->host, stats->host,
+                               weight->host, s->rows, s->h, scratch(h, s), 1,
                                s->overwrites ? MIST_CPU_OVERWRITES : 0);
     pair_assert_close(h, dx, 0, "dx");
     pair_assert_close(h, dweight, is_rounded ? 0 : 1e-5, "dweight");
