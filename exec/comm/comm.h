@@ -6,7 +6,8 @@
  * the element, so a result has the same bits whatever the timing, and an all-reduce has
  * the same bits as a reduce-scatter followed by an all-gather. They are built on
  * point-to-point messages: in a group every rank sends every other rank the piece that
- * one owns, which moves as many bytes as a ring does.
+ * one owns, which moves as many bytes as a ring does. What is small goes through memory
+ * that the ranks of a node share, without messages, and with the same bits.
  *
  * Threads: one thread at a time may use a communicator (MPI_THREAD_SERIALIZED). In a run
  * that is the worker of the gpu_gpu stream; while the streams are idle the main thread
