@@ -95,15 +95,4 @@ size_t
 mist_cpu_bf16_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                  int n_threads);
 
-/* -------------------------------------------------------------------------- optimizer */
-
-/*
- * mist_cpu_adamw_step() on the fp32 master weights (the same bits), of which weights
- * become the rounded copy. All [n]; how: g may be bf16.
- */
-void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
-                              const void *g, int64_t n,
-                              const struct mist_cpu_adamw *config, int n_threads,
-                              int how);
-
 #endif

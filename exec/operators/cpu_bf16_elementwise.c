@@ -1,17 +1,7 @@
-/*
- * bf16: conversion, AdamW, and how gradients of parameters are left.
- *
- * Elements are taken in pieces of PIECE, each converted into fp32 on the stack, worked on
- * by the fp32 kernel's own loop, and rounded back.
- */
+/* bf16: conversion, and how gradients of parameters are left in it or in fp32. */
 #include "exec/operators/cpu_bf16_internal.h"
 
 enum { PIECE = 2048 };
-
-static int64_t piece_length(int64_t begin, int64_t n)
-{
-    return n - begin < PIECE ? n - begin : PIECE;
-}
 
 /* ------------------------------------------------------------------------- conversion */
 
@@ -43,37 +33,14 @@ void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_t
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += PIECE)
-        mist_cpu_bf16_store(out + i, x + i, piece_length(i, n));
+        mist_cpu_bf16_store(out + i, x + i, mist_cpu_min(PIECE, n - i));
 }
 
 void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += PIECE)
-        mist_cpu_bf16_load(out + i, x + i, piece_length(i, n));
-}
-
-/* -------------------------------------------------------------------------- optimizer */
-
-/* Pieces so small that the master weights are still in the first cache to be rounded. */
-enum { ADAMW_PIECE = 512 };
-
-void mist_cpu_bf16_adamw_step(mist_bf16 *weights, float *master, float *m, float *v,
-                              const void *g, int64_t n,
-                              const struct mist_cpu_adamw *config, int n_threads, int how)
-{
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += ADAMW_PIECE) {
-        int64_t length = n - i < ADAMW_PIECE ? n - i : ADAMW_PIECE;
-        float wide[ADAMW_PIECE];
-        const float *gradients = wide;
-        if (how & MIST_CPU_BF16_GRADIENTS)
-            mist_cpu_bf16_load(wide, (const mist_bf16 *)g + i, length);
-        else
-            gradients = (const float *)g + i;
-        mist_cpu_adamw_chunk(master + i, m + i, v + i, gradients, length, config);
-        mist_cpu_bf16_store(weights + i, master + i, length);
-    }
+        mist_cpu_bf16_load(out + i, x + i, mist_cpu_min(PIECE, n - i));
 }
 
 /* ----------------------------------------------------------- gradients of parameters */

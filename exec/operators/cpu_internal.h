@@ -165,15 +165,10 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
     return x < -86.9f ? 0.0f : y;
 }
 
-/* -------------------------------------------------------- parts of the fp32 operators */
+/* ------------------------------------------------- parts, on the calling thread alone */
 
-/*
- * What the fp32 kernels do to one chunk or row on the calling thread, for the bf16
- * kernels, which convert before and after. Arguments as in cpu_kernels.h.
- */
+/* out = a + b, which may be out. */
 void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, int64_t n);
-void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
-                          const struct mist_cpu_adamw *config);
 
 /* Elements first .. first + n - 1 of d, gradients of parameters, += x (how: or =). */
 void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n, int how);

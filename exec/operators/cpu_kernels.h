@@ -241,10 +241,13 @@ struct mist_cpu_adamw {
 /*
  * g' = grad_scale g;  m = beta1 m + (1 - beta1) g';  v = beta2 v + (1 - beta2) g'^2;
  * p -= lr ((m / correction1) / (sqrt(v / correction2) + eps) + weight_decay p).
- * All [n]; each element on its own, so shards of any size give the same bits.
+ * All [n]; each element on its own, so shards of any size give the same bits. weights NULL,
+ * or bf16: becomes the rounded copy of p, which is then the master weights; how: g may be
+ * bf16.
  */
-void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
-                         const struct mist_cpu_adamw *config, int n_threads);
+void mist_cpu_adamw_step(void *weights, float *p, float *m, float *v, const void *g,
+                         int64_t n, const struct mist_cpu_adamw *config, int n_threads,
+                         int how);
 
 /* ----------------------------------------------------------------- initial parameters */
 

@@ -5,15 +5,16 @@
  * Ordinary stores: everything that is written has been read, so non-temporal ones save no
  * traffic, and they were slower by a third where it was measured (Zen 4).
  */
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
 #include <math.h> /* sqrtf */
 #if defined(__x86_64__)
 #include <immintrin.h> /* square roots of vectors */
 #endif
 
-enum { CHUNK = 8192, PIECE = 512 };
+/* So small that what is to be rounded is still in the first cache. */
+enum { PIECE = 512 };
 
 /*
  * Correctly rounded square roots of whole vectors from x on; return how many. Intrinsics,
@@ -69,43 +70,40 @@ static void take_roots(float *x, int64_t n)
         x[i] = sqrtf(x[i]);
 }
 
-MIST_CPU_CLONES static void adamw_chunk_clones(float *p, float *m, float *v,
-                                               const float *g, int64_t n,
-                                               const struct mist_cpu_adamw *config)
+/* n <= PIECE */
+MIST_CPU_CLONES static void update_piece(float *p, float *m, float *v, const float *g,
+                                         int64_t n, const struct mist_cpu_adamw *config)
 {
     const struct mist_cpu_adamw c = *config;
     float fresh1 = 1.0f - c.beta1, fresh2 = 1.0f - c.beta2;
     float inverse1 = 1.0f / c.correction1, inverse2 = 1.0f / c.correction2;
     float root[PIECE];
-    for (int64_t begin = 0; begin < n; begin += PIECE) {
-        int64_t length = n - begin < PIECE ? n - begin : PIECE;
 #pragma omp simd
-        for (int64_t i = 0; i < length; i++) {
-            float gradient = g[i + begin] * c.grad_scale;
-            m[i + begin] = c.beta1 * m[i + begin] + fresh1 * gradient;
-            v[i + begin] = c.beta2 * v[i + begin] + fresh2 * (gradient * gradient);
-            root[i] = v[i + begin] * inverse2;
-        }
-        take_roots(root, length);
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * c.grad_scale;
+        m[i] = c.beta1 * m[i] + fresh1 * gradient;
+        v[i] = c.beta2 * v[i] + fresh2 * (gradient * gradient);
+        root[i] = v[i] * inverse2;
+    }
+    take_roots(root, n);
 #pragma omp simd
-        for (int64_t i = 0; i < length; i++) {
-            float update = m[i + begin] * inverse1 / (root[i] + c.eps);
-            p[i + begin] -= c.lr * (update + c.weight_decay * p[i + begin]);
-        }
+    for (int64_t i = 0; i < n; i++) {
+        float update = m[i] * inverse1 / (root[i] + c.eps);
+        p[i] -= c.lr * (update + c.weight_decay * p[i]);
     }
 }
 
-void mist_cpu_adamw_chunk(float *p, float *m, float *v, const float *g, int64_t n,
-                          const struct mist_cpu_adamw *config)
-{
-    adamw_chunk_clones(p, m, v, g, n, config);
-}
-
-void mist_cpu_adamw_step(float *p, float *m, float *v, const float *g, int64_t n,
-                         const struct mist_cpu_adamw *config, int n_threads)
+void mist_cpu_adamw_step(void *weights, float *p, float *m, float *v, const void *g,
+                         int64_t n, const struct mist_cpu_adamw *config, int n_threads,
+                         int how)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        mist_cpu_adamw_chunk(p + i, m + i, v + i, g + i, n - i < CHUNK ? n - i : CHUNK,
-                             config);
+    for (int64_t i = 0; i < n; i += PIECE) {
+        float room[PIECE];
+        int64_t length = mist_cpu_min(PIECE, n - i);
+        update_piece(p + i, m + i, v + i,
+                     mist_cpu_from(how & MIST_CPU_BF16_GRADIENTS, room, g, i, length),
+                     length, config);
+        mist_cpu_done(weights != NULL, weights, i, p + i, length);
+    }
 }

@@ -30,6 +30,8 @@ static void adamw(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
                   const struct mist_adamw_args *args, int32_t n_threads)
 {
+    bool is_bf16 = dtype == MIST_DTYPE_BF16;
+
     (void)backend;
     for (int32_t i = 0; i < n_spans; i++) {
         const struct mist_adamw_span *span = &spans[i];
@@ -44,13 +46,9 @@ static void adamw(void *backend, enum mist_dtype dtype,
             .correction2 = (float)(1 - pow((double)args->beta2, args->t)),
             .grad_scale = args->gradient_scale,
         };
-        if (dtype == MIST_DTYPE_BF16)
-            mist_cpu_bf16_adamw_step(span->p, span->master, span->m, span->v, span->g,
-                                     span->n, &config, n_threads,
-                                     mist_operators_cpu_how(span->gradient_dtype));
-        else
-            mist_cpu_adamw_step(span->p, span->m, span->v, span->g, span->n, &config,
-                                n_threads);
+        mist_cpu_adamw_step(is_bf16 ? span->p : NULL, is_bf16 ? span->master : span->p,
+                            span->m, span->v, span->g, span->n, &config, n_threads,
+                            mist_operators_cpu_how(span->gradient_dtype));
     }
 }
 

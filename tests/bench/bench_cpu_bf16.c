@@ -147,7 +147,7 @@ static void run_float(struct tensors *t, const struct row *r)
                                1.0f, 1);
         break;
     case ADAMW:
-        mist_cpu_adamw_step(t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1);
+        mist_cpu_adamw_step(NULL, t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1, 0);
         break;
     }
 }
@@ -192,7 +192,7 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                1.0f, 1);
         break;
     case ADAMW:
-        mist_cpu_bf16_adamw_step(t->w16, t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1, 0);
+        mist_cpu_adamw_step(t->w16, t->w, t->y, t->z, t->dw, N_PARAMS, &adamw, 1, 0);
         break;
     }
 }

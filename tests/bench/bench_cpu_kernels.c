@@ -293,7 +293,7 @@ static struct cost run_light(struct tensors *t, enum op op)
                                z->vocab, 1.0f, 1);
         return (struct cost){0, 8.0 * (double)(rows * z->vocab), 1};
     case ADAMW:
-        mist_cpu_adamw_step(t->p, t->m, t->v, t->g, np, &adamw, 1);
+        mist_cpu_adamw_step(NULL, t->p, t->m, t->v, t->g, np, &adamw, 1, 0);
         return (struct cost){0, 28.0 * (double)np, 1};
     case SUM_SQUARES:
         mist_cpu_sum_squares_exact(false, t->g, np, &t->sum, 1);
@@ -366,11 +366,10 @@ static void run_large(enum large_op op, float *const x[4], mist_bf16 *weights, i
             memcpy(x[1] + n / 8 * i, x[3] + n / 8 * i, (size_t)(n / 8) * sizeof **x);
         break;
     case ADAMW_FLOAT:
-        mist_cpu_adamw_step(x[0], x[1], x[2], x[3], n, &config, n_threads);
+        mist_cpu_adamw_step(NULL, x[0], x[1], x[2], x[3], n, &config, n_threads, 0);
         break;
     default:
-        mist_cpu_bf16_adamw_step(weights, x[0], x[1], x[2], x[3], n, &config, n_threads,
-                                 0);
+        mist_cpu_adamw_step(weights, x[0], x[1], x[2], x[3], n, &config, n_threads, 0);
     }
 }
 

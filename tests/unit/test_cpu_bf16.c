@@ -388,17 +388,17 @@ static void test_adamw(void **state)
                 v[j] *= v[j];
             float *p = help_copy(h, master, n), *m2 = help_copy(h, m, n);
             float *v2 = help_copy(h, v, n), *master2 = help_copy(h, master, n);
-            mist_cpu_adamw_step(p, m, v, g, n, &config, 1);
-            mist_cpu_bf16_adamw_step(weights, master2, m2, v2, g, n, &config, t, 0);
+            mist_cpu_adamw_step(NULL, p, m, v, g, n, &config, 1, 0);
+            mist_cpu_adamw_step(weights, master2, m2, v2, g, n, &config, t, 0);
             help_assert_same_bits(master2, p, n + HELP_GUARD);
             help_assert_same_bits(m2, m, n);
             help_assert_same_bits(v2, v, n);
             help_bf16_assert_rounded(h, weights, p, n);
             /* gradients in bf16: as their values in fp32 */
             mist_bf16 *g16 = help_bf16_random(h, &g, n, 1.0);
-            mist_cpu_adamw_step(p, m, v, g, n, &config, 1);
-            mist_cpu_bf16_adamw_step(weights, master2, m2, v2, g16, n, &config, t,
-                                     MIST_CPU_BF16_GRADIENTS);
+            mist_cpu_adamw_step(NULL, p, m, v, g, n, &config, 1, 0);
+            mist_cpu_adamw_step(weights, master2, m2, v2, g16, n, &config, t,
+                                MIST_CPU_BF16_GRADIENTS);
             help_assert_same_bits(master2, p, n + HELP_GUARD);
             help_assert_same_bits(v2, v, n);
             help_bf16_assert_rounded(h, weights, p, n);

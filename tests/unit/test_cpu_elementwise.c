@@ -271,7 +271,7 @@ static void test_adamw(void **state)
                     .grad_scale = 0.5f};
                 for (int64_t j = 0; j < n; j++)
                     gd[j] *= 0.5;
-                mist_cpu_adamw_step(p, m, v, g, n, &config, t);
+                mist_cpu_adamw_step(NULL, p, m, v, g, n, &config, t, 0);
                 naive_adamw(pd, md, vd, gd, n, step, (double)0.01f, (double)0.9f,
                             (double)0.95f, (double)1e-8f, (double)0.1f);
             }
@@ -297,10 +297,10 @@ static void test_adamw_shards(void **state)
     for (int64_t i = 0; i < N; i++)
         v[i] *= v[i];
     float *p2 = help_copy(h, p, N), *m2 = help_copy(h, m, N), *v2 = help_copy(h, v, N);
-    mist_cpu_adamw_step(p, m, v, g, N, &config, 1);
+    mist_cpu_adamw_step(NULL, p, m, v, g, N, &config, 1, 0);
     for (int64_t i = 0; i < N; i += 1237) {
         int64_t n = N - i < 1237 ? N - i : 1237;
-        mist_cpu_adamw_step(p2 + i, m2 + i, v2 + i, g + i, n, &config, 1);
+        mist_cpu_adamw_step(NULL, p2 + i, m2 + i, v2 + i, g + i, n, &config, 1, 0);
     }
     help_assert_same_bits(p2, p, N);
     help_assert_same_bits(m2, m, N);

@@ -31,11 +31,12 @@ static void cpu_step(const struct step *s, const struct mist_adamw_span *span,
     };
 
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_adamw_step(
+        mist_cpu_adamw_step(
             span->p, span->master, span->m, span->v, span->g, span->n, &config, 1,
             s->gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
     else
-        mist_cpu_adamw_step(span->p, span->m, span->v, span->g, span->n, &config, 1);
+        mist_cpu_adamw_step(NULL, span->p, span->m, span->v, span->g, span->n, &config, 1,
+                            0);
 }
 
 /* In the order p, m, v, master, g; each offset + n + 5 long. */
