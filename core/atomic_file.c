@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -278,6 +279,31 @@ enum mist_status mist_make_directory(const char *path, struct mist_err *err)
         code = make_one(copy);
     free(copy);
     return code ? fail(err, path, "make the directory", code) : MIST_OK;
+}
+
+enum mist_status mist_file_map(const char *path, size_t least_bytes, unsigned char **map,
+                               size_t *n, struct mist_err *err)
+{
+    struct stat info;
+    enum mist_status status = MIST_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    *map = NULL;
+    *n = 0;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = mist_err_io(err, path, "open", errno);
+    } else if (S_ISREG(info.st_mode) && info.st_size >= (off_t)least_bytes) {
+        void *all = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (all == MAP_FAILED) {
+            status = mist_err_io(err, path, "map", errno);
+        } else {
+            *map = all;
+            *n = (size_t)info.st_size;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 int mist_file_write_all(int fd, const void *bytes, size_t n)

@@ -7,11 +7,11 @@
 #include "exec/checkpoint/checkpoint_internal.h"
 #include "exec/checkpoint/checkpoint_sum.h"
 
+#include "core/atomic_file.h" /* mist_file_map */
+
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static enum mist_status damaged(const struct checkpoint_table *table, const char *what,
@@ -24,32 +24,12 @@ static enum mist_status damaged(const struct checkpoint_table *table, const char
 
 static enum mist_status map_file(struct checkpoint_table *table, struct mist_err *err)
 {
-    struct stat info;
-    enum mist_status status = MIST_OK;
-    int fd = open(table->path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 && errno == ENOENT)
+    if (access(table->path, F_OK) != 0 && errno == ENOENT)
         return mist_err_at(err, MIST_ERR_INPUT, table->path, 0, 0, "is missing");
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = mist_err_io(err, table->path, "open", errno);
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode) ||
-        info.st_size < CHECKPOINT_HEADER_BYTES + CHECKPOINT_FOOTER_BYTES) {
-        status = damaged(table, "too short", err);
-        goto out;
-    }
-    void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        status = mist_err_io(err, table->path, "map", errno);
-        goto out;
-    }
-    table->map = map;
-    table->map_bytes = (size_t)info.st_size;
-out:
-    if (fd >= 0)
-        close(fd);
-    return status;
+    enum mist_status status =
+        mist_file_map(table->path, CHECKPOINT_HEADER_BYTES + CHECKPOINT_FOOTER_BYTES,
+                      &table->map, &table->map_bytes, err);
+    return status || table->map ? status : damaged(table, "too short", err);
 }
 
 void checkpoint_table_unmap(struct checkpoint_table *table)

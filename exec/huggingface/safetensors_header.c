@@ -1,15 +1,11 @@
 /* One safetensors file, mapped, and its header checked. See safetensors.h. */
 #include "exec/huggingface/safetensors_internal.h"
 
+#include "core/atomic_file.h" /* mist_file_map */
 #include "core/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_HEADER_BYTES UINT64_C(100000000)
 
@@ -136,30 +132,6 @@ static enum mist_status add_tensor(struct mist_safetensors *set,
 
 /* --------------------------------------------------------------------------- one file */
 
-static enum mist_status map_file(struct safetensors_file *file, struct mist_err *err)
-{
-    struct stat info;
-    enum mist_status status = MIST_OK;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = mist_err_io(err, file->path, "open", errno);
-    } else if (!S_ISREG(info.st_mode) || info.st_size < 8) {
-        status = invalid(file->path, "too short", err);
-    } else {
-        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
-            status = mist_err_io(err, file->path, "map", errno);
-        } else {
-            file->map = map;
-            file->map_bytes = (size_t)info.st_size;
-        }
-    }
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
 static int compare_places(const void *a, const void *b)
 {
     const struct safetensors_entry *x = a, *y = b;
@@ -251,6 +223,8 @@ enum mist_status safetensors_add_file(struct mist_safetensors *set, const char *
         return mist_err_memory(err, path);
     file->next = set->files;
     set->files = file;
-    status = map_file(file, err);
+    status = mist_file_map(path, 8, &file->map, &file->map_bytes, err);
+    if (!status && !file->map)
+        status = invalid(path, "too short", err);
     return status ? status : read_header(set, file, err);
 }

@@ -1,5 +1,5 @@
 /*
- * bf16: linear layers as tiles of products, and bias sums.
+ * bf16: linear layers as tiles of products.
  *
  * As in cpu_gemm.c an output is cut into tiles of a fixed size, each product runs on one
  * thread, and the sum over k is never cut: so bits do not depend on n_threads. Tiles of
@@ -11,7 +11,6 @@
 #include <omp.h>
 
 enum { TILE_ROWS = 256, TILE_COLUMNS = 384 };
-enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
 
 /* One operand: its first element, and how far apart rows and columns lie. */
 struct operand {
@@ -140,29 +139,6 @@ void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf1
     multiply(context, &product, n_threads);
 }
 
-/* dbias[first .. first + columns) += those column sums of dy, in blocks of BIAS_ROWS
- * rows; columns <= BIAS_COLUMNS. */
-MIST_CPU_CLONES static void sum_bf16_columns(void *dbias, const mist_bf16 *dy,
-                                             int64_t first, int64_t rows, int64_t columns,
-                                             int64_t stride, int how)
-{
-    float total[BIAS_COLUMNS] = {0};
-    for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
-        float block[BIAS_COLUMNS] = {0};
-        int64_t end = begin + BIAS_ROWS < rows ? begin + BIAS_ROWS : rows;
-        for (int64_t i = begin; i < end; i++) {
-            const mist_bf16 *row = dy + i * stride + first;
-#pragma omp simd
-            for (int64_t j = 0; j < columns; j++)
-                block[j] += mist_cpu_bf16_value(row[j]);
-        }
-#pragma omp simd
-        for (int64_t j = 0; j < columns; j++)
-            total[j] += block[j];
-    }
-    mist_cpu_leave_gradients(dbias, first, total, columns, how);
-}
-
 void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
                                           void *dbias, const mist_bf16 *dy,
                                           const mist_bf16 *x, int64_t rows, int64_t n_in,
@@ -181,10 +157,6 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *d
         multiply(context, &product, n_threads);
     else if (!product.addend)
         memset(dweight, 0, (size_t)(n_out * n_in * product.c_bytes));
-    if (dbias == NULL)
-        return;
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t j = 0; j < n_out; j += BIAS_COLUMNS)
-        sum_bf16_columns(dbias, dy, j, rows, mist_cpu_min(n_out - j, BIAS_COLUMNS), n_out,
-                         how);
+    if (dbias != NULL)
+        mist_cpu_sum_columns(true, dbias, dy, rows, n_out, n_threads, how);
 }

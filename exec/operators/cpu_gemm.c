@@ -9,8 +9,8 @@
  * 768), and leave the tile in the second-level cache for its bias.
  */
 #include "exec/device/device.h"
+#include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
-#include "exec/operators/cpu_kernels.h"
 
 #include <dnnl.h>
 #include <math.h> /* NAN */
@@ -93,26 +93,37 @@ void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *wei
     tiled_product(dx, a, b, residual, NULL, rows, n_in, n_out, n_threads);
 }
 
-/* dbias[0 .. columns) += column sums of dy, in blocks of BIAS_ROWS rows; columns <=
- * BIAS_COLUMNS. */
-MIST_CPU_CLONES static void sum_columns(float *dbias, const float *dy, int64_t rows,
-                                        int64_t columns, int64_t stride, int how)
+MIST_CPU_CLONES static void add_to(float *sum, const float *x, int64_t n)
 {
-    float total[BIAS_COLUMNS] = {0};
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += x[j];
+}
+
+/* dbias[first .. first + columns) += those column sums of dy, in blocks of BIAS_ROWS
+ * rows; columns <= BIAS_COLUMNS. */
+static void sum_columns(bool is_bf16, void *dbias, const void *dy, int64_t first,
+                        int64_t rows, int64_t columns, int64_t stride, int how)
+{
+    float total[BIAS_COLUMNS] = {0}, room[BIAS_COLUMNS];
+
     for (int64_t begin = 0; begin < rows; begin += BIAS_ROWS) {
         float block[BIAS_COLUMNS] = {0};
-        int64_t end = begin + BIAS_ROWS < rows ? begin + BIAS_ROWS : rows;
-        for (int64_t i = begin; i < end; i++) {
-            const float *row = dy + i * stride;
-#pragma omp simd
-            for (int64_t j = 0; j < columns; j++)
-                block[j] += row[j];
-        }
-#pragma omp simd
-        for (int64_t j = 0; j < columns; j++)
-            total[j] += block[j];
+        for (int64_t i = begin; i < mist_cpu_min(begin + BIAS_ROWS, rows); i++)
+            add_to(block, mist_cpu_from(is_bf16, room, dy, i * stride + first, columns),
+                   columns);
+        add_to(total, block, columns);
     }
-    mist_cpu_leave_gradients(dbias, 0, total, columns, how);
+    mist_cpu_leave_gradients(dbias, first, total, columns, how);
+}
+
+void mist_cpu_sum_columns(bool is_bf16, void *dbias, const void *dy, int64_t rows,
+                          int64_t n, int n_threads, int how)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t j = 0; j < n; j += BIAS_COLUMNS)
+        sum_columns(is_bf16, dbias, dy, j, rows, mist_cpu_min(n - j, BIAS_COLUMNS), n,
+                    how);
 }
 
 void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,
@@ -122,15 +133,8 @@ void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *
     struct mist_cpu_operand a = {dy, n_out, true}, b = {x, n_in, false};
     tiled_product(dweight, a, b, how & MIST_CPU_OVERWRITES ? NULL : dweight, NULL, n_out,
                   n_in, rows, n_threads);
-    if (dbias == NULL)
-        return;
-    int64_t n_blocks = mist_cpu_n_chunks(n_out, BIAS_COLUMNS);
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t t = 0; t < n_blocks; t++) {
-        int64_t j = t * BIAS_COLUMNS;
-        sum_columns(dbias + j, dy + j, rows, mist_cpu_min(n_out - j, BIAS_COLUMNS), n_out,
-                    how);
-    }
+    if (dbias != NULL)
+        mist_cpu_sum_columns(false, dbias, dy, rows, n_out, n_threads, how);
 }
 
 static const char *instruction_set(void)

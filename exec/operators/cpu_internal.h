@@ -195,6 +195,10 @@ void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
                     struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,
                     float *c, int64_t c_stride);
 
+/* dbias[n] += column sums of dy[rows, n] (how: or =). */
+void mist_cpu_sum_columns(bool is_bf16, void *dbias, const void *dy, int64_t rows,
+                          int64_t n, int n_threads, int how);
+
 static inline int64_t mist_cpu_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
