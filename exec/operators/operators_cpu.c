@@ -1,30 +1,17 @@
 /*
- * The CPU backend's operators: kernels in fp32 here, in bf16 in operators_cpu_bf16.c. See
- * operators.h.
+ * The CPU backend's operators; those of a layer's programs are in operators_cpu_steps.c.
+ * See operators.h.
  */
 #include "exec/operators/operators.h"
 
 #include "exec/device/device.h"
 #include "exec/operators/cpu_bf16.h"
 #include "exec/operators/cpu_kernels.h"
+#include "exec/operators/operators_cpu.h"
 #include "exec/operators/paths.h"
 
 #include <math.h>
 #include <stdio.h>
-
-#define KERNEL(name) mist_cpu_##name
-#define IS_BF16      false
-#define BACKEND
-#include "exec/operators/operators_cpu_steps.h"
-
-static void run_step(step_args at)
-{
-    mist_device_give_turn();
-    if (at->dtype == MIST_DTYPE_BF16)
-        mist_operators_cpu_run_bf16(at);
-    else
-        run_kernel(at);
-}
 
 static void adamw(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
@@ -139,7 +126,7 @@ const struct mist_operators mist_operators_cpu = {
     .open = open_backend,
     .close = close_backend,
     .describe = describe,
-    .run_step = run_step,
+    .run_step = mist_operators_cpu_run_step,
     .adamw = adamw,
     .draw = draw,
     .add = add,

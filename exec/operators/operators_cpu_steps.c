@@ -1,0 +1,291 @@
+/* Each step of the catalogue to its CPU kernel. See operators.h. */
+#include "exec/operators/operators_cpu.h"
+
+#include "exec/device/device.h"
+#include "exec/operators/cpu_bf16.h"
+
+typedef const struct mist_step_args *step_args;
+
+static bool is_bf16(step_args at)
+{
+    return at->dtype == MIST_DTYPE_BF16;
+}
+
+static struct mist_cpu_attention attention_of(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    return (struct mist_cpu_attention){dims[0], dims[1], dims[2], dims[3], dims[4]};
+}
+
+static enum mist_cpu_norm_kind norm_of(step_args at)
+{
+    bool is_rms =
+        at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+
+    return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
+}
+
+/* How a step leaves gradients of parameters; is_first: of those that add to them. */
+static int how_of(step_args at, bool is_first)
+{
+    int how = mist_operators_cpu_how(at->gradient_dtype);
+
+    return at->overwrites_gradients && is_first ? how | MIST_CPU_OVERWRITES : how;
+}
+
+static void embedding(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+
+    int64_t first_token = at->i_tp * dims[2];
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_embedding_slice_forward(is_bf16(at), x[MIST_ARG_OUT],
+                                         x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
+                                         at->params[1], dims[0], at->seq, dims[1],
+                                         first_token, dims[2], at->n_threads);
+    else
+        mist_cpu_embedding_slice_backward(
+            is_bf16(at), at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_X],
+            x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1], first_token, dims[2],
+            at->n_threads, how_of(at, false));
+}
+
+static void norm(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+    float epsilon = (float)at->model->norm_epsilon;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT],
+                              x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
+                              at->params[1], epsilon, dims[0], dims[1], at->workspace,
+                              at->n_threads);
+    else
+        mist_cpu_norm_backward(
+            is_bf16(at), norm_of(at), x[MIST_ARG_DX], at->param_gradients[0],
+            at->param_gradients[1], x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
+            x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1],
+            at->workspace, at->n_threads, how_of(at, true));
+}
+
+static void residual_norm(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+
+    mist_cpu_residual_norm_forward(
+        is_bf16(at), norm_of(at), x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
+        x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
+        at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1], at->workspace,
+        at->n_threads);
+}
+
+/* ------------------------------------------------- products, of a layer or of its part */
+
+static void forward(step_args at, void *y, const void *x, const void *bias,
+                    const void *residual, int64_t rows, int64_t n_in, int64_t n_out)
+{
+    if (is_bf16(at))
+        mist_cpu_bf16_linear_forward(at->backend, y, x, at->params[0], bias, residual,
+                                     rows, n_in, n_out, at->n_threads);
+    else
+        mist_cpu_linear_forward(y, x, at->params[0], bias, residual, rows, n_in, n_out,
+                                at->n_threads);
+}
+
+static void backward_input(step_args at, void *dx, const void *dy, const void *residual,
+                           int64_t rows, int64_t n_in, int64_t n_out)
+{
+    if (is_bf16(at))
+        mist_cpu_bf16_linear_backward_input(at->backend, dx, dy, at->params[0], residual,
+                                            rows, n_in, n_out, at->n_threads);
+    else
+        mist_cpu_linear_backward_input(dx, dy, at->params[0], residual, rows, n_in, n_out,
+                                       at->n_threads);
+}
+
+static void backward_weight(step_args at, void *dbias, const void *dy, const void *x,
+                            int64_t rows, int64_t n_in, int64_t n_out, int how)
+{
+    if (is_bf16(at))
+        mist_cpu_bf16_linear_backward_weight(at->backend, at->param_gradients[0], dbias,
+                                             dy, x, rows, n_in, n_out, at->n_threads,
+                                             how);
+    else
+        mist_cpu_linear_backward_weight(at->param_gradients[0], dbias, dy, x, rows, n_in,
+                                        n_out, at->n_threads, how);
+}
+
+static void linear(step_args at)
+{
+    int64_t rows = at->step->dims[0], n_in = at->step->dims[1], n_out = at->step->dims[2];
+    void *const *x = at->operands;
+
+    switch (at->step->phase) {
+    case MIST_PHASE_FORWARD:
+        forward(at, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_X], at->params[1],
+                x[MIST_ARG_LINEAR_RESIDUAL], rows, n_in, n_out);
+        break;
+    case MIST_PHASE_BACKWARD_INPUT:
+        backward_input(at, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_LINEAR_RESIDUAL],
+                       rows, n_in, n_out);
+        break;
+    default:
+        backward_weight(at, at->param_gradients[1], x[MIST_ARG_DW_DY], x[MIST_ARG_DW_X],
+                        rows, n_in, n_out, how_of(at, true));
+    }
+}
+
+static void linear_gelu(step_args at)
+{
+    int64_t rows = at->step->dims[0], n_in = at->step->dims[1], n_out = at->step->dims[2];
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD) {
+        forward(at, x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X],
+                at->params[1], NULL, rows, n_in, n_out);
+        mist_cpu_gelu_forward(is_bf16(at), x[MIST_ARG_OUT],
+                              x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out,
+                              at->n_threads);
+    } else {
+        backward_input(at, x[MIST_ARG_DX], x[MIST_ARG_DY], NULL, rows, n_in, n_out);
+        mist_cpu_gelu_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DX],
+                               x[MIST_ARG_DUNARY_X], rows * n_in, at->n_threads);
+    }
+}
+
+static void attention(step_args at)
+{
+    struct mist_cpu_attention shape = attention_of(at);
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD && is_bf16(at))
+        mist_cpu_bf16_attention_forward(x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
+                                        x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
+                                        at->n_threads);
+    else if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_attention_forward(x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
+                                   x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
+                                   at->n_threads);
+    else if (is_bf16(at))
+        mist_cpu_bf16_attention_backward(
+            x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
+            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace,
+            at->n_threads);
+    else
+        mist_cpu_attention_backward(
+            x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
+            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace,
+            at->n_threads);
+}
+
+static void rope(step_args at)
+{
+    struct mist_cpu_attention shape = attention_of(at);
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_rope_forward(is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_ROPE_TABLE],
+                              &shape, at->n_threads);
+    else
+        mist_cpu_rope_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_ROPE_TABLE],
+                               &shape, at->n_threads);
+}
+
+static void swiglu(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_swiglu_forward(is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
+                                dims[0], dims[1], at->n_threads);
+    else
+        mist_cpu_swiglu_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                 x[MIST_ARG_DUNARY_X], dims[0], dims[1], at->n_threads);
+}
+
+static void residual(step_args at)
+{
+    mist_cpu_add_forward(
+        is_bf16(at), at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_RESIDUAL_A],
+        at->operands[MIST_ARG_RESIDUAL_B], at->step->dims[0], at->n_threads);
+}
+
+/* Rows first .. first + n - 1; their logits are in the workspace. */
+static void loss_of_rows(step_args at, int64_t first, int64_t n)
+{
+    int64_t hidden = at->step->dims[1], vocab = at->step->dims[2];
+    int64_t offset = first * hidden * mist_dtype_weight_bytes(at->dtype);
+    void *x = (char *)at->operands[MIST_ARG_LOSS_X] + offset;
+    void *dx = (char *)at->operands[MIST_ARG_OUT] + offset;
+    float *losses = at->operands[MIST_ARG_LOSS_LOSSES];
+    const int32_t *targets = at->operands[MIST_ARG_LOSS_TARGETS];
+
+    forward(at, at->workspace, x, NULL, NULL, n, hidden, vocab);
+    mist_cpu_cross_entropy(is_bf16(at), at->workspace, losses + first, targets + first, n,
+                           vocab, at->model->vocab, at->loss_scale, at->n_threads);
+    if (at->only_loss)
+        return;
+    backward_input(at, dx, at->workspace, NULL, n, hidden, vocab);
+    backward_weight(at, NULL, at->workspace, x, n, hidden, vocab, how_of(at, first == 0));
+}
+
+static void linear_cross_entropy(step_args at)
+{
+    int64_t most = mist_step_loss_rows(at, 0);
+
+    for (int64_t first = 0; first < at->step->dims[0]; first += most)
+        loss_of_rows(at, first, mist_step_loss_rows(at, first));
+}
+
+static void cross_entropy_stats(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    mist_cpu_cross_entropy_stats(
+        is_bf16(at), at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_STATS_LOGITS],
+        at->operands[MIST_ARG_STATS_TARGETS], dims[0], dims[1], mist_step_n_valid(at),
+        at->i_tp * dims[1], at->n_threads);
+}
+
+static void cross_entropy_parallel(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    mist_cpu_cross_entropy_parallel(
+        is_bf16(at), at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_LOSS_LOSSES],
+        at->operands[MIST_ARG_LOSS_TARGETS], at->operands[MIST_ARG_LOSS_STATS], dims[0],
+        dims[1], mist_step_n_valid(at), at->i_tp * dims[1], dims[2], at->loss_scale,
+        at->n_threads);
+}
+
+void mist_operators_cpu_run_step(step_args at)
+{
+    static void (*const kernels[MIST_N_OPS])(step_args) = {
+        [MIST_OP_EMBEDDING] = embedding,
+        [MIST_OP_LAYER_NORM] = norm,
+        [MIST_OP_RMS_NORM] = norm,
+        [MIST_OP_RESIDUAL_LAYER_NORM] = residual_norm,
+        [MIST_OP_RESIDUAL_RMS_NORM] = residual_norm,
+        [MIST_OP_LINEAR] = linear,
+        [MIST_OP_LINEAR_BIAS] = linear,
+        [MIST_OP_LINEAR_GELU] = linear_gelu,
+        [MIST_OP_LINEAR_RESIDUAL] = linear,
+        [MIST_OP_ATTENTION] = attention,
+        [MIST_OP_ROPE] = rope,
+        [MIST_OP_SWIGLU] = swiglu,
+        [MIST_OP_RESIDUAL] = residual,
+        [MIST_OP_LINEAR_CROSS_ENTROPY] = linear_cross_entropy,
+        [MIST_OP_CROSS_ENTROPY_STATS] = cross_entropy_stats,
+        [MIST_OP_CROSS_ENTROPY_PARALLEL] = cross_entropy_parallel,
+    };
+
+    mist_device_give_turn();
+    if (kernels[at->step->op]) /* the rest is no kernel of a program (communication) */
+        kernels[at->step->op](at);
+}
