@@ -128,10 +128,12 @@ mist_comm_gather_shards(const struct mist_comm_group *group, char *buffer,
  * The same exchange through memory that the ranks of a node share: what a rank gives lies
  * in its segment until all have read it there. comm_window.c
  *
- * segment_bytes, new  segments[n_node_ranks] are the segments as this rank sees them,
- *                     each of so many bytes; the own one is cleared, and nobody may use
- *                     the window before all ranks have done so. free() ends it. NULL: out
- *                     of memory.
+ * new                 makes the own segment, which *out tells the others. NULL, and *out
+ *                     zeroed: it can't be had.
+ * join                maps those of all ranks of the node, segments[n_node_ranks]; false:
+ *                     not all can be had, and the window is of no use. After it has
+ *                     worked on all of them the window may be used.
+ * free                NULL allowed.
  * holds               whether a group can exchange so many bytes, all that a rank gives.
  * give                copies what the members get from exchange->send; returns when that
  *                     may be used again.
@@ -141,9 +143,15 @@ mist_comm_gather_shards(const struct mist_comm_group *group, char *buffer,
  *
  * give and look return MIST_OK or MIST_ERR_RUN, after which comm has failed.
  */
-int64_t mist_comm_window_segment_bytes(int32_t n_node_ranks);
+struct mist_comm_segment {
+    int64_t process, fd; /* which has it open, and as which file */
+    int64_t device, inode;
+};
 struct mist_comm_window *mist_comm_window_new(const struct mist_comm *comm,
-                                              char *const *segments);
+                                              struct mist_comm_segment *out);
+bool mist_comm_window_join(struct mist_comm_window *window,
+                           const struct mist_comm_segment *segments);
+void mist_comm_window_free(struct mist_comm_window *window);
 bool mist_comm_window_holds(const struct mist_comm_group *group, int64_t bytes);
 MIST_MUST_CHECK enum mist_status
 mist_comm_window_give(const struct mist_comm_group *group,

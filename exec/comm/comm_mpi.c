@@ -30,7 +30,6 @@ struct lane {
 struct mist_comm_mpi {
     MPI_Comm spaces[MIST_N_COMM_SPACES]; /* MPI_COMM_NULL when not made yet */
     MPI_Comm node;                       /* the ranks of this one */
-    MPI_Win window;                      /* what they share; MPI_WIN_NULL: nothing */
     struct lane lanes[MIST_N_COMM_LANES];
 };
 
@@ -245,29 +244,23 @@ static enum mist_status find_place(struct mist_comm *comm, struct mist_err *err)
 /* Memory that the ranks of this node share. Where one of them gets none, all do without. */
 static enum mist_status make_window(struct mist_comm *comm, struct mist_err *err)
 {
-    struct mist_comm_mpi *mpi = comm->mpi;
-    int64_t bytes = mist_comm_window_segment_bytes(comm->n_node_ranks);
-    char *own, **segments = malloc((size_t)comm->n_node_ranks * sizeof *segments);
-    int has_all = 0, code = MPI_SUCCESS;
+    MPI_Comm node = comm->mpi->node;
+    struct mist_comm_segment own;
+    struct mist_comm_segment *all = calloc((size_t)comm->n_node_ranks, sizeof *all);
+    int has_all = 0, has_window;
 
-    if (comm->n_node_ranks > 1)
-        code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, mpi->node, &own,
-                                       &mpi->window);
-    if (code != MPI_SUCCESS)
-        mpi->window = MPI_WIN_NULL;
-    if (segments && mpi->window != MPI_WIN_NULL) {
-        for (int i = 0; i < comm->n_node_ranks; i++)
-            MPI_Win_shared_query(mpi->window, i, &(MPI_Aint){0}, &(int){0}, &segments[i]);
-        MPI_Win_lock_all(MPI_MODE_NOCHECK, mpi->window); /* until the end */
-        comm->window = mist_comm_window_new(comm, segments);
-    }
-    free(segments);
-    code = MPI_Allreduce(&(int){comm->window != NULL}, &has_all, 1, MPI_INT, MPI_MIN,
-                         mpi->node);
-    if (!has_all) {
-        free(comm->window);
+    if (!all)
+        return mist_err_memory(err, NULL);
+    comm->window = mist_comm_window_new(comm, &own);
+    int code = MPI_Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, node);
+    has_window = comm->window && mist_comm_window_join(comm->window, all);
+    if (code == MPI_SUCCESS)
+        code = MPI_Allreduce(&has_window, &has_all, 1, MPI_INT, MPI_MIN, node);
+    if (!has_all || comm->n_node_ranks == 1) {
+        mist_comm_window_free(comm->window);
         comm->window = NULL;
     }
+    free(all);
     return code == MPI_SUCCESS ? MIST_OK : fail(comm, "share memory", code, err);
 }
 
@@ -311,7 +304,6 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
     }
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         comm->mpi->spaces[i] = MPI_COMM_NULL;
-    comm->mpi->window = MPI_WIN_NULL;
     status = init_mpi(err);
     if (status == MIST_OK)
         status = find_place(comm, err);
@@ -363,10 +355,6 @@ static void close_mpi(struct mist_comm *comm)
 
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         MPI_Comm_free(&mpi->spaces[i]);
-    if (mpi->window != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(mpi->window);
-        MPI_Win_free(&mpi->window);
-    }
     MPI_Comm_free(&mpi->node);
     for (int i = 0; i < MIST_N_COMM_LANES; i++) {
         free(mpi->lanes[i].requests);
@@ -392,7 +380,7 @@ void mist_comm_close(struct mist_comm *comm)
         free(comm->workspace);
         free(comm->words);
     }
-    free(comm->window);
+    mist_comm_window_free(comm->window);
     free(comm->node_ranks);
     free(comm);
 }

@@ -2,24 +2,33 @@
  * What ranks of one node give each other through memory that all of them see. See
  * comm_internal.h.
  *
- * Every rank has a segment of the node's window. It copies what the members of a group are
- * to get into a slot there and posts to each of them where it lies; they read it in place
- * when they come to it, and then say that they have. Counters per pair of ranks do all of
- * it: who posts counts up, who has read counts up behind. Only who wants to fill a slot
- * again waits for its last readers, and with two slots nobody does: who gets a member's
- * post knows that this member is done with everything before the last one.
+ * Every rank has a segment that the others map, too: memory without a name in any file
+ * system, so nothing limits it as /dev/shm is limited, and nothing is left of a rank that
+ * is killed. The others find it among the files that its process has open.
+ *
+ * A rank copies what the members of a group are to get into a slot of its segment and
+ * posts to each of them where it lies; they read it in place when they come to it, and
+ * then say that they have. Counters per pair of ranks do all of it: who posts counts up,
+ * who has read counts up behind. Only who wants to fill a slot again waits for its last
+ * readers, and with two slots nobody does: who gets a member's post knows that this member
+ * is done with everything before the last one.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "exec/comm/comm_internal.h"
 
 #include "core/clock.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { N_SLOTS = 2, LINE_BYTES = 64 };
 
-/* Larger parts are as fast as messages; these stay in the second-level cache, and few of
- * them fill what containers have of shared memory (often 64 MiB). */
+/* Larger parts are as fast as messages; these stay in the second-level cache. */
 #define SLOT_BYTES ((int64_t)512 << 10)
 
 /* What a rank tells another one; each line has one writer. */
@@ -36,12 +45,14 @@ struct mist_comm_window {
     uint64_t *n_posted; /* [ranks of the node]: by this rank to each */
     uint64_t *slot_posted; /* [N_SLOTS, ranks of the node]: the same behind each slot */
     int32_t *ranks;        /* [ranks of the node]: of the job */
+    int32_t n;             /* ranks of the node */
+    int fd;                /* of the own segment */
     int i_slot;            /* the one that was filled last */
 };
 
-int64_t mist_comm_window_segment_bytes(int32_t n_node_ranks)
+static size_t segment_bytes(int32_t n)
 {
-    return n_node_ranks * (int64_t)sizeof(struct pair) + N_SLOTS * SLOT_BYTES;
+    return (size_t)(n * (int64_t)sizeof(struct pair) + N_SLOTS * SLOT_BYTES);
 }
 
 /* What rank "from" of the node tells rank "to". */
@@ -56,29 +67,89 @@ static char *slot_of(const struct mist_comm *comm, int i_slot)
            i_slot * SLOT_BYTES;
 }
 
+static char *map_segment(int fd, int32_t n)
+{
+    void *map = mmap(NULL, segment_bytes(n), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return map == MAP_FAILED ? NULL : map;
+}
+
 /* The arrays lie behind the struct. */
 struct mist_comm_window *mist_comm_window_new(const struct mist_comm *comm,
-                                              char *const *segments)
+                                              struct mist_comm_segment *out)
 {
     size_t n = (size_t)comm->n_node_ranks;
     struct mist_comm_window *window =
         calloc(1, sizeof *window + n * (sizeof *window->segments +
                                         (N_SLOTS + 1) * sizeof *window->n_posted +
                                         sizeof *window->ranks));
+    struct stat info;
 
+    *out = (struct mist_comm_segment){0};
     if (!window)
         return NULL;
     window->segments = (char **)(void *)(window + 1);
     window->n_posted = (uint64_t *)(void *)(window->segments + n);
     window->slot_posted = window->n_posted + n;
     window->ranks = (int32_t *)(void *)(window->slot_posted + N_SLOTS * n);
+    window->n = comm->n_node_ranks;
     for (int32_t rank = 0; rank < comm->n_ranks; rank++)
         if (comm->node_ranks[rank] >= 0)
             window->ranks[comm->node_ranks[rank]] = rank;
-    memcpy(window->segments, segments, n * sizeof *segments);
-    memset(segments[comm->node_rank], 0,
-           (size_t)mist_comm_window_segment_bytes(comm->n_node_ranks));
+    window->fd = memfd_create("mist", MFD_CLOEXEC);
+    if (window->fd >= 0 && ftruncate(window->fd, (off_t)segment_bytes(window->n)) == 0)
+        window->segments[comm->node_rank] = map_segment(window->fd, window->n);
+    if (!window->segments[comm->node_rank] || fstat(window->fd, &info) != 0) {
+        mist_comm_window_free(window);
+        return NULL;
+    }
+    memset(window->segments[comm->node_rank], 0,
+           segment_bytes(window->n)); /* its pages */
+    *out = (struct mist_comm_segment){getpid(), window->fd, (int64_t)info.st_dev,
+                                      (int64_t)info.st_ino};
     return window;
+}
+
+/* A process that can't be seen from here may have the number of another. */
+static char *join_segment(const struct mist_comm_segment *segment, int32_t n)
+{
+    char path[64], *map = NULL;
+    struct stat info;
+
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)segment->process,
+             (long long)segment->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &info) == 0 && (int64_t)info.st_dev == segment->device &&
+        (int64_t)info.st_ino == segment->inode)
+        map = map_segment(fd, n);
+    if (fd >= 0)
+        close(fd);
+    return map;
+}
+
+bool mist_comm_window_join(struct mist_comm_window *window,
+                           const struct mist_comm_segment *segments)
+{
+    bool has_all = true;
+
+    for (int32_t i = 0; i < window->n && has_all; i++) {
+        if (!window->segments[i] && segments[i].process > 0)
+            window->segments[i] = join_segment(&segments[i], window->n);
+        has_all = window->segments[i] != NULL;
+    }
+    return has_all;
+}
+
+void mist_comm_window_free(struct mist_comm_window *window)
+{
+    if (!window)
+        return;
+    for (int32_t i = 0; i < window->n; i++)
+        if (window->segments[i])
+            munmap(window->segments[i], segment_bytes(window->n));
+    if (window->fd >= 0)
+        close(window->fd);
+    free(window);
 }
 
 bool mist_comm_window_holds(const struct mist_comm_group *group, int64_t bytes)
