@@ -101,6 +101,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread $< $(filter $(BUILD)/counted/%,$^) $(WRAP) -o $@ -Wl,--start-group $(TEST_LIBS) -Wl,--end-group \
 	    -lcmocka $(LIBS_TUNE) $(LIBS_EXEC) $(LIBS_CORE) -ldl
 
+$(BUILD)/tests/unit/test_comm_window: WRAP := -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=open,--wrap=mmap
+
 # Work that must not grow faster than the input: every branch of these calls a counter of the test.
 COUNTED := $(patsubst %.c,$(BUILD)/counted/%.o,core/csv.c core/memory.c core/parse.c $(wildcard traces/*.c) \
              $(wildcard sim/cost/*.c) plots/plot_tables.c)

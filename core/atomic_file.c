@@ -15,18 +15,6 @@
 #define NAME_BYTES 48  /* what they have more than the target's */
 #define READ_BYTES ((size_t)64 * 1024)
 
-static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
-                             int code)
-{
-    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
-                       strerror(code));
-}
-
-static enum mist_status out_of_memory(struct mist_err *err, const char *path)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 static void forget(struct mist_atomic_file *file)
 {
     free(file->path);
@@ -44,9 +32,9 @@ static enum mist_status check_target(const char *path, bool force, bool *is_dire
 
     *is_direct = false;
     if (stat(path, &info) != 0)
-        return errno == ENOENT ? MIST_OK : fail(err, path, "write", errno);
+        return errno == ENOENT ? MIST_OK : mist_err_io(err, path, "write", errno);
     if (S_ISDIR(info.st_mode))
-        return fail(err, path, "write", EISDIR);
+        return mist_err_io(err, path, "write", EISDIR);
     *is_direct = !S_ISREG(info.st_mode);
     if (!*is_direct && !force)
         return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
@@ -80,19 +68,18 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
     if (status)
         return status;
     size_t size = strlen(path) + NAME_BYTES;
-    file->path = malloc(size);
+    file->path = strdup(path);
     file->temporary = is_direct ? NULL : malloc(size);
     if (!file->path || (!is_direct && !file->temporary)) {
         forget(file);
-        return out_of_memory(err, path);
+        return mist_err_memory(err, path);
     }
-    snprintf(file->path, size, "%s", path);
     int fd = is_direct ? open(path, O_WRONLY | O_CLOEXEC)
                        : open_temporary(path, O_WRONLY, file->temporary, size);
     if (fd < 0) {
         int code = errno;
         forget(file);
-        return fail(err, path, "create", code);
+        return mist_err_io(err, path, "create", code);
     }
     file->stream = fdopen(fd, "w");
     if (!file->stream) {
@@ -101,28 +88,39 @@ enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char
         if (file->temporary)
             unlink(file->temporary);
         forget(file);
-        return code == ENOMEM ? out_of_memory(err, path) : fail(err, path, "open", code);
+        return mist_err_io(err, path, "open", code);
     }
     return MIST_OK;
 }
 
-/*
- * Makes a rename durable: flushes the directory of path, which is cut to its name. Some
- * file systems can't flush directories; they answer EINVAL.
- */
-static int flush_directory(char *path)
+/* 0 or an errno. */
+static int flush_folder(const char *path)
 {
-    char *slash = strrchr(path, '/');
-    int code = 0;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code = 0;
 
-    if (slash)
-        slash[slash == path] = '\0'; /* "/a": "/" */
-    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* some file systems can't flush directories; they answer EINVAL */
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
         code = errno;
     if (fd >= 0)
         close(fd);
     return code;
+}
+
+enum mist_status mist_folder_flush(const char *path, struct mist_err *err)
+{
+    int code = flush_folder(path);
+
+    return code ? mist_err_io(err, path, "flush the folder", code) : MIST_OK;
+}
+
+/* Makes a rename durable; cuts path to its folder. */
+static int flush_folder_of(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash)
+        slash[slash == path] = '\0'; /* "/a": "/" */
+    return flush_folder(slash ? path : ".");
 }
 
 /* Everything up to the rename; 0 or the errno of the first step that failed. */
@@ -146,18 +144,19 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 {
     bool is_direct;
     int code = finish_stream(file);
-    enum mist_status status = code ? fail(err, file->path, "write", code) : MIST_OK;
+    enum mist_status status =
+        code ? mist_err_io(err, file->path, "write", code) : MIST_OK;
 
     if (!file->temporary)
         goto out;
     if (!status) /* somebody may have made the target in the meantime */
         status = check_target(file->path, file->force, &is_direct, err);
     if (!status && rename(file->temporary, file->path) != 0)
-        status = fail(err, file->path, "rename to", errno);
+        status = mist_err_io(err, file->path, "rename to", errno);
     if (status)
         unlink(file->temporary);
-    else if ((code = flush_directory(file->temporary)) != 0) /* needed no longer */
-        status = fail(err, file->path, "flush the directory of", code);
+    else if ((code = flush_folder_of(file->temporary)) != 0) /* needed no longer */
+        status = mist_err_io(err, file->path, "flush the directory of", code);
 out:
     forget(file);
     return status;
@@ -184,7 +183,7 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
 
     *out = NULL;
     if (!temporary)
-        return out_of_memory(err, path);
+        return mist_err_memory(err, path);
     if (is_device) /* nothing is kept beside those */
         *out = tmpfile();
     else if ((fd = open_temporary(path, O_RDWR, temporary, size)) >= 0)
@@ -201,7 +200,7 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
     else if (fd >= 0)
         close(fd);
     *out = NULL;
-    return code == ENOMEM ? out_of_memory(err, path) : fail(err, path, "create", code);
+    return mist_err_io(err, path, "create", code);
 }
 
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
@@ -214,12 +213,11 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
     FILE *stream = fopen(path, "rbe");
 
     if (!stream)
-        return errno == ENOMEM ? out_of_memory(err, path)
-                               : fail(err, path, "open", errno);
+        return mist_err_io(err, path, "open", errno);
     for (;;) {
         char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
         if (!grown) {
-            status = out_of_memory(err, path);
+            status = mist_err_memory(err, path);
             goto out;
         }
         buffer = grown;
@@ -235,7 +233,7 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
             break;
     }
     if (ferror(stream)) {
-        status = fail(err, path, "read", errno ? errno : EIO);
+        status = mist_err_io(err, path, "read", errno ? errno : EIO);
         goto out;
     }
     buffer[used] = '\0';
@@ -262,14 +260,12 @@ static int make_one(const char *path)
 
 enum mist_status mist_make_directory(const char *path, struct mist_err *err)
 {
-    size_t n = strlen(path) + 1;
-    char *copy = malloc(n);
+    char *copy = strdup(path);
     int code = 0;
 
     if (!copy)
-        return out_of_memory(err, path);
-    memcpy(copy, path, n);
-    for (char *slash = strchr(copy + 1, '/'); n > 1 && slash && !code;
+        return mist_err_memory(err, path);
+    for (char *slash = *copy ? strchr(copy + 1, '/') : NULL; slash && !code;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         code = make_one(copy);
@@ -278,7 +274,7 @@ enum mist_status mist_make_directory(const char *path, struct mist_err *err)
     if (!code)
         code = make_one(copy);
     free(copy);
-    return code ? fail(err, path, "make the directory", code) : MIST_OK;
+    return code ? mist_err_io(err, path, "make the directory", code) : MIST_OK;
 }
 
 enum mist_status mist_file_map(const char *path, size_t least_bytes, unsigned char **map,

@@ -58,13 +58,17 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
 
 /*
  * Maps a file to read, for munmap(*map, *n); *map NULL: it is no regular file, or has fewer
- * than least_bytes (> 0). MIST_ERR_IO: it can't be opened or mapped.
+ * than least_bytes (> 0). MIST_ERR_IO, MIST_ERR_MEMORY: it can't be opened or mapped.
  */
 enum mist_status mist_file_map(const char *path, size_t least_bytes, unsigned char **map,
                                size_t *n, struct mist_err *err) MIST_MUST_CHECK;
 
 /* Writes all n bytes to fd, however many calls it takes; 0 or an errno. */
 int mist_file_write_all(int fd, const void *bytes, size_t n) MIST_MUST_CHECK;
+
+/* Flushes the entries of a folder to the disk, as where files were renamed. MIST_ERR_IO. */
+enum mist_status mist_folder_flush(const char *path,
+                                   struct mist_err *err) MIST_MUST_CHECK;
 
 /* Makes a directory and the ones above it; one that exists is fine.
  * MIST_ERR_IO, MIST_ERR_MEMORY. */

@@ -51,11 +51,6 @@ struct reader {
 
 /* ---- errors ---- */
 
-static enum mist_status out_of_memory(const char *path, struct mist_err *err)
-{
-    return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
-}
-
 enum mist_status mist_csv_fail(const struct mist_csv *csv, size_t i_row, size_t i_column,
                                struct mist_err *err, const char *format, ...)
 {
@@ -180,7 +175,7 @@ static void add_cell(void *data, size_t n, void *context)
     if (cells)
         csv->cells = cells;
     if (!text || !cells) {
-        reader->status = out_of_memory(csv->path, reader->err);
+        reader->status = mist_err_memory(reader->err, csv->path);
         return;
     }
     if (n > 0)
@@ -202,7 +197,7 @@ static void end_row(int separator, void *context)
     struct row *rows =
         mist_grow(csv->rows, &csv->rows_capacity, csv->n_rows + 1, sizeof *rows);
     if (!rows) {
-        reader->status = out_of_memory(csv->path, reader->err);
+        reader->status = mist_err_memory(reader->err, csv->path);
         return;
     }
     csv->rows = rows;
@@ -236,7 +231,7 @@ static enum mist_status parser_error(struct csv_parser *parser,
                                      struct mist_err *err)
 {
     if (csv_error(parser) == CSV_ENOMEM || csv_error(parser) == CSV_ETOOBIG)
-        return out_of_memory(reader->csv->path, err);
+        return mist_err_memory(err, reader->csv->path);
     return mist_err_at(
         err, MIST_ERR_INPUT, reader->csv->path, line, 0,
         "a quote stands inside a cell that is not quoted, or a quoted cell "
@@ -324,10 +319,10 @@ enum mist_status mist_csv_load_text(const char *path, const char *text, size_t n
     struct reader reader = {.csv = csv, .err = err, .is_between = true};
 
     if (!csv)
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
         mist_csv_free(csv);
-        return out_of_memory(path, err);
+        return mist_err_memory(err, path);
     }
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* byte order mark */
         text += 3;

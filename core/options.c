@@ -14,8 +14,7 @@
 #define MIST_VERSION "unknown"
 #endif
 
-#define N_OPTIONS_MAX 128
-#define NAME_MAX_     64 /* longest name that a suggestion is looked for */
+#define NAME_MAX_ 64 /* longest name that a suggestion is looked for */
 
 const char *const mist_progress_choices[] = {"auto", "always", "never", NULL};
 
@@ -25,8 +24,8 @@ struct reader {
     char *out; /* the tool's struct */
     int argc;
     char **argv;
-    int i; /* argument that is read */
-    bool is_given[N_OPTIONS_MAX];
+    int i;          /* argument that is read */
+    bool *is_given; /* by row */
     struct mist_err *err;
 };
 
@@ -400,10 +399,14 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
                                     void *out, struct mist_positionals *positionals,
                                     FILE *stream, bool *is_done, struct mist_err *err)
 {
-    struct reader reader = {
-        .tool = tool, .out = out, .argc = argc, .argv = argv, .err = err};
+    struct reader reader = {.tool = tool,
+                            .out = out,
+                            .argc = argc,
+                            .argv = argv,
+                            .is_given = positionals->is_given,
+                            .err = err};
 
-    assert(tool->n_options <= N_OPTIONS_MAX);
+    assert(tool->n_options <= MIST_OPTIONS_MAX);
     *is_done = false;
     *positionals = (struct mist_positionals){.n = 0, .items = argv + (argc > 0)};
     for (size_t i = 0; i < tool->n_options; i++) {

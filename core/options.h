@@ -66,12 +66,14 @@ struct mist_option {
     size_t offset;              /* in the tool's options struct */
 };
 
+enum { MIST_OPTIONS_MAX = 128 };
+
 struct mist_tool {
     const char *name;            /* "mist-tune" */
     const char *purpose;         /* one line, no period */
     const char *const *examples; /* 2 or 3 command lines, NULL-terminated */
     const struct mist_option *options;
-    size_t n_options;            /* at most 128 */
+    size_t n_options;            /* at most MIST_OPTIONS_MAX */
     const char *positional_name; /* "PLAN"; NULL when there are none */
     const char *positional_help;
     int positional_min, positional_max; /* max -1: any number */
@@ -158,10 +160,11 @@ extern const char *const mist_progress_choices[]; /* auto, always, never */
                            mist_progress_choices, common.progress)
 
 /* Positional arguments in their order;
- * items points into argv, which is rearranged for it. */
+ * items points into argv, which is rearranged for it. And which options there were. */
 struct mist_positionals {
     int n;
     char **items;
+    bool is_given[MIST_OPTIONS_MAX]; /* by row of the table */
 };
 
 /*

@@ -3,6 +3,7 @@
 
 #include "core/escape.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -49,8 +50,8 @@ enum mist_status mist_err_memory(struct mist_err *err, const char *path)
 enum mist_status mist_err_io(struct mist_err *err, const char *path, const char *verb,
                              int code)
 {
-    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
-                       strerror(code));
+    return mist_err_at(err, code == ENOMEM ? MIST_ERR_MEMORY : MIST_ERR_IO, path, 0, 0,
+                       "can't %s: %s", verb, strerror(code));
 }
 
 void mist_err_locate(struct mist_err *err, const char *path, long line)

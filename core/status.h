@@ -45,7 +45,7 @@ enum mist_status mist_err_at(struct mist_err *err, enum mist_status status,
 /* Memory has run out, for what is at path (copied or NULL). Returns MIST_ERR_MEMORY. */
 enum mist_status mist_err_memory(struct mist_err *err, const char *path);
 
-/* "can't VERB: what errno code means". Returns MIST_ERR_IO. */
+/* "can't VERB: what errno code means". Returns MIST_ERR_IO, of ENOMEM MIST_ERR_MEMORY. */
 enum mist_status mist_err_io(struct mist_err *err, const char *path, const char *verb,
                              int code);
 

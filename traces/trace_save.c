@@ -171,14 +171,6 @@ struct save {
     bool has_new[MIST_N_TRACE_FILES];
 };
 
-static enum mist_status fail(struct mist_err *err, const char *path, const char *verb)
-{
-    int code = errno;
-
-    return mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't %s: %s", verb,
-                       strerror(code));
-}
-
 /* Looks at the target: is it there, what is in it, may that be replaced. */
 static enum mist_status look(struct save *at, const char *folder, bool overwrite,
                              struct mist_err *err)
@@ -195,10 +187,11 @@ static enum mist_status look(struct save *at, const char *folder, bool overwrite
     at->folder[n] = '\0';
     at->is_new = stat(at->folder, &info) != 0;
     if (at->is_new)
-        return errno == ENOENT ? MIST_OK : fail(err, folder, "make the directory");
+        return errno == ENOENT ? MIST_OK
+                               : mist_err_io(err, folder, "make the directory", errno);
     if (!S_ISDIR(info.st_mode)) {
         errno = ENOTDIR;
-        return fail(err, folder, "make the directory");
+        return mist_err_io(err, folder, "make the directory", errno);
     }
     for (int i = 0; i < MIST_N_TRACE_FILES; i++) {
         enum mist_status status = mist_trace_file_path(at->folder, i, path, err);
@@ -210,7 +203,7 @@ static enum mist_status look(struct save *at, const char *folder, bool overwrite
                                "the file exists; --force replaces the trace set");
         if (at->has_old[i] && S_ISDIR(info.st_mode)) {
             errno = EISDIR;
-            return fail(err, path, "replace");
+            return mist_err_io(err, path, "replace", errno);
         }
     }
     return MIST_OK;
@@ -245,7 +238,7 @@ static enum mist_status make_temporary(struct save *at, struct mist_err *err)
             break;
     }
     at->temporary[0] = '\0';
-    return fail(err, at->folder, "write into the directory of");
+    return mist_err_io(err, at->folder, "write into the directory of", errno);
 }
 
 static enum mist_status fill_temporary(struct save *at, struct mist_err *err)
@@ -296,21 +289,8 @@ static enum mist_status move(const struct save *at, int file, bool is_old, bool 
     if (status != MIST_OK || !(is_old ? at->has_old : at->has_new)[file])
         return status;
     if (rename(is_out ? there : away, is_out ? away : there) != 0)
-        return fail(err, there, is_out ? "replace" : "rename to");
+        return mist_err_io(err, there, is_out ? "replace" : "rename to", errno);
     return MIST_OK;
-}
-
-/* Makes renames durable. Some file systems can't flush directories: EINVAL. */
-static enum mist_status flush_folder(const char *path, struct mist_err *err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    enum mist_status status = MIST_OK;
-
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        status = fail(err, path, "flush the directory");
-    if (fd >= 0)
-        close(fd);
-    return status;
 }
 
 /* The old files out, the new ones in; or, when that fails, everything as it was. */
@@ -325,7 +305,7 @@ static enum mist_status replace_files(struct save *at, struct mist_err *err)
     for (; n_in < MIST_N_TRACE_FILES && status == MIST_OK; n_in += status == MIST_OK)
         status = move(at, n_in, false, false, err);
     if (status == MIST_OK)
-        status = flush_folder(at->folder, err);
+        status = mist_folder_flush(at->folder, err);
     if (status == MIST_OK)
         return MIST_OK;
     while (n_in > 0 && back == MIST_OK)
@@ -347,9 +327,9 @@ static enum mist_status rename_folder(struct save *at, struct mist_err *err)
     char parent[MIST_TRACE_PATH_BYTES];
 
     if (rename(at->temporary, at->folder) != 0)
-        return fail(err, at->folder, "rename to");
+        return mist_err_io(err, at->folder, "rename to", errno);
     find_parent(at, parent);
-    enum mist_status status = flush_folder(parent, err);
+    enum mist_status status = mist_folder_flush(parent, err);
     if (status != MIST_OK && rename(at->folder, at->temporary) == 0)
         return status;
     at->temporary[0] = '\0';

@@ -57,15 +57,6 @@ enum mist_checkpoint_kind {
 char *mist_checkpoint_name(char out[MIST_CHECKPOINT_NAME_BYTES], int32_t module,
                            const char *param, enum mist_checkpoint_kind kind);
 
-/*
- * The part of spans (sorted by local_first) within elements first .. first + n - 1 of the
- * rank's parameter, as spans whose local_first counts from first: what a ZeRO shard, with
- * a buffer of its own, holds of the whole parameter. out has room for n_spans + 2;
- * returns how many were filled (0: the shard is all padding).
- */
-int32_t mist_checkpoint_cut_spans(const struct mist_param_span *spans, int32_t n_spans,
-                                  int64_t first, int64_t n, struct mist_param_span *out);
-
 /* ---------------------------------------------------------------------------- writing */
 
 /* A checkpoint that is being written; the same on all ranks. */
@@ -185,16 +176,13 @@ struct mist_checkpoint; /* open for reading; files are mapped; one thread at a t
  * payloads are looked at when read. warning, cleared at first, names the newest one that
  * had to be passed over; it may be NULL. *path is malloc'd, the caller's to free.
  * MIST_ERR_INPUT: there is none; MIST_ERR_IO: dir can't be read; MIST_ERR_MEMORY.
+ *
+ * than  NULL, or a path that this has found in dir: what stands behind it is found, and
+ *       MIST_ERR_INPUT comes, too, if dir is a checkpoint itself.
  */
-enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
-                                             struct mist_err *warning,
-                                             struct mist_err *err) MIST_MUST_CHECK;
-
-/* The same for what stands behind than, a path that this or the function above found in
- * dir. MIST_ERR_INPUT, too, if dir is a checkpoint itself. */
-enum mist_status mist_checkpoint_find_older(const char *dir, const char *than,
-                                            char **path, struct mist_err *warning,
-                                            struct mist_err *err) MIST_MUST_CHECK;
+enum mist_status mist_checkpoint_find(const char *dir, const char *than, char **path,
+                                      struct mist_err *warning,
+                                      struct mist_err *err) MIST_MUST_CHECK;
 
 /* MIST_ERR_INPUT: damaged or no checkpoint; MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_checkpoint_open(const char *path, struct mist_checkpoint **out,
@@ -202,7 +190,6 @@ enum mist_status mist_checkpoint_open(const char *path, struct mist_checkpoint *
 void mist_checkpoint_close(struct mist_checkpoint *checkpoint); /* NULL is fine */
 
 int64_t mist_checkpoint_step(const struct mist_checkpoint *checkpoint);
-int32_t mist_checkpoint_n_ranks(const struct mist_checkpoint *checkpoint);
 
 /* The caller's object of the commit, valid until close. */
 struct mist_json mist_checkpoint_training(const struct mist_checkpoint *checkpoint);
@@ -212,26 +199,11 @@ enum mist_status mist_checkpoint_check_model(const struct mist_checkpoint *check
                                              const struct mist_model *model,
                                              struct mist_err *err) MIST_MUST_CHECK;
 
-/* Tensors in the order of their names (strcmp); 0 <= i < n. */
-int32_t mist_checkpoint_n_tensors(const struct mist_checkpoint *checkpoint);
-const char *mist_checkpoint_tensor_name(const struct mist_checkpoint *checkpoint,
-                                        int32_t i);
-
-/* Elements of a whole tensor; -1 when there is none of that name. */
-int64_t mist_checkpoint_n_elements(const struct mist_checkpoint *checkpoint,
-                                   const char *tensor);
-
 /*
- * Copies n elements of a whole tensor, from global_first on, to out [n], out of whatever
- * pieces hold them. Checksums of the blocks touched are verified, once per open
- * checkpoint. MIST_ERR_INPUT: no such tensor, a range outside it, or damage.
+ * Copies a rank's part of a whole tensor, span s to local + s.local_first, out of whatever
+ * pieces hold it; padding is left untouched. Checksums of the blocks touched are verified,
+ * once per open checkpoint. MIST_ERR_INPUT: no such tensor, a span outside it, or damage.
  */
-enum mist_status mist_checkpoint_read(struct mist_checkpoint *checkpoint,
-                                      const char *tensor, int64_t global_first, int64_t n,
-                                      float *out, struct mist_err *err) MIST_MUST_CHECK;
-
-/* The same for a rank's part: span s goes to local + s.local_first. Padding is left
- * untouched. */
 enum mist_status mist_checkpoint_read_spans(struct mist_checkpoint *checkpoint,
                                             const char *tensor,
                                             const struct mist_param_span *spans,

@@ -8,6 +8,7 @@
  */
 #include "exec/checkpoint/checkpoint.h"
 
+#include "core/atomic_file.h" /* mist_folder_flush */
 #include "core/path.h"
 #include "exec/checkpoint/checkpoint_internal.h"
 
@@ -46,7 +47,7 @@ static enum mist_status complete_folder(const char *folder,
         (status = checkpoint_remove_ranks(folder, save->n_ranks, err)) ||
         (status = checkpoint_write_manifest(checkpoint, model, training, err)))
         goto out;
-    status = checkpoint_flush_folder(folder, err);
+    status = mist_folder_flush(folder, err);
 out:
     mist_checkpoint_close(checkpoint);
     return status;
@@ -76,13 +77,13 @@ static enum mist_status swap_in(const char *partial, const char *final, const ch
 /* Flushes the entries of dir and its own, which may be new. */
 static enum mist_status flush_names(const char *dir, struct mist_err *err)
 {
-    enum mist_status status = checkpoint_flush_folder(dir, err);
+    enum mist_status status = mist_folder_flush(dir, err);
     char *above = mist_path_join(dir, "..");
 
     if (!above)
         status = status ? status : mist_err_memory(err, dir);
     else if (!status)
-        status = checkpoint_flush_folder(above, err);
+        status = mist_folder_flush(above, err);
     free(above);
     return status;
 }

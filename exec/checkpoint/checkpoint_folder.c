@@ -21,13 +21,6 @@
 
 enum { RUN_DIGITS = 16 };
 
-static enum mist_status fail(struct mist_err *err, const char *path, const char *verb,
-                             int code)
-{
-    return mist_err_at(err, code == ENOMEM ? MIST_ERR_MEMORY : MIST_ERR_IO, path, 0, 0,
-                       "can't %s: %s", verb, strerror(code));
-}
-
 /* ------------------------------------------------------------------------------ names */
 
 char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
@@ -76,19 +69,6 @@ char *checkpoint_partial_path(const struct mist_checkpoint_save *save)
 
 /* --------------------------------------------------------------------------- the disk */
 
-enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int code = fd < 0 ? errno : 0;
-
-    /* Some file systems can't flush directories; they answer EINVAL. */
-    if (fd >= 0 && fsync(fd) != 0 && errno != EINVAL)
-        code = errno;
-    if (fd >= 0)
-        close(fd);
-    return code ? fail(err, path, "flush the folder", code) : MIST_OK;
-}
-
 int checkpoint_create_file(const char *path, int *fd)
 {
     *fd = -1;
@@ -117,10 +97,10 @@ static enum mist_status open_folder(struct folder *folder, const char *path,
     if (folder->fd >= 0 || errno == ENOENT)
         return MIST_OK;
     if (errno != ELOOP && errno != ENOTDIR)
-        return fail(err, path, "open the folder", errno);
+        return mist_err_io(err, path, "open the folder", errno);
     if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && unlink(path) != 0 &&
         errno != ENOENT)
-        return fail(err, path, "remove", errno);
+        return mist_err_io(err, path, "remove", errno);
     return MIST_OK;
 }
 
@@ -133,7 +113,7 @@ static enum mist_status remove_file(const struct folder *folder, const char *nam
         return MIST_OK;
     int code = errno;
     snprintf(path, sizeof path, "%s/%s", folder->path, name);
-    return fail(err, path, "remove", code);
+    return mist_err_io(err, path, "remove", code);
 }
 
 static enum mist_status remove_ranks(const struct folder *folder, int32_t first_rank,
@@ -144,7 +124,7 @@ static enum mist_status remove_ranks(const struct folder *folder, int32_t first_
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
 
     if (!list) {
-        status = fail(err, folder->path, "read the folder", errno);
+        status = mist_err_io(err, folder->path, "read the folder", errno);
         if (fd >= 0)
             close(fd);
         return status;
@@ -180,7 +160,7 @@ enum mist_status checkpoint_remove(const char *path, struct mist_err *err)
     if (!status)
         status = remove_ranks(&folder, 0, err);
     if (!status && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST)
-        status = fail(err, path, "remove the folder", errno);
+        status = mist_err_io(err, path, "remove the folder", errno);
     close(folder.fd);
     return status;
 }
@@ -228,7 +208,7 @@ enum mist_status checkpoint_list(const char *dir, struct checkpoint_entry **out,
     *out = NULL;
     *n = 0;
     if (!folder)
-        return fail(err, dir, "read the folder", errno);
+        return mist_err_io(err, dir, "read the folder", errno);
     for (struct dirent *file; !status && (file = readdir(folder));) {
         struct checkpoint_entry entry = {0};
         if (!parse_entry(file->d_name, &entry))

@@ -65,9 +65,6 @@ char *checkpoint_rank_path(const char *folder, int32_t rank);
  * are not followed. Returns 0 or errno. */
 int checkpoint_create_file(const char *path, int *fd);
 
-/* Flushes a folder's entries to the disk. */
-enum mist_status checkpoint_flush_folder(const char *path, struct mist_err *err);
-
 /* Removes a checkpoint's folder, manifest first; foreign files in it stay, and with them
  * the folder. Of a link the link alone; of another kind of file nothing. */
 enum mist_status checkpoint_remove(const char *path, struct mist_err *err);

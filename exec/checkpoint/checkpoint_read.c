@@ -42,33 +42,9 @@ int64_t mist_checkpoint_step(const struct mist_checkpoint *checkpoint)
     return checkpoint->step;
 }
 
-int32_t mist_checkpoint_n_ranks(const struct mist_checkpoint *checkpoint)
-{
-    return checkpoint->n_files;
-}
-
 struct mist_json mist_checkpoint_training(const struct mist_checkpoint *checkpoint)
 {
     return checkpoint->training;
-}
-
-int32_t mist_checkpoint_n_tensors(const struct mist_checkpoint *checkpoint)
-{
-    return checkpoint->n_tensors;
-}
-
-const char *mist_checkpoint_tensor_name(const struct mist_checkpoint *checkpoint,
-                                        int32_t i)
-{
-    return checkpoint->tensors[i].name;
-}
-
-int64_t mist_checkpoint_n_elements(const struct mist_checkpoint *checkpoint,
-                                   const char *tensor)
-{
-    const struct checkpoint_tensor *found = checkpoint_find(checkpoint, tensor);
-
-    return found ? found->n_elements : -1;
 }
 
 /* ------------------------------------------------------------------------- the newest */
@@ -124,18 +100,8 @@ static enum mist_status choose(const struct checkpoint_entry *entries, size_t fi
     return MIST_OK;
 }
 
-static char *copy_path(const char *path)
-{
-    char *copy = malloc(strlen(path) + 1);
-
-    if (copy)
-        memcpy(copy, path, strlen(path) + 1);
-    return copy;
-}
-
-/* than NULL: the newest. */
-static enum mist_status find(const char *dir, const char *than, char **path,
-                             struct mist_err *warning, struct mist_err *err)
+enum mist_status mist_checkpoint_find(const char *dir, const char *than, char **path,
+                                      struct mist_err *warning, struct mist_err *err)
 {
     struct checkpoint_entry *entries = NULL;
     size_t n = 0, first = 0, chosen = 0;
@@ -161,38 +127,13 @@ static enum mist_status find(const char *dir, const char *than, char **path,
         else if (!status)
             found = entries[chosen].path;
     }
-    if (!status && !(*path = copy_path(found)))
+    if (!status && !(*path = strdup(found)))
         status = mist_err_memory(err, dir);
     checkpoint_list_free(entries, n);
     return status;
 }
 
-enum mist_status mist_checkpoint_find_newest(const char *dir, char **path,
-                                             struct mist_err *warning,
-                                             struct mist_err *err)
-{
-    return find(dir, NULL, path, warning, err);
-}
-
-enum mist_status mist_checkpoint_find_older(const char *dir, const char *than,
-                                            char **path, struct mist_err *warning,
-                                            struct mist_err *err)
-{
-    return find(dir, than, path, warning, err);
-}
-
 /* ---------------------------------------------------------------------------- tensors */
-
-static enum mist_status find_tensor(const struct mist_checkpoint *checkpoint,
-                                    const char *name, struct checkpoint_tensor **out,
-                                    struct mist_err *err)
-{
-    *out = checkpoint_find(checkpoint, name);
-    if (*out)
-        return MIST_OK;
-    return mist_err_at(err, MIST_ERR_INPUT, checkpoint->path, 0, 0, "has no tensor %s",
-                       name);
-}
 
 /* The elements must be within the tensor. */
 static enum mist_status read_range(const struct mist_checkpoint *checkpoint,
@@ -216,33 +157,18 @@ static enum mist_status read_range(const struct mist_checkpoint *checkpoint,
     return MIST_OK;
 }
 
-enum mist_status mist_checkpoint_read(struct mist_checkpoint *checkpoint,
-                                      const char *tensor, int64_t global_first, int64_t n,
-                                      float *out, struct mist_err *err)
-{
-    struct checkpoint_tensor *found;
-    enum mist_status status = find_tensor(checkpoint, tensor, &found, err);
-
-    if (status)
-        return status;
-    if (global_first < 0 || n < 0 || n > found->n_elements ||
-        global_first > found->n_elements - n)
-        return mist_err_at(err, MIST_ERR_INPUT, checkpoint->path, 0, 0,
-                           "tensor %s has %lld elements, asked for %lld from %lld on",
-                           tensor, (long long)found->n_elements, (long long)n,
-                           (long long)global_first);
-    return read_range(checkpoint, found, global_first, n, out, err);
-}
-
 enum mist_status mist_checkpoint_read_spans(struct mist_checkpoint *checkpoint,
                                             const char *tensor,
                                             const struct mist_param_span *spans,
                                             int32_t n_spans, float *local,
                                             struct mist_err *err)
 {
-    struct checkpoint_tensor *found;
-    enum mist_status status = find_tensor(checkpoint, tensor, &found, err);
+    struct checkpoint_tensor *found = checkpoint_find(checkpoint, tensor);
+    enum mist_status status = MIST_OK;
 
+    if (!found)
+        return mist_err_at(err, MIST_ERR_INPUT, checkpoint->path, 0, 0,
+                           "has no tensor %s", tensor);
     for (int32_t i = 0; i < n_spans && !status; i++) {
         const struct mist_param_span *span = &spans[i];
         if (!checkpoint_span_is_valid(span, found->n_elements))

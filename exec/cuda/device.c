@@ -325,64 +325,32 @@ static bool is_in_host_arena(const struct mist_device *device, const void *addre
     return first && at >= first && at < first + device->arena_bytes[MIST_ARENA_HOST];
 }
 
-/* The copies of cudaMemcpy() are not ordered with streams that don't wait for the default
- * one; those of the compute stream are. */
-static enum mist_status finish(const struct mist_cuda_device *device, cudaError_t code,
-                               const char *what, struct mist_err *err)
-{
-    if (code == cudaSuccess)
-        code = cudaStreamSynchronize(device->streams[MIST_STREAM_COMPUTE]);
-    return mist_cuda_status(code, what, err);
-}
-
-static enum mist_status clear(struct mist_device *base, void *to, int64_t bytes,
-                              struct mist_err *err)
-{
-    struct mist_cuda_device *device = mist_cuda_device_of(base);
-
-    if (bytes == 0)
-        return MIST_OK;
-    if (is_in_host_arena(base, to)) {
-        memset(to, 0, (size_t)bytes);
-        return MIST_OK;
-    }
-    cudaError_t code = cudaSetDevice(device->i_device);
-    if (code == cudaSuccess)
-        code =
-            cudaMemsetAsync(to, 0, (size_t)bytes, device->streams[MIST_STREAM_COMPUTE]);
-    return finish(device, code, "clearing device memory", err);
-}
-
+/* In the compute stream, since cudaMemcpy() is not ordered with streams that don't wait for
+ * the default one. */
 static enum mist_status transfer(struct mist_device *base, void *to, const void *from,
-                                 int64_t bytes, const void *own, const char *what,
-                                 struct mist_err *err)
+                                 int64_t bytes, const void *own, struct mist_err *err)
 {
     struct mist_cuda_device *device = mist_cuda_device_of(base);
+    cudaStream_t stream = device->streams[MIST_STREAM_COMPUTE];
+    size_t n = (size_t)bytes;
 
     if (bytes == 0)
         return MIST_OK;
     if (is_in_host_arena(base, own)) {
-        memcpy(to, from, (size_t)bytes);
+        (void)(from ? memcpy(to, from, n) : memset(to, 0, n));
         return MIST_OK;
     }
     cudaError_t code = cudaSetDevice(device->i_device);
     if (code == cudaSuccess)
-        code = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault,
-                               device->streams[MIST_STREAM_COMPUTE]);
-    return finish(device, code, what, err);
-}
-
-static enum mist_status write_memory(struct mist_device *device, void *to,
-                                     const void *from, int64_t bytes,
-                                     struct mist_err *err)
-{
-    return transfer(device, to, from, bytes, to, "writing device memory", err);
-}
-
-static enum mist_status read_memory(struct mist_device *device, void *to,
-                                    const void *from, int64_t bytes, struct mist_err *err)
-{
-    return transfer(device, to, from, bytes, from, "reading device memory", err);
+        code = from ? cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream)
+                    : cudaMemsetAsync(to, 0, n, stream);
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(stream);
+    return mist_cuda_status(code,
+                            own == from ? "reading device memory"
+                            : from      ? "writing device memory"
+                                        : "clearing device memory",
+                            err);
 }
 
 /* -------------------------------------------------------------------------- closing */
@@ -436,9 +404,7 @@ static const struct mist_device_ops cuda_ops = {
     .end_capture = mist_cuda_graph_end,
     .replay = mist_cuda_graph_replay,
     .drop_capture = mist_cuda_graph_drop,
-    .clear = clear,
-    .write = write_memory,
-    .read = read_memory,
+    .transfer = transfer,
     .begin_range = begin_range,
     .end_range = end_range,
     .used_bytes = used_bytes,
@@ -479,17 +445,18 @@ static enum mist_status make_streams(struct mist_cuda_device *device,
 static enum mist_status clear_all(struct mist_cuda_device *device, struct mist_err *err)
 {
     struct mist_device *base = &device->base;
-    enum mist_status status = clear(base, base->arenas[MIST_ARENA_DEVICE],
-                                    base->arena_bytes[MIST_ARENA_DEVICE], err);
+    enum mist_status status = mist_device_clear(
+        base, base->arenas[MIST_ARENA_DEVICE], base->arena_bytes[MIST_ARENA_DEVICE], err);
 
-    return status == MIST_OK ? clear(base, base->results, base->result_bytes, err)
-                             : status;
+    return status == MIST_OK
+               ? mist_device_clear(base, base->results, base->result_bytes, err)
+               : status;
 }
 
 enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
                                        struct mist_device **out, struct mist_err *err)
 {
-    enum mist_status status = mist_cuda_device_check(config, err);
+    enum mist_status status = mist_device_check(config, err);
 
     *out = NULL;
     if (status != MIST_OK)

@@ -16,21 +16,6 @@
 
 static const double gib = 0x1p30;
 
-enum mist_status mist_cuda_device_check(const struct mist_device_config *config,
-                                        struct mist_err *err)
-{
-    static const char *const names[MIST_N_ARENAS] = {"device", "host"};
-
-    for (int i = 0; i < MIST_N_ARENAS; i++)
-        if (config->arena_bytes[i] < 0)
-            return mist_err_set(err, MIST_ERR_RANGE, "a %s arena of %lld bytes", names[i],
-                                (long long)config->arena_bytes[i]);
-    if (config->result_bytes < 0)
-        return mist_err_set(err, MIST_ERR_RANGE, "%lld bytes of results",
-                            (long long)config->result_bytes);
-    return MIST_OK;
-}
-
 /* Starts CUDA on the device, where there is one; the recorder has to be there before. */
 static enum mist_status start(struct mist_cuda_device *device, bool records,
                               struct mist_err *err)

@@ -4,10 +4,6 @@
 
 #include "exec/cuda/context.h"
 
-/* MIST_OK or MIST_ERR_RANGE: a size below 0. */
-MIST_MUST_CHECK enum mist_status
-mist_cuda_device_check(const struct mist_device_config *config, struct mist_err *err);
-
 /*
  * From the device's number and sizes: the recorder if it records, CUDA itself, both
  * arenas, results and workspaces; of these only those of the host are zeroed. What was

@@ -306,41 +306,26 @@ void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_l
 }
 
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
-                            const struct mist_cuda_linear *at, void *y, const void *x,
-                            const void *weight, const void *bias)
-{
-    struct mist_gemm_operands operands = {weight, x, y, (void *)bias, NULL};
-
-    run(gemm, at, bias ? MIST_CUDA_FORWARD_BIAS : MIST_CUDA_FORWARD, &operands, true);
-}
-
-void mist_cuda_gemm_forward_gelu(struct mist_cuda_gemm *gemm,
-                                 const struct mist_cuda_linear *at, void *y, void *before,
-                                 const void *x, const void *weight, const void *bias)
+                            const struct mist_cuda_linear *at, void *y, void *before,
+                            const void *x, const void *weight, const void *bias)
 {
     struct mist_gemm_operands operands = {weight, x, y, (void *)bias, before};
 
-    run(gemm, at, bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU, &operands,
-        true);
+    run(gemm, at,
+        before ? (bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU)
+        : bias ? MIST_CUDA_FORWARD_BIAS
+               : MIST_CUDA_FORWARD,
+        &operands, true);
 }
 
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
                                    const struct mist_cuda_linear *at, void *dx,
-                                   const void *dy, const void *weight)
-{
-    struct mist_gemm_operands operands = {weight, dy, dx, NULL, NULL};
-
-    run(gemm, at, MIST_CUDA_BACKWARD_INPUT, &operands, true);
-}
-
-void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
-                                        const struct mist_cuda_linear *at, void *dx,
-                                        const void *dy, const void *weight,
-                                        const void *before)
+                                   const void *dy, const void *weight, const void *before)
 {
     struct mist_gemm_operands operands = {weight, dy, dx, NULL, (void *)before};
 
-    run(gemm, at, MIST_CUDA_BACKWARD_INPUT_GELU, &operands, true);
+    run(gemm, at, before ? MIST_CUDA_BACKWARD_INPUT_GELU : MIST_CUDA_BACKWARD_INPUT,
+        &operands, true);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,

@@ -90,30 +90,24 @@ MIST_MUST_CHECK enum mist_status mist_cuda_gemm_status(const struct mist_cuda_ge
 void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
                            enum mist_cuda_gemm_product product);
 
-/* y[rows, n_out] = x[rows, n_in] W^T + bias + at->residual. W [n_out, n_in]; bias [n_out]
- * or NULL. */
+/*
+ * y[rows, n_out] = x[rows, n_in] W^T + bias + at->residual. W [n_out, n_in]; bias [n_out]
+ * or NULL. With before (else NULL) then GELU, and no residual: before[rows, n_out] = x W^T
+ * + bias; y = gelu(before).
+ */
 void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
-                            const struct mist_cuda_linear *at, void *y, const void *x,
-                            const void *weight, const void *bias);
-
-/* The same, then GELU: before[rows, n_out] = x W^T + bias; y = gelu(before). */
-void mist_cuda_gemm_forward_gelu(struct mist_cuda_gemm *gemm,
-                                 const struct mist_cuda_linear *at, void *y, void *before,
-                                 const void *x, const void *weight, const void *bias);
-
-/* dx[rows, n_in] = dy[rows, n_out] W + at->residual */
-void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
-                                   const struct mist_cuda_linear *at, void *dx,
-                                   const void *dy, const void *weight);
+                            const struct mist_cuda_linear *at, void *y, void *before,
+                            const void *x, const void *weight, const void *bias);
 
 /*
- * The same, then back through the GELU whose output was this layer's input:
- * dx = (dy W) gelu'(before), before[rows, n_in] being that GELU's input.
+ * dx[rows, n_in] = dy[rows, n_out] W + at->residual. With before (else NULL) back through
+ * the GELU whose output was this layer's input, and no residual: dx = (dy W)
+ * gelu'(before), before[rows, n_in] being that GELU's input.
  */
-void mist_cuda_gemm_backward_input_gelu(struct mist_cuda_gemm *gemm,
-                                        const struct mist_cuda_linear *at, void *dx,
-                                        const void *dy, const void *weight,
-                                        const void *before);
+void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
+                                   const struct mist_cuda_linear *at, void *dx,
+                                   const void *dy, const void *weight,
+                                   const void *before);
 
 /*
  * dW[n_out, n_in] += dy^T x; dbias[n_out] += column sums of dy (NULL: none). With

@@ -10,8 +10,8 @@
 struct mist_cuda_host_calls;
 
 /* device is borrowed; once it has failed functions are left out. *out is the caller's
- * (mist_cuda_host_calls_free, when streams are idle; NULL allowed). MIST_OK or
- * MIST_ERR_MEMORY. */
+ * (mist_cuda_host_calls_free, when streams are idle; NULL allowed). MIST_OK,
+ * MIST_ERR_MEMORY or MIST_ERR_RUN (no thread). */
 MIST_MUST_CHECK enum mist_status
 mist_cuda_host_calls_new(struct mist_device *device, struct mist_cuda_host_calls **out,
                          struct mist_err *err);

@@ -57,13 +57,9 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* kind as in the CPU's: 0 layer norm, 1 RMS norm. */
 void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
-                            void *out, float *stats, const void *x, const void *weight,
-                            const void *bias, float eps, int64_t rows, int64_t h);
-void mist_cuda_residual_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                     int kind, void *out, void *residual, float *stats,
-                                     const void *a, const void *b, const void *weight,
-                                     const void *bias, float eps, int64_t rows,
-                                     int64_t h);
+                            void *out, void *residual, float *stats, const void *a,
+                            const void *b, const void *weight, const void *bias,
+                            float eps, int64_t rows, int64_t h);
 /* workspace: [2, mist_catalog_norm_blocks(rows), h] floats, what the catalogue plans:
  * sums over blocks of rows, then over the blocks in their order. overwrites: dweight and
  * dbias are not added to. */
@@ -100,11 +96,6 @@ void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
 void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype,
                           enum mist_dtype out_dtype, void *out, const void *x,
                           int64_t rows, int64_t n_columns, bool overwrites);
-/* to[n] = from[n] in the other number format; bf16 is rounded to. */
-void mist_cuda_bf16_from_float(mist_cuda_stream stream, void *to, const float *from,
-                               int64_t n);
-void mist_cuda_bf16_to_float(mist_cuda_stream stream, float *to, const void *from,
-                             int64_t n);
 
 /* ----------------------------------------------------------- loss: kernels_loss.cu */
 

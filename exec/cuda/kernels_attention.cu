@@ -25,7 +25,6 @@
 namespace
 {
 
-constexpr unsigned ALL_LANES = 0xFFFFFFFFu;
 constexpr int N_WARPS = 4, N_COLUMNS = 32, N_THREADS = N_WARPS * N_COLUMNS;
 
 /* Sizes for head_dim up to D; what is missing of a row is zeros. */
@@ -178,20 +177,6 @@ __device__ __forceinline__ void store_result(T *to, int stride, const result<D> 
         }
 }
 
-__device__ __forceinline__ float max_lanes(float x)
-{
-    for (int mask = N_COLUMNS / 2; mask > 0; mask /= 2)
-        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, mask));
-    return x;
-}
-
-__device__ __forceinline__ float sum_lanes(float x)
-{
-    for (int mask = N_COLUMNS / 2; mask > 0; mask /= 2)
-        x += __shfl_xor_sync(ALL_LANES, x, mask);
-    return x;
-}
-
 /* ---------------------------------------------------------------------------- forward */
 
 /* out and lse of some queries of a head. */
@@ -225,7 +210,7 @@ __global__ void __launch_bounds__(N_THREADS, 3)
             const int row = my.row0 + my.warp_row + r;
             const float score = j0 + my.lane <= row ? at.scale * scores[r] : -INFINITY;
             /* Every row sees column 0 of the first tile: finite from then on. */
-            const float top = fmaxf(maximum[r], max_lanes(score));
+            const float top = fmaxf(maximum[r], mist_warp_max(score));
             const float shrink = expf(maximum[r] - top);
             scores[r] = expf(score - top);
             total[r] = total[r] * shrink + scores[r];
@@ -239,7 +224,7 @@ __global__ void __launch_bounds__(N_THREADS, 3)
     }
     for (int r = 0; r < n; r++) {
         const int row = my.row0 + my.warp_row + r;
-        const float whole = sum_lanes(total[r]);
+        const float whole = mist_warp_sum(total[r]);
         factor[r] = 1.0f / whole;
         if (my.lane == 0 && row < at.s)
             lse[my.i_head * at.s + row] = maximum[r] + logf(whole);
@@ -291,7 +276,7 @@ __global__ void __launch_bounds__(N_THREADS, 3)
             terms +=
                 d_out_tile[row * sizes<D>::stride + column] *
                 mist_to_float(out[out_offset + (int64_t)row * at.out_token + column]);
-        delta[r] = sum_lanes(terms);
+        delta[r] = mist_warp_sum(terms);
         row_lse[r] = token < at.s ? lse[i] : 0.0f;
         factor[r] = at.scale;
         if (my.lane == 0 && token < at.s)

@@ -1,5 +1,5 @@
 /*
- * Activations, sums, rotary embedding, bias gradients and conversions on the GPU.
+ * Activations, sums, rotary embedding and bias gradients on the GPU.
  *
  * All are bound by memory: a thread moves 16 bytes at a time, and its block has read all
  * it needs before it computes. Tensors whose rows or addresses don't allow that go
@@ -55,21 +55,14 @@ struct sum {
     }
 };
 
-struct copy {
-    static __device__ __forceinline__ float apply(float a, float)
-    {
-        return a;
-    }
-};
-
 /* out may be a or b: units are read before they are written, by the same thread. */
-template <typename F, typename To, typename From, bool has_b, int unit>
+template <typename F, typename T, bool has_b, int unit>
 __global__ void __launch_bounds__(N_THREADS)
-    map(To *out, const From *a, const From *b, int64_t n)
+    map(T *out, const T *a, const T *b, int64_t n)
 {
     int64_t n_units = n / unit;
     int64_t first = (int64_t)blockIdx.x * (N_THREADS * N_REPEATS) + threadIdx.x;
-    mist_unit<From, unit> x[N_REPEATS], y[N_REPEATS];
+    mist_unit<T, unit> x[N_REPEATS], y[N_REPEATS];
 
 #pragma unroll
     for (int r = 0; r < N_REPEATS; r++) {
@@ -84,7 +77,7 @@ __global__ void __launch_bounds__(N_THREADS)
     for (int r = 0; r < N_REPEATS; r++) {
         int64_t i = first + r * N_THREADS;
         if (i < n_units) {
-            mist_unit<To, unit> z;
+            mist_unit<T, unit> z;
 #pragma unroll
             for (int j = 0; j < unit; j++)
                 z.set(j, F::apply(x[r].get(j), has_b ? y[r].get(j) : 0.0f));
@@ -93,32 +86,21 @@ __global__ void __launch_bounds__(N_THREADS)
     }
     int64_t i = n_units * unit + threadIdx.x; /* what is left of less than a unit */
     if (blockIdx.x == 0 && i < n)
-        out[i] = mist_from_float<To>(
+        out[i] = mist_from_float<T>(
             F::apply(mist_to_float(a[i]), has_b ? mist_to_float(b[i]) : 0.0f));
 }
 
-template <typename F, bool has_b, int unit, typename To, typename From>
-void launch_map_of(mist_cuda_stream stream, To *out, const From *a, const From *b,
-                   int64_t n)
+template <typename F, bool has_b>
+void launch_map(mist_cuda_stream stream, enum mist_dtype dtype, void *out, const void *a,
+                const void *b, int64_t n)
 {
-    int64_t n_blocks = mist_ceil_div(n < unit ? 1 : n / unit, N_THREADS * N_REPEATS);
-
-    MIST_CUDA_LAUNCH((map<F, To, From, has_b, unit>), (unsigned)n_blocks, N_THREADS, 0,
-                     stream, out, a, b, n);
-}
-
-template <typename F, bool has_b, typename To, typename From>
-void launch_map(mist_cuda_stream stream, To *out, const From *a, const From *b, int64_t n)
-{
-    constexpr int unit =
-        16 / (int)(sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
-
     if (n == 0)
         return;
-    if (mist_is_aligned(out) && mist_is_aligned(a) && mist_is_aligned(b))
-        launch_map_of<F, has_b, unit>(stream, out, a, b, n);
-    else
-        launch_map_of<F, has_b, 1>(stream, out, a, b, n);
+    MIST_CUDA_BY_UNIT(
+        dtype, mist_are_aligned(out, a, b), 0, T, unit, /* any n */
+        int64_t n_blocks = mist_ceil_div(n < unit ? 1 : n / unit, N_THREADS * N_REPEATS);
+        MIST_CUDA_LAUNCH((map<F, T, has_b, unit>), (unsigned)n_blocks, N_THREADS, 0,
+                         stream, (T *)out, (const T *)a, (const T *)b, n));
 }
 
 } // namespace
@@ -126,62 +108,25 @@ void launch_map(mist_cuda_stream stream, To *out, const From *a, const From *b, 
 void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
                             const void *x, int64_t n)
 {
-    MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch_map<gelu_forward, false>(stream, (T *)out, (const T *)x,
-                                                       (const T *)nullptr, n));
+    launch_map<gelu_forward, false>(stream, dtype, out, x, nullptr, n);
 }
 
 void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
                              const void *d_out, const void *x, int64_t n)
 {
-    MIST_CUDA_BY_DTYPE(dtype, T,
-                       launch_map<gelu_backward, true>(stream, (T *)dx, (const T *)x,
-                                                       (const T *)d_out, n));
+    launch_map<gelu_backward, true>(stream, dtype, dx, x, d_out, n);
 }
 
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
                    const void *a, const void *b, int64_t n)
 {
-    MIST_CUDA_BY_DTYPE(
-        dtype, T, launch_map<sum, true>(stream, (T *)out, (const T *)a, (const T *)b, n));
-}
-
-void mist_cuda_bf16_from_float(mist_cuda_stream stream, void *to, const float *from,
-                               int64_t n)
-{
-    launch_map<copy, false>(stream, (mist_cuda_bf16 *)to, from, (const float *)nullptr,
-                            n);
-}
-
-void mist_cuda_bf16_to_float(mist_cuda_stream stream, float *to, const void *from,
-                             int64_t n)
-{
-    launch_map<copy, false>(stream, to, (const mist_cuda_bf16 *)from,
-                            (const mist_cuda_bf16 *)nullptr, n);
+    launch_map<sum, true>(stream, dtype, out, a, b, n);
 }
 
 namespace
 {
 
 /* ----------------------------------------------------------------------------- swiglu */
-
-/*
- * Blocks and threads: x goes over a row's units, y over rows.
- */
-struct row_launch {
-    dim3 grid, block;
-};
-
-row_launch lay_out_rows(int64_t rows, int64_t n_units)
-{
-    unsigned x = 1;
-    while (x < 32 && x < n_units)
-        x *= 2;
-    unsigned y = N_THREADS / x;
-    return {dim3((unsigned)mist_ceil_div(n_units, x),
-                 mist_grid_extent(mist_ceil_div(rows, y))),
-            dim3(x, y)};
-}
 
 template <typename T, int unit>
 __global__ void __launch_bounds__(N_THREADS)
@@ -235,26 +180,6 @@ __global__ void __launch_bounds__(N_THREADS)
     }
 }
 
-template <typename T, int unit>
-void launch_swiglu_forward(mist_cuda_stream stream, T *out, const T *gate_up,
-                           int64_t rows, int64_t f)
-{
-    row_launch at = lay_out_rows(rows, f / unit);
-
-    MIST_CUDA_LAUNCH((run_swiglu_forward<T, unit>), at.grid, at.block, 0, stream, out,
-                     gate_up, rows, f);
-}
-
-template <typename T, int unit>
-void launch_swiglu_backward(mist_cuda_stream stream, T *d_gate_up, const T *d_out,
-                            const T *gate_up, int64_t rows, int64_t f)
-{
-    row_launch at = lay_out_rows(rows, f / unit);
-
-    MIST_CUDA_LAUNCH((run_swiglu_backward<T, unit>), at.grid, at.block, 0, stream,
-                     d_gate_up, d_out, gate_up, rows, f);
-}
-
 } // namespace
 
 void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
@@ -262,14 +187,10 @@ void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, vo
 {
     if (rows == 0 || f == 0)
         return;
-    bool aligned = mist_is_aligned(out) && mist_is_aligned(gate_up);
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && f % n == 0)
-            launch_swiglu_forward<T, n>(stream, (T *)out, (const T *)gate_up, rows, f);
-        else
-            launch_swiglu_forward<T, 1>(stream, (T *)out, (const T *)gate_up, rows, f);
-    });
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(out, gate_up), f, T, unit,
+                      mist_row_launch at = mist_lay_out_rows(rows, f / unit, N_THREADS);
+                      MIST_CUDA_LAUNCH((run_swiglu_forward<T, unit>), at.grid, at.block,
+                                       0, stream, (T *)out, (const T *)gate_up, rows, f));
 }
 
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -278,17 +199,11 @@ void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
 {
     if (rows == 0 || f == 0)
         return;
-    bool aligned =
-        mist_is_aligned(d_gate_up) && mist_is_aligned(d_out) && mist_is_aligned(gate_up);
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && f % n == 0)
-            launch_swiglu_backward<T, n>(stream, (T *)d_gate_up, (const T *)d_out,
-                                         (const T *)gate_up, rows, f);
-        else
-            launch_swiglu_backward<T, 1>(stream, (T *)d_gate_up, (const T *)d_out,
-                                         (const T *)gate_up, rows, f);
-    });
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(d_gate_up, d_out, gate_up), f, T, unit,
+                      mist_row_launch at = mist_lay_out_rows(rows, f / unit, N_THREADS);
+                      MIST_CUDA_LAUNCH((run_swiglu_backward<T, unit>), at.grid, at.block,
+                                       0, stream, (T *)d_gate_up, (const T *)d_out,
+                                       (const T *)gate_up, rows, f));
 }
 
 namespace
@@ -317,16 +232,6 @@ __global__ void __launch_bounds__(N_THREADS)
     }
 }
 
-template <typename T, int unit>
-void launch_add_bias(mist_cuda_stream stream, T *x, const T *bias, int64_t rows,
-                     int64_t n_columns)
-{
-    row_launch at = lay_out_rows(rows, n_columns / unit);
-
-    MIST_CUDA_LAUNCH((run_add_bias<T, unit>), at.grid, at.block, 0, stream, x, bias, rows,
-                     n_columns);
-}
-
 } // namespace
 
 void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
@@ -334,14 +239,11 @@ void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
 {
     if (rows == 0 || n_columns == 0)
         return;
-    bool aligned = mist_is_aligned(x) && mist_is_aligned(bias);
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && n_columns % n == 0)
-            launch_add_bias<T, n>(stream, (T *)x, (const T *)bias, rows, n_columns);
-        else
-            launch_add_bias<T, 1>(stream, (T *)x, (const T *)bias, rows, n_columns);
-    });
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x, bias), n_columns, T, unit,
+                      mist_row_launch at =
+                          mist_lay_out_rows(rows, n_columns / unit, N_THREADS);
+                      MIST_CUDA_LAUNCH((run_add_bias<T, unit>), at.grid, at.block, 0,
+                                       stream, (T *)x, (const T *)bias, rows, n_columns));
 }
 
 namespace
@@ -411,20 +313,14 @@ void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
 {
     if (b == 0)
         return;
-    bool aligned = mist_is_aligned(qkv) && mist_is_aligned(table);
     rope_shape shape = {b,
                         s,
                         (heads + 2 * kv_heads) * head_dim,
                         heads + kv_heads,
                         head_dim / 2,
                         is_backward ? -1.0f : 1.0f};
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && shape.half % n == 0)
-            launch_rope<T, n>(stream, (T *)qkv, table, shape);
-        else
-            launch_rope<T, 1>(stream, (T *)qkv, table, shape);
-    });
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(qkv, table), shape.half, T, unit,
+                      launch_rope<T, unit>(stream, (T *)qkv, table, shape));
 }
 
 namespace
@@ -522,7 +418,7 @@ void launch_column_sum(mist_cuda_stream stream, G *out, const T *x, int64_t rows
     constexpr int64_t enough_blocks = 128;
     auto launch = launch_column_sum_of<T, G, n, 2>;
 
-    if (!mist_is_aligned(x) || n_columns % n != 0)
+    if (!mist_are_aligned(x) || n_columns % n != 0)
         launch = launch_column_sum_of<T, G, 1, 32>;
     else if (n_columns >= enough_blocks * 8 * n)
         launch = launch_column_sum_of<T, G, n, 8>;

@@ -277,15 +277,9 @@ void launch_backward(mist_cuda_stream stream, G *dwte, G *dwpe, const T *d_out,
                          stream, dwte, d_out, at);
     if (dwpe == nullptr)
         return;
-    int64_t n_units = at.h / unit;
-    unsigned x = 1;
-    while (x < N_LANES && x < n_units)
-        x *= 2;
-    unsigned y = N_THREADS / x;
-    dim3 grid((unsigned)mist_ceil_div(n_units, x),
-              mist_grid_extent(mist_ceil_div(at.s, y)));
-    MIST_CUDA_LAUNCH((add_up_positions<T, G, unit>), grid, dim3(x, y), 0, stream, dwpe,
-                     d_out, at);
+    mist_row_launch over = mist_lay_out_rows(at.s, at.h / unit, N_THREADS);
+    MIST_CUDA_LAUNCH((add_up_positions<T, G, unit>), over.grid, over.block, 0, stream,
+                     dwpe, d_out, at);
 }
 
 } // namespace
@@ -296,17 +290,12 @@ void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                  int64_t first_token, int64_t n_local)
 {
     const embedding at = {tokens, rows, s, h, first_token, n_local};
-    bool aligned = mist_is_aligned(out) && mist_is_aligned(wte) && mist_is_aligned(wpe);
 
     if (rows == 0)
         return;
-    MIST_CUDA_BY_DTYPE(dtype, T, {
-        constexpr int n = mist_pack<T>::n;
-        if (aligned && h % n == 0)
-            launch_look_up<T, n>(stream, (T *)out, (const T *)wte, (const T *)wpe, at);
-        else
-            launch_look_up<T, 1>(stream, (T *)out, (const T *)wte, (const T *)wpe, at);
-    });
+    MIST_CUDA_BY_UNIT(
+        dtype, mist_are_aligned(out, wte, wpe), h, T, unit,
+        launch_look_up<T, unit>(stream, (T *)out, (const T *)wte, (const T *)wpe, at));
 }
 
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -316,16 +305,12 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
                                   int64_t n_local)
 {
     const embedding at = {tokens, rows, s, h, first_token, n_local};
-    bool aligned =
-        mist_is_aligned(d_out) && mist_is_aligned(dwte) && mist_is_aligned(dwpe);
 
     if (rows == 0)
         return;
-    MIST_CUDA_BY_DTYPE(dtype, T, MIST_CUDA_BY_DTYPE(gradient_dtype, G, {
-                           constexpr int n = mist_pack<T>::n;
-                           auto launch = launch_backward<T, G, 1>;
-                           if (aligned && h % n == 0)
-                               launch = launch_backward<T, G, n>;
-                           launch(stream, (G *)dwte, (G *)dwpe, (const T *)d_out, at);
-                       }));
+    MIST_CUDA_BY_UNIT(
+        dtype, mist_are_aligned(d_out, dwte, dwpe), h, T, unit,
+        MIST_CUDA_BY_DTYPE(gradient_dtype, G,
+                           launch_backward<T, G, unit>(stream, (G *)dwte, (G *)dwpe,
+                                                       (const T *)d_out, at)));
 }

@@ -40,8 +40,7 @@ static __device__ __forceinline__ float exp_of(float x)
 /* Of all threads of the block, which all get it; partial: one per warp, of its own. */
 static __device__ __forceinline__ float block_max(float value, float *partial)
 {
-    for (int w = WARP / 2; w > 0; w /= 2)
-        value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, w));
+    value = mist_warp_max(value);
     if (threadIdx.x % WARP == 0)
         partial[threadIdx.x / WARP] = value;
     __syncthreads();
@@ -52,8 +51,7 @@ static __device__ __forceinline__ float block_max(float value, float *partial)
 
 static __device__ __forceinline__ float block_sum(float value, float *partial)
 {
-    for (int w = WARP / 2; w > 0; w /= 2)
-        value += __shfl_xor_sync(0xFFFFFFFFu, value, w);
+    value = mist_warp_sum(value);
     if (threadIdx.x % WARP == 0)
         partial[threadIdx.x / WARP] = value;
     __syncthreads();

@@ -153,9 +153,8 @@ template <typename T>
 static void launch_forward(mist_cuda_stream stream, const forward_args<T> &at)
 {
     int64_t h_packs = at.h / mist_pack<T>::n;
-    bool is_whole = at.h % mist_pack<T>::n == 0 && is_aligned(at.out) &&
-                    is_aligned(at.residual) && is_aligned(at.a) && is_aligned(at.b) &&
-                    is_aligned(at.weight) && is_aligned(at.bias);
+    bool is_whole = at.h % mist_pack<T>::n == 0 &&
+                    mist_are_aligned(at.out, at.residual, at.a, at.b, at.weight, at.bias);
 
     if (at.rows <= 0 || at.h <= 0)
         return;
@@ -171,20 +170,9 @@ static void launch_forward(mist_cuda_stream stream, const forward_args<T> &at)
 }
 
 void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
-                            void *out, float *stats, const void *x, const void *weight,
-                            const void *bias, float eps, int64_t rows, int64_t h)
-{
-    MIST_CUDA_BY_DTYPE(
-        dtype, T,
-        launch_forward<T>(stream,
-                          {(T *)out, NULL, stats, (const T *)x, NULL, (const T *)weight,
-                           (const T *)bias, eps, kind == 0, rows, h}));
-}
-
-void mist_cuda_residual_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                     int kind, void *out, void *residual, float *stats,
-                                     const void *a, const void *b, const void *weight,
-                                     const void *bias, float eps, int64_t rows, int64_t h)
+                            void *out, void *residual, float *stats, const void *a,
+                            const void *b, const void *weight, const void *bias,
+                            float eps, int64_t rows, int64_t h)
 {
     MIST_CUDA_BY_DTYPE(
         dtype, T,

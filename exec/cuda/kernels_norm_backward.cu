@@ -291,10 +291,9 @@ static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
                             G *dweight, G *dbias, bool overwrites)
 {
     int64_t h_packs = at.h / mist_pack<T>::n;
-    bool is_whole = at.h % mist_pack<T>::n == 0 && is_aligned(at.dx) &&
-                    is_aligned(at.sums) && is_aligned(at.d_out) &&
-                    is_aligned(at.d_residual) && is_aligned(at.x) &&
-                    is_aligned(at.weight);
+    bool is_whole =
+        at.h % mist_pack<T>::n == 0 &&
+        mist_are_aligned(at.dx, at.sums, at.d_out, at.d_residual, at.x, at.weight);
 
     if (!is_whole || h_packs > 4 * MAX_THREADS)
         launch_any(stream, at);

@@ -11,7 +11,7 @@
  * units in 64-bit integers and folds them, before they could overflow, into coarse units
  * that stop at the limit.
  */
-#include "exec/cuda/launch.cuh"
+#include "exec/cuda/vector.cuh"
 
 #include "exec/operators/cpu_kernels.h" /* the limits of struct mist_cpu_sum */
 
@@ -60,60 +60,6 @@ static __device__ __forceinline__ void update(float *p, float *m, float *v, floa
     *p = __fsub_rn(*p, __fmul_rn(at.lr, __fadd_rn(step, __fmul_rn(weight_decay, *p))));
 }
 
-/* The number itself, or the rounded copy of its master. */
-static __device__ __forceinline__ void store_weight(float *, int64_t, float)
-{
-}
-
-static __device__ __forceinline__ void store_weight(mist_cuda_bf16 *p, int64_t i,
-                                                    float master)
-{
-    p[i] = mist_from_float<mist_cuda_bf16>(master);
-}
-
-static __device__ __forceinline__ void store_weights(float *, int64_t,
-                                                     const mist_pack<float> &)
-{
-}
-
-struct alignas(8) bf16x4 {
-    mist_cuda_bf16 v[4];
-};
-
-/* p + i is aligned to 8 bytes. */
-static __device__ __forceinline__ void store_weights(mist_cuda_bf16 *p, int64_t i,
-                                                     const mist_pack<float> &master)
-{
-    bf16x4 out;
-
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        out.v[e] = mist_from_float<mist_cuda_bf16>(master.v[e]);
-    *(bf16x4 *)(void *)(p + i) = out;
-}
-
-static __device__ __forceinline__ mist_pack<float> load4(const float *x)
-{
-    return *(const mist_pack<float> *)(const void *)x;
-}
-
-/* x is aligned to 8 bytes. */
-static __device__ __forceinline__ mist_pack<float> load4(const mist_cuda_bf16 *x)
-{
-    bf16x4 in = *(const bf16x4 *)(const void *)x;
-    mist_pack<float> out;
-
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        out.v[e] = mist_to_float(in.v[e]);
-    return out;
-}
-
-static __device__ __forceinline__ void store4(float *x, const mist_pack<float> &pack)
-{
-    *(mist_pack<float> *)(void *)x = pack;
-}
-
 /* T: of the weights, G: of the gradients. */
 template <typename T, typename G>
 static __global__ void __launch_bounds__(ADAMW_THREADS)
@@ -133,30 +79,43 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
     const mist_cuda_adamw_numbers numbers = *at.numbers;
     float decay = span.decays ? numbers.weight_decay : 0.0f;
     const G *g = (const G *)span.g + begin;
+    constexpr bool has_master = sizeof(T) < sizeof(float); /* weights are its copy */
 
+#pragma unroll 2
     for (int i = 4 * (int)threadIdx.x; i < n_vector; i += 4 * ADAMW_THREADS) {
-        mist_pack<float> g4 = load4(g + i), m4 = load4(m + i), v4 = load4(v + i),
-                         p4 = load4(p + i);
+        mist_unit<G, 4> g4;
+        mist_unit<float, 4> m4, v4, p4;
+        mist_unit<T, 4> copy;
+        g4.load(g + i);
+        m4.load(m + i);
+        v4.load(v + i);
+        p4.load(p + i);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            update(&p4.v[e], &m4.v[e], &v4.v[e], g4.v[e], numbers, decay);
-        store4(m + i, m4);
-        store4(v + i, v4);
-        store4(p + i, p4);
-        store_weights(weights, i, p4);
+        for (int e = 0; e < 4; e++) {
+            update(&p4.piece->v[e], &m4.piece->v[e], &v4.piece->v[e], g4.get(e), numbers,
+                   decay);
+            copy.set(e, p4.get(e));
+        }
+        m4.store(m + i);
+        v4.store(v + i);
+        p4.store(p + i);
+        if (has_master)
+            copy.store(weights + i);
     }
 #pragma unroll 2
     for (int i = n_vector + (int)threadIdx.x; i < n; i += ADAMW_THREADS) {
         float one = p[i];
         update(&one, &m[i], &v[i], mist_to_float(g[i]), numbers, decay);
         p[i] = one;
-        store_weight(weights, i, one);
+        if (has_master)
+            weights[i] = mist_from_float<T>(one);
     }
 }
 
-static bool is_aligned(const void *x, uintptr_t bytes)
+/* For units of 4 elements. */
+static bool is_aligned(const void *x, enum mist_dtype dtype)
 {
-    return (uintptr_t)x % bytes == 0;
+    return (uintptr_t)x % (dtype == MIST_DTYPE_BF16 ? 8 : 16) == 0;
 }
 
 void mist_cuda_adamw_prepare(mist_cuda_stream stream,
@@ -197,11 +156,10 @@ void mist_cuda_adamw(mist_cuda_stream stream, enum mist_dtype dtype,
         int32_t s = at.n_spans++;
         at.spans[s] = *span;
         at.first_block[s] = (unsigned)n_blocks;
-        at.is_aligned[s] =
-            is_aligned(span->p, dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
-            is_aligned(span->m, 16) && is_aligned(span->v, 16) &&
-            is_aligned(span->g, gradient_dtype == MIST_DTYPE_BF16 ? 8 : 16) &&
-            (dtype != MIST_DTYPE_BF16 || is_aligned(span->master, 16));
+        at.is_aligned[s] = is_aligned(span->p, dtype) &&
+                           is_aligned(span->g, gradient_dtype) &&
+                           mist_are_aligned(span->m, span->v) &&
+                           (dtype != MIST_DTYPE_BF16 || mist_are_aligned(span->master));
         n_blocks += (span->n + ADAMW_TILE - 1) / ADAMW_TILE;
     }
     if (n_blocks > 0)
@@ -273,23 +231,23 @@ static __device__ __forceinline__ void add_element(findings *found, float x,
     }
 }
 
-template <bool is_sum>
+template <bool is_sum, typename G>
 static __device__ __forceinline__ void
-add_pack(findings *found, const mist_pack<float> &pack, int64_t index)
+add_unit(findings *found, const mist_unit<G, 4> &unit, int64_t index)
 {
     uint32_t above = 0;
 
 #pragma unroll
     for (int e = 0; e < 4; e++)
-        above = abs_bits(pack.v[e]) > above ? abs_bits(pack.v[e]) : above;
+        above = abs_bits(unit.get(e)) > above ? abs_bits(unit.get(e)) : above;
     if (above <= (is_sum ? SMALL_BITS : MAX_FINITE_BITS)) {
 #pragma unroll
         for (int e = 0; is_sum && e < 4; e++)
-            add_small_square(found, pack.v[e]);
+            add_small_square(found, unit.get(e));
     } else {
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            add_element<is_sum>(found, pack.v[e], index + e);
+            add_element<is_sum>(found, unit.get(e), index + e);
     }
 }
 
@@ -303,13 +261,6 @@ static __device__ __forceinline__ void fold(findings *found)
         found->coarse = MIST_CPU_SUM_MAX_COARSE;
         found->fine = 0;
     }
-}
-
-static __device__ __forceinline__ int64_t warp_sum(int64_t x)
-{
-    for (int w = WARP / 2; w > 0; w /= 2)
-        x += __shfl_xor_sync(0xFFFFFFFFu, x, w);
-    return x;
 }
 
 static __device__ __forceinline__ int64_t warp_max(int64_t x)
@@ -352,8 +303,8 @@ static __device__ __forceinline__ void add_block(struct mist_tally *tally, findi
 {
     __shared__ findings warps[SCAN_THREADS / WARP];
 
-    found = {warp_sum(found.coarse), warp_sum(found.fine), warp_sum(found.n_nonfinite),
-             warp_max(found.mark)};
+    found = {mist_warp_sum(found.coarse), mist_warp_sum(found.fine),
+             mist_warp_sum(found.n_nonfinite), warp_max(found.mark)};
     if (threadIdx.x % WARP == 0)
         warps[threadIdx.x / WARP] = found;
     __syncthreads();
@@ -389,16 +340,16 @@ static __global__ void __launch_bounds__(SCAN_THREADS)
     if (i < n - tail)
         add_element<is_sum>(&found, mist_to_float(x[tail + i]), index_offset + tail + i);
     for (; i < n_packs; i += SCAN_AT_ONCE * stride) {
-        mist_pack<float> held[SCAN_AT_ONCE];
+        mist_unit<G, 4> held[SCAN_AT_ONCE];
 #pragma unroll
         for (int k = 0; k < SCAN_AT_ONCE; k++) {
-            held[k] = mist_pack<float>{}; /* nothing is added for zeros */
+            held[k] = mist_unit<G, 4>{}; /* nothing is added for zeros */
             if (i + k * stride < n_packs)
-                held[k] = load4(x + head + 4 * (i + k * stride));
+                held[k].load(x + head + 4 * (i + k * stride));
         }
 #pragma unroll
         for (int k = 0; k < SCAN_AT_ONCE; k++)
-            add_pack<is_sum>(&found, held[k], index_offset + head + 4 * (i + k * stride));
+            add_unit<is_sum>(&found, held[k], index_offset + head + 4 * (i + k * stride));
         if (++rounds == SCAN_FOLD) {
             fold(&found);
             rounds = 0;

@@ -10,8 +10,10 @@
 #ifndef MIST_EXEC_CUDA_LAUNCH_CUH
 #define MIST_EXEC_CUDA_LAUNCH_CUH
 
+#include "core/bf16.h"
 #include "exec/cuda/kernels.h"
 
+#include <math.h> /* fmaxf */
 #include <stdint.h>
 #include <string.h>
 
@@ -81,11 +83,7 @@ __device__ __forceinline__ mist_cuda_bf16 mist_from_float<mist_cuda_bf16>(float 
 #ifdef __CUDA_ARCH__
     return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 #else
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
-        return {(uint16_t)(bits >> 16 | 0x40)};
-    return {(uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+    return {mist_bf16_round(x)};
 #endif
 }
 
@@ -94,6 +92,32 @@ template <typename T> struct alignas(16) mist_pack {
     static constexpr int n = 16 / (int)sizeof(T);
     T v[n];
 };
+
+/* Whether all pointers allow that; NULL does. */
+template <typename... P> static inline bool mist_are_aligned(const P *...pointers)
+{
+    return (... && ((uintptr_t)pointers % 16 == 0));
+}
+
+static inline int64_t mist_ceil_div(int64_t n, int64_t d)
+{
+    return (n + d - 1) / d;
+}
+
+/* Of all threads of a warp, which all get it; every one of them must come. */
+template <typename V> static __device__ __forceinline__ V mist_warp_sum(V value)
+{
+    for (int w = 16; w > 0; w /= 2)
+        value += __shfl_xor_sync(0xFFFFFFFFu, value, w);
+    return value;
+}
+
+static __device__ __forceinline__ float mist_warp_max(float value)
+{
+    for (int w = 16; w > 0; w /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, w));
+    return value;
+}
 
 /* Runs call with T = float or mist_cuda_bf16 as dtype says: MIST_CUDA_BY_DTYPE(dtype, T,
  * launch<T>(stream, (T *)out, n)) */

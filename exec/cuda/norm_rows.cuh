@@ -19,13 +19,6 @@ enum {
 
 /* ---------------------------------------------------------------------- sums of a row */
 
-static __device__ __forceinline__ float warp_sum(float value)
-{
-    for (int w = WARP / 2; w > 0; w /= 2)
-        value += __shfl_xor_sync(0xFFFFFFFFu, value, w);
-    return value;
-}
-
 /*
  * Sums over the threads of a row, which all of them get. Every thread of the block must
  * come; partial: n per warp, which may be written again once everyone has passed another
@@ -39,7 +32,7 @@ static __device__ __forceinline__ void row_sums(float values[n], float *partial)
 
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        values[i] = warp_sum(values[i]);
+        values[i] = mist_warp_sum(values[i]);
         if (threadIdx.x % WARP == 0)
             mine[(int)threadIdx.x / WARP * n + i] = values[i];
         values[i] = 0.0f;
@@ -72,18 +65,10 @@ static __device__ __forceinline__ void store_pack(T *x, int i_pack,
 
 /* ----------------------------------------------------------------------------- launch */
 
-/* NULL is. */
-static inline bool is_aligned(const void *x)
-{
-    return (uintptr_t)x % 16 == 0;
-}
-
 /* Threads of a row of h_packs packs, n_packs for each. */
 static inline int row_threads(int64_t h_packs, int n_packs)
 {
-    int64_t per_warp = (int64_t)WARP * n_packs;
-
-    return (int)((h_packs + per_warp - 1) / per_warp) * WARP;
+    return (int)mist_ceil_div(h_packs, (int64_t)WARP * n_packs) * WARP;
 }
 
 #endif

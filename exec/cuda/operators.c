@@ -96,10 +96,10 @@ static void norm(step_args at)
     int64_t n_blocks = mist_catalog_norm_blocks(dims[0]);
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cuda_norm_forward(stream, at->dtype, norm_kind(at), x[MIST_ARG_OUT],
-                               x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
-                               at->params[1], (float)at->model->norm_epsilon, dims[0],
-                               dims[1]);
+        mist_cuda_norm_forward(stream, at->dtype, norm_kind(at), x[MIST_ARG_OUT], NULL,
+                               x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], NULL,
+                               at->params[0], at->params[1],
+                               (float)at->model->norm_epsilon, dims[0], dims[1]);
     else if (mist_cuda_operators_has_workspace(at, 2 * n_blocks * dims[1] *
                                                        (int64_t)sizeof(float)))
         mist_cuda_norm_backward(
@@ -114,11 +114,11 @@ static void residual_norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
 
-    mist_cuda_residual_norm_forward(stream_of(context_of(at)), at->dtype, norm_kind(at),
-                                    x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
-                                    x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A],
-                                    x[MIST_ARG_RNORM_B], at->params[0], at->params[1],
-                                    (float)at->model->norm_epsilon, dims[0], dims[1]);
+    mist_cuda_norm_forward(stream_of(context_of(at)), at->dtype, norm_kind(at),
+                           x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
+                           x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A],
+                           x[MIST_ARG_RNORM_B], at->params[0], at->params[1],
+                           (float)at->model->norm_epsilon, dims[0], dims[1]);
 }
 
 /* Where and what a step's products are; false: the device has failed. */
@@ -155,45 +155,31 @@ static void check_products(step_args at)
 static void linear(step_args at)
 {
     struct mist_cuda_operators *context = context_of(at);
+    bool has_gelu = at->step->op == MIST_OP_LINEAR_GELU;
     void *const *x = at->operands;
     struct mist_cuda_linear shape;
 
     if (!linear_shape(at, &shape))
         return;
-    shape.residual = x[MIST_ARG_LINEAR_RESIDUAL];
+    shape.residual = has_gelu ? NULL : x[MIST_ARG_LINEAR_RESIDUAL];
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
-                               x[MIST_ARG_LINEAR_X], at->params[0], at->params[1]);
+                               has_gelu ? x[MIST_ARG_LINEAR_GELU_BEFORE] : NULL,
+                               x[has_gelu ? MIST_ARG_LINEAR_GELU_X : MIST_ARG_LINEAR_X],
+                               at->params[0], at->params[1]);
         break;
-    case MIST_PHASE_BACKWARD_INPUT:
+    case MIST_PHASE_BACKWARD_INPUT: /* the bias gradient of the layer before a GELU goes
+                                       with its weight's */
         mist_cuda_gemm_backward_input(context->gemm, &shape, x[MIST_ARG_DX],
-                                      x[MIST_ARG_DY], at->params[0]);
+                                      x[MIST_ARG_DY], at->params[0],
+                                      has_gelu ? x[MIST_ARG_DUNARY_X] : NULL);
         break;
     default:
         mist_cuda_gemm_backward_weight(context->gemm, &shape, at->param_gradients[0],
                                        at->param_gradients[1], x[MIST_ARG_DW_DY],
                                        x[MIST_ARG_DW_X]);
     }
-    check_products(at);
-}
-
-static void linear_gelu(step_args at)
-{
-    struct mist_cuda_operators *context = context_of(at);
-    void *const *x = at->operands;
-    struct mist_cuda_linear shape;
-
-    if (!linear_shape(at, &shape))
-        return;
-    if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cuda_gemm_forward_gelu(
-            context->gemm, &shape, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE],
-            x[MIST_ARG_LINEAR_GELU_X], at->params[0], at->params[1]);
-    else /* the bias gradient of the layer before goes with its weight's */
-        mist_cuda_gemm_backward_input_gelu(context->gemm, &shape, x[MIST_ARG_DX],
-                                           x[MIST_ARG_DY], at->params[0],
-                                           x[MIST_ARG_DUNARY_X]);
     check_products(at);
 }
 
@@ -239,13 +225,13 @@ static void loss_of_rows(step_args at, const struct mist_cuda_linear *shape,
     float *losses = at->operands[MIST_ARG_LOSS_LOSSES];
     const int32_t *targets = at->operands[MIST_ARG_LOSS_TARGETS];
 
-    mist_cuda_gemm_forward(gemm, shape, at->workspace, x, at->params[0], NULL);
+    mist_cuda_gemm_forward(gemm, shape, at->workspace, NULL, x, at->params[0], NULL);
     mist_cuda_cross_entropy(shape->stream, at->dtype, at->workspace, losses + first,
                             targets + first, shape->rows, shape->n_out, at->model->vocab,
                             at->loss_scale);
     if (at->only_loss)
         return;
-    mist_cuda_gemm_backward_input(gemm, shape, dx, at->workspace, at->params[0]);
+    mist_cuda_gemm_backward_input(gemm, shape, dx, at->workspace, at->params[0], NULL);
     mist_cuda_gemm_backward_weight(gemm, shape, at->param_gradients[0], NULL,
                                    at->workspace, x);
 }
@@ -297,7 +283,7 @@ static void run_step(step_args at)
         [MIST_OP_RESIDUAL_RMS_NORM] = residual_norm,
         [MIST_OP_LINEAR] = linear,
         [MIST_OP_LINEAR_BIAS] = linear,
-        [MIST_OP_LINEAR_GELU] = linear_gelu,
+        [MIST_OP_LINEAR_GELU] = linear,
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
         [MIST_OP_ROPE] = rope,
@@ -334,8 +320,6 @@ static void adamw(void *backend, enum mist_dtype dtype,
 
     (void)args; /* as prepared */
     (void)n_threads;
-    if (n_spans == 0)
-        return;
     mist_cuda_adamw(stream_of(context), dtype, spans, n_spans, context->update);
     check_call(backend, "adamw");
 }
@@ -352,8 +336,6 @@ static void add(void *backend, enum mist_dtype dtype, void *sum, const void *x, 
                 int32_t n_threads)
 {
     (void)n_threads;
-    if (n == 0)
-        return;
     mist_cuda_add(stream_of(backend), dtype, sum, sum, x, n);
     check_call(backend, "adding gradients");
 }
@@ -376,8 +358,6 @@ static void sum_squares(void *backend, enum mist_dtype dtype, const void *x, int
                         int64_t index_offset, struct mist_tally *tally, int32_t n_threads)
 {
     (void)n_threads;
-    if (n == 0)
-        return;
     mist_cuda_sum_squares(stream_of(backend), dtype, x, n, index_offset, tally);
     check_call(backend, "the gradient norm");
 }
@@ -386,8 +366,6 @@ static void find_nonfinite(void *backend, enum mist_dtype dtype, const void *x, 
                            struct mist_tally *tally, int32_t n_threads)
 {
     (void)n_threads;
-    if (n == 0)
-        return;
     mist_cuda_find_nonfinite(stream_of(backend), dtype, x, n, tally);
     check_call(backend, "the search for what is not finite");
 }
@@ -395,8 +373,6 @@ static void find_nonfinite(void *backend, enum mist_dtype dtype, const void *x, 
 static void sum_losses(void *backend, const float *losses, int64_t n,
                        struct mist_tally *tally)
 {
-    if (n == 0)
-        return;
     mist_cuda_sum_losses(stream_of(backend), losses, n, tally);
     check_call(backend, "the sum of losses");
 }

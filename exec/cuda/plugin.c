@@ -15,24 +15,10 @@
 #include <cublasLt.h>
 #include <cupti.h>
 #include <nccl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------- versions */
-
-static void append(char *text, size_t text_bytes, const char *format, ...)
-    MIST_PRINTF(3, 4);
-
-static void append(char *text, size_t text_bytes, const char *format, ...)
-{
-    size_t n = strlen(text);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text + n, text_bytes - n, format, args);
-    va_end(args);
-}
 
 /* "580.65.06" out of the driver's own line, the first word that begins with a digit and
  * has a dot: "" where there is none. */
@@ -59,7 +45,7 @@ static void find_driver_version(char *version, size_t version_bytes)
 
 static void describe_versions(char *text, size_t text_bytes)
 {
-    char driver[64];
+    char driver[64], library[48] = "no cuDNN";
     int runtime = 0, of_driver = 0, nccl = 0;
     uint32_t cupti = 0;
     unsigned cublas = (unsigned)cublasLtGetVersion();
@@ -70,18 +56,16 @@ static void describe_versions(char *text, size_t text_bytes)
     (void)cudaDriverGetVersion(&of_driver);
     (void)ncclGetVersion(&nccl);
     (void)cuptiGetVersion(&cupti);
-    *text = '\0';
-    append(text, text_bytes, "driver %s (CUDA %d.%d), CUDA %d.%d, cuBLASLt %u.%u",
-           *driver ? driver : "unknown", of_driver / 1000, of_driver % 1000 / 10,
-           runtime / 1000, runtime % 1000 / 10, cublas / 10000, cublas / 100 % 100);
     if (cudnn)
-        append(text, text_bytes, ", cuDNN %u.%u.%u", cudnn / 10000, cudnn / 100 % 100,
-               cudnn % 100);
-    else
-        append(text, text_bytes, ", no cuDNN");
-    append(text, text_bytes, ", NCCL %d.%d.%d, CUPTI %u.%u", nccl / 10000,
-           nccl / 100 % 100, nccl % 100, (unsigned)cupti / 10000,
-           (unsigned)cupti / 100 % 100);
+        snprintf(library, sizeof library, "cuDNN %u.%u.%u", cudnn / 10000,
+                 cudnn / 100 % 100, cudnn % 100);
+    snprintf(text, text_bytes,
+             "driver %s (CUDA %d.%d), CUDA %d.%d, cuBLASLt %u.%u, %s, NCCL %d.%d.%d, "
+             "CUPTI %u.%u",
+             *driver ? driver : "unknown", of_driver / 1000, of_driver % 1000 / 10,
+             runtime / 1000, runtime % 1000 / 10, cublas / 10000, cublas / 100 % 100,
+             library, nccl / 10000, nccl / 100 % 100, nccl % 100, (unsigned)cupti / 10000,
+             (unsigned)cupti / 100 % 100);
 }
 
 /* ---------------------------------------------------------------------------- probe */

@@ -40,21 +40,41 @@ template <typename T, int n> struct mist_unit {
     }
 };
 
-static inline bool mist_is_aligned(const void *ptr) /* NULL is */
-{
-    return (uintptr_t)ptr % 16 == 0;
-}
-
-static inline int64_t mist_ceil_div(int64_t n, int64_t d)
-{
-    return (n + d - 1) / d;
-}
-
 /* The blocks of dimension y or z that n of anything get; kernels go on in steps of
  * gridDim. */
 static inline unsigned mist_grid_extent(int64_t n)
 {
     return (unsigned)(n < 65535 ? n : 65535);
 }
+
+/* Blocks and threads: x goes over a row's units, y over rows. */
+struct mist_row_launch {
+    dim3 grid, block;
+};
+
+static inline mist_row_launch mist_lay_out_rows(int64_t rows, int64_t n_units,
+                                                unsigned n_threads)
+{
+    unsigned x = 1;
+    while (x < 32 && x < n_units)
+        x *= 2;
+    unsigned y = n_threads / x;
+    return {dim3((unsigned)mist_ceil_div(n_units, x),
+                 mist_grid_extent(mist_ceil_div(rows, y))),
+            dim3(x, y)};
+}
+
+/* MIST_CUDA_BY_DTYPE() with unit = 16 bytes of T where all is aligned to that and rows of
+ * n_row elements are made of it, else one element. */
+#define MIST_CUDA_BY_UNIT(dtype, is_aligned, n_row, T, unit, ...)                        \
+    MIST_CUDA_BY_DTYPE(dtype, T, {                                                       \
+        if ((is_aligned) && (n_row) % mist_pack<T>::n == 0) {                            \
+            constexpr int unit = mist_pack<T>::n;                                        \
+            __VA_ARGS__;                                                                 \
+        } else {                                                                         \
+            constexpr int unit = 1;                                                      \
+            __VA_ARGS__;                                                                 \
+        }                                                                                \
+    })
 
 #endif

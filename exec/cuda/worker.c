@@ -1,9 +1,9 @@
-/* The host stream's thread. See worker.h. Jobs wait in a ring that doubles when it is
- * full: after the first iterations it never is. */
+/* A thread for functions of the host. See worker.h. Jobs wait in a ring that doubles when
+ * it is full: after the first iterations it never is. */
 #include "exec/cuda/worker.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "exec/comm/comm_internal.h" /* its threads */
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +49,6 @@ enum mist_status mist_cuda_worker_open(struct mist_device *device,
                                        struct mist_err *err)
 {
     struct mist_cuda_worker *worker = calloc(1, sizeof *worker);
-    sigset_t all, before;
 
     if (!worker)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a stream");
@@ -57,14 +56,10 @@ enum mist_status mist_cuda_worker_open(struct mist_device *device,
     pthread_mutex_init(&worker->mutex, NULL); /* none of the three can fail on Linux */
     pthread_cond_init(&worker->has_job, NULL);
     pthread_cond_init(&worker->has_run, NULL);
-    sigfillset(&all); /* the process's signals are for its other threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&worker->thread, NULL, work, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = mist_comm_start_thread(&worker->thread, work, worker);
     if (code != 0) {
         free(worker);
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "can't start the thread of the host stream: %s",
+        return mist_err_set(err, MIST_ERR_RUN, "can't start the thread of a stream: %s",
                             strerror(code));
     }
     *out = worker;
@@ -106,7 +101,8 @@ static bool make_room(struct mist_cuda_worker *worker)
     return true;
 }
 
-void mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn, void *arg)
+int64_t mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn,
+                             void *arg)
 {
     struct mist_err err;
 
@@ -114,6 +110,7 @@ void mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn, vo
     bool has_room = make_room(worker);
     if (has_room)
         worker->jobs[worker->n_put++ % worker->capacity] = (struct job){fn, arg};
+    int64_t n = has_room ? worker->n_put : 0;
     pthread_cond_signal(&worker->has_job);
     pthread_mutex_unlock(&worker->mutex);
     if (!has_room)
@@ -121,6 +118,7 @@ void mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn, vo
             worker->device,
             mist_err_set(&err, MIST_ERR_MEMORY, "out of memory for the host stream"),
             &err);
+    return n;
 }
 
 /* With the mutex. */

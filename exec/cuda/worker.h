@@ -1,5 +1,6 @@
 /*
- * A thread that runs functions of the host one after the other: the host stream's.
+ * A thread that runs functions of the host one after the other: the host stream's, and
+ * that of functions in other streams (host_calls.h).
  *
  * CUDA runs functions of the host one at a time, whatever their streams. One that
  * computes for long would hold up all others, so the stream only hands its work over, and
@@ -22,8 +23,10 @@ MIST_MUST_CHECK enum mist_status mist_cuda_worker_open(struct mist_device *devic
 /* Ends it behind its last job; NULL allowed. */
 void mist_cuda_worker_close(struct mist_cuda_worker *worker);
 
-/* From any thread: fn(arg) behind the jobs that there are. */
-void mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn, void *arg);
+/* From any thread: fn(arg) behind the jobs that there are. Returns how many there have
+ * been with it; 0: out of memory, and the device has failed. */
+int64_t mist_cuda_worker_put(struct mist_cuda_worker *worker, mist_stream_fn fn,
+                             void *arg);
 
 /* Waits until n jobs, ever, have run, or nobody is to wait any more; INT64_MAX: until
  * there are none left, whatever happened. */

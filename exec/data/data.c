@@ -189,13 +189,6 @@ static enum mist_status stored(const struct stream *stream, int64_t first, int64
     return status;
 }
 
-/* How far ids are looked at before the run. */
-static int64_t checked_tokens(const struct stream *stream)
-{
-    return stream->n_tokens < MIST_DATA_CHECKED_TOKENS ? stream->n_tokens
-                                                       : MIST_DATA_CHECKED_TOKENS;
-}
-
 /* Whether some file's type can hold an id that is not below bound, or is negative. */
 static bool can_exceed(const struct chain *chain, int64_t bound)
 {
@@ -215,7 +208,8 @@ static enum mist_status check_ids(const struct stream *stream, int64_t bound,
                                   struct mist_err *err)
 {
     int32_t ids[BLOCK_TOKENS];
-    int64_t n = checked_tokens(stream);
+    int64_t n = stream->n_tokens < MIST_DATA_CHECKED_TOKENS ? stream->n_tokens
+                                                            : MIST_DATA_CHECKED_TOKENS;
     enum mist_status status = MIST_OK;
 
     if (!can_exceed(stream->chain, bound))
@@ -290,26 +284,6 @@ int64_t mist_data_n_samples(const struct mist_data *data, int64_t seq_len)
 int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq_len)
 {
     return n_windows(&data->validation, seq_len);
-}
-
-int64_t mist_data_vocab_needed(const struct mist_data *data)
-{
-    const struct stream *streams[] = {&data->training, &data->validation};
-    int64_t values[BLOCK_TOKENS], max = -1;
-
-    if (mist_data_is_text(data))
-        return MIST_DATA_VOCAB;
-    for (int k = 0; k < 2 && streams[k]->chain; k++) {
-        int64_t n = checked_tokens(streams[k]);
-        for (int64_t at = 0; at < n; at += BLOCK_TOKENS) {
-            int64_t n_here = n - at < BLOCK_TOKENS ? n - at : BLOCK_TOKENS;
-            if (stored(streams[k], at, n_here, values, NULL) != MIST_OK)
-                return -1;
-            for (int64_t i = 0; i < n_here; i++)
-                max = values[i] > max ? values[i] : max;
-        }
-    }
-    return max < INT64_MAX ? max + 1 : max;
 }
 
 /* Of the training stream. */

@@ -4,13 +4,14 @@
  *
  * Formats (numbers are little-endian):
  *
- *     format    told by                          prefix      tokens
- *     text      any other name                   text:       its bytes; vocabulary 256
- *     flat      .u16, .u32                       uint16:     ids, nothing else in the
- * file uint32:     (nanoGPT's .bin is uint16) llm.c     magic 20240520 or 20240801 llmc:
- * uint16 or uint32 ids behind a header of 1024 bytes Megatron  .idx; .bin beside an .idx;
- * megatron:   integer ids of x.bin, checked x where only x.bin, x.idx are against all of
- * x.idx
+ *     format    told by                       prefix      tokens
+ *     text      any other name                text:       its bytes; vocabulary 256
+ *     flat      .u16, .u32                    uint16:     ids, nothing else in the file
+ *               (nanoGPT's .bin is uint16)    uint32:
+ *     llm.c     magic 20240520 or 20240801    llmc:       uint16 or uint32 ids behind a
+ *                                                         header of 1024 bytes
+ *     Megatron  .idx; .bin beside an .idx; x  megatron:   integer ids of x.bin, checked
+ *               where only x.bin, x.idx are               against all of x.idx
  *
  * A prefix in front of a path names the format whatever the path looks like; ./uint16:x
  * is a file of that name. A .bin that none of these fits is refused, not guessed. Several
@@ -98,13 +99,6 @@ int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq
  * 1024 blocks of 4096, evenly spread, stand for all.
  */
 uint64_t mist_data_fingerprint(const struct mist_data *data);
-
-/*
- * The smallest vocabulary that the data allows: 256 for text, otherwise 1 + the largest
- * id among the first MIST_DATA_CHECKED_TOKENS of each stream (further on there may be
- * larger ones). -1: they can't be read.
- */
-int64_t mist_data_vocab_needed(const struct mist_data *data);
 
 /*
  * MIST_OK if training and, where there is one, validation have at least one window, and

@@ -17,7 +17,6 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* folder/name, malloc'd; NULL when out of memory. */
 void mist_data_free_paths(char **paths, int32_t n)
 {
     for (int32_t i = 0; paths && i < n; i++)

@@ -160,11 +160,11 @@ static enum mist_status check_index(const struct mist_data_source *source,
 {
     struct index index = {.path = source->path};
     uint8_t *bytes = malloc(source->size_bytes + 1);
-    enum mist_status status = MIST_ERR_MEMORY;
 
     if (!bytes)
-        return mist_err_at(err, status, source->path, 0, 0, "out of memory");
-    status = mist_data_source_read(source, 0, source->size_bytes, bytes, err);
+        return mist_err_memory(err, source->path);
+    enum mist_status status =
+        mist_data_source_read(source, 0, source->size_bytes, bytes, err);
     if (status == MIST_OK)
         status = read_header(&index, bytes, source->size_bytes, err);
 

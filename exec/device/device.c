@@ -10,6 +10,21 @@ enum { HOST_ALIGNMENT = 4096 };
 const char *const mist_attention_words[] = {"auto", "cudnn", "own", NULL};
 const char *const mist_graphs_words[] = {"auto", "on", "off", NULL};
 
+enum mist_status mist_device_check(const struct mist_device_config *config,
+                                   struct mist_err *err)
+{
+    static const char *const names[MIST_N_ARENAS] = {"device", "host"};
+
+    for (int i = 0; i < MIST_N_ARENAS; i++)
+        if (config->arena_bytes[i] < 0)
+            return mist_err_set(err, MIST_ERR_RANGE, "a %s arena of %lld bytes", names[i],
+                                (long long)config->arena_bytes[i]);
+    if (config->result_bytes < 0)
+        return mist_err_set(err, MIST_ERR_RANGE, "%lld bytes of results",
+                            (long long)config->result_bytes);
+    return MIST_OK;
+}
+
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config)
 {
@@ -32,11 +47,6 @@ void mist_device_close(struct mist_device *device)
 {
     if (device)
         device->ops->close(device);
-}
-
-void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena arena)
-{
-    return device->arenas[arena];
 }
 
 int64_t mist_device_arena_bytes(const struct mist_device *device,
@@ -65,27 +75,10 @@ void mist_device_reset_events(struct mist_device *device, int32_t n_events)
     device->ops->reset_events(device, n_events);
     if (device->result_bytes > 0) {
         enum mist_status status =
-            device->ops->clear(device, device->results, device->result_bytes, &err);
+            mist_device_clear(device, device->results, device->result_bytes, &err);
         if (status != MIST_OK)
             mist_device_fail(device, status, &err);
     }
-}
-
-void mist_device_submit(struct mist_device *device, enum mist_stream stream,
-                        mist_stream_fn fn, void *arg)
-{
-    device->ops->submit(device, stream, fn, arg);
-}
-
-void mist_device_record(struct mist_device *device, enum mist_stream stream,
-                        int32_t event)
-{
-    device->ops->record(device, stream, event);
-}
-
-void mist_device_wait(struct mist_device *device, enum mist_stream stream, int32_t event)
-{
-    device->ops->wait(device, stream, event);
 }
 
 void mist_device_fail(struct mist_device *device, enum mist_status status,
@@ -105,123 +98,53 @@ void mist_device_fail(struct mist_device *device, enum mist_status status,
         device->ops->wake(device);
 }
 
-enum mist_status mist_device_synchronize(struct mist_device *device, struct mist_err *err)
+static enum mist_status failure_of(struct mist_device *device, bool forgets,
+                                   struct mist_err *err)
 {
-    enum mist_status status;
-
-    device->ops->drain(device);
     pthread_mutex_lock(&device->failure_mutex);
-    status = device->failure;
+    enum mist_status status = device->failure;
     if (status != MIST_OK && err)
         *err = device->failure_err;
+    if (forgets)
+        device->failure = MIST_OK;
     pthread_mutex_unlock(&device->failure_mutex);
     return status;
 }
 
-bool mist_device_can_capture(const struct mist_device *device)
+enum mist_status mist_device_synchronize(struct mist_device *device, struct mist_err *err)
 {
-    return device->ops->begin_capture != NULL;
-}
-
-void mist_device_begin_capture(struct mist_device *device)
-{
-    device->ops->begin_capture(device);
+    device->ops->drain(device);
+    return failure_of(device, false, err);
 }
 
 /* Nothing has run, so what failed has done no harm. */
 enum mist_status mist_device_end_capture(struct mist_device *device, struct mist_err *err)
 {
     device->ops->end_capture(device);
-    pthread_mutex_lock(&device->failure_mutex);
-    enum mist_status status = device->failure;
-    if (status != MIST_OK && err)
-        *err = device->failure_err;
-    device->failure = MIST_OK;
-    pthread_mutex_unlock(&device->failure_mutex);
+    enum mist_status status = failure_of(device, true, err);
     atomic_store(&device->has_failed, false);
     return status;
 }
 
-void mist_device_replay(struct mist_device *device)
+static void call_host(struct mist_device *device, mist_stream_fn fn, void *arg,
+                      size_t arg_bytes)
 {
-    device->ops->replay(device);
-}
-
-void mist_device_drop_capture(struct mist_device *device)
-{
-    device->ops->drop_capture(device);
-}
-
-void mist_device_copy(struct mist_device *device, void *to, const void *from,
-                      int64_t bytes)
-{
-    device->ops->copy(device, to, from, bytes);
+    if (device->ops->call_host)
+        device->ops->call_host(device, fn, arg, arg_bytes);
+    else
+        fn(arg);
 }
 
 void mist_device_call_host(struct mist_device *device, mist_stream_fn fn, void *arg)
 {
-    device->ops->call_host(device, fn, arg, 0);
+    call_host(device, fn, arg, 0);
 }
 
 void mist_device_call_host_copy(struct mist_device *device, mist_stream_fn fn,
                                 const void *arg, size_t arg_bytes)
 {
     assert(arg_bytes > 0 && arg_bytes <= MIST_DEVICE_MAX_CALL_BYTES);
-    device->ops->call_host(device, fn, (void *)arg, arg_bytes);
-}
-
-void mist_device_fetch_results(struct mist_device *device)
-{
-    device->ops->fetch_results(device);
-}
-
-void *mist_device_results(const struct mist_device *device)
-{
-    return device->results;
-}
-
-const void *mist_device_host_results(const struct mist_device *device)
-{
-    return device->host_results;
-}
-
-bool mist_device_records(const struct mist_device *device)
-{
-    return device->records;
-}
-
-void mist_device_begin_span(struct mist_device *device, int64_t id)
-{
-    device->ops->begin_span(device, id);
-}
-
-void mist_device_end_span(struct mist_device *device)
-{
-    device->ops->end_span(device);
-}
-
-void mist_device_begin_range(struct mist_device *device, const char *name, int64_t value)
-{
-    if (device->ops->begin_range)
-        device->ops->begin_range(device, name, value);
-}
-
-void mist_device_end_range(struct mist_device *device)
-{
-    if (device->ops->end_range)
-        device->ops->end_range(device);
-}
-
-enum mist_status mist_device_start_spans(struct mist_device *device, struct mist_err *err)
-{
-    return device->ops->start_spans(device, err);
-}
-
-enum mist_status mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn,
-                                           void *context, enum mist_span_loss *loss,
-                                           struct mist_err *err)
-{
-    return device->ops->collect_spans(device, fn, context, loss, err);
+    call_host(device, fn, (void *)arg, arg_bytes);
 }
 
 const char *mist_span_loss_text(enum mist_span_loss loss)
@@ -257,27 +180,4 @@ void mist_device_free_host(struct mist_device *device, void *memory)
         device->ops->free_host(memory);
     else
         free(memory);
-}
-
-int64_t mist_device_used_bytes(struct mist_device *device)
-{
-    return device->ops->used_bytes ? device->ops->used_bytes(device) : -1;
-}
-
-enum mist_status mist_device_clear(struct mist_device *device, void *to, int64_t bytes,
-                                   struct mist_err *err)
-{
-    return device->ops->clear(device, to, bytes, err);
-}
-
-enum mist_status mist_device_write(struct mist_device *device, void *to, const void *from,
-                                   int64_t bytes, struct mist_err *err)
-{
-    return device->ops->write(device, to, from, bytes, err);
-}
-
-enum mist_status mist_device_read(struct mist_device *device, void *to, const void *from,
-                                  int64_t bytes, struct mist_err *err)
-{
-    return device->ops->read(device, to, from, bytes, err);
 }

@@ -100,16 +100,13 @@ struct mist_device_ops {
     void (*wake)(struct mist_device *device);
     void (*drain)(struct mist_device *device); /* waits until all streams are idle */
     void (*copy)(struct mist_device *device, void *to, const void *from, int64_t bytes);
-    /* arg_bytes > 0: fn gets a copy of arg[arg_bytes]; 0: arg itself */
+    /* arg_bytes > 0: fn gets a copy of arg[arg_bytes]; 0: arg itself. NULL: calls at once */
     void (*call_host)(struct mist_device *device, mist_stream_fn fn, void *arg,
                       size_t arg_bytes);
-    void (*fetch_results)(struct mist_device *device);
-    enum mist_status (*clear)(struct mist_device *device, void *to, int64_t bytes,
-                              struct mist_err *err);
-    enum mist_status (*write)(struct mist_device *device, void *to, const void *from,
-                              int64_t bytes, struct mist_err *err);
-    enum mist_status (*read)(struct mist_device *device, void *to, const void *from,
-                             int64_t bytes, struct mist_err *err);
+    void (*fetch_results)(struct mist_device *device); /* NULL: they are the host's */
+    /* own: to or from, the one that is memory of the device; from NULL: zeros */
+    enum mist_status (*transfer)(struct mist_device *device, void *to, const void *from,
+                                 int64_t bytes, const void *own, struct mist_err *err);
     enum mist_status (*start_spans)(struct mist_device *device, struct mist_err *err);
     void (*begin_span)(struct mist_device *device, int64_t id); /* NULL: can't record */
     void (*end_span)(struct mist_device *device);
@@ -151,6 +148,10 @@ static inline bool mist_device_has_failed(const struct mist_device *device)
     return atomic_load(&device->has_failed);
 }
 
+/* For backends: refuses sizes below 0 (MIST_ERR_RANGE). */
+MIST_MUST_CHECK enum mist_status
+mist_device_check(const struct mist_device_config *config, struct mist_err *err);
+
 /* For backends: the shared part from a config, and its end. */
 void mist_device_init(struct mist_device *device, const struct mist_device_ops *ops,
                       const struct mist_device_config *config);
@@ -170,7 +171,11 @@ mist_device_open_cpu(const struct mist_device_config *config, struct mist_device
 void mist_device_close(struct mist_device *device);
 
 /* First byte of an arena; NULL when it has size 0. Lives as long as the device. */
-void *mist_device_arena(const struct mist_device *device, enum mist_buffer_arena arena);
+static inline void *mist_device_arena(const struct mist_device *device,
+                                      enum mist_buffer_arena arena)
+{
+    return device->arenas[arena];
+}
 
 /* Bytes that were allocated for an arena. */
 int64_t mist_device_arena_bytes(const struct mist_device *device,
@@ -197,11 +202,21 @@ void mist_device_reset_events(struct mist_device *device, int32_t n_events);
  * A stream that was idle takes MIST_DEVICE_ALWAYS_TAKES tasks whatever holds it up.
  */
 enum { MIST_DEVICE_ALWAYS_TAKES = 8 };
-void mist_device_submit(struct mist_device *device, enum mist_stream stream,
-                        mist_stream_fn fn, void *arg);
-void mist_device_record(struct mist_device *device, enum mist_stream stream,
-                        int32_t event);
-void mist_device_wait(struct mist_device *device, enum mist_stream stream, int32_t event);
+static inline void mist_device_submit(struct mist_device *device, enum mist_stream stream,
+                                      mist_stream_fn fn, void *arg)
+{
+    device->ops->submit(device, stream, fn, arg);
+}
+static inline void mist_device_record(struct mist_device *device, enum mist_stream stream,
+                                      int32_t event)
+{
+    device->ops->record(device, stream, event);
+}
+static inline void mist_device_wait(struct mist_device *device, enum mist_stream stream,
+                                    int32_t event)
+{
+    device->ops->wait(device, stream, event);
+}
 
 /*
  * Reports that something went wrong; from any thread. The first report stays. From then
@@ -222,12 +237,26 @@ MIST_MUST_CHECK enum mist_status mist_device_synchronize(struct mist_device *dev
  * the memory that it was launched for. Otherwise nothing is kept, and the device has not
  * failed for it. The next capture replaces what is kept. Allocates.
  */
-bool mist_device_can_capture(const struct mist_device *device);
-void mist_device_begin_capture(struct mist_device *device);
+static inline bool mist_device_can_capture(const struct mist_device *device)
+{
+    return device->ops->begin_capture != NULL;
+}
+static inline void mist_device_begin_capture(struct mist_device *device)
+{
+    device->ops->begin_capture(device);
+}
 MIST_MUST_CHECK enum mist_status mist_device_end_capture(struct mist_device *device,
                                                          struct mist_err *err);
-void mist_device_replay(struct mist_device *device); /* until the next synchronize */
-void mist_device_drop_capture(struct mist_device *device); /* streams idle */
+/* until the next synchronize */
+static inline void mist_device_replay(struct mist_device *device)
+{
+    device->ops->replay(device);
+}
+/* streams idle */
+static inline void mist_device_drop_capture(struct mist_device *device)
+{
+    device->ops->drop_capture(device);
+}
 
 /* ------------------------------------------------ inside the body of a task, in order */
 
@@ -242,8 +271,11 @@ bool mist_device_pause(void *device, double waited_s);
 
 /* Copies between the arenas, or from memory of the host that stays until the stream is
  * idle. */
-void mist_device_copy(struct mist_device *device, void *to, const void *from,
-                      int64_t bytes);
+static inline void mist_device_copy(struct mist_device *device, void *to,
+                                    const void *from, int64_t bytes)
+{
+    device->ops->copy(device, to, from, bytes);
+}
 
 /* Runs a function of the host once all that the stream was given before is done; what it
  * is given later waits for it. It may not touch the device but for mist_device_fail().
@@ -256,38 +288,72 @@ void mist_device_call_host_copy(struct mist_device *device, mist_stream_fn fn,
                                 const void *arg, size_t arg_bytes);
 
 /* Brings results to where the host reads them (mist_device_host_results). */
-void mist_device_fetch_results(struct mist_device *device);
+static inline void mist_device_fetch_results(struct mist_device *device)
+{
+    if (device->ops->fetch_results)
+        device->ops->fetch_results(device);
+}
 
 /* The device's memory of results, for tasks; and the host's copy after a fetch. */
-void *mist_device_results(const struct mist_device *device);
-const void *mist_device_host_results(const struct mist_device *device);
+static inline void *mist_device_results(const struct mist_device *device)
+{
+    return device->results;
+}
+static inline const void *mist_device_host_results(const struct mist_device *device)
+{
+    return device->host_results;
+}
 
 /*
  * Work launched between the two belongs to span id (>= 0), which may have several such
  * pieces. Spans of one body; not nested. Only where mist_device_records() and after
  * mist_device_start_spans(); elsewhere the caller looks at the clock.
  */
-bool mist_device_records(const struct mist_device *device);
-void mist_device_begin_span(struct mist_device *device, int64_t id);
-void mist_device_end_span(struct mist_device *device);
+static inline bool mist_device_records(const struct mist_device *device)
+{
+    return device->records;
+}
+static inline void mist_device_begin_span(struct mist_device *device, int64_t id)
+{
+    device->ops->begin_span(device, id);
+}
+static inline void mist_device_end_span(struct mist_device *device)
+{
+    device->ops->end_span(device);
+}
 
 /* What is called between the two is name (static text) of value, such as a layer, for a
  * profiler that looks on; they nest. */
-void mist_device_begin_range(struct mist_device *device, const char *name, int64_t value);
-void mist_device_end_range(struct mist_device *device);
+static inline void mist_device_begin_range(struct mist_device *device, const char *name,
+                                           int64_t value)
+{
+    if (device->ops->begin_range)
+        device->ops->begin_range(device, name, value);
+}
+static inline void mist_device_end_range(struct mist_device *device)
+{
+    if (device->ops->end_range)
+        device->ops->end_range(device);
+}
 
 /* ------------------------------------------------------- from the host, streams idle */
 
 /* Spans are recorded from here on; what was before is forgotten. The first time takes
  * long, until then recording costs nothing. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN. */
-MIST_MUST_CHECK enum mist_status mist_device_start_spans(struct mist_device *device,
-                                                         struct mist_err *err);
+MIST_MUST_CHECK static inline enum mist_status
+mist_device_start_spans(struct mist_device *device, struct mist_err *err)
+{
+    return device->ops->start_spans(device, err);
+}
 
 /* Calls fn for all work of spans since the start or the last time, by ascending id and
  * start; or says in *loss why not, and calls it for none. */
-MIST_MUST_CHECK enum mist_status
+MIST_MUST_CHECK static inline enum mist_status
 mist_device_collect_spans(struct mist_device *device, mist_span_fn *fn, void *context,
-                          enum mist_span_loss *loss, struct mist_err *err);
+                          enum mist_span_loss *loss, struct mist_err *err)
+{
+    return device->ops->collect_spans(device, fn, context, loss, err);
+}
 
 /* bytes (> 0) of zeros in memory of the host that the device copies to and from at full
  * speed, without making anyone wait; for mist_device_free_host(). MIST_OK,
@@ -298,16 +364,29 @@ MIST_MUST_CHECK enum mist_status mist_device_alloc_host(struct mist_device *devi
 void mist_device_free_host(struct mist_device *device, void *memory); /* NULL allowed */
 
 /* Memory of the device that is in use, by anyone and for anything; -1: unknown. */
-int64_t mist_device_used_bytes(struct mist_device *device);
+static inline int64_t mist_device_used_bytes(struct mist_device *device)
+{
+    return device->ops->used_bytes ? device->ops->used_bytes(device) : -1;
+}
 
 /* Memory of the device or the host arena: zeros, from, or to memory of the host. */
-MIST_MUST_CHECK enum mist_status mist_device_clear(struct mist_device *device, void *to,
-                                                   int64_t bytes, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_device_write(struct mist_device *device, void *to,
-                                                   const void *from, int64_t bytes,
-                                                   struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_device_read(struct mist_device *device, void *to,
-                                                  const void *from, int64_t bytes,
-                                                  struct mist_err *err);
+MIST_MUST_CHECK static inline enum mist_status
+mist_device_clear(struct mist_device *device, void *to, int64_t bytes,
+                  struct mist_err *err)
+{
+    return device->ops->transfer(device, to, NULL, bytes, to, err);
+}
+MIST_MUST_CHECK static inline enum mist_status
+mist_device_write(struct mist_device *device, void *to, const void *from, int64_t bytes,
+                  struct mist_err *err)
+{
+    return device->ops->transfer(device, to, from, bytes, to, err);
+}
+MIST_MUST_CHECK static inline enum mist_status
+mist_device_read(struct mist_device *device, void *to, const void *from, int64_t bytes,
+                 struct mist_err *err)
+{
+    return device->ops->transfer(device, to, from, bytes, from, err);
+}
 
 #endif

@@ -235,32 +235,11 @@ static void copy(struct mist_device *device, void *to, const void *from, int64_t
     memcpy(to, from, (size_t)bytes);
 }
 
-/* At once, so nothing needs a copy. */
-static void call_host(struct mist_device *device, mist_stream_fn fn, void *arg,
-                      size_t arg_bytes)
-{
-    (void)device, (void)arg_bytes;
-    fn(arg);
-}
-
-static void fetch_results(struct mist_device *device)
-{
-    (void)device;
-}
-
-static enum mist_status clear(struct mist_device *device, void *to, int64_t bytes,
-                              struct mist_err *err)
-{
-    (void)device, (void)err;
-    memset(to, 0, (size_t)bytes);
-    return MIST_OK;
-}
-
 static enum mist_status transfer(struct mist_device *device, void *to, const void *from,
-                                 int64_t bytes, struct mist_err *err)
+                                 int64_t bytes, const void *own, struct mist_err *err)
 {
-    (void)device, (void)err;
-    memcpy(to, from, (size_t)bytes);
+    (void)device, (void)own, (void)err;
+    (void)(from ? memcpy(to, from, (size_t)bytes) : memset(to, 0, (size_t)bytes));
     return MIST_OK;
 }
 
@@ -310,9 +289,6 @@ static enum mist_status allocate(struct mist_device *device, struct mist_err *er
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         int64_t size_bytes = device->arena_bytes[i];
-        if (size_bytes < 0)
-            return mist_err_set(err, MIST_ERR_RANGE, "a %s arena of %lld bytes", names[i],
-                                (long long)size_bytes);
         device->arenas[i] = size_bytes > 0 ? alloc_arena(size_bytes) : NULL;
         if (size_bytes > 0 && !device->arenas[i])
             return mist_err_set(err, MIST_ERR_MEMORY,
@@ -387,20 +363,19 @@ static const struct mist_device_ops cpu_ops = {
     .wake = wake,
     .drain = drain,
     .copy = copy,
-    .call_host = call_host,
-    .fetch_results = fetch_results,
-    .clear = clear,
-    .write = transfer,
-    .read = transfer,
+    .transfer = transfer,
 };
 
 enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
                                       struct mist_device **out, struct mist_err *err)
 {
+    enum mist_status status = mist_device_check(config, err);
     struct cpu_device *device;
     void *memory;
 
     *out = NULL;
+    if (status != MIST_OK)
+        return status;
     if (config->threads < 1)
         return mist_err_set(err, MIST_ERR_RANGE, "%ld threads for the compute stream",
                             (long)config->threads);
@@ -415,7 +390,7 @@ enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
         atomic_init(&device->streams[i].awaited_event, -1);
         gate_init(&device->streams[i].gate);
     }
-    enum mist_status status = allocate(&device->base, err);
+    status = allocate(&device->base, err);
     if (status == MIST_OK)
         status = start_streams(device, config->streams_take_turns, err);
     if (status == MIST_OK) {

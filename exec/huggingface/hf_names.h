@@ -5,12 +5,14 @@
  *   0, embedding         wte, wpe (GPT)
  *   1 .. n_layers        norm1.weight, norm1.bias (GPT), qkv.weight, qkv.bias (rows: all
  *                        q heads, all k heads, all v heads), proj.*, norm2.*, up.*
- * (Llama: gate rows, then up rows), down.*; linear biases when has_bias n_layers + 1,
- * head   norm.weight, norm.bias (GPT), head.weight (unless tied) and their names there
- * are in hf_names.c. GPT-2 stores linear layers transposed ([in, out], its Conv1D); Llama
- * stores q, k, v, gate and up apart. Both are rearranged on the way. RoPE turns halves of
- * a head, as Hugging Face's Llama does, so q and k stay as they are; Meta's original
- * files turn neighbours and would have to be permuted: they are not read.
+ *                        (Llama: gate rows, then up rows), down.*; linear biases when
+ *                        has_bias
+ *   n_layers + 1, head   norm.weight, norm.bias (GPT), head.weight (unless tied)
+ * and their names there are in hf_names.c. GPT-2 stores linear layers transposed ([in,
+ * out], its Conv1D); Llama stores q, k, v, gate and up apart. Both are rearranged on the
+ * way. RoPE turns halves of a head, as Hugging Face's Llama does, so q and k stay as they
+ * are; Meta's original files turn neighbours and would have to be permuted: they are not
+ * read.
  *
  * A GPT model without linear biases (has_bias false) is saved with biases of zero, which
  * GPT-2 needs, and zero biases are accepted when it is loaded. Falcon is not executed, so
@@ -57,15 +59,10 @@ enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
 void mist_hf_close(struct mist_hf *hf); /* NULL is fine */
 
 /*
- * Elements first .. first + n - 1 of a whole parameter, to out [n]. A tied model's
- * head.weight is its embedding. MIST_ERR_INPUT: no such parameter, outside it, or values
- * that are not finite, by the name of their tensor.
+ * A rank's part of a whole parameter: span s goes to local + s.local_first; padding is left
+ * untouched. A tied model's head.weight is its embedding. MIST_ERR_INPUT: no such
+ * parameter, outside it, or values that are not finite, by the name of their tensor.
  */
-enum mist_status mist_hf_read(const struct mist_hf *hf, int32_t module, const char *param,
-                              int64_t first, int64_t n, float *out,
-                              struct mist_err *err) MIST_MUST_CHECK;
-
-/* A rank's part: span s goes to local + s.local_first; padding is left untouched. */
 enum mist_status mist_hf_read_spans(const struct mist_hf *hf, int32_t module,
                                     const char *param,
                                     const struct mist_param_span *spans, int32_t n_spans,

@@ -205,12 +205,11 @@ enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
 
     *out = NULL;
     if (hf)
-        hf->path = malloc(strlen(path) + 1);
+        hf->path = strdup(path);
     if (!hf || !hf->path) {
         status = mist_err_memory(err, path);
         goto out;
     }
-    memcpy(hf->path, path, strlen(path) + 1);
     hf->model = *model;
     if (status || (status = mist_safetensors_open(path, &hf->tensors, err)))
         goto out;
@@ -339,19 +338,6 @@ static enum mist_status check_range(const struct mist_hf *hf,
                        "%s has %" PRId64 " elements, asked for %" PRId64 " from %" PRId64
                        " on",
                        param->param.name, n_all, n, first);
-}
-
-enum mist_status mist_hf_read(const struct mist_hf *hf, int32_t module, const char *param,
-                              int64_t first, int64_t n, float *out, struct mist_err *err)
-{
-    struct hf_param found;
-    enum mist_status status = find_param(hf, module, param, &found, err);
-
-    if (!status)
-        status = check_range(hf, &found, first, n, err);
-    if (!status)
-        status = read_range(hf, &found, first, n, out, err);
-    return status;
 }
 
 enum mist_status mist_hf_read_spans(const struct mist_hf *hf, int32_t module,

@@ -1,6 +1,7 @@
 /* Sets of safetensors files, and their values as fp32. See safetensors.h. */
 #include "exec/huggingface/safetensors.h"
 
+#include "core/bf16.h"
 #include "core/json.h"
 #include "core/path.h"
 #include "exec/huggingface/safetensors_internal.h"
@@ -35,7 +36,7 @@ static enum mist_status sort_names(struct mist_safetensors *set, const char *pat
     return MIST_OK;
 }
 
-/* folder/name in the arena; NULL: out of memory. */
+/* NULL: none of this path. */
 static const struct safetensors_file *find_file(const struct mist_safetensors *set,
                                                 const char *path)
 {
@@ -255,7 +256,7 @@ void mist_safetensors_read(const struct mist_safetensors *tensors, int32_t i,
         break;
     case FROM_BF16:
         for (int64_t k = 0; k < n; k++)
-            out[k] = from_bits((uint32_t)load_16(p + 2 * k) << 16);
+            out[k] = mist_bf16_value(load_16(p + 2 * k));
         break;
     case FROM_F16:
         for (int64_t k = 0; k < n; k++)

@@ -2,6 +2,7 @@
 #include "exec/huggingface/safetensors.h"
 
 #include "core/atomic_file.h"
+#include "core/bf16.h"
 #include "core/memory.h"
 
 #include <inttypes.h>
@@ -164,17 +165,6 @@ out:
     return status;
 }
 
-/* Round to nearest, ties to even; NaN stays NaN. */
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 void mist_safetensors_write(struct mist_safetensors_writer *writer, const float *values,
                             int64_t n)
 {
@@ -186,7 +176,7 @@ void mist_safetensors_write(struct mist_safetensors_writer *writer, const float 
     while (n > 0) {
         int64_t part = n < CHUNK_ELEMENTS ? n : CHUNK_ELEMENTS;
         for (int64_t i = 0; i < part; i++)
-            writer->chunk[i] = to_bf16(values[i]);
+            writer->chunk[i] = mist_bf16_round(values[i]);
         fwrite(writer->chunk, sizeof *writer->chunk, (size_t)part, writer->file.stream);
         values += part;
         n -= part;

@@ -115,26 +115,6 @@ void mist_binding_resolve(const struct mist_binding *binding,
         out->workspace = binding->base[MIST_ROLE_SCRATCH] + step->workspace_offset;
 }
 
-void mist_binding_run_part(const struct mist_binding *binding,
-                           enum mist_program_kind program, int32_t i_part,
-                           const struct mist_operators *operators)
-{
-    const struct mist_part *part = &binding->layout->programs[program].parts[i_part];
-
-    for (int32_t i = 0; i < part->n_steps && !part->is_communication; i++) {
-        struct mist_step_args args;
-        mist_binding_resolve(binding, program, part->first_step + i, &args);
-        operators->run_step(&args);
-    }
-}
-
-void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
-                      const struct mist_operators *operators)
-{
-    for (int32_t p = 0; p < binding->layout->programs[program].n_parts; p++)
-        mist_binding_run_part(binding, program, p, operators);
-}
-
 enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
                                       const struct mist_model *model,
                                       enum mist_dtype gradient_dtype,

@@ -32,14 +32,6 @@ void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out);
 
-/* Runs the steps of one part of a program, or of all of them; communication is
- * left out. */
-void mist_binding_run_part(const struct mist_binding *binding,
-                           enum mist_program_kind program, int32_t i_part,
-                           const struct mist_operators *operators);
-void mist_binding_run(const struct mist_binding *binding, enum mist_program_kind program,
-                      const struct mist_operators *operators);
-
 /* operators->prepare() for every step of layouts[n], then tune(); layouts of kinds that
  * are not there have no steps. */
 MIST_MUST_CHECK enum mist_status

@@ -22,13 +22,10 @@
 
 enum { QUERY_BLOCK = 64, KEY_TILE = 256 }; /* a tile is a whole number of blocks */
 
-/* Where the pieces of a packed tensor lie. */
 struct layout {
     int64_t token;          /* floats of one token of qkv */
     int64_t out_token;      /* floats of one token of out */
     int64_t group;          /* query heads per key-value head */
-    int64_t k_offset;       /* first k float in a token */
-    int64_t v_offset;       /* first v float in a token */
     int64_t block;          /* queries per block */
     int64_t n_query_blocks; /* blocks per sequence */
     float scale;            /* 1 / sqrt(head_dim) */
@@ -41,8 +38,6 @@ static struct layout layout_of(const struct mist_cpu_attention *shape)
         .token = (shape->heads + 2 * shape->kv_heads) * shape->head_dim,
         .out_token = shape->heads * shape->head_dim,
         .group = shape->heads / shape->kv_heads,
-        .k_offset = shape->heads * shape->head_dim,
-        .v_offset = (shape->heads + shape->kv_heads) * shape->head_dim,
         .block = block,
         .n_query_blocks = (shape->s + block - 1) / block,
         .scale = (float)(1.0 / sqrt((double)shape->head_dim)),
@@ -114,18 +109,15 @@ void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
                                 int n_threads)
 {
     struct layout at = layout_of(shape);
-    int64_t s = shape->s, d = shape->head_dim;
+    int64_t s = shape->s;
     int64_t n_tasks = shape->b * shape->heads * at.n_query_blocks;
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
     for (int64_t t = 0; t < n_tasks; t++) {
         float *scores = (float *)workspace + omp_get_thread_num() * at.block * s;
         int64_t i0 = t % at.n_query_blocks * at.block, head = t / at.n_query_blocks;
-        int64_t i_batch = head / shape->heads, i_head = head % shape->heads;
-        const float *sequence = qkv + i_batch * s * at.token;
-        const float *k = sequence + at.k_offset + i_head / at.group * d;
-        const float *v = sequence + at.v_offset + i_head / at.group * d;
-        attend_block(out + i_batch * s * at.out_token + i_head * d, lse + head * s,
-                     sequence + i_head * d, k, v, &at, d, i0,
+        const struct mist_cpu_head lies = mist_cpu_head_of(shape, head);
+        attend_block(out + lies.out, lse + head * s, qkv + lies.q, qkv + lies.k,
+                     qkv + lies.v, &at, shape->head_dim, i0,
                      s - i0 < at.block ? s - i0 : at.block, scores);
     }
 }
@@ -166,22 +158,18 @@ struct backward {
 
 static struct head_view head_of(const struct backward *a, int64_t g)
 {
-    const struct layout *at = &a->at;
-    int64_t s = a->shape->s, d = a->shape->head_dim, heads = a->shape->heads;
-    int64_t i_batch = g / heads, i_head = g % heads, i_kv = i_head / at->group;
-    int64_t first = i_batch * s * at->token, first_out = i_batch * s * at->out_token;
-    int64_t q = first + i_head * d, k = first + at->k_offset + i_kv * d,
-            v = first + at->v_offset + i_kv * d;
+    const struct mist_cpu_head at = mist_cpu_head_of(a->shape, g);
+
     return (struct head_view){
-        .q = a->qkv + q,
-        .k = a->qkv + k,
-        .v = a->qkv + v,
-        .out = a->out + first_out + i_head * d,
-        .d_out = a->d_out + first_out + i_head * d,
-        .lse = a->lse + g * s,
-        .dq = a->dqkv + q,
-        .dk = a->dqkv + k,
-        .dv = a->dqkv + v,
+        .q = a->qkv + at.q,
+        .k = a->qkv + at.k,
+        .v = a->qkv + at.v,
+        .out = a->out + at.out,
+        .d_out = a->d_out + at.out,
+        .lse = a->lse + g * a->shape->s,
+        .dq = a->dqkv + at.q,
+        .dk = a->dqkv + at.k,
+        .dv = a->dqkv + at.v,
     };
 }
 
@@ -382,18 +370,19 @@ MIST_CPU_CLONES static void rotate_bf16_heads(mist_bf16 *x, const float *table,
         mist_bf16 *lo = x + i * 2 * half, *hi = lo + half;
 #pragma omp simd
         for (int64_t j = 0; j < half; j++) {
-            float a = mist_cpu_bf16_value(lo[j]), b = mist_cpu_bf16_value(hi[j]);
+            float a = mist_bf16_value(lo[j]), b = mist_bf16_value(hi[j]);
             float c = cosine[j], d = direction * sine[j];
-            lo[j] = mist_cpu_bf16_round(a * c - b * d);
-            hi[j] = mist_cpu_bf16_round(b * c + a * d);
+            lo[j] = mist_bf16_round(a * c - b * d);
+            hi[j] = mist_bf16_round(b * c + a * d);
         }
     }
 }
 
-static void rotate_tokens(bool is_bf16, void *qkv, const float *table,
-                          const struct mist_cpu_attention *shape, float direction,
-                          int n_threads)
+void mist_cpu_rope(bool is_bf16, void *qkv, const float *table,
+                   const struct mist_cpu_attention *shape, bool is_backward,
+                   int n_threads)
 {
+    float direction = is_backward ? -1.0f : 1.0f;
     struct layout at = layout_of(shape);
     int64_t n_tokens = shape->b * shape->s, half = shape->head_dim / 2;
     int64_t n_heads = shape->heads + shape->kv_heads;
@@ -407,16 +396,4 @@ static void rotate_tokens(bool is_bf16, void *qkv, const float *table,
         else
             rotate_heads((float *)qkv + i * at.token, turns, n_heads, half, direction);
     }
-}
-
-void mist_cpu_rope_forward(bool is_bf16, void *qkv, const float *table,
-                           const struct mist_cpu_attention *shape, int n_threads)
-{
-    rotate_tokens(is_bf16, qkv, table, shape, 1.0f, n_threads);
-}
-
-void mist_cpu_rope_backward(bool is_bf16, void *dqkv, const float *table,
-                            const struct mist_cpu_attention *shape, int n_threads)
-{
-    rotate_tokens(is_bf16, dqkv, table, shape, -1.0f, n_threads);
 }

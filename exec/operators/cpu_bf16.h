@@ -22,6 +22,7 @@
 #ifndef MIST_EXEC_CPU_BF16_H
 #define MIST_EXEC_CPU_BF16_H
 
+#include "core/bf16.h"
 #include "core/status.h"
 #include "exec/operators/cpu_kernels.h"
 
@@ -29,15 +30,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uint16_t mist_bf16;
-
 /* ------------------------------------------------------------------------- conversion */
 
-/* out[n] = x[n], rounded. */
-void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_threads);
+/* On the calling thread: out[n] = x[n], rounded. */
+void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n);
 
 /* out[n] = x[n], exactly. */
-void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads);
+void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n);
 
 /* ----------------------------------------------------------------------------- linear */
 

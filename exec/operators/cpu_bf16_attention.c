@@ -12,35 +12,6 @@
 
 #include <omp.h>
 
-/* Where the pieces of a packed tensor lie, in elements. */
-struct layout {
-    int64_t s, d;      /* tokens of a sequence, elements of a head */
-    int64_t token;     /* one token of qkv */
-    int64_t out_token; /* one token of out */
-    int64_t group;     /* query heads per key-value head */
-    int64_t q, k, v;   /* first element of the three pieces in the tensor */
-    int64_t out;       /* first element of the head in out */
-};
-
-/* Head g of all batch items' heads. */
-static struct layout layout_of(const struct mist_cpu_attention *shape, int64_t g)
-{
-    int64_t s = shape->s, d = shape->head_dim, heads = shape->heads;
-    int64_t token = (heads + 2 * shape->kv_heads) * d, group = heads / shape->kv_heads;
-    int64_t i_batch = g / heads, i_head = g % heads, first = i_batch * s * token;
-    return (struct layout){
-        .s = s,
-        .d = d,
-        .token = token,
-        .out_token = heads * d,
-        .group = group,
-        .q = first + i_head * d,
-        .k = first + (heads + i_head / group) * d,
-        .v = first + (heads + shape->kv_heads + i_head / group) * d,
-        .out = i_batch * s * heads * d + i_head * d,
-    };
-}
-
 static struct mist_cpu_attention one_head(const struct mist_cpu_attention *shape)
 {
     return (struct mist_cpu_attention){1, shape->s, 1, 1, shape->head_dim};
@@ -51,18 +22,18 @@ static void load_rows(float *out, int64_t out_stride, const mist_bf16 *x, int64_
                       int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < rows; i++)
-        mist_cpu_bf16_load(out + i * out_stride, x + i * stride, n);
+        mist_cpu_bf16_to_float(out + i * out_stride, x + i * stride, n);
 }
 
 static void store_rows(mist_bf16 *out, int64_t out_stride, const float *x, int64_t stride,
                        int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < rows; i++)
-        mist_cpu_bf16_store(out + i * out_stride, x + i * stride, n);
+        mist_cpu_bf16_from_float(out + i * out_stride, x + i * stride, n);
 }
 
 /* packed [s, 3 d]: q, k and v of the head. */
-static void load_head(float *packed, const mist_bf16 *qkv, const struct layout *at)
+static void load_head(float *packed, const mist_bf16 *qkv, const struct mist_cpu_head *at)
 {
     load_rows(packed, 3 * at->d, qkv + at->q, at->token, at->s, at->d);
     load_rows(packed + at->d, 3 * at->d, qkv + at->k, at->token, at->s, at->d);
@@ -94,7 +65,7 @@ void mist_cpu_bf16_attention_forward(mist_bf16 *out, float *lse, const mist_bf16
     int64_t n_head = shape->s * shape->head_dim, n_heads = shape->b * shape->heads;
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
     for (int64_t g = 0; g < n_heads; g++) {
-        const struct layout at = layout_of(shape, g);
+        const struct mist_cpu_head at = mist_cpu_head_of(shape, g);
         float *packed =
             (float *)workspace + (size_t)omp_get_thread_num() * forward_floats(shape);
         float *out_f = packed + 3 * n_head;
@@ -136,7 +107,7 @@ struct backward {
 };
 
 /* sum [s, 2 d] = or += the dk and dv of d_packed [s, 3 d] */
-static void add_keys(float *sum, const float *d_packed, const struct layout *at,
+static void add_keys(float *sum, const float *d_packed, const struct mist_cpu_head *at,
                      bool is_first)
 {
     int64_t d = at->d;
@@ -157,9 +128,9 @@ static void backward_head(const struct backward *a, int64_t i_kv_head, float *sc
     int64_t n = shape->s * shape->head_dim, group = shape->heads / shape->kv_heads;
     float *packed = scratch, *d_packed = packed + 3 * n, *out = d_packed + 3 * n;
     float *d_out = out + n, *sum = d_out + n;
-    struct layout at = layout_of(shape, i_kv_head * group);
+    struct mist_cpu_head at = mist_cpu_head_of(shape, i_kv_head * group);
     for (int64_t g = i_kv_head * group; g < (i_kv_head + 1) * group; g++) {
-        at = layout_of(shape, g);
+        at = mist_cpu_head_of(shape, g);
         load_head(packed, a->qkv, &at);
         load_rows(out, at.d, a->out + at.out, at.out_token, at.s, at.d);
         load_rows(d_out, at.d, a->d_out + at.out, at.out_token, at.s, at.d);

@@ -1,18 +1,16 @@
 /* bf16: conversion, and how gradients of parameters are left in it or in fp32. */
 #include "exec/operators/cpu_bf16_internal.h"
 
-enum { PIECE = 2048 };
-
 /* ------------------------------------------------------------------------- conversion */
 
 MIST_CPU_CLONES static void load_bf16_clones(float *out, const mist_bf16 *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        out[i] = mist_cpu_bf16_value(x[i]);
+        out[i] = mist_bf16_value(x[i]);
 }
 
-void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n)
+void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n)
 {
     load_bf16_clones(out, x, n);
 }
@@ -21,26 +19,12 @@ MIST_CPU_CLONES static void store_bf16_clones(mist_bf16 *out, const float *x, in
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        out[i] = mist_cpu_bf16_round(x[i]);
+        out[i] = mist_bf16_round(x[i]);
 }
 
-void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n)
+void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n)
 {
     store_bf16_clones(out, x, n);
-}
-
-void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n, int n_threads)
-{
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += PIECE)
-        mist_cpu_bf16_store(out + i, x + i, mist_cpu_min(PIECE, n - i));
-}
-
-void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n, int n_threads)
-{
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += PIECE)
-        mist_cpu_bf16_load(out + i, x + i, mist_cpu_min(PIECE, n - i));
 }
 
 /* ----------------------------------------------------------- gradients of parameters */
@@ -53,8 +37,7 @@ MIST_CPU_CLONES static void leave_gradients(void *d, int64_t first, const float 
     if (how & MIST_CPU_BF16_GRADIENTS) {
         mist_bf16 *to = (mist_bf16 *)d + first;
         for (int64_t j = 0; j < n; j++)
-            to[j] = mist_cpu_bf16_round(overwrites ? x[j]
-                                                   : mist_cpu_bf16_value(to[j]) + x[j]);
+            to[j] = mist_bf16_round(overwrites ? x[j] : mist_bf16_value(to[j]) + x[j]);
     } else {
         float *to = (float *)d + first;
         for (int64_t j = 0; j < n; j++)

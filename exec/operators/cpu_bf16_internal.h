@@ -1,36 +1,9 @@
-/*
- * What the bf16 kernels share: conversion, for loops that the compiler vectorises and for
- * whole pieces, and products.
- */
+/* What the bf16 kernels share: pieces of either format as fp32, and products. */
 #ifndef MIST_EXEC_CPU_BF16_INTERNAL_H
 #define MIST_EXEC_CPU_BF16_INTERNAL_H
 
 #include "exec/operators/cpu_bf16.h"
 #include "exec/operators/cpu_internal.h"
-
-MIST_CPU_INLINE float mist_cpu_bf16_value(mist_bf16 x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* To nearest, ties to even: half a unit less one, plus one where the last kept bit is
- * odd. A NaN would be carried into infinity or zero: it keeps its upper half,
- * made quiet. */
-MIST_CPU_INLINE mist_bf16 mist_cpu_bf16_round(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    uint32_t quiet = (bits >> 16) | 0x40u;
-    return (mist_bf16)((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
-}
-
-/* out[0 .. n) = x[0 .. n), on the calling thread. */
-void mist_cpu_bf16_load(float *out, const mist_bf16 *x, int64_t n);
-void mist_cpu_bf16_store(mist_bf16 *out, const float *x, int64_t n);
 
 /*
  * Kernels of both formats work on fp32, on the calling thread, a piece or row at a time:
@@ -45,7 +18,7 @@ static inline const float *mist_cpu_from(bool is_bf16, float *room, const void *
 {
     if (!is_bf16)
         return (const float *)x + first;
-    mist_cpu_bf16_load(room, (const mist_bf16 *)x + first, n);
+    mist_cpu_bf16_to_float(room, (const mist_bf16 *)x + first, n);
     return room;
 }
 static inline float *mist_cpu_to(bool is_bf16, float *room, void *x, int64_t first)
@@ -56,7 +29,7 @@ static inline void mist_cpu_done(bool is_bf16, void *x, int64_t first, const flo
                                  int64_t n)
 {
     if (is_bf16)
-        mist_cpu_bf16_store((mist_bf16 *)x + first, room, n);
+        mist_cpu_bf16_from_float((mist_bf16 *)x + first, room, n);
 }
 
 /* c[m, n] = a[m, k] b[k, n] + (adds: c) + (has_bias: bias[n]) */

@@ -44,7 +44,7 @@ static void draw_block(void *x, bool is_bf16, int64_t i_run, int64_t first, int6
                       (uint64_t)(draw->first + i_run * draw->run_stride + first), n,
                       draw->mean, draw->deviation);
     if (is_bf16)
-        mist_cpu_bf16_from_float((mist_bf16 *)x + at, values, n, 1);
+        mist_cpu_bf16_from_float((mist_bf16 *)x + at, values, n);
 }
 
 void mist_cpu_draw(void *x, bool is_bf16, const struct mist_draw *draw, int n_threads)

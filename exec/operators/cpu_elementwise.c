@@ -153,8 +153,7 @@ MIST_CPU_CLONES static void add_bf16_clones(mist_bf16 *out, const mist_bf16 *a,
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        out[i] =
-            mist_cpu_bf16_round(mist_cpu_bf16_value(a[i]) + mist_cpu_bf16_value(b[i]));
+        out[i] = mist_bf16_round(mist_bf16_value(a[i]) + mist_bf16_value(b[i]));
 }
 
 void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, int64_t n)

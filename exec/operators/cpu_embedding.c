@@ -67,7 +67,7 @@ MIST_CPU_CLONES static void add_bf16_to(float *sum, const mist_bf16 *x, int64_t 
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        sum[j] += mist_cpu_bf16_value(x[j]);
+        sum[j] += mist_bf16_value(x[j]);
 }
 
 /* The columns [column, column + n) of every token's row. */
@@ -94,11 +94,11 @@ static void add_positions(const struct embedding *of, mist_bf16 *sum,
     for (int64_t j = 0; j < of->h; j += PIECE) {
         float total[PIECE];
         int64_t n = mist_cpu_min(PIECE, of->h - j);
-        mist_cpu_bf16_load(total, sum + j, n);
+        mist_cpu_bf16_to_float(total, sum + j, n);
         for (int64_t k = i; k < of->rows; k += step)
             if (!is_token || of->tokens[k] == of->tokens[i])
                 add_bf16_to(total, d_out + k * of->h + j, n);
-        mist_cpu_bf16_store(sum + j, total, n);
+        mist_cpu_bf16_from_float(sum + j, total, n);
     }
 }
 

@@ -63,23 +63,16 @@ enum mist_cpu_norm_kind {
 };
 
 /*
- * out[rows, h] = norm(x[rows, h]); stats[rows, 2] = mean (0 for RMS) and rstd, for the
- * backward. weight [h]; bias [h] or NULL (no bias). out may alias x. workspace: of both
- * forwards; NULL in fp32.
+ * residual = a + b; out[rows, h] = norm(residual), the rounded one that the backward will
+ * see; or norm(a), with residual and b NULL. stats[rows, 2] = mean (0 for RMS) and rstd,
+ * for the backward. weight [h]; bias [h] or NULL (no bias). residual and out may alias a
+ * or b (not each other). workspace: NULL in fp32.
  */
 void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
-                           float *stats, const void *x, const void *weight,
-                           const void *bias, float eps, int64_t rows, int64_t h,
-                           void *workspace, int n_threads);
+                           void *residual, float *stats, const void *a, const void *b,
+                           const void *weight, const void *bias, float eps, int64_t rows,
+                           int64_t h, void *workspace, int n_threads);
 size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads);
-
-/* residual = a + b; out = norm(residual), the rounded one that the backward will see.
- * residual and out may alias a or b (not each other). */
-void mist_cpu_residual_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
-                                    void *residual, float *stats, const void *a,
-                                    const void *b, const void *weight, const void *bias,
-                                    float eps, int64_t rows, int64_t h, void *workspace,
-                                    int n_threads);
 
 /*
  * dx[rows, h] = d_residual + J^T d_out, where J is the norm's Jacobian at x (its input:
@@ -151,15 +144,11 @@ size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attenti
  */
 void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta);
 
-/* Turns the q and k heads of packed qkv in place; v stays. */
-void mist_cpu_rope_forward(bool is_bf16, void *qkv, const float *table,
-                           const struct mist_cpu_attention *shape, int n_threads);
-
-/*
- * Turns the gradient of the rotated q and k, in place, back into that of the unrotated.
- */
-void mist_cpu_rope_backward(bool is_bf16, void *dqkv, const float *table,
-                            const struct mist_cpu_attention *shape, int n_threads);
+/* Turns the q and k heads of packed qkv in place, v stays; backward the gradient of the
+ * rotated q and k back into that of the unrotated. */
+void mist_cpu_rope(bool is_bf16, void *qkv, const float *table,
+                   const struct mist_cpu_attention *shape, bool is_backward,
+                   int n_threads);
 
 /* ------------------------------------------------------------------------ elementwise */
 

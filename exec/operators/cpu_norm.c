@@ -70,76 +70,33 @@ size_t mist_cpu_bf16_norm_forward_workspace_bytes(int64_t h, int n_threads)
     return (size_t)(2 + 2 * (int64_t)n_threads) * (size_t)h * sizeof(float);
 }
 
-/* What one forward works on. */
-struct forward {
-    bool is_bf16;
-    enum mist_cpu_norm_kind kind;
-    void *out;
-    float *stats;
-    const float *weight, *bias; /* bias may be NULL */
-    float eps;
-    int64_t h;
-};
-
-static struct forward begin_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
-                                    float *stats, const void *weight, const void *bias,
-                                    float eps, int64_t h, void *workspace)
+void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
+                           void *residual, float *stats, const void *a, const void *b,
+                           const void *weight, const void *bias, float eps, int64_t rows,
+                           int64_t h, void *workspace, int n_threads)
 {
     const float *weight_f =
         mist_cpu_from(is_bf16, room_of(is_bf16, workspace, 0, h), weight, 0, h);
     const float *bias_f =
         bias ? mist_cpu_from(is_bf16, room_of(is_bf16, workspace, 1, h), bias, 0, h)
              : NULL;
-
-    return (struct forward){is_bf16, kind, out, stats, weight_f, bias_f, eps, h};
-}
-
-/* Normalises a row of x, by the thread's room. */
-static void forward_row(const struct forward *of, const void *x, int64_t i, float *room)
-{
-    float *to = mist_cpu_to(of->is_bf16, room, of->out, i * of->h);
-
-    norm_row(of->kind, to, of->stats + 2 * i,
-             mist_cpu_from(of->is_bf16, room, x, i * of->h, of->h), of->weight, of->bias,
-             of->eps, of->h);
-    mist_cpu_done(of->is_bf16, of->out, i * of->h, to, of->h);
-}
-
-void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
-                           float *stats, const void *x, const void *weight,
-                           const void *bias, float eps, int64_t rows, int64_t h,
-                           void *workspace, int n_threads)
-{
-    const struct forward of =
-        begin_forward(is_bf16, kind, out, stats, weight, bias, eps, h, workspace);
-
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        forward_row(&of, x, i,
-                    room_of(is_bf16, workspace, 2 + 2 * omp_get_thread_num(), h));
-}
-
-void mist_cpu_residual_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out,
-                                    void *residual, float *stats, const void *a,
-                                    const void *b, const void *weight, const void *bias,
-                                    float eps, int64_t rows, int64_t h, void *workspace,
-                                    int n_threads)
-{
-    const struct forward of =
-        begin_forward(is_bf16, kind, out, stats, weight, bias, eps, h, workspace);
+    const void *x = residual ? residual : a;
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         int64_t i_room = 2 + 2 * omp_get_thread_num();
         float *room = room_of(is_bf16, workspace, i_room, h);
-        float *sum = mist_cpu_to(is_bf16, room, residual, i * h);
-        mist_cpu_add_chunk(false, sum, mist_cpu_from(is_bf16, room, a, i * h, h),
-                           mist_cpu_from(is_bf16,
-                                         room_of(is_bf16, workspace, i_room + 1, h), b,
-                                         i * h, h),
-                           h);
-        mist_cpu_done(is_bf16, residual, i * h, sum, h);
-        forward_row(&of, residual, i, room);
+        float *to = mist_cpu_to(is_bf16, room, out, i * h);
+        if (residual) {
+            float *other = room_of(is_bf16, workspace, i_room + 1, h);
+            float *sum = mist_cpu_to(is_bf16, room, residual, i * h);
+            mist_cpu_add_chunk(false, sum, mist_cpu_from(is_bf16, room, a, i * h, h),
+                               mist_cpu_from(is_bf16, other, b, i * h, h), h);
+            mist_cpu_done(is_bf16, residual, i * h, sum, h);
+        }
+        norm_row(kind, to, stats + 2 * i, mist_cpu_from(is_bf16, room, x, i * h, h),
+                 weight_f, bias_f, eps, h);
+        mist_cpu_done(is_bf16, out, i * h, to, h);
     }
 }
 

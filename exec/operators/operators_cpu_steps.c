@@ -60,10 +60,10 @@ static void norm(step_args at)
     float epsilon = (float)at->model->norm_epsilon;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT],
-                              x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], at->params[0],
-                              at->params[1], epsilon, dims[0], dims[1], at->workspace,
-                              at->n_threads);
+        mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT], NULL,
+                              x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], NULL,
+                              at->params[0], at->params[1], epsilon, dims[0], dims[1],
+                              at->workspace, at->n_threads);
     else
         mist_cpu_norm_backward(
             is_bf16(at), norm_of(at), x[MIST_ARG_DX], at->param_gradients[0],
@@ -77,11 +77,11 @@ static void residual_norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
 
-    mist_cpu_residual_norm_forward(
-        is_bf16(at), norm_of(at), x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
-        x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
-        at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1], at->workspace,
-        at->n_threads);
+    mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT],
+                          x[MIST_ARG_RNORM_RESIDUAL], x[MIST_ARG_RNORM_STATS],
+                          x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
+                          at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1],
+                          at->workspace, at->n_threads);
 }
 
 /* ------------------------------------------------- products, of a layer or of its part */
@@ -186,14 +186,10 @@ static void attention(step_args at)
 static void rope(step_args at)
 {
     struct mist_cpu_attention shape = attention_of(at);
-    void *const *x = at->operands;
 
-    if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cpu_rope_forward(is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_ROPE_TABLE],
-                              &shape, at->n_threads);
-    else
-        mist_cpu_rope_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_ROPE_TABLE],
-                               &shape, at->n_threads);
+    mist_cpu_rope(is_bf16(at), at->operands[MIST_ARG_OUT],
+                  at->operands[MIST_ARG_ROPE_TABLE], &shape,
+                  at->step->phase != MIST_PHASE_FORWARD, at->n_threads);
 }
 
 static void swiglu(step_args at)

@@ -80,7 +80,7 @@ enum mist_status mist_initial_fill(const struct mist_plan *plan,
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i < 2 && status == MIST_OK; i++)
-        status = mist_state_write_in_place(plan, schedule, parts->device, kinds[i],
-                                           fill_piece, &at, err);
+        status = mist_state_write(plan, schedule, parts->device, kinds[i], true,
+                                  fill_piece, &at, err);
     return status;
 }

@@ -67,8 +67,8 @@ enum mist_status mist_runtime_write_state(const struct mist_runtime *runtime,
                                           mist_state_write_fn *fn, void *context,
                                           struct mist_err *err)
 {
-    return mist_state_write(runtime->plan, runtime->schedule, runtime->device, kind, fn,
-                            context, err);
+    return mist_state_write(runtime->plan, runtime->schedule, runtime->device, kind,
+                            false, fn, context, err);
 }
 
 /* ------------------------------------------------------------------------- life cycle */

@@ -97,7 +97,8 @@ static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
         const struct mist_param_shape *shape = &at->layout->params[i].shape;
         if (!is_chosen(at, i, i_slab))
             continue;
-        int32_t n = mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
+        int32_t n =
+            mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
         for (int32_t k = 0; k < n && status == MIST_OK; k++) {
             if (at->choice.is_owned_only && !spans[k].is_owned)
                 continue;
@@ -194,8 +195,9 @@ static enum mist_status renew_host_copy(const struct walk *at, const struct arra
         return MIST_OK;
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     int64_t n = buffer->size_bytes / home->element_bytes;
-    int64_t first =
-        n < at->storage->slabs[i_slab].n_elements ? n * at->schedule->i_dp : 0;
+    int64_t first = n < at->storage->slabs[i_slab].n_elements
+                        ? n * at->schedule->i_dp
+                        : 0;
     return mist_device_read(
         device, (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes,
         home->data + (first - home->first) * home->element_bytes, buffer->size_bytes,
@@ -260,25 +262,12 @@ mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedu
 enum mist_status mist_state_write(const struct mist_plan *plan,
                                   const struct mist_schedule *schedule,
                                   struct mist_device *device, enum mist_state_kind kind,
-                                  mist_state_write_fn *fn, void *context,
-                                  struct mist_err *err)
-{
-    struct walk at = {
-        .choice = {.kind = kind}, .write = fn, .context = context, .err = err};
-
-    return walk(&at, plan, schedule, device);
-}
-
-enum mist_status mist_state_write_in_place(const struct mist_plan *plan,
-                                           const struct mist_schedule *schedule,
-                                           struct mist_device *device,
-                                           enum mist_state_kind kind,
-                                           mist_state_write_fn *fn, void *context,
-                                           struct mist_err *err)
+                                  bool is_in_place, mist_state_write_fn *fn,
+                                  void *context, struct mist_err *err)
 {
     struct walk at = {.choice = {.kind = kind},
                       .write = fn,
-                      .is_in_place = true,
+                      .is_in_place = is_in_place,
                       .context = context,
                       .err = err};
 

@@ -57,8 +57,9 @@ struct mist_state_choice {
 /*
  * Walk the pieces on this rank; streams idle, nothing left to update. Memory that the
  * host can't use is copied slab by slab, once: reading writes nothing there, and writing
- * reads nothing, so fn must set every element. Padding is zero. They stop at the first
- * status that is not MIST_OK and return it.
+ * reads nothing, so fn must set every element. Padding is zero. is_in_place: nothing is
+ * copied, and fn gets pieces that are remote, too. They stop at the first status that is
+ * not MIST_OK and return it.
  */
 MIST_MUST_CHECK enum mist_status
 mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedule,
@@ -66,15 +67,8 @@ mist_state_read(const struct mist_plan *plan, const struct mist_schedule *schedu
                 mist_state_read_fn *fn, void *context, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
 mist_state_write(const struct mist_plan *plan, const struct mist_schedule *schedule,
-                 struct mist_device *device, enum mist_state_kind kind,
+                 struct mist_device *device, enum mist_state_kind kind, bool is_in_place,
                  mist_state_write_fn *fn, void *context, struct mist_err *err);
-
-/* mist_state_write() without copies: fn gets pieces that are remote, too. */
-MIST_MUST_CHECK enum mist_status
-mist_state_write_in_place(const struct mist_plan *plan,
-                          const struct mist_schedule *schedule,
-                          struct mist_device *device, enum mist_state_kind kind,
-                          mist_state_write_fn *fn, void *context, struct mist_err *err);
 
 /* Elements of a piece. */
 static inline int64_t mist_state_piece_elements(const struct mist_state_piece *piece)

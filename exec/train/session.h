@@ -49,9 +49,6 @@ static inline bool mist_session_is_first(const struct mist_session *at)
     return mist_comm_rank(at->comm) == 0;
 }
 
-/* --resume auto: go on where this run's checkpoints are, if there are any. */
-bool mist_session_resumes_auto(const struct mist_session *at);
-
 /* Whether there may be a log of an attempt before this one. */
 bool mist_session_goes_on(const struct mist_session *at);
 

@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-bool mist_session_resumes_auto(const struct mist_session *at)
+/* --resume auto: go on where this run's checkpoints are, if there are any. */
+static bool resumes_auto(const struct mist_session *at)
 {
     return at->options.resume && strcmp(at->options.resume, "auto") == 0;
 }
 
 bool mist_session_goes_on(const struct mist_session *at)
 {
-    return at->checkpoint || mist_session_resumes_auto(at);
+    return at->checkpoint || resumes_auto(at);
 }
 
 /* Where to compute, and with how many threads of the host: none beside a GPU. */
@@ -168,7 +169,7 @@ static enum mist_status find_start(struct mist_session *at, char **path,
                                    struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
-    bool is_auto = mist_session_resumes_auto(at);
+    bool is_auto = resumes_auto(at);
     const char *dir = is_auto ? options->checkpoint : options->resume;
 
     *path = NULL;

@@ -62,7 +62,7 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
     enum mist_status status = MIST_OK;
 
     if (stat(dir, &info) == 0 &&
-        mist_checkpoint_find_newest(dir, &path, NULL, NULL) == MIST_OK &&
+        mist_checkpoint_find(dir, NULL, &path, NULL, NULL) == MIST_OK &&
         mist_checkpoint_open(path, &newest, NULL) == MIST_OK) {
         if (!at->checkpoint)
             status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,

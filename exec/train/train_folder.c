@@ -185,8 +185,7 @@ static enum mist_status find_next(struct finding *at, const char *dir,
     struct mist_err warning;
     char *path = NULL;
     enum mist_status status =
-        at->path[0] ? mist_checkpoint_find_older(dir, at->path, &path, &warning, err)
-                    : mist_checkpoint_find_newest(dir, &path, &warning, err);
+        mist_checkpoint_find(dir, at->path[0] ? at->path : NULL, &path, &warning, err);
 
     if (warning.message[0])
         mist_message_err(messages, &warning);

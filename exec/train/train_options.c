@@ -3,7 +3,6 @@
 
 #include "exec/train/option_rows.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
@@ -212,21 +211,11 @@ enum mist_status mist_exec_options_parse(int argc, char **argv,
                                          struct mist_positionals *positionals,
                                          bool *is_done, struct mist_err *err)
 {
-    size_t size = ((size_t)argc + 1) * sizeof *argv;
-    char **words = malloc(size); /* as they are before parsing rearranges them */
-
-    if (!words)
-        return mist_err_memory(err, NULL);
-    memcpy(words, argv, size);
     enum mist_status status = mist_options_parse(&mist_exec_tool, argc, argv, out,
                                                  positionals, stdout, is_done, err);
-    if (status == MIST_OK && !*is_done)
-        status =
-            mist_train_settings_find_given(&mist_exec_tool, argc, words, out,
-                                           offsetof(struct mist_exec_options, settings),
-                                           sizeof *out, out->is_given, err);
-    if (status == MIST_OK && !*is_done)
-        status = check(out, positionals->n, err);
-    free(words);
-    return status;
+
+    if (status != MIST_OK || *is_done)
+        return status;
+    mist_train_settings_find_given(&mist_exec_tool, positionals, out->is_given);
+    return check(out, positionals->n, err);
 }

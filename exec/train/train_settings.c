@@ -4,31 +4,28 @@
 #include "core/hash.h"
 #include "core/parse.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct {
     const char *option, *key;
-    const char *other_default; /* valid, and not the default */
-    bool is_whole;             /* int64_t, else double */
+    bool is_whole; /* int64_t, else double */
     size_t offset;
 } fields[MIST_TRAIN_N_SETTINGS] = {
-    {"seed", "seed", "2", true, offsetof(struct mist_train_settings, seed)},
-    {"iterations", "iterations", "31", true,
+    {"seed", "seed", true, offsetof(struct mist_train_settings, seed)},
+    {"iterations", "iterations", true,
      offsetof(struct mist_train_settings, n_iterations)},
-    {"lr", "lr", "0.5", false, offsetof(struct mist_train_settings, lr)},
-    {"lr-min", "lr_min", "0.5", false, offsetof(struct mist_train_settings, lr_min)},
-    {"warm-up", "warm_up_steps", "1", true,
+    {"lr", "lr", false, offsetof(struct mist_train_settings, lr)},
+    {"lr-min", "lr_min", false, offsetof(struct mist_train_settings, lr_min)},
+    {"warm-up", "warm_up_steps", true,
      offsetof(struct mist_train_settings, warm_up_steps)},
-    {"lr-decay-steps", "lr_decay_steps", "1", true,
+    {"lr-decay-steps", "lr_decay_steps", true,
      offsetof(struct mist_train_settings, lr_decay_steps)},
-    {"beta1", "beta1", "0.5", false, offsetof(struct mist_train_settings, beta1)},
-    {"beta2", "beta2", "0.5", false, offsetof(struct mist_train_settings, beta2)},
-    {"epsilon", "epsilon", "0.5", false, offsetof(struct mist_train_settings, epsilon)},
-    {"weight-decay", "weight_decay", "0.5", false,
+    {"beta1", "beta1", false, offsetof(struct mist_train_settings, beta1)},
+    {"beta2", "beta2", false, offsetof(struct mist_train_settings, beta2)},
+    {"epsilon", "epsilon", false, offsetof(struct mist_train_settings, epsilon)},
+    {"weight-decay", "weight_decay", false,
      offsetof(struct mist_train_settings, weight_decay)},
-    {"clip", "clip_norm", "0.5", false, offsetof(struct mist_train_settings, clip_norm)},
+    {"clip", "clip_norm", false, offsetof(struct mist_train_settings, clip_norm)},
 };
 enum { SETTING_LR_MIN = 3 };
 
@@ -44,46 +41,14 @@ static double *real_at(void *settings, int32_t i)
 
 /* -------------------------------------------------------------------- command line */
 
-static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
+void mist_train_settings_find_given(const struct mist_tool *tool,
+                                    const struct mist_positionals *positionals,
+                                    bool is_given[MIST_TRAIN_N_SETTINGS])
 {
-    return memcmp((const char *)a_settings + fields[i].offset,
-                  (const char *)b_settings + fields[i].offset, sizeof(int64_t)) == 0;
-}
-
-/* The options of tool with other defaults for the settings. */
-static void change_defaults(struct mist_option *options, size_t n)
-{
-    for (size_t k = 0; k < n; k++)
+    for (size_t k = 0; k < tool->n_options; k++)
         for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++)
-            if (strcmp(options[k].name, fields[i].option) == 0)
-                options[k].default_text = fields[i].other_default;
-}
-
-enum mist_status mist_train_settings_find_given(const struct mist_tool *tool, int argc,
-                                                char **argv, const void *options,
-                                                size_t offset, size_t size,
-                                                bool is_given[MIST_TRAIN_N_SETTINGS],
-                                                struct mist_err *err)
-{
-    struct mist_tool twin = *tool;
-    struct mist_positionals positionals;
-    struct mist_option *rows = malloc(tool->n_options * sizeof *rows);
-    char *again = malloc(size);
-    bool is_done;
-    enum mist_status status = mist_err_memory(err, NULL);
-
-    if (rows && again) {
-        memcpy(rows, tool->options, tool->n_options * sizeof *rows);
-        change_defaults(rows, tool->n_options);
-        twin.options = rows;
-        status = mist_options_parse(&twin, argc, argv, again, &positionals, stdout,
-                                    &is_done, err);
-        for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++)
-            is_given[i] = is_same((const char *)options + offset, again + offset, i);
-    }
-    free(rows);
-    free(again);
-    return status;
+            if (strcmp(tool->options[k].name, fields[i].option) == 0)
+                is_given[i] = positionals->is_given[k];
 }
 
 enum mist_status mist_train_settings_resolve(struct mist_train_settings *settings,
@@ -174,6 +139,12 @@ static enum mist_status read_setting(const struct mist_json *training, int32_t i
                                    INT64_MAX, whole_at(out, i), err);
     return mist_json_get_double(training, fields[i].key, MIST_JSON_REQUIRED, 0, 1e18,
                                 real_at(out, i), err);
+}
+
+static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
+{
+    return memcmp((const char *)a_settings + fields[i].offset,
+                  (const char *)b_settings + fields[i].offset, sizeof(int64_t)) == 0;
 }
 
 static void note_difference(const struct mist_train_settings *old,

@@ -40,20 +40,10 @@ struct mist_train_progress {
     int64_t n_skipped; /* steps that were not applied */
 };
 
-/*
- * Which settings the command line gives: parses it once more, by a table whose defaults
- * for them are other ones; what comes out the same was given.
- *
- * tool      has a row for every setting.
- * argv      in its first order; rearranged.
- * options   what the first parsing filled, of size bytes; its settings are at offset.
- * MIST_OK, MIST_ERR_MEMORY; MIST_ERR_USAGE as the first time.
- */
-MIST_MUST_CHECK enum mist_status
-mist_train_settings_find_given(const struct mist_tool *tool, int argc, char **argv,
-                               const void *options, size_t offset, size_t size,
-                               bool is_given[MIST_TRAIN_N_SETTINGS],
-                               struct mist_err *err);
+/* Which settings the command line gave; tool has a row for every one. */
+void mist_train_settings_find_given(const struct mist_tool *tool,
+                                    const struct mist_positionals *positionals,
+                                    bool is_given[MIST_TRAIN_N_SETTINGS]);
 
 /* Settles what depends on other settings (the end of the decay) and checks that they go
  * together: MIST_ERR_USAGE names the options. */

@@ -130,7 +130,7 @@ static enum mist_status load_piece(void *context, const struct mist_state_piece 
         return mist_err_memory(err, NULL);
     enum mist_status status = at->read(at->source, piece, at->kind, exact, err);
     if (status == MIST_OK)
-        mist_cpu_bf16_from_float(data, exact, n, 1);
+        mist_cpu_bf16_from_float(data, exact, n);
     free(exact);
     return status;
 }

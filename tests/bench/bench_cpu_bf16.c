@@ -35,7 +35,7 @@ static float *floats(int64_t n)
 static mist_bf16 *rounded(const float *x, int64_t n)
 {
     mist_bf16 *y = must_alloc(n * (int64_t)sizeof *y);
-    mist_cpu_bf16_from_float(y, x, n, 1);
+    mist_cpu_bf16_from_float(y, x, n);
     return y;
 }
 
@@ -132,8 +132,8 @@ static void run_float(struct tensors *t, const struct row *r)
                                     t->workspace, 1);
         break;
     case NORM:
-        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->y, t->stats, t->x, t->w,
-                              t->w, 1e-5f, ROWS, H, NULL, 1);
+        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->y, NULL, t->stats, t->x,
+                              NULL, t->w, t->w, 1e-5f, ROWS, H, NULL, 1);
         break;
     case NORM_BACKWARD:
         mist_cpu_norm_backward(false, MIST_CPU_NORM_LAYER, t->y, t->dw, t->dw + H, t->z,
@@ -176,8 +176,8 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                          &t->attention, t->workspace, 1);
         break;
     case NORM:
-        mist_cpu_norm_forward(true, MIST_CPU_NORM_LAYER, t->y16, t->stats, t->x16, t->w16,
-                              t->w16, 1e-5f, ROWS, H, t->workspace, 1);
+        mist_cpu_norm_forward(true, MIST_CPU_NORM_LAYER, t->y16, NULL, t->stats, t->x16,
+                              NULL, t->w16, t->w16, 1e-5f, ROWS, H, t->workspace, 1);
         break;
     case NORM_BACKWARD:
         mist_cpu_norm_backward(true, MIST_CPU_NORM_LAYER, t->y16, t->dw, t->dw + H,

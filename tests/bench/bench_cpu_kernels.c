@@ -255,13 +255,13 @@ static struct cost run_light(struct tensors *t, enum op op)
                                           t->rows_a, rows, z->s, h, 0, INT64_MAX, 1, 0);
         return (struct cost){0, 5 * r, 1};
     case NORM_FORWARD:
-        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_a, t->stats, t->rows_b,
-                              t->bias, t->bias, 1e-5f, rows, h, NULL, 1);
+        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_a, NULL, t->stats,
+                              t->rows_b, NULL, t->bias, t->bias, 1e-5f, rows, h, NULL, 1);
         return (struct cost){0, 2 * r, 1};
     case RESIDUAL_NORM_FORWARD:
-        mist_cpu_residual_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_wide_a,
-                                       t->rows_wide_b, t->stats, t->rows_b, t->rows_c,
-                                       t->bias, t->bias, 1e-5f, rows, h, NULL, 1);
+        mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_wide_a, t->rows_wide_b,
+                              t->stats, t->rows_b, t->rows_c, t->bias, t->bias, 1e-5f,
+                              rows, h, NULL, 1);
         return (struct cost){0, 4 * r, 2 * n};
     case NORM_BACKWARD:
         mist_cpu_norm_backward(false, MIST_CPU_NORM_LAYER, t->rows_wide_a, t->dweight,
@@ -269,7 +269,7 @@ static struct cost run_light(struct tensors *t, enum op op)
                                t->bias, rows, h, t->workspace, 1, 0);
         return (struct cost){0, 4 * r, 2 * n + 1};
     case ROPE_FORWARD:
-        mist_cpu_rope_forward(false, t->rows_wide_a, t->rows_b, &t->attention, 1);
+        mist_cpu_rope(false, t->rows_wide_a, t->rows_b, &t->attention, false, 1);
         return (struct cost){0, 4 * r, 0};
     case GELU_FORWARD:
         mist_cpu_gelu_forward(false, t->rows_wide_b, t->rows_wide_a, rows * f, 1);

@@ -10,6 +10,7 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/whole_tensors.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -45,9 +46,9 @@ static const struct mist_model model = {.name = "tiny",
 static bool read_tensor(struct mist_checkpoint *checkpoint, const char *name,
                         float *values)
 {
-    int64_t n = mist_checkpoint_n_elements(checkpoint, name);
+    int64_t n = whole_n_elements(checkpoint, name);
     struct mist_err err = {0};
-    enum mist_status status = mist_checkpoint_read(checkpoint, name, 0, n, values, &err);
+    enum mist_status status = whole_read(checkpoint, name, 0, n, values, &err);
 
     if (status != MIST_OK)
         fuzz_check_refusal(status, &err, true);
@@ -56,9 +57,9 @@ static bool read_tensor(struct mist_checkpoint *checkpoint, const char *name,
 
 static bool is_small(const struct mist_checkpoint *checkpoint)
 {
-    for (int32_t i = 0; i < mist_checkpoint_n_tensors(checkpoint); i++) {
-        const char *name = mist_checkpoint_tensor_name(checkpoint, i);
-        int64_t n = mist_checkpoint_n_elements(checkpoint, name);
+    for (int32_t i = 0; i < whole_n_tensors(checkpoint); i++) {
+        const char *name = whole_name(checkpoint, i);
+        int64_t n = whole_n_elements(checkpoint, name);
         FUZZ_CHECK(n >= 1, "%s has %" PRId64 " elements", name, n);
         if (n > MAX_ELEMENTS)
             return false;
@@ -75,9 +76,8 @@ static bool read_all(struct mist_checkpoint *checkpoint)
 
     if (mist_checkpoint_check_model(checkpoint, &model, &err) != MIST_OK)
         fuzz_check_refusal(MIST_ERR_INPUT, &err, true);
-    for (int32_t i = 0; i < mist_checkpoint_n_tensors(checkpoint); i++)
-        is_whole &=
-            read_tensor(checkpoint, mist_checkpoint_tensor_name(checkpoint, i), values);
+    for (int32_t i = 0; i < whole_n_tensors(checkpoint); i++)
+        is_whole &= read_tensor(checkpoint, whole_name(checkpoint, i), values);
     return is_whole;
 }
 
@@ -93,13 +93,12 @@ static void write_rank(struct mist_checkpoint *checkpoint, const char *dir, int6
     float values[MAX_ELEMENTS];
     struct mist_checkpoint_writer *writer;
     struct mist_err err = {0};
-    int32_t n_tensors = checkpoint ? mist_checkpoint_n_tensors(checkpoint) : 2;
+    int32_t n_tensors = checkpoint ? whole_n_tensors(checkpoint) : 2;
 
     fuzz_must(mist_checkpoint_writer_open(&save, rank, &writer, &err), &err);
     for (int32_t i = 0; i < n_tensors; i++) {
-        const char *name =
-            checkpoint ? mist_checkpoint_tensor_name(checkpoint, i) : names[i];
-        int64_t n = checkpoint ? mist_checkpoint_n_elements(checkpoint, name) : 16;
+        const char *name = checkpoint ? whole_name(checkpoint, i) : names[i];
+        int64_t n = checkpoint ? whole_n_elements(checkpoint, name) : 16;
         struct mist_param_span whole = {.length = n, .n_runs = 1};
         struct mist_param_span half = {
             .global_first = 4 * rank, .length = 4, .n_runs = 2, .global_stride = 8};
@@ -126,12 +125,11 @@ static void compare(struct mist_checkpoint *a, struct mist_checkpoint *b)
 {
     static float x[MAX_ELEMENTS], y[MAX_ELEMENTS];
 
-    FUZZ_CHECK(mist_checkpoint_n_tensors(a) == mist_checkpoint_n_tensors(b),
-               "tensors are lost");
-    for (int32_t i = 0; i < mist_checkpoint_n_tensors(a); i++) {
-        const char *name = mist_checkpoint_tensor_name(a, i);
-        int64_t n = mist_checkpoint_n_elements(a, name);
-        FUZZ_CHECK(mist_checkpoint_n_elements(b, name) == n, "%s", name);
+    FUZZ_CHECK(whole_n_tensors(a) == whole_n_tensors(b), "tensors are lost");
+    for (int32_t i = 0; i < whole_n_tensors(a); i++) {
+        const char *name = whole_name(a, i);
+        int64_t n = whole_n_elements(a, name);
+        FUZZ_CHECK(whole_n_elements(b, name) == n, "%s", name);
         FUZZ_CHECK(read_tensor(a, name, x) && read_tensor(b, name, y) &&
                        memcmp(x, y, (size_t)n * sizeof *x) == 0,
                    "%s has other bits", name);
@@ -149,7 +147,7 @@ static void check_round_trip(struct mist_checkpoint *checkpoint)
     fuzz_path(dir, "out");
     write_rank(checkpoint, dir, step, 0, 1);
     commit(dir, step, 1, training.value);
-    fuzz_must(mist_checkpoint_find_newest(dir, &path, &warning, &err), &err);
+    fuzz_must(mist_checkpoint_find(dir, NULL, &path, &warning, &err), &err);
     fuzz_must(mist_checkpoint_verify(path, &err), &err);
     fuzz_must(mist_checkpoint_open(path, &again, &err), &err);
     FUZZ_CHECK(mist_checkpoint_step(again) == step, "another step");

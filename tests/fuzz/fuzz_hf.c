@@ -29,12 +29,22 @@ static struct mist_model model_of(unsigned kind)
                                .rope_theta = is_gpt ? 0 : 1e4};
 }
 
+/* Elements first .. first + n - 1 of a whole parameter. */
+static enum mist_status whole_param(const struct mist_hf *hf, int32_t module,
+                                    const char *param, int64_t first, int64_t n,
+                                    float *out, struct mist_err *err)
+{
+    const struct mist_param_span span = {.global_first = first, .length = n, .n_runs = 1};
+
+    return mist_hf_read_spans(hf, module, param, &span, 1, out, err);
+}
+
 /* A parameter from a file that is open; without one, numbers. */
 static enum mist_status source(void *context, int32_t module, const char *param,
                                int64_t n, float *out, struct mist_err *err)
 {
     if (context)
-        return mist_hf_read(context, module, param, 0, n, out, err);
+        return whole_param(context, module, param, 0, n, out, err);
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)(module + 1) + 0.125f * (float)i;
     return MIST_OK;
@@ -51,8 +61,8 @@ static void compare(const struct mist_hf *a, const struct mist_hf *b,
             int64_t n = params[i].rows * params[i].columns;
             struct mist_err err = {0};
             FUZZ_CHECK(n <= MAX_ELEMENTS, "%s", params[i].name);
-            fuzz_must(mist_hf_read(a, module, params[i].name, 0, n, x, &err), &err);
-            fuzz_must(mist_hf_read(b, module, params[i].name, 0, n, y, &err), &err);
+            fuzz_must(whole_param(a, module, params[i].name, 0, n, x, &err), &err);
+            fuzz_must(whole_param(b, module, params[i].name, 0, n, y, &err), &err);
             FUZZ_CHECK(memcmp(x, y, (size_t)n * sizeof *x) == 0, "%s has other bits",
                        params[i].name);
         }
@@ -70,7 +80,7 @@ static bool can_be_read(const struct mist_hf *hf, const struct mist_model *model
             int64_t n = params[i].rows * params[i].columns;
             struct mist_err err = {0};
             enum mist_status status =
-                mist_hf_read(hf, module, params[i].name, 0, n, values, &err);
+                whole_param(hf, module, params[i].name, 0, n, values, &err);
             if (status != MIST_OK) {
                 fuzz_check_refusal(status, &err, true);
                 return false;

@@ -14,6 +14,7 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/whole_tensors.h"
 
 #include <sys/stat.h>
 
@@ -257,13 +258,11 @@ static void read_all(struct mist_checkpoint *checkpoint, const struct recipe *re
 
     for (int t = 0; t < recipe->n_tensors; t++) {
         char name[] = {(char)('a' + t), '\0'};
-        FUZZ_CHECK(mist_checkpoint_n_elements(checkpoint, name) == recipe->whole[t], "%s",
-                   name);
+        FUZZ_CHECK(whole_n_elements(checkpoint, name) == recipe->whole[t], "%s", name);
         for (int64_t first = recipe->whole[t] - 1; first >= 0;
              first = first * 2 / 3 - 1) {
             int64_t n = recipe->whole[t] - first;
-            fuzz_must(mist_checkpoint_read(checkpoint, name, first, n, values, &err),
-                      &err);
+            fuzz_must(whole_read(checkpoint, name, first, n, values, &err), &err);
             for (int64_t k = 0; k < n; k++) {
                 const struct held *held = &truth->held[t][first + k];
                 FUZZ_CHECK(held->is_disputed || values[k] == held->value,

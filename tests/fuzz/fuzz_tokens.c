@@ -55,10 +55,25 @@ static void read_all(struct mist_data *data, int64_t seq_len, int64_t vocab)
     (void)mist_data_fingerprint(data);
 }
 
+/* The smallest vocabulary that is accepted; 2^31: none. */
+static int64_t needed(struct mist_data *data, int64_t seq_len)
+{
+    int64_t refused = 0, accepted = INT64_C(1) << 31;
+
+    while (accepted - refused > 1) {
+        int64_t vocab = refused + (accepted - refused) / 2;
+        if (mist_data_check(data, vocab, seq_len, NULL) == MIST_OK)
+            accepted = vocab;
+        else
+            refused = vocab;
+    }
+    return accepted;
+}
+
 /* Of the vocabulary that the data asks for, and of one that is a token too small. */
 static void look(struct mist_data *data, int64_t seq_len)
 {
-    int64_t vocab = mist_data_vocab_needed(data);
+    int64_t vocab = needed(data, seq_len);
     struct mist_err err = {0};
 
     FUZZ_CHECK(mist_data_n_tokens(data) >= 0, "%lld tokens",
@@ -68,8 +83,6 @@ static void look(struct mist_data *data, int64_t seq_len)
         FUZZ_CHECK(status != MIST_OK, "an id of %lld", (long long)vocab - 1);
         fuzz_check_refusal(status, &err, false); /* text: about no file */
     }
-    if (vocab > INT64_C(1) << 31)
-        return;
     enum mist_status status = mist_data_check(data, vocab, seq_len, &err);
     if (status == MIST_OK)
         read_all(data, seq_len, vocab);

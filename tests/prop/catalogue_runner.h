@@ -120,7 +120,7 @@ static inline void catalogue_fill_weights(struct catalogue_run *run, int i_modul
         free(values);
     }
     if (is_bf16)
-        mist_cpu_bf16_from_float(module->weights, weights, layout->n_parameters, 1);
+        mist_cpu_bf16_from_float(module->weights, weights, layout->n_parameters);
 }
 
 static inline void catalogue_open_modules(struct catalogue_run *run)
@@ -267,6 +267,22 @@ static inline double catalogue_sum_losses(const struct mist_binding *binding)
     return sum;
 }
 
+/* All steps of a program; communication is left out. */
+static inline void catalogue_run_program(const struct mist_binding *binding,
+                                         enum mist_program_kind kind)
+{
+    const struct mist_program *program = &binding->layout->programs[kind];
+
+    for (int32_t p = 0; p < program->n_parts; p++) {
+        const struct mist_part *part = &program->parts[p];
+        for (int32_t i = 0; i < part->n_steps && !part->is_communication; i++) {
+            struct mist_step_args args;
+            mist_binding_resolve(binding, kind, part->first_step + i, &args);
+            mist_operators_cpu.run_step(&args);
+        }
+    }
+}
+
 /* Sum of the losses of a micro-batch; program: FORWARD or EVALUATE. */
 static inline double catalogue_forward(struct catalogue_run *run, int i_micro_batch,
                                        enum mist_program_kind program)
@@ -279,7 +295,7 @@ static inline double catalogue_forward(struct catalogue_run *run, int i_micro_ba
         catalogue_poison(run->boundary[i], module->layout->output_bytes);
         catalogue_poison(run->scratch, run->scratch_bytes);
         catalogue_bind(run, i, i_micro_batch, &binding);
-        mist_binding_run(&binding, program, &mist_operators_cpu);
+        catalogue_run_program(&binding, program);
     }
     return catalogue_sum_losses(&binding);
 }
@@ -294,16 +310,16 @@ static inline void catalogue_backward(struct catalogue_run *run, int i_micro_bat
         if (run->variant->recomputes && module->layout->kind == MIST_LAYER_BLOCK) {
             catalogue_poison(module->saved, module->layout->saved_bytes);
             catalogue_poison(run->scratch, run->scratch_bytes);
-            mist_binding_run(&binding, MIST_PROGRAM_RECOMPUTE, &mist_operators_cpu);
+            catalogue_run_program(&binding, MIST_PROGRAM_RECOMPUTE);
         }
         if (i > 0)
             catalogue_poison(run->boundary_gradient[i - 1], module->layout->input_bytes);
         catalogue_poison(run->scratch, run->scratch_bytes);
         if (run->variant->splits_backward) {
-            mist_binding_run(&binding, MIST_PROGRAM_BACKWARD_INPUT, &mist_operators_cpu);
-            mist_binding_run(&binding, MIST_PROGRAM_BACKWARD_WEIGHT, &mist_operators_cpu);
+            catalogue_run_program(&binding, MIST_PROGRAM_BACKWARD_INPUT);
+            catalogue_run_program(&binding, MIST_PROGRAM_BACKWARD_WEIGHT);
         } else {
-            mist_binding_run(&binding, MIST_PROGRAM_BACKWARD, &mist_operators_cpu);
+            catalogue_run_program(&binding, MIST_PROGRAM_BACKWARD);
         }
     }
 }
@@ -335,7 +351,7 @@ static inline void catalogue_widen_gradients(const struct catalogue_module *modu
 
     for (int64_t i = module->layout->n_parameters - 1; i >= 0; i--) {
         mist_bf16 x = from[i];
-        mist_cpu_bf16_to_float(module->gradients + i, &x, 1, 1);
+        mist_cpu_bf16_to_float(module->gradients + i, &x, 1);
     }
 }
 

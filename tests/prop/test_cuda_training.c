@@ -11,7 +11,7 @@
 #include "exec/operators/cpu_bf16.h"
 #include "tests/prop/training_grid.h"
 
-enum { N_STEPS = 2, N_REPLAYED_STEPS = 6, N_CHOSEN_STEPS = 13, N_LAYERS = 2, SEQ = 20 };
+enum { N_STEPS = 2, N_REPLAYED_STEPS = 6, N_CHOSEN_STEPS = 13, SEQ = 20 };
 
 /* The first of a list is what the others have the same bits as. */
 static const char *const same[] = {
@@ -26,6 +26,12 @@ static const char *const same[] = {
     "G2 cuda: oo1 uh",
     "G2 cuda delay5: ow.5 og.3 oo.7 uh ck1",
     "G2 cuda: oo.5 uh / ow1 og1 oo1 oa.5 uh",
+    NULL,
+};
+static const char *const same_chunked[] = {
+    "G2 cuda: ",
+    "G2 cuda zbv: ck1 / oo1",
+    "G2 cuda delay7 zbv: ow.5 oa.5 / og.5",
     NULL,
 };
 static const char *const same_rounded[] = {
@@ -80,7 +86,8 @@ static const char *const chosen[] = {"G1 plain cuda: ", "G1 cuda: ", NULL};
 
 /* One list, and the same plan on the CPU as its first. */
 static void add_list(struct training_grid *grid, enum training_model model,
-                     enum mist_dtype dtype, const char *const *texts, int32_t n_steps)
+                     int32_t n_layers, enum mist_dtype dtype, const char *const *texts,
+                     int32_t n_steps)
 {
     int32_t i_first = grid->n;
 
@@ -89,7 +96,7 @@ static void add_list(struct training_grid *grid, enum training_model model,
     for (int32_t i = -1; i < 0 || texts[i]; i++) {
         if (i > 0 && test_is_left_out())
             continue;
-        struct training_run *run = training_grid_add(grid, model, N_LAYERS, SEQ, dtype);
+        struct training_run *run = training_grid_add(grid, model, n_layers, SEQ, dtype);
         snprintf(run->text, sizeof run->text, "%s", texts[i < 0 ? 0 : i]);
         run->n_steps = n_steps;
         run->clip_norm = n_steps > N_STEPS ? 0.5 : 0; /* another scale in every step */
@@ -149,18 +156,20 @@ static void test_training(void **state)
         skip();
     }
     for (int m = 0; m < TRAINING_N_MODELS; m++) {
-        add_list(&grid, (enum training_model)m, MIST_DTYPE_FP32,
+        add_list(&grid, (enum training_model)m, 2, MIST_DTYPE_FP32,
                  m == TRAINING_GPT_TIED ? same : split_rows, N_STEPS);
     }
-    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_sharded, N_STEPS);
-    add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_FP32, same_split, N_STEPS);
-    add_list(&grid, TRAINING_GPT, MIST_DTYPE_FP32, replayed, N_REPLAYED_STEPS);
-    add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_FP32, chosen, N_CHOSEN_STEPS);
+    add_list(&grid, TRAINING_GPT_TIED, 4, MIST_DTYPE_FP32, same_chunked, N_STEPS);
+    add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_FP32, same_sharded, N_STEPS);
+    add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_FP32, same_split, N_STEPS);
+    add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_FP32, replayed, N_REPLAYED_STEPS);
+    add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_FP32, chosen, N_CHOSEN_STEPS);
     if (mist_cpu_has_bf16()) {
-        add_list(&grid, TRAINING_GPT, MIST_DTYPE_BF16, same, N_STEPS);
-        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, same_rounded, N_STEPS);
-        add_list(&grid, TRAINING_LLAMA, MIST_DTYPE_BF16, same_rounded_sharded, N_STEPS);
-        add_list(&grid, TRAINING_GPT_TIED, MIST_DTYPE_BF16, replayed_rounded,
+        add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_BF16, same, N_STEPS);
+        add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, same_rounded, N_STEPS);
+        add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_BF16, same_rounded_sharded,
+                 N_STEPS);
+        add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, replayed_rounded,
                  N_REPLAYED_STEPS);
     }
     training_grid_execute(&grid);

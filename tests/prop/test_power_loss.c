@@ -19,6 +19,7 @@
 #include "core/random.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "tests/faults/disk.h"
+#include "tests/unit/whole_tensors.h"
 
 #include <ftw.h>
 #include <sys/wait.h>
@@ -259,12 +260,12 @@ static bool digest(const char *path, int64_t *step, uint64_t *out)
     if (mist_checkpoint_open(path, &checkpoint, NULL) != MIST_OK)
         return false;
     mist_hash_init(&hash);
-    for (int32_t i = 0; i < mist_checkpoint_n_tensors(checkpoint) && is_read; i++) {
-        const char *name = mist_checkpoint_tensor_name(checkpoint, i);
-        int64_t n = mist_checkpoint_n_elements(checkpoint, name);
+    for (int32_t i = 0; i < whole_n_tensors(checkpoint) && is_read; i++) {
+        const char *name = whole_name(checkpoint, i);
+        int64_t n = whole_n_elements(checkpoint, name);
         float *values = malloc((size_t)n * sizeof *values);
         assert_non_null(values);
-        is_read = mist_checkpoint_read(checkpoint, name, 0, n, values, NULL) == MIST_OK;
+        is_read = whole_read(checkpoint, name, 0, n, values, NULL) == MIST_OK;
         mist_hash_add_text(&hash, name);
         mist_hash_add_bytes(&hash, values, (size_t)n * sizeof *values);
         free(values);
@@ -331,7 +332,7 @@ static void look_at_checkpoints(struct judge *judge, const struct state *state,
     uint64_t bits;
 
     snprintf(dir, sizeof dir, "%s/ck", after);
-    if (mist_checkpoint_find_newest(dir, &newest, NULL, NULL) == MIST_OK) {
+    if (mist_checkpoint_find(dir, NULL, &newest, NULL, NULL) == MIST_OK) {
         if (!digest(newest, &step, &bits))
             complain(judge, "the newest one is damaged");
         if (step < least || step > N_STEPS || step > judge->n_saved + 1)

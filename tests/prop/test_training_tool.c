@@ -129,7 +129,8 @@ static void make_run(struct training_grid *grid, const char *text)
 static void test_tool_makes_the_same_run(void **state)
 {
     static const char *const texts[] = {
-        "G4: ck1 ow.5 oa.5", "G4 il2: dp2 z3 og.5 / dp2 z2", "G2 zb: tp2 sp / tp2 oo1"};
+        "G4: ck1 ow.5 oa.5", "G4 il2: dp2 z3 og.5 / dp2 z2",
+        "G4 zbv: dp2 z2 oa.5 / dp2 ow.5", "G2 zb: tp2 sp / tp2 oo1"};
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct training_grid grid = {0};

@@ -237,22 +237,16 @@ static inline enum mist_status async_collect(struct mist_device *base, mist_span
 
 /* ----------------------------------------------------------- from the host, when idle */
 
-static inline enum mist_status async_clear(struct mist_device *base, void *to,
-                                           int64_t bytes, struct mist_err *err)
+static inline enum mist_status async_transfer(struct mist_device *base, void *to,
+                                              const void *from, int64_t bytes,
+                                              const void *own, struct mist_err *err)
 {
-    (void)err;
+    (void)own, (void)err;
     assert_null(async_of(base)->works);
-    memset(async_real(to), 0, (size_t)bytes);
-    return MIST_OK;
-}
-
-static inline enum mist_status async_move(struct mist_device *base, void *to,
-                                          const void *from, int64_t bytes,
-                                          struct mist_err *err)
-{
-    (void)err;
-    assert_null(async_of(base)->works);
-    memcpy(async_real(to), async_real(from), (size_t)bytes);
+    if (from)
+        memcpy(async_real(to), async_real(from), (size_t)bytes);
+    else
+        memset(async_real(to), 0, (size_t)bytes);
     return MIST_OK;
 }
 
@@ -279,8 +273,7 @@ static inline void async_close(struct mist_device *base)
     .name = "async", .close = async_close, .reset_events = async_reset_events,           \
     .submit = async_submit, .record = async_record, .wait = async_wait,                  \
     .drain = async_drain, .copy = async_copy, .call_host = async_call_host,              \
-    .fetch_results = async_fetch_results, .clear = async_clear, .write = async_move,     \
-    .read = async_move
+    .fetch_results = async_fetch_results, .transfer = async_transfer
 
 static const struct mist_device_ops async_plain_ops = {ASYNC_OPS};
 static const struct mist_device_ops async_recording_ops = {

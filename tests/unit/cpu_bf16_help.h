@@ -28,7 +28,7 @@ static inline void help_bf16_assert_guard(const mist_bf16 *x, int64_t n)
 static inline mist_bf16 *help_bf16_of(struct help *h, const float *x, int64_t n)
 {
     mist_bf16 *y = help_bf16_poisoned(h, n);
-    mist_cpu_bf16_from_float(y, x, n, 1);
+    mist_cpu_bf16_from_float(y, x, n);
     return y;
 }
 
@@ -43,7 +43,7 @@ static inline mist_bf16 *help_bf16_copy(struct help *h, const mist_bf16 *x, int6
 static inline float *help_floats_of(struct help *h, const mist_bf16 *x, int64_t n)
 {
     float *y = help_poisoned(h, n);
-    mist_cpu_bf16_to_float(y, x, n, 1);
+    mist_cpu_bf16_to_float(y, x, n);
     return y;
 }
 

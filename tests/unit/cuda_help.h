@@ -61,7 +61,7 @@ static inline struct pair *pair_of(struct cuda_help *h, enum mist_dtype dtype,
     struct pair *p = pair_empty(h, dtype, n);
 
     if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_from_float(p->host, x, n, 1);
+        mist_cpu_bf16_from_float(p->host, x, n);
     else if (n > 0)
         memcpy(p->host, x, pair_bytes(p));
     pair_upload(p);
@@ -111,7 +111,7 @@ static inline float pair_value(const struct pair *p, const void *memory, int64_t
     float value;
 
     if (p->dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_to_float(&value, (const mist_bf16 *)memory + i, 1, 1);
+        mist_cpu_bf16_to_float(&value, (const mist_bf16 *)memory + i, 1);
     else
         value = ((const float *)memory)[i];
     return value;

@@ -17,22 +17,16 @@ struct remote_device {
 static struct remote_device *remote_device; /* the one that is set */
 static struct mist_device_ops remote_device_ops;
 
-static inline enum mist_status remote_device_read(struct mist_device *device, void *to,
-                                                  const void *from, int64_t bytes,
-                                                  struct mist_err *err)
+static inline enum mist_status remote_device_transfer(struct mist_device *device,
+                                                      void *to, const void *from,
+                                                      int64_t bytes, const void *own,
+                                                      struct mist_err *err)
 {
-    remote_device->n_reads++;
-    return remote_device->ops->read(device, to, from, bytes, err);
-}
-
-static inline enum mist_status remote_device_write(struct mist_device *device, void *to,
-                                                   const void *from, int64_t bytes,
-                                                   struct mist_err *err)
-{
-    remote_device->n_writes++;
-    if (remote_device->refuses_writes)
+    remote_device->n_reads += own == from;
+    remote_device->n_writes += from && own == to;
+    if (from && own == to && remote_device->refuses_writes)
         return mist_err_set(err, MIST_ERR_IO, "this memory is read-only");
-    return remote_device->ops->write(device, to, from, bytes, err);
+    return remote_device->ops->transfer(device, to, from, bytes, own, err);
 }
 
 /* remote must stay where it is until remote_device_unset(). */
@@ -43,8 +37,7 @@ static inline void remote_device_set(struct remote_device *remote,
     remote_device = remote;
     remote_device_ops = *device->ops;
     remote_device_ops.is_host = false;
-    remote_device_ops.read = remote_device_read;
-    remote_device_ops.write = remote_device_write;
+    remote_device_ops.transfer = remote_device_transfer;
     device->ops = &remote_device_ops;
 }
 

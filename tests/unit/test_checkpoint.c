@@ -14,6 +14,7 @@
 #include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
+#include "tests/unit/whole_tensors.h"
 
 #include <ftw.h>
 #include <signal.h>
@@ -172,6 +173,73 @@ static struct layout random_layout(struct mist_random *random)
                            .writes_all = mist_random_below(random, 2) > 0};
 }
 
+/* Runs first_run .. of a span, from offset on in the first one, length elements
+ * of each. */
+static struct mist_param_span sub_span(const struct mist_param_span *span,
+                                       int64_t first_run, int64_t offset, int64_t length,
+                                       int64_t n_runs)
+{
+    return (struct mist_param_span){
+        .local_first = span->local_first + first_run * span->length + offset,
+        .global_first = span->global_first + first_run * span->global_stride + offset,
+        .length = length,
+        .n_runs = n_runs,
+        .global_stride = span->global_stride};
+}
+
+/* Elements begin .. end - 1 of a span, begin < end: the rest of a run, whole runs, the
+ * start of a run. */
+static int32_t cut_span(const struct mist_param_span *span, int64_t begin, int64_t end,
+                        struct mist_param_span *out)
+{
+    int64_t length = span->length;
+    int64_t run = begin / length, offset = begin % length;
+    int64_t last_run = end / length, rest = end % length;
+    int32_t n = 0;
+
+    if (run == last_run) {
+        out[0] = sub_span(span, run, offset, end - begin, 1);
+        return 1;
+    }
+    if (offset > 0) {
+        out[n++] = sub_span(span, run, offset, length - offset, 1);
+        run++;
+    }
+    if (last_run > run)
+        out[n++] = sub_span(span, run, 0, length, last_run - run);
+    if (rest > 0)
+        out[n++] = sub_span(span, last_run, 0, rest, 1);
+    return n;
+}
+
+/*
+ * The part of spans (sorted by local_first) within elements first .. first + n - 1 of the
+ * rank's parameter, as spans whose local_first counts from first: what a ZeRO shard, with
+ * a buffer of its own, holds of the whole parameter. out has room for n_spans + 2;
+ * returns how many were filled (0: the shard is all padding).
+ */
+static int32_t cut_spans(const struct mist_param_span *spans, int32_t n_spans,
+                         int64_t first, int64_t n, struct mist_param_span *out)
+{
+    int32_t n_out = 0;
+
+    for (int32_t i = 0; i < n_spans; i++) {
+        int64_t start = spans[i].local_first;
+        int64_t begin = first > start ? first - start : 0;
+        int64_t end = first + n - start;
+        int64_t size = spans[i].length * spans[i].n_runs;
+        if (end > size)
+            end = size;
+        if (begin >= end)
+            continue;
+        int32_t n_new = cut_span(&spans[i], begin, end, out + n_out);
+        for (int32_t k = 0; k < n_new; k++)
+            out[n_out + k].local_first -= first;
+        n_out += n_new;
+    }
+    return n_out;
+}
+
 /* ------------------------------------------------------------------- writing, reading */
 
 static enum mist_status add_tensor(struct mist_checkpoint_writer *writer,
@@ -198,7 +266,7 @@ static enum mist_status add_tensor(struct mist_checkpoint_writer *writer,
         else
             local[k] = 12345;
     }
-    int32_t n_cut = mist_checkpoint_cut_spans(spans, n_spans, first, part, cut);
+    int32_t n_cut = cut_spans(spans, n_spans, first, part, cut);
     assert_true(n_cut <= n_spans + 2);
     return mist_checkpoint_add_piece(writer, t->name, n_elements(t), cut, n_cut,
                                      local + first, err);
@@ -282,7 +350,7 @@ static void check_layout(struct mist_checkpoint *checkpoint, const struct layout
             int64_t part = ceil_div(n_local(t, layout->tp), layout->dp);
             int64_t first = rank / layout->tp * part;
             int32_t n = spans_of(t, layout->tp, i_tp, spans);
-            n = mist_checkpoint_cut_spans(spans, n, first, part, cut);
+            n = cut_spans(spans, n, first, part, cut);
             for (int64_t k = 0; k < part; k++)
                 local[k] = -1;
             assert_int_equal(
@@ -308,9 +376,8 @@ static void check_ranges(struct mist_checkpoint *checkpoint, struct mist_random 
         int i = (int)mist_random_below(random, N_TENSORS);
         int64_t first = mist_random_below(random, n_elements(&tensors[i]) + 1);
         int64_t n = mist_random_below(random, n_elements(&tensors[i]) - first + 1);
-        assert_int_equal(
-            mist_checkpoint_read(checkpoint, tensors[i].name, first, n, out, &err),
-            MIST_OK);
+        assert_int_equal(whole_read(checkpoint, tensors[i].name, first, n, out, &err),
+                         MIST_OK);
         assert_memory_equal(out, whole->values[i] + first, (size_t)n * sizeof *out);
     }
 }
@@ -365,39 +432,6 @@ static void test_names(void **state)
                         "9/b/moment2");
 }
 
-/* Cutting spans anywhere gives the same elements as cutting the list of elements. */
-static void test_cut_spans(void **state)
-{
-    struct mist_random random;
-    struct mist_param_span spans[MIST_MAX_SECTIONS], cut[MIST_MAX_SECTIONS + 2];
-
-    mist_random_init(&random, test_seed(1));
-    for (int round = 0; round < 2000; round++) {
-        const struct tensor *t = &tensors[mist_random_below(&random, N_TENSORS)];
-        struct layout layout = random_layout(&random);
-        int32_t i_tp = (int32_t)mist_random_below(&random, layout.tp);
-        int64_t n = n_local(t, layout.tp);
-        int64_t first = mist_random_below(&random, n);
-        int64_t part = 1 + mist_random_below(&random, n - first);
-        int32_t n_cut = mist_checkpoint_cut_spans(
-            spans, spans_of(t, layout.tp, i_tp, spans), first, part, cut);
-        int64_t next = 0;
-        for (int32_t s = 0; s < n_cut; s++)
-            for (int64_t k = 0; k < cut[s].length * cut[s].n_runs; k++, next++) {
-                while (global_of(t, layout.tp, i_tp, first + next) < 0)
-                    next++;
-                assert_int_equal(cut[s].local_first + k, next);
-                assert_int_equal(cut[s].global_first +
-                                     k / cut[s].length * cut[s].global_stride +
-                                     k % cut[s].length,
-                                 global_of(t, layout.tp, i_tp, first + next));
-            }
-        for (; next < part; next++)
-            assert_true(global_of(t, layout.tp, i_tp, first + next) < 0);
-        assert_int_equal(next, part);
-    }
-}
-
 static void test_any_layout_to_any_other(void **state)
 {
     struct scratch scratch;
@@ -412,18 +446,17 @@ static void test_any_layout_to_any_other(void **state)
         struct mist_checkpoint *checkpoint;
         char *path;
         save_ok(scratch.folder, round, &layout, &whole, 2);
-        assert_int_equal(mist_checkpoint_find_newest(scratch.folder, &path, NULL, &err),
+        assert_int_equal(mist_checkpoint_find(scratch.folder, NULL, &path, NULL, &err),
                          MIST_OK);
         assert_int_equal(mist_checkpoint_verify(path, &err), MIST_OK);
         assert_int_equal(mist_checkpoint_open(path, &checkpoint, &err), MIST_OK);
         assert_int_equal(mist_checkpoint_step(checkpoint), round);
-        assert_int_equal(mist_checkpoint_n_ranks(checkpoint), layout.tp * layout.dp);
-        assert_int_equal(mist_checkpoint_n_tensors(checkpoint), N_TENSORS);
+        assert_int_equal(checkpoint->n_files, layout.tp * layout.dp);
+        assert_int_equal(whole_n_tensors(checkpoint), N_TENSORS);
         for (int i = 0; i < N_TENSORS; i++) {
-            const char *name = mist_checkpoint_tensor_name(checkpoint, i);
+            const char *name = whole_name(checkpoint, i);
             assert_string_equal(name, tensors[i].name);
-            assert_int_equal(mist_checkpoint_n_elements(checkpoint, name),
-                             n_elements(&tensors[i]));
+            assert_int_equal(whole_n_elements(checkpoint, name), n_elements(&tensors[i]));
         }
         for (int k = 0; k < 4; k++) {
             struct layout other = random_layout(&random);
@@ -465,23 +498,22 @@ static void test_blocks(void **state)
     fclose(file);
     const char *path = scratch_path(&scratch, "step-00000005");
     assert_int_equal(mist_checkpoint_open(path, &checkpoint, &err), MIST_OK);
-    assert_int_equal(mist_checkpoint_read(checkpoint, "a", 0, BLOCK, out, &err), MIST_OK);
-    assert_int_equal(mist_checkpoint_read(checkpoint, "a", 2 * BLOCK, N - 2 * BLOCK,
-                                          out + 2 * BLOCK, &err),
-                     MIST_OK);
+    assert_int_equal(whole_read(checkpoint, "a", 0, BLOCK, out, &err), MIST_OK);
+    assert_int_equal(
+        whole_read(checkpoint, "a", 2 * BLOCK, N - 2 * BLOCK, out + 2 * BLOCK, &err),
+        MIST_OK);
     assert_memory_equal(out, values, BLOCK * sizeof *out);
     assert_memory_equal(out + 2 * BLOCK, values + 2 * BLOCK,
                         (N - 2 * BLOCK) * sizeof *out);
-    assert_int_equal(mist_checkpoint_read(checkpoint, "a", 2 * BLOCK - 1, 2, out, &err),
+    assert_int_equal(whole_read(checkpoint, "a", 2 * BLOCK - 1, 2, out, &err),
                      MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "block 1 of a"));
     /* wherever in what is read the block is */
     static const int reads[][2] = {
         {0, N}, {0, BLOCK + 1}, {BLOCK - 1, 2}, {BLOCK, 1}, {BLOCK + 100, 1}};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
-        assert_int_equal(
-            mist_checkpoint_read(checkpoint, "a", reads[i][0], reads[i][1], out, &err),
-            MIST_ERR_INPUT);
+        assert_int_equal(whole_read(checkpoint, "a", reads[i][0], reads[i][1], out, &err),
+                         MIST_ERR_INPUT);
     mist_checkpoint_close(checkpoint);
     assert_int_equal(mist_checkpoint_verify(path, &err), MIST_ERR_INPUT);
     free(values);
@@ -525,14 +557,12 @@ static void test_training_and_model(void **state)
     model.norm_epsilon = 1e-6;
     assert_int_equal(mist_checkpoint_check_model(checkpoint, &model, &err),
                      MIST_ERR_INPUT);
-    assert_int_equal(mist_checkpoint_read(checkpoint, "nope", 0, 1, &one, &err),
-                     MIST_ERR_INPUT);
+    assert_int_equal(whole_read(checkpoint, "nope", 0, 1, &one, &err), MIST_ERR_INPUT);
     assert_string_equal(err.message, "has no tensor nope");
-    assert_int_equal(mist_checkpoint_n_elements(checkpoint, "nope"), -1);
-    assert_int_equal(
-        mist_checkpoint_read(checkpoint, "0/wte/weight", 61 * 24, 1, &one, &err),
-        MIST_ERR_INPUT);
-    assert_int_equal(mist_checkpoint_read(checkpoint, "0/wte/weight", -1, 1, &one, &err),
+    assert_int_equal(whole_n_elements(checkpoint, "nope"), -1);
+    assert_int_equal(whole_read(checkpoint, "0/wte/weight", 61 * 24, 1, &one, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(whole_read(checkpoint, "0/wte/weight", -1, 1, &one, &err),
                      MIST_ERR_INPUT);
     mist_checkpoint_close(checkpoint);
     free_whole(&whole);
@@ -618,7 +648,7 @@ static void test_keep(void **state)
     assert_true(exists(&scratch, "step-00000002"));
     assert_false(exists(&scratch, "step-00000004") || exists(&scratch, "step-00000005") ||
                  exists(&scratch, "step-00000006"));
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err), MIST_OK);
     assert_non_null(strstr(path, "step-00000002"));
     free(path);
     free_whole(&whole);
@@ -643,14 +673,14 @@ static void test_replacing(void **state)
     snprintf(from, sizeof from, "%s", scratch_path(&scratch, "step-00000001"));
     assert_int_equal(rename(from, scratch_path(&scratch, "step-00000001.old")), 0);
     assert_int_equal(write_rank(dir, 1, &layout, 0, &first, &err), MIST_OK);
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err), MIST_OK);
     assert_non_null(strstr(path, "step-00000001.old"));
     assert_int_equal(mist_checkpoint_open(path, &checkpoint, &err), MIST_OK);
     check_layout(checkpoint, &layout, &second);
     mist_checkpoint_close(checkpoint);
     /* the checkpoint itself may be named, too */
     char *again;
-    assert_int_equal(mist_checkpoint_find_newest(path, &again, &warning, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_find(path, NULL, &again, &warning, &err), MIST_OK);
     assert_string_equal(again, path);
     free(again);
     free(path);
@@ -700,7 +730,7 @@ static void expect_refused(const char *path, const struct whole *whole)
         return;
     for (int i = 0; i < N_TENSORS; i++) {
         int64_t n = n_elements(&tensors[i]);
-        if (mist_checkpoint_read(checkpoint, tensors[i].name, 0, n, out, &err) == MIST_OK)
+        if (whole_read(checkpoint, tensors[i].name, 0, n, out, &err) == MIST_OK)
             assert_memory_equal(out, whole->values[i], (size_t)n * sizeof *out);
         else
             n_refused++;
@@ -907,29 +937,28 @@ static void test_fallback(void **state)
 
     scratch_init(&scratch);
     const char *dir = scratch.folder;
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err),
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err),
                      MIST_ERR_INPUT);
     assert_null(path);
-    assert_int_equal(
-        mist_checkpoint_find_newest("/nowhere/at/all", &path, &warning, &err),
-        MIST_ERR_IO);
+    assert_int_equal(mist_checkpoint_find("/nowhere/at/all", NULL, &path, &warning, &err),
+                     MIST_ERR_IO);
     for (int step = 1; step <= 3; step++)
         save_ok(dir, step, &layout, &whole, 0);
     assert_int_equal(write_rank(dir, 4, &layout, 0, &whole, &err), MIST_OK);
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err), MIST_OK);
     assert_non_null(strstr(path, "step-00000003"));
     assert_string_equal(warning.message, "");
     free(path);
     assert_int_equal(
         truncate(scratch_path(&scratch, "step-00000003/rank-00001.bin"), 100), 0);
     assert_int_equal(remove(scratch_path(&scratch, "step-00000002/manifest.json")), 0);
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err), MIST_OK);
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err), MIST_OK);
     assert_non_null(strstr(path, "step-00000001"));
     assert_non_null(strstr(warning.path, "step-00000003/rank-00001.bin"));
     assert_non_null(strstr(warning.message, "has 100 bytes"));
     free(path);
     assert_int_equal(remove(scratch_path(&scratch, "step-00000001/rank-00000.bin")), 0);
-    assert_int_equal(mist_checkpoint_find_newest(dir, &path, &warning, &err),
+    assert_int_equal(mist_checkpoint_find(dir, NULL, &path, &warning, &err),
                      MIST_ERR_INPUT);
     free_whole(&whole);
     remove_tree(dir);
@@ -1111,7 +1140,7 @@ static void expect_whole(struct scratch *scratch, const struct layout *layout,
     struct mist_err err = {0}, warning = {0};
     char *path;
 
-    assert_int_equal(mist_checkpoint_find_newest(scratch->folder, &path, &warning, &err),
+    assert_int_equal(mist_checkpoint_find(scratch->folder, NULL, &path, &warning, &err),
                      MIST_OK);
     assert_string_equal(warning.message, "");
     assert_int_equal(mist_checkpoint_verify(path, &err), MIST_OK);
@@ -1255,7 +1284,7 @@ static void test_faults_of_reading(void **state)
         char *path = NULL;
         fault_arm(FAULT_MALLOC, n);
         enum mist_status status =
-            mist_checkpoint_find_newest(scratch.folder, &path, &warning, &err);
+            mist_checkpoint_find(scratch.folder, NULL, &path, &warning, &err);
         if (!status)
             status = mist_checkpoint_verify(path, &err);
         if (!status)
@@ -1278,7 +1307,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_cut_spans),
         cmocka_unit_test(test_any_layout_to_any_other),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_training_and_model),

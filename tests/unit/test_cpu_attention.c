@@ -161,10 +161,10 @@ static void test_rope(void **state)
                    (int)a->head_dim, 10000.0, -1.0);
         float *forward = help_copy(h, qkv, n), *backward = help_copy(h, qkv, n);
         float *forward2 = help_copy(h, qkv, n), *backward2 = help_copy(h, qkv, n);
-        mist_cpu_rope_forward(false, forward, table, a, 1);
-        mist_cpu_rope_backward(false, backward, table, a, 1);
-        mist_cpu_rope_forward(false, forward2, table, a, 2);
-        mist_cpu_rope_backward(false, backward2, table, a, 2);
+        mist_cpu_rope(false, forward, table, a, false, 1);
+        mist_cpu_rope(false, backward, table, a, true, 1);
+        mist_cpu_rope(false, forward2, table, a, false, 2);
+        mist_cpu_rope(false, backward2, table, a, true, 2);
         help_assert_close(forward, expected, n, "rope");
         help_assert_close(backward, back, n, "rope backward");
         help_assert_same_bits(forward, forward2, n);
@@ -192,7 +192,7 @@ static void test_rope_slopes(void **state)
     double *slopes = help_slopes(h, rope_forward, in, n, d_out, n, &a);
     float *dqkv = help_copy(h, d_out, n);
     mist_cpu_rope_fill(table, a.s, a.head_dim, 500.0);
-    mist_cpu_rope_backward(false, dqkv, table, &a, 1);
+    mist_cpu_rope(false, dqkv, table, &a, true, 1);
     help_assert_close(dqkv, slopes, n, "rope backward");
 }
 

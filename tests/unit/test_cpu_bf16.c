@@ -23,7 +23,7 @@ static float float_of_bits(uint32_t bits)
 static mist_bf16 rounded(float x)
 {
     mist_bf16 y;
-    mist_cpu_bf16_from_float(&y, &x, 1, 1);
+    mist_cpu_bf16_from_float(&y, &x, 1);
     return y;
 }
 
@@ -33,7 +33,7 @@ static void test_conversion(void **state)
     for (uint32_t upper = 0; upper < 0x10000; upper++) {
         mist_bf16 x = (mist_bf16)upper;
         float value;
-        mist_cpu_bf16_to_float(&value, &x, 1, 1);
+        mist_cpu_bf16_to_float(&value, &x, 1);
         if ((upper & 0x7FFF) > 0x7F80) { /* NaN */
             assert_true(isnan(value));
             assert_int_equal(rounded(value), upper | 0x40);
@@ -57,18 +57,17 @@ static void test_conversion(void **state)
 static void test_conversion_lengths(void **state)
 {
     struct help *h = *state;
-    for (int i = 0; i < N_LENGTHS; i++)
-        for (int t = 1; t <= HELP_N_THREADS; t++) {
-            int64_t n = lengths[i];
-            float *x = help_random(h, n, 3.0), *back = help_poisoned(h, n);
-            mist_bf16 *y = help_bf16_poisoned(h, n);
-            mist_cpu_bf16_from_float(y, x, n, t);
-            mist_cpu_bf16_to_float(back, y, n, t);
-            for (int64_t j = 0; j < n; j++)
-                assert_true(fabsf(back[j] - x[j]) <= 0x1p-8f * fabsf(x[j]));
-            help_bf16_assert_guard(y, n);
-            help_assert_guard(back, n);
-        }
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i];
+        float *x = help_random(h, n, 3.0), *back = help_poisoned(h, n);
+        mist_bf16 *y = help_bf16_poisoned(h, n);
+        mist_cpu_bf16_from_float(y, x, n);
+        mist_cpu_bf16_to_float(back, y, n);
+        for (int64_t j = 0; j < n; j++)
+            assert_true(fabsf(back[j] - x[j]) <= 0x1p-8f * fabsf(x[j]));
+        help_bf16_assert_guard(y, n);
+        help_assert_guard(back, n);
+    }
 }
 
 /* -------------------------------------------------------------------------- embedding */
@@ -156,20 +155,20 @@ static void check_norm_forward(struct help *h, const struct norm_case *c, int n_
     mist_bf16 *out = help_bf16_copy(h, a, n), *residual = help_bf16_copy(h, b, n);
     if (!c->has_bias)
         bias = NULL, bias_f = NULL;
-    mist_cpu_norm_forward(false, c->kind, out_f, stats_f, a_f, weight_f, bias_f, 1e-5f,
-                          c->rows, c->h, NULL, 1);
-    mist_cpu_norm_forward(true, c->kind, out, stats, out, weight, bias, 1e-5f, c->rows,
-                          c->h, work, n_threads);
+    mist_cpu_norm_forward(false, c->kind, out_f, NULL, stats_f, a_f, NULL, weight_f,
+                          bias_f, 1e-5f, c->rows, c->h, NULL, 1);
+    mist_cpu_norm_forward(true, c->kind, out, NULL, stats, out, NULL, weight, bias, 1e-5f,
+                          c->rows, c->h, work, n_threads);
     help_bf16_assert_rounded(h, out, out_f, n);
     help_assert_same_bits(stats, stats_f, 2 * c->rows + HELP_GUARD);
 
     mist_cpu_add_forward(false, sum_f, a_f, b_f, n, 1);
     sum_f = help_floats_of(h, help_bf16_of(h, sum_f, n), n);
-    mist_cpu_norm_forward(false, c->kind, out_f, stats_f, sum_f, weight_f, bias_f, 1e-5f,
-                          c->rows, c->h, NULL, 1);
+    mist_cpu_norm_forward(false, c->kind, out_f, NULL, stats_f, sum_f, NULL, weight_f,
+                          bias_f, 1e-5f, c->rows, c->h, NULL, 1);
     out = help_bf16_copy(h, a, n);
-    mist_cpu_residual_norm_forward(true, c->kind, out, residual, stats, out, residual,
-                                   weight, bias, 1e-5f, c->rows, c->h, work, n_threads);
+    mist_cpu_norm_forward(true, c->kind, out, residual, stats, out, residual, weight,
+                          bias, 1e-5f, c->rows, c->h, work, n_threads);
     help_bf16_assert_rounded(h, out, out_f, n);
     help_bf16_assert_rounded(h, residual, sum_f, n);
     help_assert_same_bits(stats, stats_f, 2 * c->rows);
@@ -212,8 +211,8 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
     float *work = workspace_of(h, n_work);
     void *work_f =
         help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(c->rows, c->h));
-    mist_cpu_norm_forward(false, c->kind, dx_f, stats, x_f, weight_f, NULL, 1e-5f,
-                          c->rows, c->h, NULL, 1);
+    mist_cpu_norm_forward(false, c->kind, dx_f, NULL, stats, x_f, NULL, weight_f, NULL,
+                          1e-5f, c->rows, c->h, NULL, 1);
     for (int k = 0; k < 3; k++) { /* no residual; dx over d_residual; dx over d_out */
         float *dw = help_copy(h, before, c->h), *dw_f = help_copy(h, before, c->h);
         float *db = help_copy(h, before, c->h), *db_f = help_copy(h, before, c->h);

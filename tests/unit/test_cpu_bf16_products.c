@@ -295,10 +295,10 @@ static void test_rope(void **state)
             mist_bf16 *forward = help_bf16_random(h, &forward_f, n, 1.0);
             mist_bf16 *backward = help_bf16_random(h, &backward_f, n, 1.0);
             mist_cpu_rope_fill(table, a->s, a->head_dim, 10000.0);
-            mist_cpu_rope_forward(false, forward_f, table, a, 1);
-            mist_cpu_rope_backward(false, backward_f, table, a, 1);
-            mist_cpu_rope_forward(true, forward, table, a, t);
-            mist_cpu_rope_backward(true, backward, table, a, t);
+            mist_cpu_rope(false, forward_f, table, a, false, 1);
+            mist_cpu_rope(false, backward_f, table, a, true, 1);
+            mist_cpu_rope(true, forward, table, a, false, t);
+            mist_cpu_rope(true, backward, table, a, true, t);
             help_bf16_assert_rounded(h, forward, forward_f, n);
             help_bf16_assert_rounded(h, backward, backward_f, n);
         }

@@ -275,7 +275,7 @@ static void check_norm(struct help *h, const struct norm_case *c)
             dw_d[j] += d_in[n + j];
             db_d[j] += d_in[n + c->h + j];
         }
-        mist_cpu_norm_forward(false, c->kind, out, stats, in, weight, bias,
+        mist_cpu_norm_forward(false, c->kind, out, NULL, stats, in, NULL, weight, bias,
                               (float)NORM_EPS, c->rows, c->h, NULL, n_threads);
         mist_cpu_norm_backward(false, c->kind, dx, dw, bias == NULL ? NULL : db, d_out,
                                NULL, in, stats, weight, c->rows, c->h, work, n_threads,
@@ -328,8 +328,8 @@ static void test_norm_threads(void **state)
     float *w = help_random(h, H, 1.0), *stats = help_poisoned(h, 2 * ROWS);
     float *out = help_poisoned(h, ROWS * H), *sums[HELP_N_THREADS];
     void *work = help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(ROWS, H));
-    mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, out, stats, x, w, w, 1e-5f, ROWS, H,
-                          NULL, 1);
+    mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, out, NULL, stats, x, NULL, w, w,
+                          1e-5f, ROWS, H, NULL, 1);
     for (int t = 0; t < HELP_N_THREADS; t++) {
         sums[t] = help_alloc(h, 2 * H * (int64_t)sizeof(float));
         memset(sums[t], 0, 2 * H * sizeof(float));
@@ -354,7 +354,7 @@ static void test_norm_slopes(void **state)
         float *db = help_copy(h, zeros, c->h);
         double *slopes = help_slopes(h, naive_norm_forward, help_doubles(h, in, n_in),
                                      n_in, d_out, n, c);
-        mist_cpu_norm_forward(false, c->kind, out, stats, in, in + n,
+        mist_cpu_norm_forward(false, c->kind, out, NULL, stats, in, NULL, in + n,
                               c->has_bias ? in + n + c->h : NULL, (float)NORM_EPS,
                               c->rows, c->h, NULL, 1);
         mist_cpu_norm_backward(
@@ -399,9 +399,9 @@ static void test_residual_norm_slopes(void **state)
         double *slopes = help_slopes(h, naive_residual_norm, help_doubles(h, in, n_in),
                                      n_in, d_out, 2 * n, c);
         size_t n_work = mist_cpu_norm_backward_workspace_bytes(c->rows, c->h);
-        mist_cpu_residual_norm_forward(false, c->kind, out, sum, stats, in, in + n,
-                                       weight, c->has_bias ? weight + c->h : NULL,
-                                       (float)NORM_EPS, c->rows, c->h, NULL, 1);
+        mist_cpu_norm_forward(false, c->kind, out, sum, stats, in, in + n, weight,
+                              c->has_bias ? weight + c->h : NULL, (float)NORM_EPS,
+                              c->rows, c->h, NULL, 1);
         mist_cpu_norm_backward(false, c->kind, dx, dw, c->has_bias ? db : NULL, d_out + n,
                                d_out, sum, stats, weight, c->rows, c->h,
                                help_alloc(h, (int64_t)n_work), 1, 0);
@@ -425,22 +425,23 @@ static void test_residual_norm(void **state)
         float *stats = help_poisoned(h, 2 * ROWS), *stats2 = help_poisoned(h, 2 * ROWS);
         const float *has_bias = kind == MIST_CPU_NORM_LAYER ? bias : NULL;
         mist_cpu_add_forward(false, sum, a, b, N, 1);
-        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)kind, out, stats, sum, w,
-                              has_bias, 1e-5f, ROWS, H, NULL, 1);
+        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)kind, out, NULL, stats, sum,
+                              NULL, w, has_bias, 1e-5f, ROWS, H, NULL, 1);
         for (int alias = 0; alias < 3; alias++) {
             float *a2 = help_copy(h, a, N), *b2 = help_copy(h, b, N);
             float *sum2 = alias == 1 ? a2 : alias == 2 ? b2 : help_poisoned(h, N);
             float *out2 = alias == 1 ? b2 : alias == 2 ? a2 : help_poisoned(h, N);
-            mist_cpu_residual_norm_forward(false, (enum mist_cpu_norm_kind)kind, out2,
-                                           sum2, stats2, a2, b2, w, has_bias, 1e-5f, ROWS,
-                                           H, NULL, 1 + alias);
+            mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)kind, out2, sum2,
+                                  stats2, a2, b2, w, has_bias, 1e-5f, ROWS, H, NULL,
+                                  1 + alias);
             help_assert_same_bits(sum2, sum, N);
             help_assert_same_bits(out2, out, N);
             help_assert_same_bits(stats2, stats, 2 * ROWS);
         }
         float *in_place = help_copy(h, sum, N);
-        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)kind, in_place, stats2,
-                              in_place, w, has_bias, 1e-5f, ROWS, H, NULL, 1);
+        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)kind, in_place, NULL,
+                              stats2, in_place, NULL, w, has_bias, 1e-5f, ROWS, H, NULL,
+                              1);
         help_assert_same_bits(in_place, out, N);
     }
 }

@@ -114,7 +114,7 @@ static void make_input(struct bench *bench, const struct mist_cuda_sdpa_shape *s
         for (int64_t k = 0; k < elements[i]; k++)
             values[k] = (float)(4 * mist_random_uniform(random) - 2);
         mist_cpu_bf16_from_float((mist_bf16 *)(void *)bench->input[i], values,
-                                 elements[i], 1);
+                                 elements[i]);
         free(values);
     }
 }
@@ -226,7 +226,7 @@ static float value_at(const void *memory, bool is_bf16, int64_t i)
     float value;
 
     if (is_bf16)
-        mist_cpu_bf16_to_float(&value, (const mist_bf16 *)memory + i, 1, 1);
+        mist_cpu_bf16_to_float(&value, (const mist_bf16 *)memory + i, 1);
     else
         value = ((const float *)memory)[i];
     return value;

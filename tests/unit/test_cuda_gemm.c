@@ -110,8 +110,8 @@ static struct tensor upload(struct bench *bench, enum mist_dtype dtype, float *v
     if (dtype == MIST_DTYPE_BF16) {
         mist_bf16 *rounded = help_alloc(&bench->help, n * (int64_t)sizeof *rounded);
 
-        mist_cpu_bf16_from_float(rounded, values, n, 1);
-        mist_cpu_bf16_to_float(values, rounded, n, 1);
+        mist_cpu_bf16_from_float(rounded, values, n);
+        mist_cpu_bf16_to_float(values, rounded, n);
         from = rounded;
     }
     mist_test_device_upload(t.device, from,
@@ -137,7 +137,7 @@ static float *values_of(struct bench *bench, const struct tensor *t)
         mist_bf16 *bits = help_alloc(&bench->help, t->n * (int64_t)sizeof *bits);
 
         mist_test_device_download(bits, t->device, (size_t)t->n * sizeof *bits);
-        mist_cpu_bf16_to_float(values, bits, t->n, 1);
+        mist_cpu_bf16_to_float(values, bits, t->n);
     } else {
         mist_test_device_download(values, t->device, (size_t)t->n * sizeof *values);
     }
@@ -209,8 +209,8 @@ static void check_forward(struct bench *bench, const struct mist_cuda_linear *at
         bool has_bias = i % 2, adds = i / 2;
 
         with.residual = adds ? residual.device : NULL;
-        mist_cuda_gemm_forward(bench->gemm, &with, y.device, x.device, weight.device,
-                               has_bias ? bias.device : NULL);
+        mist_cuda_gemm_forward(bench->gemm, &with, y.device, NULL, x.device,
+                               weight.device, has_bias ? bias.device : NULL);
         mist_cpu_linear_forward(
             expected, x.values, weight.values, has_bias ? bias.values : NULL,
             adds ? residual.values : NULL, at->rows, at->n_in, at->n_out, 1);
@@ -230,8 +230,8 @@ static void check_forward_gelu(struct bench *bench, const struct mist_cuda_linea
         struct tensor y = output(bench, at->dtype, n),
                       before = output(bench, at->dtype, n);
 
-        mist_cuda_gemm_forward_gelu(bench->gemm, at, y.device, before.device, x.device,
-                                    weight.device, has_bias ? bias.device : NULL);
+        mist_cuda_gemm_forward(bench->gemm, at, y.device, before.device, x.device,
+                               weight.device, has_bias ? bias.device : NULL);
         mist_cpu_linear_forward(expected, x.values, weight.values,
                                 has_bias ? bias.values : NULL, NULL, at->rows, at->n_in,
                                 at->n_out, 1);
@@ -255,7 +255,7 @@ static void check_backward_input(struct bench *bench, const struct mist_cuda_lin
 
         with.residual = adds ? residual.device : NULL;
         mist_cuda_gemm_backward_input(bench->gemm, &with, dx.device, dy.device,
-                                      weight.device);
+                                      weight.device, NULL);
         mist_cpu_linear_backward_input(expected, dy.values, weight.values,
                                        adds ? residual.values : NULL, at->rows, at->n_in,
                                        at->n_out, 1);
@@ -276,8 +276,8 @@ static void check_backward_input_gelu(struct bench *bench,
     mist_cpu_linear_backward_input(expected, dy.values, weight.values, NULL, at->rows,
                                    at->n_in, at->n_out, 1);
     mist_cpu_gelu_backward(false, expected, expected, before.values, n, 1);
-    mist_cuda_gemm_backward_input_gelu(bench->gemm, at, dx.device, dy.device,
-                                       weight.device, before.device);
+    mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, dy.device, weight.device,
+                                  before.device);
     check(bench, &dx, expected, "backward of GELU");
 }
 
@@ -289,8 +289,8 @@ static void expect(struct bench *bench, struct tensor *t, const float *values)
     if (t->dtype != MIST_DTYPE_BF16)
         return;
     mist_bf16 *rounded = help_alloc(&bench->help, t->n * (int64_t)sizeof *rounded);
-    mist_cpu_bf16_from_float(rounded, t->values, t->n, 1);
-    mist_cpu_bf16_to_float(t->values, rounded, t->n, 1);
+    mist_cpu_bf16_from_float(rounded, t->values, t->n);
+    mist_cpu_bf16_to_float(t->values, rounded, t->n);
 }
 
 /* Random, or what must be overwritten: NaN where zeros are expected to have been. */
@@ -389,8 +389,8 @@ static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
     struct tensor db = random_tensor(bench, MIST_DTYPE_FP32, at->n_out);
     float *expected = help_poisoned(h, n_y);
 
-    mist_cuda_gemm_forward(bench->gemm, at, y.device, x.device, w.device, b.device);
-    mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, y.device, w.device);
+    mist_cuda_gemm_forward(bench->gemm, at, y.device, NULL, x.device, w.device, b.device);
+    mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, y.device, w.device, NULL);
     mist_cuda_gemm_backward_weight(bench->gemm, at, dw.device, db.device, y.device,
                                    x.device);
     mist_cpu_linear_forward(expected, x.values, w.values, b.values, NULL, at->rows,
@@ -414,7 +414,7 @@ static void test_residual_alignment(void **state)
 
     open_gemm(bench);
     at.residual = residual.device;
-    mist_cuda_gemm_forward(bench->gemm, &at, y.device, x.device, w.device, NULL);
+    mist_cuda_gemm_forward(bench->gemm, &at, y.device, NULL, x.device, w.device, NULL);
     mist_cpu_linear_forward(expected, x.values, w.values, NULL, residual.values, ROWS,
                             N_IN, N_OUT_OF, 1);
     check(bench, &y, expected, "forward with a residual");
@@ -557,18 +557,18 @@ static void run_fused(struct bench *bench, const struct mist_cuda_linear *at,
     for (int i = 0; i < N_CALLS; i++)
         switch (product) {
         case MIST_CUDA_FORWARD_BIAS:
-            mist_cuda_gemm_forward(bench->gemm, at, y.device, x.device, w.device,
+            mist_cuda_gemm_forward(bench->gemm, at, y.device, NULL, x.device, w.device,
                                    b.device);
             break;
         case MIST_CUDA_FORWARD_GELU:
         case MIST_CUDA_FORWARD_BIAS_GELU:
-            mist_cuda_gemm_forward_gelu(
+            mist_cuda_gemm_forward(
                 bench->gemm, at, y.device, aux.device, x.device, w.device,
                 product == MIST_CUDA_FORWARD_BIAS_GELU ? b.device : NULL);
             break;
         case MIST_CUDA_BACKWARD_INPUT_GELU:
-            mist_cuda_gemm_backward_input_gelu(bench->gemm, at, aux.device, y.device,
-                                               w.device, x.device);
+            mist_cuda_gemm_backward_input(bench->gemm, at, aux.device, y.device, w.device,
+                                          x.device);
             break;
         default:
             mist_cuda_gemm_backward_weight(bench->gemm, at, dw.device, db.device,
@@ -607,7 +607,7 @@ static void test_epilogues_are_fused(void **state)
         bench->gemm,
         &(struct mist_cuda_linear){
             .workspace = bench->workspace, .rows = 1, .n_in = 1, .n_out = 1},
-        out[0].device, out[0].device, out[0].device, NULL);
+        out[0].device, NULL, out[0].device, out[0].device, NULL);
     mist_cuda_gemm_describe(bench->gemm, text, sizeof text);
     assert_non_null(strstr(text, ": 6 products, 1 plain, 5 fused; 0 chosen by time"));
     assert_int_equal(strncmp(text, "cuBLASLt ", 9), 0);
@@ -687,7 +687,7 @@ static void test_errors_are_no_refusals(void **state)
         mist_test_cublaslt.launch_status = (int)cases[i].code;
         mist_test_cublaslt.n_launches_refused = 1;
         open_gemm(bench);
-        mist_cuda_gemm_forward(bench->gemm, &at, x.device, x.device, x.device,
+        mist_cuda_gemm_forward(bench->gemm, &at, x.device, NULL, x.device, x.device,
                                cases[i].is_plain ? NULL : x.device);
         assert_int_equal(mist_cuda_gemm_status(bench->gemm, &err), MIST_ERR_RUN);
         assert_non_null(strstr(err.message, "rows=16;n_in=32;n_out=32: the product"));
@@ -739,7 +739,8 @@ static void test_failures(void **state)
             n_failed++;
             continue;
         }
-        mist_cuda_gemm_forward(bench->gemm, &at, x.device, x.device, dw.device, x.device);
+        mist_cuda_gemm_forward(bench->gemm, &at, x.device, NULL, x.device, dw.device,
+                               x.device);
         status = mist_cuda_gemm_status(bench->gemm, &err);
         if (status != MIST_OK) {
             n_failed++;

@@ -42,16 +42,17 @@ static void check_forward(struct cuda_help *h, const void *context)
     struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, 2 * s->rows);
     struct pair *out = s->in_place ? x : pair_empty(h, s->dtype, s->rows * s->h);
 
-    mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, stats->device, x->device,
-                           weight->device, device_of(bias), epsilon, s->rows, s->h);
+    mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, NULL, stats->device,
+                           x->device, NULL, weight->device, device_of(bias), epsilon,
+                           s->rows, s->h);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
-                              stats->host, x->host, weight->host, host_of(bias), epsilon,
-                              s->rows, s->h, scratch(h, s), 1);
+        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host, NULL,
+                              stats->host, x->host, NULL, weight->host, host_of(bias),
+                              epsilon, s->rows, s->h, scratch(h, s), 1);
     else
-        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
-                              stats->host, x->host, weight->host, host_of(bias), epsilon,
-                              s->rows, s->h, NULL, 1);
+        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host, NULL,
+                              stats->host, x->host, NULL, weight->host, host_of(bias),
+                              epsilon, s->rows, s->h, NULL, 1);
     pair_assert_close(h, out, 0, "norm");
     pair_assert_close(h, stats, 1e-5, "statistics");
 }
@@ -69,19 +70,17 @@ static void check_residual(struct cuda_help *h, const void *context)
     struct pair *residual = s->in_place ? a : pair_empty(h, s->dtype, n);
     struct pair *out = s->in_place ? b : pair_empty(h, s->dtype, n);
 
-    mist_cuda_residual_norm_forward(
-        NULL, s->dtype, s->kind, out->device, residual->device, stats->device, a->device,
-        b->device, weight->device, device_of(bias), epsilon, s->rows, s->h);
+    mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, residual->device,
+                           stats->device, a->device, b->device, weight->device,
+                           device_of(bias), epsilon, s->rows, s->h);
     if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_residual_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
-                                       residual->host, stats->host, a->host, b->host,
-                                       weight->host, host_of(bias), epsilon, s->rows,
-                                       s->h, scratch(h, s), 1);
+        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
+                              residual->host, stats->host, a->host, b->host, weight->host,
+                              host_of(bias), epsilon, s->rows, s->h, scratch(h, s), 1);
     else
-        mist_cpu_residual_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
-                                       residual->host, stats->host, a->host, b->host,
-                                       weight->host, host_of(bias), epsilon, s->rows,
-                                       s->h, NULL, 1);
+        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
+                              residual->host, stats->host, a->host, b->host, weight->host,
+                              host_of(bias), epsilon, s->rows, s->h, NULL, 1);
     pair_assert_same(h, residual);
     pair_assert_close(h, out, 0, "residual norm");
     pair_assert_close(h, stats, 1e-5, "statistics"); /* of the rounded residual */
@@ -198,8 +197,8 @@ static void check_large_mean(struct cuda_help *h, const void *context)
     float *expected = stats->host;
     const float *at = x->host;
 
-    mist_cuda_norm_forward(NULL, s->dtype, 0, out->device, stats->device, x->device,
-                           weight->device, NULL, epsilon, s->rows, s->h);
+    mist_cuda_norm_forward(NULL, s->dtype, 0, out->device, NULL, stats->device, x->device,
+                           NULL, weight->device, NULL, epsilon, s->rows, s->h);
     for (int64_t i = 0; i < s->rows; i++) {
         double sum = 0.0, squares = 0.0;
         for (int64_t j = 0; j < s->h; j++)
@@ -232,8 +231,8 @@ static void check_nothing(struct cuda_help *h, const void *context)
     (void)context;
     struct pair *dweight = pair_random(h, MIST_DTYPE_FP32, 8, 0.0, 1.0);
 
-    mist_cuda_norm_forward(NULL, MIST_DTYPE_FP32, 0, NULL, NULL, NULL, NULL, NULL,
-                           epsilon, 0, 8);
+    mist_cuda_norm_forward(NULL, MIST_DTYPE_FP32, 0, NULL, NULL, NULL, NULL, NULL, NULL,
+                           NULL, epsilon, 0, 8);
     mist_cuda_norm_backward(NULL, MIST_DTYPE_FP32, MIST_DTYPE_FP32, 0, NULL,
                             dweight->device, NULL, NULL, NULL, NULL, NULL, NULL, 0, 8,
                             NULL, true);

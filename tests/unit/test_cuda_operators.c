@@ -116,7 +116,7 @@ static struct buffer *add_floats(struct bench *bench, enum mist_dtype dtype, int
                               .is_float = true};
     if (dtype == MIST_DTYPE_BF16) {
         buffer->cpu = allocate(bench, (size_t)n * 2);
-        mist_cpu_bf16_from_float(buffer->cpu, values, n, 1);
+        mist_cpu_bf16_from_float(buffer->cpu, values, n);
     }
     buffer->cuda = to_device(bench, buffer->cpu, (size_t)n * buffer->element_bytes);
     return buffer;
@@ -234,8 +234,8 @@ static void compare(struct bench *bench, const struct buffer *buffer, const char
     for (int64_t i = 0; i < buffer->n; i++) {
         float a, b;
         if (buffer->element_bytes == 2) {
-            mist_cpu_bf16_to_float(&a, (const mist_bf16 *)(const void *)got + i, 1, 1);
-            mist_cpu_bf16_to_float(&b, (const mist_bf16 *)buffer->cpu + i, 1, 1);
+            mist_cpu_bf16_to_float(&a, (const mist_bf16 *)(const void *)got + i, 1);
+            mist_cpu_bf16_to_float(&b, (const mist_bf16 *)buffer->cpu + i, 1);
         } else {
             a = ((const float *)(const void *)got)[i];
             b = ((const float *)buffer->cpu)[i];

@@ -145,19 +145,19 @@ static int run(struct bench *bench, enum mist_cuda_gemm_product product, int64_t
     switch (product) {
     case MIST_CUDA_FORWARD:
     case MIST_CUDA_FORWARD_BIAS:
-        mist_cuda_gemm_forward(bench->gemm, &at, p, p, p,
+        mist_cuda_gemm_forward(bench->gemm, &at, p, NULL, p, p,
                                product == MIST_CUDA_FORWARD_BIAS ? p : NULL);
         break;
     case MIST_CUDA_FORWARD_GELU:
     case MIST_CUDA_FORWARD_BIAS_GELU:
-        mist_cuda_gemm_forward_gelu(bench->gemm, &at, p, p, p, p,
-                                    product == MIST_CUDA_FORWARD_BIAS_GELU ? p : NULL);
+        mist_cuda_gemm_forward(bench->gemm, &at, p, p, p, p,
+                               product == MIST_CUDA_FORWARD_BIAS_GELU ? p : NULL);
         break;
     case MIST_CUDA_BACKWARD_INPUT:
-        mist_cuda_gemm_backward_input(bench->gemm, &at, p, p, p);
+        mist_cuda_gemm_backward_input(bench->gemm, &at, p, p, p, NULL);
         break;
     case MIST_CUDA_BACKWARD_INPUT_GELU:
-        mist_cuda_gemm_backward_input_gelu(bench->gemm, &at, p, p, p, p);
+        mist_cuda_gemm_backward_input(bench->gemm, &at, p, p, p, p);
         break;
     default:
         mist_cuda_gemm_backward_weight(

@@ -65,7 +65,7 @@ static void *new_elements(struct bench *bench, int64_t n)
     mist_bf16 *rounded =
         mist_arena_alloc(&bench->arena, (size_t)(n + GUARD) * sizeof *rounded);
     assert_non_null(rounded);
-    mist_cpu_bf16_from_float(rounded, x, n + GUARD, 1);
+    mist_cpu_bf16_from_float(rounded, x, n + GUARD);
     return rounded;
 }
 
@@ -205,7 +205,7 @@ static const float *floats_of(struct bench *bench, const void *x, int64_t n)
     if (bench->dtype == MIST_DTYPE_FP32)
         return x;
     float *out = new_floats(bench, n);
-    mist_cpu_bf16_to_float(out, x, n, 1);
+    mist_cpu_bf16_to_float(out, x, n);
     return out;
 }
 

@@ -298,7 +298,7 @@ static void stages_are_filled_alike(void **state)
                                     (is_bf16 ? 2 : 4) * n);
             mist_bf16 *rounded = malloc((size_t)n * sizeof *rounded);
             assert_non_null(rounded);
-            mist_cpu_bf16_from_float(rounded, (const float *)(const void *)plain, n, 1);
+            mist_cpu_bf16_from_float(rounded, (const float *)(const void *)plain, n);
             assert_memory_equal(other, is_bf16 ? (char *)rounded : plain,
                                 (size_t)((is_bf16 ? 2 : 4) * n));
             free(plain);
@@ -350,7 +350,7 @@ static void weights_stay_ordinary(void **state)
     float *values = malloc(sizeof(float) * 2 * 16 * 32);
     assert_non_null(values);
     mist_cpu_bf16_to_float(values, (const mist_bf16 *)(const void *)activations,
-                           2 * 16 * 32, 1);
+                           2 * 16 * 32);
     double sum = 0;
     for (int i = 0; i < 2 * 16 * 32; i++)
         sum += fabs((double)values[i]);

@@ -195,7 +195,7 @@ static enum mist_status write_piece(void *context, const struct mist_state_piece
                                    span->global_first + i * span->global_stride + k);
             if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
                 mist_cpu_bf16_from_float((mist_bf16 *)data + i * span->length + k, &value,
-                                         1, 1);
+                                         1);
             else
                 ((float *)data)[i * span->length + k] = value;
         }
@@ -318,8 +318,8 @@ static int64_t check_module(const struct world *at, int32_t layer)
         bool is_tied = layout->params[i].is_tied;
         for (int64_t k = 0; place.data && k < layout->params[i].n_elements; k++) {
             int64_t in_slab = storage->param_offset[i] + k - place.first;
-            int64_t element =
-                whole_element(&layout->params[i].shape, tp, at->schedule->i_tp, k);
+            int64_t element = whole_element(&layout->params[i].shape, tp,
+                                            at->schedule->i_tp, k);
             if (in_slab < 0 || in_slab >= place.n)
                 continue;
             float expected = element < 0 ? 0
@@ -354,7 +354,7 @@ static enum mist_status check_drawn(void *context, const struct mist_state_piece
         if (piece->init == MIST_INIT_ONES || piece->init == MIST_INIT_ZEROS)
             value = piece->init == MIST_INIT_ONES;
         mist_bf16 rounded;
-        mist_cpu_bf16_from_float(&rounded, &value, 1, 1);
+        mist_cpu_bf16_from_float(&rounded, &value, 1);
         if (piece->kind == MIST_STATE_COMPUTE_WEIGHT)
             assert_int_equal(((const mist_bf16 *)data)[i], rounded);
         else
@@ -421,7 +421,8 @@ static int64_t walk_rank(struct world *at, int32_t rank, bool is_owned_only)
         remote_device_set(&remote, device);
     must(mist_state_read(&at->plan, schedule, device, &counted, count_piece, at, &err),
          &err);
-    must(mist_state_write(&at->plan, schedule, device, at->kind, write_piece, at, &err),
+    must(mist_state_write(&at->plan, schedule, device, at->kind, false, write_piece, at,
+                          &err),
          &err);
     must(mist_state_read(&at->plan, schedule, device, &owned, read_piece, at, &err),
          &err);
@@ -596,10 +597,10 @@ static void test_remote_memory(void **state)
 
     seen = (struct seen){0};
     assert_int_equal(mist_state_write(&small_plan, at.schedule, at.device,
-                                      MIST_STATE_WEIGHT, set_piece, &seen, &err),
+                                      MIST_STATE_WEIGHT, false, set_piece, &seen, &err),
                      MIST_ERR_IO);
     at.remote = (struct remote_device){.device = at.device, .ops = at.remote.ops};
-    must(mist_state_write(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
+    must(mist_state_write(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT, false,
                           set_piece, &seen, &err),
          &err);
     assert_int_equal(at.remote.n_writes, n_reads); /* nothing is tied: slab by slab */
@@ -616,8 +617,8 @@ static void test_remote_memory(void **state)
 
     at.remote.n_reads = 0;
     seen = (struct seen){.is_remote = true};
-    must(mist_state_write_in_place(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT,
-                                   set_piece, &seen, &err),
+    must(mist_state_write(&small_plan, at.schedule, at.device, MIST_STATE_WEIGHT, true,
+                          set_piece, &seen, &err),
          &err);
     assert_true(seen.n_pieces > 0);
     assert_int_equal(at.remote.n_reads + at.remote.n_writes, 0);

@@ -105,7 +105,7 @@ static void check_saving(enum mist_dtype dtype)
     struct mist_checkpoint *checkpoint;
     char *path;
     open_job(&at, 2, dtype); /* other weights */
-    must(mist_checkpoint_find_newest(folder, &path, NULL, &err), &err);
+    must(mist_checkpoint_find(folder, NULL, &path, NULL, &err), &err);
     must(mist_checkpoint_open(path, &checkpoint, &err), &err);
     must(mist_train_load(at.runtime, checkpoint, &err), &err);
     assert_true(at.remote.n_writes > 0);
