@@ -134,11 +134,9 @@ static int count_ranks(const struct mist_timeline_row *rows, size_t n,
     int n_ranks = 0;
 
     for (size_t i = 0; i < n; i++) {
-        int32_t i_stage;
         if (i > 0 && rows[i].rank == rows[i - 1].rank)
             continue;
-        mist_plan_locate_rank(plan, rows[i].rank, &i_stage, NULL, NULL);
-        by_stage[i_stage]++;
+        by_stage[mist_plan_stage_of(plan, rows[i].rank)]++;
         n_ranks++;
     }
     return n_ranks;
@@ -177,10 +175,9 @@ enum mist_status mist_compare_reduce(const struct mist_plan *plan,
     qsort(rows, timeline->n_rows, sizeof *rows, compare_starts);
     out->n_ranks = count_ranks(rows, timeline->n_rows, plan, by_stage);
     for (size_t i = 0, end; i < timeline->n_rows; i = end) {
-        int32_t i_stage;
+        int32_t i_stage = mist_plan_stage_of(plan, rows[i].rank);
         for (end = i; end < timeline->n_rows && rows[end].rank == rows[i].rank;)
             end++;
-        mist_plan_locate_rank(plan, rows[i].rank, &i_stage, NULL, NULL);
         add_rank(rows + i, end - i, &out->stages[i_stage],
                  1.0 / by_stage[i_stage] / out->n_iterations);
     }
@@ -191,14 +188,6 @@ enum mist_status mist_compare_reduce(const struct mist_plan *plan,
 
 /* ---- rows that are missing ---- */
 
-static int32_t stage_of(const struct mist_plan *plan, int rank)
-{
-    int32_t i_stage;
-
-    mist_plan_locate_rank(plan, rank, &i_stage, NULL, NULL);
-    return i_stage;
-}
-
 /* n_ends: [ranks] iterations of which the last task is there; -1: no row at all. */
 static enum mist_status check_ends(const struct mist_plan *plan, const int *n_ends,
                                    int n_iterations, struct mist_err *err)
@@ -207,7 +196,7 @@ static enum mist_status check_ends(const struct mist_plan *plan, const int *n_en
 
     for (int32_t i = 0, rank = 0; i < plan->n_stages; i++) {
         int n_seen = 0;
-        for (; rank < n_ranks && stage_of(plan, rank) == i; rank++) {
+        for (; rank < n_ranks && mist_plan_stage_of(plan, rank) == i; rank++) {
             n_seen += n_ends[rank] >= 0;
             if (n_ends[rank] >= 0 && n_ends[rank] != n_iterations)
                 return mist_err_set(err, MIST_ERR_INPUT,
@@ -238,13 +227,13 @@ enum mist_status mist_compare_check_whole(const struct mist_plan *plan,
     for (size_t i = 0; i < n_ranks; i++)
         n_ends[i] = -1;
     for (size_t i = 0; i < predicted->n_rows; i++) {
-        int64_t *task = &last[stage_of(plan, predicted->rows[i].rank)];
+        int64_t *task = &last[mist_plan_stage_of(plan, predicted->rows[i].rank)];
         *task = predicted->rows[i].task > *task ? predicted->rows[i].task : *task;
     }
     for (size_t i = 0; i < measured->n_rows; i++) {
         const struct mist_timeline_row *row = &measured->rows[i];
         int *n = &n_ends[row->rank];
-        *n = (*n < 0 ? 0 : *n) + (row->task == last[stage_of(plan, row->rank)]);
+        *n = (*n < 0 ? 0 : *n) + (row->task == last[mist_plan_stage_of(plan, row->rank)]);
         if (row->iteration < first_iteration)
             first_iteration = row->iteration;
         if (row->iteration > last_iteration)

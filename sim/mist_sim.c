@@ -219,8 +219,7 @@ static void warn_of_host_memory(const struct session *at,
     int64_t bytes = 0;
 
     for (int32_t rank = 0; rank < n_ranks; rank++) {
-        int32_t i_stage;
-        mist_plan_locate_rank(&at->plan, rank, &i_stage, NULL, NULL);
+        int32_t i_stage = mist_plan_stage_of(&at->plan, rank);
         bytes += result->stages[i_stage].arena_bytes[MIST_ARENA_HOST];
         if (rank < n_ranks - 1 && (rank + 1) % cluster->devices_per_node != 0)
             continue;

@@ -14,7 +14,8 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         const struct mist_stage_plan *of = &plan->stages[i];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "ranks", "ranks", of->dp * of->tp, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "ranks", "ranks", mist_stage_n_ranks(of),
+                        MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "layers", "layers", of->n_layers, MIST_HUMAN_NUMBER);
         mist_emit_double(emit, "compute_s", "compute", stage->compute_s,
                          MIST_HUMAN_TIME_S);

@@ -124,6 +124,7 @@ awk -F, '
         kind_line("pipeline", " S([2-9]|1[0-9])")
         kind_line("pipeline, 1f1b", "^ S([2-9]|1[0-9])[^_]*$")
         kind_line("pipeline, zb_h1", " zb_h1 ")
+        kind_line("pipeline, zb_v", " zb_v ")
         kind_line("pipeline, interleaved", " interleaved ")
         kind_line("data parallel", " dp")
         kind_line("tensor parallel", " tp")

@@ -33,8 +33,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Plans this much slower than the best by the closed form are not looked at: it is a few
- * times what the closed form errs. */
+/* Of one search, plans this much slower than its best by the closed form are not looked
+ * at. */
 #define SLACK_FRAC 0.25
 
 struct options {
@@ -335,6 +335,7 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     at->config.trace_set = options->cluster;
     at->config.threads = threads;
     at->config.n_best = (size_t)options->n_top;
+    at->config.price = at->price;
     return status;
 }
 
@@ -478,13 +479,14 @@ static void say_limits(const struct session *at)
                      (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
 }
 
-/* Runs the best plans and makes the one that is chosen the first. */
+/* Runs the best plans of different kinds and makes the one that is chosen the first. */
 static enum mist_status verify(struct session *at, struct mist_validate_result *result,
                                struct mist_err *err)
 {
     const struct options *options = &at->options;
     struct mist_progress progress;
 
+    mist_validate_vary(result->plans, result->n_plans);
     mist_interrupt_hold(); /* what runs is ended first */
     at->verify.progress = &progress;
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,

@@ -1,6 +1,9 @@
 /* Labels of plans. See plan_label.h. */
 #include "tune/plan_label.h"
 
+#include "tune/space.h" /* what can be offloaded */
+
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +24,7 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
+/* "ow.5" for half of the weights. */
 static void add_ratio(char *text, const char *name, double frac)
 {
     char number[24];
@@ -28,33 +32,24 @@ static void add_ratio(char *text, const char *name, double frac)
     if (!(frac > 0))
         return;
     snprintf(number, sizeof number, "%.3g", frac);
-    add(text, "%s%s", name, number[0] == '0' ? number + 1 : number);
-}
-
-static double max(double a, double b)
-{
-    return a > b ? a : b;
+    add(text, "o%c%s", name[0], number[0] == '0' ? number + 1 : number);
 }
 
 char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES])
 {
     struct mist_stage_plan most = {0};
+    struct mist_offloads offloads = {0};
     int zero = 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
-        int level =
-            stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
-        zero = level > zero ? level : zero;
+        zero = mist_zero_of(stage) > zero ? mist_zero_of(stage) : zero;
         most.dp = stage->dp > most.dp ? stage->dp : most.dp;
         most.tp = stage->tp > most.tp ? stage->tp : most.tp;
         most.is_sequence_parallel |= stage->is_sequence_parallel;
         most.n_checkpointed += stage->n_checkpointed;
-        most.offload_weights = max(most.offload_weights, stage->offload_weights);
-        most.offload_gradients = max(most.offload_gradients, stage->offload_gradients);
-        most.offload_optimizer = max(most.offload_optimizer, stage->offload_optimizer);
-        most.offload_activations =
-            max(most.offload_activations, stage->offload_activations);
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            offloads.frac[k] = fmax(offloads.frac[k], mist_offloads_of(stage).frac[k]);
         most.updates_on_host |= stage->updates_on_host;
     }
     text[0] = '\0';
@@ -68,10 +63,8 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
         add(text, "sp");
     if (zero > 0)
         add(text, "z%d", zero);
-    add_ratio(text, "ow", most.offload_weights);
-    add_ratio(text, "og", most.offload_gradients);
-    add_ratio(text, "oo", most.offload_optimizer);
-    add_ratio(text, "oa", most.offload_activations);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        add_ratio(text, mist_offload_names[k], offloads.frac[k]);
     if (most.updates_on_host)
         add(text, "uh");
     if (most.n_checkpointed > 0)

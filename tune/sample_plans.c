@@ -2,13 +2,15 @@
 #include "tune/sample_plans.h"
 
 #include "core/random.h"
+#include "sim/plan/plan_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { DRAWS_PER_PLAN = 100, DRAWS_PER_THEME = 25 };
 
-/* What a plan is drawn for; MIST_OFFLOAD_WEIGHTS .. follow OFFLOAD. */
+/* What a plan is drawn for; MIST_OFFLOAD_WEIGHTS .. follow OFFLOAD, the pipeline schedules
+ * but the first follow PIPELINE. */
 enum theme {
     THEME_PLAIN,
     THEME_CHECKPOINTING,
@@ -19,9 +21,8 @@ enum theme {
     THEME_OFFLOAD_ALL = THEME_OFFLOAD + MIST_N_OFFLOADS,
     THEME_TENSOR,
     THEME_SEQUENCE,
-    THEME_ZERO_BUBBLE,
-    THEME_INTERLEAVED,
-    THEME_ANY,
+    THEME_PIPELINE,
+    THEME_ANY = THEME_PIPELINE + MIST_N_PIPELINES - 1,
     N_THEMES
 };
 
@@ -29,9 +30,8 @@ struct sampler {
     const struct mist_validate_config *config;
     struct mist_random random;
     enum theme theme;
-    bool draws_all;                    /* the knobs that the theme leaves open, too */
-    struct mist_search_choice *stages; /* [MIST_MAX_STAGES] of the plan being drawn */
-    int32_t i_case;
+    bool draws_all;                     /* the knobs that the theme leaves open, too */
+    struct mist_search_choice *stages;  /* [MIST_MAX_STAGES] of the plan being drawn */
     const struct mist_validated *taken; /* [n_taken] */
     size_t n_taken;
 };
@@ -189,7 +189,7 @@ static bool has_theme(const struct mist_space *space, enum theme theme)
         return mist_space_has(space, MIST_SPACE_ZERO);
     if (theme >= THEME_OFFLOAD && theme <= THEME_OFFLOAD_ALL)
         return mist_space_has(space, MIST_SPACE_OFFLOAD);
-    if (theme == THEME_ZERO_BUBBLE || theme == THEME_INTERLEAVED)
+    if (theme >= THEME_PIPELINE && theme < THEME_ANY)
         return mist_space_has(space, MIST_SPACE_SCHEDULE);
     return theme != THEME_SEQUENCE || mist_space_has(space, MIST_SPACE_SEQUENCE);
 }
@@ -198,39 +198,28 @@ static bool has_theme(const struct mist_space *space, enum theme theme)
  * can't be. */
 static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
 {
+    bool is_themed = at->theme >= THEME_PIPELINE && at->theme < THEME_ANY;
     bool is_open = mist_space_has(at->config->space, MIST_SPACE_SCHEDULE) &&
                    at->draws_all && plan->n_stages > 1 && draw(at, 0, 1) == 0;
-    bool wants_chunks =
-        at->theme == THEME_INTERLEAVED ||
-        (is_open && at->theme != THEME_ZERO_BUBBLE && draw(at, 0, 1) == 0);
+    int32_t i = is_themed ? (int32_t)at->theme - THEME_PIPELINE + 1 : 0;
 
-    if (wants_chunks &&
-        mist_validate_set_pipeline(plan, MIST_PIPELINE_INTERLEAVED, draw(at, 2, 4)))
-        return true;
-    if (at->theme == THEME_INTERLEAVED)
-        return false;
-    if (at->theme == THEME_ZERO_BUBBLE || is_open)
-        return mist_validate_set_pipeline(plan, MIST_PIPELINE_ZB_H1, 1) ||
-               at->theme != THEME_ZERO_BUBBLE;
-    return true;
+    if (!is_themed && is_open)
+        i = draw(at, 1, MIST_N_PIPELINES - 1);
+    return i == 0 ||
+           mist_validate_set_pipeline(plan, (enum mist_pipeline_schedule)i,
+                                      draw(at, 2, 4)) ||
+           !is_themed;
 }
 
 static bool stages_are_same(const struct mist_stage_plan *a,
                             const struct mist_stage_plan *b)
 {
-    return a->n_layers == b->n_layers && a->n_nodes == b->n_nodes &&
-           a->n_devices == b->n_devices && a->micro_batch == b->micro_batch &&
-           a->dp == b->dp && a->tp == b->tp &&
-           a->shards_optimizer == b->shards_optimizer &&
-           a->shards_gradients == b->shards_gradients &&
-           a->shards_weights == b->shards_weights &&
-           a->is_sequence_parallel == b->is_sequence_parallel &&
-           a->n_checkpointed == b->n_checkpointed &&
-           a->offload_weights == b->offload_weights &&
-           a->offload_gradients == b->offload_gradients &&
-           a->offload_optimizer == b->offload_optimizer &&
-           a->offload_activations == b->offload_activations &&
-           a->updates_on_host == b->updates_on_host;
+    bool is_same = mist_zero_of(a) == mist_zero_of(b);
+
+    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
+        is_same = is_same && memcmp((const char *)a + f->offset,
+                                    (const char *)b + f->offset, f->size) == 0;
+    return is_same;
 }
 
 static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
@@ -254,8 +243,8 @@ static bool draw_plan(struct sampler *at, size_t n, struct mist_plan *plan)
 {
     const struct mist_space *space = at->config->space;
 
-    at->i_case = pick_case(at, pick_n_stages(space, n));
-    const struct mist_space_case *of = &space->cases[at->i_case];
+    const struct mist_space_case *of =
+        &space->cases[pick_case(at, pick_n_stages(space, n))];
     at->draws_all =
         at->theme == THEME_ANY || (at->theme != THEME_PLAIN && draw(at, 0, 2) == 0);
     if (!draw_split(at, of))
@@ -265,8 +254,9 @@ static bool draw_plan(struct sampler *at, size_t n, struct mist_plan *plan)
         draw_open(at, &at->stages[i], mode);
     if (!draw_themed(at, of->n_stages))
         return false;
-    struct mist_search_candidate candidate = {
-        .i_case = at->i_case, .n_stages = of->n_stages, .stages = at->stages};
+    struct mist_search_candidate candidate = {.n_micro_batches = of->n_micro_batches,
+                                              .n_stages = of->n_stages,
+                                              .stages = at->stages};
     mist_validate_make_plan(at->config, &candidate, plan);
     return draw_pipeline(at, plan) && !is_taken(at, plan);
 }

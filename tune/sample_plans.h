@@ -4,7 +4,7 @@
  *
  * Every plan has a theme, one after the other as far as the space has them: no
  * optimisation, checkpointing, ZeRO-1, ZeRO-2, ZeRO-3, each of the four offloads, all of
- * them, tensor parallelism, sequence parallelism, the zero-bubble and the interleaved
+ * them, tensor parallelism, sequence parallelism, the zero-bubble ones and the interleaved
  * pipeline, and everything at random. What the theme does not fix is drawn: G, the number
  * of stages (spread evenly), shapes, the split of the layers, and, in one plan of three,
  * every other knob. A plan is taken if its planned memory holds and it was not taken

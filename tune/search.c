@@ -278,8 +278,8 @@ static int compare_candidates(const void *a_void, const void *b_void)
 {
     const struct mist_search_candidate *a = a_void, *b = b_void;
 
-    if (a->rank_s != b->rank_s)
-        return a->rank_s < b->rank_s ? -1 : 1;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
     if (a->i_case != b->i_case)
         return a->i_case < b->i_case ? -1 : 1;
     /* candidates of a case stand in one piece of memory, best first */
@@ -328,18 +328,22 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
 
 /* ----------------------------------------------------------------------------- bounds */
 
-/* The time of the best candidate so far, as the space ranks them. */
-static double find_best(const struct mist_space *space,
-                        const struct mist_search_result *result)
+/* The time of the best candidate so far. */
+static double find_best(const struct mist_search_result *result)
 {
-    bool by_time = mist_space_has(space, MIST_SPACE_IMBALANCE);
     double best_s = INFINITY;
 
-    for (size_t i = 0; i < result->n_candidates; i++) {
-        const struct mist_search_candidate *of = &result->candidates[i];
-        best_s = fmin(best_s, by_time ? of->time_s : of->rank_s);
-    }
+    for (size_t i = 0; i < result->n_candidates; i++)
+        best_s = fmin(best_s, result->candidates[i].time_s);
     return best_s;
+}
+
+/* Slower plans are not wanted if there is one of best_s. */
+static double find_cutoff(const struct mist_search_config *config, double best_s)
+{
+    double cutoff_s = (1 + config->slack_frac) * best_s;
+
+    return config->cutoff_s > 0 ? fmin(cutoff_s, config->cutoff_s) : cutoff_s;
 }
 
 /*
@@ -357,7 +361,7 @@ static enum mist_status search_part(const struct mist_space *space, unsigned gro
 
     how.n_best = 1;
     how.slack_frac = 1e-6;
-    how.first_cutoff_s = 0;
+    how.cutoff_s = 0;
     how.rows = NULL;
     how.solver = MIST_SOLVER_EXACT;
     how.progress = NULL;
@@ -371,7 +375,7 @@ static enum mist_status search_part(const struct mist_space *space, unsigned gro
     mist_space_fini(&part);
     if (status != MIST_OK)
         return status;
-    *best_s = fmin(*best_s, find_best(space, &result));
+    *best_s = fmin(*best_s, find_best(&result));
     to->result.n_priced += result.n_priced;
     to->result.n_fitting += result.n_fitting;
     mist_search_result_fini(&result);
@@ -455,8 +459,8 @@ static enum mist_status run_batches(struct batch *batches, int32_t n, double bes
     for (int32_t i = 0; i < n && status == MIST_OK && !is_over(batches[i].config); i++) {
         const struct mist_search_config *config = batches[i].config;
         if (config->slack_frac > 0)
-            batches[i].cutoff_s = (1 + config->slack_frac) *
-                                  fmin(best_s, find_best(batches[i].space, &to->result));
+            batches[i].cutoff_s =
+                find_cutoff(config, fmin(best_s, find_best(&to->result)));
         status = run_batch(&batches[i], to, err);
         n_done += batches[i].n_cases;
         if (config->progress)
@@ -466,37 +470,39 @@ static enum mist_status run_batches(struct batch *batches, int32_t n, double bes
 }
 
 /* Sorts, and drops what turned out to be slower than the slack allows. */
-static void sort_candidates(struct mist_search_result *result, double slack_frac)
+static void sort_candidates(const struct mist_search_config *config,
+                            struct mist_search_result *result)
 {
     if (result->n_candidates == 0)
         return;
     result->closest_bytes = INT64_MAX;
     qsort(result->candidates, result->n_candidates, sizeof *result->candidates,
           compare_candidates);
-    while (slack_frac > 0 && result->candidates[result->n_candidates - 1].rank_s >
-                                 (1 + slack_frac) * result->candidates[0].rank_s)
+    double cutoff_s = find_cutoff(config, result->candidates[0].time_s);
+    while (config->slack_frac > 0 && result->n_candidates > 0 &&
+           result->candidates[result->n_candidates - 1].time_s > cutoff_s)
         result->n_candidates--;
 }
 
-enum mist_status mist_search_run(const struct mist_space *space,
-                                 const struct mist_search_config *config,
-                                 struct mist_search_result *result, struct mist_err *err)
+static enum mist_status search(const struct mist_space *space,
+                               const struct mist_search_config *config,
+                               struct mist_search_result *result, struct mist_err *err)
 {
     struct gather to = {.result = {.closest_bytes = INT64_MAX}};
     bool has_slack = config->slack_frac > 0;
-    double best_s = config->first_cutoff_s > 0 ? config->first_cutoff_s : INFINITY;
+    double best_s = INFINITY;
     int32_t n = 0;
     struct batch *batches = make_batches(space, config, &n);
     enum mist_status status =
         batches ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
     mist_arena_init(&to.result.arena);
-    if (status == MIST_OK && has_slack && !is_over(config))
-        status = search_parts(space, config, &to, &best_s, err);
     if (status == MIST_OK && has_slack && !is_over(config)) {
         status = bound_batches(batches, n, &to, err);
         qsort(batches, (size_t)n, sizeof *batches, compare_batches);
     }
+    if (status == MIST_OK && has_slack && config->cutoff_s == 0 && !is_over(config))
+        status = search_parts(space, config, &to, &best_s, err);
     if (status == MIST_OK)
         status = run_batches(batches, n, best_s, &to, err);
     for (int32_t i = 0; i < n; i++)
@@ -506,9 +512,22 @@ enum mist_status mist_search_run(const struct mist_space *space,
         mist_search_result_fini(&to.result);
         return status;
     }
-    sort_candidates(&to.result, config->slack_frac);
+    sort_candidates(config, &to.result);
     *result = to.result;
     return MIST_OK;
+}
+
+enum mist_status mist_search_run(const struct mist_space *space,
+                                 const struct mist_search_config *config,
+                                 struct mist_search_result *result, struct mist_err *err)
+{
+    struct mist_search_config own = *config;
+    struct mist_search_floors floors = {0};
+
+    own.floors = config->floors ? config->floors : &floors;
+    enum mist_status status = search(space, &own, result, err);
+    mist_search_floors_fini(&floors);
+    return status;
 }
 
 void mist_search_result_fini(struct mist_search_result *result)

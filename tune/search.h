@@ -26,9 +26,6 @@
  *
  *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
- * Without the group "imbalance" the solver sees t + d / G and no d; candidates are sorted
- * by what it then believes (rank_s), time_s is always the formula above.
- *
  * Bounds. With slack_frac > 0 candidates slower than (1 + slack_frac) times the best are
  * not wanted. Equal layers and one shape for all stages are searched first, then any
  * layers, then the whole space, the most promising G first, so a good plan is known
@@ -111,8 +108,7 @@ struct mist_search_choice {
 /* A plan as the search knows it. */
 struct mist_search_candidate {
     double time_s; /* closed form */
-    double rank_s; /* what candidates are sorted by; time_s with "imbalance" */
-    int32_t i_case;
+    int32_t i_case, n_micro_batches;
     int32_t n_stages;
     const struct mist_search_choice *stages; /* [n_stages], in the result's arena */
 };
@@ -156,14 +152,26 @@ struct mist_search_glpk {
     double worst_frac; /* largest relative difference of an optimal one */
 };
 
+/* What stages take at least, whatever the limits; all zero at first. Kept from search to
+ * search of one model, job and price whose spaces are part of the first one's, it is
+ * priced once. */
+struct mist_search_floors {
+    struct mist_search_least *leasts; /* owned; sorted */
+    size_t n, capacity;
+    struct mist_search_mixed *mixed; /* owned */
+    size_t n_mixed, mixed_capacity;
+};
+void mist_search_floors_fini(struct mist_search_floors *floors);
+
 struct mist_search_config {
     int64_t limit_bytes;      /* of the device arena; INT64_MAX: none */
     int64_t host_limit_bytes; /* of the host arena of a rank; INT64_MAX: none */
-    double slack_frac;     /* how much slower than the best a candidate may be; 0: any */
-    double first_cutoff_s; /* with a slack: a plan this fast is known; 0: none is */
-    size_t n_best;         /* splits kept per case, >= 1 */
-    size_t max_points;     /* of a frontier; 0: all */
-    struct mist_search_rows *rows; /* borrowed, open (search_rows.h); NULL: none */
+    double slack_frac; /* how much slower than the best a candidate may be; 0: any */
+    double cutoff_s;   /* with a slack: slower ones are not wanted, either; 0: any */
+    size_t n_best;     /* splits kept per case, >= 1 */
+    size_t max_points; /* of a frontier; 0: all */
+    struct mist_search_floors *floors; /* borrowed; NULL: of this search alone */
+    struct mist_search_rows *rows;     /* borrowed, open (search_rows.h); NULL: none */
     enum mist_search_solver solver;
     double glpk_time_limit_s; /* per case; > 0 when GLPK is asked for */
     mist_search_price *price;
@@ -175,7 +183,7 @@ struct mist_search_config {
 
 struct mist_search_result {
     struct mist_search_candidate
-        *candidates; /* owned; by rank_s, ties by case and order */
+        *candidates; /* owned; by time_s, ties by case and order */
     size_t n_candidates;
     int64_t n_priced;      /* configurations */
     int64_t n_fitting;     /* of these within the limit */

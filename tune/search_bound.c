@@ -6,6 +6,7 @@
  * ranks) for all numbers of stages, the least sum and the least maximum of t that a case
  * can have. Where all stages have one shape, rank-seconds per layer say the same.
  */
+#include "core/memory.h"
 #include "tune/search_internal.h"
 
 #include <math.h>
@@ -16,6 +17,7 @@ static int compare_leasts(const void *a_void, const void *b_void)
 {
     const struct mist_search_least *a = a_void, *b = b_void;
     const int32_t keys[][2] = {
+        {a->n_micro_batches, b->n_micro_batches},
         {(int32_t)a->role, (int32_t)b->role},
         {a->shape.dp, b->shape.dp},
         {a->shape.tp, b->shape.tp},
@@ -39,6 +41,7 @@ static size_t list_case(const struct mist_space_case *of,
         for (int32_t k = 0; k < of->n_shapes; k++)
             if (mist_space_allows(of, i_stage, k))
                 leasts[n++] = (struct mist_search_least){
+                    .n_micro_batches = of->n_micro_batches,
                     .role = mist_search_stage_role(of->n_stages, i_stage),
                     .shape = of->shapes[k],
                     .layers_min = of->layers_min,
@@ -85,12 +88,9 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
     bounds->n_leasts = join_leasts(bounds->leasts, n);
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         struct mist_search_least *least = &bounds->leasts[i];
-        least->t_s = malloc((n_layers + 1) * sizeof *least->t_s);
         least->is_wanted = calloc(n_layers + 1, sizeof *least->is_wanted);
-        if (!least->t_s || !least->is_wanted)
+        if (!least->is_wanted)
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        for (size_t l = 0; l <= n_layers; l++)
-            least->t_s[l] = INFINITY;
     }
     return MIST_OK;
 }
@@ -115,19 +115,12 @@ static size_t list_rows(const struct mist_space *space,
     return i;
 }
 
-static void take_prices(const struct mist_space *space, int32_t n_micro_batches,
-                        const struct mist_search_block *block,
-                        struct mist_search_least *least)
+static void take_prices(const struct mist_search_block *block, double *least_s)
 {
     for (size_t i = 0; i < block->n; i++) {
-        double t_s = block->t_s[i], d_s = block->d_s[i], layers = block->n_layers[i];
-        double *least_s = &least->t_s[(int32_t)layers];
-        if (!mist_search_is_price(t_s, d_s, block->peak_bytes[i]))
-            continue;
-        t_s = mist_search_seen_t_s(space, t_s, d_s, n_micro_batches);
-        *least_s = fmin(*least_s, t_s);
-        least->rank_s =
-            fmin(least->rank_s, t_s * mist_space_n_devices(&least->shape) / layers);
+        double *least = &least_s[(int32_t)block->n_layers[i]];
+        if (mist_search_is_price(block->t_s[i], block->d_s[i], block->peak_bytes[i]))
+            *least = fmin(*least, block->t_s[i]);
     }
 }
 
@@ -143,10 +136,16 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
         .shape = least->shape,
     };
     size_t n = list_rows(bounds->space, least, NULL, 0);
+    size_t n_layers = (size_t)bounds->space->model.n_layers;
     double *columns = calloc(7 * n + 1, sizeof *columns);
 
-    if (!columns)
+    least->t_s = malloc((n_layers + 1) * sizeof *least->t_s);
+    if (!columns || !least->t_s) {
+        free(columns);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    }
+    for (size_t l = 0; l <= n_layers; l++)
+        least->t_s[l] = INFINITY;
     list_rows(bounds->space, least, columns, n);
     struct mist_search_block block = {
         .n = n,
@@ -160,9 +159,8 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
     };
     enum mist_status status = config->price(config->price_context, &kind, &block, err);
     least->n_priced = (int64_t)n;
-    least->rank_s = INFINITY;
     if (status == MIST_OK)
-        take_prices(bounds->space, kind.n_micro_batches, &block, least);
+        take_prices(&block, least->t_s);
     free(columns);
     return status;
 }
@@ -175,15 +173,60 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
 
     (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status = price_least(bounds, &bounds->leasts[i], err);
+        if (!bounds->leasts[i].t_s)
+            status = price_least(bounds, &bounds->leasts[i], err);
     return status;
+}
+
+/* Takes the prices of leasts that have been priced before, and prices the others. */
+static enum mist_status price_leasts(struct mist_search_bounds *bounds,
+                                     struct mist_err *err)
+{
+    struct mist_search_floors *floors = bounds->config->floors;
+    size_t n = floors->n;
+    void *grown = mist_grow(floors->leasts, &floors->capacity, n + bounds->n_leasts + 1,
+                            sizeof *floors->leasts);
+
+    if (!grown)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    floors->leasts = grown;
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        const struct mist_search_least *known =
+            bsearch(&bounds->leasts[i], floors->leasts, n, sizeof *known, compare_leasts);
+        bounds->leasts[i].t_s = known ? known->t_s : NULL;
+    }
+    enum mist_status status = mist_thread_pool_for(
+        bounds->config->pool, (int64_t)bounds->n_leasts, 1, price_some, bounds, err);
+    for (size_t i = 0; i < bounds->n_leasts; i++) {
+        struct mist_search_least *of = &bounds->leasts[i];
+        if (of->n_priced > 0)
+            floors->leasts[floors->n++] = *of;
+        of->rank_s = INFINITY;
+        for (int32_t l = of->layers_min; l <= of->layers_max && status == MIST_OK; l++)
+            of->rank_s =
+                fmin(of->rank_s, of->t_s[l] * mist_space_n_devices(&of->shape) / l);
+    }
+    qsort(floors->leasts, floors->n, sizeof *floors->leasts, compare_leasts);
+    return status;
+}
+
+void mist_search_floors_fini(struct mist_search_floors *floors)
+{
+    for (size_t i = 0; i < floors->n; i++)
+        free(floors->leasts[i].t_s);
+    for (size_t i = 0; i < floors->n_mixed; i++)
+        free(floors->mixed[i].by_stages_s);
+    free(floors->leasts);
+    free(floors->mixed);
+    *floors = (struct mist_search_floors){0};
 }
 
 const struct mist_search_least *
 mist_search_find_least(const struct mist_search_bounds *bounds,
                        enum mist_search_role role, const struct mist_space_shape *shape)
 {
-    struct mist_search_least key = {.role = role, .shape = *shape};
+    struct mist_search_least key = {
+        .n_micro_batches = bounds->cases->n_micro_batches, .role = role, .shape = *shape};
 
     return bsearch(&key, bounds->leasts, bounds->n_leasts, sizeof key, compare_leasts);
 }
@@ -292,6 +335,32 @@ static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int
     return MIST_OK;
 }
 
+/* The same, done once: what a part of a space takes is no less than what all of it does. */
+static enum mist_status find_mixed(const struct mist_search_bounds *bounds, int32_t most,
+                                   const double **by_stages_s, struct mist_err *err)
+{
+    struct mist_search_floors *floors = bounds->config->floors;
+    int32_t g = bounds->cases->n_micro_batches;
+
+    for (size_t i = 0; i < floors->n_mixed; i++)
+        if (floors->mixed[i].n_micro_batches == g) {
+            *by_stages_s = floors->mixed[i].by_stages_s;
+            return MIST_OK;
+        }
+    struct mist_search_mixed *grown = mist_grow(floors->mixed, &floors->mixed_capacity,
+                                                floors->n_mixed + 1, sizeof *grown);
+    double *all = calloc(MIST_MAX_STAGES + 1, sizeof *all);
+    if (grown)
+        floors->mixed = grown;
+    if (!grown || !all) {
+        free(all);
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    }
+    grown[floors->n_mixed++] = (struct mist_search_mixed){g, all};
+    *by_stages_s = all;
+    return bound_mixed(bounds, most, all, err);
+}
+
 /* One shape: S stages of the ranks, each as good as the best role. */
 static double bound_equal(const struct mist_search_bounds *bounds,
                           const struct mist_space_case *of)
@@ -312,18 +381,18 @@ static double bound_equal(const struct mist_search_bounds *bounds,
 static enum mist_status bound_cases(struct mist_search_bounds *bounds,
                                     struct mist_err *err)
 {
-    double *by_stages_s = calloc(MIST_MAX_STAGES + 1, sizeof *by_stages_s);
+    const double *by_stages_s = NULL;
     enum mist_status status = MIST_OK;
     int32_t most = 0;
 
     bounds->case_s = calloc((size_t)bounds->n_cases, sizeof *bounds->case_s);
-    if (!by_stages_s || !bounds->case_s)
+    if (!bounds->case_s)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < bounds->n_cases; i++)
         if (bounds->cases[i].n_shapes > 1 && bounds->cases[i].n_stages > most)
             most = bounds->cases[i].n_stages;
     if (status == MIST_OK && most > 0)
-        status = bound_mixed(bounds, most, by_stages_s, err);
+        status = find_mixed(bounds, most, &by_stages_s, err);
     bounds->least_s = INFINITY;
     for (int32_t i = 0; i < bounds->n_cases && status == MIST_OK; i++) {
         const struct mist_space_case *of = &bounds->cases[i];
@@ -332,7 +401,6 @@ static enum mist_status bound_cases(struct mist_search_bounds *bounds,
                                                            : bound_equal(bounds, of));
         bounds->least_s = fmin(bounds->least_s, bounds->case_s[i]);
     }
-    free(by_stages_s);
     return status;
 }
 
@@ -342,8 +410,7 @@ enum mist_status mist_search_bounds_init(struct mist_search_bounds *bounds,
     enum mist_status status = list_leasts(bounds, err);
 
     if (status == MIST_OK)
-        status = mist_thread_pool_for(bounds->config->pool, (int64_t)bounds->n_leasts, 1,
-                                      price_some, bounds, err);
+        status = price_leasts(bounds, err);
     if (status == MIST_OK)
         status = bound_cases(bounds, err);
     return status;
@@ -390,10 +457,8 @@ void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s)
 
 void mist_search_bounds_fini(struct mist_search_bounds *bounds)
 {
-    for (size_t i = 0; i < bounds->n_leasts; i++) {
-        free(bounds->leasts[i].t_s);
+    for (size_t i = 0; i < bounds->n_leasts; i++)
         free(bounds->leasts[i].is_wanted);
-    }
     free(bounds->leasts);
     free(bounds->case_s);
 }

@@ -33,16 +33,6 @@ bool mist_search_is_price(double t_s, double d_s, double peak_bytes)
            peak_bytes < 0x1p62;
 }
 
-double mist_search_seen_t_s(const struct mist_space *space, double t_s, double d_s,
-                            int32_t n_micro_batches)
-{
-    double folded_s = t_s + d_s / n_micro_batches;
-
-    if (mist_space_has(space, MIST_SPACE_IMBALANCE))
-        return t_s;
-    return folded_s > 0 ? folded_s : 0;
-}
-
 bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
 {
     return mist_search_is_price(from->t_s[i], from->d_s[i], from->peak_bytes[i]) &&
@@ -56,16 +46,14 @@ bool mist_search_fits(const struct mist_search_filling *at,
            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
 }
 
-struct mist_pareto_point mist_search_make_point(const struct mist_search_filling *at,
-                                                const struct mist_search_columns *from,
+struct mist_pareto_point mist_search_make_point(const struct mist_search_columns *from,
                                                 size_t i)
 {
     struct mist_search_knobs knobs = mist_search_get_row(from, i);
 
     return (struct mist_pareto_point){
-        .t_s = mist_search_seen_t_s(at->space, from->t_s[i], from->d_s[i],
-                                    at->work->kind.n_micro_batches),
-        .d_s = mist_space_has(at->space, MIST_SPACE_IMBALANCE) ? from->d_s[i] : 0,
+        .t_s = from->t_s[i],
+        .d_s = from->d_s[i],
         .memory_bytes = (int64_t)ceil(from->peak_bytes[i]),
         .payload = mist_search_pack_knobs(&knobs),
     };
@@ -85,7 +73,7 @@ static enum mist_status merge_run(struct mist_search_filling *at,
     for (size_t i = first; i < end && status == MIST_OK; i++) {
         if (!mist_search_is_priced(from, i))
             continue;
-        struct mist_pareto_point point = mist_search_make_point(at, from, i);
+        struct mist_pareto_point point = mist_search_make_point(from, i);
         if (point.memory_bytes < *least &&
             ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes)
             *least = point.memory_bytes;

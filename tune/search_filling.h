@@ -47,8 +47,7 @@ bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i);
 
 /* What the solver is to see of a configuration. */
-struct mist_pareto_point mist_search_make_point(const struct mist_search_filling *at,
-                                                const struct mist_search_columns *from,
+struct mist_pareto_point mist_search_make_point(const struct mist_search_columns *from,
                                                 size_t i);
 
 /* Step 4 (search.h): offloads what does not fit otherwise; the base has been merged. */

@@ -29,20 +29,25 @@ mist_search_fill_work(const struct mist_space *space,
                       struct mist_search_work *work, struct mist_err *err);
 void mist_search_fini_work(struct mist_search_work *work);
 
-/* What the solver is to see of a configuration as its t, and whether it can be run. */
-double mist_search_seen_t_s(const struct mist_space *space, double t_s, double d_s,
-                            int32_t n_micro_batches);
+/* Whether a configuration can be run. */
 bool mist_search_is_price(double t_s, double d_s, double peak_bytes);
 
 /* What a role and shape takes at least, by number of layers, whatever the memory. */
 struct mist_search_least {
+    int32_t n_micro_batches;
     enum mist_search_role role;
     struct mist_space_shape shape;
     int32_t layers_min, layers_max;
-    double *t_s;     /* owned, [n_layers of the model + 1]; INFINITY: can't be */
-    double rank_s;   /* least t times ranks per layer */
-    bool *is_wanted; /* owned, likewise; set by mist_search_bounds_set() */
-    int64_t n_priced;
+    double *t_s;      /* the floors'; [n_layers of the model + 1]; INFINITY: can't be */
+    double rank_s;    /* least t times ranks per layer */
+    bool *is_wanted;  /* owned, likewise; set by mist_search_bounds_set() */
+    int64_t n_priced; /* now; 0: before */
+};
+
+/* Where stages may differ in shape: no plan of so many stages is faster. */
+struct mist_search_mixed {
+    int32_t n_micro_batches;
+    double *by_stages_s; /* owned, [MIST_MAX_STAGES + 1] */
 };
 
 /* Lower bounds of cases of one G. */

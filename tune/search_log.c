@@ -28,17 +28,15 @@ static bool runs(const struct mist_search_row *row, const struct mist_plan *plan
                  int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    const double one = MIST_RATIO_ONE;
+    bool is_same = is_of_stage(row, plan, i_stage) &&
+                   row->n_checkpointed == stage->n_checkpointed &&
+                   row->zero == mist_zero_of(stage) &&
+                   row->updates_on_host == stage->updates_on_host;
 
-    return is_of_stage(row, plan, i_stage) &&
-           row->n_checkpointed == stage->n_checkpointed &&
-           row->zero == stage->shards_optimizer + stage->shards_gradients +
-                            stage->shards_weights &&
-           row->offload[MIST_OFFLOAD_WEIGHTS] / one == stage->offload_weights &&
-           row->offload[MIST_OFFLOAD_GRADIENTS] / one == stage->offload_gradients &&
-           row->offload[MIST_OFFLOAD_OPTIMIZER] / one == stage->offload_optimizer &&
-           row->offload[MIST_OFFLOAD_ACTIVATIONS] / one == stage->offload_activations &&
-           row->updates_on_host == stage->updates_on_host;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        is_same = is_same && row->offload[k] / (double)MIST_RATIO_ONE ==
+                                 mist_offloads_of(stage).frac[k];
+    return is_same;
 }
 
 static bool is_chosen(const struct mist_search_row *row, const struct mist_plan *best)

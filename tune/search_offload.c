@@ -59,7 +59,7 @@ static bool is_open(const struct mist_search_filling *at, size_t i)
 {
     if (!mist_search_is_priced(&at->base, i) || mist_search_fits(at, &at->base, i))
         return false;
-    struct mist_pareto_point point = mist_search_make_point(at, &at->base, i);
+    struct mist_pareto_point point = mist_search_make_point(&at->base, i);
     point.payload = INT64_MAX;
     return point.t_s <= at->work->most_t_s &&
            !mist_pareto_covers(&at->frontiers[(int32_t)at->base.n_layers[i]], &point);

@@ -27,9 +27,8 @@ static struct mist_stage_option *join_options(const struct mist_space_case *of,
 
 /* Solution number i of out, which has room for it. */
 static void store_solution(const struct mist_inter_stage_problem *problem,
-                           const struct mist_space_case *of, double time_s,
-                           const int32_t *i_option, size_t i,
-                           struct mist_search_solved *out)
+                           const struct mist_space_case *of, const int32_t *i_option,
+                           size_t i, struct mist_search_solved *out)
 {
     size_t n_stages = (size_t)of->n_stages;
     struct mist_search_choice *stages = out->stages + i * n_stages;
@@ -41,7 +40,7 @@ static void store_solution(const struct mist_inter_stage_problem *problem,
     }
     out->candidates[i] = (struct mist_search_candidate){
         .time_s = mist_search_time_s(of->n_micro_batches, of->n_stages, stages),
-        .rank_s = time_s,
+        .n_micro_batches = of->n_micro_batches,
         .n_stages = of->n_stages,
         .stages = stages,
     };
@@ -75,8 +74,7 @@ static enum mist_status solve_exactly(const struct mist_search_config *config,
         return status;
     status = alloc_solutions(of, result.n_solutions, out, err);
     for (size_t i = 0; i < result.n_solutions && status == MIST_OK; i++)
-        store_solution(problem, of, result.solutions[i].time_s,
-                       result.solutions[i].i_option, i, out);
+        store_solution(problem, of, result.solutions[i].i_option, i, out);
     out->n_candidates = status == MIST_OK ? result.n_solutions : 0;
     mist_inter_stage_result_fini(&result);
     return status;
@@ -114,7 +112,7 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
     if (status == MIST_OK && config->solver == MIST_SOLVER_BOTH) {
-        compare(&result, out->n_candidates > 0 ? out->candidates[0].rank_s : INFINITY,
+        compare(&result, out->n_candidates > 0 ? out->candidates[0].time_s : INFINITY,
                 &out->glpk);
     } else if (status == MIST_OK) {
         bool has_solution = result.outcome == MIST_INTER_STAGE_OPTIMAL ||
@@ -125,7 +123,7 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
         if (has_solution)
             status = alloc_solutions(of, 1, out, err);
         if (has_solution && status == MIST_OK) {
-            store_solution(problem, of, result.time_s, i_option, 0, out);
+            store_solution(problem, of, i_option, 0, out);
             out->n_candidates = 1;
         }
     }

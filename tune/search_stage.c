@@ -61,7 +61,7 @@ static bool is_kept(const struct mist_search_columns *kept, int32_t n_layers,
 static void judge_row(const struct mist_search_filling *at, size_t i,
                       const struct mist_search_columns *kept, struct mist_search_row *row)
 {
-    struct mist_pareto_point point = mist_search_make_point(at, &at->base, i);
+    struct mist_pareto_point point = mist_search_make_point(&at->base, i);
     const struct mist_pareto_frontier *frontier = &at->frontiers[row->n_layers];
 
     row->fate = MIST_FATE_DOMINATED;
@@ -169,7 +169,7 @@ static enum mist_status add_options(struct mist_search_filling *at,
         return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < kept->n; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(kept, i);
-        struct mist_pareto_point point = mist_search_make_point(at, kept, i);
+        struct mist_pareto_point point = mist_search_make_point(kept, i);
         struct mist_search_choice *choice = &work->choices[work->n_options];
         *choice = (struct mist_search_choice){
             .shape = work->kind.shape,

@@ -35,6 +35,24 @@ enum mist_status mist_space_add_group(const char *name, unsigned *groups,
                         name);
 }
 
+const char *const mist_offload_names[MIST_N_OFFLOADS] = {
+    [MIST_OFFLOAD_WEIGHTS] = "weights",
+    [MIST_OFFLOAD_GRADIENTS] = "gradients",
+    [MIST_OFFLOAD_OPTIMIZER] = "optimizer",
+    [MIST_OFFLOAD_ACTIVATIONS] = "activations",
+};
+
+struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage)
+{
+    return (struct mist_offloads){{stage->offload_weights, stage->offload_gradients,
+                                   stage->offload_optimizer, stage->offload_activations}};
+}
+
+int32_t mist_zero_of(const struct mist_stage_plan *stage)
+{
+    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+}
+
 bool mist_space_has(const struct mist_space *space, enum mist_space_group group)
 {
     return (space->groups >> group & 1u) != 0;

@@ -15,9 +15,7 @@
  *   ckpt       the first 0 .. l layers of each stage are recomputed
  *   offload    four ratios per stage, 0 .. 1 in steps of 1/8, of what waits in host
  *              memory: weights, gradients, optimizer state, activations
- *   imbalance  stages may differ in layers, and a stage's extra time d of the first and
- *              last micro-batch is told from its stable time t. Without: S divides the
- *              layers, and a stage is judged by t + d / G alone
+ *   imbalance  stages may differ in layers. Without: S divides the layers
  *   mesh       stages may differ in dp, tp and sequence parallelism. Without: one shape
  *              for all of them. Looked at up to MIST_SPACE_MAX_MESH_RANKS ranks
  *   sequence   sequence parallelism or not, where tp > 1
@@ -70,6 +68,15 @@ enum mist_offload {
     MIST_N_OFFLOADS
 };
 enum { MIST_RATIO_ONE = 8 };
+
+extern const char *const mist_offload_names[MIST_N_OFFLOADS]; /* "weights" */
+
+/* What of a stage is offloaded, by enum mist_offload, and its level of ZeRO, 0 .. 3. */
+struct mist_offloads {
+    double frac[MIST_N_OFFLOADS];
+};
+struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage);
+int32_t mist_zero_of(const struct mist_stage_plan *stage);
 
 /* How a stage uses its dp * tp devices. */
 struct mist_space_shape {

@@ -1,6 +1,7 @@
 /* Prices of stages by the closed form. See stage_price.h. */
 #include "tune/stage_price.h"
 
+#include "sim/closed_form/pass_replay.h"
 #include "sim/closed_form/stage_model.h"
 
 #include <pthread.h>
@@ -9,6 +10,7 @@
 
 struct mist_stage_price {
     const struct mist_space *space;
+    const struct mist_interference *interference;
     struct mist_stage_model *model;
     pthread_mutex_t lock;              /* of what follows */
     struct mist_stage_values **values; /* owned, as their arrays; [n_values] */
@@ -34,6 +36,7 @@ enum mist_status mist_stage_price_new(const struct mist_cost_model *cost_model,
     if (!price)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     price->space = space;
+    price->interference = mist_cost_model_interference(cost_model);
     enum mist_status status = mist_stage_model_new(&space->model, cost_model, &space->job,
                                                    threads, &price->model, err);
     if (status == MIST_OK && pthread_mutex_init(&price->lock, NULL) != 0) {
@@ -102,9 +105,22 @@ static enum mist_status add(struct mist_stage_price *price,
 }
 
 static enum mist_status price_shape(struct mist_stage_price *price,
-                                    const struct mist_search_kind *kind,
+                                    const struct mist_stage_shape *shape,
                                     const struct mist_stage_values **out,
                                     struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    pthread_mutex_lock(&price->lock);
+    *out = find(price, shape);
+    if (!*out)
+        status = add(price, shape, out, err);
+    pthread_mutex_unlock(&price->lock);
+    return status;
+}
+
+static struct mist_stage_shape shape_of_kind(const struct mist_stage_price *price,
+                                             const struct mist_search_kind *kind)
 {
     struct mist_stage_shape shape = {
         .is_first = kind->role == MIST_SEARCH_ONLY || kind->role == MIST_SEARCH_FIRST,
@@ -114,16 +130,10 @@ static enum mist_status price_shape(struct mist_stage_price *price,
         .tp = kind->shape.tp,
         .is_sequence_parallel = kind->shape.is_sequence_parallel,
     };
-    enum mist_status status = MIST_OK;
 
     mist_stage_price_mesh(price->space, mist_space_n_devices(&kind->shape),
                           &shape.n_nodes, &shape.n_devices);
-    pthread_mutex_lock(&price->lock);
-    *out = find(price, &shape);
-    if (!*out)
-        status = add(price, &shape, out, err);
-    pthread_mutex_unlock(&price->lock);
-    return status;
+    return shape;
 }
 
 /* scratch: as the model wants it. */
@@ -143,8 +153,13 @@ static void eval(const struct mist_stage_price *price,
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
     inputs[MIST_STAGE_UPDATE_ON_HOST].column = block->on_host;
-    mist_stage_model_eval(price->model, values, inputs, block->n, block->t_s, block->d_s,
-                          block->peak_bytes, block->host_bytes, scratch);
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_STABLE] = block->t_s,
+        [MIST_STAGE_EXTRA] = block->d_s,
+        [MIST_STAGE_PEAK] = block->peak_bytes,
+        [MIST_STAGE_HOST] = block->host_bytes,
+    };
+    mist_stage_model_eval(price->model, values, inputs, block->n, outputs, scratch);
 }
 
 enum mist_status mist_stage_price_block(void *context,
@@ -153,9 +168,10 @@ enum mist_status mist_stage_price_block(void *context,
                                         struct mist_err *err)
 {
     struct mist_stage_price *price = context;
+    struct mist_stage_shape shape = shape_of_kind(price, kind);
     const struct mist_stage_values *values;
     size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
-    enum mist_status status = price_shape(price, kind, &values, err);
+    enum mist_status status = price_shape(price, &shape, &values, err);
 
     if (status != MIST_OK)
         return status;
@@ -164,6 +180,90 @@ enum mist_status mist_stage_price_block(void *context,
         eval(price, values, kind, block, scratch);
     else
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    free(scratch);
+    return status;
+}
+
+/* ----------------------------------------------------------------------- whole plans */
+
+/* A chunk of a stage as if it were a stage. scratch: as the model wants it. */
+static enum mist_status price_chunk(struct mist_stage_price *price,
+                                    const struct mist_plan *plan, int32_t i_virtual,
+                                    void *scratch, struct mist_pass_times *out,
+                                    struct mist_err *err)
+{
+    int32_t i_stage = mist_plan_stage_of_virtual(plan, i_virtual);
+    int32_t n_chunks = mist_plan_n_chunks(plan);
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    struct mist_stage_shape shape = {
+        .is_first = i_virtual == 0,
+        .is_last = i_virtual == n_chunks * plan->n_stages - 1,
+        .micro_batch = stage->micro_batch,
+        .dp = stage->dp,
+        .tp = stage->tp,
+        .n_nodes = stage->n_nodes,
+        .n_devices = stage->n_devices,
+        .is_sequence_parallel = stage->is_sequence_parallel,
+    };
+    double knobs[MIST_STAGE_N_COLUMNS] = {
+        [MIST_STAGE_LAYERS] = (double)stage->n_layers / n_chunks,
+        [MIST_STAGE_CHECKPOINTED] = (double)stage->n_checkpointed / n_chunks,
+        [MIST_STAGE_ZERO] =
+            stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
+        [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,
+        [MIST_STAGE_OFFLOAD_GRADIENTS] = stage->offload_gradients,
+        [MIST_STAGE_OFFLOAD_OPTIMIZER] = stage->offload_optimizer,
+        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = stage->offload_activations,
+        [MIST_STAGE_UPDATE_ON_HOST] = stage->updates_on_host,
+        [MIST_STAGE_IN_FLIGHT] = mist_pipeline_in_flight(
+            plan->pipeline, plan->n_stages, n_chunks, i_stage, plan->n_micro_batches),
+        [MIST_STAGE_MICRO_BATCHES] = plan->n_micro_batches,
+    };
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
+    const struct mist_stage_values *values;
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_FORWARDS] = &out->forward_s,
+        [MIST_STAGE_BACKWARDS] = &out->backward_s,
+        [MIST_STAGE_BACKWARDS_INPUT] = &out->input_s,
+        [MIST_STAGE_BACKWARDS_WEIGHT] = &out->weight_s,
+        [MIST_STAGE_FIRST] = &out->first_s,
+        [MIST_STAGE_LAST] = &out->last_s,
+    };
+    enum mist_status status = price_shape(price, &shape, &values, err);
+
+    if (status != MIST_OK)
+        return status;
+    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
+        columns[i] = (struct mist_tape_input){NULL, knobs[i]};
+    mist_stage_model_eval(price->model, values, columns, 1, outputs, scratch);
+    mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
+    out->talks = stage->tp > 1 ||
+                 (stage->dp > 1 && (stage->shards_gradients || stage->shards_weights));
+    out->is_ahead = i_stage > 0 && stage->offload_weights == 0;
+    return MIST_OK;
+}
+
+enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
+                                       const struct mist_plan *plan, double *iteration_s,
+                                       struct mist_err *err)
+{
+    int32_t n_chunks = mist_plan_n_chunks(plan), n = n_chunks * plan->n_stages;
+    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
+    struct mist_pass_times *times = calloc((size_t)n, sizeof *times);
+    void *scratch = aligned_alloc(64, size / 64 * 64);
+    struct mist_pipeline_order order = {0};
+    enum mist_status status =
+        times && scratch
+            ? mist_pipeline_order_init(&order, plan->pipeline, plan->n_stages, n_chunks,
+                                       plan->n_micro_batches, err)
+            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++)
+        status = price_chunk(price, plan, i, scratch, &times[i], err);
+    if (status == MIST_OK)
+        status = mist_pass_replay(&order, price->interference, times, iteration_s, err);
+    mist_pipeline_order_fini(&order);
+    free(times);
     free(scratch);
     return status;
 }

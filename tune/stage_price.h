@@ -29,6 +29,16 @@ MIST_MUST_CHECK enum mist_status
 mist_stage_price_block(void *context, const struct mist_search_kind *kind,
                        const struct mist_search_block *block, struct mist_err *err);
 
+/*
+ * Seconds of an iteration of a plan of the space (checked), with any pipeline schedule, by
+ * its passes (sim/closed_form/pass_replay.h): what the replay says within a few percent,
+ * in a thousandth of its time. MIST_OK, MIST_ERR_MEMORY, or as mist_stage_price_block.
+ */
+MIST_MUST_CHECK enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
+                                                       const struct mist_plan *plan,
+                                                       double *iteration_s,
+                                                       struct mist_err *err);
+
 /* The mesh of n devices: part of a node, or whole nodes. */
 void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
                            int32_t *n_devices);

@@ -60,11 +60,6 @@ static int32_t get_micro_batch(const struct mist_stage_plan *stage)
     return stage->micro_batch;
 }
 
-static int32_t get_zero(const struct mist_stage_plan *stage)
-{
-    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
-}
-
 static int32_t get_checkpointed(const struct mist_stage_plan *stage)
 {
     return stage->n_checkpointed;
@@ -73,21 +68,15 @@ static int32_t get_checkpointed(const struct mist_stage_plan *stage)
 /* "weights 1/2, optimizer 1": what of a stage is offloaded; "" nothing. */
 static const char *list_offloads(const struct mist_stage_plan *stage, char *text)
 {
-    const struct {
-        const char *name;
-        double frac;
-    } each[] = {{"weights", stage->offload_weights},
-                {"gradients", stage->offload_gradients},
-                {"optimizer", stage->offload_optimizer},
-                {"activations", stage->offload_activations}};
+    const struct mist_offloads offloads = mist_offloads_of(stage);
     size_t used = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (each[i].frac > 0)
-            used +=
-                (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s %.3g %%",
-                                 used > 0 ? ", " : "", each[i].name, 100 * each[i].frac);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        if (offloads.frac[k] > 0)
+            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s %.3g %%",
+                                     used > 0 ? ", " : "", mist_offload_names[k],
+                                     100 * offloads.frac[k]);
     if (stage->updates_on_host)
         snprintf(text + used, TEXT_BYTES - used, "; updated on the host");
     return text;
@@ -123,7 +112,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_int64(emit, "sequence_parallel", "sp", get_sequence(stage),
                         MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "micro_batch", "b", stage->micro_batch, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "zero", "ZeRO", get_zero(stage), MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "zero", "ZeRO", mist_zero_of(stage), MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "checkpointed_layers", "checkpointed",
                         stage->n_checkpointed, MIST_HUMAN_NUMBER);
         emit_offloads(emit, stage, as_json);
@@ -160,9 +149,11 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
                                  is_open ? "; " : " (",
                                  mist_pipeline_name((enum mist_pipeline_schedule)i));
         is_open = true;
-        if (other->tried == MIST_TRIED_REPLAYED)
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "is %.2g %% slower",
-                                     100 * (other->time_s / best_s - 1));
+        if (other->tried >= MIST_TRIED_PRICED)
+            used +=
+                (size_t)snprintf(text + used, TEXT_BYTES - used, "is %s%.2g %% slower",
+                                 other->tried == MIST_TRIED_PRICED ? "about " : "",
+                                 100 * (other->time_s / best_s - 1));
         else
             used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s",
                                      other->tried == MIST_TRIED_OVER_LIMIT
@@ -254,7 +245,8 @@ static const char *explain_loss(const struct mist_trace_set *traces,
                  "simpler",
                  mist_plan_label(other->plan, label), -100 * more_s / best_s);
     else if (more_s == 0)
-        snprintf(text, TEXT_BYTES, "%s: as fast; the closed form prefers the first",
+        snprintf(text, TEXT_BYTES,
+                 "%s: as fast; the first is simpler, or faster by the closed form",
                  mist_plan_label(other->plan, label));
     else
         snprintf(text, TEXT_BYTES, "%s: %.2g %% slower (%s%s); %s%s",
@@ -285,7 +277,7 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_text(emit, "dp", "dp", join_knob(plan, get_dp, text));
         mist_emit_text(emit, "tp", "tp", join_knob(plan, get_tp, text));
         mist_emit_text(emit, "micro_batch", "b", join_knob(plan, get_micro_batch, text));
-        mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, get_zero, text));
+        mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, mist_zero_of, text));
         mist_emit_text(emit, "checkpointed_layers", "checkpointed",
                        join_knob(plan, get_checkpointed, text));
         mist_emit_double(emit, "iteration_s", "replay", plan->predicted.iteration_s,
@@ -343,7 +335,8 @@ static void emit_search(struct mist_emit *emit, const struct mist_tune_report *r
                     MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "n_dropped", "plans dropped, planned memory over the limit",
                     (int64_t)result->n_dropped, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "n_rounds", "rounds", result->n_rounds, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "n_searches", "searches", result->n_searches,
+                    MIST_HUMAN_NUMBER);
     if (!as_json) /* the same input is to give the same document */
         mist_emit_double(emit, "search_s", "time of the search", report->search_s,
                          MIST_HUMAN_TIME_S);

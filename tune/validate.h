@@ -6,20 +6,35 @@
  * planner lays out its memory, and plans over the limit are dropped; the rest are
  * replayed by the event engine and sorted by what it says.
  *
- * The loop. Candidates are looked at in an order that mixes the best overall with the
- * best of each case, until n_best of them hold. When some were dropped, because the
- * closed form was optimistic about memory, their neighbours with a little less memory
- * were never candidates: so the search is run again with its limit lowered by the largest
- * optimism seen (planned minus estimated bytes of a dropped stage), and its candidates
- * are looked at likewise. A plan that is dropped after that was estimated within the
- * lowered limit, so its optimism is larger: the margin rises from round to round, and
- * everything with an optimism below it is certain to hold. The loop ends when a round
- * drops nothing, or after MIST_VALIDATE_MAX_ROUNDS. What holds in any round counts.
+ * More freedom is never slower. The closed form errs, so the best plan by replay is not
+ * its first, and a larger space or a higher limit alone would lose plans that a smaller
+ * question finds. So after the first search the same search is asked with less freedom:
+ * without a group of knobs that the best few candidates use, and with less memory than
+ * they need, and so on from there. What these find is replayed as well, and what a
+ * smaller question would find is among it. A question whose candidates would be those of
+ * a larger one is not asked. For that to hold
+ *   - every question contributes equally many candidates, as many as it would alone;
+ *   - limits of searches are numbers of six binary digits: the search with the least that
+ *     is not below the real one comes first, and plans that do not hold are dropped;
+ *   - what is not asked or replayed is slower than the best plan if the closed form takes
+ *     no more than MOST_ERROR_FRAC too long.
+ * It costs little, as part of a space has bounds from the whole (struct
+ * mist_search_floors) and slower plans are cut off. The most promising question comes
+ * first; when what they priced is more than some (FREE_CONFIGURATIONS), plans are only
+ * looked for as far as the closed form was seen to err, and when it is three times the first
+ * search's, no more is asked: in large spaces a better plan of a smaller question may be
+ * missed by what the closed form errs.
  *
- * Pipeline schedules. With the group schedule each of the best plans of more than one
- * stage is also replayed as zb_h1 and, where it can be, interleaved with 2, 3 and 4
- * chunks; it takes the schedule that is fastest by replay among those whose planned
- * memory is within the limits, and then the plans are sorted again.
+ * As the searches go down in memory, they also reach plans that hold where the closed
+ * form was optimistic.
+ *
+ * Pipeline schedules. With the group schedule each plan of more than one stage is priced
+ * as zb_h1 and, where it can be, zb_v and interleaved with 2, 3 and 4 chunks by its passes
+ * (mist_stage_price_plan()), and replayed unless that is much slower than the best plan
+ * (PASSES_ERROR_FRAC); it takes the schedule that is fastest by replay among those whose
+ * planned memory is within the limits. Then the plans are sorted; of equal ones the
+ * simpler comes first (alike.h). Half of those that are wanted are the best, the others
+ * the best of their kind: other numbers of micro-batches, other meshes.
  *
  * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
  * cluster the arena is the device memory; on other clusters the measured constant of the
@@ -30,32 +45,33 @@
 
 #include "sim/cost/cost_model.h"
 #include "tune/search.h"
-
-enum { MIST_VALIDATE_MAX_ROUNDS = 8 };
+#include "tune/stage_price.h"
 
 struct mist_validate_config {
     const struct mist_space *space;
     const struct mist_cost_model *cost_model;
-    const char *trace_set;       /* folder, for the plan */
-    uint64_t fingerprint;        /* of the trace set, for the plan */
-    int64_t device_memory_bytes; /* for the plan; 0: no limit */
-    int64_t limit_bytes;         /* of the device arena; INT64_MAX: none */
-    int64_t host_limit_bytes;    /* of the host arenas of a node; INT64_MAX: none */
-    int32_t threads;             /* host threads per device */
-    size_t n_best;               /* plans wanted, >= 1 */
+    const char *trace_set;          /* folder, for the plan */
+    uint64_t fingerprint;           /* of the trace set, for the plan */
+    int64_t device_memory_bytes;    /* for the plan; 0: no limit */
+    int64_t limit_bytes;            /* of the device arena; INT64_MAX: none */
+    int64_t host_limit_bytes;       /* of the host arenas of a node; INT64_MAX: none */
+    int32_t threads;                /* host threads per device */
+    size_t n_best;                  /* plans wanted at the most, >= 1 */
+    struct mist_stage_price *price; /* borrowed */
 };
 
 /* What one pipeline schedule does for a plan. */
 enum mist_tried {
     MIST_TRIED_NOT,        /* the space has no such group, or the plan has one stage */
-    MIST_TRIED_IMPOSSIBLE, /* interleaved: layers or micro-batches do not divide */
+    MIST_TRIED_IMPOSSIBLE, /* chunks: layers or micro-batches do not divide */
     MIST_TRIED_OVER_LIMIT, /* of memory */
+    MIST_TRIED_PRICED,     /* too slow by its passes to be replayed */
     MIST_TRIED_REPLAYED
 };
 struct mist_validated_pipeline {
     enum mist_tried tried;
     int32_t n_chunks; /* the best number of them */
-    double time_s;    /* REPLAYED: iteration */
+    double time_s;    /* PRICED, REPLAYED: iteration */
 };
 
 /* A plan that was looked at. */
@@ -64,13 +80,12 @@ struct mist_validated {
     double closed_s;        /* iteration by the closed form, which knows 1F1B alone */
     /* by enum mist_pipeline_schedule; of plans that hold */
     struct mist_validated_pipeline pipelines[MIST_N_PIPELINES];
-    bool holds;             /* the planned arenas are within the limit */
-    int32_t i_stage;        /* stage with the largest planned arena */
-    int64_t planned_bytes;  /* its arena */
-    int64_t host_bytes;     /* of the node with the largest host arenas */
-    int64_t closed_bytes;   /* and what the closed form said of it */
-    size_t i_looked;        /* 0, 1, ...: the order in which plans were looked at */
-    int64_t optimism_bytes; /* largest planned minus closed over stages; signed */
+    bool holds;            /* the planned arenas are within the limit */
+    int32_t i_stage;       /* stage with the largest planned arena */
+    int64_t planned_bytes; /* its arena */
+    int64_t host_bytes;    /* of the node with the largest host arenas */
+    int64_t closed_bytes;  /* and what the closed form said of it */
+    size_t i_looked;       /* 0, 1, ...: the order in which plans were looked at */
 };
 
 struct mist_validate_result {
@@ -79,8 +94,9 @@ struct mist_validate_result {
     struct mist_validated *dropped; /* owned; in the order they were looked at */
     size_t n_dropped;
     size_t plans_capacity, dropped_capacity;
-    struct mist_search_result search; /* of the first round */
-    int32_t n_rounds;
+    struct mist_search_result search; /* the first */
+    int32_t n_searches;
+    int64_t n_priced; /* by all of them */
     bool was_stopped; /* by config->is_over */
 };
 
@@ -92,8 +108,8 @@ MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *
                                                      struct mist_err *err);
 
 /*
- * Searches, validates, repeats as above. search: limit_bytes is overwritten, its other
- * fields as in search.h; is_over stops both (then the first plan that holds is enough).
+ * Searches and validates as above. search: limit_bytes, n_best and floors are not looked
+ * at, its other fields are as in search.h; is_over stops both (then the first plan that holds is enough).
  *
  * result is to be freed with mist_validate_result_fini after MIST_OK. MIST_ERR_NO_PLAN:
  * nothing holds; the message says what was closest and what it misses. Other errors: of
@@ -101,17 +117,21 @@ MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *
  */
 MIST_MUST_CHECK enum mist_status
 mist_validate_run(const struct mist_validate_config *config,
-                  struct mist_search_config *search, struct mist_validate_result *result,
-                  struct mist_err *err);
+                  const struct mist_search_config *search,
+                  struct mist_validate_result *result, struct mist_err *err);
 void mist_validate_result_fini(struct mist_validate_result *result);
+
+/* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
+ * front; else the order stays. */
+void mist_validate_vary(struct mist_validated *plans, size_t n);
 
 /* A candidate as a plan; predicted holds t and d of the stages only. */
 void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out);
 
-/* Gives a plan another pipeline schedule; n_chunks is 1 but for interleaved. False (the
- * plan is untouched): mist_plan_check() would refuse it. */
+/* Gives a plan another pipeline schedule; n_chunks is for those that leave it open. False
+ * (the plan is untouched): mist_plan_check() would refuse it. */
 bool mist_validate_set_pipeline(struct mist_plan *plan,
                                 enum mist_pipeline_schedule pipeline, int32_t n_chunks);
 
@@ -123,9 +143,10 @@ MIST_MUST_CHECK enum mist_status
 mist_validate_plan(const struct mist_validate_config *config, const int64_t *closed_bytes,
                    struct mist_validated *plan, struct mist_err *err);
 
-/* Gives a plan that holds its best pipeline schedule, as above, and fills pipelines. */
+/* Gives a plan that holds its best pipeline schedule, as above, and fills pipelines. best_s:
+ * of the fastest plan so far. */
 MIST_MUST_CHECK enum mist_status
-mist_validate_pipelines(const struct mist_validate_config *config,
+mist_validate_pipelines(const struct mist_validate_config *config, double best_s,
                         struct mist_validated *plan, struct mist_err *err);
 
 #endif

@@ -3,10 +3,13 @@
 
 #include "core/parse.h" /* mist_format_bytes */
 #include "sim/replay/replay.h"
-#include "tune/stage_price.h" /* mist_stage_price_mesh */
 
 #include <stdlib.h>
 #include <string.h>
+
+/* What passes may take longer than the replay: nearly none of the random plans of
+ * tests/prop/test_stage_model.c do. */
+#define PASSES_ERROR_FRAC 0.3
 
 enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
                                      int64_t device_memory_bytes, int64_t *limit_bytes,
@@ -69,7 +72,7 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
             mist_plan_fingerprint(&space->model, &space->job, config->fingerprint),
         .device_memory_bytes = config->device_memory_bytes,
         .pipeline = MIST_PIPELINE_1F1B,
-        .n_micro_batches = space->cases[candidate->i_case].n_micro_batches,
+        .n_micro_batches = candidate->n_micro_batches,
         .n_stages = candidate->n_stages,
     };
     if (strlen(trace_set) < sizeof out->trace_set)
@@ -85,16 +88,19 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
 bool mist_validate_set_pipeline(struct mist_plan *plan,
                                 enum mist_pipeline_schedule pipeline, int32_t n_chunks)
 {
-    bool can = plan->n_stages > 1 || pipeline == MIST_PIPELINE_1F1B;
+    const struct mist_pipeline_kind *kind = &mist_pipeline_kinds[pipeline];
+    bool is_open = kind->n_chunks == 0;
+    int32_t n = is_open ? n_chunks : kind->n_chunks;
+    bool can =
+        (plan->n_stages > 1 || pipeline == MIST_PIPELINE_1F1B) &&
+        (!is_open || n_chunks > 1) &&
+        (!kind->groups_micro_batches || plan->n_micro_batches % plan->n_stages == 0);
 
-    if (pipeline == MIST_PIPELINE_INTERLEAVED) {
-        can = can && n_chunks > 1 && plan->n_micro_batches % plan->n_stages == 0;
-        for (int32_t i = 0; i < plan->n_stages && can; i++)
-            can = plan->stages[i].n_layers % n_chunks == 0;
-    }
+    for (int32_t i = 0; i < plan->n_stages && can; i++)
+        can = plan->stages[i].n_layers % n == 0;
     if (can) {
         plan->pipeline = pipeline;
-        plan->n_chunks = n_chunks > 1 ? n_chunks : 0;
+        plan->n_chunks = is_open ? n_chunks : 0;
     }
     return can;
 }
@@ -108,7 +114,7 @@ static int64_t find_host_bytes(const struct mist_validate_config *config,
     int64_t most = 0, sum = 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++)
-        for (int32_t k = 0; k < plan->stages[i].dp * plan->stages[i].tp; k++, rank++) {
+        for (int32_t k = 0; k < mist_stage_n_ranks(&plan->stages[i]); k++, rank++) {
             sum = rank % per_node == 0 ? 0 : sum;
             sum += arena_bytes[i][MIST_ARENA_HOST];
             most = sum > most ? sum : most;
@@ -123,7 +129,6 @@ static void judge_memory(const struct mist_validate_config *config,
 {
     out->host_bytes = find_host_bytes(config, out->plan, arena_bytes);
     out->planned_bytes = -1;
-    out->optimism_bytes = INT64_MIN;
     for (int32_t i = 0; i < out->plan->n_stages; i++) {
         int64_t planned = arena_bytes[i][MIST_ARENA_DEVICE];
         int64_t closed = closed_bytes ? closed_bytes[i] : planned;
@@ -132,8 +137,6 @@ static void judge_memory(const struct mist_validate_config *config,
             out->closed_bytes = closed;
             out->i_stage = i;
         }
-        if (planned - closed > out->optimism_bytes)
-            out->optimism_bytes = planned - closed;
         out->plan->predicted.peak_bytes[i] = planned;
     }
     out->holds = out->planned_bytes <= config->limit_bytes &&
@@ -189,54 +192,79 @@ enum mist_status mist_validate_plan(const struct mist_validate_config *config,
 }
 
 /* The plan with another schedule; *best becomes that if it is faster. */
-static enum mist_status try_pipeline(const struct mist_validate_config *config,
-                                     enum mist_pipeline_schedule pipeline,
-                                     int32_t n_chunks, struct mist_validated *best,
-                                     struct mist_err *err)
+static enum mist_status replay_pipeline(const struct mist_validate_config *config,
+                                        struct mist_plan *plan,
+                                        struct mist_validated *best, struct mist_err *err)
 {
     struct mist_validated other = *best;
-    struct mist_validated_pipeline *tried = &best->pipelines[pipeline];
-    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_validated_pipeline *tried = &best->pipelines[plan->pipeline];
+    double time_s;
 
-    if (!plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    *plan = *best->plan;
     other.plan = plan;
-    if (tried->tried == MIST_TRIED_NOT)
-        tried->tried = MIST_TRIED_IMPOSSIBLE;
-    if (!mist_validate_set_pipeline(plan, pipeline, n_chunks)) {
-        free(plan);
-        return MIST_OK;
-    }
     enum mist_status status = mist_validate_plan(config, NULL, &other, err);
-    if (status == MIST_OK && !other.holds && tried->tried != MIST_TRIED_REPLAYED)
+    if (status != MIST_OK)
+        return status;
+    if (!other.holds && tried->tried < MIST_TRIED_OVER_LIMIT)
         tried->tried = MIST_TRIED_OVER_LIMIT;
-    if (status == MIST_OK && other.holds &&
-        (tried->tried != MIST_TRIED_REPLAYED ||
-         plan->predicted.iteration_s < tried->time_s))
-        *tried = (struct mist_validated_pipeline){MIST_TRIED_REPLAYED, n_chunks,
-                                                  plan->predicted.iteration_s};
-    if (status == MIST_OK && other.holds &&
-        plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
+    if (!other.holds)
+        return MIST_OK;
+    time_s = plan->predicted.iteration_s;
+    if (tried->tried != MIST_TRIED_REPLAYED || time_s < tried->time_s)
+        *tried = (struct mist_validated_pipeline){MIST_TRIED_REPLAYED,
+                                                  mist_plan_n_chunks(plan), time_s};
+    if (time_s < best->plan->predicted.iteration_s) {
         *best->plan = *plan;
         best->planned_bytes = other.planned_bytes;
         best->host_bytes = other.host_bytes;
         best->i_stage = other.i_stage;
+    }
+    return MIST_OK;
+}
+
+/* By its passes first. */
+static enum mist_status try_pipeline(const struct mist_validate_config *config,
+                                     enum mist_pipeline_schedule pipeline,
+                                     int32_t n_chunks, double best_s,
+                                     struct mist_validated *best, struct mist_err *err)
+{
+    struct mist_validated_pipeline *tried = &best->pipelines[pipeline];
+    struct mist_plan *plan = malloc(sizeof *plan);
+    double time_s = 0;
+    enum mist_status status = MIST_OK;
+
+    if (!plan)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    *plan = *best->plan;
+    if (tried->tried == MIST_TRIED_NOT)
+        tried->tried = MIST_TRIED_IMPOSSIBLE;
+    if (mist_validate_set_pipeline(plan, pipeline, n_chunks)) {
+        status = mist_stage_price_plan(config->price, plan, &time_s, err);
+        if (status == MIST_OK && time_s <= (1 + PASSES_ERROR_FRAC) * best_s)
+            status = replay_pipeline(config, plan, best, err);
+        else if (tried->tried < MIST_TRIED_PRICED || time_s < tried->time_s)
+            *tried = tried->tried == MIST_TRIED_REPLAYED
+                         ? *tried
+                         : (struct mist_validated_pipeline){
+                               MIST_TRIED_PRICED, mist_plan_n_chunks(plan), time_s};
     }
     free(plan);
     return status;
 }
 
 enum mist_status mist_validate_pipelines(const struct mist_validate_config *config,
-                                         struct mist_validated *plan,
+                                         double best_s, struct mist_validated *plan,
                                          struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
     if (plan->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
         return MIST_OK;
-    status = try_pipeline(config, MIST_PIPELINE_ZB_H1, 1, plan, err);
-    for (int32_t n = 2; n <= 4 && status == MIST_OK; n++)
-        status = try_pipeline(config, MIST_PIPELINE_INTERLEAVED, n, plan, err);
+    for (int i = 0; i < MIST_N_PIPELINES; i++) {
+        int32_t n_chunks = mist_pipeline_kinds[i].n_chunks;
+        int32_t first = n_chunks > 0 ? n_chunks : 2, last = n_chunks > 0 ? n_chunks : 4;
+        for (int32_t n = first; n <= last && i != MIST_PIPELINE_1F1B && !status; n++)
+            status = try_pipeline(config, (enum mist_pipeline_schedule)i, n, best_s, plan,
+                                  err);
+    }
     return status;
 }

@@ -73,87 +73,60 @@ enum mist_status mist_runtime_write_state(const struct mist_runtime *runtime,
 
 /* ------------------------------------------------------------------------- life cycle */
 
-/* Tag spaces of the groups of a rank. */
-enum { TAGS_DP, TAGS_TP, TAGS_TIE };
-
-/* The largest message of the tasks of a group. */
+/* The largest message of the tasks of a sort (in a group, unless that is NONE). */
 static int64_t largest_message(const struct mist_schedule *schedule,
-                               enum mist_group group)
+                               enum mist_task_sort sort, enum mist_group group)
 {
     int64_t largest = 0;
 
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (schedule->tasks[i].group == group && schedule->tasks[i].bytes > largest)
-            largest = schedule->tasks[i].bytes;
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (mist_task_kind_sort(task->kind) == sort &&
+            (task->group == group || group == MIST_GROUP_NONE) && task->bytes > largest)
+            largest = task->bytes;
+    }
     return largest;
 }
 
-static int64_t largest_transfer(const struct mist_schedule *schedule)
+/* The group in which this rank does a task; its tags are those of its set of axes. */
+static enum mist_status make_group(struct mist_runtime *runtime,
+                                   const struct mist_task *task, struct mist_err *err)
 {
-    int64_t largest = 0;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        if (mist_task_kind_sort(schedule->tasks[i].kind) == MIST_SORT_TRANSFER &&
-            schedule->tasks[i].bytes > largest)
-            largest = schedule->tasks[i].bytes;
-    return largest;
-}
-
-/* A group of this rank's stage: n ranks from first on, step apart. */
-static enum mist_status make_group(struct mist_runtime *runtime, enum mist_group kind,
-                                   int32_t first, int32_t step, int32_t n,
-                                   struct mist_collective_group **out,
-                                   struct mist_err *err)
-{
-    if (n == 1)
-        return MIST_OK;
+    const struct mist_schedule *schedule = runtime->schedule;
+    int32_t n = mist_rank_mesh_size(&schedule->mesh, task->group), rank = schedule->rank;
     int32_t *ranks = malloc((size_t)n * sizeof *ranks);
+
     if (!ranks)
         return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++)
-        ranks[i] = first + i * step;
+        ranks[i] = task->group != MIST_GROUP_PEER
+                       ? mist_rank_mesh_member(&schedule->mesh, task->group, rank, i)
+                   : (rank < task->peer) == (i == 0) ? rank
+                                                     : task->peer;
     enum mist_status status = mist_collectives_group(
-        runtime->collectives, ranks, n, kind == MIST_GROUP_TP ? TAGS_TP : TAGS_DP,
-        largest_message(runtime->schedule, kind), out, err);
+        runtime->collectives, ranks, n, (int32_t)task->group,
+        largest_message(schedule, MIST_SORT_COLLECTIVE, task->group),
+        &runtime->groups[task->group], err);
     free(ranks);
     return status;
 }
 
-/* The two ranks that hold the ends of a tied weight, the embedding's first. */
-static enum mist_status make_tie_group(struct mist_runtime *runtime, struct mist_err *err)
-{
-    const struct mist_schedule *schedule = runtime->schedule;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        if (task->kind != MIST_TASK_TIE_GRADIENT || task->group != MIST_GROUP_PEER)
-            continue;
-        bool is_first = schedule->rank < task->peer;
-        int32_t ranks[2] = {is_first ? schedule->rank : task->peer,
-                            is_first ? task->peer : schedule->rank};
-        return mist_collectives_group(runtime->collectives, ranks, 2, TAGS_TIE,
-                                      task->bytes, &runtime->tie_group, err);
-    }
-    return MIST_OK;
-}
-
+/* One for each set of axes that has collectives, on all ranks in the same order. */
 static enum mist_status make_groups(struct mist_runtime *runtime, struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
-    int32_t first = mist_plan_first_rank(runtime->plan, schedule->i_stage);
-    enum mist_status status = make_group(runtime, MIST_GROUP_DP, first + schedule->i_tp,
-                                         stage->tp, stage->dp, &runtime->groups[0], err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK)
-        status = make_group(runtime, MIST_GROUP_TP, first + schedule->i_dp * stage->tp, 1,
-                            stage->tp, &runtime->groups[1], err);
-    if (status == MIST_OK)
-        status = make_tie_group(runtime, err);
-    if (status == MIST_OK)
-        status = mist_collectives_reserve(runtime->collectives,
-                                          largest_transfer(schedule), err);
-    return status;
+    for (int group = MIST_GROUP_NONE + 1; group < MIST_GROUP_ALL; group++)
+        for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++)
+            if ((int)schedule->tasks[i].group == group && !runtime->groups[group] &&
+                mist_task_kind_sort(schedule->tasks[i].kind) == MIST_SORT_COLLECTIVE)
+                status = make_group(runtime, &schedule->tasks[i], err);
+    if (status != MIST_OK)
+        return status;
+    return mist_collectives_reserve(
+        runtime->collectives,
+        largest_message(schedule, MIST_SORT_TRANSFER, MIST_GROUP_NONE), err);
 }
 
 /* Which tasks somebody on another stream waits for, and the arguments of all bodies. */

@@ -44,8 +44,8 @@ struct mist_runtime {
     struct mist_train_config config;
     void *backend;          /* of the operators */
     int32_t n_host_threads; /* of updates on the host */
-    /* data-parallel, tensor-parallel; the two ends of a tied weight; NULL for one */
-    struct mist_collective_group *groups[2], *tie_group;
+    /* of collectives, by enum mist_group (PEER: the ends of a tied weight); NULL: none */
+    struct mist_collective_group *groups[MIST_GROUP_ALL];
     float loss_scale; /* 1 / tokens of a step */
     int32_t n_iterations, n_done;
     struct mist_adamw_args update; /* of the gradients of the latest iteration */
@@ -113,10 +113,6 @@ void mist_runtime_end_task(struct mist_task_body *body);
 
 /* The body of a task: arg is its struct mist_task_body. Runs on the task's stream. */
 void mist_runtime_run_task(void *arg);
-
-/* Something went wrong on this rank, in whatever thread: nobody waits for it. */
-void mist_runtime_fail(struct mist_runtime *runtime, enum mist_status status,
-                       const struct mist_err *err);
 
 /* Losses, squares and faults of this rank, whose results have been fetched, become those
  * of all; the last task of an iteration, or called when a walk has none. */

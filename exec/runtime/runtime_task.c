@@ -132,7 +132,7 @@ static void make_binding(const struct mist_runtime *runtime, const struct mist_t
         .storage = mist_schedule_storage(runtime->schedule, task->layer),
         .model = &runtime->plan->model,
         .micro_batch = task->micro_batch,
-        .i_tp = runtime->schedule->i_tp,
+        .i_tp = runtime->schedule->at[MIST_AXIS_TP],
         .n_threads = runtime->config.n_threads,
         .loss_scale = runtime->loss_scale,
         .overwrites = task->overwrites,
@@ -235,7 +235,7 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     enum mist_role weights = (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab);
     enum mist_role gradients = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     int64_t n_whole = storage->slabs[task->slab].n_elements, n = task->n_elements;
-    int64_t first = n < n_whole ? n * schedule->i_dp : 0;
+    int64_t first = n < n_whole ? n * schedule->at[MIST_AXIS_DP] : 0;
     int32_t weight_bytes = mist_dtype_weight_bytes(runtime->plan->job.dtype);
     bool on_host = task->stream == MIST_STREAM_HOST;
     struct mist_binding_update update = {
@@ -285,16 +285,18 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
         mist_schedule_storage(schedule, task->layer);
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     const char *at = role_address(runtime, task, role) + task->from_offset_bytes;
-    int64_t first = task->n_elements * schedule->i_dp, end = first + task->n_elements;
+    int64_t first = task->n_elements * schedule->at[MIST_AXIS_DP],
+            end = first + task->n_elements;
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         int64_t start = storage->param_offset[i];
         int64_t stop = start + layout->params[i].n_elements;
         if (storage->param_slab[i] != task->slab || layout->params[i].is_tied)
             continue;
-        if (schedule->i_tp > 0 && layout->params[i].shape.split == MIST_SPLIT_NONE)
+        if (schedule->at[MIST_AXIS_TP] > 0 &&
+            layout->params[i].shape.split == MIST_SPLIT_NONE)
             continue;
-        if (schedule->i_tp > 0 && layout->params[i].partial_elements > 0)
+        if (schedule->at[MIST_AXIS_TP] > 0 && layout->params[i].partial_elements > 0)
             stop = start + layout->params[i].partial_first;
         start = start > first ? start : first;
         stop = stop < end ? stop : end;
@@ -350,6 +352,16 @@ static enum mist_status run_transfer(struct mist_runtime *runtime,
                                  task->bytes, err);
 }
 
+/* This rank's part of what its group has together. */
+static char *own_shard(const struct mist_schedule *schedule, const struct mist_task *task,
+                       char *whole)
+{
+    const struct mist_rank_mesh *mesh = &schedule->mesh;
+
+    return whole + task->bytes / mist_rank_mesh_size(mesh, task->group) *
+                       mist_rank_mesh_index(mesh, task->group, schedule->rank);
+}
+
 /* Sums a slab's gradients over the data-parallel ranks: everywhere, or this rank's shard,
  * in place or to its home. What is not finite is found before it spreads. */
 static enum mist_status run_reduce(struct mist_runtime *runtime,
@@ -357,6 +369,7 @@ static enum mist_status run_reduce(struct mist_runtime *runtime,
 {
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_stage_plan *stage = &runtime->plan->stages[schedule->i_stage];
+    struct mist_collective_group *group = runtime->groups[task->group];
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     enum mist_dtype dtype = gradient_dtype_of(runtime);
     char *whole = role_address(runtime, task, role);
@@ -370,22 +383,21 @@ static enum mist_status run_reduce(struct mist_runtime *runtime,
         return status;
     if (stage->shards_optimizer)
         return mist_collective_reduce_scatter(
-            runtime->groups[0], dtype, whole,
-            home ? home : whole + task->bytes / stage->dp * schedule->i_dp, n, err);
-    return mist_collective_all_reduce(runtime->groups[0], dtype, whole, n, err);
+            group, dtype, whole, home ? home : own_shard(schedule, task, whole), n, err);
+    return mist_collective_all_reduce(group, dtype, whole, n, err);
 }
 
 static enum mist_status run_gather(struct mist_runtime *runtime,
                                    const struct mist_task *task, struct mist_err *err)
 {
     const struct mist_schedule *schedule = runtime->schedule;
-    int64_t shard_bytes = task->bytes / runtime->plan->stages[schedule->i_stage].dp;
+    int64_t shard_bytes = task->bytes / mist_rank_mesh_size(&schedule->mesh, task->group);
     char *whole =
         role_address(runtime, task, (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab));
     const char *home = role_address(runtime, task, MIST_ROLE_INPUT);
 
-    return mist_collective_all_gather(runtime->groups[0],
-                                      home ? home : whole + shard_bytes * schedule->i_dp,
+    return mist_collective_all_gather(runtime->groups[task->group],
+                                      home ? home : own_shard(schedule, task, whole),
                                       whole, shard_bytes, err);
 }
 
@@ -403,7 +415,7 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
             (enum mist_role)(MIST_ROLE_GRADIENTS + storage->param_slab[i]);
         if (layout->params[i].partial_elements > 0)
             status = mist_collective_all_reduce(
-                runtime->groups[1], gradient_dtype_of(runtime),
+                runtime->groups[task->group], gradient_dtype_of(runtime),
                 role_address(runtime, task, role) +
                     (storage->param_offset[i] + layout->params[i].partial_first) *
                         gradient_bytes(runtime),
@@ -416,7 +428,7 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
 static enum mist_status run_tp_part(struct mist_runtime *runtime,
                                     const struct mist_task *task, struct mist_err *err)
 {
-    struct mist_collective_group *group = runtime->groups[1];
+    struct mist_collective_group *group = runtime->groups[task->group];
     enum mist_dtype dtype = runtime->plan->job.dtype;
     struct mist_binding binding;
     struct mist_step_args args;
@@ -452,7 +464,7 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
         if (status != MIST_OK)
             return status;
         /* tensor-parallel ranks compute the same losses */
-        loss_sum += schedule->i_tp == 0 ? tallies[i].loss_sum : 0;
+        loss_sum += schedule->at[MIST_AXIS_TP] == 0 ? tallies[i].loss_sum : 0;
         values[0] += tallies[i].coarse + (tallies[i].fine >> FINE_BITS);
         values[1] += tallies[i].fine & (((int64_t)1 << FINE_BITS) - 1);
     }
@@ -467,6 +479,14 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
     return status;
 }
 
+/* Something went wrong on this rank, in whatever thread: nobody waits for it. */
+static void fail(struct mist_runtime *runtime, enum mist_status status,
+                 const struct mist_err *err)
+{
+    mist_device_fail(runtime->device, status, err);
+    mist_comm_cancel(runtime->comm); /* what never comes is not waited for */
+}
+
 /* The exchange as a function of the host, behind the results. */
 static void exchange_on_host(void *arg)
 {
@@ -475,7 +495,7 @@ static void exchange_on_host(void *arg)
     enum mist_status status = mist_runtime_exchange(runtime, &err);
 
     if (status != MIST_OK)
-        mist_runtime_fail(runtime, status, &err);
+        fail(runtime, status, &err);
 }
 
 /* ----------------------------------------------------------------------------- switch */
@@ -505,7 +525,7 @@ static enum mist_status run_collective(struct mist_runtime *runtime,
     case MIST_TASK_TIE_GRADIENT:
         if (task->stream == MIST_STREAM_GPU_GPU)
             return mist_collective_all_reduce(
-                runtime->tie_group, gradient_dtype_of(runtime),
+                runtime->groups[task->group], gradient_dtype_of(runtime),
                 role_address(runtime, task, MIST_ROLE_OUTPUT), task->n_elements, err);
         run_accumulate(runtime, task); /* the head's, on the same rank */
         return MIST_OK;
@@ -555,13 +575,6 @@ static void pause_at_random(void *arg)
         nanosleep(&pause, NULL);
 }
 
-void mist_runtime_fail(struct mist_runtime *runtime, enum mist_status status,
-                       const struct mist_err *err)
-{
-    mist_device_fail(runtime->device, status, err);
-    mist_comm_cancel(runtime->comm); /* what never comes is not waited for */
-}
-
 void mist_runtime_run_task(void *arg)
 {
     struct mist_task_body *body = arg;
@@ -581,5 +594,5 @@ void mist_runtime_run_task(void *arg)
     mist_runtime_end_task(body);
     mist_device_end_range(runtime->device);
     if (status != MIST_OK)
-        mist_runtime_fail(runtime, status, &err);
+        fail(runtime, status, &err);
 }

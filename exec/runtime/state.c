@@ -98,7 +98,7 @@ static enum mist_status visit_slab(const struct walk *at, int32_t i_slab,
         if (!is_chosen(at, i, i_slab))
             continue;
         int32_t n =
-            mist_param_spans(shape, at->tp, at->schedule->i_tp, spans);
+            mist_param_spans(shape, at->tp, at->schedule->at[MIST_AXIS_TP], spans);
         for (int32_t k = 0; k < n && status == MIST_OK; k++) {
             if (at->choice.is_owned_only && !spans[k].is_owned)
                 continue;
@@ -131,7 +131,7 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
         is_weight ? mist_dtype_weight_bytes(plan->job.dtype) : (int32_t)sizeof(float);
     int64_t n = buffer->size_bytes /
                 (is_weight ? element_bytes : mist_dtype_state_bytes(plan->job.dtype));
-    int64_t first = n < slab->n_elements ? n * at->schedule->i_dp : 0;
+    int64_t first = n < slab->n_elements ? n * at->schedule->at[MIST_AXIS_DP] : 0;
 
     if (!is_weight) { /* moments, then the master weights */
         enum mist_state_kind kind = at->choice.kind;
@@ -152,7 +152,7 @@ static struct array own_share(const struct walk *at, const struct mist_plan *pla
 {
     int64_t share =
         at->storage->slabs[i_slab].n_elements / plan->stages[at->schedule->i_stage].dp;
-    int64_t first = share * at->schedule->i_dp;
+    int64_t first = share * at->schedule->at[MIST_AXIS_DP];
 
     if (array.n <= share)
         return array;
@@ -196,7 +196,7 @@ static enum mist_status renew_host_copy(const struct walk *at, const struct arra
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     int64_t n = buffer->size_bytes / home->element_bytes;
     int64_t first = n < at->storage->slabs[i_slab].n_elements
-                        ? n * at->schedule->i_dp
+                        ? n * at->schedule->at[MIST_AXIS_DP]
                         : 0;
     return mist_device_read(
         device, (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes,

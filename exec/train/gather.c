@@ -137,8 +137,7 @@ static enum mist_status gather_parameters(struct mist_comm *comm,
 
 /* --------------------------------------------------------------------------- timeline */
 
-static struct measured measure(const struct mist_train_job *job,
-                               const struct mist_schedule *schedule,
+static struct measured measure(const struct mist_schedule *schedule,
                                const struct mist_timeline_row *row)
 {
     const struct mist_task *task = &schedule->tasks[row->task];
@@ -148,11 +147,9 @@ static struct measured measure(const struct mist_train_job *job,
         bool is_low = schedule->rank < task->peer;
         at.first_rank = is_low ? schedule->rank : task->peer;
         at.second_rank = is_low ? task->peer : schedule->rank;
-    } else if (task->group == MIST_GROUP_DP || task->group == MIST_GROUP_TP) {
-        int32_t tp = job->plan->stages[schedule->i_stage].tp;
+    } else if (task->group != MIST_GROUP_NONE) {
         at.first_rank =
-            mist_plan_first_rank(job->plan, schedule->i_stage) +
-            (task->group == MIST_GROUP_DP ? schedule->i_tp : schedule->i_dp * tp);
+            mist_rank_mesh_member(&schedule->mesh, task->group, schedule->rank, 0);
     }
     return at;
 }
@@ -272,7 +269,7 @@ gather_timeline(struct mist_comm *comm, const struct mist_train_job *job,
         goto out;
     }
     for (size_t i = 0; i < mine.n_rows; i++)
-        sent[i] = measure(job, schedule, &mine.rows[i]);
+        sent[i] = measure(schedule, &mine.rows[i]);
     status = mist_comm_gather_bytes(comm, sent, (int64_t)(mine.n_rows * sizeof *sent),
                                     &all, sizes, err);
     if (status == MIST_OK && all) {

@@ -115,7 +115,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
         return status;
     stage = &run->plan->stages[run->schedule->i_stage];
     run->has_embedding = run->schedule->i_stage == 0;
-    run->has_head = run->schedule->i_stage == run->plan->n_stages - 1;
+    run->has_head = run->schedule->i_stage == mist_plan_head_stage(run->plan);
     run->begin_s = calloc((size_t)report->n_iterations + 1, sizeof *run->begin_s);
     if (!run->begin_s)
         return mist_err_memory(err, NULL);
@@ -156,7 +156,7 @@ static enum mist_status load_samples(struct run *run, enum source source, int64_
     if (!run->has_embedding && !run->has_head)
         return MIST_OK;
     for (int32_t k = 0; k < run->plan->n_micro_batches && status == MIST_OK; k++) {
-        int64_t first = ((int64_t)k * stage->dp + run->schedule->i_dp) * b;
+        int64_t first = ((int64_t)k * stage->dp + run->schedule->at[MIST_AXIS_DP]) * b;
         int64_t at = k * b * job->seq_len;
         if (source == SOURCE_TRAINING)
             status = mist_data_batch(run->job->data, (uint64_t)run->job->settings.seed,

@@ -2,9 +2,8 @@
 #include "sim/closed_form/stage_model.h"
 
 #include "sim/closed_form/stage_model_internal.h"
-#include "sim/schedule/pipeline_order.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Variants of the expressions: bits. Where a batch offloads nothing, or programs do not
@@ -39,8 +38,18 @@ static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
 #define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
 #define NAMES_ONCE(name)    #name,
 
-static const char *const value_names[MIST_STAGE_VALUES_USED] = {
+static const char *const value_names[MIST_STAGE_VALUES_NAMED] = {
     MIST_STAGE_BY_KIND(NAMES_BY_KIND) MIST_STAGE_ONCE(NAMES_ONCE)};
+
+static mist_expr make_value(struct mist_expr_pool *pool, int i)
+{
+    char name[32];
+
+    if (i < MIST_STAGE_VALUES_NAMED)
+        return mist_expr_symbol(pool, value_names[i]);
+    snprintf(name, sizeof name, "PIECE_%d", i - MIST_STAGE_PIECES);
+    return mist_expr_symbol(pool, name);
+}
 
 /* Symbols of columns and values. */
 static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
@@ -54,7 +63,7 @@ static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
             model->symbol_of_column[i] = mist_expr_symbol_index(pool, columns[i]);
     }
     for (int i = 0; i < MIST_STAGE_VALUES_USED; i++) {
-        values[i] = mist_expr_symbol(pool, value_names[i]);
+        values[i] = make_value(pool, i);
         if (values[i] == MIST_EXPR_ERROR)
             continue;
         model->symbol_of_value[i] = mist_expr_symbol_index(pool, values[i]);
@@ -177,6 +186,13 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
     return status;
 }
 
+void mist_stage_model_sends(const struct mist_stage_values *values, double *forward_s,
+                            double *backward_s)
+{
+    *forward_s = values->values[MIST_STAGE_SEND_ACTIVATION];
+    *backward_s = values->values[MIST_STAGE_SEND_GRADIENT];
+}
+
 /* ------------------------------------------------------------------------ evaluation */
 
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
@@ -206,12 +222,10 @@ static int choose_variant(const struct mist_stage_shape *shape,
 
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
-                           const struct mist_tape_input *columns, size_t n, double *t_s,
-                           double *d_s, double *peak_bytes, double *host_bytes,
-                           void *scratch)
+                           const struct mist_tape_input *columns, size_t n,
+                           double *const outputs[MIST_STAGE_N_OUTPUTS], void *scratch)
 {
     struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED];
-    double *outputs[MIST_STAGE_N_OUTPUTS] = {t_s, d_s, peak_bytes, host_bytes};
 
     for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
         inputs[model->symbol_of_value[i]] =
@@ -220,79 +234,4 @@ void mist_stage_model_eval(const struct mist_stage_model *model,
         inputs[model->symbol_of_column[i]] = columns[i];
     mist_tape_eval(model->tapes[choose_variant(&values->shape, columns)], inputs, n,
                    outputs, scratch);
-}
-
-double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,
-                                    const double *t_s, const double *d_s)
-{
-    double most_s = 0, sum_s = 0, extra_s = 0;
-
-    for (int32_t i = 0; i < n_stages; i++) {
-        extra_s = fmax(extra_s, d_s[i] - sum_s);
-        sum_s += t_s[i];
-        most_s = fmax(most_s, t_s[i]);
-    }
-    return (n_micro_batches - 1) * most_s + sum_s + extra_s;
-}
-
-/* One stage; plan is a copy of original that pricing may change. */
-static enum mist_status predict_stage(const struct mist_stage_model *model,
-                                      const struct mist_plan *original,
-                                      struct mist_plan *plan, int32_t i, void *scratch,
-                                      struct mist_prediction *out, struct mist_err *err)
-{
-    const struct mist_stage_plan *stage = &original->stages[i];
-    struct mist_stage_values values;
-    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS] = {
-        [MIST_STAGE_LAYERS] = {NULL, stage->n_layers},
-        [MIST_STAGE_CHECKPOINTED] = {NULL, stage->n_checkpointed},
-        [MIST_STAGE_ZERO] = {NULL, stage->shards_optimizer + stage->shards_gradients +
-                                       stage->shards_weights},
-        [MIST_STAGE_OFFLOAD_WEIGHTS] = {NULL, stage->offload_weights},
-        [MIST_STAGE_OFFLOAD_GRADIENTS] = {NULL, stage->offload_gradients},
-        [MIST_STAGE_OFFLOAD_OPTIMIZER] = {NULL, stage->offload_optimizer},
-        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = {NULL, stage->offload_activations},
-        [MIST_STAGE_UPDATE_ON_HOST] = {NULL, stage->updates_on_host},
-        [MIST_STAGE_IN_FLIGHT] = {NULL, mist_pipeline_in_flight(
-                                            MIST_PIPELINE_1F1B, original->n_stages, 1, i,
-                                            original->n_micro_batches)},
-        [MIST_STAGE_MICRO_BATCHES] = {NULL, original->n_micro_batches},
-    };
-    double peak_bytes;
-
-    *plan = *original;
-    enum mist_status status =
-        mist_stage_model_price(model->cost_model, model->threads, plan, i, &values, err);
-    if (status != MIST_OK)
-        return status;
-    mist_stage_model_eval(model, &values, columns, 1, &out->stable_s[i], &out->extra_s[i],
-                          &peak_bytes, NULL, scratch);
-    out->peak_bytes[i] = (int64_t)ceil(peak_bytes);
-    return MIST_OK;
-}
-
-enum mist_status mist_stage_model_plan(const struct mist_stage_model *model,
-                                       const struct mist_plan *plan,
-                                       struct mist_prediction *out, struct mist_err *err)
-{
-    struct mist_plan *copy = malloc(sizeof *copy);
-    struct mist_prediction *prediction = calloc(1, sizeof *prediction);
-    size_t size = (model->scratch_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-    void *scratch = aligned_alloc(ALIGNMENT, size);
-    enum mist_status status = MIST_OK;
-
-    if (!copy || !prediction || !scratch)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
-        status = predict_stage(model, plan, copy, i, scratch, prediction, err);
-    if (status == MIST_OK) {
-        prediction->iteration_s =
-            mist_stage_model_iteration_s(plan->n_stages, plan->n_micro_batches,
-                                         prediction->stable_s, prediction->extra_s);
-        *out = *prediction;
-    }
-    free(copy);
-    free(prediction);
-    free(scratch);
-    return status;
 }

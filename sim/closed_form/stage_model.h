@@ -3,25 +3,28 @@
  * expressions over the knobs, compiled to a tape and evaluated by the million.
  *
  * For one shape of a stage (its role, micro-batch, data-parallel group and placement) the
- * template quantities are found once: a schedule of a few layers of that shape is built
- * and priced by mist_cost_schedule(), and seconds and bytes by module kind are read off
- * it. The expressions over them mirror what schedule_build.c puts beside what:
+ * template quantities are found once: parts of programs, pieces of work on parameters
+ * (schedule_piece.h) and transfers of one module of each kind, priced by
+ * mist_cost_task(). The expressions say when a piece is due by the conditions of its
+ * declaration, and put beside what schedule_build.c puts beside what:
  *
- *   t  seconds of a stable micro-batch: the passes of its modules, each beside what the
- *      next one needs (parameters gathered under ZeRO-3 or swapped in, kept activations,
- *      gradients so far) and what the one before has left (sums over ranks under ZeRO-2,
- *      gradients for the host); and its transfers, of which one way of every round trip
- *      is waited for (1F1B with the fewest micro-batches in flight: a stage that sends
- *      has nothing left to do until the answer has come) while the other runs beside
- *      computation
- *   d  extra seconds of the first micro-batch (optimizer step with its swaps, and gather
- *      of parameters) and the last (reduction of gradients, norms)
- *   peak  largest sum of live device buffers: exact while nothing is offloaded and ZeRO
- * is below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by
- *      what fragmentation costs (nothing in most plans, 6 % at worst over the random
- *      plans of tests/prop/test_stage_model.c), so whoever must not pass a limit asks
- *      mist_replay_memory() for the few plans that are left
- *   host  the same of pinned host memory
+ * t: seconds of a stable micro-batch. The passes of its modules, each beside what the
+ * next one needs (parameters gathered under ZeRO-3 or swapped in, kept activations,
+ * gradients so far) and what the one before has left (sums over ranks under ZeRO-2,
+ * gradients for the host); and its transfers, of which one way of every round trip is
+ * waited for (1F1B with the fewest micro-batches in flight: a stage that sends has
+ * nothing left to do until the answer has come) while the other runs beside computation.
+ *
+ * d: extra seconds of the first micro-batch (optimizer step with its swaps, and gather of
+ * parameters) and the last (reduction of gradients, norms).
+ *
+ * peak: largest sum of live device buffers. Exact while nothing is offloaded and ZeRO is
+ * below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by what
+ * fragmentation costs (nothing in most plans, 6 % at worst over the random plans of
+ * tests/prop/test_stage_model.c), so whoever must not pass a limit asks
+ * mist_replay_memory() for the few plans that are left.
+ *
+ * host: the same of pinned host memory.
  *
  * Tensor-parallel communication is in series with the computation of its program, but for
  * weight gradients beside it; what data-parallel ranks exchange meanwhile goes first.
@@ -30,24 +33,26 @@
  * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
  * Where it errs (medians over random plans on three made-up machines: 1 % with ZeRO-0/1,
- * 2-4 % with ZeRO-3, 1-6 % with everything; the worst of hundreds are off by 20-50 %):
+ * 1-2 % with ZeRO-3, 1-6 % with everything; the worst of hundreds are off by 20-35 %):
+ *
  * - with uneven stages and few micro-batches (G - 1) max t + sum t is itself too long, as
  *   a busy first stage runs ahead while later ones work; and transfers meet in the order
  *   of the logical clock, which uneven stages do not keep.
+ *
  * - a later stage with weights in the host takes its step apart like the first one, and
  *   can't hide in the wait for its first input what the formula lets it hide.
+ *
  * - ratios act through whole tensors in the schedule (module_storage.h), here through any
  *   part of a block; embedding and head, which have one or two matrices, are done
- * exactly. Every slab more than one costs the latency of its copies and collectives, left
- * out.
+ *   exactly. Every slab more than one costs the latency of its copies and collectives,
+ *   left out.
  *
  * - updates on the host run in a chain beside everything: the first forward ends when the
  *   last module's weights have come from there and it has been computed, or later.
  *
- * Left out: what differs between stages of one role (the transfers of a stage priced by
- * mist_stage_model_prepare go to neighbours of its own shape), loading the batch, sums
- * after each micro-batch where no ZeRO-2 asks for them, other pipelines than 1F1B,
- * imbalance, jitter.
+ * Left out: what differs between stages of one role (transfers go to neighbours of the
+ * stage's own shape), loading the batch, sums after each micro-batch where no ZeRO-2 asks
+ * for them, other pipelines than 1F1B, imbalance, jitter.
  */
 #ifndef MIST_SIM_STAGE_MODEL_H
 #define MIST_SIM_STAGE_MODEL_H
@@ -66,8 +71,7 @@
 enum mist_stage_column {
     MIST_STAGE_LAYERS,          /* L: blocks of the stage, >= 1 */
     MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
-    MIST_STAGE_ZERO,            /* Z: 0 .. 3; shards the optimizer state, then the
-                                   gradients, then the weights */
+    MIST_STAGE_ZERO,            /* Z: 0 .. 3 */
     MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
     MIST_STAGE_OFFLOAD_GRADIENTS,
     MIST_STAGE_OFFLOAD_OPTIMIZER,
@@ -88,7 +92,7 @@ struct mist_stage_shape {
     bool is_sequence_parallel;
 };
 
-enum { MIST_STAGE_N_VALUES = 152 };
+enum { MIST_STAGE_N_VALUES = 216 };
 
 /* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
 struct mist_stage_values {
@@ -114,44 +118,49 @@ mist_stage_model_new(const struct mist_model *trained,
                      struct mist_err *err);
 void mist_stage_model_free(struct mist_stage_model *model); /* NULL allowed */
 
-/*
- * Prices one shape. out is filled on MIST_OK. Fails like mist_schedule_build and
- * mist_cost_schedule. Thread-safe as long as those are.
- */
+/* Prices one shape. out is filled on MIST_OK. Fails like mist_layer_layout_make() and
+ * mist_cost_task(). Thread-safe. */
 MIST_MUST_CHECK enum mist_status
 mist_stage_model_prepare(const struct mist_stage_model *model,
                          const struct mist_stage_shape *shape,
                          struct mist_stage_values *out, struct mist_err *err);
 
+/* Seconds of a micro-batch's activations to the next stage and of gradients to the one
+ * before; 0 where there is none. */
+void mist_stage_model_sends(const struct mist_stage_values *values, double *forward_s,
+                            double *backward_s);
+
 /* Scratch bytes of one call of eval; one piece per thread, aligned to 64. */
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
+
+/* What an evaluation gives. t is FORWARD and BACKWARD and its transfers; d is FIRST and
+ * LAST. */
+enum mist_stage_output {
+    MIST_STAGE_STABLE,   /* t, seconds */
+    MIST_STAGE_EXTRA,    /* d */
+    MIST_STAGE_PEAK,     /* bytes of the device */
+    MIST_STAGE_HOST,     /* of the host */
+    MIST_STAGE_FORWARDS, /* seconds of all forward, all backward passes of a micro-batch */
+    MIST_STAGE_BACKWARDS,
+    MIST_STAGE_BACKWARDS_INPUT, /* where it is split: input gradients, weight gradients */
+    MIST_STAGE_BACKWARDS_WEIGHT,
+    MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one */
+    MIST_STAGE_LAST,
+    MIST_STAGE_N_OUTPUTS
+};
 
 /*
  * Evaluates n configurations of one shape.
  *
  * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
  * value for all. Where the four ratios are one value, 0, the terms of offloading are left
- * out, which is several times as fast; likewise those of updates on the host. t_s, d_s,
- * peak_bytes, host_bytes  [n] each; NULL: not wanted. Cannot fail, does not allocate;
+ * out, which is several times as fast; likewise those of updates on the host. outputs
+ * [MIST_STAGE_N_OUTPUTS], [n] each; NULL: not wanted. Cannot fail, does not allocate;
  * threads may share the model, not the scratch.
  */
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
-                           const struct mist_tape_input *columns, size_t n, double *t_s,
-                           double *d_s, double *peak_bytes, double *host_bytes,
-                           void *scratch);
-
-/* The formula over all stages; t_s, d_s: [n_stages]. */
-double mist_stage_model_iteration_s(int32_t n_stages, int32_t n_micro_batches,
-                                    const double *t_s, const double *d_s);
-
-/*
- * Predicts a whole plan (checked): stable_s, extra_s and peak_bytes of every stage and
- * iteration_s; transfers are priced between the plan's own stages. error_s and
- * extrapolated_frac are 0: the replay knows them. out is filled on MIST_OK.
- */
-MIST_MUST_CHECK enum mist_status
-mist_stage_model_plan(const struct mist_stage_model *model, const struct mist_plan *plan,
-                      struct mist_prediction *out, struct mist_err *err);
+                           const struct mist_tape_input *columns, size_t n,
+                           double *const outputs[MIST_STAGE_N_OUTPUTS], void *scratch);
 
 #endif

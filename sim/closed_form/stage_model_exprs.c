@@ -3,8 +3,8 @@
  * stage_model.h for t and d, stage_model_internal.h for the symbols.
  *
  * A pass of a module runs beside what the next one needs (gathers, swaps in) and what the
- * one before has left (sums, swaps out). Blocks are alike, so a pass of a block meets
- * what blocks need and leave.
+ * one before has left (sums, swaps out): the pieces of schedule_piece.h. Blocks are
+ * alike, so three stand for all: the first, one in the middle, the last.
  */
 #include "sim/closed_form/stage_model_internal.h"
 
@@ -16,99 +16,46 @@ typedef struct mist_stage_writer writer;
 
 /* --------------------------------------------------------------------------- bundles */
 
-/* What runs beside a pass. */
-struct beside {
-    mist_expr gpu_gpu, to_device, to_host;
-};
+typedef struct mist_stage_work work;
 
-static mist_expr bundle(writer *at, mist_expr compute, struct beside beside)
+#define COMPUTE   MIST_STREAM_COMPUTE
+#define GPU_GPU   MIST_STREAM_GPU_GPU
+#define TO_DEVICE MIST_STREAM_HOST_TO_DEVICE
+#define TO_HOST   MIST_STREAM_DEVICE_TO_HOST
+
+/* Computation for so many seconds, and what runs beside it. */
+static mist_expr bundle(writer *at, mist_expr compute, work beside)
 {
-    const mist_expr alone[MIST_N_CHANNELS] = {compute, beside.gpu_gpu, beside.to_device,
-                                              beside.to_host};
-
-    return mist_stage_bundle(at, alone);
+    beside.seconds[COMPUTE] = compute;
+    return mist_stage_bundle(at, beside.seconds);
 }
 
 /* Computation beside communication, nothing else. */
 static mist_expr pair(writer *at, mist_expr compute, mist_expr gpu_gpu)
 {
-    mist_expr none = num(at, 0);
+    work beside = mist_stage_no_work(at);
 
-    return bundle(at, compute, (struct beside){gpu_gpu, none, none});
+    beside.seconds[GPU_GPU] = gpu_gpu;
+    return bundle(at, compute, beside);
 }
 
 /*
- * A pass of whole seconds that computes start seconds before it communicates, with more
- * computation behind: its own communication waits for what was dispatched before it.
+ * A pass of whole seconds that computes start seconds before it communicates; beside it
+ * other work, more computation too, which comes behind. Its own communication waits for
+ * what was dispatched before it.
  */
-static mist_expr pass(writer *at, mist_expr whole, mist_expr start, mist_expr more,
-                      struct beside beside)
+static mist_expr pass(writer *at, mist_expr whole, mist_expr start, work beside)
 {
-    if (!at->is_cut)
-        return bundle(at, add(at, whole, more), beside);
-    whole = add(at, sub(at, whole, start), pair(at, start, beside.gpu_gpu));
-    beside.gpu_gpu = num(at, 0);
+    mist_expr more = beside.seconds[COMPUTE];
+
+    if (at->is_cut) {
+        whole = add(at, sub(at, whole, start), pair(at, start, beside.seconds[GPU_GPU]));
+        beside.seconds[GPU_GPU] = num(at, 0);
+    }
     return bundle(at, add(at, whole, more), beside);
 }
 
-/* ---------------------------------------------------- what a module needs and leaves */
-
-static mist_expr scaled(writer *at, enum mist_layer_kind kind, int ratio,
-                        mist_expr seconds)
-{
-    return mul(at, mist_stage_share(at, kind, ratio), seconds);
-}
-
-/* Of a whole slab, or of a shard from a ZeRO level on. */
-static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
-                          enum mist_stage_value whole, enum mist_stage_value shard)
-{
-    return mist_stage_by_zero(at, level, of(at, shard, kind), of(at, whole, kind));
-}
-
-static mist_expr gather_each(writer *at, enum mist_layer_kind kind)
-{
-    return mist_stage_by_zero(at, 3, of(at, MIST_STAGE_GATHER, kind), num(at, 0));
-}
-
-static mist_expr weights_in(writer *at, enum mist_layer_kind kind)
-{
-    return scaled(
-        at, kind, MIST_RATIO_WEIGHTS,
-        by_level(at, kind, 3, MIST_STAGE_WEIGHTS_IN_0, MIST_STAGE_WEIGHTS_IN_1));
-}
-
-static mist_expr gradients_in(writer *at, enum mist_layer_kind kind)
-{
-    return scaled(
-        at, kind, MIST_RATIO_GRADIENTS,
-        by_level(at, kind, 2, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
-}
-
-static mist_expr gradients_out(writer *at, enum mist_layer_kind kind)
-{
-    return scaled(
-        at, kind, MIST_RATIO_GRADIENTS,
-        by_level(at, kind, 2, MIST_STAGE_GRADIENTS_OUT_0, MIST_STAGE_GRADIENTS_OUT_1));
-}
-
-/* Sum over ranks after each micro-batch. */
-static mist_expr reduce_each(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr both = add(at, of(at, MIST_STAGE_REDUCE_1, kind),
-                         of(at, MIST_STAGE_REDUCE_PARTIAL, kind));
-
-    return mist_stage_by_zero(at, 2, both, num(at, 0));
-}
-
-/* Computation that ZeRO-2 adds to a backward. */
-static mist_expr accumulate(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr both =
-        add(at, of(at, MIST_STAGE_ACCUMULATE, kind), of(at, MIST_STAGE_ZEROING, kind));
-
-    return mist_stage_by_zero(at, 2, both, num(at, 0));
-}
+/* ------------------------------------------------------------------------- activations */
 
 /*
  * Blocks of a stable micro-batch whose backward comes too soon to swap in between (less
@@ -164,126 +111,164 @@ static mist_expr mean_in(writer *at, enum mist_stage_value seconds, mist_expr n_
     return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], at->value[seconds]), share);
 }
 
-static struct beside needs(writer *at, enum mist_layer_kind kind)
+/* -------------------------------------------------------------------------- passes */
+
+/* Modules of a stage, the blocks by where they are. */
+enum position { AT_EMBEDDING, AT_BOTTOM, AT_MIDDLE, AT_TOP, AT_HEAD, N_POSITIONS };
+
+/* A pass of one of them. */
+struct visit {
+    enum position position;
+    bool is_backward;
+};
+
+/* Passes of a stable micro-batch in order; behind the last one comes the first again. */
+struct round {
+    struct visit visits[2 * N_POSITIONS];
+    int n;
+};
+
+static enum mist_layer_kind kind_of(struct visit visit)
 {
-    return (struct beside){gather_each(at, kind), weights_in(at, kind), num(at, 0)};
+    return visit.position == AT_EMBEDDING ? EMBEDDING
+           : visit.position == AT_HEAD    ? HEAD
+                                          : BLOCK;
 }
 
-/* ------------------------------------------------------------------- stable: forward */
-
-static mist_expr forward(writer *at, enum mist_layer_kind kind, struct beside beside)
+static struct round round_of(const writer *at)
 {
-    return pass(at, of(at, MIST_STAGE_FORWARD, kind),
-                of(at, MIST_STAGE_FORWARD_START, kind), num(at, 0), beside);
-}
+    struct round out = {.n = 0};
 
-/* A block in front of another. */
-static mist_expr forward_block(writer *at)
-{
-    struct beside beside = needs(at, BLOCK);
-
-    beside.to_host = kept_out(at);
-    return forward(at, BLOCK, beside);
-}
-
-/* The last block: its weights serve its backward, too, or the head comes. */
-static mist_expr forward_top(writer *at)
-{
-    struct beside beside = {num(at, 0), num(at, 0), num(at, 0)};
-
-    if (at->is_last)
-        beside = needs(at, HEAD);
-    beside.to_host = kept_out(at);
-    return forward(at, BLOCK, beside);
-}
-
-static mist_expr forward_all(writer *at)
-{
-    mist_expr n = sub(at, at->n_layers, num(at, 1));
-    mist_expr sum = add(at, mul(at, n, forward_block(at)), forward_top(at));
-
-    if (at->is_first) { /* the embedding's backward was the pass before */
-        struct beside beside = needs(at, BLOCK);
-        beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, EMBEDDING));
-        beside.to_host = gradients_out(at, EMBEDDING);
-        sum = add(at, sum, forward(at, EMBEDDING, beside));
+    for (int i = 0; i < 2 * N_POSITIONS; i++) {
+        bool is_backward = i >= N_POSITIONS;
+        int position = is_backward ? 2 * N_POSITIONS - 1 - i : i;
+        if ((position != AT_EMBEDDING || at->is_first) &&
+            (position != AT_HEAD || at->is_last))
+            out.visits[out.n++] = (struct visit){(enum position)position, is_backward};
     }
-    if (at->is_last) {
-        struct beside beside = {num(at, 0), gradients_in(at, HEAD), num(at, 0)};
-        sum = add(at, sum, forward(at, HEAD, beside));
+    return out;
+}
+
+/* What is dispatched before a pass for the one behind it: weights, unless it has just
+ * worked with them, and sums to add to. The embedding's backward reads no weights; the
+ * head's forward begins its gradients. */
+static work needs(writer *at, struct visit before, struct visit visit)
+{
+    enum mist_layer_kind kind = kind_of(visit);
+    bool is_there = visit.position == before.position && visit.is_backward;
+    bool reads = kind != EMBEDDING || !visit.is_backward;
+    bool begins = kind == HEAD ? !visit.is_backward : visit.is_backward;
+    work out = mist_stage_no_work(at);
+
+    if (reads && !is_there)
+        out = mist_stage_pieces(at, kind,
+                                (struct mist_stage_when){.moment = MIST_MOMENT_WEIGHTS,
+                                                         .conditions = MIST_IF_BRINGS});
+    if (!begins)
+        return out;
+    return mist_stage_add_work(
+        at, out,
+        mist_stage_pieces(at, kind,
+                          (struct mist_stage_when){.moment = MIST_MOMENT_GRADIENTS}));
+}
+
+/* What a module's gradients of a micro-batch leave behind; now: MIST_IF_LAST of the last
+ * one, 0 of a stable one. */
+static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
+{
+    struct mist_stage_when when = {.moment = MIST_MOMENT_SUM, .conditions = now};
+    work out = mist_stage_pieces(at, kind, when);
+    mist_expr partial = of(at, MIST_STAGE_REDUCE_PARTIAL, kind), none = num(at, 0);
+    mist_expr zeroing = of(at, MIST_STAGE_ZEROING, kind);
+
+    when.moment = MIST_MOMENT_SETTLE;
+    out = mist_stage_add_work(at, out, mist_stage_pieces(at, kind, when));
+    if (!now)
+        partial = mist_stage_by_zero(at, 2, partial, none);
+    out.seconds[GPU_GPU] = add(at, out.seconds[GPU_GPU], partial);
+    out.seconds[COMPUTE] =
+        add(at, out.seconds[COMPUTE], mist_stage_by_zero(at, 2, zeroing, none));
+    return out;
+}
+
+static work leaves(writer *at, struct visit visit, uint32_t now)
+{
+    work out = visit.is_backward ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
+
+    if (!visit.is_backward && kind_of(visit) == BLOCK)
+        out.seconds[TO_HOST] = kept_out(at);
+    return out;
+}
+
+static mist_expr n_kept(writer *at)
+{
+    return sub(at, at->n_layers, at->n_checkpointed);
+}
+
+/* A pass between two others; a backward of a checkpointed block where a condition that
+ * is at most 0 says so. */
+static mist_expr window(writer *at, struct visit before, struct visit visit,
+                        struct visit after, mist_expr is_kept, uint32_t now)
+{
+    enum mist_layer_kind kind = kind_of(visit);
+    work beside =
+        mist_stage_add_work(at, leaves(at, before, now), needs(at, visit, after));
+    mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
+    mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind), none = num(at, 0);
+
+    if (visit.is_backward) {
+        whole = of(at, MIST_STAGE_BACKWARD, kind);
+        start = of(at, MIST_STAGE_BACKWARD_START, kind);
     }
-    return sum;
-}
-
-/* ------------------------------------------------------------------ stable: backward */
-
-/* A block's backward: sums and swaps out behind the pass before it, what that kept, and
- * recomputation. */
-static mist_expr backward_block(writer *at, mist_expr reduced, mist_expr out,
-                                mist_expr kept_in, bool is_checkpointed)
-{
-    struct beside beside = needs(at, BLOCK);
-    mist_expr whole = of(at, MIST_STAGE_BACKWARD, BLOCK);
-    mist_expr start = of(at, MIST_STAGE_BACKWARD_START, BLOCK);
-
-    if (is_checkpointed) {
-        whole = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, BLOCK));
-        start = of(at, MIST_STAGE_RECOMPUTE_START, BLOCK);
+    if (visit.is_backward && kind == BLOCK) {
+        mist_expr again = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, kind));
+        mist_expr kept_in =
+            mean_in(at, MIST_STAGE_KEPT_IN, n_kept_swapped(at), n_kept(at));
+        mist_expr input_in =
+            mean_in(at, MIST_STAGE_INPUT_IN, n_inputs_swapped(at), at->n_checkpointed);
+        whole = mist_expr_select_le(at->pool, is_kept, none, again, whole);
+        start = mist_expr_select_le(at->pool, is_kept, none,
+                                    of(at, MIST_STAGE_RECOMPUTE_START, kind), start);
+        beside.seconds[TO_DEVICE] =
+            add(at, beside.seconds[TO_DEVICE],
+                mist_expr_select_le(at->pool, is_kept, none, input_in, kept_in));
     }
-    beside.gpu_gpu = add(at, beside.gpu_gpu, reduced);
-    beside.to_device =
-        add(at, add(at, beside.to_device, gradients_in(at, BLOCK)), kept_in);
-    beside.to_host = out;
-    return pass(at, whole, start, accumulate(at, BLOCK), beside);
+    return pass(at, whole, start, beside);
 }
 
-/* What the last block's backward has more than others: the head is behind it, or a pass
- * of another micro-batch. */
-static mist_expr backward_top(writer *at, mist_expr kept_in, bool is_checkpointed)
+/*
+ * All forward or all backward passes of a micro-batch. Blocks in the middle are
+ * all but two, of which the last is kept if any is, and the first checkpointed if any is
+ * (-1 of them in a stage of one block, which the sum takes for what two have of one).
+ */
+static mist_expr passes(writer *at, bool is_backward, uint32_t now)
 {
-    mist_expr other = backward_block(at, reduce_each(at, BLOCK), gradients_out(at, BLOCK),
-                                     kept_in, is_checkpointed);
-    mist_expr top = other;
+    struct round round = round_of(at);
+    mist_expr sum = num(at, 0), one = num(at, 1), none = num(at, 0);
+    mist_expr kept = n_kept(at), again = at->n_checkpointed;
+    mist_expr has_kept = mist_expr_select_le(at->pool, kept, none, none, one);
+    mist_expr has_again = mist_expr_select_le(at->pool, again, none, none, one);
 
-    if (at->is_last)
-        top = backward_block(at, reduce_each(at, HEAD), gradients_out(at, HEAD), kept_in,
-                             is_checkpointed);
-    else if (at->is_first) /* the embedding has the last block's */
-        top = backward_block(at, num(at, 0), num(at, 0), kept_in, is_checkpointed);
-    return sub(at, top, other);
-}
-
-static mist_expr backward_end(writer *at, enum mist_layer_kind kind, struct beside beside)
-{
-    return pass(at, of(at, MIST_STAGE_BACKWARD, kind),
-                of(at, MIST_STAGE_BACKWARD_START, kind), accumulate(at, kind), beside);
-}
-
-static mist_expr backward_all(writer *at)
-{
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr kept_in = mean_in(at, MIST_STAGE_KEPT_IN, n_kept_swapped(at), n_kept);
-    mist_expr input_in =
-        mean_in(at, MIST_STAGE_INPUT_IN, n_inputs_swapped(at), at->n_checkpointed);
-    mist_expr reduced = reduce_each(at, BLOCK), out = gradients_out(at, BLOCK);
-    mist_expr kept = backward_block(at, reduced, out, kept_in, false);
-    mist_expr again = backward_block(at, reduced, out, input_in, true);
-    mist_expr top = mist_expr_select_le(at->pool, n_kept, num(at, 0),
-                                        backward_top(at, input_in, true),
-                                        backward_top(at, kept_in, false));
-    mist_expr sum = add(at, mul(at, n_kept, kept), mul(at, at->n_checkpointed, again));
-
-    sum = add(at, sum, top);
-    if (at->is_first) {
-        struct beside beside = needs(at, EMBEDDING);
-        beside.gpu_gpu = add(at, beside.gpu_gpu, reduce_each(at, BLOCK));
-        beside.to_host = gradients_out(at, BLOCK);
-        sum = add(at, sum, backward_end(at, EMBEDDING, beside));
-    }
-    if (at->is_last) {
-        struct beside beside = needs(at, BLOCK);
-        beside.to_device = add(at, beside.to_device, gradients_in(at, BLOCK));
-        sum = add(at, sum, backward_end(at, HEAD, beside));
+    for (int i = 0; i < round.n; i++) {
+        struct visit before = round.visits[(i + round.n - 1) % round.n];
+        struct visit visit = round.visits[i];
+        struct visit after = round.visits[(i + 1) % round.n];
+        if (visit.is_backward != is_backward)
+            continue;
+        if (visit.position != AT_MIDDLE) {
+            mist_expr is_kept =
+                visit.position == AT_TOP ? has_kept : sub(at, one, has_again);
+            sum = add(at, sum, window(at, before, visit, after, is_kept, now));
+        } else if (!is_backward) {
+            sum = add(at, sum,
+                      mul(at, sub(at, at->n_layers, num(at, 2)),
+                          window(at, before, visit, after, one, now)));
+        } else {
+            mist_expr n = sub(at, sub(at, kept, has_kept), sub(at, one, has_again));
+            mist_expr m = sub(at, sub(at, again, has_again), sub(at, one, has_kept));
+            sum = add(at, sum, mul(at, n, window(at, before, visit, after, one, now)));
+            sum = add(at, sum, mul(at, m, window(at, before, visit, after, none, now)));
+        }
     }
     return sum;
 }
@@ -301,14 +286,6 @@ static mist_expr one_way(writer *at)
         add(at, at->is_first ? num(at, 0) : left, at->is_last ? num(at, 0) : right));
 }
 
-static mist_expr stable(writer *at)
-{
-    mist_expr way = one_way(at);
-    mist_expr work = add(at, forward_all(at), backward_all(at));
-
-    return add(at, pair(at, work, way), way);
-}
-
 /* -------------------------------------------------------------- extra: first forward */
 
 static bool updates_on_host(const writer *at)
@@ -318,89 +295,52 @@ static bool updates_on_host(const writer *at)
     return !mist_expr_is_const(at->pool, at->on_host, &none);
 }
 
-/* The optimizer step of a module on the device, of what the host does not update. */
-static mist_expr update(writer *at, enum mist_layer_kind kind)
+/* The optimizer step of a module. brings: with its weights for the forward (MIST_IF_BRINGS).
+ * only: what the host's updates ask for (MIST_IF_HOST_UPDATES). */
+static work step_of(writer *at, enum mist_layer_kind kind, uint32_t brings, uint32_t only)
 {
-    mist_expr shard = mist_stage_by_zero(at, 2, of(at, MIST_STAGE_UPDATE_2, kind),
-                                         of(at, MIST_STAGE_UPDATE_1, kind));
-    mist_expr all = mist_stage_by_zero(at, 1, shard, of(at, MIST_STAGE_UPDATE_0, kind));
+    struct mist_stage_when when = {.moment = MIST_MOMENT_WEIGHTS,
+                                   .conditions = MIST_IF_STEPS | MIST_IF_FIRST | brings,
+                                   .only = only};
+    work out = mist_stage_pieces(at, kind, when);
 
-    if (!updates_on_host(at))
-        return all;
-    mist_expr share = mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
-    return sub(at, all, mul(at, share, all));
+    when.moment = MIST_MOMENT_STEPPED;
+    return mist_stage_add_work(at, out, mist_stage_pieces(at, kind, when));
 }
 
-/* The step of a module on the host, the way of its gradients there and of its weights
- * back. */
+/* Of the step taken apart, by stream. */
+static mist_expr apart(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
+{
+    return step_of(at, kind, MIST_IF_BRINGS, 0).seconds[stream];
+}
+
+/* Of the steps in front of all forwards. */
+static mist_expr in_front(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
+{
+    return step_of(at, kind, 0, 0).seconds[stream];
+}
+
+/* Of all modules. */
+static mist_expr all(writer *at,
+                     mist_expr part(writer *at, enum mist_layer_kind kind,
+                                    enum mist_stream stream),
+                     enum mist_stream stream)
+{
+    const mist_expr of_kind[] = {part(at, EMBEDDING, stream), part(at, BLOCK, stream),
+                                 part(at, HEAD, stream)};
+
+    return mist_stage_total(at, of_kind);
+}
+
+/* The step of a module on the host, and the way of its weights to the device. */
 static mist_expr host_step(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr share = mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
-
-    return mul(at, share,
-               by_level(at, kind, 1, MIST_STAGE_UPDATE_HOST_0, MIST_STAGE_UPDATE_HOST_1));
+    return in_front(at, kind, MIST_STREAM_HOST);
 }
 
-static mist_expr host_in(writer *at, enum mist_layer_kind kind)
+static mist_expr from_host(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
 {
-    return mul(at, mist_stage_host_only(at, kind, MIST_RATIO_WEIGHTS),
-               by_level(at, kind, 1, MIST_STAGE_WEIGHTS_IN_0, MIST_STAGE_WEIGHTS_IN_1));
-}
-
-static mist_expr host_out(writer *at, enum mist_layer_kind kind)
-{
-    return mul(
-        at, mist_stage_host_only(at, kind, MIST_RATIO_GRADIENTS),
-        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_OUT_0, MIST_STAGE_GRADIENTS_OUT_1));
-}
-
-/* The gather behind it; under ZeRO-3 that of the forward. */
-static mist_expr gather(writer *at, enum mist_layer_kind kind)
-{
-    return mist_stage_by_zero(at, 1, of(at, MIST_STAGE_GATHER, kind), num(at, 0));
-}
-
-/* Only what belongs to the step. */
-static mist_expr gather_updated(writer *at, enum mist_layer_kind kind)
-{
-    return sub(at, gather(at, kind), gather_each(at, kind));
-}
-
-static mist_expr state_in(writer *at, enum mist_layer_kind kind)
-{
-    return mul(at, mist_stage_device_only(at, kind, MIST_RATIO_STATE),
-               by_level(at, kind, 1, MIST_STAGE_STATE_IN_0, MIST_STAGE_STATE_IN_1));
-}
-
-static mist_expr state_out(writer *at, enum mist_layer_kind kind)
-{
-    return mul(at, mist_stage_device_only(at, kind, MIST_RATIO_STATE),
-               by_level(at, kind, 1, MIST_STAGE_STATE_OUT_0, MIST_STAGE_STATE_OUT_1));
-}
-
-/* What the step swaps in, but for weights. */
-static mist_expr step_in(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr gradients =
-        mul(at, mist_stage_device_only(at, kind, MIST_RATIO_GRADIENTS),
-            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_IN_0, MIST_STAGE_GRADIENTS_IN_1));
-
-    return add(at, gradients, state_in(at, kind));
-}
-
-/* Weights in the host that the host updates are new there, unless other ranks' parts are
- * gathered on the device. */
-static mist_expr step_out(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr all = mist_stage_share(at, kind, MIST_RATIO_WEIGHTS);
-    mist_expr some = mist_stage_device_only(at, kind, MIST_RATIO_WEIGHTS);
-    mist_expr share =
-        mist_stage_by_zero(at, 3, some, mist_stage_by_zero(at, 1, all, some));
-    mist_expr weights =
-        mul(at, share,
-            by_level(at, kind, 3, MIST_STAGE_WEIGHTS_OUT_0, MIST_STAGE_WEIGHTS_OUT_1));
-
-    return add(at, weights, state_out(at, kind));
+    return step_of(at, kind, 0, MIST_IF_HOST_UPDATES).seconds[stream];
 }
 
 /*
@@ -410,32 +350,20 @@ static mist_expr step_out(writer *at, enum mist_layer_kind kind)
 static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
                                   enum mist_layer_kind next, int then)
 {
-    struct beside beside = {gather(at, next), num(at, 0),
-                            kind == BLOCK ? kept_out(at) : num(at, 0)};
+    work beside = mist_stage_no_work(at);
     mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind);
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
-    mist_expr more = num(at, 0);
 
     if (then >= 0) {
-        enum mist_layer_kind stepping = (enum mist_layer_kind)then;
-        more = update(at, stepping);
-        beside.to_device =
-            add(at, add(at, weights_in(at, stepping), host_in(at, stepping)),
-                step_in(at, stepping));
-        beside.to_host = add(at, beside.to_host, step_out(at, stepping));
+        beside = step_of(at, (enum mist_layer_kind)then, MIST_IF_BRINGS, 0);
+        whole = add(at, whole, beside.seconds[COMPUTE]);
+        start = add(at, start, beside.seconds[COMPUTE]);
+        beside.seconds[COMPUTE] = num(at, 0);
     }
-    return at->is_cut
-               ? pass(at, add(at, whole, more), add(at, start, more), num(at, 0), beside)
-               : bundle(at, add(at, whole, more), beside);
-}
-
-/* The first step with nothing beside it, from what it swaps in on. */
-static mist_expr lone_step(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr in =
-        add(at, weights_in(at, kind), add(at, step_in(at, kind), host_in(at, kind)));
-
-    return add(at, in, update(at, kind));
+    beside.seconds[GPU_GPU] = apart(at, next, GPU_GPU);
+    if (kind == BLOCK)
+        beside.seconds[TO_HOST] = add(at, beside.seconds[TO_HOST], kept_out(at));
+    return pass(at, whole, start, beside);
 }
 
 static enum mist_layer_kind first_kind(const writer *at)
@@ -447,13 +375,12 @@ static enum mist_layer_kind first_kind(const writer *at)
 static mist_expr second_step(writer *at, enum mist_layer_kind first,
                              enum mist_layer_kind kind)
 {
-    struct beside beside = {
-        gather(at, first),
-        add(at, add(at, weights_in(at, kind), host_in(at, kind)), step_in(at, kind)),
-        step_out(at, first),
-    };
+    work beside = mist_stage_no_work(at);
 
-    return bundle(at, update(at, kind), beside);
+    beside.seconds[GPU_GPU] = apart(at, first, GPU_GPU);
+    beside.seconds[TO_DEVICE] = apart(at, kind, TO_DEVICE);
+    beside.seconds[TO_HOST] = apart(at, first, TO_HOST);
+    return bundle(at, apart(at, kind, COMPUTE), beside);
 }
 
 /*
@@ -465,8 +392,9 @@ static mist_expr first_forward(writer *at)
 {
     mist_expr n = at->n_layers, none = num(at, 0);
     int head = at->is_last ? (int)HEAD : -1;
-    mist_expr below = lone_step(at, first_kind(at));
     mist_expr many, one, above; /* the middle of many blocks, of one; the last forwards */
+    mist_expr below =
+        add(at, apart(at, first_kind(at), TO_DEVICE), apart(at, first_kind(at), COMPUTE));
 
     if (at->is_first) {
         below = add(at, below, second_step(at, EMBEDDING, BLOCK));
@@ -475,7 +403,7 @@ static mist_expr first_forward(writer *at)
     } else {
         many = second_step(at, BLOCK, BLOCK);
         one = at->is_last ? second_step(at, BLOCK, HEAD)
-                          : pair(at, none, gather(at, BLOCK));
+                          : pair(at, none, apart(at, BLOCK, GPU_GPU));
     }
     many = add(at, many, forward_and_step(at, BLOCK, BLOCK, head));
     many =
@@ -504,12 +432,12 @@ static mist_expr beside_host(writer *at, mist_expr span, mist_expr gathered,
 
     if (!updates_on_host(at))
         return span;
-    steps = mist_stage_all(at, host_step);
+    steps = all(at, in_front, MIST_STREAM_HOST);
     if (at->interference->shares_processors)
         return add(at, span, steps);
     tail = add(at, gathered, of(at, MIST_STAGE_FORWARD, last));
-    mist_expr chain = max(at, add(at, steps, host_in(at, last)),
-                          add(at, host_step(at, first), mist_stage_all(at, host_in)));
+    mist_expr chain = max(at, add(at, steps, from_host(at, last, TO_DEVICE)),
+                          add(at, host_step(at, first), all(at, from_host, TO_DEVICE)));
     return max(at, add(at, span, host_step(at, first)),
                sub(at, add(at, chain, tail), computed));
 }
@@ -518,67 +446,45 @@ static mist_expr beside_host(writer *at, mist_expr span, mist_expr gathered,
 static mist_expr steps_in_front(writer *at)
 {
     enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
-    mist_expr u1 = update(at, first), gn = gather_updated(at, last);
-    struct beside beside = {
-        sub(at, mist_stage_all(at, gather_updated), gn),
-        sub(at, mist_stage_all(at, step_in), step_in(at, first)),
-        sub(at, mist_stage_all(at, step_out), step_out(at, last)),
-    };
-    mist_expr steps = sub(at, mist_stage_all(at, update), u1);
+    mist_expr in = in_front(at, first, TO_DEVICE), u1 = in_front(at, first, COMPUTE);
+    mist_expr gn = in_front(at, last, GPU_GPU), out = in_front(at, last, TO_HOST);
+    work beside = mist_stage_no_work(at);
+
+    beside.seconds[GPU_GPU] = sub(at, all(at, in_front, GPU_GPU), gn);
+    beside.seconds[TO_DEVICE] = sub(at, all(at, in_front, TO_DEVICE), in);
+    beside.seconds[TO_HOST] = sub(at, all(at, in_front, TO_HOST), out);
+    mist_expr steps = sub(at, all(at, in_front, COMPUTE), u1);
     mist_expr time = bundle(at, steps, beside);
-    mist_expr in = add(at, step_in(at, first), host_in(at, first));
 
     return beside_host(at, add(at, add(at, in, u1), add(at, time, gn)), gn,
-                       forward_all(at));
+                       passes(at, false, 0));
 }
 
 /* -------------------------------------------------------------- extra: last backward */
 
-static mist_expr reduce(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr sum = mist_stage_by_zero(at, 1, of(at, MIST_STAGE_REDUCE_1, kind),
-                                       of(at, MIST_STAGE_REDUCE_0, kind));
-
-    return add(at, sum, of(at, MIST_STAGE_REDUCE_PARTIAL, kind));
-}
-
-/* Only what t does not have. */
-static mist_expr reduce_once(writer *at, enum mist_layer_kind kind)
-{
-    return mist_stage_by_zero(at, 2, num(at, 0), reduce(at, kind));
-}
-
-static mist_expr norm(writer *at, enum mist_layer_kind kind)
-{
-    return of(at, MIST_STAGE_NORM, kind);
-}
-
-/* Sums taken apart: beside the backward, the first module's behind. */
+/* Sums taken apart: each beside the next pass, the first module's behind the last one. */
 static mist_expr last_backward(writer *at)
 {
-    enum mist_layer_kind first = first_kind(at);
-    mist_expr top = of(at, MIST_STAGE_BACKWARD, at->is_last ? HEAD : BLOCK);
-    mist_expr computed = mul(at, at->n_layers, of(at, MIST_STAGE_BACKWARD, BLOCK));
-    mist_expr again = mul(at, at->n_checkpointed, of(at, MIST_STAGE_RECOMPUTE, BLOCK));
-    mist_expr ends = add(at, of(at, MIST_STAGE_BACKWARD, EMBEDDING),
-                         of(at, MIST_STAGE_BACKWARD, HEAD));
-    mist_expr beside = sub(at, add(at, add(at, computed, ends), again), top);
-    struct beside before = {
-        sub(at, mist_stage_all(at, reduce_once), reduce_once(at, first)), num(at, 0),
-        sub(at, mist_stage_all(at, host_out), host_out(at, first))};
-    mist_expr behind = add(at, gradients_out(at, first), host_out(at, first));
+    work behind = sums(at, first_kind(at), MIST_IF_LAST);
+    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
 
-    return add(at, sub(at, bundle(at, beside, before), beside),
-               add(at, reduce(at, first), behind));
+    more = add(at, more, add(at, behind.seconds[GPU_GPU], behind.seconds[TO_HOST]));
+    return add(at, more, behind.seconds[COMPUTE]);
+}
+
+static mist_expr left(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
+{
+    return sums(at, kind, MIST_IF_LAST).seconds[stream];
 }
 
 /* Sums all behind the last backward, and what leaves for the host beside them. */
 static mist_expr reduce_behind(writer *at)
 {
-    struct beside beside = {mist_stage_all(at, reduce_once), num(at, 0),
-                            mist_stage_all(at, host_out)};
+    work beside = mist_stage_no_work(at);
 
-    return bundle(at, num(at, 0), beside);
+    beside.seconds[GPU_GPU] = all(at, left, GPU_GPU);
+    beside.seconds[TO_HOST] = all(at, left, TO_HOST);
+    return bundle(at, all(at, left, COMPUTE), beside);
 }
 
 static mist_expr by_offloading(writer *at, int ratio, mist_expr yes, mist_expr no)
@@ -594,31 +500,58 @@ static mist_expr zero_once(writer *at)
     return mist_stage_by_zero(at, 2, num(at, 0), of(at, MIST_STAGE_ZEROING, EMBEDDING));
 }
 
-static mist_expr extra(writer *at)
+/* The optimizer step: taken apart where weights come from the host, and on the first
+ * stage, which has no pause in front of its micro-batches. */
+static mist_expr first(writer *at)
 {
-    mist_expr apart = sub(at,
-                          beside_host(at, first_forward(at),
-                                      gather(at, at->is_last ? HEAD : BLOCK), num(at, 0)),
-                          forward_all(at));
-    mist_expr beside = last_backward(at);
-    mist_expr rest =
-        add(at, mist_stage_all(at, norm),
-            add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]));
+    mist_expr taken_apart =
+        sub(at,
+            beside_host(at, first_forward(at),
+                        apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU), num(at, 0)),
+            passes(at, false, 0));
+
+    return at->is_first
+               ? taken_apart
+               : by_offloading(at, MIST_RATIO_WEIGHTS, taken_apart, steps_in_front(at));
+}
+
+/* Sums over ranks and norms, likewise. */
+static mist_expr last(writer *at)
+{
+    mist_expr sum = last_backward(at);
+    mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]);
 
     if (at->is_first)
-        rest = add(at, rest, zero_once(at));
+        return add(at, sum, add(at, rest, zero_once(at)));
+    mist_expr behind = mist_stage_by_zero(at, 2, sum, reduce_behind(at));
+    return add(at, by_offloading(at, MIST_RATIO_GRADIENTS, sum, behind), rest);
+}
 
-    if (!at->is_first) {
-        mist_expr behind = mist_stage_by_zero(at, 2, beside, reduce_behind(at));
-        apart = by_offloading(at, MIST_RATIO_WEIGHTS, apart, steps_in_front(at));
-        beside = by_offloading(at, MIST_RATIO_GRADIENTS, beside, behind);
-    }
-    return add(at, add(at, apart, beside), rest);
+/* What programs of all modules compute. */
+static mist_expr computed(writer *at, enum mist_stage_value program)
+{
+    const mist_expr of_kind[] = {of(at, program, EMBEDDING), of(at, program, BLOCK),
+                                 of(at, program, HEAD)};
+
+    return mist_stage_total(at, of_kind);
 }
 
 void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
-    outputs[MIST_STAGE_STABLE] = stable(at);
-    outputs[MIST_STAGE_EXTRA] = extra(at);
+    mist_expr way = one_way(at);
+    mist_expr forwards = passes(at, false, 0), backwards = passes(at, true, 0);
+    mist_expr both = add(at, forwards, backwards);
+
+    outputs[MIST_STAGE_FORWARDS] = forwards;
+    outputs[MIST_STAGE_BACKWARDS] = backwards;
+    outputs[MIST_STAGE_BACKWARDS_INPUT] =
+        add(at, sub(at, backwards, computed(at, MIST_STAGE_BACKWARD)),
+            computed(at, MIST_STAGE_BACKWARD_INPUT));
+    outputs[MIST_STAGE_BACKWARDS_WEIGHT] = computed(at, MIST_STAGE_BACKWARD_WEIGHT);
+    outputs[MIST_STAGE_STABLE] = add(at, pair(at, both, way), way);
+    outputs[MIST_STAGE_FIRST] = first(at);
+    outputs[MIST_STAGE_LAST] = last(at);
+    outputs[MIST_STAGE_EXTRA] =
+        add(at, outputs[MIST_STAGE_FIRST], outputs[MIST_STAGE_LAST]);
 }

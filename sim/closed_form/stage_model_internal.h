@@ -4,19 +4,18 @@
 
 #include "sim/closed_form/stage_model.h"
 #include "sim/cost/interference.h"
+#include "sim/schedule/schedule_piece.h"
 #include "sim/symbolic/expr.h"
 
 /*
  * Uniform symbols by module kind (embedding, block, head), 0 where the stage has none.
  *
  * Seconds: of a program with the communication inside it, and of what it computes before
- * the first such communication (all of it under tp 1); of an optimizer step on whole
- * state, on a shard, on shards of state and gradients; of one on the host at ratio 1; of
- * a sum and a gather over
- * data-parallel ranks; of copies at ratio 1, _1: of a shard. Bytes: of parameters,
- * gradients and state (_1: of a shard), of what a block keeps and what programs need
- * inside; elements of the parameters, and of the matrices that can be offloaded (the
- * embedding has two, decided one after the other).
+ * the first such communication (all of it under tp 1); of zeroing new gradients; of the
+ * sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
+ * shard), of what a block keeps and what programs need inside; elements of the
+ * parameters, and of the matrices that can be offloaded (the embedding has two, decided
+ * one after the other).
  */
 #define MIST_STAGE_BY_KIND(X)                                                            \
     X(FORWARD)                                                                           \
@@ -25,30 +24,10 @@
     X(RECOMPUTE_START)                                                                   \
     X(BACKWARD)                                                                          \
     X(BACKWARD_START)                                                                    \
-    X(UPDATE_0)                                                                          \
-    X(UPDATE_1)                                                                          \
-    X(UPDATE_2)                                                                          \
-    X(UPDATE_HOST_0)                                                                     \
-    X(UPDATE_HOST_1)                                                                     \
+    X(BACKWARD_INPUT)                                                                    \
+    X(BACKWARD_WEIGHT)                                                                   \
     X(ZEROING)                                                                           \
-    X(REDUCE_0)                                                                          \
-    X(REDUCE_1)                                                                          \
     X(REDUCE_PARTIAL)                                                                    \
-    X(GATHER)                                                                            \
-    X(ACCUMULATE)                                                                        \
-    X(NORM)                                                                              \
-    X(WEIGHTS_IN_0)                                                                      \
-    X(WEIGHTS_IN_1)                                                                      \
-    X(WEIGHTS_OUT_0)                                                                     \
-    X(WEIGHTS_OUT_1)                                                                     \
-    X(GRADIENTS_IN_0)                                                                    \
-    X(GRADIENTS_IN_1)                                                                    \
-    X(GRADIENTS_OUT_0)                                                                   \
-    X(GRADIENTS_OUT_1)                                                                   \
-    X(STATE_IN_0)                                                                        \
-    X(STATE_IN_1)                                                                        \
-    X(STATE_OUT_0)                                                                       \
-    X(STATE_OUT_1)                                                                       \
     X(WEIGHTS_0)                                                                         \
     X(WEIGHTS_1)                                                                         \
     X(GRADIENTS_0)                                                                       \
@@ -89,22 +68,24 @@
         MIST_STAGE_##name##_LAST = MIST_STAGE_##name + MIST_N_LAYER_KINDS - 1,
 #define MIST_STAGE_ENUM_ONCE(name) MIST_STAGE_##name,
 
+/* Behind them the seconds of every piece (schedule_piece.h) on all of a module, or on
+ * its matrices where the piece is for what is in the host: with ZeRO 0, with ZeRO 3. */
 enum mist_stage_value {
     MIST_STAGE_BY_KIND(MIST_STAGE_ENUM_BY_KIND) MIST_STAGE_ONCE(MIST_STAGE_ENUM_ONCE)
-        MIST_STAGE_VALUES_USED
+        MIST_STAGE_VALUES_NAMED,
+    MIST_STAGE_PIECES = MIST_STAGE_VALUES_NAMED,
+    MIST_STAGE_VALUES_USED = MIST_STAGE_PIECES + MIST_N_PIECES * 2 * MIST_N_LAYER_KINDS
 };
+
+/* A piece's value for the embedding; those of the other kinds follow. */
+static inline enum mist_stage_value mist_stage_piece(int i_piece, bool is_sharded)
+{
+    return (enum mist_stage_value)(MIST_STAGE_PIECES +
+                                   (2 * i_piece + is_sharded) * MIST_N_LAYER_KINDS);
+}
 
 _Static_assert((int)MIST_STAGE_VALUES_USED <= (int)MIST_STAGE_N_VALUES,
                "struct mist_stage_values is too small");
-
-/* Outputs of the expressions, in this order. */
-enum {
-    MIST_STAGE_STABLE,
-    MIST_STAGE_EXTRA,
-    MIST_STAGE_PEAK,
-    MIST_STAGE_HOST,
-    MIST_STAGE_N_OUTPUTS
-};
 
 /* What the formulas share. A by-kind quantity is value[NAME + kind]. */
 struct mist_stage_writer {
@@ -138,10 +119,10 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
 
 /*
  * Time of a bundle (interference.h) whose channels take these seconds alone. Two
- * channels: exact. More: the longest of them, and what computation (or the first there
- * is) and each of the others lose beside one another, which leaves out how the others
- * disturb each other and that a third makes two disturb each other more. Channels that
- * are the constant 0 cost nothing.
+ * channels: exact. More: the longest of them, where the last two count as what they take
+ * together, and what computation (or the first there is) and each of the others lose
+ * beside one another; which leaves out that a third makes two disturb each other more.
+ * Channels that are the constant 0 cost nothing.
  */
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
                             const mist_expr isolated[MIST_N_CHANNELS]);
@@ -150,13 +131,33 @@ mist_expr mist_stage_bundle(struct mist_stage_writer *at,
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio);
 
-/* Of the share of optimizer state that the host updates, what is above the share of
- * weights or gradients (ratio) in the host: these have copies there. */
-mist_expr mist_stage_host_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                               int ratio);
-/* The other way round: offloaded, and not updated by the host. */
-mist_expr mist_stage_device_only(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                                 int ratio);
+/* Share (0 .. 1) of a module kind's matrices for which all of some conditions hold and
+ * none of others (MIST_IF_..._AWAY, MIST_IF_HOST_UPDATES). What is in the host of one
+ * quantity is part of what is there of another with a higher ratio. */
+mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                 uint32_t if_all, uint32_t if_none);
+
+/* Seconds by stream, alone. */
+struct mist_stage_work {
+    mist_expr seconds[MIST_N_STREAMS];
+};
+
+/* Which pieces: of a moment, due under its conditions (MIST_IF_STEPS .. MIST_IF_LAST). */
+struct mist_stage_when {
+    enum mist_moment moment;
+    uint32_t conditions;
+    uint32_t only; /* those that ask for these conditions of a slab */
+    bool is_more;  /* less what is due in a stable micro-batch */
+};
+
+/* What they come to for one module of a kind. */
+struct mist_stage_work mist_stage_pieces(struct mist_stage_writer *at,
+                                         enum mist_layer_kind kind,
+                                         struct mist_stage_when when);
+struct mist_stage_work mist_stage_no_work(struct mist_stage_writer *at);
+struct mist_stage_work mist_stage_add_work(struct mist_stage_writer *at,
+                                           struct mist_stage_work a,
+                                           struct mist_stage_work b);
 
 /* level <= Z ? yes : no */
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,
@@ -164,10 +165,9 @@ mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr 
 /* A value of a module kind; 0 where the stage has no such module. */
 mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value value,
                         enum mist_layer_kind kind);
-/* Sum of f over the modules of the stage. */
-typedef mist_expr mist_stage_part(struct mist_stage_writer *at,
-                                  enum mist_layer_kind kind);
-mist_expr mist_stage_all(struct mist_stage_writer *at, mist_stage_part *part);
+/* Sum over the modules of the stage: what one of each kind has. */
+mist_expr mist_stage_total(struct mist_stage_writer *at,
+                           const mist_expr of_kind[MIST_N_LAYER_KINDS]);
 
 /* Short forms, which make formulas readable. */
 

@@ -22,6 +22,14 @@ static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
     return mist_stage_by_zero(at, level, of(at, shard, kind), of(at, whole, kind));
 }
 
+/* Sum over the modules of the stage. */
+static mist_expr all(writer *at, mist_expr part(writer *at, enum mist_layer_kind kind))
+{
+    const mist_expr of_kind[] = {part(at, EMBEDDING), part(at, BLOCK), part(at, HEAD)};
+
+    return mist_stage_total(at, of_kind);
+}
+
 static mist_expr weights(writer *at, enum mist_layer_kind kind)
 {
     return by_level(at, kind, 3, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1);
@@ -75,10 +83,12 @@ static mist_expr homes_in_host(writer *at, enum mist_layer_kind kind)
 /* Beside them, what an update there reads and writes. */
 static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr w =
-        of_parameters(at, kind, mist_stage_host_only(at, kind, MIST_RATIO_WEIGHTS));
-    mist_expr g =
-        of_parameters(at, kind, mist_stage_host_only(at, kind, MIST_RATIO_GRADIENTS));
+    mist_expr w = of_parameters(
+        at, kind,
+        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_WEIGHTS_AWAY));
+    mist_expr g = of_parameters(
+        at, kind,
+        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY));
 
     return add(
         at, mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1)),
@@ -89,8 +99,7 @@ static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
 static mist_expr persistent(writer *at)
 {
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
-    mist_expr modules =
-        sub(at, mist_stage_all(at, homes), mist_stage_all(at, homes_in_host));
+    mist_expr modules = sub(at, all(at, homes), all(at, homes_in_host));
 
     return add(at, add(at, modules, at->value[MIST_STAGE_CONSTANT]), tokens);
 }
@@ -125,19 +134,23 @@ static mist_expr sum_so_far(writer *at, enum mist_layer_kind kind)
 /* Optimizer state behind its step, on its way out while the next one's is there. */
 static mist_expr behind(writer *at, enum mist_layer_kind kind)
 {
-    return mul(
-        at, of_parameters(at, kind, mist_stage_device_only(at, kind, MIST_RATIO_STATE)),
-        state(at, kind));
+    return mul(at,
+               of_parameters(at, kind,
+                             mist_stage_share_where(at, kind, MIST_IF_STATE_AWAY,
+                                                    MIST_IF_HOST_UPDATES)),
+               state(at, kind));
 }
 
 /* Buffers of an optimizer step on the device. */
 static mist_expr stepping(writer *at, enum mist_layer_kind kind)
 {
     mist_expr s = behind(at, kind);
-    mist_expr g = mul(
-        at,
-        of_parameters(at, kind, mist_stage_device_only(at, kind, MIST_RATIO_GRADIENTS)),
-        by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
+    mist_expr g =
+        mul(at,
+            of_parameters(at, kind,
+                          mist_stage_share_where(at, kind, MIST_IF_GRADIENTS_AWAY,
+                                                 MIST_IF_HOST_UPDATES)),
+            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
 
     return add(at, s, g);
 }
@@ -255,16 +268,14 @@ static mist_expr two_fresh(writer *at)
 /*
  * Gradients that are new around the first backwards: of two blocks at the last block (and
  * the head's, while they wait for their sum), of three when that block's activations are
- * gone. They wait under ZeRO-2, but in the first micro-batch; otherwise in the last one,
- * when no other is in flight.
+ * gone. They wait under ZeRO-2; otherwise in the last micro-batch, when no other is in
+ * flight.
  */
 static mist_expr fresh_around(writer *at)
 {
     mist_expr none = num(at, 0), one = num(at, 1);
     mist_expr third = add(at, fresh(at, BLOCK), sum_so_far(at, BLOCK));
     mist_expr others = mul(at, sub(at, at->in_flight, one), kept_by_blocks(at));
-    mist_expr is_waiting = mist_stage_by_zero(
-        at, 2, mist_expr_select_le(at->pool, at->n_micro_batches, one, none, one), one);
     mist_expr gone = mist_stage_by_zero(at, 2, none, staying(at, others));
     mist_expr later = sub(at, third, staying(at, kept_by_one(at, 0)));
 
@@ -272,7 +283,7 @@ static mist_expr fresh_around(writer *at)
     if (at->is_last)
         later = max(at, later, add(at, fresh(at, HEAD), sum_so_far(at, HEAD)));
     later = max(at, none, sub(at, later, gone));
-    return add(at, two_fresh(at), mul(at, is_waiting, later));
+    return add(at, two_fresh(at), later);
 }
 
 /* Of a checkpointed block while it runs: its saved tensors. */
@@ -405,8 +416,7 @@ static mist_expr device(writer *at)
 
 static mist_expr host(writer *at)
 {
-    mist_expr homes_and_copies =
-        add(at, mist_stage_all(at, homes_in_host), mist_stage_all(at, copies_in_host));
+    mist_expr homes_and_copies = add(at, all(at, homes_in_host), all(at, copies_in_host));
 
     return add(at, homes_and_copies, kept_away(at));
 }

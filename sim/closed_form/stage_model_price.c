@@ -1,9 +1,7 @@
 /*
- * Reads the template quantities of a stage off schedules of three blocks (one
- * checkpointed) and two micro-batches, with each ZeRO level, with nothing and with
- * everything offloaded, and where that has a price updated on the host: then every task
- * kind and buffer occurs, at the ranks where it is. Nothing is offloaded where copies have
- * no price; who searches there leaves it out (mist_cost_model_check()).
+ * The template quantities of a stage: tasks of one module of each kind, priced one by one
+ * (mist_cost_task()), and bytes of its layouts and storage. Nothing is offloaded where
+ * copies have no price; who searches there leaves it out (mist_cost_model_check()).
  */
 #include "sim/closed_form/stage_model_internal.h"
 
@@ -13,17 +11,53 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N_BLOCKS = 3, N_MICRO_BATCHES = 2 };
-
-/* A schedule with prices, and what it was built with. */
-struct sample {
-    int zero;
-    bool offloads, on_host;
-    const struct mist_plan *plan;
-    const struct mist_schedule *schedule;
-    const struct mist_cost *costs;
-    const struct mist_interference *interference;
+/* A stage of one block and what prices depend on. */
+struct stage {
+    const struct mist_cost_model *cost_model;
+    struct mist_plan *plan;
+    int32_t i_stage;
+    struct mist_layer_layout layouts[MIST_N_LAYER_KINDS];
+    struct mist_layer_layout split[MIST_N_LAYER_KINDS]; /* with the backward in two */
+    const struct mist_layer_layout *programs;           /* either: what is priced */
+    int32_t modules[MIST_N_LAYER_KINDS], n_modules;
+    struct mist_module_storage
+        here[MIST_N_LAYER_KINDS]; /* [n_modules], nothing in host */
+    struct mist_module_storage away[MIST_N_LAYER_KINDS]; /* all of it there */
+    struct mist_rank_mesh mesh;
+    /* by group; nodes 0: not looked up yet */
+    struct mist_group_shape shapes[MIST_GROUP_ALL + 1];
+    bool has_copies, has_host; /* have a price, or are wanted */
+    double *values;
+    enum mist_status status; /* of the first price that failed */
+    struct mist_err *err;
 };
+
+static const struct mist_stage_plan *plan_of(const struct stage *at)
+{
+    return &at->plan->stages[at->i_stage];
+}
+
+static int kind_of(const struct stage *at, int32_t i_module)
+{
+    return (int)mist_schedule_layer_kind(&at->plan->model, at->modules[i_module]);
+}
+
+/* 0 once a price has failed. */
+static double price(struct stage *at, const struct mist_task *task)
+{
+    struct mist_cost cost;
+
+    if (at->status != MIST_OK)
+        return 0;
+    struct mist_group_shape *shape = &at->shapes[task->group];
+    if (shape->nodes == 0 || task->group == MIST_GROUP_PEER)
+        *shape = mist_schedule_group_shape(
+            at->plan, &at->mesh, at->mesh.first_rank, task->group, task->kind, task->peer,
+            mist_cost_model_traces(at->cost_model)->cluster.devices_per_node);
+    at->status = mist_cost_task(at->cost_model, at->plan, at->i_stage, at->programs,
+                                *shape, task, &cost, at->err);
+    return at->status == MIST_OK ? cost.time_s : 0;
+}
 
 /* -------------------------------------------------------------------------- programs */
 
@@ -88,168 +122,231 @@ static double program_s(const struct mist_program *program, const double *alone_
     }
 }
 
-static void read_program(const struct sample *at, int32_t layer, int32_t micro_batch,
-                         enum mist_program_kind kind, double *whole_s, double *start_s)
+/* start: MIST_STAGE_VALUES_NAMED: not wanted. */
+static void price_program(struct stage *at, int32_t i_module, enum mist_program_kind kind,
+                          enum mist_stage_value whole, enum mist_stage_value start)
 {
-    const struct mist_schedule *schedule = at->schedule;
-    const struct mist_layer_layout *layout =
-        &schedule->layouts[mist_schedule_layer_kind(&at->plan->model, layer)];
+    int k = kind_of(at, i_module);
+    const struct mist_layer_layout *layout = &at->programs[k];
     const struct mist_program *program = &layout->programs[kind];
     const double *slow =
-        at->interference->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
-    double alone_s[MIST_MAX_PARTS] = {0};
+        mist_cost_model_interference(at->cost_model)
+            ->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
+    double alone_s[MIST_MAX_PARTS] = {0}, start_s = 0;
 
-    for (int32_t i = 0; i < schedule->n_tasks; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        if (task->layer == layer && task->micro_batch == micro_batch && task->part >= 0 &&
-            task->program == kind)
-            alone_s[task->part] = at->costs[task->cost].time_s;
+    for (int32_t p = 0; p < program->n_parts; p++) {
+        struct mist_task task =
+            mist_schedule_part_task(layout, kind, p, at->modules[i_module]);
+        alone_s[p] = price(at, &task);
     }
-    *start_s = 0;
     for (int32_t p = 0; p < program->n_parts && !program->parts[p].is_communication; p++)
-        *start_s += alone_s[p];
-    *whole_s = program_s(program, alone_s, slow);
+        start_s += alone_s[p];
+    at->values[(int)whole + k] = program_s(program, alone_s, slow);
+    if (start != MIST_STAGE_VALUES_NAMED)
+        at->values[(int)start + k] = start_s;
 }
 
-static void read_programs(const struct sample *at, double *values)
+/* What a first part takes longer that zeroes gradients: of the embedding, which adds rows
+ * here and there. */
+static void price_zeroing(struct stage *at, int32_t i_module)
 {
-    static const struct {
-        enum mist_program_kind program;
-        enum mist_stage_value whole, start;
-    } programs[] = {
-        {MIST_PROGRAM_FORWARD, MIST_STAGE_FORWARD, MIST_STAGE_FORWARD_START},
-        {MIST_PROGRAM_RECOMPUTE, MIST_STAGE_RECOMPUTE, MIST_STAGE_RECOMPUTE_START},
-        {MIST_PROGRAM_BACKWARD, MIST_STAGE_BACKWARD, MIST_STAGE_BACKWARD_START},
-    };
+    const struct mist_module_storage *storage = &at->here[i_module];
+    struct mist_task task =
+        mist_schedule_part_task(&at->layouts[kind_of(at, i_module)],
+                                MIST_PROGRAM_BACKWARD, 0, at->modules[i_module]);
+    double without_s = price(at, &task);
 
-    for (int32_t m = 0; m < at->schedule->n_modules; m++) {
-        int32_t layer = at->schedule->modules[m];
-        int kind = (int)mist_schedule_layer_kind(&at->plan->model, layer);
-        for (int i = 0; i < 3; i++) {
-            double whole_s, start_s;
-            read_program(at, layer, 1, programs[i].program, &whole_s, &start_s);
-            if (whole_s == 0)
-                continue; /* recomputation of a block that is kept */
-            values[(int)programs[i].whole + kind] = whole_s;
-            values[(int)programs[i].start + kind] = start_s;
-        }
-    }
+    for (int32_t s = 0; s < storage->n_slabs; s++)
+        task.n_zeroed_elements += storage->slabs[s].n_elements;
+    at->values[MIST_STAGE_ZEROING + kind_of(at, i_module)] = price(at, &task) - without_s;
 }
 
-/* Zeroing of new gradients: what the first backward takes longer than the second. */
-static void read_zeroing(const struct sample *at, double *values)
+/* Gradients of which each tensor-parallel rank saw a part. */
+static void price_partial(struct stage *at, int32_t i_module)
 {
-    for (int32_t m = 0; m < at->schedule->n_modules; m++) {
-        int32_t layer = at->schedule->modules[m];
-        int kind = (int)mist_schedule_layer_kind(&at->plan->model, layer);
-        double first_s, second_s, start_s;
-        read_program(at, layer, 0, MIST_PROGRAM_BACKWARD, &first_s, &start_s);
-        read_program(at, layer, 1, MIST_PROGRAM_BACKWARD, &second_s, &start_s);
-        values[MIST_STAGE_ZEROING + kind] = first_s - second_s;
-    }
+    const struct mist_layer_layout *layout = &at->layouts[kind_of(at, i_module)];
+    struct mist_task task = {.kind = MIST_TASK_TP_REDUCE_GRADIENT,
+                             .stream = MIST_STREAM_GPU_GPU,
+                             .group = MIST_GROUP_TP,
+                             .part = -1};
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < layout->n_params; i++)
+        n += layout->params[i].partial_elements;
+    task.bytes = mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, n);
+    if (n > 0 && plan_of(at)->tp > 1)
+        at->values[MIST_STAGE_REDUCE_PARTIAL + kind_of(at, i_module)] = price(at, &task);
 }
 
-/* ----------------------------------------------------------------------------- tasks */
+static void price_modules(struct stage *at)
+{
+    for (int32_t m = 0; m < at->n_modules; m++) {
+        price_program(at, m, MIST_PROGRAM_FORWARD, MIST_STAGE_FORWARD,
+                      MIST_STAGE_FORWARD_START);
+        price_program(at, m, MIST_PROGRAM_BACKWARD, MIST_STAGE_BACKWARD,
+                      MIST_STAGE_BACKWARD_START);
+        if (kind_of(at, m) == MIST_LAYER_BLOCK)
+            price_program(at, m, MIST_PROGRAM_RECOMPUTE, MIST_STAGE_RECOMPUTE,
+                          MIST_STAGE_RECOMPUTE_START);
+        if (kind_of(at, m) == MIST_LAYER_EMBEDDING)
+            price_zeroing(at, m);
+        price_partial(at, m);
+    }
+    at->programs = at->split;
+    for (int32_t m = 0; m < at->n_modules; m++) {
+        price_program(at, m, MIST_PROGRAM_BACKWARD_INPUT, MIST_STAGE_BACKWARD_INPUT,
+                      MIST_STAGE_VALUES_NAMED);
+        price_program(at, m, MIST_PROGRAM_BACKWARD_WEIGHT, MIST_STAGE_BACKWARD_WEIGHT,
+                      MIST_STAGE_VALUES_NAMED);
+    }
+    at->programs = at->layouts;
+}
 
-/* Which tasks of which sample make a value: kind, micro-batch, ZeRO
- * levels, offloading. */
-struct source {
-    enum mist_stage_value value;
-    enum mist_task_kind kind;
-    int micro_batch; /* -1: none */
-    int zero;
-    bool offloads, on_host;
+/* ---------------------------------------------------------------------------- pieces */
+
+enum {
+    FOR_RANKS = MIST_IF_HAS_RANKS | MIST_IF_SUMS_EACH | MIST_IF_SHARDS_WEIGHTS |
+                MIST_IF_SHARDS_GRADIENTS | MIST_IF_SHARDS_STATE,
+    FOR_HOST = MIST_IF_WEIGHTS_AWAY | MIST_IF_GRADIENTS_AWAY | MIST_IF_STATE_AWAY |
+               MIST_IF_HOST_UPDATES
 };
 
-static const struct source sources[] = {
-    {MIST_STAGE_UPDATE_0, MIST_TASK_OPTIMIZER, -1, 0, false, false},
-    {MIST_STAGE_UPDATE_1, MIST_TASK_OPTIMIZER, -1, 1, false, false},
-    {MIST_STAGE_UPDATE_2, MIST_TASK_OPTIMIZER, -1, 2, false, false},
-    {MIST_STAGE_UPDATE_HOST_0, MIST_TASK_OPTIMIZER, -1, 0, true, true},
-    {MIST_STAGE_UPDATE_HOST_1, MIST_TASK_OPTIMIZER, -1, 1, true, true},
-    {MIST_STAGE_REDUCE_0, MIST_TASK_REDUCE_GRADIENT, 1, 0, false, false},
-    {MIST_STAGE_REDUCE_1, MIST_TASK_REDUCE_GRADIENT, 1, 1, false, false},
-    {MIST_STAGE_REDUCE_PARTIAL, MIST_TASK_TP_REDUCE_GRADIENT, 1, 0, false, false},
-    {MIST_STAGE_GATHER, MIST_TASK_GATHER_PARAMETER, -1, 1, false, false},
-    {MIST_STAGE_ACCUMULATE, MIST_TASK_ACCUMULATE_GRADIENT, 1, 2, false, false},
-    {MIST_STAGE_NORM, MIST_TASK_GRADIENT_NORM, 1, 0, false, false},
-    {MIST_STAGE_WEIGHTS_IN_0, MIST_TASK_SWAP_IN_WEIGHT, 0, 0, true, false},
-    {MIST_STAGE_WEIGHTS_IN_1, MIST_TASK_SWAP_IN_WEIGHT, 0, 3, true, false},
-    {MIST_STAGE_WEIGHTS_OUT_0, MIST_TASK_SWAP_OUT_WEIGHT, -1, 0, true, false},
-    {MIST_STAGE_WEIGHTS_OUT_1, MIST_TASK_SWAP_OUT_WEIGHT, -1, 3, true, false},
-    {MIST_STAGE_GRADIENTS_IN_0, MIST_TASK_SWAP_IN_GRADIENT, 1, 0, true, false},
-    {MIST_STAGE_GRADIENTS_IN_1, MIST_TASK_SWAP_IN_GRADIENT, 1, 2, true, false},
-    {MIST_STAGE_GRADIENTS_OUT_0, MIST_TASK_SWAP_OUT_GRADIENT, 0, 0, true, false},
-    {MIST_STAGE_GRADIENTS_OUT_1, MIST_TASK_SWAP_OUT_GRADIENT, 0, 2, true, false},
-    {MIST_STAGE_STATE_IN_0, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 0, true, false},
-    {MIST_STAGE_STATE_IN_1, MIST_TASK_SWAP_IN_OPTIMIZER, -1, 1, true, false},
-    {MIST_STAGE_STATE_OUT_0, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 0, true, false},
-    {MIST_STAGE_STATE_OUT_1, MIST_TASK_SWAP_OUT_OPTIMIZER, -1, 1, true, false},
-};
-
-/* Sum over the slabs of one module of each kind. */
-static void read_source(const struct sample *at, const struct source *source,
-                        double *values)
+static bool has_price(const struct stage *at, const struct mist_piece *piece)
 {
-    int32_t layer_of[MIST_N_LAYER_KINDS] = {-1, -1, -1};
-
-    for (int32_t i = 0; i < at->schedule->n_tasks; i++) {
-        const struct mist_task *task = &at->schedule->tasks[i];
-        if (task->kind != source->kind || task->micro_batch != source->micro_batch ||
-            (task->stream == MIST_STREAM_HOST) != source->on_host)
-            continue;
-        int kind = (int)mist_schedule_layer_kind(&at->plan->model, task->layer);
-        /* the weights of a module come back in the backward */
-        bool is_again = task->kind == MIST_TASK_SWAP_IN_WEIGHT && !task->is_forward;
-        if (is_again || (layer_of[kind] >= 0 && layer_of[kind] != task->layer))
-            continue;
-        layer_of[kind] = task->layer;
-        values[(int)source->value + kind] += at->costs[task->cost].time_s;
+    switch (piece->stream) {
+    case MIST_STREAM_HOST:
+        return at->has_host;
+    case MIST_STREAM_HOST_TO_DEVICE:
+    case MIST_STREAM_DEVICE_TO_HOST:
+        return at->has_copies;
+    default:
+        return plan_of(at)->dp > 1 || !(piece->if_all & FOR_RANKS);
     }
 }
 
-static void read_once(const struct sample *at, double *values)
+/* One piece on the slabs of a module that it is for. */
+static double price_piece(struct stage *at, const struct mist_piece *piece,
+                          int32_t i_module)
 {
-    int32_t first_block = at->schedule->modules[0] == 0 ? 1 : at->schedule->modules[0];
+    bool is_away = piece->if_all & FOR_HOST;
+    const struct mist_module_storage *storage =
+        is_away ? &at->away[i_module] : &at->here[i_module];
+    double sum_s = 0;
 
-    for (int32_t i = 0; i < at->schedule->n_tasks; i++) {
-        const struct mist_task *task = &at->schedule->tasks[i];
-        double time_s = at->costs[task->cost].time_s;
-        bool is_input = task->layer == first_block;
-        bool is_kept = task->layer == first_block + 1;
-        if (task->kind == MIST_TASK_REDUCE_NORM && !at->offloads)
-            values[MIST_STAGE_EXCHANGE] = time_s;
-        else if (task->kind == MIST_TASK_TIE_GRADIENT && !at->offloads)
-            values[MIST_STAGE_TIE] = time_s;
-        if (task->micro_batch != 0)
+    for (int32_t s = 0; s < storage->n_slabs; s++) {
+        const struct mist_slab *slab = &storage->slabs[s];
+        if (slab->is_alias || slab->offloads_state != is_away)
             continue;
-        switch (task->kind) {
-        case MIST_TASK_SEND_ACTIVATION:
-        case MIST_TASK_RECV_ACTIVATION:
-        case MIST_TASK_SEND_GRADIENT:
-        case MIST_TASK_RECV_GRADIENT: {
-            int value =
-                task->kind == MIST_TASK_SEND_ACTIVATION   ? MIST_STAGE_SEND_ACTIVATION
-                : task->kind == MIST_TASK_RECV_ACTIVATION ? MIST_STAGE_RECV_ACTIVATION
-                : task->kind == MIST_TASK_SEND_GRADIENT   ? MIST_STAGE_SEND_GRADIENT
-                                                          : MIST_STAGE_RECV_GRADIENT;
-            if (!at->offloads)
-                values[value] += time_s;
-            break;
-        }
-        case MIST_TASK_SWAP_IN_ACTIVATION:
-            values[MIST_STAGE_INPUT_IN] += is_input ? time_s : 0;
-            values[MIST_STAGE_KEPT_IN] += is_kept ? time_s : 0;
-            break;
-        case MIST_TASK_SWAP_OUT_ACTIVATION:
-            values[MIST_STAGE_INPUT_OUT] += is_input ? time_s : 0;
-            values[MIST_STAGE_KEPT_OUT] += is_kept ? time_s : 0;
-            break;
-        default:
-            break;
-        }
+        int64_t n = mist_piece_elements(
+            slab, piece->quantity, piece->extent,
+            mist_piece_conditions(at->plan, at->i_stage, slab), plan_of(at)->dp);
+        struct mist_task task = mist_piece_task(piece, &at->plan->job, n);
+        sum_s += price(at, &task);
     }
+    return sum_s;
 }
+
+static void price_pieces(struct stage *at, bool is_sharded)
+{
+    for (int i = 0; i < MIST_N_PIECES; i++)
+        for (int32_t m = 0; m < at->n_modules && has_price(at, &mist_pieces[i]); m++)
+            at->values[(int)mist_stage_piece(i, is_sharded) + kind_of(at, m)] =
+                price_piece(at, &mist_pieces[i], m);
+}
+
+/* -------------------------------------------------------------------- once in a stage */
+
+/* All transfers of a micro-batch of one kind, of the stage's first rank. */
+static void price_transfers(struct stage *at, enum mist_task_kind kind,
+                            enum mist_stage_value value)
+{
+    bool is_left = kind == MIST_TASK_RECV_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
+
+    if (at->i_stage == (is_left ? 0 : at->plan->n_stages - 1))
+        return;
+    struct mist_slice *slices =
+        malloc((size_t)mist_plan_n_ranks(at->plan) * sizeof *slices);
+    if (!slices)
+        at->status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    int32_t n = slices
+                    ? mist_schedule_slices(at->plan, &at->mesh, at->mesh.first_rank,
+                                           at->i_stage + (is_left ? -1 : 1), kind, slices)
+                    : 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct mist_task task = {
+            .kind = kind,
+            .stream = MIST_STREAM_GPU_GPU,
+            .group = MIST_GROUP_PEER,
+            .peer = slices[i].peer,
+            .bytes = slices[i].n_rows * mist_schedule_row_bytes(at->plan),
+        };
+        at->values[value] += price(at, &task);
+    }
+    free(slices);
+}
+
+/* A copy of some of what a block keeps. */
+static double price_copy(struct stage *at, enum mist_stream stream, int64_t bytes)
+{
+    struct mist_task task = {.stream = stream, .bytes = bytes};
+
+    return bytes > 0 && at->has_copies ? price(at, &task) : 0;
+}
+
+static void price_kept(struct stage *at, enum mist_stream stream,
+                       enum mist_stage_value input, enum mist_stage_value kept)
+{
+    const struct mist_module_storage *block = &at->away[at->i_stage == 0];
+
+    at->values[input] = price_copy(at, stream, at->layouts[MIST_LAYER_BLOCK].input_bytes);
+    at->values[kept] = at->values[input] + price_copy(at, stream, block->saved_bytes[1]);
+}
+
+/* The gradient of a tied weight: of the head on the same rank, or exchanged. */
+static void price_tie(struct stage *at)
+{
+    bool is_alone = at->plan->n_stages == 1, is_first = at->i_stage == 0;
+    bool is_last = at->i_stage == at->plan->n_stages - 1;
+    int32_t m = is_last ? at->n_modules - 1 : 0;
+    const struct mist_layer_layout *layout = &at->layouts[kind_of(at, m)];
+    struct mist_task task = {.kind = MIST_TASK_TIE_GRADIENT, .part = -1};
+
+    for (int32_t i = 0; i < layout->n_params; i++)
+        if (is_last ? layout->params[i].is_tied : layout->params[i].is_vocabulary)
+            task.n_elements = at->here[m].slabs[at->here[m].param_slab[i]].n_elements;
+    if (!at->plan->model.ties_embeddings || !(is_first || is_last))
+        return;
+    task.stream = is_alone ? MIST_STREAM_COMPUTE : MIST_STREAM_GPU_GPU;
+    if (!is_alone) {
+        task.group = MIST_GROUP_PEER;
+        struct mist_slice slice;
+        mist_schedule_slices(at->plan, &at->mesh, at->mesh.first_rank,
+                             is_first ? at->plan->n_stages - 1 : 0, task.kind, &slice);
+        task.peer = slice.peer;
+        task.bytes = mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, task.n_elements);
+    }
+    at->values[MIST_STAGE_TIE] = price(at, &task);
+}
+
+static void price_once(struct stage *at)
+{
+    struct mist_task exchange = {.kind = MIST_TASK_REDUCE_NORM,
+                                 .stream = MIST_STREAM_GPU_GPU,
+                                 .group = MIST_GROUP_ALL,
+                                 .bytes = MIST_NORM_EXCHANGE_BYTES};
+
+    price_transfers(at, MIST_TASK_RECV_ACTIVATION, MIST_STAGE_RECV_ACTIVATION);
+    price_transfers(at, MIST_TASK_SEND_ACTIVATION, MIST_STAGE_SEND_ACTIVATION);
+    price_transfers(at, MIST_TASK_RECV_GRADIENT, MIST_STAGE_RECV_GRADIENT);
+    price_transfers(at, MIST_TASK_SEND_GRADIENT, MIST_STAGE_SEND_GRADIENT);
+    price_kept(at, MIST_STREAM_HOST_TO_DEVICE, MIST_STAGE_INPUT_IN, MIST_STAGE_KEPT_IN);
+    price_kept(at, MIST_STREAM_DEVICE_TO_HOST, MIST_STAGE_INPUT_OUT, MIST_STAGE_KEPT_OUT);
+    price_tie(at);
+    if (mist_plan_n_ranks(at->plan) > 1)
+        at->values[MIST_STAGE_EXCHANGE] = price(at, &exchange);
+}
+
+/* ----------------------------------------------------------------------------- bytes */
 
 /* What a buffer takes of its arena. */
 static double in_arena(int64_t size_bytes)
@@ -257,138 +354,135 @@ static double in_arena(int64_t size_bytes)
     return (double)mist_align_up(size_bytes, MIST_BUFFER_ALIGNMENT);
 }
 
-/* ----------------------------------------------------------------------------- bytes */
-
-/* Buffers that outlive the iteration; those of one module of each kind, in values from
- * weights, gradients and state on. */
-static void read_homes(const struct sample *at, const int values_of[3], double *values)
+/* Homes of a module's slabs. An alias has gradients alone. */
+static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
 {
-    int32_t layer_of[MIST_N_LAYER_KINDS] = {-1, -1, -1};
+    static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
+        [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
+        [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
+        [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
+    };
+    const struct mist_module_storage *storage = &at->here[i_module];
 
-    for (int32_t i = 0; i < at->schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &at->schedule->buffers[i];
-        if (!buffer->is_persistent || buffer->layer < 0)
-            continue;
-        int kind = (int)mist_schedule_layer_kind(&at->plan->model, buffer->layer);
-        int what = buffer->role == MIST_ROLE_STATE            ? 2
-                   : (int)buffer->role >= MIST_ROLE_GRADIENTS ? 1
-                                                              : 0;
-        if (values_of[what] < 0 ||
-            (layer_of[kind] >= 0 && layer_of[kind] != buffer->layer))
-            continue;
-        layer_of[kind] = buffer->layer;
-        values[values_of[what] + kind] += in_arena(buffer->size_bytes);
-    }
-}
-
-static void read_ids(const struct sample *at, double *values)
-{
-    for (int32_t i = 0; i < at->schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &at->schedule->buffers[i];
-        if (buffer->role == MIST_ROLE_TOKENS || buffer->role == MIST_ROLE_TARGETS)
-            values[MIST_STAGE_TOKENS] += in_arena(buffer->size_bytes / N_MICRO_BATCHES);
-        else if (buffer->role == MIST_ROLE_CONSTANT)
-            values[MIST_STAGE_CONSTANT] = in_arena(buffer->size_bytes);
+    for (int32_t s = 0; s < storage->n_slabs; s++) {
+        const struct mist_slab *slab = &storage->slabs[s];
+        uint32_t conditions = mist_piece_conditions(at->plan, at->i_stage, slab);
+        for (int q = 0; q < MIST_N_QUANTITIES; q++) {
+            int64_t n = mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_HOME,
+                                            conditions, plan_of(at)->dp);
+            if (!slab->is_alias || q == MIST_GRADIENTS)
+                at->values[(int)values[q][is_sharded] + kind_of(at, i_module)] +=
+                    in_arena(
+                        mist_quantity_bytes(&at->plan->job, (enum mist_quantity)q, n));
+        }
     }
 }
 
 /* Elements of a module and of its matrices: the first, and all others (in the embedding:
  * the second) together. */
-static void read_matrices(const struct sample *at, int kind, double *values)
+static void read_matrices(struct stage *at, int kind)
 {
-    const struct mist_layer_layout *layout = &at->schedule->layouts[kind];
-    int first = MIST_STAGE_MATRIX_A + kind, others = MIST_STAGE_MATRIX_B + kind;
+    const struct mist_layer_layout *layout = &at->layouts[kind];
+    double *first = &at->values[MIST_STAGE_MATRIX_A + kind];
+    double *others = &at->values[MIST_STAGE_MATRIX_B + kind];
 
     for (int32_t i = 0; i < layout->n_params; i++) {
         double n = (double)layout->params[i].n_elements;
-        values[MIST_STAGE_ELEMENTS + kind] += n;
-        if (layout->params[i].is_norm)
-            continue;
-        values[kind == MIST_LAYER_BLOCK || values[first] == 0 ? first : others] += n;
+        at->values[MIST_STAGE_ELEMENTS + kind] += n;
+        if (!layout->params[i].is_norm)
+            *(kind == MIST_LAYER_BLOCK || *first == 0 ? first : others) += n;
     }
 }
 
-static void read_layouts(const struct sample *at, double *values)
+static void read_layouts(struct stage *at)
 {
+    const struct mist_plan *plan = at->plan;
+    double ids = in_arena((int64_t)4 * plan_of(at)->micro_batch * plan->job.seq_len);
+    double *values = at->values;
+
     for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {
-        const struct mist_layer_layout *layout = &at->schedule->layouts[k];
+        const struct mist_layer_layout *layout = &at->layouts[k];
         values[MIST_STAGE_SAVED + k] = in_arena(layout->saved_bytes);
         values[MIST_STAGE_SCRATCH_FORWARD + k] = in_arena(layout->scratch_forward_bytes);
         values[MIST_STAGE_SCRATCH_BACKWARD + k] =
             in_arena(layout->scratch_backward_bytes);
-        read_matrices(at, k, values);
+        read_matrices(at, k);
     }
-    values[MIST_STAGE_BOUNDARY] =
-        in_arena(at->schedule->layouts[MIST_LAYER_BLOCK].input_bytes);
-    values[MIST_STAGE_IS_UNTIED] = !at->plan->model.ties_embeddings;
-    values[MIST_STAGE_IS_DP] = at->plan->stages[at->schedule->i_stage].dp > 1;
+    values[MIST_STAGE_BOUNDARY] = in_arena(at->layouts[MIST_LAYER_BLOCK].input_bytes);
+    values[MIST_STAGE_CONSTANT] = in_arena(at->layouts[MIST_LAYER_BLOCK].constant_bytes);
+    values[MIST_STAGE_TOKENS] =
+        ids * ((at->i_stage == 0) + (at->i_stage == plan->n_stages - 1));
+    values[MIST_STAGE_IS_UNTIED] = !plan->model.ties_embeddings;
+    values[MIST_STAGE_IS_DP] = plan_of(at)->dp > 1;
 }
 
-/* --------------------------------------------------------------------------- samples */
+/* ----------------------------------------------------------------------------- whole */
 
-static void read_sample(const struct sample *at, double *values)
+static void set_knobs(struct mist_stage_plan *stage, bool is_sharded, bool is_away)
 {
-    static const int homes[4][3] = {
-        {MIST_STAGE_WEIGHTS_0, MIST_STAGE_GRADIENTS_0, MIST_STAGE_STATE_0},
-        {-1, -1, MIST_STAGE_STATE_1},
-        {-1, MIST_STAGE_GRADIENTS_1, -1},
-        {MIST_STAGE_WEIGHTS_1, -1, -1},
-    };
-
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        if (sources[i].zero == at->zero && sources[i].offloads == at->offloads &&
-            sources[i].on_host == at->on_host)
-            read_source(at, &sources[i], values);
-    if (at->on_host)
-        return;
-    if (!at->offloads)
-        read_homes(at, homes[at->zero], values);
-    if (at->zero > 0)
-        return;
-    read_once(at, values);
-    if (at->offloads)
-        return;
-    read_zeroing(at, values);
-    read_programs(at, values);
-    read_ids(at, values);
-    read_layouts(at, values);
-}
-
-static enum mist_status take_sample(const struct mist_cost_model *cost_model,
-                                    int32_t threads, const struct mist_plan *plan,
-                                    int32_t i_stage, struct sample *at, double *values,
-                                    struct mist_err *err)
-{
-    struct mist_schedule *schedule;
-    enum mist_status status = mist_schedule_build(
-        plan, mist_plan_first_rank(plan, i_stage), threads, &schedule, err);
-
-    if (status != MIST_OK)
-        return status;
-    struct mist_cost *costs = calloc((size_t)schedule->n_costs + 1, sizeof *costs);
-    status = costs ? mist_cost_schedule(cost_model, plan, schedule, costs, err)
-                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    if (status == MIST_OK) {
-        at->plan = plan;
-        at->schedule = schedule;
-        at->costs = costs;
-        at->interference = mist_cost_model_interference(cost_model);
-        read_sample(at, values);
-    }
-    free(costs);
-    mist_schedule_free(schedule);
-    return status;
-}
-
-static void set_knobs(struct mist_stage_plan *stage, int zero, bool offloads,
-                      bool on_host)
-{
-    stage->updates_on_host = on_host;
-    stage->shards_optimizer = zero >= 1;
-    stage->shards_gradients = zero >= 2;
-    stage->shards_weights = zero >= 3;
+    stage->updates_on_host = false;
+    stage->shards_optimizer = stage->shards_gradients = stage->shards_weights =
+        is_sharded;
     stage->offload_weights = stage->offload_gradients = stage->offload_optimizer =
-        stage->offload_activations = offloads ? 1 : 0;
+        stage->offload_activations = is_away;
+}
+
+static void make_layouts(struct stage *at, int32_t threads, bool splits,
+                         struct mist_layer_layout *out)
+{
+    struct mist_layer_shape shape = mist_schedule_shape(at->plan, at->i_stage, threads);
+
+    shape.splits_backward = splits;
+    for (int k = 0; k < MIST_N_LAYER_KINDS && at->status == MIST_OK; k++)
+        at->status = mist_layer_layout_make(&at->plan->model, (enum mist_layer_kind)k,
+                                            shape, &out[k], at->err);
+}
+
+/* Makes the plan one of one block per stage, and what follows from it. */
+static void make_stage(struct stage *at, int32_t threads)
+{
+    struct mist_plan *plan = at->plan;
+    struct mist_stage_plan *stage = &plan->stages[at->i_stage];
+    int32_t first, last;
+
+    plan->pipeline = MIST_PIPELINE_1F1B;
+    plan->n_chunks = 0;
+    plan->reduces_each_micro_batch = false;
+    plan->n_micro_batches = 1;
+    plan->job.global_batch = (int64_t)stage->micro_batch * stage->dp;
+    plan->model.n_layers = plan->n_stages;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        plan->stages[i].n_layers = 1;
+        plan->stages[i].n_checkpointed = 0;
+        set_knobs(&plan->stages[i], false, false);
+    }
+    mist_schedule_chunk_layers(plan, at->i_stage, 0, &first, &last);
+    while (first <= last)
+        at->modules[at->n_modules++] = first++;
+    make_layouts(at, threads, false, at->layouts);
+    make_layouts(at, threads, true, at->split);
+    if (at->status != MIST_OK)
+        return;
+    mist_storage_make(plan, at->i_stage, at->programs, at->modules, at->n_modules,
+                      at->here);
+    set_knobs(stage, false, true);
+    mist_storage_make(plan, at->i_stage, at->programs, at->modules, at->n_modules,
+                      at->away);
+    at->mesh = mist_rank_mesh_make(plan, at->i_stage);
+}
+
+static void price_stage(struct stage *at)
+{
+    for (int is_sharded = 0; is_sharded < 2; is_sharded++) {
+        set_knobs(&at->plan->stages[at->i_stage], is_sharded, false);
+        price_pieces(at, is_sharded);
+        for (int32_t m = 0; m < at->n_modules; m++)
+            add_homes(at, m, is_sharded);
+    }
+    set_knobs(&at->plan->stages[at->i_stage], false, false);
+    price_modules(at);
+    price_once(at);
+    read_layouts(at);
 }
 
 enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model,
@@ -402,34 +496,25 @@ enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model
                   stage->dp, stage->tp, stage->n_nodes, stage->n_devices,
                   stage->is_sequence_parallel},
     };
-    /* who asks for what has no price gets to know it */
-    bool has_host = stage->updates_on_host ||
-                    mist_cost_model_prices_host(cost_model, plan->job.dtype);
-    bool has_copies = mist_cost_model_prices_copies(cost_model);
-    enum mist_status status = MIST_OK;
+    struct stage *at = calloc(1, sizeof *at); /* layouts are large */
 
-    plan->pipeline = MIST_PIPELINE_1F1B;
-    plan->n_chunks = 0;
-    plan->reduces_each_micro_batch = false;
-    plan->n_micro_batches = N_MICRO_BATCHES;
-    plan->job.global_batch = (int64_t)N_MICRO_BATCHES * stage->micro_batch * stage->dp;
-    plan->model.n_layers = N_BLOCKS * plan->n_stages;
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        set_knobs(&plan->stages[i], 0, false, false);
-        plan->stages[i].n_layers = N_BLOCKS;
-        plan->stages[i].n_checkpointed = 1;
-    }
-    for (int i = 0; i < (has_host ? 10 : 8) && status == MIST_OK; i++) {
-        bool on_host = i >= 8;
-        struct sample sample = {.zero = on_host ? i - 8 : i / 2,
-                                .offloads = on_host || i % 2,
-                                .on_host = on_host};
-        if (sample.offloads && !has_copies)
-            continue;
-        set_knobs(&plan->stages[i_stage], sample.zero, sample.offloads, on_host);
-        status =
-            take_sample(cost_model, threads, plan, i_stage, &sample, values.values, err);
-    }
+    if (!at)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    *at = (struct stage){
+        .cost_model = cost_model,
+        .plan = plan,
+        .i_stage = i_stage,
+        .has_copies = mist_cost_model_prices_copies(cost_model),
+        .has_host = mist_cost_model_prices_host(cost_model, plan->job.dtype),
+        .values = values.values,
+        .err = err,
+        .programs = at->layouts,
+    };
+    make_stage(at, threads);
+    if (at->status == MIST_OK)
+        price_stage(at);
+    enum mist_status status = at->status;
+    free(at);
     if (status == MIST_OK)
         *out = values;
     return status;

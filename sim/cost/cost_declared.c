@@ -33,7 +33,7 @@ struct way {
     double switch_bytes_per_s;
 };
 
-static double node_rate(const struct mist_cluster *cluster, struct mist_cost_group group)
+static double node_rate(const struct mist_cluster *cluster, struct mist_group_shape group)
 {
     const struct mist_trace_declared *declared = &cluster->declared;
     double share = (double)group.ranks_per_node / cluster->devices_per_node;
@@ -43,8 +43,19 @@ static double node_rate(const struct mist_cluster *cluster, struct mist_cost_gro
     return declared->node.bytes_per_s * share;
 }
 
+double mist_cost_sharing(const struct mist_cluster *cluster,
+                         struct mist_group_shape group, int32_t n_groups)
+{
+    struct mist_group_shape other = group;
+
+    other.concurrent_groups = n_groups;
+    return group.nodes > 1 && cluster->declared.node.bytes_per_s > 0
+               ? node_rate(cluster, other) / node_rate(cluster, group)
+               : (double)group.concurrent_groups / n_groups;
+}
+
 /* False: a part of the way is not declared. */
-static bool find_way(const struct mist_cluster *cluster, struct mist_cost_group group,
+static bool find_way(const struct mist_cluster *cluster, struct mist_group_shape group,
                      struct way *out)
 {
     const struct mist_trace_declared *declared = &cluster->declared;
@@ -99,7 +110,7 @@ static double message_s(const struct way *way, enum mist_link_operation operatio
 }
 
 bool mist_cost_declared(const struct mist_cluster *cluster,
-                        enum mist_link_operation operation, struct mist_cost_group group,
+                        enum mist_link_operation operation, struct mist_group_shape group,
                         int64_t bytes, struct mist_cost *out)
 {
     const struct mist_declared_link *host = &cluster->declared.host;

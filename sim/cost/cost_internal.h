@@ -38,7 +38,7 @@ struct mist_link_point {
 /* All sizes of one operation and group shape. */
 struct mist_link_table {
     enum mist_link_operation operation;
-    int32_t nodes, ranks_per_node, concurrent_groups;
+    struct mist_group_shape shape;
     int32_t n_points;               /* 1 or more */
     double residual_frac;           /* of interpolation between sizes; -1 unknown */
     struct mist_link_point *points; /* owned; ascending bytes */
@@ -93,8 +93,13 @@ mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
  * untouched: nothing is.
  */
 bool mist_cost_declared(const struct mist_cluster *cluster,
-                        enum mist_link_operation operation, struct mist_cost_group group,
+                        enum mist_link_operation operation, struct mist_group_shape group,
                         int64_t bytes, struct mist_cost *out);
+
+/* How much longer a group's message takes than it would with so many groups at once: in
+ * proportion, but between nodes by the adapters where these are declared. */
+double mist_cost_sharing(const struct mist_cluster *cluster,
+                         struct mist_group_shape group, int32_t n_groups);
 
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,

@@ -7,7 +7,7 @@
  * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
  * shape that was not measured borrows the table of the same operation whose number of
  * ranks is nearest, scaled by the volume that a ring moves, (n-1)/n, and by how many
- * groups share the links. An operation that was not measured at all is derived from the
+ * groups share the links (mist_cost_sharing()). An operation that was not measured at all is derived from the
  * ones that a ring makes of it: an all-reduce is a reduce-scatter and an all-gather,
  * these two mirror each other, and either is half an all-reduce; copies in the two
  * directions mirror each other, too. All of this counts as extrapolated, and as borrowed.
@@ -19,6 +19,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h> /* memcmp */
 
 /* ----------------------------------------------------------------------------- tables */
 
@@ -119,12 +120,11 @@ static enum mist_status fill_table(struct mist_link_table *table,
                                    const struct mist_link_row *const *rows, size_t n,
                                    struct mist_err *err)
 {
-    *table = (struct mist_link_table){.operation = rows[0]->operation,
-                                      .nodes = rows[0]->nodes,
-                                      .ranks_per_node = rows[0]->ranks_per_node,
-                                      .concurrent_groups = rows[0]->concurrent_groups,
-                                      .n_points = (int32_t)n,
-                                      .points = malloc(n * sizeof *table->points)};
+    *table = (struct mist_link_table){
+        .operation = rows[0]->operation,
+        .shape = {rows[0]->nodes, rows[0]->ranks_per_node, rows[0]->concurrent_groups},
+        .n_points = (int32_t)n,
+        .points = malloc(n * sizeof *table->points)};
     if (!table->points)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < n; i++)
@@ -206,28 +206,28 @@ static bool is_copy(enum mist_link_operation operation)
  */
 static const struct mist_link_table *find_table(const struct mist_cost_model *model,
                                                 enum mist_link_operation operation,
-                                                int nodes, int ranks_per_node,
-                                                int concurrent_groups, bool *is_exact)
+                                                struct mist_group_shape group)
 {
     const struct mist_link_table *best = NULL;
     double best_distance = INFINITY;
 
     for (int32_t i = 0; i < model->n_tables; i++) {
         const struct mist_link_table *table = &model->tables[i];
+        struct mist_group_shape its = table->shape;
         if (table->operation != operation ||
-            (!is_copy(operation) && table->nodes * table->ranks_per_node == 1))
+            (!is_copy(operation) && its.nodes * its.ranks_per_node == 1))
             continue;
-        double distance = fabs(log((double)(table->nodes * table->ranks_per_node) /
-                                   (nodes * ranks_per_node))) +
-                          8 * ((table->nodes > 1) != (nodes > 1)) +
-                          2 * fabs(log((double)table->nodes / nodes)) +
-                          fabs(log((double)table->concurrent_groups / concurrent_groups));
+        double distance =
+            fabs(log((double)(its.nodes * its.ranks_per_node) /
+                     (group.nodes * group.ranks_per_node))) +
+            8 * ((its.nodes > 1) != (group.nodes > 1)) +
+            2 * fabs(log((double)its.nodes / group.nodes)) +
+            fabs(log((double)its.concurrent_groups / group.concurrent_groups));
         if (distance < best_distance) {
             best = table;
             best_distance = distance;
         }
     }
-    *is_exact = best_distance == 0;
     return best;
 }
 
@@ -238,18 +238,20 @@ static double ring_volume(enum mist_link_operation operation, int n)
                                                                   : (double)(n - 1) / n;
 }
 
-/* What a message of n_ranks costs by a table of the same operation. */
-static void price_by(const struct mist_link_table *table, int n_ranks,
-                     int concurrent_groups, int64_t bytes, bool is_exact,
-                     struct mist_cost *out)
+/* What a message of a group costs by a table of the same operation. */
+static void price_by(const struct mist_cost_model *model,
+                     const struct mist_link_table *table, struct mist_group_shape group,
+                     int64_t bytes, struct mist_cost *out)
 {
+    struct mist_group_shape by = table->shape;
+
     price(table, bytes, out);
-    if (is_exact || is_copy(table->operation))
+    if (is_copy(table->operation) || memcmp(&group, &by, sizeof by) == 0)
         return;
-    double scale = ring_volume(table->operation, n_ranks) /
-                   ring_volume(table->operation, table->nodes * table->ranks_per_node) *
-                   concurrent_groups / table->concurrent_groups;
-    mist_cost_scale(out, scale);
+    mist_cost_scale(
+        out, ring_volume(table->operation, group.nodes * group.ranks_per_node) /
+                 ring_volume(table->operation, by.nodes * by.ranks_per_node) *
+                 mist_cost_sharing(&model->traces->cluster, group, by.concurrent_groups));
     out->extrapolated_s = out->borrowed_s = out->time_s;
 }
 
@@ -277,7 +279,7 @@ static const struct derivation derivations[] = {
 /* Whether a table was measured on the kind of way that a group of so many nodes takes. */
 static bool is_same_way(const struct mist_link_table *table, int nodes)
 {
-    return is_copy(table->operation) || (table->nodes > 1) == (nodes > 1);
+    return is_copy(table->operation) || (table->shape.nodes > 1) == (nodes > 1);
 }
 
 /* Nothing says what a message costs: what to measure or to declare. */
@@ -309,25 +311,22 @@ static enum mist_status refuse(const struct mist_cost_model *model,
 
 /* False: nothing was measured that the operation could be derived from. */
 static bool derive(const struct mist_cost_model *model,
-                   enum mist_link_operation operation, int nodes, int ranks_per_node,
-                   int concurrent_groups, int64_t bytes, struct mist_cost *out)
+                   enum mist_link_operation operation, struct mist_group_shape group,
+                   int64_t bytes, struct mist_cost *out)
 {
     for (size_t i = 0; i < sizeof derivations / sizeof *derivations; i++) {
         const struct derivation *from = &derivations[i];
         const struct mist_link_table *tables[2];
         struct mist_cost cost;
-        bool is_exact[2];
         if (from->of != operation)
             continue;
         for (int k = 0; k < 2; k++)
-            tables[k] = find_table(model, k ? from->second : from->first, nodes,
-                                   ranks_per_node, concurrent_groups, &is_exact[k]);
+            tables[k] = find_table(model, k ? from->second : from->first, group);
         if (!tables[0] || !tables[1])
             continue;
         *out = (struct mist_cost){0};
         for (int k = 0; k < 1 + from->has_second; k++) {
-            price_by(tables[k], nodes * ranks_per_node, concurrent_groups, bytes,
-                     is_exact[k], &cost);
+            price_by(model, tables[k], group, bytes, &cost);
             mist_cost_add(out, &cost);
         }
         mist_cost_scale(out, from->factor);
@@ -338,33 +337,23 @@ static bool derive(const struct mist_cost_model *model,
 }
 
 enum mist_status mist_cost_link(const struct mist_cost_model *model,
-                                enum mist_link_operation operation, int32_t nodes,
-                                int32_t ranks_per_node, int32_t concurrent_groups,
-                                int64_t bytes, struct mist_cost *out,
-                                struct mist_err *err)
+                                enum mist_link_operation operation,
+                                struct mist_group_shape group, int64_t bytes,
+                                struct mist_cost *out, struct mist_err *err)
 {
-    bool is_exact;
-    int n_ranks = nodes * ranks_per_node;
-    const struct mist_link_table *table =
-        find_table(model, operation, nodes, ranks_per_node, concurrent_groups, &is_exact);
+    int n_ranks = group.nodes * group.ranks_per_node;
+    const struct mist_link_table *table = find_table(model, operation, group);
 
     *out = (struct mist_cost){0};
     if (bytes == 0 || (n_ranks == 1 && !is_copy(operation)))
         return MIST_OK;
-    if (table && is_same_way(table, nodes)) {
-        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
-        return MIST_OK;
-    }
-    if (mist_cost_declared(
-            &model->traces->cluster, operation,
-            (struct mist_cost_group){nodes, ranks_per_node, concurrent_groups}, bytes,
-            out))
+    if (!(table && is_same_way(table, group.nodes)) &&
+        mist_cost_declared(&model->traces->cluster, operation, group, bytes, out))
         return MIST_OK;
     if (table)
-        price_by(table, n_ranks, concurrent_groups, bytes, is_exact, out);
-    else if (!derive(model, operation, nodes, ranks_per_node, concurrent_groups, bytes,
-                     out))
-        return refuse(model, operation, nodes, n_ranks, err);
+        price_by(model, table, group, bytes, out);
+    else if (!derive(model, operation, group, bytes, out))
+        return refuse(model, operation, group.nodes, n_ranks, err);
     return MIST_OK;
 }
 
@@ -372,6 +361,6 @@ bool mist_cost_model_prices_copies(const struct mist_cost_model *model)
 {
     struct mist_cost cost;
 
-    return mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, NULL) ==
-           MIST_OK;
+    return mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE,
+                          (struct mist_group_shape){1, 1, 1}, 1, &cost, NULL) == MIST_OK;
 }

@@ -234,17 +234,18 @@ enum mist_status mist_cost_model_check(const struct mist_cost_model *model,
     int32_t per_node = model->traces->cluster.devices_per_node;
     bool is_inside = n_ranks > 1 && per_node > 1, is_between = n_ranks > per_node;
     enum mist_status status = check_dtype(model, dtype, err);
+    const struct mist_group_shape alone = {1, 1, 1}, inside = {1, 2, 1},
+                                  between = {2, 1, 1};
     struct mist_cost cost;
 
-    for (int op = 0; op <= MIST_LINK_SEND_RECV && status == MIST_OK; op++) {
+    for (int i = 0; i <= MIST_LINK_SEND_RECV && status == MIST_OK; i++) {
+        enum mist_link_operation operation = (enum mist_link_operation)i;
         if (is_inside)
-            status = mist_cost_link(model, (enum mist_link_operation)op, 1, 2, 1, 1,
-                                    &cost, err);
+            status = mist_cost_link(model, operation, inside, 1, &cost, err);
         if (is_between && status == MIST_OK)
-            status = mist_cost_link(model, (enum mist_link_operation)op, 2, 1, 1, 1,
-                                    &cost, err);
+            status = mist_cost_link(model, operation, between, 1, &cost, err);
     }
     if (status == MIST_OK && offloads)
-        status = mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1, &cost, err);
+        status = mist_cost_link(model, MIST_LINK_HOST_TO_DEVICE, alone, 1, &cost, err);
     return status;
 }

@@ -86,12 +86,12 @@ mist_cost_op(const struct mist_cost_model *model, enum mist_op op, enum mist_pha
              enum mist_dtype dtype, const int64_t dims[MIST_MAX_DIMS], double flop,
              double bytes, struct mist_cost *out, struct mist_err *err);
 
-/* One message. nodes x ranks_per_node is the group;
- * concurrent_groups run the same at once. */
-MIST_MUST_CHECK enum mist_status
-mist_cost_link(const struct mist_cost_model *model, enum mist_link_operation operation,
-               int32_t nodes, int32_t ranks_per_node, int32_t concurrent_groups,
-               int64_t bytes, struct mist_cost *out, struct mist_err *err);
+/* One message of a group; of copies: one rank. */
+MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *model,
+                                                enum mist_link_operation operation,
+                                                struct mist_group_shape group,
+                                                int64_t bytes, struct mist_cost *out,
+                                                struct mist_err *err);
 
 /*
  * A whole program, or a part of one: the sum over its steps without MIST_OP_TP_* (they
@@ -104,51 +104,35 @@ MIST_MUST_CHECK enum mist_status mist_cost_program(const struct mist_cost_model 
                                                    struct mist_cost *out,
                                                    struct mist_err *err);
 
-/*
- * Every task of a schedule: costs[n_costs] by task->cost, launch included. The same
- * function prices the template quantities of the closed form. plan gives the placement of
- * groups on nodes.
- */
+/* Every task of a schedule: costs[n_costs] by task->cost, launch included. */
 MIST_MUST_CHECK enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
                                                     const struct mist_plan *plan,
                                                     const struct mist_schedule *schedule,
                                                     struct mist_cost *costs,
                                                     struct mist_err *err);
 
-/* Shape of a group of ranks as links.csv has it. */
-struct mist_cost_group {
-    int32_t nodes, ranks_per_node, concurrent_groups;
-};
-
-/* Groups of a rank, as far as prices go. */
-struct mist_cost_groups {
-    struct mist_cost_group dp, tp, all;
-};
-
-/* A stage's data-parallel group of ranks i_tp, its tensor-parallel group of ranks i_dp,
- * and all ranks. O(group * groups), O(ranks). */
-struct mist_cost_group mist_cost_dp_group(const struct mist_cost_model *model,
-                                          const struct mist_plan *plan, int32_t i_stage,
-                                          int32_t i_tp);
-struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
-                                          const struct mist_plan *plan, int32_t i_stage,
-                                          int32_t i_dp);
-struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
-                                           const struct mist_plan *plan);
-
 /* The operator of a task that is no part of a program: sums, unless it is the optimizer's
  * or a norm's. */
 enum mist_op mist_cost_gradient_op(enum mist_task_kind kind);
 
-bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
-                             int32_t peer);
+/*
+ * One task of a rank of a stage; that is how every task of a schedule is priced, and the
+ * template quantities of the closed form. layouts: [MIST_N_LAYER_KINDS] of the stage's
+ * shape; task: kind, stream, group, bytes, elements, and of parts of programs the module
+ * and the part; shape: of the group in which it communicates (mist_schedule_group_shape).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_task(const struct mist_cost_model *model, const struct mist_plan *plan,
+               int32_t i_stage, const struct mist_layer_layout *layouts,
+               struct mist_group_shape shape, const struct mist_task *task,
+               struct mist_cost *out, struct mist_err *err);
 
-/* mist_cost_schedule() for a rank that has the schedule of another one of its stage: with
- * these groups, and crosses[n_tasks] of transfers: the peer is on another node. */
+/* mist_cost_schedule() for a rank that has the schedule of another one of its stage, with
+ * the shapes[n_costs] of its groups; NULL: for the rank of the schedule. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_schedule_at(const struct mist_cost_model *model, const struct mist_plan *plan,
                       const struct mist_schedule *schedule,
-                      const struct mist_cost_groups *groups, const bool *crosses,
-                      struct mist_cost *costs, struct mist_err *err);
+                      const struct mist_group_shape *shapes, struct mist_cost *costs,
+                      struct mist_err *err);
 
 #endif

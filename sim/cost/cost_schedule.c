@@ -1,9 +1,9 @@
 /*
  * What the tasks of a schedule cost. See cost_model.h.
  *
- * Ranks are placed on nodes in order, devices_per_node each. The ranks of a data-parallel
- * group of a stage stand tp apart, those of a tensor-parallel group next to each other.
- * The groups of a stage run the same at once: as many as touch one node share its links.
+ * Ranks are placed on nodes in order, devices_per_node each. The groups of a stage run the
+ * same at once, and so do the pairs of ranks that exchange over a boundary between stages:
+ * as many as touch one node share its links (mist_schedule_group_shape()).
  *
  * Computing costs what its rows say and the skew that was measured (struct
  * mist_trace_skew): with tensor parallelism that of ranks that wait for one another after
@@ -13,124 +13,22 @@
  */
 #include "sim/cost/cost_internal.h"
 
-#include <stdlib.h>
-
 /* Where a task is priced. */
 struct place {
     const struct mist_cost_model *model;
     const struct mist_plan *plan;
-    const struct mist_schedule *schedule;
+    const struct mist_layer_layout *layouts; /* [MIST_N_LAYER_KINDS] */
     const struct mist_stage_plan *stage;
     enum mist_dtype dtype, gradient_dtype;
-    const struct mist_cost_groups *groups; /* of the rank */
-    const bool *crosses;                   /* [n_tasks] */
+    struct mist_group_shape shape; /* of the task's group */
 };
 
-/* ----------------------------------------------------------------------------- groups */
-
-/* Ranks first, first + stride, .. : n of them. */
-struct members {
-    int32_t first, stride, n;
-};
-
-static int32_t node_of(const struct mist_cost_model *model, int32_t rank)
+static enum mist_status price_message(const struct place *at,
+                                      enum mist_link_operation operation,
+                                      const struct mist_task *task, struct mist_cost *out,
+                                      struct mist_err *err)
 {
-    return rank / model->traces->cluster.devices_per_node;
-}
-
-/* Nodes that the ranks are on, and how many are on the fullest. */
-static struct mist_cost_group shape_of(const struct mist_cost_model *model,
-                                       struct members of)
-{
-    struct mist_cost_group out = {0, 1, 1};
-    int32_t n_here = 0;
-
-    for (int32_t i = 0; i < of.n; i++) {
-        int32_t rank = of.first + i * of.stride;
-        bool is_new = i == 0 || node_of(model, rank) != node_of(model, rank - of.stride);
-        n_here = is_new ? 1 : n_here + 1;
-        out.nodes += is_new;
-        out.ranks_per_node = n_here > out.ranks_per_node ? n_here : out.ranks_per_node;
-    }
-    return out;
-}
-
-/* Whether any of the ranks is on a node. */
-static bool touches(const struct mist_cost_model *model, struct members of, int32_t node)
-{
-    int32_t devices = model->traces->cluster.devices_per_node;
-    int32_t before = node * devices - of.first; /* ranks in front of the node */
-    int32_t i = before <= 0 ? 0 : (before + of.stride - 1) / of.stride;
-
-    return i < of.n && node_of(model, of.first + i * of.stride) == node;
-}
-
-/* Group i_mine of n_groups alike whose first ranks are step apart; first: group 0. Of its
- * nodes, the one that most groups touch counts. */
-static struct mist_cost_group find_group(const struct mist_cost_model *model,
-                                         struct members first, int32_t n_groups,
-                                         int32_t step, int32_t i_mine)
-{
-    struct members mine = {first.first + i_mine * step, first.stride, first.n};
-    struct mist_cost_group out = shape_of(model, mine);
-
-    for (int32_t i = 0; i < mine.n; i++) {
-        int32_t node = node_of(model, mine.first + i * mine.stride), n = 0;
-        for (int32_t g = 0; g < n_groups; g++) {
-            struct members other = {first.first + g * step, first.stride, first.n};
-            n += touches(model, other, node);
-        }
-        if (n > out.concurrent_groups)
-            out.concurrent_groups = n;
-    }
-    return out;
-}
-
-struct mist_cost_group mist_cost_dp_group(const struct mist_cost_model *model,
-                                          const struct mist_plan *plan, int32_t i_stage,
-                                          int32_t i_tp)
-{
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    int32_t first = mist_plan_first_rank(plan, i_stage);
-
-    return find_group(model, (struct members){first, stage->tp, stage->dp}, stage->tp, 1,
-                      i_tp);
-}
-
-struct mist_cost_group mist_cost_tp_group(const struct mist_cost_model *model,
-                                          const struct mist_plan *plan, int32_t i_stage,
-                                          int32_t i_dp)
-{
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    int32_t first = mist_plan_first_rank(plan, i_stage);
-
-    return find_group(model, (struct members){first, 1, stage->tp}, stage->dp, stage->tp,
-                      i_dp);
-}
-
-struct mist_cost_group mist_cost_all_group(const struct mist_cost_model *model,
-                                           const struct mist_plan *plan)
-{
-    return shape_of(model, (struct members){0, 1, mist_plan_n_ranks(plan)});
-}
-
-bool mist_cost_crosses_nodes(const struct mist_cost_model *model, int32_t rank,
-                             int32_t peer)
-{
-    return node_of(model, rank) != node_of(model, peer);
-}
-
-static enum mist_status price_collective(const struct place *at,
-                                         enum mist_link_operation operation,
-                                         const struct mist_task *task,
-                                         struct mist_cost *out, struct mist_err *err)
-{
-    struct mist_cost_group group = task->group == MIST_GROUP_DP   ? at->groups->dp
-                                   : task->group == MIST_GROUP_TP ? at->groups->tp
-                                                                  : at->groups->all;
-
-    return mist_cost_link(at->model, operation, group.nodes, group.ranks_per_node,
-                          group.concurrent_groups, task->bytes, out, err);
+    return mist_cost_link(at->model, operation, at->shape, task->bytes, out, err);
 }
 
 /* Sums over data-parallel ranks; before, every rank looks for what is not finite. */
@@ -139,7 +37,7 @@ static enum mist_status price_reduction(const struct place *at,
                                         struct mist_cost *out, struct mist_err *err)
 {
     bool scatters = at->stage->shards_optimizer && at->stage->dp > 1;
-    enum mist_status status = price_collective(
+    enum mist_status status = price_message(
         at, scatters ? MIST_LINK_REDUCE_SCATTER : MIST_LINK_ALL_REDUCE, task, out, err);
 
     if (status != MIST_OK)
@@ -149,16 +47,6 @@ static enum mist_status price_reduction(const struct place *at,
         task->bytes / mist_dtype_gradient_bytes(at->gradient_dtype), out, err);
 }
 
-static enum mist_status price_transfer(const struct place *at,
-                                       const struct mist_task *task,
-                                       struct mist_cost *out, struct mist_err *err)
-{
-    bool crosses = at->crosses[task - at->schedule->tasks];
-
-    return mist_cost_link(at->model, MIST_LINK_SEND_RECV, crosses ? 2 : 1,
-                          crosses ? 1 : 2, 1, task->bytes, out, err);
-}
-
 static enum mist_status price_copy(const struct place *at, const struct mist_task *task,
                                    struct mist_cost *out, struct mist_err *err)
 {
@@ -166,7 +54,7 @@ static enum mist_status price_copy(const struct place *at, const struct mist_tas
                           task->stream == MIST_STREAM_HOST_TO_DEVICE
                               ? MIST_LINK_HOST_TO_DEVICE
                               : MIST_LINK_DEVICE_TO_HOST,
-                          1, 1, 1, task->bytes, out, err);
+                          (struct mist_group_shape){1, 1, 1}, task->bytes, out, err);
 }
 
 static enum mist_status price_communication(const struct place *at,
@@ -174,17 +62,17 @@ static enum mist_status price_communication(const struct place *at,
                                             struct mist_cost *out, struct mist_err *err)
 {
     if (task->group == MIST_GROUP_PEER) /* a tied gradient goes both ways at once */
-        return price_transfer(at, task, out, err);
+        return price_message(at, MIST_LINK_SEND_RECV, task, out, err);
     switch (task->kind) {
     case MIST_TASK_REDUCE_GRADIENT:
         return price_reduction(at, task, out, err);
     case MIST_TASK_GATHER_PARAMETER:
     case MIST_TASK_TP_ALL_GATHER:
-        return price_collective(at, MIST_LINK_ALL_GATHER, task, out, err);
+        return price_message(at, MIST_LINK_ALL_GATHER, task, out, err);
     case MIST_TASK_TP_REDUCE_SCATTER:
-        return price_collective(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
+        return price_message(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
     default: /* tp_all_reduce, tp_reduce_gradient, reduce_norm */
-        return price_collective(at, MIST_LINK_ALL_REDUCE, task, out, err);
+        return price_message(at, MIST_LINK_ALL_REDUCE, task, out, err);
     }
 }
 
@@ -202,7 +90,7 @@ static enum mist_status price_part(const struct place *at, const struct mist_tas
                                    struct mist_cost *out, struct mist_err *err)
 {
     const struct mist_layer_layout *layout =
-        &at->schedule->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
+        &at->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
     const struct mist_part *part = &layout->programs[task->program].parts[task->part];
     const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
 
@@ -268,16 +156,12 @@ static void add_launch(const struct place *at, struct mist_cost *cost)
     mist_cost_add(cost, &launch);
 }
 
-static enum mist_status price_task(const struct place *at, const struct mist_task *task,
-                                   struct mist_cost *out, struct mist_err *err)
+static enum mist_status price_stream(const struct place *at, const struct mist_task *task,
+                                     struct mist_cost *out, struct mist_err *err)
 {
-    enum mist_status status;
-
     switch (task->stream) {
     case MIST_STREAM_COMPUTE:
-        status = price_computation(at, task, out, err);
-        add_skew(at, out);
-        return status;
+        return price_computation(at, task, out, err);
     case MIST_STREAM_GPU_GPU:
         return price_communication(at, task, out, err);
     case MIST_STREAM_HOST:
@@ -287,35 +171,66 @@ static enum mist_status price_task(const struct place *at, const struct mist_tas
     }
 }
 
+static enum mist_status price_task(const struct place *at, const struct mist_task *task,
+                                   struct mist_cost *out, struct mist_err *err)
+{
+    enum mist_status status = price_stream(at, task, out, err);
+
+    if (status != MIST_OK)
+        return status;
+    if (task->stream == MIST_STREAM_COMPUTE)
+        add_skew(at, out);
+    if (task->stream != MIST_STREAM_HOST)
+        add_launch(at, out);
+    return MIST_OK;
+}
+
+enum mist_status mist_cost_task(const struct mist_cost_model *model,
+                                const struct mist_plan *plan, int32_t i_stage,
+                                const struct mist_layer_layout *layouts,
+                                struct mist_group_shape shape,
+                                const struct mist_task *task, struct mist_cost *out,
+                                struct mist_err *err)
+{
+    const struct place at = {
+        .model = model,
+        .plan = plan,
+        .layouts = layouts,
+        .stage = &plan->stages[i_stage],
+        .dtype = plan->job.dtype,
+        .gradient_dtype = plan->job.gradient_dtype,
+        .shape = shape,
+    };
+
+    return price_task(&at, task, out, err);
+}
+
 enum mist_status mist_cost_schedule_at(const struct mist_cost_model *model,
                                        const struct mist_plan *plan,
                                        const struct mist_schedule *schedule,
-                                       const struct mist_cost_groups *groups,
-                                       const bool *crosses, struct mist_cost *costs,
-                                       struct mist_err *err)
+                                       const struct mist_group_shape *shapes,
+                                       struct mist_cost *costs, struct mist_err *err)
 {
-    struct place at = {
-        .model = model,
-        .plan = plan,
-        .schedule = schedule,
-        .stage = &plan->stages[schedule->i_stage],
-        .dtype = plan->job.dtype,
-        .gradient_dtype = plan->job.gradient_dtype,
-        .groups = groups,
-        .crosses = crosses,
-    };
     int32_t n_priced = 0;
 
     /* costs are numbered in the order in which they first occur */
     for (int32_t i = 0; i < schedule->n_tasks && n_priced < schedule->n_costs; i++) {
         const struct mist_task *task = &schedule->tasks[i];
+        struct mist_group_shape shape = {0};
         if (task->cost < n_priced)
             continue;
-        enum mist_status status = price_task(&at, task, &costs[task->cost], err);
+        if (task->group != MIST_GROUP_NONE)
+            shape =
+                shapes
+                    ? shapes[task->cost]
+                    : mist_schedule_group_shape(plan, &schedule->mesh, schedule->rank,
+                                                task->group, task->kind, task->peer,
+                                                model->traces->cluster.devices_per_node);
+        enum mist_status status =
+            mist_cost_task(model, plan, schedule->i_stage, schedule->layouts, shape, task,
+                           &costs[task->cost], err);
         if (status != MIST_OK)
             return status;
-        if (task->stream != MIST_STREAM_HOST)
-            add_launch(&at, &costs[task->cost]);
         n_priced++;
     }
     return MIST_OK;
@@ -326,20 +241,5 @@ enum mist_status mist_cost_schedule(const struct mist_cost_model *model,
                                     const struct mist_schedule *schedule,
                                     struct mist_cost *costs, struct mist_err *err)
 {
-    const struct mist_cost_groups groups = {
-        .dp = mist_cost_dp_group(model, plan, schedule->i_stage, schedule->i_tp),
-        .tp = mist_cost_tp_group(model, plan, schedule->i_stage, schedule->i_dp),
-        .all = mist_cost_all_group(model, plan),
-    };
-    bool *crosses = calloc((size_t)schedule->n_tasks + 1, sizeof *crosses);
-
-    if (!crosses)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        crosses[i] =
-            mist_cost_crosses_nodes(model, schedule->rank, schedule->tasks[i].peer);
-    enum mist_status status =
-        mist_cost_schedule_at(model, plan, schedule, &groups, crosses, costs, err);
-    free(crosses);
-    return status;
+    return mist_cost_schedule_at(model, plan, schedule, NULL, costs, err);
 }

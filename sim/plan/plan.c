@@ -9,19 +9,12 @@
 
 #include "core/hash.h"
 #include "sim/plan/plan_fields.h"
+#include "sim/plan/rank_mesh.h"
 
 #include <math.h> /* isfinite */
 #include <stdarg.h>
 #include <stdio.h>  /* vsnprintf */
 #include <string.h> /* memchr */
-
-const char *const mist_pipeline_words[MIST_N_PIPELINES + 1] = {"1f1b", "interleaved",
-                                                               "zb_h1", NULL};
-
-const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
-{
-    return mist_pipeline_words[pipeline];
-}
 
 /* ---------------------------------------------------------------- derived quantities */
 
@@ -30,7 +23,7 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
     int32_t rank = 0;
 
     for (int32_t i = 0; i < i_stage; i++)
-        rank += plan->stages[i].dp * plan->stages[i].tp;
+        rank += (int32_t)mist_stage_n_ranks(&plan->stages[i]);
     return rank;
 }
 
@@ -48,35 +41,42 @@ int32_t mist_plan_n_ranks(const struct mist_plan *plan)
 
 int32_t mist_plan_n_chunks(const struct mist_plan *plan)
 {
-    return plan->n_chunks > 1 ? plan->n_chunks : 1;
+    int32_t n = plan->n_chunks > 0 ? plan->n_chunks
+                                   : mist_pipeline_kinds[plan->pipeline].n_chunks;
+
+    return n > 1 ? n : 1;
+}
+
+int32_t mist_plan_stage_of_virtual(const struct mist_plan *plan, int32_t i_virtual)
+{
+    return mist_pipeline_stage(plan->pipeline, plan->n_stages, i_virtual);
+}
+
+int32_t mist_plan_head_stage(const struct mist_plan *plan)
+{
+    return mist_plan_stage_of_virtual(plan,
+                                      mist_plan_n_chunks(plan) * plan->n_stages - 1);
 }
 
 void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
                             int32_t i_chunk, int32_t *first, int32_t *n)
 {
-    int32_t n_chunks = mist_plan_n_chunks(plan);
+    int32_t n_chunks = mist_plan_n_chunks(plan), p = plan->n_stages;
+    int32_t i_virtual = mist_pipeline_virtual(plan->pipeline, p, i_stage, i_chunk);
 
     *first = 1 + i_chunk * (plan->model.n_layers / n_chunks);
-    for (int32_t i = 0; i < i_stage; i++)
-        *first += plan->stages[i].n_layers / n_chunks;
+    for (int32_t k = i_chunk * p; k < i_virtual; k++)
+        *first += plan->stages[mist_plan_stage_of_virtual(plan, k)].n_layers / n_chunks;
     *n = plan->stages[i_stage].n_layers / n_chunks;
 }
 
-void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
-                           int32_t *i_dp, int32_t *i_tp)
+int32_t mist_plan_stage_of(const struct mist_plan *plan, int32_t rank)
 {
-    int32_t stage = 0;
+    int32_t i_stage = 0;
 
-    while (rank >= plan->stages[stage].dp * plan->stages[stage].tp) {
-        rank -= plan->stages[stage].dp * plan->stages[stage].tp;
-        stage++;
-    }
-    if (i_stage)
-        *i_stage = stage;
-    if (i_dp)
-        *i_dp = rank / plan->stages[stage].tp;
-    if (i_tp)
-        *i_tp = rank % plan->stages[stage].tp;
+    while (rank >= mist_stage_n_ranks(&plan->stages[i_stage]))
+        rank -= (int32_t)mist_stage_n_ranks(&plan->stages[i_stage++]);
+    return i_stage;
 }
 
 uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
@@ -207,32 +207,31 @@ static enum mist_status check_whole(const struct check *c)
 static enum mist_status check_pipeline(const struct check *c)
 {
     const struct mist_plan *plan = c->plan;
+    const struct mist_pipeline_kind *kind = &mist_pipeline_kinds[plan->pipeline];
     const char *name = mist_pipeline_name(plan->pipeline);
-    bool says_chunks = plan->n_chunks != 0;
+    const char *section = plan->n_chunks != 0 ? "chunks" : "pipeline";
+    int32_t n_chunks = mist_plan_n_chunks(plan);
 
     if (plan->n_chunks < 0)
         return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
                       "chunks is %d, expected at least 1", plan->n_chunks);
-    if (plan->pipeline != MIST_PIPELINE_INTERLEAVED) {
-        if (plan->n_chunks > 1)
-            return refuse(c, MIST_ERR_INPUT, "chunks", -1, NULL,
-                          "chunks is %d, a pipeline of kind %s has 1", plan->n_chunks,
-                          name);
-        return MIST_OK;
-    }
-    if (plan->n_chunks < 2)
-        return refuse(c, MIST_ERR_INPUT, says_chunks ? "chunks" : "pipeline", -1, NULL,
-                      "chunks is %d, an interleaved pipeline needs at least 2",
-                      mist_plan_n_chunks(plan));
-    if (plan->n_stages < 2)
+    if (kind->n_chunks > 0 && n_chunks != kind->n_chunks)
+        return refuse(c, MIST_ERR_INPUT, section, -1, NULL,
+                      "chunks is %d, a pipeline of kind %s has %d", n_chunks, name,
+                      kind->n_chunks);
+    if (kind->n_chunks == 0 && n_chunks < 2)
+        return refuse(c, MIST_ERR_INPUT, section, -1, NULL,
+                      "chunks is %d, a pipeline of kind %s needs at least 2", n_chunks,
+                      name);
+    if (n_chunks > 1 && plan->n_stages < 2)
         return refuse(c, MIST_ERR_INPUT, "pipeline", -1, NULL,
-                      "an interleaved pipeline needs at least 2 stages, the plan has %d",
-                      plan->n_stages);
-    if (plan->n_micro_batches % plan->n_stages != 0)
+                      "a pipeline of kind %s needs at least 2 stages, the plan has %d",
+                      name, plan->n_stages);
+    if (kind->groups_micro_batches && plan->n_micro_batches % plan->n_stages != 0)
         return refuse(c, MIST_ERR_INPUT, "n_micro_batches", -1, NULL,
-                      "n_micro_batches is %d, an interleaved pipeline of %d stages needs "
-                      "a multiple of %d",
-                      plan->n_micro_batches, plan->n_stages, plan->n_stages);
+                      "n_micro_batches is %d, a pipeline of kind %s of %d stages needs a "
+                      "multiple of %d",
+                      plan->n_micro_batches, name, plan->n_stages, plan->n_stages);
     return MIST_OK;
 }
 
@@ -263,7 +262,7 @@ static enum mist_status check_stage_sizes(const struct check *c, int32_t i)
     if (s->n_layers % mist_plan_n_chunks(c->plan) != 0)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "layers",
                       "layers is %d, not divisible by the pipeline's %d chunks",
-                      s->n_layers, c->plan->n_chunks);
+                      s->n_layers, mist_plan_n_chunks(c->plan));
     return MIST_OK;
 }
 
@@ -272,7 +271,7 @@ static enum mist_status check_stage_parallel(const struct check *c, int32_t i)
     const struct mist_stage_plan *s = &c->plan->stages[i];
     const struct mist_job *job = &c->plan->job;
     int64_t n_devices = (int64_t)s->n_nodes * s->n_devices;
-    int64_t n_ranks = (int64_t)s->dp * s->tp;
+    int64_t n_ranks = mist_stage_n_ranks(s);
     int64_t samples = (int64_t)s->micro_batch * s->dp;
     int64_t tokens = (int64_t)s->micro_batch * job->seq_len;
 
@@ -359,7 +358,7 @@ static enum mist_status check_sums(const struct check *c)
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         n_layers += plan->stages[i].n_layers;
-        n_ranks += (int64_t)plan->stages[i].dp * plan->stages[i].tp;
+        n_ranks += mist_stage_n_ranks(&plan->stages[i]);
     }
     if (n_layers != plan->model.n_layers)
         return refuse(c, MIST_ERR_INPUT, "stages", -1, NULL,
@@ -372,11 +371,11 @@ static enum mist_status check_sums(const struct check *c)
     return MIST_OK;
 }
 
-/* Where first and last stage hold one weight, each rank of the one exchanges its gradient
- * with the rank in the same place of the other. */
+/* Where two stages hold one weight, each rank of the one exchanges its gradient with the
+ * rank in the same place of the other. */
 static enum mist_status check_tied_stages(const struct check *c)
 {
-    int32_t i_last = c->plan->n_stages - 1;
+    int32_t i_last = mist_plan_head_stage(c->plan);
     const struct mist_stage_plan *first = &c->plan->stages[0];
     const struct mist_stage_plan *last = &c->plan->stages[i_last];
     bool has_same_dp = first->dp == last->dp;

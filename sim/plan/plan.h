@@ -2,10 +2,10 @@
  * A plan: how one training step is spread over a cluster, and what was predicted for it.
  *
  * Every knob of the system is here, whether today's executor runs it or not. Stages
- * partition the modules in order: stage 0 holds the embedding, the last stage the head.
- * Ranks are numbered stage by stage; inside a stage rank = first_rank + i_dp * tp + i_tp.
- * All stages process the same samples per step: micro_batch * dp is one number for the
- * whole plan, so that global_batch = n_micro_batches * micro_batch * dp.
+ * partition the modules as pipeline.h says: stage 0 holds the embedding, the last virtual
+ * stage is the head's. Ranks are numbered stage by stage, inside a stage as rank_mesh.h
+ * says. All stages process the same samples per step: micro_batch * dp is one number for
+ * the whole plan, so that global_batch = n_micro_batches * micro_batch * dp.
  *
  * A plan is one flat struct without pointers (about 45 KiB): copy it by assignment, zero
  * it with = {0}; keep it off deep stacks.
@@ -15,21 +15,10 @@
 
 #include "core/status.h"
 #include "sim/model/model.h"
+#include "sim/plan/pipeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* In which order micro-batches run: see pipeline_order.h. */
-enum mist_pipeline_schedule {
-    MIST_PIPELINE_1F1B,
-    MIST_PIPELINE_INTERLEAVED,
-    MIST_PIPELINE_ZB_H1,
-    MIST_N_PIPELINES
-};
-
-/* "1f1b", "interleaved", "zb_h1" */
-const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
-extern const char *const mist_pipeline_words[]; /* all of them, then NULL */
 
 enum { MIST_MAX_STAGES = 512 };
 
@@ -87,7 +76,7 @@ struct mist_plan {
     uint64_t fingerprint;        /* of model, job and trace set; 0 when unknown */
     int64_t device_memory_bytes; /* limit the plan was made for; 0 = none */
     enum mist_pipeline_schedule pipeline;
-    /* Model chunks per stage of the interleaved pipeline; 0 or 1: one. */
+    /* Model chunks per stage of the interleaved pipeline; 0: those of the schedule. */
     int32_t n_chunks;
     /* Gradients are summed over data-parallel ranks after every micro-batch, not once per
      * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage;
@@ -113,21 +102,22 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
 /* Model chunks of every stage, >= 1. */
 int32_t mist_plan_n_chunks(const struct mist_plan *plan);
 
+/* The stage that holds a virtual stage; the head's is that of the last one. */
+int32_t mist_plan_stage_of_virtual(const struct mist_plan *plan, int32_t i_virtual);
+int32_t mist_plan_head_stage(const struct mist_plan *plan);
+
 /*
- * Blocks of a chunk: *n of them from *first on, numbered from 1. Chunk c of stage i is
- * virtual stage c * n_stages + i; the model's blocks follow the order of virtual stages,
- * and each stage has as many in every chunk. The embedding is in chunk 0 of stage 0, the
- * head in the last chunk of the last stage. O(n_stages).
+ * Blocks of a chunk: *n of them from *first on, numbered from 1. The model's blocks
+ * follow the order of virtual stages, and each stage has as many in every chunk. The
+ * embedding is in chunk 0 of stage 0, the head in the last chunk of its stage.
+ * O(n_stages).
  */
 void mist_plan_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
                             int32_t i_chunk, int32_t *first, int32_t *n);
 
-/*
- * Stage of a rank and its place in it; each out pointer may be NULL.
- * 0 <= rank < mist_plan_n_ranks(). O(n_stages).
- */
-void mist_plan_locate_rank(const struct mist_plan *plan, int32_t rank, int32_t *i_stage,
-                           int32_t *i_dp, int32_t *i_tp);
+/* Stage of a rank, 0 <= rank < mist_plan_n_ranks(); its place there: rank_mesh.h.
+ * O(n_stages). */
+int32_t mist_plan_stage_of(const struct mist_plan *plan, int32_t rank);
 
 /*
  * Fingerprint of what a plan was made for: every dimension of the model (not its name),
@@ -142,14 +132,14 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads,
  * ffn, hidden and kv heads (but one kv head is copied to all ranks; the vocabulary need
  * not divide); sequence parallelism has tp > 1 and tp divides the tokens of a
- * micro-batch; interleaved has two chunks or more, two stages or more, chunks that divide
- * every stage's layers and stages that divide n_micro_batches, and nothing else has
- * chunks; with tied embeddings first and last stage have the same dp and tp; ZeRO flags
- * are nested; 0 <= n_checkpointed <= n_layers; fractions are within 0..1; an update on
- * the host has optimizer state there; seq_len fits learned positions; gradients are bf16
- * only where the rest is; numbers of ranks and of tokens of a micro-batch fit 31 bits;
- * predictions are finite and not negative. Whether a cluster has the devices and the
- * memory is not the plan's to know.
+ * micro-batch; the pipeline has the chunks that its schedule takes, two stages or more if
+ * it has two chunks or more, chunks that divide every stage's layers and, interleaved,
+ * stages that divide n_micro_batches; where two stages hold a tied weight they have the
+ * same dp and tp; ZeRO flags are nested; 0 <= n_checkpointed <= n_layers; fractions are
+ * within 0..1; an update on the host has optimizer state there; seq_len fits learned
+ * positions; gradients are bf16 only where the rest is; numbers of ranks and of tokens of
+ * a micro-batch fit 31 bits; predictions are finite and not negative. Whether a cluster
+ * has the devices and the memory is not the plan's to know.
  *
  * Returns MIST_OK, MIST_ERR_INPUT or (numbers that do not fit) MIST_ERR_RANGE.
  * O(n_stages).
@@ -181,7 +171,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
- *    "pipeline": "1f1b", "interleaved" or "zb_h1",
+ *    "pipeline": "1f1b", "interleaved", "zb_h1" or "zb_v",
  *    "chunks": chunks per stage of an interleaved pipeline,
  *    "reduces_each_micro_batch": true or false,
  *    "n_micro_batches": G,

@@ -9,47 +9,48 @@
 /* What prices of a program depend on. */
 struct key {
     int32_t program;
-    struct mist_cost_groups groups;
-    bool *crosses; /* owned; [n_lanes] the peer is on another node */
+    struct mist_group_shape *shapes; /* owned; [n_lanes] */
 };
 
 struct pricing {
     struct mist_rank_set *set;
     const struct mist_cost_model *model;
     const struct mist_plan *plan;
-    struct mist_cost_group all, *dp,
-        *tp;          /* of the stage at hand: [tp], [dp]; nodes 0: unknown */
-    struct key *keys; /* [set->n_costs] */
+    struct mist_group_shape *shapes; /* owned; of the lanes of the rank at hand */
+    struct key *keys;                /* owned; [set->n_costs] */
     size_t capacity, costs_capacity;
     struct mist_err *err;
 };
 
-static bool is_same_group(struct mist_cost_group a, struct mist_cost_group b)
+/* How the groups of a rank's lanes lie on nodes. What it shares with a peer is what the
+ * rank before (NULL: none) shares, where those two are on the same two nodes. */
+static void find_shapes(struct pricing *at, const struct mist_rank *rank,
+                        const struct mist_rank *before)
 {
-    return a.nodes == b.nodes && a.ranks_per_node == b.ranks_per_node &&
-           a.concurrent_groups == b.concurrent_groups;
+    const struct mist_rank_program *program = &at->set->programs[rank->program];
+    int32_t n = mist_cost_model_traces(at->model)->cluster.devices_per_node;
+    bool is_near =
+        before && before->program == rank->program && before->rank / n == rank->rank / n;
+
+    for (int32_t k = 0; k < program->n_lanes; k++)
+        if (!is_near || rank->peer[k] < 0 || rank->peer[k] / n != before->peer[k] / n)
+            at->shapes[k] = mist_schedule_group_shape(
+                at->plan, &program->schedule->mesh, rank->rank, program->lanes[k].group,
+                program->lanes[k].kind, rank->peer[k], n);
 }
 
-static bool has_key(const struct pricing *at, const struct mist_rank *rank,
-                    const struct mist_cost_groups *groups, const struct key *key)
+static size_t shapes_bytes(const struct pricing *at, const struct mist_rank *rank)
 {
-    if (key->program != rank->program || !is_same_group(key->groups.dp, groups->dp) ||
-        !is_same_group(key->groups.tp, groups->tp))
-        return false;
-    for (int32_t k = 0; k < at->set->programs[rank->program].n_lanes; k++)
-        if (key->crosses[k] !=
-            mist_cost_crosses_nodes(at->model, rank->rank, rank->peer[k]))
-            return false;
-    return true;
+    return (size_t)at->set->programs[rank->program].n_lanes * sizeof *at->shapes;
 }
 
 /* Appends prices of a rank that is like none before. */
-static enum mist_status price(struct pricing *at, const struct mist_rank *rank,
-                              const struct mist_cost_groups *groups)
+static enum mist_status price(struct pricing *at, const struct mist_rank *rank)
 {
     struct mist_rank_set *set = at->set;
     const struct mist_rank_program *program = &set->programs[rank->program];
-    size_t n = (size_t)set->n_costs, n_tasks = (size_t)program->schedule->n_tasks;
+    const struct mist_schedule *schedule = program->schedule;
+    size_t n = (size_t)set->n_costs, n_costs = (size_t)schedule->n_costs;
     struct key *keys = mist_grow(at->keys, &at->capacity, n + 1, sizeof *keys);
     if (keys)
         at->keys = keys;
@@ -57,55 +58,30 @@ static enum mist_status price(struct pricing *at, const struct mist_rank *rank,
         mist_grow(set->costs, &at->costs_capacity, n + 1, sizeof *costs);
     if (costs)
         set->costs = costs;
-    struct mist_cost *mine = calloc((size_t)program->schedule->n_costs + 1, sizeof *mine);
-    struct key key = {rank->program, *groups,
-                      calloc((size_t)program->n_lanes + 1, sizeof(bool))};
-    bool *crosses = calloc(n_tasks + 1, sizeof *crosses); /* by task */
+    struct mist_cost *mine = calloc(n_costs + 1, sizeof *mine);
+    struct key key = {rank->program, malloc(shapes_bytes(at, rank) + 1)};
+    struct mist_group_shape *shapes = calloc(n_costs + 1, sizeof *shapes); /* by cost */
     enum mist_status status = MIST_OK;
 
-    if (!keys || !costs || !mine || !key.crosses || !crosses)
+    if (!keys || !costs || !mine || !key.shapes || !shapes)
         status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-    for (int32_t k = 0; status == MIST_OK && k < program->n_lanes; k++)
-        key.crosses[k] = mist_cost_crosses_nodes(at->model, rank->rank, rank->peer[k]);
-    for (size_t i = 0; status == MIST_OK && i < n_tasks; i++)
-        crosses[i] = program->lane[i] >= 0 && key.crosses[program->lane[i]];
+    for (int32_t i = 0; status == MIST_OK && i < schedule->n_tasks; i++)
+        if (program->lane[i] >= 0)
+            shapes[schedule->tasks[i].cost] = at->shapes[program->lane[i]];
     if (status == MIST_OK)
-        status = mist_cost_schedule_at(at->model, at->plan, program->schedule, groups,
-                                       crosses, mine, at->err);
-    free(crosses);
+        status =
+            mist_cost_schedule_at(at->model, at->plan, schedule, shapes, mine, at->err);
+    free(shapes);
     if (status != MIST_OK) {
         free(mine);
-        free(key.crosses);
+        free(key.shapes);
         return status;
     }
+    memcpy(key.shapes, at->shapes, shapes_bytes(at, rank));
     keys[n] = key;
     costs[n] = mine;
     set->n_costs++;
     return MIST_OK;
-}
-
-/* Forgets the group shapes of the stage before. */
-static enum mist_status begin_stage(struct pricing *at, int32_t i_stage)
-{
-    free(at->dp);
-    free(at->tp);
-    at->dp = calloc((size_t)at->plan->stages[i_stage].tp, sizeof *at->dp);
-    at->tp = calloc((size_t)at->plan->stages[i_stage].dp, sizeof *at->tp);
-    return at->dp && at->tp ? MIST_OK
-                            : mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-}
-
-/* A group of one rank has no tasks and so no shape. */
-static struct mist_cost_groups groups_of(struct pricing *at, int32_t i_stage,
-                                         const struct mist_rank *rank)
-{
-    struct mist_cost_group *dp = &at->dp[rank->i_tp], *tp = &at->tp[rank->i_dp];
-
-    if (dp->nodes == 0 && at->plan->stages[i_stage].dp > 1)
-        *dp = mist_cost_dp_group(at->model, at->plan, i_stage, rank->i_tp);
-    if (tp->nodes == 0 && at->plan->stages[i_stage].tp > 1)
-        *tp = mist_cost_tp_group(at->model, at->plan, i_stage, rank->i_dp);
-    return (struct mist_cost_groups){*dp, *tp, at->all};
 }
 
 static enum mist_status price_all(struct pricing *at)
@@ -116,19 +92,18 @@ static enum mist_status price_all(struct pricing *at)
 
     for (int32_t r = 0; r < set->n_ranks && status == MIST_OK; r++) {
         struct mist_rank *rank = &set->ranks[r];
-        if (set->programs[rank->program].schedule->i_stage != i_stage) {
-            i_stage = set->programs[rank->program].schedule->i_stage;
+        if (mist_rank_schedule(set, r)->i_stage != i_stage) {
+            i_stage = mist_rank_schedule(set, r)->i_stage;
             first = set->n_costs;
-            status = begin_stage(at, i_stage);
-            if (status != MIST_OK)
-                break;
         }
-        const struct mist_cost_groups groups = groups_of(at, i_stage, rank);
+        find_shapes(at, rank, r > 0 ? rank - 1 : NULL);
         int32_t i = first;
-        while (i < set->n_costs && !has_key(at, rank, &groups, &at->keys[i]))
+        while (i < set->n_costs &&
+               (at->keys[i].program != rank->program ||
+                memcmp(at->keys[i].shapes, at->shapes, shapes_bytes(at, rank)) != 0))
             i++;
         if (i == set->n_costs)
-            status = price(at, rank, &groups);
+            status = price(at, rank);
         if (status == MIST_OK)
             rank->costs = set->costs[i];
     }
@@ -139,19 +114,18 @@ enum mist_status mist_rank_set_price(struct mist_rank_set *ranks,
                                      const struct mist_cost_model *model,
                                      const struct mist_plan *plan, struct mist_err *err)
 {
-    struct pricing at = {
-        .set = ranks,
-        .model = model,
-        .plan = plan,
-        .all = mist_cost_all_group(model, plan),
-        .err = err,
-    };
-    enum mist_status status = price_all(&at);
+    struct pricing at = {.set = ranks, .model = model, .plan = plan, .err = err};
+    int32_t n_lanes = 0; /* at most */
 
+    for (int32_t i = 0; i < ranks->n_programs; i++)
+        if (ranks->programs[i].n_lanes > n_lanes)
+            n_lanes = ranks->programs[i].n_lanes;
+    at.shapes = malloc(((size_t)n_lanes + 1) * sizeof *at.shapes);
+    enum mist_status status =
+        at.shapes ? price_all(&at) : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; at.keys && i < ranks->n_costs; i++)
-        free(at.keys[i].crosses);
+        free(at.keys[i].shapes);
     free(at.keys);
-    free(at.dp);
-    free(at.tp);
+    free(at.shapes);
     return status;
 }

@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Transfers that a rank takes part in with any one neighbour. */
+/* Transfers with the stage before, and with the one behind; what goes there as a gradient
+ * is cut as an activation is. And the exchange of a tied weight's gradient. */
 static const enum mist_task_kind transfers[] = {
-    MIST_TASK_RECV_ACTIVATION,
-    MIST_TASK_SEND_GRADIENT,
-    MIST_TASK_SEND_ACTIVATION,
-    MIST_TASK_RECV_GRADIENT,
+    MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_GRADIENT, MIST_TASK_RECV_GRADIENT,
+    MIST_TASK_SEND_ACTIVATION, MIST_TASK_TIE_GRADIENT,
 };
 enum { N_TRANSFERS = sizeof transfers / sizeof *transfers };
 
@@ -23,8 +22,8 @@ struct slices {
 
 /* A program before its schedule is built. */
 struct kind {
-    int32_t i_stage, rank; /* the first one that has it */
-    struct slices slices;  /* owned */
+    int32_t rank;         /* the first one that has it */
+    struct slices slices; /* owned */
 };
 
 struct building {
@@ -123,16 +122,22 @@ static int32_t n_slices(const struct slices *slices)
     return n;
 }
 
-static void list_slices(const struct mist_plan *plan, int32_t i_stage,
+static void list_slices(const struct mist_plan *plan, const struct mist_rank_mesh *mesh,
                         const struct mist_rank *rank, struct slices *out)
 {
-    bool wraps = plan->n_stages > 1 && mist_plan_n_chunks(plan) > 1;
-    bool has[] = {wraps || i_stage > 0, wraps || i_stage < plan->n_stages - 1};
+    int32_t n = plan->n_stages, i_stage = mesh->i_stage,
+            i_head = mist_plan_head_stage(plan);
+    bool wraps =
+        n > 1 && mist_plan_n_chunks(plan) > 1 && mist_plan_stage_of_virtual(plan, n) == 0;
+    const int32_t others[] = {(i_stage + n - 1) % n, (i_stage + 1) % n,
+                              i_stage == 0 ? i_head : 0};
+    bool has[] = {wraps || i_stage > 0, wraps || i_stage < n - 1,
+                  plan->model.ties_embeddings && (i_stage == 0) != (i_stage == i_head)};
 
     memset(out->n, 0, sizeof out->n);
     for (int i = 0; i < N_TRANSFERS; i++)
         if (has[i / 2])
-            out->n[i] = mist_schedule_slices(plan, i_stage, rank->i_dp, rank->i_tp,
+            out->n[i] = mist_schedule_slices(plan, mesh, rank->rank, others[i / 2],
                                              transfers[i], out->items + n_slices(out));
 }
 
@@ -148,13 +153,13 @@ static bool are_alike(const struct slices *a, const struct slices *b)
 }
 
 /* Finds a rank's kind among those of its stage, or adds it. */
-static enum mist_status classify(struct building *at, int32_t i_stage,
+static enum mist_status classify(struct building *at, const struct mist_rank_mesh *mesh,
                                  struct mist_rank *rank)
 {
     struct mist_rank_set *out = at->out;
 
-    list_slices(at->plan, i_stage, rank, &at->scratch);
-    for (int32_t i = at->first_kind[i_stage]; i < out->n_programs; i++)
+    list_slices(at->plan, mesh, rank, &at->scratch);
+    for (int32_t i = at->first_kind[mesh->i_stage]; i < out->n_programs; i++)
         if (are_alike(&at->kinds[i].slices, &at->scratch)) {
             rank->program = i;
             return MIST_OK;
@@ -164,7 +169,7 @@ static enum mist_status classify(struct building *at, int32_t i_stage,
     if (!kinds)
         return out_of_memory(at->err);
     at->kinds = kinds;
-    struct kind kind = {i_stage, rank->rank, at->scratch};
+    struct kind kind = {rank->rank, at->scratch};
     size_t size = ((size_t)n_slices(&at->scratch) + 1) * sizeof *kind.slices.items;
     kind.slices.items = malloc(size);
     if (!kind.slices.items)
@@ -185,21 +190,17 @@ static enum mist_status list_ranks(struct building *at)
     enum mist_status status = MIST_OK;
 
     out->ranks = calloc(has_all ? n_all : (size_t)plan->n_stages, sizeof *out->ranks);
-    /* both neighbours', both ways; with two stages they are one */
-    at->scratch.items = malloc((4 * n_all + 1) * sizeof *at->scratch.items);
+    /* both neighbours', both ways; with two stages they are one; and a tied weight's */
+    at->scratch.items = malloc((4 * n_all + 2) * sizeof *at->scratch.items);
     if (!out->ranks || !at->scratch.items)
         return out_of_memory(at->err);
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
-        const struct mist_stage_plan *stage = &plan->stages[i];
-        int32_t n = has_all ? stage->dp * stage->tp : 1;
-        int32_t first = mist_plan_first_rank(plan, i);
+        const struct mist_rank_mesh mesh = mist_rank_mesh_make(plan, i);
         at->first_kind[i] = out->n_programs;
-        for (int32_t k = 0; k < n && status == MIST_OK; k++) {
+        for (int32_t k = 0; k < (has_all ? mesh.n_ranks : 1) && status == MIST_OK; k++) {
             struct mist_rank *rank = &out->ranks[out->n_ranks++];
-            rank->rank = first + k;
-            rank->i_dp = k / stage->tp;
-            rank->i_tp = k % stage->tp;
-            status = classify(at, i, rank);
+            rank->rank = mesh.first_rank + k;
+            status = classify(at, &mesh, rank);
         }
     }
     at->first_kind[plan->n_stages] = out->n_programs;
@@ -244,17 +245,25 @@ static enum mist_status build_first(struct building *at)
                                   at->plan, at->work, at->err);
 }
 
-/* The rank of the same slice that a lane's peer is of the kind's first rank. */
-static int32_t peer_of(const struct building *at, const struct kind *kind,
-                       const struct mist_rank *rank, const struct mist_lane *lane)
+/* Whether transfers of the two kinds between two ranks are cut alike. */
+static bool is_alike(enum mist_task_kind a, enum mist_task_kind b)
 {
+    return mist_task_kind_sends(a) == mist_task_kind_sends(b) &&
+           (a == MIST_TASK_TIE_GRADIENT) == (b == MIST_TASK_TIE_GRADIENT);
+}
+
+/* The rank of the same slice that a lane's peer is of the kind's first rank. */
+static int32_t peer_of(const struct building *at, const struct mist_rank *rank,
+                       const struct mist_lane *lane)
+{
+    const struct kind *kind = &at->kinds[rank->program];
+
     if (lane->group != MIST_GROUP_PEER)
         return -1;
-    if (lane->kind == MIST_TASK_TIE_GRADIENT)
-        return mist_schedule_tied_peer(at->plan, kind->i_stage, rank->i_dp, rank->i_tp);
     for (int32_t i = 0, first = 0; i < N_TRANSFERS; first += kind->slices.n[i++])
-        for (int32_t k = 0; transfers[i] == lane->kind && k < kind->slices.n[i]; k++)
-            if (kind->slices.items[first + k].peer == lane->peer)
+        for (int32_t k = 0; k < kind->slices.n[i]; k++)
+            if (kind->slices.items[first + k].peer == lane->peer &&
+                is_alike(transfers[i], lane->kind))
                 return at->scratch.items[first + k].peer;
     return -1; /* not reached: a schedule has no other peers */
 }
@@ -273,11 +282,10 @@ static enum mist_status build(struct building *at)
         return status;
     for (int32_t r = 0; r < out->n_ranks; r++) {
         const struct mist_rank *rank = &out->ranks[r];
-        const struct kind *kind = &at->kinds[rank->program];
-        list_slices(at->plan, kind->i_stage, rank, &at->scratch);
-        for (int32_t k = 0; k < out->programs[rank->program].n_lanes; k++)
-            rank->peer[k] =
-                peer_of(at, kind, rank, &out->programs[rank->program].lanes[k]);
+        const struct mist_rank_program *program = &out->programs[rank->program];
+        list_slices(at->plan, &program->schedule->mesh, rank, &at->scratch);
+        for (int32_t k = 0; k < program->n_lanes; k++)
+            rank->peer[k] = peer_of(at, rank, &program->lanes[k]);
     }
     return MIST_OK;
 }
@@ -342,8 +350,6 @@ enum mist_status mist_rank_set_borrow(const struct mist_schedule *const *schedul
     for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++) {
         out->ranks[r] = (struct mist_rank){
             .rank = schedules[r]->rank,
-            .i_dp = schedules[r]->i_dp,
-            .i_tp = schedules[r]->i_tp,
             .program = r,
             .costs = costs ? costs[r] : NULL,
         };

@@ -6,8 +6,8 @@
  * program: a schedule, with its layout, in which only the peers differ from rank to rank
  * (and offsets inside of buffers, which no replay needs). A program's tasks meet others
  * in lanes: its groups, and one lane for each peer and kind of transfer. So a rank is a
- * program and the peers of its lanes. Ranks whose program, shapes of groups on nodes and
- * crossings of nodes are the same share prices, too.
+ * program and the peers of its lanes. Ranks whose program and shapes of groups on nodes
+ * are the same share prices, too.
  */
 #ifndef MIST_SIM_RANK_SET_H
 #define MIST_SIM_RANK_SET_H
@@ -37,8 +37,7 @@ struct mist_rank_program {
 };
 
 struct mist_rank {
-    int32_t rank, i_dp, i_tp; /* i_stage: that of the schedule */
-    int32_t program;
+    int32_t rank, program;         /* stage and mesh: of the schedule */
     int32_t *peer;                 /* [n_lanes] rank at the other end; -1 none */
     const struct mist_cost *costs; /* [n_costs]; NULL: not priced */
 };

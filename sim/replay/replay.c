@@ -117,7 +117,10 @@ static enum mist_status make_devices(struct run *at,
             .program = rank->program,
             .costs = rank->costs,
             .rank_factor = options->rank_factor ? options->rank_factor[rank->rank] : 1,
-            .i_dp = mist_replay_n_lanes(options) > 1 ? rank->i_dp : 0,
+            .i_dp = mist_replay_n_lanes(options) > 1
+                        ? mist_rank_mesh_at(&mist_rank_schedule(at->set, r)->mesh,
+                                            MIST_AXIS_DP, rank->rank)
+                        : 0,
         };
         if (mist_rank_schedule(at->set, r)->i_stage != i_stage)
             first = at->n_works;

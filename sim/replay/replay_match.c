@@ -16,7 +16,7 @@ enum way { WAY_ACTIVATION, WAY_GRADIENT, WAY_TIE, WAY_COLLECTIVE };
 struct end {
     enum mist_group group;
     int32_t a, b; /* PEER: sender and receiver, of an exchange the lower and the higher
-                     rank; DP: stage and i_tp; TP: stage and i_dp; ALL: 0 */
+                     rank; others: the first member, and 0 */
     enum way way;
     int32_t i_rank, lane;
 };
@@ -38,6 +38,8 @@ struct linking {
 
 static int32_t compare_pairs(const struct end *a, const struct end *b)
 {
+    if ((a->group == MIST_GROUP_PEER) != (b->group == MIST_GROUP_PEER))
+        return a->group == MIST_GROUP_PEER ? 1 : -1; /* behind collectives */
     if (a->group != b->group)
         return a->group < b->group ? -1 : 1;
     if (a->a != b->a)
@@ -85,22 +87,13 @@ static struct end end_of(const struct mist_rank_set *set, int32_t i_rank, int32_
 
     end.i_rank = i_rank;
     end.lane = i_lane;
-    switch (lane->group) {
-    case MIST_GROUP_PEER:
+    if (lane->group == MIST_GROUP_PEER) {
         end.way = way_of(lane->kind);
         end.a = is_first ? rank->rank : peer;
         end.b = is_first ? peer : rank->rank;
-        break;
-    case MIST_GROUP_DP:
-        end.a = program->schedule->i_stage;
-        end.b = rank->i_tp;
-        break;
-    case MIST_GROUP_TP:
-        end.a = program->schedule->i_stage;
-        end.b = rank->i_dp;
-        break;
-    default:
-        break;
+    } else {
+        end.a =
+            mist_rank_mesh_member(&program->schedule->mesh, lane->group, rank->rank, 0);
     }
     return end;
 }
@@ -124,18 +117,14 @@ static const struct mist_task *task_of(const struct linking *at,
 static int64_t global_slice(const struct linking *at, int32_t i_rank,
                             const struct mist_task *task)
 {
-    const struct mist_rank *rank = &at->set->ranks[i_rank];
     const struct mist_plan *plan = at->plan;
-    const struct mist_stage_plan *stage =
-        &plan->stages[mist_rank_schedule(at->set, i_rank)->i_stage];
-    int64_t n_rows = (int64_t)stage->micro_batch * plan->job.seq_len;
-    int64_t first = rank->i_dp * n_rows;
+    int64_t n,
+        first = mist_schedule_first_row(plan, &mist_rank_schedule(at->set, i_rank)->mesh,
+                                        at->set->ranks[i_rank].rank, &n);
 
-    if (stage->is_sequence_parallel)
-        first += rank->i_tp * (n_rows / stage->tp);
-    return first * plan->model.hidden * mist_dtype_weight_bytes(plan->job.dtype) +
-           (mist_task_kind_sends(task->kind) ? task->from_offset_bytes
-                                             : task->to_offset_bytes);
+    return first * mist_schedule_row_bytes(plan) + (mist_task_kind_sends(task->kind)
+                                                        ? task->from_offset_bytes
+                                                        : task->to_offset_bytes);
 }
 
 /* Why two ends are not those of one transfer or exchange; NULL if they are. */
@@ -167,16 +156,12 @@ static bool is_same_collective(const struct mist_task *one, const struct mist_ta
 /* Members of a lane's group that are among the ranks given. */
 static int32_t group_size(const struct linking *at, const struct end *end)
 {
-    const struct mist_stage_plan *stage =
-        &at->plan->stages[mist_rank_schedule(at->set, end->i_rank)->i_stage];
-
-    if (end->group == MIST_GROUP_PEER)
-        return 2;
     if (end->group == MIST_GROUP_ALL)
         return at->set->n_ranks;
-    if (at->is_folded)
+    if (at->is_folded && end->group != MIST_GROUP_PEER)
         return 1;
-    return end->group == MIST_GROUP_TP ? stage->tp : stage->dp;
+    return mist_rank_mesh_size(&mist_rank_schedule(at->set, end->i_rank)->mesh,
+                               end->group);
 }
 
 /* The tasks of a lane, in order. */

@@ -19,28 +19,11 @@ struct total {
     double most_tasks; /* of a program */
 };
 
-/* Ranks that meet for a task. */
-static double n_meeting(const struct mist_plan *plan, int32_t i_stage,
-                        enum mist_group group)
-{
-    switch (group) {
-    case MIST_GROUP_DP:
-        return plan->stages[i_stage].dp;
-    case MIST_GROUP_TP:
-        return plan->stages[i_stage].tp;
-    case MIST_GROUP_ALL:
-        return mist_plan_n_ranks(plan);
-    default:
-        return 2;
-    }
-}
-
-static void add_stage(const struct mist_plan *plan, int32_t i_stage,
-                      const struct mist_replay_stage_size *stage, bool has_all,
+static void add_stage(const struct mist_replay_stage_size *stage, bool has_all,
                       struct total *sum)
 {
     const struct mist_schedule *schedule = stage->schedule;
-    double n = has_all ? plan->stages[i_stage].dp * plan->stages[i_stage].tp : 1;
+    double n = has_all ? schedule->mesh.n_ranks : 1;
     double n_programs = stage->n_programs, lane_bytes = sizeof(int32_t);
     double cost_bytes = sizeof(struct mist_cost);
 
@@ -55,7 +38,8 @@ static void add_stage(const struct mist_plan *plan, int32_t i_stage,
     sum->most_tasks = fmax(sum->most_tasks, schedule->n_tasks);
     for (int32_t k = 0; k < schedule->n_tasks; k++)
         if (schedule->tasks[k].group != MIST_GROUP_NONE)
-            sum->meetings += n / n_meeting(plan, i_stage, schedule->tasks[k].group);
+            sum->meetings +=
+                n / mist_rank_mesh_size(&schedule->mesh, schedule->tasks[k].group);
 }
 
 /* What mist_grow() makes of n elements. */
@@ -73,7 +57,7 @@ double mist_replay_size_bytes(const struct mist_plan *plan,
     double number = sizeof(double); /* of what is counted and what is timed */
 
     for (int32_t i = 0; i < plan->n_stages; i++)
-        add_stage(plan, i, &stages[i], has_all, &sum);
+        add_stage(&stages[i], has_all, &sum);
     double ranks = sum.ranks * (double)(sizeof(struct mist_rank) +
                                         sizeof(struct mist_event_device) + 2 * number) +
                    sum.lanes * (double)sizeof(int32_t);

@@ -119,7 +119,7 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
             /* a tied weight's gradient waits on the device for its other half */
             .offloads_gradients = k < prefix[RATIO_GRADIENTS] && !is_tied[k],
             .offloads_state = k < prefix[RATIO_STATE],
-            .is_alias = layout->params[i].is_tied && plan->n_stages == 1,
+            .is_alias = layout->params[i].is_tied && mist_plan_head_stage(plan) == 0,
             .updates_on_host = k < prefix[RATIO_STATE] && stage->updates_on_host,
         };
         if (places[k].is_alias)

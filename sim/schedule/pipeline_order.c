@@ -1,84 +1,146 @@
 /*
  * Orders of slots and their logical clock. See pipeline_order.h.
  *
- * All three orders are one: some forwards in front, then one forward and one backward in
- * turn, then what remains. They differ in how many go in front (n_warm_up), in which
- * micro-batch and chunk the n-th of a kind is (slot_of), and in whether a backward is one
- * slot or two.
+ * All orders are one: some forwards in front, then one forward and one backward in turn,
+ * then what remains. A schedule is a row that says how many go in front, of which chunk
+ * the n-th of a kind is (each chunk counts its own micro-batches), and how much later
+ * than its input gradient a weight gradient comes. A turn whose chunk has no micro-batch
+ * left passes.
  */
 #include "sim/schedule/pipeline_order.h"
 
 #include <stdlib.h>
+#include <string.h> /* memset */
 
-static int32_t least(int64_t a, int64_t b)
+/* ---------------------------------------------------------------------- the schedules */
+
+/* A stage: i of p stages, of v chunks each. */
+struct place {
+    int32_t p, v, i;
+};
+
+struct rule {
+    /* forwards in front of the one right before the first backward, beside p for each
+     * chunk but one: for each stage behind, for each stage before */
+    int32_t per_behind, per_before;
+    /* how many input gradients a weight gradient comes after its own, for each stage
+     * before: while forwards come, and behind them */
+    int32_t late, late_at_end;
+    int32_t (*chunk_of)(const struct place *at, bool is_forward, int32_t n);
+};
+
+/* p micro-batches through one chunk, then through the next; backwards from the last. */
+static int32_t in_groups(const struct place *at, bool is_forward, int32_t n)
 {
-    return (int32_t)(a < b ? a : b);
+    int32_t chunk = n / at->p % at->v;
+
+    return is_forward ? chunk : at->v - 1 - chunk;
 }
 
-/* Forwards in front of stage i_stage's first backward, but for the one right
- * before it. */
-static int32_t n_warm_up(enum mist_pipeline_schedule schedule, int32_t n_stages,
-                         int32_t n_chunks, int32_t i_stage, int32_t n_micro_batches)
+/* Alone on the way to the last stage and back, in turn else. */
+static int32_t in_a_v(const struct place *at, bool is_forward, int32_t n)
 {
-    int64_t n_behind = n_stages - 1 - i_stage;
+    int32_t way_back = at->p - at->i;
 
-    if (schedule == MIST_PIPELINE_INTERLEAVED)
-        n_behind = 2 * n_behind + (int64_t)(n_chunks - 1) * n_stages;
-    return least(n_behind, (int64_t)n_micro_batches * n_chunks);
+    if (!is_forward)
+        return n < way_back || (n - way_back) % 2 == 1;
+    if (n < 2 * way_back - 1)
+        return 0;
+    n -= 2 * way_back - 1;
+    if (n < 2 * at->i)
+        return n % 2 == 0;
+    n -= 2 * at->i;
+    return n < way_back || (n - way_back) % 2 == 1;
+}
+
+static const struct rule rules[MIST_N_PIPELINES] = {
+    [MIST_PIPELINE_1F1B] = {1, 0, 0, 0, in_groups},
+    [MIST_PIPELINE_INTERLEAVED] = {2, 0, 0, 0, in_groups},
+    [MIST_PIPELINE_ZB_H1] = {1, 0, 1, 1, in_groups},
+    [MIST_PIPELINE_ZB_V] = {1, 1, 0, 2, in_a_v},
+};
+
+static int64_t n_in_front(const struct rule *rule, const struct place *at)
+{
+    return (int64_t)(at->v - 1) * at->p + rule->per_behind * (at->p - 1 - at->i) +
+           rule->per_before * at->i;
 }
 
 int32_t mist_pipeline_in_flight(enum mist_pipeline_schedule schedule, int32_t n_stages,
                                 int32_t n_chunks, int32_t i_stage,
                                 int32_t n_micro_batches)
 {
-    /* zb_h1: i_stage weight gradients late, on top of the 1f1b's n_stages - i_stage */
-    if (schedule == MIST_PIPELINE_ZB_H1)
-        return least(n_stages, n_micro_batches);
-    return least(n_warm_up(schedule, n_stages, n_chunks, i_stage, n_micro_batches) +
-                     (int64_t)1,
-                 (int64_t)n_micro_batches * n_chunks);
+    const struct rule *rule = &rules[schedule];
+    const struct place at = {n_stages, n_chunks, i_stage};
+    int64_t n = n_in_front(rule, &at) + 1 + rule->late * i_stage;
+    int32_t sum = 0;
+
+    /* so many turns of forwards come before something ends */
+    for (int32_t chunk = 0; chunk < n_chunks; chunk++)
+        for (int32_t k = 0, own = 0; k < n && own < n_micro_batches; k++)
+            if (rule->chunk_of(&at, true, k) == chunk) {
+                own++;
+                sum++;
+            }
+    return sum;
 }
 
 /* ----------------------------------------------------------------------------- orders */
 
-/* An order that is being filled. */
+/* Slots of one kind, so far. */
+struct series {
+    enum mist_slot_kind kind;
+    int32_t n_turns, n;
+    int32_t *n_of_chunk; /* [v] turns of each */
+};
+
+/* A stage's order that is being filled. */
 struct filling {
-    const struct mist_pipeline_order *order;
+    struct place at;
+    const struct rule *rule;
+    int32_t n_micro_batches;
     struct mist_slot *next;
 };
 
-/* Adds the i-th slot of a kind: p micro-batches through one chunk, through the next
- * chunk, and so on, then the next p micro-batches. */
-static void add_slot(struct filling *at, enum mist_slot_kind kind, int32_t i)
+/* The next turn of a kind. False: nothing is left of its chunk. */
+static bool take_turn(struct filling *at, struct series *of)
 {
-    int32_t p = at->order->n_stages, v = at->order->n_chunks;
-    int32_t chunk = i / p % v;
+    bool is_forward = of->kind == MIST_SLOT_FORWARD;
+    int32_t chunk = at->rule->chunk_of(&at->at, is_forward, of->n_turns++);
+    int32_t micro_batch = of->n_of_chunk[chunk]++;
 
-    *at->next++ = (struct mist_slot){
-        .micro_batch = i / (p * v) * p + i % p, /* one chunk: i */
-        .chunk = kind == MIST_SLOT_FORWARD ? chunk : v - 1 - chunk,
-        .kind = kind,
-    };
+    if (micro_batch >= at->n_micro_batches)
+        return false;
+    of->n++;
+    *at->next++ =
+        (struct mist_slot){.micro_batch = micro_batch, .chunk = chunk, .kind = of->kind};
+    return true;
 }
 
-/* n: forwards of the stage. n_late: how many input gradients a weight gradient comes
- * after its own; -1: backwards are whole. */
-static void order_stage(struct filling *at, int32_t n, int32_t n_in_front, int32_t n_late)
+/* counts: room, [3][v]. */
+static void order_stage(struct filling *at, bool is_split, int32_t *counts)
 {
-    bool is_split = n_late >= 0;
-    int32_t n_forward = 0, n_weight = 0;
+    int32_t n = at->n_micro_batches * at->at.v, i = at->at.i;
+    struct series forward = {.kind = MIST_SLOT_FORWARD, .n_of_chunk = counts};
+    struct series backward = {.kind = is_split ? MIST_SLOT_BACKWARD_INPUT
+                                               : MIST_SLOT_BACKWARD,
+                              .n_of_chunk = counts + at->at.v};
+    struct series weight = {.kind = MIST_SLOT_BACKWARD_WEIGHT,
+                            .n_of_chunk = counts + 2 * at->at.v};
 
-    while (n_forward < n_in_front)
-        add_slot(at, MIST_SLOT_FORWARD, n_forward++);
-    for (int32_t i = 0; i < n; i++) {
-        if (n_forward < n)
-            add_slot(at, MIST_SLOT_FORWARD, n_forward++);
-        add_slot(at, is_split ? MIST_SLOT_BACKWARD_INPUT : MIST_SLOT_BACKWARD, i);
-        if (is_split && i >= n_late)
-            add_slot(at, MIST_SLOT_BACKWARD_WEIGHT, n_weight++);
+    memset(counts, 0, 3 * (size_t)at->at.v * sizeof *counts);
+    for (int64_t left = n_in_front(at->rule, &at->at); left > 0 && forward.n < n; left--)
+        take_turn(at, &forward);
+    while (backward.n < n) {
+        if (forward.n < n)
+            take_turn(at, &forward);
+        take_turn(at, &backward);
+        int32_t late = i * (forward.n < n ? at->rule->late : at->rule->late_at_end);
+        while (is_split && weight.n + late < backward.n)
+            take_turn(at, &weight);
     }
-    while (is_split && n_weight < n)
-        add_slot(at, MIST_SLOT_BACKWARD_WEIGHT, n_weight++);
+    while (is_split && weight.n < n)
+        take_turn(at, &weight);
 }
 
 /* ------------------------------------------------------------------------------ clock */
@@ -113,7 +175,8 @@ static int32_t advance(struct mist_pipeline_order *order, int32_t i_stage, int32
 
     for (; *next < order->n_slots; ++*next) {
         struct mist_slot *slot = &slots[*next];
-        int32_t i_virtual = slot->chunk * order->n_stages + i_stage;
+        int32_t i_virtual =
+            mist_pipeline_virtual(order->schedule, order->n_stages, i_stage, slot->chunk);
         int32_t ready = earliest(order, i_virtual, slot);
         size_t at = (size_t)i_virtual * (size_t)order->n_micro_batches +
                     (size_t)slot->micro_batch;
@@ -150,14 +213,15 @@ static bool run_clock(struct mist_pipeline_order *order, int32_t *next, int32_t 
 static enum mist_status check_numbers(enum mist_pipeline_schedule schedule, int32_t p,
                                       int32_t v, int32_t g, struct mist_err *err)
 {
-    bool is_interleaved = schedule == MIST_PIPELINE_INTERLEAVED;
+    const struct mist_pipeline_kind *kind = &mist_pipeline_kinds[schedule];
 
-    if ((!is_interleaved && v > 1) || (is_interleaved && g % p != 0))
+    if ((kind->n_chunks > 0 && v != kind->n_chunks) ||
+        (kind->groups_micro_batches && g % p != 0))
         return mist_err_set(err, MIST_ERR_INPUT,
                             "no %s pipeline has %d stages of %d chunks and %d "
                             "micro-batches",
                             mist_pipeline_name(schedule), p, v, g);
-    /* a stage has at most 3 G v slots, and the clock ends at 3 (G v + p - 1) at most */
+    /* a stage has at most 3 G v slots, and the clock ends at 3 (G + p) v at most */
     if (3 * ((int64_t)g + p) * v > INT32_MAX)
         return mist_err_set(err, MIST_ERR_RANGE,
                             "a pipeline of %d stages of %d chunks and %d micro-batches "
@@ -183,8 +247,27 @@ static enum mist_status allocate(struct mist_pipeline_order *order, struct mist_
     return MIST_OK;
 }
 
+static enum mist_status fill(struct mist_pipeline_order *order, struct mist_err *err)
+{
+    bool is_split = mist_pipeline_kinds[order->schedule].splits_backward;
+    int32_t *counts = malloc(3 * (size_t)order->n_chunks * sizeof *counts);
+
+    if (!counts)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < order->n_stages; i++) {
+        struct filling at = {
+            .at = {order->n_stages, order->n_chunks, i},
+            .rule = &rules[order->schedule],
+            .n_micro_batches = order->n_micro_batches,
+            .next = order->slots + (size_t)i * (size_t)order->n_slots,
+        };
+        order_stage(&at, is_split, counts);
+    }
+    free(counts);
+    return MIST_OK;
+}
+
 static enum mist_status time_slots(struct mist_pipeline_order *order,
-                                   enum mist_pipeline_schedule schedule,
                                    struct mist_err *err)
 {
     int32_t *next = calloc((size_t)order->n_stages, sizeof *next);
@@ -197,7 +280,7 @@ static enum mist_status time_slots(struct mist_pipeline_order *order,
         status = mist_err_set(err, MIST_ERR_INPUT,
                               "the %s pipeline of %d stages of %d chunks and %d "
                               "micro-batches waits for itself",
-                              mist_pipeline_name(schedule), order->n_stages,
+                              mist_pipeline_name(order->schedule), order->n_stages,
                               order->n_chunks, order->n_micro_batches);
     free(next);
     free(clock);
@@ -209,24 +292,19 @@ enum mist_status mist_pipeline_order_init(struct mist_pipeline_order *out,
                                           int32_t n_stages, int32_t n_chunks,
                                           int32_t n_micro_batches, struct mist_err *err)
 {
-    bool is_split = schedule == MIST_PIPELINE_ZB_H1;
     enum mist_status status;
 
-    *out = (struct mist_pipeline_order){
-        .n_stages = n_stages, .n_chunks = n_chunks, .n_micro_batches = n_micro_batches};
-    status = check_numbers(schedule, n_stages, n_chunks, n_micro_batches, err);
-    if (status)
+    *out = (struct mist_pipeline_order){.schedule = schedule,
+                                        .n_stages = n_stages,
+                                        .n_chunks = n_chunks,
+                                        .n_micro_batches = n_micro_batches};
+    if ((status = check_numbers(schedule, n_stages, n_chunks, n_micro_batches, err)))
         return status;
-    int32_t n = n_micro_batches * n_chunks;
-    out->n_slots = (is_split ? 3 : 2) * n;
-    if ((status = allocate(out, err)))
+    out->n_slots = (mist_pipeline_kinds[schedule].splits_backward ? 3 : 2) *
+                   n_micro_batches * n_chunks;
+    if ((status = allocate(out, err)) || (status = fill(out, err)))
         return status;
-    for (int32_t i = 0; i < n_stages; i++) {
-        struct filling at = {out, out->slots + (size_t)i * (size_t)out->n_slots};
-        order_stage(&at, n, n_warm_up(schedule, n_stages, n_chunks, i, n_micro_batches),
-                    is_split ? i : -1);
-    }
-    return time_slots(out, schedule, err);
+    return time_slots(out, err);
 }
 
 void mist_pipeline_order_fini(struct mist_pipeline_order *order)

@@ -2,8 +2,8 @@
  * The order of micro-batches in a pipeline, and the logical clock that all ranks share.
  *
  * A stage runs slots: forward or backward of one micro-batch through one chunk of the
- * model. p stages, v chunks of each, G micro-batches, stage i = 0 .. p - 1; chunk c of
- * stage i is virtual stage c * p + i.
+ * model. p stages, v chunks of each, G micro-batches, stage i = 0 .. p - 1; which virtual
+ * stage a chunk of a stage is: pipeline.h.
  *
  * 1f1b (Narayanan et al. 2021, section 2.2): stage i runs min(p - 1 - i, G) forwards,
  * then one forward and one backward in turn, then the remaining backwards.
@@ -18,9 +18,20 @@
  * at the end; so weight gradients fill the pipeline's ends and no stage keeps more
  * activations than the first one of 1f1b.
  *
+ * zb_v (ZB-V of the same, section 6): two chunks of each stage, the first on the way down
+ * the stages and the second on the way back up. Stage i runs 2 (p - i) - 1 forwards of
+ * the first chunk, one of the second and one of the first in turn i times, then p - i of
+ * the second, then the first's and the second's in turn. From the 2 p-th forward on, one
+ * forward and one backward alternate: p - i backwards of the second chunk, then the
+ * first's and the second's in turn. Weight gradients follow their input gradients at
+ * once; behind the stage's last forward they are 2 i late. So stage i keeps 2 p - 1 - i
+ * activations of its first chunk and i + 1 of its second at most: p of whole stages, as
+ * the first stage of 1f1b, on all of them.
+ *
  * With equal stages all of them are idle for p - 1 times: forward and backward (1f1b),
  * the same of one chunk (interleaved), forward + input gradient - weight gradient (zb_h1,
- * from G = p on).
+ * from G = p on), the forward of one chunk (zb_v, from G = 2 p - 1 on, where all three
+ * take as long: the way to the last stage, and no gap anywhere).
  *
  * The clock runs every slot in unit time (forward 1, whole backward 2, either half 1) as
  * soon as its order and its neighbours allow: a forward waits for that of the virtual
@@ -38,18 +49,19 @@
 enum mist_slot_kind {
     MIST_SLOT_FORWARD,
     MIST_SLOT_BACKWARD,        /* whole: both gradients */
-    MIST_SLOT_BACKWARD_INPUT,  /* of zb_h1 */
-    MIST_SLOT_BACKWARD_WEIGHT, /* of zb_h1 */
+    MIST_SLOT_BACKWARD_INPUT,  /* of schedules that split the backward */
+    MIST_SLOT_BACKWARD_WEIGHT, /* the same */
 };
 
 struct mist_slot {
     int32_t micro_batch;
-    int32_t chunk; /* of the stage: virtual stage chunk * n_stages + i_stage */
+    int32_t chunk; /* of the stage */
     enum mist_slot_kind kind;
     int32_t start, end; /* on the logical clock */
 };
 
 struct mist_pipeline_order {
+    enum mist_pipeline_schedule schedule;
     int32_t n_stages, n_chunks, n_micro_batches;
     int32_t n_slots;         /* of a stage */
     struct mist_slot *slots; /* owned; [n_stages][n_slots] in the order of each stage */
@@ -60,8 +72,7 @@ struct mist_pipeline_order {
 };
 
 /*
- * n_stages, n_chunks, n_micro_batches >= 1; as mist_plan_check() has them, only
- * interleaved has more than one chunk, and its stages divide its micro-batches.
+ * n_stages, n_chunks, n_micro_batches >= 1, as mist_plan_check() has them.
  * out is filled whatever comes back, and freed by mist_pipeline_order_fini().
  *
  * MIST_OK; MIST_ERR_INPUT: the numbers do not go together, or the order waits for itself
@@ -76,8 +87,8 @@ void mist_pipeline_order_fini(struct mist_pipeline_order *order);
 
 /*
  * Activations in flight: the most pairs of micro-batch and chunk whose forward has
- * started and whose backward (zb_h1: weight gradient) has not ended, anywhere in the
- * order of the stage. At most G v.
+ * started and whose backward (if split: weight gradient) has not ended, anywhere in the
+ * order of the stage. At most G v. O(p v^2).
  */
 int32_t mist_pipeline_in_flight(enum mist_pipeline_schedule schedule, int32_t n_stages,
                                 int32_t n_chunks, int32_t i_stage,

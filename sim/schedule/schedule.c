@@ -24,7 +24,7 @@ void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
     *last = *first + n - 1;
     if (i_stage == 0 && i_chunk == 0)
         *first = 0;
-    if (i_stage == plan->n_stages - 1 && i_chunk == mist_plan_n_chunks(plan) - 1)
+    if (i_stage == mist_plan_head_stage(plan) && i_chunk == mist_plan_n_chunks(plan) - 1)
         ++*last;
 }
 
@@ -97,7 +97,7 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .tp = stage->tp,
         .threads = threads,
         .is_sequence_parallel = stage->is_sequence_parallel,
-        .splits_backward = plan->pipeline == MIST_PIPELINE_ZB_H1,
+        .splits_backward = mist_pipeline_kinds[plan->pipeline].splits_backward,
         .dtype = plan->job.dtype,
     };
 }

@@ -27,6 +27,7 @@
 #include "core/status.h"
 #include "sim/model/catalog.h"
 #include "sim/plan/plan.h"
+#include "sim/plan/rank_mesh.h"
 #include "sim/schedule/module_storage.h"
 #include "traces/timeline.h" /* enum mist_task_kind, enum mist_stream */
 
@@ -67,15 +68,6 @@ struct mist_buffer {
     int64_t offset_bytes; /* in its arena; set by mist_memory_plan */
 };
 
-/* Communication groups of a task. */
-enum mist_group {
-    MIST_GROUP_NONE,
-    MIST_GROUP_DP,
-    MIST_GROUP_TP,
-    MIST_GROUP_ALL, /* all ranks of the plan */
-    MIST_GROUP_PEER /* two ranks */
-};
-
 struct mist_task {
     enum mist_task_kind kind;
     enum mist_stream stream;
@@ -88,10 +80,10 @@ struct mist_task {
     uint8_t zeroes;     /* bit i: gradients of slab i are set to zero first; of those that
                            are overwritten the padding alone */
     int32_t cost;       /* equal for tasks that cost the same; index below n_costs */
-    enum mist_group group;
-    int32_t peer; /* GROUP_PEER: the other rank; else -1 */
-    int32_t tag;  /* transfers: number of the transfer between the two ranks; collectives:
-                     number  of the collective in its group. Both sides count alike */
+    enum mist_group group; /* of communication */
+    int32_t peer;          /* GROUP_PEER: the other rank; else -1 */
+    int32_t tag; /* transfers: number of the transfer between the two ranks; collectives:
+                    number of the collective in its group. Both sides count alike */
     int64_t bytes; /* moved by communication and copies: the full message */
     int64_t
         from_offset_bytes;   /* of what is sent or copied, in the buffer of ROLE_INPUT */
@@ -109,7 +101,9 @@ struct mist_task {
 };
 
 struct mist_schedule {
-    int32_t rank, i_stage, i_dp, i_tp;
+    int32_t rank, i_stage;
+    int32_t at[MIST_N_AXES]; /* the rank's place on each axis of its stage's mesh */
+    struct mist_rank_mesh mesh;
     int32_t n_tasks, n_deps, n_buffers, n_costs;
     int32_t n_modules;                   /* of this rank */
     int32_t *modules;                    /* owned; module numbers, ascending */
@@ -120,6 +114,9 @@ struct mist_schedule {
     struct mist_layer_layout layouts[MIST_N_LAYER_KINDS]; /* of this stage's (b, tp) */
     int64_t arena_bytes[MIST_N_ARENAS];                   /* set by mist_memory_plan */
 };
+
+/* What all ranks tell one another at the end of an iteration: loss, norm, finiteness. */
+enum { MIST_NORM_EXCHANGE_BYTES = 64 };
 
 /* Which module kind a module number is, for a model of n_layers blocks. */
 enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
@@ -175,18 +172,41 @@ struct mist_slice {
 };
 
 /*
- * What a rank sends or receives: kind is one of the four transfers between stages. out:
- * ascending by peer, room for all ranks of the other stage. Returns the number of slices.
- * Ranks of a stage whose slices are alike but for the peers have schedules that are alike
- * but for the peers and for offsets inside of buffers.
+ * What a rank of the stage of mesh sends to stage i_other, or receives from it: kind is
+ * one of the four transfers between stages (of the exchange of a tied weight's gradient:
+ * the peer alone). out: ascending by peer, room for all ranks of the other stage. Returns
+ * the number of slices. Ranks of a stage whose slices are alike but for the peers have
+ * schedules that are alike but for the peers and for offsets inside of buffers.
  */
-int32_t mist_schedule_slices(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
-                             int32_t i_tp, enum mist_task_kind kind,
+int32_t mist_schedule_slices(const struct mist_plan *plan,
+                             const struct mist_rank_mesh *mesh, int32_t rank,
+                             int32_t i_other, enum mist_task_kind kind,
                              struct mist_slice *out);
 
-/* The rank with which one of the first or last stage exchanges a tied weight's gradient. */
-int32_t mist_schedule_tied_peer(const struct mist_plan *plan, int32_t i_stage,
-                                int32_t i_dp, int32_t i_tp);
+/* Bytes of a row that crosses a boundary between stages. */
+int64_t mist_schedule_row_bytes(const struct mist_plan *plan);
+
+/* A part of a program of a module as a task: what its price depends on. */
+struct mist_task mist_schedule_part_task(const struct mist_layer_layout *layout,
+                                         enum mist_program_kind program, int32_t part,
+                                         int32_t layer);
+
+/* Which of the rows of its whole stage's micro-batch a rank has: n from this one on. */
+int64_t mist_schedule_first_row(const struct mist_plan *plan,
+                                const struct mist_rank_mesh *mesh, int32_t rank,
+                                int64_t *n);
+
+/*
+ * How a group of a rank of the stage of mesh lies on nodes of per_node devices. kind, peer:
+ * of MIST_GROUP_PEER. Two ranks on two nodes share links with all who exchange over the
+ * same boundary at once. As a rank does so with one other at a time, the ranks count of a
+ * node, or those elsewhere where these are fewer; of the two nodes, the one with more.
+ */
+struct mist_group_shape mist_schedule_group_shape(const struct mist_plan *plan,
+                                                  const struct mist_rank_mesh *mesh,
+                                                  int32_t rank, enum mist_group group,
+                                                  enum mist_task_kind kind, int32_t peer,
+                                                  int32_t per_node);
 
 /* Host memory that a schedule takes. */
 double mist_schedule_bytes(const struct mist_schedule *schedule);

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NORM_EXCHANGE_BYTES = 64 };
-
 /* ----------------------------------------------------------------------------- passes */
 
 static bool has_program(const struct mist_schedule_builder *at, int32_t layer,
@@ -93,7 +91,7 @@ static void add_norm_exchange(struct mist_schedule_builder *at)
     if (task < 0)
         return;
     at->out->tasks[task].group = MIST_GROUP_ALL;
-    at->out->tasks[task].bytes = NORM_EXCHANGE_BYTES;
+    at->out->tasks[task].bytes = MIST_NORM_EXCHANGE_BYTES;
 }
 
 /* A module that comes twice in a row adds to gradients that the first time leaves. */
@@ -144,8 +142,8 @@ static bool costs_the_same(const struct mist_model *model, const struct mist_tas
                            const struct mist_task *b)
 {
     return a->kind == b->kind && a->stream == b->stream && a->bytes == b->bytes &&
-           a->peer == b->peer && a->program == b->program && a->part == b->part &&
-           a->n_elements == b->n_elements &&
+           a->group == b->group && a->peer == b->peer && a->program == b->program &&
+           a->part == b->part && a->n_elements == b->n_elements &&
            a->n_zeroed_elements == b->n_zeroed_elements &&
            (a->layer < 0) == (b->layer < 0) &&
            (a->layer < 0 || mist_schedule_layer_kind(model, a->layer) ==
@@ -199,6 +197,8 @@ static bool list_modules(struct mist_schedule_builder *at)
     for (int32_t c = 0; c < at->n_chunks; c++) {
         mist_schedule_chunk_layers(at->plan, out->i_stage, c, &at->chunk_first[c],
                                    &at->chunk_last[c]);
+        if (c > 0 && at->chunk_first[c] == at->chunk_last[c - 1] + 1)
+            at->n_boundaries--; /* the chunk before hands its output on */
         at->chunk_base[c] = at->n_boundaries;
         out->n_modules += at->chunk_last[c] - at->chunk_first[c] + 1;
         at->n_boundaries += at->chunk_last[c] - at->chunk_first[c] + 2;
@@ -368,8 +368,11 @@ enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
     if (!schedule)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     schedule->rank = rank;
-    mist_plan_locate_rank(plan, rank, &schedule->i_stage, &schedule->i_dp,
-                          &schedule->i_tp);
+    schedule->i_stage = mist_plan_stage_of(plan, rank);
+    schedule->mesh = mist_rank_mesh_make(plan, schedule->i_stage);
+    for (int axis = 0; axis < MIST_N_AXES; axis++)
+        schedule->at[axis] =
+            mist_rank_mesh_at(&schedule->mesh, (enum mist_axis)axis, rank);
     struct mist_schedule_builder at = {
         .plan = plan,
         .stage = &plan->stages[schedule->i_stage],

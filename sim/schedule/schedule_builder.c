@@ -86,6 +86,12 @@ void mist_schedule_read(struct mist_schedule_builder *at, int32_t task,
         mist_schedule_depend(at, task, at->writers[buffer][i]);
 }
 
+void mist_schedule_hold(struct mist_schedule_builder *at, int32_t buffer)
+{
+    if (buffer >= 0 && at->out->buffers[buffer].last_task >= 0)
+        at->out->buffers[buffer].last_task = at->out->n_tasks - 1;
+}
+
 void mist_schedule_wrote(struct mist_schedule_builder *at, int32_t task, int32_t buffer)
 {
     if (task >= 0 && buffer >= 0)
@@ -146,7 +152,7 @@ int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
     if (task < 0)
         return -1;
     at->out->tasks[task].group = group;
-    at->out->tasks[task].tag = at->n_collectives[group == MIST_GROUP_TP]++;
+    at->out->tasks[task].tag = at->n_collectives[group]++;
     at->out->tasks[task].bytes = bytes;
     return task;
 }
@@ -249,7 +255,7 @@ bool mist_schedule_shards(const struct mist_schedule_builder *at, bool flag)
 
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan)
 {
-    return plan->model.ties_embeddings && plan->n_stages > 1;
+    return plan->model.ties_embeddings && mist_plan_head_stage(plan) > 0;
 }
 
 bool mist_schedule_reduces_each(const struct mist_schedule_builder *at)

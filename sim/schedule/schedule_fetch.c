@@ -38,10 +38,12 @@ static void add_homes(struct mist_schedule_builder *at, int32_t i_module, int32_
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     const bool is_away[] = {slab->offloads_weights, slab->offloads_gradients,
                             slab->offloads_state};
+    bool sums_each =
+        mist_piece_conditions(at->plan, at->out->i_stage, slab) & MIST_IF_SUMS_EACH;
 
     for (int i = 0; i < MIST_N_QUANTITIES; i++) {
         enum mist_quantity q = order[i];
-        if (slab->is_alias && q != MIST_GRADIENTS)
+        if (slab->is_alias && (q != MIST_GRADIENTS || sums_each))
             continue;
         state->home[q] = state->host[q] =
             add_lasting(at, is_away[q] ? MIST_ARENA_HOST : MIST_ARENA_DEVICE, i_module,
@@ -163,9 +165,9 @@ static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
     struct mist_schedule_work work =
         mist_schedule_work_on(at, i_module, i_slab, micro_batch);
     bool starts_at_home =
-        !slab->offloads_gradients &&
-        (!(work.conditions & MIST_IF_SUMS_EACH) ||
-         (micro_batch == 0 && !(work.conditions & MIST_IF_SHARDS_GRADIENTS)));
+        !slab->offloads_gradients && (!(work.conditions & MIST_IF_SUMS_EACH) ||
+                                      (micro_batch == 0 && !slab->is_alias &&
+                                       !(work.conditions & MIST_IF_SHARDS_GRADIENTS)));
 
     if (starts_at_home || at->fresh[cell] >= 0)
         return;

@@ -24,6 +24,7 @@ struct mist_schedule_transfer {
     int32_t time;     /* logical: end of the slot that produces it */
     int32_t boundary; /* between virtual stages boundary and boundary + 1 */
     bool is_gradient, is_send, is_tie;
+    bool is_upstream; /* this rank's stage holds the first of the two */
     int32_t micro_batch;
     int32_t peer;      /* rank */
     int64_t first_row; /* of the slice, in this rank's micro-batch */
@@ -59,6 +60,7 @@ struct mist_schedule_work {
     int32_t i_module, i_slab, micro_batch;
     uint32_t conditions;
     bool is_forward; /* weights are brought for a forward */
+    int32_t held;    /* buffer that keeps its room until the work settles; -1 none */
     struct mist_schedule_place places[MIST_N_QUANTITIES][MIST_N_PLACES];
 };
 
@@ -84,11 +86,12 @@ struct mist_schedule_builder {
     struct mist_schedule_pass *passes; /* of the iteration, in order */
     int32_t n_passes;
     int32_t n_chunks;
-    int32_t *chunk_first, *chunk_last; /* [n_chunks] modules */
-    int32_t *chunk_base;               /* [n_chunks] first boundary number */
-    int32_t n_boundaries;              /* of all chunks: modules + chunks */
-    int32_t n_collectives[2];          /* so far, in the dp and the tp group */
-    int32_t last_compute;              /* task; -1 none */
+    int32_t *chunk_first, *chunk_last;     /* [n_chunks] modules */
+    int32_t *chunk_base;                   /* [n_chunks] first boundary number */
+    int32_t n_boundaries;                  /* of all chunks; one chunk's last is the next
+                                              one's first where that follows at once */
+    int32_t n_collectives[MIST_GROUP_ALL]; /* so far, by group of the stage */
+    int32_t last_compute;                  /* task; -1 none */
     /* what is known of slabs [n_modules * MIST_MAX_SLABS] */
     struct mist_schedule_slab *slabs;
     int32_t *fresh; /* [n_modules * MIST_MAX_SLABS][G] gradients that are not at home */
@@ -134,6 +137,9 @@ void mist_schedule_write(struct mist_schedule_builder *at, int32_t task,
 /* The second half of writing alone: later users wait for the task. */
 void mist_schedule_wrote(struct mist_schedule_builder *at, int32_t task, int32_t buffer);
 
+/* Keeps the room of a buffer until the latest task, which does not wait for that. */
+void mist_schedule_hold(struct mist_schedule_builder *at, int32_t buffer);
+
 /* The task starts after on, an earlier one, unless its stream has waited for that
  * already; either may be -1. */
 void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_t on);
@@ -145,7 +151,7 @@ int32_t mist_schedule_add_copy(struct mist_schedule_builder *at, enum mist_task_
                                int32_t from, int64_t from_offset_bytes, int32_t to,
                                int64_t to_offset_bytes, int64_t bytes);
 
-/* A collective of the stage's data-parallel or tensor-parallel group. */
+/* A collective of a group of the stage. */
 int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
                                      enum mist_task_kind kind, enum mist_group group,
                                      int32_t layer, int32_t micro_batch, int64_t bytes);
@@ -184,7 +190,7 @@ bool mist_schedule_shards(const struct mist_schedule_builder *at, bool flag);
 /* Whether gradients are summed over data-parallel ranks after every micro-batch. */
 bool mist_schedule_reduces_each(const struct mist_schedule_builder *at);
 
-/* Whether the first and the last stage hold a tied weight each. */
+/* Whether two stages hold a tied weight each, the first and that of the head. */
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan);
 
 /* ------------------------------------------------------------------- schedule_piece.c */

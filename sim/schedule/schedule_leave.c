@@ -56,8 +56,10 @@ void mist_schedule_swap_out(struct mist_schedule_builder *at)
 void mist_schedule_settle(struct mist_schedule_builder *at, int32_t n)
 {
     n = n < 0 ? at->n_settling : n;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, &at->settling[i]);
+        mist_schedule_hold(at, at->settling[i].held);
+    }
     at->n_settling -= n;
     memmove(at->settling, at->settling + n,
             (size_t)at->n_settling * sizeof *at->settling);
@@ -72,17 +74,20 @@ static void leave_slab(struct mist_schedule_builder *at, int32_t i_module, int32
     struct mist_schedule_place *places = work.places[MIST_GRADIENTS];
     int32_t fresh = at->fresh[mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab,
                                                  micro_batch)];
-    bool adds_up = (work.conditions & MIST_IF_SUMS_EACH) && micro_batch > 0;
+    bool sums_each = work.conditions & MIST_IF_SUMS_EACH;
+    bool adds_up = sums_each && micro_batch > 0;
 
     if (fresh >= 0)
         places[MIST_PLACE_WORK] = (struct mist_schedule_place){fresh, 0};
     mist_schedule_add_pieces(at, MIST_MOMENT_SUM, &work);
     if (!adds_up)
         places[MIST_PLACE_SUM] = places[MIST_PLACE_WORK];
-    if (!adds_up && !(work.conditions & MIST_IF_LAST)) {
+    if (!sums_each && !(work.conditions & MIST_IF_LAST)) {
         mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, &work);
         return;
     }
+    /* the next pass must not wait for the room that the sum still reads */
+    work.held = fresh;
     if (at->n_settling == MIST_SCHEDULE_MAX_SETTLING)
         mist_schedule_settle(at, 1);
     at->settling[at->n_settling++] = work;
@@ -122,9 +127,8 @@ static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
             continue;
         int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT,
                                               MIST_STREAM_COMPUTE, 0, micro_batch);
-        mist_schedule_read(
-            at, task, MIST_ROLE_INPUT,
-            mist_schedule_slab_of(at, head, s)->home[MIST_GRADIENTS].buffer);
+        mist_schedule_read(at, task, MIST_ROLE_INPUT,
+                           mist_schedule_gradients(at, head, s, micro_batch));
         mist_schedule_write(at, task, MIST_ROLE_OUTPUT,
                             mist_schedule_gradients(at, 0, 0, micro_batch));
         if (task < 0)

@@ -143,9 +143,11 @@ static void begin_gradients(struct mist_schedule_builder *at, struct run *run, i
     size_t cell = mist_schedule_cell(at, pass->i_module * MIST_MAX_SLABS + s, k);
     bool is_first = at->is_touched[cell] < 0, is_new = at->fresh[cell] >= 0;
     bool scatters = run->layout->kind == MIST_LAYER_EMBEDDING;
+    bool sums_each =
+        mist_piece_conditions(at->plan, at->out->i_stage, slab) & MIST_IF_SUMS_EACH;
 
     at->is_touched[cell] = 1;
-    if (state->gradients_begin < 0 || (mist_schedule_reduces_each(at) && !slab->is_alias))
+    if (state->gradients_begin < 0 || sums_each)
         state->gradients_begin = k;
     if (state->gradients_begin != k)
         return;
@@ -219,11 +221,12 @@ static void bind(struct mist_schedule_builder *at, struct run *run)
 
 /* ------------------------------------------------------------------------------ parts */
 
-static enum mist_task_kind kind_of_part(const struct run *run,
+static enum mist_task_kind kind_of_part(const struct mist_layer_layout *layout,
+                                        enum mist_program_kind program,
                                         const struct mist_part *part)
 {
     if (part->is_communication) {
-        switch (mist_layer_layout_steps(run->layout, run->program)[part->first_step].op) {
+        switch (mist_layer_layout_steps(layout, program)[part->first_step].op) {
         case MIST_OP_TP_ALL_REDUCE:
             return MIST_TASK_TP_ALL_REDUCE;
         case MIST_OP_TP_REDUCE_SCATTER:
@@ -232,7 +235,7 @@ static enum mist_task_kind kind_of_part(const struct run *run,
             return MIST_TASK_TP_ALL_GATHER;
         }
     }
-    switch (run->program) {
+    switch (program) {
     case MIST_PROGRAM_RECOMPUTE:
         return MIST_TASK_RECOMPUTE;
     case MIST_PROGRAM_BACKWARD:
@@ -244,6 +247,27 @@ static enum mist_task_kind kind_of_part(const struct run *run,
     default:
         return MIST_TASK_FORWARD;
     }
+}
+
+struct mist_task mist_schedule_part_task(const struct mist_layer_layout *layout,
+                                         enum mist_program_kind program, int32_t part,
+                                         int32_t layer)
+{
+    const struct mist_part *of = &layout->programs[program].parts[part];
+    const struct mist_step *step =
+        &mist_layer_layout_steps(layout, program)[of->first_step];
+    bool talks = of->is_communication;
+
+    return (struct mist_task){
+        .kind = kind_of_part(layout, program, of),
+        .stream = talks ? MIST_STREAM_GPU_GPU : MIST_STREAM_COMPUTE,
+        .group = talks ? MIST_GROUP_TP : MIST_GROUP_NONE,
+        .layer = layer,
+        .program = program,
+        .part = (int8_t)part,
+        .peer = -1,
+        .bytes = talks ? step->dims[0] : 0,
+    };
 }
 
 static enum mist_role role_of(const struct mist_module_storage *storage,
@@ -312,13 +336,12 @@ static int32_t add_part(struct mist_schedule_builder *at, const struct run *run,
                         int32_t p)
 {
     const struct mist_part *part = &run->layout->programs[run->program].parts[p];
-    const struct mist_step *steps = mist_layer_layout_steps(run->layout, run->program);
-    enum mist_task_kind kind = kind_of_part(run, part);
     int32_t layer = run->pass->layer, k = run->pass->slot->micro_batch;
+    struct mist_task like = mist_schedule_part_task(run->layout, run->program, p, layer);
     int32_t task = part->is_communication
-                       ? mist_schedule_add_collective(at, kind, MIST_GROUP_TP, layer, k,
-                                                      steps[part->first_step].dims[0])
-                       : mist_schedule_add_task(at, kind, MIST_STREAM_COMPUTE, layer, k);
+                       ? mist_schedule_add_collective(at, like.kind, like.group, layer, k,
+                                                      like.bytes)
+                       : mist_schedule_add_task(at, like.kind, like.stream, layer, k);
 
     if (task < 0)
         return -1;

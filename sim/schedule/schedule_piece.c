@@ -56,14 +56,15 @@ const struct mist_piece mist_pieces[] = {
 };
 /* clang-format on */
 
-const int mist_n_pieces = sizeof mist_pieces / sizeof *mist_pieces;
+_Static_assert(sizeof mist_pieces / sizeof *mist_pieces == MIST_N_PIECES, "a new piece?");
 
 /* -------------------------------------------------------------------------- conditions */
 
 static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    bool is_end = i_stage == 0 || i_stage == plan->n_stages - 1;
+    int32_t i_last = mist_plan_head_stage(plan);
+    bool is_end = i_stage == 0 || i_stage == i_last;
 
     if (stage->dp == 1)
         return false;
@@ -71,8 +72,7 @@ static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
         return true;
     /* both holders of a tied weight exchange its gradient at the same times */
     return is_end && mist_schedule_has_tied_stages(plan) &&
-           (plan->stages[0].shards_gradients ||
-            plan->stages[plan->n_stages - 1].shards_gradients);
+           (plan->stages[0].shards_gradients || plan->stages[i_last].shards_gradients);
 }
 
 uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage)
@@ -97,7 +97,9 @@ uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
                           (slab->updates_on_host ? MIST_IF_HOST_UPDATES : 0);
 
     if (slab->is_alias) /* its gradients are whole, and leave with the embedding's */
-        conditions &= ~(uint32_t)(MIST_IF_SHARDS_GRADIENTS | MIST_IF_SUMS_EACH);
+        conditions &= ~(uint32_t)MIST_IF_SHARDS_GRADIENTS;
+    if (slab->is_alias && plan->n_stages == 1) /* these, before the next micro-batch */
+        conditions &= ~(uint32_t)MIST_IF_SUMS_EACH;
     return conditions;
 }
 
@@ -122,23 +124,16 @@ static bool is_shard(enum mist_quantity quantity, enum mist_extent extent,
 
 /* ------------------------------------------------------------------------------ places */
 
-int64_t mist_schedule_elements(const struct mist_schedule_builder *at,
-                               const struct mist_slab *slab, enum mist_quantity quantity,
-                               enum mist_extent extent, int64_t *first)
+int64_t mist_piece_elements(const struct mist_slab *slab, enum mist_quantity quantity,
+                            enum mist_extent extent, uint32_t conditions, int32_t dp)
 {
-    uint32_t conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab);
-    bool is_part = is_shard(quantity, extent, conditions);
-    int64_t shard = slab->n_elements / at->stage->dp;
-
-    *first = is_part ? at->out->i_dp * shard : 0;
-    return is_part ? shard : slab->n_elements;
+    return is_shard(quantity, extent, conditions) ? slab->n_elements / dp
+                                                  : slab->n_elements;
 }
 
-int64_t mist_schedule_quantity_bytes(const struct mist_schedule_builder *at,
-                                     enum mist_quantity quantity, int64_t n_elements)
+int64_t mist_quantity_bytes(const struct mist_job *job, enum mist_quantity quantity,
+                            int64_t n_elements)
 {
-    const struct mist_job *job = &at->plan->job;
-
     switch (quantity) {
     case MIST_WEIGHTS:
         return n_elements * mist_dtype_weight_bytes(job->dtype);
@@ -147,6 +142,46 @@ int64_t mist_schedule_quantity_bytes(const struct mist_schedule_builder *at,
     default:
         return n_elements * mist_dtype_state_bytes(job->dtype);
     }
+}
+
+/* Whether a piece computes with elements; others move bytes. */
+static bool computes(const struct mist_piece *piece)
+{
+    return piece->stream == MIST_STREAM_COMPUTE || piece->stream == MIST_STREAM_HOST;
+}
+
+struct mist_task mist_piece_task(const struct mist_piece *piece,
+                                 const struct mist_job *job, int64_t n_elements)
+{
+    return (struct mist_task){
+        .kind = piece->kind,
+        .stream = piece->stream,
+        .group = piece->stream == MIST_STREAM_GPU_GPU ? MIST_GROUP_DP : MIST_GROUP_NONE,
+        .layer = -1,
+        .micro_batch = -1,
+        .part = -1,
+        .peer = -1,
+        .bytes =
+            computes(piece) ? 0 : mist_quantity_bytes(job, piece->quantity, n_elements),
+        .n_elements = computes(piece) ? n_elements : 0,
+    };
+}
+
+int64_t mist_schedule_elements(const struct mist_schedule_builder *at,
+                               const struct mist_slab *slab, enum mist_quantity quantity,
+                               enum mist_extent extent, int64_t *first)
+{
+    uint32_t conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab);
+    int64_t n = mist_piece_elements(slab, quantity, extent, conditions, at->stage->dp);
+
+    *first = is_shard(quantity, extent, conditions) ? at->out->at[MIST_AXIS_DP] * n : 0;
+    return n;
+}
+
+int64_t mist_schedule_quantity_bytes(const struct mist_schedule_builder *at,
+                                     enum mist_quantity quantity, int64_t n_elements)
+{
+    return mist_quantity_bytes(&at->plan->job, quantity, n_elements);
 }
 
 enum mist_role mist_schedule_quantity_role(enum mist_quantity quantity, int32_t i_slab)
@@ -171,6 +206,7 @@ struct mist_schedule_work mist_schedule_work_on(const struct mist_schedule_build
         .i_module = i_module,
         .i_slab = i_slab,
         .micro_batch = micro_batch,
+        .held = -1,
         .conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab) |
                       (micro_batch == 0 ? MIST_IF_FIRST : 0) |
                       (micro_batch == at->plan->n_micro_batches - 1 ? MIST_IF_LAST : 0),
@@ -242,10 +278,10 @@ static int32_t add_step(struct mist_schedule_builder *at, const struct mist_piec
     use(at, task, work, MIST_WEIGHTS, is_home ? MIST_PLACE_HOME : piece->from, true);
     use(at, task, work, MIST_GRADIENTS, piece->from, false);
     use(at, task, work, MIST_STATE, piece->from, true);
-    if (piece->stream != MIST_STREAM_COMPUTE)
+    if (piece->stream != MIST_STREAM_COMPUTE || !(work->conditions & MIST_IF_STATE_AWAY))
         return task;
-    mist_schedule_swap_out_state(
-        at); /* of the step before: its room was not this one's */
+    /* of the step before: its room was not this one's */
+    mist_schedule_swap_out_state(at);
     at->stepped = *work;
     return task;
 }
@@ -320,7 +356,6 @@ static void add_piece(struct mist_schedule_builder *at, const struct mist_piece 
     int32_t k = is_update ? -1 : work->micro_batch, task;
     int64_t first,
         n = mist_schedule_elements(at, slab, piece->quantity, piece->extent, &first);
-    bool counts = true;
 
     switch (piece->kind) {
     case MIST_TASK_OPTIMIZER:
@@ -333,7 +368,6 @@ static void add_piece(struct mist_schedule_builder *at, const struct mist_piece 
         task = add_norm(at, piece, work, first);
         break;
     default:
-        counts = false;
         task = piece->stream == MIST_STREAM_GPU_GPU
                    ? add_collective(at, piece, work, k, n)
                    : add_copy(at, piece, work, k, first, n);
@@ -341,7 +375,7 @@ static void add_piece(struct mist_schedule_builder *at, const struct mist_piece 
     if (task < 0)
         return;
     at->out->tasks[task].slab = (int8_t)work->i_slab;
-    at->out->tasks[task].n_elements = counts ? n : 0;
+    at->out->tasks[task].n_elements = computes(piece) ? n : 0;
     at->out->tasks[task].is_update = is_update;
     if (!(piece->if_all & MIST_IF_BRINGS))
         return;
@@ -357,7 +391,7 @@ static void add_piece(struct mist_schedule_builder *at, const struct mist_piece 
 void mist_schedule_add_pieces(struct mist_schedule_builder *at, enum mist_moment moment,
                               struct mist_schedule_work *work)
 {
-    for (int i = 0; i < mist_n_pieces; i++)
+    for (int i = 0; i < MIST_N_PIECES; i++)
         if (mist_pieces[i].moment == moment &&
             mist_piece_is_due(&mist_pieces[i], work->conditions))
             add_piece(at, &mist_pieces[i], work);

@@ -14,11 +14,7 @@
 #define MIST_SIM_SCHEDULE_PIECE_H
 
 #include "sim/plan/plan.h"
-#include "sim/schedule/module_storage.h"
-#include "traces/timeline.h" /* enum mist_task_kind, enum mist_stream */
-
-#include <stddef.h>
-#include <stdint.h>
+#include "sim/schedule/schedule.h"
 
 /* What a slab consists of. */
 enum mist_quantity {
@@ -85,8 +81,8 @@ struct mist_piece {
 };
 
 /* The table. */
+enum { MIST_N_PIECES = 21 };
 extern const struct mist_piece mist_pieces[];
-extern const int mist_n_pieces;
 
 /* Whether a piece is done where these conditions hold. */
 static inline bool mist_piece_is_due(const struct mist_piece *piece, uint32_t conditions)
@@ -99,5 +95,15 @@ static inline bool mist_piece_is_due(const struct mist_piece *piece, uint32_t co
 uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage);
 uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
                                const struct mist_slab *slab);
+
+/* Elements of a slab that an extent of a quantity has where these conditions hold. */
+int64_t mist_piece_elements(const struct mist_slab *slab, enum mist_quantity quantity,
+                            enum mist_extent extent, uint32_t conditions, int32_t dp);
+int64_t mist_quantity_bytes(const struct mist_job *job, enum mist_quantity quantity,
+                            int64_t n_elements);
+
+/* A piece on n elements as a task: what its price depends on. */
+struct mist_task mist_piece_task(const struct mist_piece *piece,
+                                 const struct mist_job *job, int64_t n_elements);
 
 #endif

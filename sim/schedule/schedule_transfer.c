@@ -21,27 +21,134 @@ static const enum mist_task_kind transfer_kinds[2][2] = {
     {MIST_TASK_RECV_GRADIENT, MIST_TASK_SEND_GRADIENT},
 };
 
-/* Rows of a micro-batch that a rank of a stage holds. */
-struct rows {
-    int64_t first, n;
+/* Between two stages, as ranks of one of them see it. */
+struct boundary {
+    const struct mist_plan *plan;
+    struct mist_rank_mesh mine, theirs;
+    bool is_send, is_tie;
 };
 
-static struct rows rows_of(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
-                           int32_t i_tp)
+static struct boundary boundary_of(const struct mist_plan *plan,
+                                   const struct mist_rank_mesh *mesh, int32_t i_other,
+                                   enum mist_task_kind kind)
 {
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    int64_t n = (int64_t)stage->micro_batch * plan->job.seq_len;
+    return (struct boundary){plan, *mesh, mist_rank_mesh_make(plan, i_other),
+                             mist_task_kind_sends(kind), kind == MIST_TASK_TIE_GRADIENT};
+}
 
+static struct boundary other_side(const struct boundary *at)
+{
+    return (struct boundary){at->plan, at->theirs, at->mine, !at->is_send, at->is_tie};
+}
+
+int64_t mist_schedule_first_row(const struct mist_plan *plan,
+                                const struct mist_rank_mesh *mesh, int32_t rank,
+                                int64_t *n)
+{
+    const struct mist_stage_plan *stage = &plan->stages[mesh->i_stage];
+    int64_t n_whole = (int64_t)stage->micro_batch * plan->job.seq_len;
+    int64_t first = n_whole * mist_rank_mesh_at(mesh, MIST_AXIS_DP, rank);
+
+    *n = n_whole;
     if (!stage->is_sequence_parallel)
-        return (struct rows){i_dp * n, n};
-    return (struct rows){i_dp * n + i_tp * (n / stage->tp), n / stage->tp};
+        return first;
+    *n /= stage->tp;
+    return first + *n * mist_rank_mesh_at(mesh, MIST_AXIS_TP, rank);
 }
 
 /* Whether a rank sends its rows to a receiver of the other stage. */
-static bool is_pair(const struct mist_stage_plan *sender, int32_t sender_i_tp,
-                    int32_t receiver_i_tp)
+static bool is_pair(const struct boundary *at, int32_t mine, int32_t theirs)
 {
-    return sender->is_sequence_parallel || sender_i_tp == receiver_i_tp % sender->tp;
+    const struct mist_rank_mesh *from = at->is_send ? &at->mine : &at->theirs;
+    int32_t i_mine = mist_rank_mesh_at(&at->mine, MIST_AXIS_TP, mine);
+    int32_t i_theirs = mist_rank_mesh_at(&at->theirs, MIST_AXIS_TP, theirs);
+    int32_t tp = from->size[MIST_AXIS_TP];
+
+    return at->plan->stages[from->i_stage].is_sequence_parallel ||
+           i_mine % tp == i_theirs % tp;
+}
+
+/* A rank's slice after the one given (peer -1: the first), ascending by peer. */
+static bool next_slice(const struct boundary *at, int32_t rank, struct mist_slice *slice)
+{
+    const struct mist_rank_mesh *theirs = &at->theirs;
+    const struct mist_stage_plan *stage = &at->plan->stages[theirs->i_stage];
+    int64_t n, n_theirs, n_whole = (int64_t)stage->micro_batch * at->plan->job.seq_len;
+    int64_t first = mist_schedule_first_row(at->plan, &at->mine, rank, &n);
+    int32_t peer = slice->peer + 1, n_alike = theirs->stride[MIST_AXIS_DP];
+
+    if (at->is_tie) {
+        slice->peer = theirs->first_rank + rank - at->mine.first_rank;
+        return peer == 0;
+    }
+    if (peer == 0)
+        peer = theirs->first_rank + (int32_t)(first / n_whole) * n_alike;
+    for (; peer < theirs->first_rank + theirs->n_ranks; peer++) {
+        int64_t start = mist_schedule_first_row(at->plan, theirs, peer, &n_theirs);
+        int64_t end = start + n_theirs < first + n ? start + n_theirs : first + n;
+        if (start >= first + n)
+            return false;
+        start = start > first ? start : first;
+        if (start >= end || !is_pair(at, rank, peer))
+            continue;
+        *slice = (struct mist_slice){peer, start - first, end - start};
+        return true;
+    }
+    return false;
+}
+
+int32_t mist_schedule_slices(const struct mist_plan *plan,
+                             const struct mist_rank_mesh *mesh, int32_t rank,
+                             int32_t i_other, enum mist_task_kind kind,
+                             struct mist_slice *out)
+{
+    struct boundary at = boundary_of(plan, mesh, i_other, kind);
+    int32_t n = 0;
+
+    for (struct mist_slice slice = {.peer = -1}; next_slice(&at, rank, &slice);)
+        out[n++] = slice;
+    return n;
+}
+
+/* Pairs over a boundary that exchange through the links of a node at once. */
+static int32_t n_at_once(const struct boundary *at, int32_t node, int32_t per_node)
+{
+    const struct boundary back = other_side(at);
+    int32_t rank, n_here = 0, n_elsewhere = 0;
+    int32_t end = mist_rank_mesh_on_node(&at->mine, node, per_node, &rank);
+
+    for (; rank < end; rank++) {
+        bool has_any = false;
+        for (struct mist_slice to = {.peer = -1}; next_slice(at, rank, &to);) {
+            struct mist_slice from = {.peer = -1}; /* the first on this node */
+            if (to.peer / per_node == node)
+                continue;
+            has_any = true;
+            while (next_slice(&back, to.peer, &from) && from.peer / per_node != node)
+                ;
+            n_elsewhere += from.peer == rank;
+        }
+        n_here += has_any;
+    }
+    return n_here < n_elsewhere ? n_here : n_elsewhere;
+}
+
+struct mist_group_shape mist_schedule_group_shape(const struct mist_plan *plan,
+                                                  const struct mist_rank_mesh *mesh,
+                                                  int32_t rank, enum mist_group group,
+                                                  enum mist_task_kind kind, int32_t peer,
+                                                  int32_t per_node)
+{
+    if (group != MIST_GROUP_PEER)
+        return mist_rank_mesh_shape(mesh, group, rank, per_node);
+    if (rank / per_node == peer / per_node)
+        return (struct mist_group_shape){1, 2, 1};
+    const struct boundary here =
+        boundary_of(plan, mesh, mist_plan_stage_of(plan, peer), kind);
+    const struct boundary there = other_side(&here);
+    int32_t n = n_at_once(&here, rank / per_node, per_node);
+    int32_t n_there = n_at_once(&there, peer / per_node, per_node);
+    return (struct mist_group_shape){2, 1, n > n_there ? n : n_there};
 }
 
 static void add_listed(struct mist_schedule_builder *at,
@@ -58,45 +165,9 @@ static void add_listed(struct mist_schedule_builder *at,
     at->transfers[at->n_transfers++] = *transfer;
 }
 
-int32_t mist_schedule_slices(const struct mist_plan *plan, int32_t i_stage, int32_t i_dp,
-                             int32_t i_tp, enum mist_task_kind kind,
-                             struct mist_slice *out)
+int64_t mist_schedule_row_bytes(const struct mist_plan *plan)
 {
-    bool is_upstream =
-        kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_RECV_GRADIENT;
-    bool is_send = kind == MIST_TASK_SEND_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
-    int32_t i_other = (i_stage + (is_upstream ? 1 : plan->n_stages - 1)) % plan->n_stages;
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    const struct mist_stage_plan *other = &plan->stages[i_other];
-    struct rows mine = rows_of(plan, i_stage, i_dp, i_tp);
-    int64_t n_theirs = (int64_t)other->micro_batch * plan->job.seq_len; /* of a j_dp */
-    int32_t first_j = (int32_t)(mine.first / n_theirs) * other->tp;
-    int32_t last_j = (int32_t)((mine.first + mine.n - 1) / n_theirs + 1) * other->tp;
-    int32_t n = 0;
-
-    for (int32_t j = first_j; j < last_j; j++) {
-        int32_t j_tp = j % other->tp;
-        struct rows theirs = rows_of(plan, i_other, j / other->tp, j_tp);
-        int64_t start = mine.first > theirs.first ? mine.first : theirs.first;
-        int64_t end = mine.first + mine.n;
-        if (end > theirs.first + theirs.n)
-            end = theirs.first + theirs.n;
-        if (start < end &&
-            (is_send ? is_pair(stage, i_tp, j_tp) : is_pair(other, j_tp, i_tp)))
-            out[n++] = (struct mist_slice){
-                .peer = mist_plan_first_rank(plan, i_other) + j,
-                .first_row = start - mine.first,
-                .n_rows = end - start,
-            };
-    }
-    return n;
-}
-
-int32_t mist_schedule_tied_peer(const struct mist_plan *plan, int32_t i_stage,
-                                int32_t i_dp, int32_t i_tp)
-{
-    return mist_plan_first_rank(plan, i_stage == 0 ? plan->n_stages - 1 : 0) +
-           i_dp * plan->stages[i_stage].tp + i_tp;
+    return (int64_t)plan->model.hidden * mist_dtype_weight_bytes(plan->job.dtype);
 }
 
 /*
@@ -120,11 +191,14 @@ static int compare_transfers(const void *a_void, const void *b_void)
 /* The exchange of a tied weight's gradient: when the embedding's is complete. */
 static void list_ties(struct mist_schedule_builder *at)
 {
-    int32_t i_last = at->plan->n_stages - 1, i_stage = at->out->i_stage;
+    int32_t i_last = mist_plan_head_stage(at->plan), i_stage = at->out->i_stage;
     bool reduces_each = mist_schedule_reduces_each(at);
+    struct mist_slice slice;
 
     if (!mist_schedule_has_tied_stages(at->plan) || (i_stage > 0 && i_stage < i_last))
         return;
+    mist_schedule_slices(at->plan, &at->out->mesh, at->out->rank,
+                         i_stage == 0 ? i_last : 0, MIST_TASK_TIE_GRADIENT, &slice);
     for (int32_t i = 0; i < at->order.n_slots; i++) {
         const struct mist_slot *slot = &at->order.slots[i]; /* of stage 0 */
         bool completes =
@@ -138,53 +212,51 @@ static void list_ties(struct mist_schedule_builder *at)
             .is_tie = true,
             .is_send = i_stage == 0,
             .micro_batch = slot->micro_batch,
-            .peer =
-                mist_schedule_tied_peer(at->plan, i_stage, at->out->i_dp, at->out->i_tp),
+            .peer = slice.peer,
         };
         add_listed(at, &tie);
     }
 }
 
-/* The transfers of all micro-batches over one boundary in one direction. end_slot: when
- * each is ready. slices: room. */
-static void list_boundary(struct mist_schedule_builder *at, int32_t boundary,
-                          bool is_gradient, const int32_t *end_slot,
-                          struct mist_slice *slices)
+/* The transfers of all micro-batches over one boundary in one direction, if it is between
+ * this stage and another. end_slot: when each is ready. */
+static void list_boundary(struct mist_schedule_builder *at, int32_t i_boundary,
+                          bool is_gradient, const int32_t *end_slot)
 {
-    bool is_upstream = boundary % at->plan->n_stages == at->out->i_stage;
-    bool is_send = is_upstream != is_gradient;
-    int32_t n =
-        mist_schedule_slices(at->plan, at->out->i_stage, at->out->i_dp, at->out->i_tp,
-                             transfer_kinds[is_gradient][is_send], slices);
+    int32_t i_before = mist_plan_stage_of_virtual(at->plan, i_boundary);
+    int32_t i_behind = mist_plan_stage_of_virtual(at->plan, i_boundary + 1);
+    bool is_upstream = i_before == at->out->i_stage, is_send = is_upstream != is_gradient;
+    struct mist_slice slice = {.peer = -1};
 
-    for (int32_t i = 0; i < at->plan->n_micro_batches; i++)
-        for (int32_t k = 0; k < n; k++)
+    if (i_before == i_behind || (!is_upstream && i_behind != at->out->i_stage))
+        return;
+    struct boundary boundary =
+        boundary_of(at->plan, &at->out->mesh, is_upstream ? i_behind : i_before,
+                    transfer_kinds[is_gradient][is_send]);
+
+    while (next_slice(&boundary, at->out->rank, &slice))
+        for (int32_t i = 0; i < at->plan->n_micro_batches; i++)
             add_listed(at, &(struct mist_schedule_transfer){
                                .time = end_slot[i],
-                               .boundary = boundary,
+                               .boundary = i_boundary,
                                .is_gradient = is_gradient,
                                .is_send = is_send,
+                               .is_upstream = is_upstream,
                                .micro_batch = i,
-                               .peer = slices[k].peer,
-                               .first_row = slices[k].first_row,
-                               .n_rows = slices[k].n_rows,
+                               .peer = slice.peer,
+                               .first_row = slice.first_row,
+                               .n_rows = slice.n_rows,
                            });
 }
 
 void mist_schedule_list_transfers(struct mist_schedule_builder *at)
 {
     int32_t n = at->plan->n_micro_batches, n_stages = at->plan->n_stages;
-    struct mist_slice *slices =
-        malloc((size_t)mist_plan_n_ranks(at->plan) * sizeof *slices);
 
-    at->is_out_of_memory |= !slices;
-    for (int32_t i = 0; slices && n_stages > 1 && i < n_stages * at->n_chunks - 1; i++) {
-        if (i % n_stages != at->out->i_stage && (i + 1) % n_stages != at->out->i_stage)
-            continue;
-        list_boundary(at, i, false, &at->order.end_forward[i * n], slices);
-        list_boundary(at, i, true, &at->order.end_backward[(i + 1) * n], slices);
+    for (int32_t i = 0; i < n_stages * at->n_chunks - 1; i++) {
+        list_boundary(at, i, false, &at->order.end_forward[i * n]);
+        list_boundary(at, i, true, &at->order.end_backward[(i + 1) * n]);
     }
-    free(slices);
     list_ties(at);
     if (at->n_transfers > 0)
         qsort(at->transfers, (size_t)at->n_transfers, sizeof *at->transfers,
@@ -231,7 +303,7 @@ static void add_tie(struct mist_schedule_builder *at,
 static void add_transfer(struct mist_schedule_builder *at,
                          const struct mist_schedule_transfer *transfer)
 {
-    bool is_upstream = transfer->boundary % at->plan->n_stages == at->out->i_stage;
+    bool is_upstream = transfer->is_upstream;
     int32_t chunk = (transfer->boundary + !is_upstream) / at->plan->n_stages;
     int32_t k = transfer->micro_batch;
     /* the module behind the boundary: its input is what crosses */
@@ -239,8 +311,7 @@ static void add_transfer(struct mist_schedule_builder *at,
     int32_t buffer = transfer->is_gradient
                          ? mist_schedule_activation_gradient(at, chunk, layer, k)
                          : mist_schedule_activation(at, chunk, layer, k);
-    int64_t row_bytes =
-        (int64_t)at->plan->model.hidden * mist_dtype_weight_bytes(at->plan->job.dtype);
+    int64_t row_bytes = mist_schedule_row_bytes(at->plan);
     int32_t task = mist_schedule_add_task(
         at, transfer_kinds[transfer->is_gradient][transfer->is_send], MIST_STREAM_GPU_GPU,
         layer, k);

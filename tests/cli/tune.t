@@ -156,8 +156,8 @@ run mist-sim j1/plan.json --json
 replayed=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' "$out")
 [ "$told" = "$replayed" ] || fail "mist-tune says $told s, mist-sim $replayed s"
 begin 'threads are part of the plan: mist-sim plans the memory that mist-tune planned'
-# shellcheck disable=SC2086
-run $question --threads 3 -o j1/three.json
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --ranks 1 --space 3d \
+    --threads 3 -o j1/three.json
 expect_exit 0
 grep -q '"threads": 3$' j1/three.json || fail 'j1/three.json says nothing of 3 threads'
 told=$(sed -n 's/^ *"peak_bytes": \([0-9]*\).*/\1/p' j1/three.json)

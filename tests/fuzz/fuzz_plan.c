@@ -8,15 +8,14 @@
 /* Ranks and layers of the stages, one behind the other, are those of the plan. */
 static void check_parts(const struct mist_plan *plan)
 {
-    int32_t n_ranks = mist_plan_n_ranks(plan), n_layers = 0, i_stage, i_dp, i_tp;
+    int32_t n_ranks = mist_plan_n_ranks(plan), n_layers = 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
         int32_t first = mist_plan_first_rank(plan, i);
         FUZZ_CHECK(0 <= first && first < mist_plan_first_rank(plan, i + 1), "stage %d",
                    i);
-        mist_plan_locate_rank(plan, first, &i_stage, &i_dp, &i_tp);
-        FUZZ_CHECK(i_stage == i && i_dp == 0 && i_tp == 0, "rank %d", first);
+        FUZZ_CHECK(mist_plan_stage_of(plan, first) == i, "rank %d", first);
         for (int32_t c = 0; c < mist_plan_n_chunks(plan); c++) {
             int32_t from, n;
             mist_plan_chunk_layers(plan, i, c, &from, &n);

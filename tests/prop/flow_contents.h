@@ -297,7 +297,7 @@ static inline int64_t flow_origin(const struct flow *at, const struct mist_slab 
     if (size == slab->n_elements * 4)
         return 0;
     flow_require(at, size == flow_shard(at, slab), "a buffer is neither slab nor shard");
-    return at->schedule->i_dp * flow_shard(at, slab);
+    return at->schedule->at[MIST_AXIS_DP] * flow_shard(at, slab);
 }
 
 /* The rank's part of a slab in the optimizer step, in bytes of the slab. */
@@ -306,7 +306,7 @@ static inline void flow_part(const struct flow *at, const struct mist_slab *slab
 {
     bool is_cut = flow_cuts(at, at->stage->shards_optimizer);
 
-    *from = is_cut ? at->schedule->i_dp * flow_shard(at, slab) : 0;
+    *from = is_cut ? at->schedule->at[MIST_AXIS_DP] * flow_shard(at, slab) : 0;
     *to = is_cut ? *from + flow_shard(at, slab) : slab->n_elements * 4;
 }
 

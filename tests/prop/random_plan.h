@@ -86,16 +86,19 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
     int n_samples = samples_of[pick(random, 0, 5)], n_layers = 0;
     bool same = pick(random, 0, 2) == 0, is_tame = pick(random, 0, 4) == 0;
 
-    *plan =
-        (struct mist_plan){.n_stages = pick(random, 1, 4),
-                           .n_micro_batches = pick(random, 1, 8),
-                           .pipeline = (enum mist_pipeline_schedule)pick(random, 0, 2),
-                           .reduces_each_micro_batch = pick(random, 0, 1)};
+    *plan = (struct mist_plan){
+        .n_stages = pick(random, 1, 4),
+        .n_micro_batches = pick(random, 1, 8),
+        .pipeline = (enum mist_pipeline_schedule)pick(random, 0, MIST_N_PIPELINES - 1),
+        .reduces_each_micro_batch = pick(random, 0, 1)};
     if (plan->pipeline == MIST_PIPELINE_INTERLEAVED) {
         plan->n_stages = pick(random, 2, 3);
         plan->n_chunks = pick(random, 2, 3);
         plan->n_micro_batches = plan->n_stages * pick(random, 1, 8 / plan->n_stages);
     }
+    if (plan->pipeline == MIST_PIPELINE_ZB_V)
+        plan->n_stages = pick(random, 2, 4);
+    int n_chunks = mist_plan_n_chunks(plan);
     draw_model(random, &plan->model);
     for (int i = 0; i < plan->n_stages; i++) {
         struct mist_stage_plan *stage = &plan->stages[i];
@@ -115,7 +118,7 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
             stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
         }
         stage->n_layers =
-            plan->n_chunks > 1 ? plan->n_chunks * pick(random, 1, 2) : pick(random, 1, 4);
+            n_chunks > 1 ? n_chunks * pick(random, 1, 2) : pick(random, 1, 4);
         stage->n_checkpointed = pick(random, 0, 1) ? pick(random, 0, stage->n_layers) : 0;
         n_layers += stage->n_layers;
     }

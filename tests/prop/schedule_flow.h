@@ -361,7 +361,7 @@ static inline void run_gather(struct flow *at, const struct mist_task *task)
     int32_t m = 0, s = task->slab, to = task->buffers[MIST_ROLE_WEIGHTS + s];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
     int32_t from = task->buffers[MIST_ROLE_INPUT];
-    int64_t shard = flow_shard(at, slab), first = at->schedule->i_dp * shard;
+    int64_t shard = flow_shard(at, slab), first = at->schedule->at[MIST_AXIS_DP] * shard;
 
     flow_require(at,
                  to >= 0 && task->group == MIST_GROUP_DP && at->stage->dp > 1 &&
@@ -397,7 +397,7 @@ static inline void run_reduce(struct flow *at, const struct mist_task *task)
     int32_t home = task->buffers[MIST_ROLE_OUTPUT];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
     int64_t bytes = slab->n_elements * 4, shard = flow_shard(at, slab);
-    int64_t first = at->schedule->i_dp * shard;
+    int64_t first = at->schedule->at[MIST_AXIS_DP] * shard;
     bool scatters = flow_cuts(at, at->stage->shards_optimizer);
     int n_ranges = flow_params(at, task->layer, s, ranges);
 
@@ -488,7 +488,7 @@ static inline void run_tie(struct flow *at, const struct mist_task *task)
     const struct mist_module_storage *storage = flow_storage(at, task->layer, &m);
     int64_t bytes = storage->slabs[task->slab].n_elements * 4;
     int32_t p = 0;
-    bool is_alone = at->plan->n_stages == 1;
+    bool is_alone = mist_plan_head_stage(at->plan) == 0;
 
     while (p < layout->n_params && !flow_is_tied(at, task->layer, p))
         p++;
@@ -568,7 +568,7 @@ static inline void run_norm(struct flow *at, const struct mist_task *task)
 {
     int32_t m = 0, s = task->slab, buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
-    int64_t shard = flow_shard(at, slab), first = at->schedule->i_dp * shard;
+    int64_t shard = flow_shard(at, slab), first = at->schedule->at[MIST_AXIS_DP] * shard;
     int64_t part_from, part_to, origin = first - task->from_offset_bytes;
 
     flow_require(at, buffer >= 0 && task->n_elements * 4 == shard, "norms nothing");

@@ -28,6 +28,7 @@ struct world {
     int64_t n_shared;  /* ranks that share a schedule, over all plans */
     int64_t n_priced;  /* and prices */
     int64_t n_several; /* stages with several schedules */
+    int64_t n_sharing; /* transfers that share a node's links */
 };
 
 static struct mist_err err;
@@ -51,8 +52,8 @@ static void make_traces(struct mist_trace_set *traces, struct mist_random *rando
                         .deviation_us = nodes,
                         .repetitions = 1,
                     };
-                    if (nodes * per_node > 1 && (op != MIST_LINK_SEND_RECV ||
-                                                 (nodes * per_node == 2 && groups == 1)))
+                    if (nodes * per_node > 1 &&
+                        (op != MIST_LINK_SEND_RECV || nodes * per_node == 2))
                         must(mist_trace_set_add_link(traces, &row, &err), &err);
                 }
 }
@@ -122,8 +123,8 @@ static void expect_schedule(const struct world *at, int32_t r)
     const struct mist_rank_program *program = &at->set.programs[rank->program];
     const struct mist_schedule *shared = program->schedule, *own = at->own[r];
 
-    assert_true(rank->rank == r && own->i_stage == shared->i_stage &&
-                own->i_dp == rank->i_dp && own->i_tp == rank->i_tp);
+    assert_true(rank->rank == r && own->i_stage == shared->i_stage);
+    assert_memory_equal(&own->mesh, &shared->mesh, sizeof own->mesh);
     assert_true(own->n_tasks == shared->n_tasks && own->n_deps == shared->n_deps &&
                 own->n_buffers == shared->n_buffers && own->n_costs == shared->n_costs);
     for (int32_t i = 0; i < own->n_tasks; i++)
@@ -140,6 +141,84 @@ static void expect_schedule(const struct world *at, int32_t r)
         assert_true(at->costs[r][i].time_s == rank->costs[i].time_s &&
                     at->costs[r][i].deviation_s == rank->costs[i].deviation_s &&
                     at->costs[r][i].extrapolated_s == rank->costs[i].extrapolated_s);
+}
+
+/* --------------------------------------------------------------------- sends at once */
+
+/* Ranks given, marked, that are or are not on a node; at most so many at once. */
+static int32_t count(const bool *are_marked)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < MAX_RANKS; r++)
+        n += are_marked[r];
+    return n;
+}
+
+/* How many ranks of a stage exchange at once with those of another stage on other nodes,
+ * by what the schedules of all its ranks on this node do: never more than there are of the
+ * others. */
+static int32_t n_at_once(const struct world *at, int32_t i_stage, int32_t i_other,
+                         enum mist_task_kind kind, int32_t node, int32_t per_node)
+{
+    bool are_here[MAX_RANKS] = {0}, are_elsewhere[MAX_RANKS] = {0};
+
+    for (int32_t r = 0; r < at->set.n_ranks; r++)
+        for (int32_t i = 0; i < at->own[r]->n_tasks; i++) {
+            const struct mist_task *task = &at->own[r]->tasks[i];
+            if (at->own[r]->i_stage != i_stage || r / per_node != node ||
+                task->group != MIST_GROUP_PEER || task->kind != kind ||
+                task->peer / per_node == node || at->own[task->peer]->i_stage != i_other)
+                continue;
+            are_here[r] = are_elsewhere[task->peer] = true;
+        }
+    return count(are_here) < count(are_elsewhere) ? count(are_here)
+                                                  : count(are_elsewhere);
+}
+
+static enum mist_task_kind other_end(enum mist_task_kind kind)
+{
+    return kind == MIST_TASK_SEND_ACTIVATION   ? MIST_TASK_RECV_ACTIVATION
+           : kind == MIST_TASK_RECV_ACTIVATION ? MIST_TASK_SEND_ACTIVATION
+           : kind == MIST_TASK_SEND_GRADIENT   ? MIST_TASK_RECV_GRADIENT
+           : kind == MIST_TASK_RECV_GRADIENT   ? MIST_TASK_SEND_GRADIENT
+                                               : kind;
+}
+
+/* Each transfer between nodes shares their links with those who send at once. */
+static void expect_sharing(struct world *at)
+{
+    int32_t per_node = at->traces.cluster.devices_per_node;
+
+    for (int32_t r = 0; r < at->set.n_ranks; r++) {
+        const struct mist_rank_program *program =
+            &at->set.programs[at->set.ranks[r].program];
+        for (int32_t k = 0; k < program->n_lanes; k++) {
+            const struct mist_lane *lane = &program->lanes[k];
+            int32_t peer = at->set.ranks[r].peer[k];
+            if (lane->group != MIST_GROUP_PEER)
+                continue;
+            struct mist_group_shape shape = mist_schedule_group_shape(
+                &at->plan, &at->own[r]->mesh, r, lane->group, lane->kind, peer, per_node);
+            int32_t n = 1;
+            if (r / per_node != peer / per_node) {
+                int32_t i_mine = at->own[r]->i_stage, i_theirs = at->own[peer]->i_stage;
+                int32_t here =
+                    n_at_once(at, i_mine, i_theirs, lane->kind, r / per_node, per_node);
+                int32_t there = n_at_once(at, i_theirs, i_mine, other_end(lane->kind),
+                                          peer / per_node, per_node);
+                n = here > there ? here : there;
+                at->n_sharing += n > 1;
+                assert_true(shape.nodes == 2 && shape.ranks_per_node == 1);
+            } else {
+                assert_true(shape.nodes == 1 && shape.ranks_per_node == 2);
+            }
+            if (shape.concurrent_groups != n)
+                fail_msg("rank %d with %d, %s, nodes of %d: %d at once, expected %d",
+                         (int)r, (int)peer, mist_task_kind_name(lane->kind),
+                         (int)per_node, (int)shape.concurrent_groups, (int)n);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------------------- replays */
@@ -253,14 +332,16 @@ static void test_shared_is_own(void **state)
         }
         for (int32_t r = 0; r < world.set.n_ranks; r++)
             expect_schedule(&world, r);
+        expect_sharing(&world);
         expect_replay(&world, &random);
         stop(&world);
     }
     printf("# of %d plans %lld ranks share a schedule, %lld prices; %lld schedules more "
-           "than stages\n",
+           "than stages; %lld ends of transfers share links\n",
            (int)n_plans, (long long)world.n_shared, (long long)world.n_priced,
-           (long long)world.n_several);
-    assert_true(world.n_shared > n_plans && world.n_priced > n_plans / 2);
+           (long long)world.n_several, (long long)world.n_sharing);
+    assert_true(world.n_shared > n_plans && world.n_priced > n_plans / 2 &&
+                world.n_sharing > n_plans);
 }
 
 int main(void)

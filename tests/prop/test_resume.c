@@ -26,33 +26,43 @@ struct layout {
     bool is_sequence_parallel;
     enum mist_dtype dtype;
     bool updates_on_host;
+    enum mist_pipeline_schedule pipeline;
 };
 
 /* No two of one class differ in what is added when: dp, tp and G are the same. */
-static const struct layout alone = {1, 1, 1, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false};
-static const struct layout two_stages = {2,    1, 1, 4, 0, 0, 1, false, MIST_DTYPE_FP32,
-                                         false};
-static const struct layout offloads = {1,    1, 1, 4, 0, 0.5, 1, false, MIST_DTYPE_FP32,
-                                       false};
-static const struct layout two_tp = {1, 1, 2, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false};
-static const struct layout two_tp_sp = {1,    1, 2, 4, 1, 0, 0, true, MIST_DTYPE_FP32,
-                                        false};
-static const struct layout two_dp = {1, 2, 1, 2, 0, 0, 0, false, MIST_DTYPE_FP32, false};
-static const struct layout two_dp_zero1 = {1,    2, 1, 2, 1, 0, 0, false, MIST_DTYPE_FP32,
-                                           false};
+static const struct layout alone = {
+    1, 1, 1, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_stages = {
+    2, 1, 1, 4, 0, 0, 1, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_chunks = {
+    2, 1, 1, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_INTERLEAVED};
+static const struct layout in_a_v = {
+    2, 1, 1, 4, 0, 0, 1, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_ZB_V};
+static const struct layout two_dp_in_a_v = {
+    2, 2, 1, 2, 2, 0.5, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_ZB_V};
+static const struct layout offloads = {
+    1, 1, 1, 4, 0, 0.5, 1, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_tp = {
+    1, 1, 2, 4, 0, 0, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_tp_sp = {
+    1, 1, 2, 4, 1, 0, 0, true, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_dp = {
+    1, 2, 1, 2, 0, 0, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout two_dp_zero1 = {
+    1, 2, 1, 2, 1, 0, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
 static const struct layout two_dp_zero3 = {
-    1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_FP32, false};
-static const struct layout on_host = {1,   1, 1, 4, 0, 0.6, 0, false, MIST_DTYPE_FP32,
-                                      true};
+    1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_FP32, false, MIST_PIPELINE_1F1B};
+static const struct layout on_host = {
+    1, 1, 1, 4, 0, 0.6, 0, false, MIST_DTYPE_FP32, true, MIST_PIPELINE_1F1B};
 static const struct layout two_dp_on_host = {
-    1, 2, 1, 2, 1, 0.4, 0, false, MIST_DTYPE_FP32, true};
+    1, 2, 1, 2, 1, 0.4, 0, false, MIST_DTYPE_FP32, true, MIST_PIPELINE_1F1B};
 
 static const struct layout half_on_host = {
-    1, 2, 1, 2, 1, 0.5, 0, false, MIST_DTYPE_BF16, true};
-static const struct layout half_zero3 = {1,    2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_BF16,
-                                         false};
-static const struct layout half_zero1 = {1,    2, 1, 2, 1, 0, 1, false, MIST_DTYPE_BF16,
-                                         false};
+    1, 2, 1, 2, 1, 0.5, 0, false, MIST_DTYPE_BF16, true, MIST_PIPELINE_1F1B};
+static const struct layout half_zero3 = {
+    1, 2, 1, 2, 3, 0.5, 0, false, MIST_DTYPE_BF16, false, MIST_PIPELINE_1F1B};
+static const struct layout half_zero1 = {
+    1, 2, 1, 2, 1, 0, 1, false, MIST_DTYPE_BF16, false, MIST_PIPELINE_1F1B};
 
 struct outcome {
     int n;
@@ -68,7 +78,7 @@ static struct mist_model tiny(enum mist_family family)
     bool is_llama = family == MIST_FAMILY_LLAMA;
     struct mist_model model = {
         .family = family,
-        .n_layers = 2,
+        .n_layers = 4,
         .hidden = 32,
         .n_heads = 4,
         .n_kv_heads = is_llama ? 2 : 4,
@@ -98,6 +108,8 @@ static void save_plan(enum mist_family family, const struct layout *layout,
                 .seq_len = SEQ,
                 .dtype = layout->dtype,
                 .threads = 1},
+        .pipeline = layout->pipeline,
+        .n_chunks = layout->pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0,
         .n_micro_batches = layout->n_micro_batches,
         .n_stages = layout->n_stages,
         .reduces_each_micro_batch = layout->dp > 1, /* as ZeRO-2 and 3 do */
@@ -252,6 +264,7 @@ static void test_same_plan(void **state)
 {
     check_same_plan(MIST_FAMILY_GPT, &alone, "GPT, one rank");
     check_same_plan(MIST_FAMILY_GPT, &two_stages, "GPT, two stages");
+    check_same_plan(MIST_FAMILY_GPT, &in_a_v, "GPT, two stages in a V");
     check_same_plan(MIST_FAMILY_LLAMA, &two_tp, "Llama, two tensor-parallel ranks");
     check_same_plan(MIST_FAMILY_LLAMA, &two_dp_zero3, "Llama, ZeRO-3, half offloaded");
     check_same_plan(MIST_FAMILY_GPT, &half_zero3, "GPT, bf16, ZeRO-3, half offloaded");
@@ -271,8 +284,9 @@ static void check_other_plans(enum mist_family family, const struct layout *from
     for (int i = 0; i < n; i++) {
         if (test_is_left_out())
             continue;
-        snprintf(name, sizeof name, "%s to S %d dp %d tp %d ZeRO %d offload %g", what,
-                 to[i]->n_stages, to[i]->dp, to[i]->tp, to[i]->zero, to[i]->offload);
+        snprintf(name, sizeof name, "%s to %s S %d dp %d tp %d ZeRO %d offload %g", what,
+                 mist_pipeline_name(to[i]->pipeline), to[i]->n_stages, to[i]->dp,
+                 to[i]->tp, to[i]->zero, to[i]->offload);
         train(family, to[i], "--resume run/step-00000003", &after);
         expect_end_of(&whole, &after, tolerances[i], name);
     }
@@ -281,21 +295,29 @@ static void check_other_plans(enum mist_family family, const struct layout *from
 
 static void test_from_one_rank(void **state)
 {
-    const struct layout *to[] = {&two_stages, &offloads, &on_host, &two_tp_sp,
-                                 &two_dp_zero3};
-    const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
+    const struct layout *to[] = {&two_stages, &offloads,  &on_host,     &two_chunks,
+                                 &in_a_v,     &two_tp_sp, &two_dp_zero3};
+    const double tolerances[] = {0, 0, 0, 0, 0, TOLERANCE, TOLERANCE};
 
-    check_other_plans(MIST_FAMILY_GPT, &alone, to, tolerances, 5, "GPT, one rank");
-    check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 5, "Llama, one rank");
+    check_other_plans(MIST_FAMILY_GPT, &alone, to, tolerances, 7, "GPT, one rank");
+    check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 7, "Llama, one rank");
+}
+
+static void test_from_a_v(void **state)
+{
+    const struct layout *to[] = {&alone, &two_stages, &two_chunks};
+    const double tolerances[] = {0, 0, 0};
+
+    check_other_plans(MIST_FAMILY_GPT, &in_a_v, to, tolerances, 3, "GPT, in a V");
 }
 
 static void test_from_two_dp(void **state)
 {
-    const struct layout *to[] = {&two_dp_zero3, &two_dp_zero1, &two_dp_on_host,
-                                 &two_stages, &two_tp};
-    const double tolerances[] = {0, 0, 0, TOLERANCE, TOLERANCE};
+    const struct layout *to[] = {&two_dp_zero3,  &two_dp_zero1, &two_dp_on_host,
+                                 &two_dp_in_a_v, &two_stages,   &two_tp};
+    const double tolerances[] = {0, 0, 0, 0, TOLERANCE, TOLERANCE};
 
-    check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 5, "GPT, dp 2");
+    check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 6, "GPT, dp 2");
 }
 
 static void test_bf16(void **state)
@@ -333,6 +355,8 @@ static void check_weights(enum mist_family family, const struct layout *from,
 static void test_weights(void **state)
 {
     check_weights(MIST_FAMILY_GPT, &two_stages, &alone, 0);
+    check_weights(MIST_FAMILY_GPT, &in_a_v, &alone, 0);
+    check_weights(MIST_FAMILY_LLAMA, &alone, &in_a_v, 0);
     check_weights(MIST_FAMILY_LLAMA, &two_dp_zero3, &two_tp, TOLERANCE);
     check_weights(MIST_FAMILY_LLAMA, &two_tp_sp, &two_stages, TOLERANCE);
 }
@@ -355,7 +379,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_plan),   cmocka_unit_test(test_from_one_rank),
         cmocka_unit_test(test_from_two_dp), cmocka_unit_test(test_from_two_tp),
-        cmocka_unit_test(test_bf16),        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_from_a_v),    cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_weights),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

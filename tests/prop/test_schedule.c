@@ -126,10 +126,10 @@ static void rows_of(const struct mist_plan *plan, const struct mist_schedule *sc
     const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
 
     *n = (int64_t)stage->micro_batch * plan->job.seq_len;
-    *first = schedule->i_dp * *n;
+    *first = schedule->at[MIST_AXIS_DP] * *n;
     if (stage->is_sequence_parallel) {
         *n /= stage->tp;
-        *first += schedule->i_tp * *n;
+        *first += schedule->at[MIST_AXIS_TP] * *n;
     }
 }
 
@@ -196,9 +196,9 @@ static bool is_member(const struct mist_schedule *a, const struct mist_schedule 
 {
     switch (task->group) {
     case MIST_GROUP_DP:
-        return a->i_stage == b->i_stage && a->i_tp == b->i_tp;
+        return a->i_stage == b->i_stage && a->at[MIST_AXIS_TP] == b->at[MIST_AXIS_TP];
     case MIST_GROUP_TP:
-        return a->i_stage == b->i_stage && a->i_dp == b->i_dp;
+        return a->i_stage == b->i_stage && a->at[MIST_AXIS_DP] == b->at[MIST_AXIS_DP];
     case MIST_GROUP_ALL:
         return true;
     case MIST_GROUP_PEER:
@@ -435,9 +435,11 @@ static int32_t check_plan(struct world *at, double *ratios)
         for (int32_t other = 0; other < at->n_ranks; other++) {
             const struct mist_schedule *theirs = at->ranks[other];
             check_pair(at, rank, other);
-            if (mine->i_stage == theirs->i_stage && mine->i_tp == theirs->i_tp)
+            if (mine->i_stage == theirs->i_stage &&
+                mine->at[MIST_AXIS_TP] == theirs->at[MIST_AXIS_TP])
                 check_collectives(mine, theirs, MIST_GROUP_DP);
-            if (mine->i_stage == theirs->i_stage && mine->i_dp == theirs->i_dp)
+            if (mine->i_stage == theirs->i_stage &&
+                mine->at[MIST_AXIS_DP] == theirs->at[MIST_AXIS_DP])
                 check_collectives(mine, theirs, MIST_GROUP_TP);
             check_collectives(mine, theirs, MIST_GROUP_ALL);
         }

@@ -2,12 +2,13 @@
  * The closed form against the replay of the same plans: random models, pipelines, uneven
  * layers and knobs, kind by kind (nothing, tensor parallelism, ZeRO, offloading,
  * everything), in fp32 and bf16, on three made-up machines: two whose channels disturb
- * one another mildly and one where they share the cores. And memory against the
- * planner's.
+ * one another mildly and one where they share the cores; passes against the replay with
+ * every schedule of the pipeline. And memory against the planner's.
  *
  * MIST_SEED: which plans; MIST_PLANS: how many of each kind; MIST_WORST: prints the
  * worst.
  */
+#include "tests/unit/closed_plan.h"
 #include "tests/unit/expr_eval.h"
 #include "tests/unit/test.h"
 
@@ -17,6 +18,7 @@
 #include "sim/replay/replay.h"
 #include "sim/schedule/pipeline_order.h"
 #include "tests/prop/made_up_machines.h"
+#include "tune/stage_price.h"
 
 #include <math.h>
 
@@ -130,6 +132,7 @@ static void random_plan(struct mist_random *random, const struct kind *kind,
 
 struct sums {
     double iteration_frac[MAX_PLANS];           /* |closed - replay| / replay */
+    double passes_frac[MAX_PLANS];              /* the same of the plan's passes */
     double live_ratio[MAX_PLANS * MAX_STAGES];  /* closed form / largest live sum */
     double arena_ratio[MAX_PLANS * MAX_STAGES]; /* closed form / planned arena */
     double host_ratio[MAX_PLANS *
@@ -177,53 +180,9 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
     printf("\n");
 }
 
-/* The host arena of a stage by the closed form of its shape. */
-static double host_bytes(const struct mist_stage_model *model,
-                         const struct mist_plan *plan, int32_t i)
-{
-    const struct mist_stage_plan *stage = &plan->stages[i];
-    struct mist_stage_shape shape = {
-        .is_first = i == 0,
-        .is_last = i == plan->n_stages - 1,
-        .micro_batch = stage->micro_batch,
-        .dp = stage->dp,
-        .tp = stage->tp,
-        .n_nodes = stage->n_nodes,
-        .n_devices = stage->n_devices,
-        .is_sequence_parallel = stage->is_sequence_parallel,
-    };
-    const double values_of[MIST_STAGE_N_COLUMNS] = {
-        stage->n_layers,
-        stage->n_checkpointed,
-        stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
-        stage->offload_weights,
-        stage->offload_gradients,
-        stage->offload_optimizer,
-        stage->offload_activations,
-        stage->updates_on_host,
-        mist_pipeline_in_flight(MIST_PIPELINE_1F1B, plan->n_stages, 1, i,
-                                plan->n_micro_batches),
-        plan->n_micro_batches,
-    };
-    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
-    struct mist_stage_values values;
-    struct mist_err err;
-    double out;
-    void *scratch =
-        aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
-
-    assert_non_null(scratch);
-    for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
-        columns[k] = (struct mist_tape_input){NULL, values_of[k]};
-    must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
-    mist_stage_model_eval(model, &values, columns, 1, NULL, NULL, NULL, &out, scratch);
-    free(scratch);
-    return out;
-}
-
-static void compare_memory(const struct mist_stage_model *model,
-                           const struct mist_plan *plan,
+static void compare_memory(const struct mist_plan *plan,
                            const struct mist_prediction *closed,
+                           const double *closed_host_bytes,
                            const struct mist_replay_result *replay, struct sums *sums)
 {
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -235,8 +194,23 @@ static void compare_memory(const struct mist_stage_model *model,
         sums->arena_ratio[sums->n_stages++] = peak / arena;
         if (host > 0)
             sums->host_ratio[sums->n_hosts++] =
-                (host_bytes(model, plan, i) - host) / (host + arena);
+                (closed_host_bytes[i] - host) / (host + arena);
     }
+}
+
+/* Relative difference of the iteration time by passes. */
+static double compare_passes(const struct mist_cost_model *costs,
+                             const struct mist_plan *plan, double replayed_s)
+{
+    const struct mist_space space = {.model = plan->model, .job = plan->job};
+    struct mist_stage_price *price;
+    struct mist_err err;
+    double passes_s;
+
+    must(mist_stage_price_new(costs, &space, 1, &price, &err), &err);
+    must(mist_stage_price_plan(price, plan, &passes_s, &err), &err);
+    mist_stage_price_free(price);
+    return fabs(passes_s / replayed_s - 1);
 }
 
 /* Relative difference of the iteration times; the rest into sums (NULL: nowhere). */
@@ -248,16 +222,19 @@ static double compare(const struct mist_cost_model *costs, const struct mist_pla
     struct mist_replay_result replay;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
     struct mist_prediction *closed = malloc(sizeof *closed);
+    double host_bytes[MAX_STAGES];
 
     assert_non_null(closed);
     must(mist_stage_model_new(&plan->model, costs, &plan->job, 1, &model, &err), &err);
-    must(mist_stage_model_plan(model, plan, closed, &err), &err);
+    closed_plan(model, plan, closed, host_bytes);
     must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
     assert_true(replay.is_folded);
     double off_frac = fabs(closed->iteration_s / replay.iteration_s - 1);
     if (sums) {
+        sums->passes_frac[sums->n_plans] =
+            compare_passes(costs, plan, replay.iteration_s);
         sums->iteration_frac[sums->n_plans++] = off_frac;
-        compare_memory(model, plan, closed, &replay, sums);
+        compare_memory(plan, closed, host_bytes, &replay, sums);
     }
     if (getenv("MIST_PRINT"))
         print_plan(plan, closed, &replay);
@@ -277,17 +254,20 @@ static void report(const struct kind *kind, struct sums *sums)
     int32_t n = sums->n_plans, last = sums->n_stages - 1;
 
     sort_doubles(sums->iteration_frac, n);
+    sort_doubles(sums->passes_frac, n);
     sort_doubles(sums->live_ratio, sums->n_stages);
     sort_doubles(sums->arena_ratio, sums->n_stages);
     sort_doubles(sums->host_ratio, sums->n_hosts);
-    print_message("%-8s iteration off by %.4f %.4f %.4f (median, nine of ten, worst); "
-                  "memory over live %.4f %.4f, over arena %.4f %.4f %.4f (min, median, "
+    print_message("%-8s iteration off by %.4f %.4f %.4f (median, nine of ten, worst), by "
+                  "passes %.4f %.4f %.4f; memory over live %.4f %.4f, over arena %.4f "
+                  "%.4f %.4f (min, median, "
                   "max), below it %d of %d",
                   kind->name, sums->iteration_frac[n / 2],
                   sums->iteration_frac[n * 9 / 10], sums->iteration_frac[n - 1],
-                  sums->live_ratio[0], sums->live_ratio[last], sums->arena_ratio[0],
-                  sums->arena_ratio[last / 2], sums->arena_ratio[last],
-                  (int)sums->n_below, (int)sums->n_stages);
+                  sums->passes_frac[n / 2], sums->passes_frac[n * 9 / 10],
+                  sums->passes_frac[n - 1], sums->live_ratio[0], sums->live_ratio[last],
+                  sums->arena_ratio[0], sums->arena_ratio[last / 2],
+                  sums->arena_ratio[last], (int)sums->n_below, (int)sums->n_stages);
     if (sums->n_hosts > 0)
         print_message("; host %.4f %.4f %.4f", sums->host_ratio[0],
                       sums->host_ratio[sums->n_hosts / 2],
@@ -312,6 +292,8 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     report(kind, sums);
     assert_true(sums->iteration_frac[n / 2] <= kind->median_frac);
     assert_true(sums->iteration_frac[n - 1] <= kind->worst_frac);
+    assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.07 : 0.025));
+    assert_true(sums->passes_frac[n * 9 / 10] <= (kind->offloads ? 0.25 : 0.13));
     assert_true(sums->arena_ratio[0] >= kind->least_ratio);
     assert_true(sums->arena_ratio[sums->n_stages - 1] <= kind->most_ratio);
     assert_true(sums->arena_ratio[sums->n_stages / 2] >= 0.98);
@@ -357,8 +339,77 @@ static void closed_form_follows_the_replay(void **state)
     }
 }
 
-/* Equal stages without data parallelism: what a pipeline's transfers cost, alone. */
-static void transfers_are_waited_for(void **state)
+/* Turns a plan into one with another schedule of the pipeline, which it allows then. */
+static void set_schedule(struct mist_plan *plan, enum mist_pipeline_schedule schedule)
+{
+    plan->pipeline = schedule;
+    plan->n_chunks = schedule == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
+    plan->n_micro_batches =
+        (plan->n_micro_batches + plan->n_stages - 1) / plan->n_stages * plan->n_stages;
+    plan->job.global_batch =
+        (int64_t)plan->n_micro_batches * plan->stages[0].micro_batch * plan->stages[0].dp;
+    plan->model.n_layers = 0;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        plan->stages[i].n_layers += plan->stages[i].n_layers % 2;
+        plan->model.n_layers += plan->stages[i].n_layers;
+    }
+    assert_int_equal(mist_plan_check(plan, NULL), MIST_OK);
+}
+
+static void check_schedule(const struct kind *kind, const struct mist_cost_model *costs,
+                           enum mist_pipeline_schedule schedule)
+{
+    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
+    struct mist_replay_result replay;
+    struct mist_random random;
+    struct mist_err err;
+    double *frac = malloc(MAX_PLANS * sizeof *frac);
+    int n = (n_plans_of_run() + 5) / 6;
+
+    assert_true(plan && frac);
+    mist_random_init(&random, test_seed(20240607));
+    for (int k = 0; k < n;) {
+        random_plan(&random, kind, plan);
+        if (plan->n_stages == 1)
+            continue;
+        set_schedule(plan, schedule);
+        must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+        frac[k++] = compare_passes(costs, plan, replay.iteration_s);
+        mist_replay_result_fini(&replay);
+    }
+    sort_doubles(frac, n);
+    print_message("%-8s %-12s by passes %.4f %.4f %.4f\n", kind->name,
+                  mist_pipeline_name(schedule), frac[n / 2], frac[n * 9 / 10],
+                  frac[n - 1]);
+    assert_true(frac[n / 2] <= (kind->shards || kind->offloads ? 0.12 : 0.06));
+    assert_true(frac[n - 1] <= (kind->offloads ? 0.45 : 0.4));
+    free(plan);
+    free(frac);
+}
+
+/* The passes of a plan against its replay, with the other schedules. */
+static void passes_follow_every_schedule(void **state)
+{
+    for (int i = 0; i < N_MACHINES; i++) {
+        struct mist_trace_set traces;
+        struct mist_cost_model *costs;
+        struct mist_err err;
+        make_machine(&traces, &machines[i]);
+        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        print_message("%s:\n", machines[i].name);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int s = MIST_PIPELINE_1F1B + 1;
+                 s < MIST_N_PIPELINES && !test_is_left_out(); s++)
+                check_schedule(&kinds[k], costs, (enum mist_pipeline_schedule)s);
+        mist_cost_model_free(costs);
+        mist_trace_set_fini(&traces);
+    }
+}
+
+/* Equal stages: what a pipeline's transfers cost; within a node, or between nodes of dp
+ * ranks, which share the links. */
+static void check_transfers(int32_t dp, bool has_nodes)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     struct mist_random random;
@@ -371,6 +422,7 @@ static void transfers_are_waited_for(void **state)
     assert_non_null(plan);
     mist_random_init(&random, test_seed(20240607));
     make_machine(&traces, &machines[2]);
+    traces.cluster.devices_per_node = has_nodes ? dp : 64;
     must(mist_cost_model_new(&traces, &costs, &err), &err);
     while (n < N_PLANS) {
         random_plan(&random, &kinds[0], plan);
@@ -379,8 +431,8 @@ static void transfers_are_waited_for(void **state)
         for (int32_t i = 0; i < plan->n_stages; i++) {
             plan->stages[i].n_layers = layers;
             plan->stages[i].n_checkpointed = 0;
-            plan->stages[i].dp = plan->stages[i].n_devices = 1;
-            plan->stages[i].micro_batch = samples;
+            plan->stages[i].dp = plan->stages[i].n_devices = dp;
+            plan->stages[i].micro_batch = samples / dp;
         }
         plan->model.n_layers = layers * plan->n_stages;
         plan->model.vocab = 64;
@@ -388,9 +440,107 @@ static void transfers_are_waited_for(void **state)
             off_frac[n++] = compare(costs, plan, NULL);
     }
     sort_doubles(off_frac, n);
-    print_message("equal stages, dp 1: off by %.4f in the median, %.4f in nine of ten\n",
-                  off_frac[n / 2], off_frac[n * 9 / 10]);
-    assert_true(off_frac[n / 2] <= 0.02);
+    print_message(
+        "equal stages, dp %d%s: off by %.4f in the median, %.4f in nine of ten\n",
+        (int)dp, has_nodes ? ", a node each" : "", off_frac[n / 2], off_frac[n * 9 / 10]);
+    assert_true(off_frac[n / 2] <= (dp > 1 ? 0.05 : 0.02));
+    mist_cost_model_free(costs);
+    mist_trace_set_fini(&traces);
+    free(plan);
+}
+
+static void transfers_are_waited_for(void **state)
+{
+    check_transfers(1, false);
+    check_transfers(4, false);
+    check_transfers(4, true);
+}
+
+/* With one micro-batch ZeRO-1 and ZeRO-2 send the same at the same times: gradients that a
+ * sum reads must not hold up the next pass, which wants room for its own. */
+static void first_sums_overlap(void **state)
+{
+    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
+    struct mist_random random;
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs;
+    struct mist_err err;
+
+    assert_non_null(plan);
+    mist_random_init(&random, test_seed(20240607));
+    make_machine(&traces, &machines[1]);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    for (int n = 0; n < 20;) {
+        double time_s[2];
+        random_plan(&random, &kinds[2], plan);
+        if (plan->n_stages > 1 || plan->stages[0].dp == 1)
+            continue;
+        plan->n_micro_batches = 1;
+        plan->job.global_batch = plan->stages[0].micro_batch * plan->stages[0].dp;
+        plan->stages[0].shards_optimizer = true;
+        plan->stages[0].shards_weights = false;
+        for (int z = 0; z < 2; z++) {
+            struct mist_replay_result replay;
+            plan->stages[0].shards_gradients = z == 1;
+            must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+            time_s[z] = replay.iteration_s;
+            mist_replay_result_fini(&replay);
+        }
+        assert_true(time_s[1] <= 1.01 * time_s[0]);
+        n++;
+    }
+    mist_cost_model_free(costs);
+    mist_trace_set_fini(&traces);
+    free(plan);
+}
+
+/* Start of a module's first, or end of its last task of a kind. */
+static double edge_s(const struct mist_timeline *timeline, enum mist_task_kind kind,
+                     int layer, bool is_end)
+{
+    double edge = is_end ? 0 : INFINITY;
+
+    for (size_t i = 0; i < timeline->n_rows; i++) {
+        const struct mist_timeline_row *row = &timeline->rows[i];
+        if (row->kind == kind && row->layer == layer)
+            edge = is_end ? fmax(edge, row->end_s) : fmin(edge, row->start_s);
+    }
+    return edge;
+}
+
+/* Optimizer state for a block does not wait until that of the one before has left: it has
+ * room of its own, though norms, whose state stays, are stepped in between. */
+static void state_moves_both_ways(void **state)
+{
+    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_replay_options options = {.threads = 1};
+    struct mist_random random;
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs;
+    struct mist_err err;
+
+    assert_non_null(plan);
+    mist_random_init(&random, test_seed(20240607));
+    make_machine(&traces, &machines[1]);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    for (int n = 0; n < 10;) {
+        struct mist_replay_result replay;
+        random_plan(&random, &kinds[0], plan);
+        if (plan->n_stages > 1 || plan->stages[0].n_layers < 3)
+            continue;
+        plan->stages[0].offload_optimizer = 1;
+        must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+        for (int layer = 1; layer + 1 <= plan->stages[0].n_layers; layer++) {
+            double in_s =
+                edge_s(&replay.timeline, MIST_TASK_SWAP_IN_OPTIMIZER, layer + 1, false);
+            double out_s =
+                edge_s(&replay.timeline, MIST_TASK_SWAP_OUT_OPTIMIZER, layer, true);
+            assert_true(fabs(in_s - out_s) > 1e-9 * out_s);
+        }
+        mist_replay_result_fini(&replay);
+        n++;
+    }
     mist_cost_model_free(costs);
     mist_trace_set_fini(&traces);
     free(plan);
@@ -469,7 +619,9 @@ static void batches_equal_single_calls(void **state)
     }
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         inputs[i] = (struct mist_tape_input){columns[i], 0};
-    mist_stage_model_eval(model, &values, inputs, N_BATCH, t, d, peak, NULL, scratch);
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_STABLE] = t, [MIST_STAGE_EXTRA] = d, [MIST_STAGE_PEAK] = peak};
+    mist_stage_model_eval(model, &values, inputs, N_BATCH, outputs, scratch);
     plan->n_stages = 3;
     for (int i = 0; i < N_BATCH; i++) {
         plan->n_micro_batches = (int32_t)columns[MIST_STAGE_MICRO_BATCHES][i];
@@ -493,7 +645,7 @@ static void batches_equal_single_calls(void **state)
         plan->stages[1].offload_activations = columns[MIST_STAGE_OFFLOAD_ACTIVATIONS][i];
         plan->stages[1].updates_on_host = columns[MIST_STAGE_UPDATE_ON_HOST][i] > 0;
         must(mist_plan_check(plan, &err), &err);
-        must(mist_stage_model_plan(model, plan, closed, &err), &err);
+        closed_plan(model, plan, closed, NULL);
         /* what offloads nothing or updates nothing on the host has expressions of its
          * own, which round differently */
         double tolerance = plan->stages[1].updates_on_host ? 0 : 1e-12;
@@ -534,7 +686,7 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 /* Two channels: exact. More: never below the longest, and how far off is known. */
 static void bundles_are_near_the_exact_ones(void **state)
 {
-    static const double most_frac[N_MACHINES] = {0.05, 0.1, 0.25}; /* in the median */
+    static const double most_frac[N_MACHINES] = {0.05, 0.06, 0.08}; /* in the median */
     struct mist_random random;
 
     mist_random_init(&random, test_seed(20240607));
@@ -575,7 +727,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_form_follows_the_replay),
+        cmocka_unit_test(passes_follow_every_schedule),
         cmocka_unit_test(transfers_are_waited_for),
+        cmocka_unit_test(first_sums_overlap),
+        cmocka_unit_test(state_moves_both_ways),
         cmocka_unit_test(one_stage_is_exact),
         cmocka_unit_test(batches_equal_single_calls),
         cmocka_unit_test(bundles_are_near_the_exact_ones),

@@ -81,12 +81,14 @@ static void draw_text(struct mist_random *random, enum training_model model, cha
         n_micro_batches = 1 << pick(random, 0, 3);
     } while (
         !draw_meshes(random, model, n_stages, TRAINING_BATCH / n_micro_batches, dp, tp));
-    bool has_chunks = n_stages == 2 && n_micro_batches > 1 && pick(random, 0, 1);
+    bool has_chunks = n_stages == 2 && pick(random, 0, 2) > 0;
+    bool is_v = has_chunks && (n_micro_batches == 1 || pick(random, 0, 1));
     bool is_zb = !has_chunks && pick(random, 0, 2) == 0;
     snprintf(text, size, "G%d%s%s:", n_micro_batches, pick(random, 0, 1) ? " each" : "",
-             has_chunks ? " il2"
-             : is_zb    ? " zb"
-                        : "");
+             is_v         ? " zbv"
+             : has_chunks ? " il2"
+             : is_zb      ? " zb"
+                          : "");
     for (int i = 0; i < n_stages; i++) {
         int n = has_chunks ? 2 : pick(random, 1, n_left - (n_stages - 1 - i));
         n = i == n_stages - 1 ? n_left : n;

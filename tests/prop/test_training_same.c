@@ -75,6 +75,12 @@ static const char *const chunked[] = {
     "G4 il2 delay7: ow.5 oa1 / ck1 oo.3 og.6",
     "G4: / / /",
     "G4 zb: ck1 / oa.5 / ow.5 / oo1",
+    "G4 zbv: /",
+    "G4 zbv: ck1 oa.5 / ow.5 og.5",
+    "G4 zbv serial: ow1 og1 / oo1 oa1 ck2",
+    "G4 zbv delay29: oo1 uh / ow.5 oo.5 uh",
+    "G4 zbv delay30: ow.5 oa1 ck2 / ck1 oo.3 og.6 oa1",
+    "G4 zbv eval: oa.5 / og.5",
     NULL,
 };
 
@@ -84,6 +90,9 @@ static const char *const deep[] = {
     "G4 il2: / / /",
     "G4 il4: ck2 / oa.5",
     "G4 il2 delay8: oa.5 / ck1 / ow1 / og.5 oo.5",
+    "G4 zbv: / / /",
+    "G4 zbv: l2 / l6 oa.5 ck3",
+    "G4 zbv delay31: l4 oa.5 / l2 ck1 ow.5 / l2 og.5 oo.5",
     "G4 zb: / / /",
     NULL,
 };
@@ -156,6 +165,35 @@ static const char *const sharded_chunked[] = {
     "G4 il2 each: dp2 z1 / dp2",
     "G4 il2: dp2 z3 oa.5 / dp2 z2 ow.5",
     "G4 il2 delay14: dp2 z3 ck1 / dp2 z3 og1 oo.5",
+    "G4 zbv each: dp2 z1 / dp2",
+    "G4 zbv: dp2 z3 oa.5 / dp2 z2 ow.5",
+    "G4 zbv: dp2 z2 / dp2 z3",
+    "G4 zbv delay32: dp2 z3 ck1 ow.5 / dp2 z3 og1 oo.5",
+    "G4 zbv eval each: dp2 og.5 oo1 uh / dp2 z1",
+    NULL,
+};
+
+/* Once per step. */
+static const char *const sharded_chunked_once[] = {
+    "G4: dp2",
+    "G4 il2: dp2 z1 oa.5 / dp2 z1 ow.5",
+    "G4 zbv: dp2 z1 / dp2",
+    "G4 zbv delay33: dp2 og.5 oo.5 / dp2 z1 oa.5",
+    NULL,
+};
+
+static const char *const tensor_chunked[] = {
+    "G4: tp2",
+    "G4 il2: tp2 / tp2 oa1",
+    "G4 zbv: tp2 / tp2",
+    "G4 zbv delay34: tp2 ck1 ow.5 oa.5 / tp2 og.5",
+    NULL,
+};
+
+static const char *const sequence_chunked[] = {
+    "G4 each: tp2 dp2 sp",
+    "G4 il2: tp2 dp2 sp z2 / tp2 dp2 sp z3",
+    "G4 zbv: tp2 dp2 sp z3 oa.5 / tp2 dp2 sp z2",
     NULL,
 };
 
@@ -253,6 +291,12 @@ static const struct class classes[] = {
     {"ZeRO, once", sharded_once, {3, 0, 5, 3, 0}, 32, FP32},
     {"ZeRO, one micro-batch", sharded_single, {3, 5, 3, 0, 0}, 96, FP32},
     {"ZeRO, chunks", sharded_chunked, {4, 0, 0, 4, 0}, 32, FP32},
+    {"ZeRO, chunks, bf16 gradients",
+     sharded_chunked,
+     {4, 0, 0, 0, 0},
+     32,
+     BF16_GRADIENTS},
+    {"ZeRO, chunks, once", sharded_chunked_once, {4, 0, 4, 0, 0}, 32, FP32},
     {"ZeRO, four ranks", sharded_four, {3, 0, 0, 0, 5}, 32, FP32},
     {"ZeRO, eight ranks", sharded_eight, {3, 0, 3, 0, 0}, 32, FP32},
     {"tensors", tensor, {5, 0, 3, 3, 0}, 32, FP32},
@@ -261,6 +305,8 @@ static const struct class classes[] = {
     {"sequences and ZeRO", both_sequence, {3, 0, 0, 3, 0}, 32, FP32},
     {"the same, bf16 gradients", both_sequence, {3, 0, 3, 0, 0}, 32, BF16_GRADIENTS},
     {"four tensors", wide, {3, 0, 0, 3, 0}, 32, FP32},
+    {"tensors, chunks", tensor_chunked, {4, 0, 4, 0, 0}, 32, FP32},
+    {"sequences, ZeRO, chunks", sequence_chunked, {4, 0, 0, 0, 0}, 32, FP32},
 };
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 

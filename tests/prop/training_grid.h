@@ -11,7 +11,8 @@
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
  * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each:
- * gradients are summed after each of them; zb: zb_h1; il2: interleaved, 2 chunks; serial;
+ * gradients are summed after each of them; zb: zb_h1; zbv: zb_v; il2: interleaved, 2
+ * chunks; serial;
  * eval: the loss is taken after every step, too, eval3: after every third; skip2: the
  * second step's gradients are dropped; delay3: random delays, seed 3; graphs: steady
  * steps are replayed, plain: they are not (neither: as the run sees fit). Stage: l layers
@@ -99,6 +100,8 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->job.computes_on_gpu = true;
     else if (strcmp(word, "zb") == 0)
         plan->pipeline = MIST_PIPELINE_ZB_H1;
+    else if (strcmp(word, "zbv") == 0)
+        plan->pipeline = MIST_PIPELINE_ZB_V;
     else if (sscanf(word, "il%d", &number) == 1) {
         plan->pipeline = MIST_PIPELINE_INTERLEAVED;
         plan->n_chunks = number;
@@ -257,8 +260,7 @@ static inline void training_check_memory(const struct training_run *run,
         MIST_OK)
         fail_msg("%s: %s", run->text, err.message);
     for (int32_t rank = 0; rank < mist_plan_n_ranks(&run->plan); rank++) {
-        int32_t i_stage;
-        mist_plan_locate_rank(&run->plan, rank, &i_stage, NULL, NULL);
+        int32_t i_stage = mist_plan_stage_of(&run->plan, rank);
         for (int arena = 0; arena < MIST_N_ARENAS; arena++) {
             int64_t bytes = arenas[i_stage][arena];
             int64_t allocated = outcome->ranks[rank].arena_bytes[arena];

@@ -151,8 +151,8 @@ static inline enum mist_status training_load(struct training_child *child, int32
     for (int64_t k = 0; k < plan->n_micro_batches && status == MIST_OK; k++)
         status = mist_data_batch(child->data, TRAINING_SEED, i_step,
                                  plan->job.global_batch, plan->job.seq_len,
-                                 (k * stage->dp + child->schedule->i_dp) * b, b,
-                                 child->tokens + k * b * plan->job.seq_len,
+                                 (k * stage->dp + child->schedule->at[MIST_AXIS_DP]) * b,
+                                 b, child->tokens + k * b * plan->job.seq_len,
                                  child->targets + k * b * plan->job.seq_len, err);
     return status;
 }
@@ -162,7 +162,7 @@ static inline enum mist_status training_step(struct training_child *child, int32
 {
     const struct mist_plan *plan = &child->run->plan;
     bool is_first = child->schedule->i_stage == 0;
-    bool is_last = child->schedule->i_stage == plan->n_stages - 1;
+    bool is_last = child->schedule->i_stage == mist_plan_head_stage(plan);
     struct mist_step_result result;
     enum mist_status status = training_load(child, i_step, err);
 

@@ -458,8 +458,9 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
     struct mist_cost cost = {.time_s = -1, .deviation_s = -1, .extrapolated_s = -1};
     struct mist_err err = {0};
 
-    must(mist_cost_link(model, operation, nodes, ranks_per_node, groups, bytes, &cost,
-                        &err),
+    must(mist_cost_link(model, operation,
+                        (struct mist_group_shape){nodes, ranks_per_node, groups}, bytes,
+                        &cost, &err),
          &err);
     return cost;
 }
@@ -530,9 +531,10 @@ static void test_link_missing(void **state)
     cost = link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 20);
     near_to(cost.time_s, law_s(&laws[1], 1 << 20) + law_s(&laws[2], 1 << 20));
     near_to(cost.extrapolated_s, cost.time_s);
-    assert_int_equal(
-        mist_cost_link(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1 << 20, &cost, &err),
-        MIST_ERR_INPUT);
+    assert_int_equal(mist_cost_link(model, MIST_LINK_SEND_RECV,
+                                    (struct mist_group_shape){1, 2, 1}, 1 << 20, &cost,
+                                    &err),
+                     MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "send_recv"));
     assert_non_null(strstr(err.message, "mist-profile"));
     mist_cost_model_free(model);
@@ -689,7 +691,7 @@ static double expected_s(const struct mist_plan *plan, const struct mist_schedul
         if (task->stream == MIST_STREAM_COMPUTE)
             return bound_s((double)task->n_elements, 12.0 * (double)task->n_elements) +
                    zero_s(task->n_zeroed_elements);
-        return law_s(&laws[4], task->bytes);
+        break;
     default:
         break;
     }
@@ -697,7 +699,8 @@ static double expected_s(const struct mist_plan *plan, const struct mist_schedul
         return law_s(&laws[5], task->bytes);
     if (task->stream == MIST_STREAM_DEVICE_TO_HOST)
         return law_s(&laws[7], task->bytes);
-    return law_s(&laws[4], task->bytes); /* transfers: all between the two nodes */
+    return 2 * law_s(&laws[4], task->bytes); /* transfers: all between the two nodes, two
+                                                at once, one by one */
 }
 
 /* Computing takes longer than rows say; differently for those who wait often. */
@@ -973,6 +976,118 @@ static void test_placement(void **state)
     }
 }
 
+/* Two stages of eight ranks, each stage a node (of 8), the first of dp0 x tp0: on all
+ * ranks a transfer takes time_s[is_gradient] for the bytes of one. */
+static void check_sends(const struct mist_trace_set *set, int dp0, int tp0,
+                        double (*const time_s[2])(double bytes))
+{
+    static struct mist_plan plan;
+    struct mist_cost_model *model = model_of(set);
+    struct mist_err err = {0};
+    int n_seen = 0;
+
+    plan = (struct mist_plan){.model = mist_tiny_model(MIST_FAMILY_GPT, 2),
+                              .job = {.global_batch = 8, .seq_len = 8},
+                              .n_micro_batches = 1,
+                              .n_stages = 2};
+    for (int i = 0; i < 2; i++)
+        plan.stages[i] = (struct mist_stage_plan){.n_layers = 1,
+                                                  .n_nodes = 1,
+                                                  .n_devices = 8,
+                                                  .micro_batch = i ? 1 : 8 / dp0,
+                                                  .dp = i ? 8 : dp0,
+                                                  .tp = i ? 1 : tp0};
+    must(mist_plan_check(&plan, &err), &err);
+    for (int32_t rank = 0; rank < 16; rank++) {
+        struct mist_schedule *schedule = NULL;
+        struct mist_cost costs[256];
+        must(mist_schedule_build(&plan, rank, 1, &schedule, &err), &err);
+        assert_true(schedule->n_costs <= 256);
+        must(mist_cost_schedule(model, &plan, schedule, costs, &err), &err);
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            const struct mist_task *task = &schedule->tasks[i];
+            bool is_gradient = task->kind == MIST_TASK_SEND_GRADIENT ||
+                               task->kind == MIST_TASK_RECV_GRADIENT;
+            if (task->group != MIST_GROUP_PEER)
+                continue;
+            near_to(costs[task->cost].time_s,
+                    LAUNCH_S + time_s[is_gradient]((double)task->bytes));
+            n_seen++;
+        }
+        mist_schedule_free(schedule);
+    }
+    assert_true(n_seen >= 4 * 8);
+    mist_cost_model_free(model);
+}
+
+static double one_s(double bytes)
+{
+    return 10e-6 + bytes / 10e9;
+}
+
+static double four_s(double bytes)
+{
+    return 10e-6 + 4 * bytes / 10e9;
+}
+
+static double eight_s(double bytes)
+{
+    return 10e-6 + 8 * bytes / 10e9;
+}
+
+static double measured_one_s(double bytes)
+{
+    return bytes / 5e9;
+}
+
+static double measured_eight_s(double bytes)
+{
+    return 8 * measured_one_s(bytes);
+}
+
+static double together_s(double bytes)
+{
+    return 3e-6 + bytes / 2e9;
+}
+
+static double within_s(double bytes)
+{
+    return law_s(&laws[3], (int64_t)bytes);
+}
+
+/* Ranks of a node send at once through one adapter or eight, by what is declared, by one
+ * pair that was measured, and by as many pairs. */
+static void test_sends_at_once(void **state)
+{
+    const struct link_law one = {MIST_LINK_SEND_RECV, 2, 1, 1, 0, 1 / 5e9};
+    const struct link_law eight = {MIST_LINK_SEND_RECV, 2, 1, 8, 3e-6, 1 / 2e9};
+    struct mist_trace_set set;
+
+    start(&set);
+    set.cluster.devices_per_node = 8;
+    for (int i = 0; i < N_LAWS; i++)
+        if (i != 4)
+            add_law(&set, &laws[i]);
+    set.cluster.declared = (struct mist_trace_declared){
+        .device = {100e9, 2}, .node = {10e9, 10}, .adapters = 1};
+    check_sends(&set, 8, 1, (double (*const[2])(double)){eight_s, eight_s});
+    /* one of two ranks with the same rows sends them, and both get the gradient */
+    check_sends(&set, 4, 2, (double (*const[2])(double)){four_s, eight_s});
+    set.cluster.declared.node.bytes_per_s = 80e9;
+    set.cluster.declared.adapters = 8;
+    check_sends(&set, 8, 1, (double (*const[2])(double)){one_s, one_s});
+    add_law(&set, &one);
+    check_sends(&set, 8, 1, (double (*const[2])(double)){measured_one_s, measured_one_s});
+    set.cluster.declared.node.bytes_per_s = 0; /* it is not known what they share */
+    check_sends(&set, 8, 1,
+                (double (*const[2])(double)){measured_eight_s, measured_eight_s});
+    add_law(&set, &eight);
+    check_sends(&set, 8, 1, (double (*const[2])(double)){together_s, together_s});
+    set.cluster.devices_per_node = 16; /* nobody leaves the node */
+    check_sends(&set, 8, 1, (double (*const[2])(double)){within_s, within_s});
+    mist_trace_set_fini(&set);
+}
+
 static void test_interference(void **state)
 {
     struct mist_trace_set set;
@@ -1161,6 +1276,7 @@ int main(void)
         cmocka_unit_test(test_scans),
         cmocka_unit_test(test_update_on_host),
         cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_sends_at_once),
         cmocka_unit_test(test_link_residual),
         cmocka_unit_test(test_link_mirrors),
         cmocka_unit_test(test_interference),

@@ -242,15 +242,16 @@ static enum mist_status draw_timeline(struct mist_err *err)
 static enum mist_status build_schedules(struct mist_err *err)
 {
     static const enum mist_pipeline_schedule kinds[] = {
-        MIST_PIPELINE_1F1B, MIST_PIPELINE_INTERLEAVED, MIST_PIPELINE_ZB_H1};
+        MIST_PIPELINE_1F1B, MIST_PIPELINE_INTERLEAVED, MIST_PIPELINE_ZB_H1,
+        MIST_PIPELINE_ZB_V};
     struct mist_plan plan = world.plan;
     enum mist_status status = MIST_OK;
     double outcome = 0;
 
-    for (int i = 0; i < 6 && status == MIST_OK; i++) {
+    for (int i = 0; i < 8 && status == MIST_OK; i++) {
         struct mist_schedule *schedule = NULL;
         plan.pipeline = kinds[i / 2];
-        plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 1;
+        plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
         status = mist_schedule_build(&plan, i % 2, 2, &schedule, err);
         if (status == MIST_OK)
             status = memory_check(schedule, err);

@@ -14,6 +14,11 @@ enum { MAX_STAGES = 8, MAX_CHUNKS = 4, MAX_BATCHES = 32, TEXT_SIZE = 8192, N_KIN
 
 static const char letters[N_KINDS] = {'F', 'B', 'I', 'W'};
 
+static bool is_split(enum mist_pipeline_schedule schedule)
+{
+    return schedule == MIST_PIPELINE_ZB_H1 || schedule == MIST_PIPELINE_ZB_V;
+}
+
 static struct mist_pipeline_order make(enum mist_pipeline_schedule schedule, int32_t p,
                                        int32_t v, int32_t g)
 {
@@ -25,7 +30,7 @@ static struct mist_pipeline_order make(enum mist_pipeline_schedule schedule, int
     assert_int_equal(order.n_stages, p);
     assert_int_equal(order.n_chunks, v);
     assert_int_equal(order.n_micro_batches, g);
-    assert_int_equal(order.n_slots, (schedule == MIST_PIPELINE_ZB_H1 ? 3 : 2) * g * v);
+    assert_int_equal(order.n_slots, (is_split(schedule) ? 3 : 2) * g * v);
     return order;
 }
 
@@ -90,6 +95,14 @@ static void test_by_hand(void **state)
         {MIST_PIPELINE_ZB_H1, 2, 1, 3, 1, " F0 I0 F1 I1 W0 F2 I2 W1 W2"},
         {MIST_PIPELINE_ZB_H1, 3, 1, 2, 2, " F0 I0 F1 I1 W0 W1"},
         {MIST_PIPELINE_ZB_H1, 3, 1, 4, 1, " F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3"},
+        {MIST_PIPELINE_ZB_V, 2, 2, 1, 0, " F0.0 F0.1 I0.1 W0.1 I0.0 W0.0"},
+        {MIST_PIPELINE_ZB_V, 2, 2, 1, 1, " F0.0 F0.1 I0.1 I0.0 W0.1 W0.0"},
+        {MIST_PIPELINE_ZB_V, 2, 2, 3, 0,
+         " F0.0 F1.0 F2.0 F0.1 I0.1 W0.1 F1.1 I1.1 W1.1 I0.0 W0.0 F2.1 I2.1 W2.1"
+         " I1.0 W1.0 I2.0 W2.0"},
+        {MIST_PIPELINE_ZB_V, 2, 2, 3, 1,
+         " F0.0 F0.1 F1.0 F1.1 I0.1 W0.1 F2.0 I0.0 W0.0 F2.1 I1.1 I1.0 I2.1 W1.1 I2.0"
+         " W1.0 W2.1 W2.0"},
     };
     char text[TEXT_SIZE];
 
@@ -106,7 +119,9 @@ static void test_by_hand(void **state)
  *   1f1b, stage 0   F0 F1 .  .  B0 B0 .  B1 B1
  *         stage 1   .  F0 B0 B0 F1 B1 B1 .  .
  *   zb_h1, stage 0  F0 F1 .  I0 W0 I1 W1
- *          stage 1  .  F0 I0 F1 I1 W0 W1      */
+ *          stage 1  .  F0 I0 F1 I1 W0 W1
+ *   zb_v,  stage 0  F0.0 .    .    F0.1 I0.1 W0.1 .    I0.0 W0.0
+ *          stage 1  .    F0.0 F0.1 .    .    I0.1 I0.0 W0.1 W0.0     */
 static void test_clock_by_hand(void **state)
 {
     static const int32_t whole[2][4][2] = {
@@ -117,7 +132,12 @@ static void test_clock_by_hand(void **state)
         {{0, 1}, {1, 2}, {3, 4}, {4, 5}, {5, 6}, {6, 7}},
         {{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}},
     };
+    static const int32_t folded[2][6][2] = {
+        {{0, 1}, {3, 4}, {4, 5}, {5, 6}, {7, 8}, {8, 9}},
+        {{1, 2}, {2, 3}, {5, 6}, {6, 7}, {7, 8}, {8, 9}},
+    };
     struct mist_pipeline_order a = make(MIST_PIPELINE_1F1B, 2, 1, 2);
+    struct mist_pipeline_order c = make(MIST_PIPELINE_ZB_V, 2, 2, 1);
     struct mist_pipeline_order b = make(MIST_PIPELINE_ZB_H1, 2, 1, 2);
 
     for (int i = 0; i < 2; i++) {
@@ -128,10 +148,13 @@ static void test_clock_by_hand(void **state)
         for (int k = 0; k < 6; k++) {
             assert_int_equal(slots_of(&b, i)[k].start, split[i][k][0]);
             assert_int_equal(slots_of(&b, i)[k].end, split[i][k][1]);
+            assert_int_equal(slots_of(&c, i)[k].start, folded[i][k][0]);
+            assert_int_equal(slots_of(&c, i)[k].end, folded[i][k][1]);
         }
     }
     mist_pipeline_order_fini(&a);
     mist_pipeline_order_fini(&b);
+    mist_pipeline_order_fini(&c);
 }
 
 /* ------------------------------------------------------------------------- a textbook */
@@ -139,7 +162,7 @@ static void test_clock_by_hand(void **state)
 /* One stage as a textbook runs it: two queues of chunks, and each chunk counts its own
  * micro-batches. */
 struct textbook {
-    int32_t v;
+    int32_t v, g;
     int32_t n_forward[MAX_CHUNKS], n_backward[MAX_CHUNKS];
     int32_t forwards[MAX_BATCHES * MAX_CHUNKS], backwards[MAX_BATCHES * MAX_CHUNKS];
     char *out;
@@ -156,6 +179,38 @@ static void fill_queues(struct textbook *at, int32_t p, int32_t g)
                 at->backwards[n] = at->v - 1 - chunk;
             }
         }
+    }
+}
+
+/* ZB-V by its phases, for 2 p - 1 micro-batches or more; those beyond g are left out. */
+static void run_phase(struct textbook *at, int32_t n, const char *steps)
+{
+    for (int32_t k = 0; k < n; k++)
+        for (const char *step = steps; *step; step += 2) {
+            int32_t chunk = step[1] - '0';
+            int32_t *count =
+                step[0] == 'F' ? &at->n_forward[chunk] : &at->n_backward[chunk];
+            if (*count < at->g)
+                at->out = append(at->out, step[0], *count, chunk, 2);
+            ++*count;
+        }
+}
+
+static void print_v(int32_t p, int32_t g, int32_t i, char *out)
+{
+    struct textbook at = {.g = g, .out = out};
+    int32_t n = g > 2 * p - 1 ? g : 2 * p - 1, n_full = n - (2 * p - 1 - i);
+
+    run_phase(&at, 2 * (p - i) - 1, "F0");
+    run_phase(&at, i, "F1F0");
+    run_phase(&at, p - i, "F1I1");
+    run_phase(&at, n_full, "F0I0F1I1");
+    run_phase(&at, p - 1 - i, "I0F1I1");
+    run_phase(&at, i, "I0I1");
+    run_phase(&at, p - i, "I0");
+    for (int chunk = 0; chunk < 2; chunk++) {
+        assert_int_equal(at.n_forward[chunk], n);
+        assert_int_equal(at.n_backward[chunk], n);
     }
 }
 
@@ -182,6 +237,10 @@ static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int3
     struct textbook at = {.v = v, .out = out};
     int32_t n = g * v, n_warm = p - i_stage - 1;
 
+    if (schedule == MIST_PIPELINE_ZB_V) {
+        print_v(p, g, i_stage, out);
+        return;
+    }
     if (is_interleaved)
         n_warm = n_warm * 2 + (v - 1) * p;
     if (n_warm > n)
@@ -197,28 +256,52 @@ static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int3
         run_backward(&at, k, letter);
 }
 
-/* Weight gradients: k follows input gradient k + i_stage, the rest ends the order. */
-static void check_weights(const struct mist_pipeline_order *order, int32_t i_stage)
+/* Weight gradients come in the order of input gradients, and as soon as those are ahead
+ * by more than: zb_h1: the stages before; zb_v: none while forwards come, and then twice
+ * as many. What remains comes at the end. */
+static void check_weights(const struct mist_pipeline_order *order,
+                          enum mist_pipeline_schedule schedule, int32_t i_stage)
 {
     const struct mist_slot *slots = slots_of(order, i_stage);
-    int32_t n = order->n_slots, g = order->n_micro_batches, next = 0;
+    const struct mist_slot *inputs[MAX_BATCHES * MAX_CHUNKS];
+    int32_t n_forwards = 0, n_inputs = 0, n_weights = 0;
+    int32_t n = order->n_micro_batches * order->n_chunks;
 
-    for (int32_t i = 0; i < n; i++) {
-        if (slots[i].kind != MIST_SLOT_BACKWARD_WEIGHT)
+    for (int32_t i = 0; i < order->n_slots; i++) {
+        bool may_wait =
+            n_inputs < n && (i == 0 || slots[i - 1].kind != MIST_SLOT_FORWARD);
+        int32_t most = schedule == MIST_PIPELINE_ZB_H1 ? i_stage
+                       : n_forwards < n                ? 0
+                                                       : 2 * i_stage;
+        if (slots[i].kind == MIST_SLOT_BACKWARD_WEIGHT) {
+            assert_true(n_weights < n_inputs);
+            assert_int_equal(slots[i].micro_batch, inputs[n_weights]->micro_batch);
+            assert_int_equal(slots[i].chunk, inputs[n_weights]->chunk);
+            n_weights++;
+            /* not sooner */
+            assert_true(!may_wait || n_inputs - n_weights >= most);
             continue;
-        assert_int_equal(slots[i].micro_batch, next);
-        if (next + i_stage < g) {
-            assert_int_equal(slots[i - 1].kind, MIST_SLOT_BACKWARD_INPUT);
-            assert_int_equal(slots[i - 1].micro_batch, next + i_stage);
-        } else {
-            assert_int_equal(i, n - g + next);
         }
-        next++;
+        if (may_wait) /* not later */
+            assert_true(n_inputs - n_weights <= most);
+        n_forwards += slots[i].kind == MIST_SLOT_FORWARD;
+        if (slots[i].kind == MIST_SLOT_BACKWARD_INPUT)
+            inputs[n_inputs++] = &slots[i];
     }
-    assert_int_equal(next, g);
+    assert_int_equal(n_weights, n);
 }
 
 /* -------------------------------------------------------------------------- the rules */
+
+/* The way of a sample: down the stages for every chunk, in a V down and back up. */
+static int32_t virtual_of(const struct mist_pipeline_order *order, int32_t i_stage,
+                          int32_t chunk)
+{
+    bool is_back = order->schedule == MIST_PIPELINE_ZB_V && chunk == 1;
+
+    return is_back ? 2 * order->n_stages - 1 - i_stage
+                   : chunk * order->n_stages + i_stage;
+}
 
 /* Where the slots are: by virtual stage, micro-batch and kind. */
 struct index {
@@ -226,7 +309,7 @@ struct index {
 };
 
 /* Every slot is found once. */
-static void fill_index(const struct mist_pipeline_order *order, bool is_split,
+static void fill_index(const struct mist_pipeline_order *order, bool splits,
                        struct index *out)
 {
     memset(out, 0, sizeof *out);
@@ -236,8 +319,8 @@ static void fill_index(const struct mist_pipeline_order *order, bool is_split,
             assert_in_range(slot->chunk, 0, order->n_chunks - 1);
             assert_in_range(slot->micro_batch, 0, order->n_micro_batches - 1);
             assert_true((slot->kind == MIST_SLOT_FORWARD) |
-                        ((slot->kind == MIST_SLOT_BACKWARD) ^ is_split));
-            int32_t virtual = slot->chunk * order->n_stages + i;
+                        ((slot->kind == MIST_SLOT_BACKWARD) ^ splits));
+            int32_t virtual = virtual_of(order, i, slot->chunk);
             assert_null(out->slots[virtual][slot->micro_batch][slot->kind]);
             out->slots[virtual][slot->micro_batch][slot->kind] = slot;
         }
@@ -251,7 +334,7 @@ static void check_start(const struct mist_pipeline_order *order,
 {
     static const int32_t ticks[N_KINDS] = {1, 2, 1, 1};
     const struct mist_slot *slot = &slots_of(order, i_stage)[k], *on = NULL;
-    int32_t virtual = slot->chunk * order->n_stages + i_stage, m = slot->micro_batch;
+    int32_t virtual = virtual_of(order, i_stage, slot->chunk), m = slot->micro_batch;
     int32_t start = k ? slot[-1].end : 0, *end = NULL;
     bool is_last = virtual == order->n_stages * order->n_chunks - 1;
 
@@ -305,10 +388,16 @@ static int32_t last_tick(const struct mist_pipeline_order *order)
 
 /* Work of a stage and bubble. forward = input = weight gradient = 1 tick: the bubble is
  * (p - 1) (1 + 2) of Narayanan et al., on chunks where interleaved, and
- * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with. */
+ * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with; in a V the
+ * way to the last stage, as 1 = 1 = 1 leaves no gap. */
 static int32_t closed_form(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
                            int32_t g)
 {
+    if (schedule == MIST_PIPELINE_ZB_V && g >= p)
+        return 6 * g + (p - 1) + (g < 2 * p - 1 ? 2 * p - 1 - g : 0);
+    if (schedule == MIST_PIPELINE_ZB_V) /* 4 p on the way; one more F I, or I W, of each
+                                           chunk for each further micro-batch */
+        return 4 * p + 4 * (g - 1) + 1;
     if (schedule != MIST_PIPELINE_ZB_H1)
         return 3 * g * v + 3 * (p - 1);
     if (g >= p)
@@ -321,23 +410,30 @@ static void check_pipeline(enum mist_pipeline_schedule schedule, int32_t p, int3
                            int32_t g, struct index *index)
 {
     struct mist_pipeline_order order = make(schedule, p, v, g);
-    bool is_split = schedule == MIST_PIPELINE_ZB_H1;
     char text[TEXT_SIZE], expected[TEXT_SIZE];
 
-    fill_index(&order, is_split, index);
+    fill_index(&order, is_split(schedule), index);
     for (int32_t i = 0; i < p; i++) {
         print_order(&order, i, false, text);
         print_textbook(schedule, p, v, g, i, expected);
         assert_string_equal(text, expected);
-        if (is_split)
-            check_weights(&order, i);
+        if (is_split(schedule))
+            check_weights(&order, schedule, i);
         for (int32_t k = 0; k < order.n_slots; k++)
             check_start(&order, index, i, k);
         int32_t most = count_in_flight(&order, i);
         assert_int_equal(mist_pipeline_in_flight(schedule, p, v, i, g), most);
-        if (is_split)
-            assert_int_equal(most,
-                             mist_pipeline_in_flight(MIST_PIPELINE_1F1B, p, 1, 0, g));
+        int32_t first = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, p, 1, 0, g);
+        if (schedule == MIST_PIPELINE_ZB_H1)
+            assert_int_equal(most, first);
+        if (schedule == MIST_PIPELINE_ZB_V && g < 2 * p - 1)
+            assert_true(most <= 2 * first);
+        if (schedule == MIST_PIPELINE_ZB_V && g >= 2 * p - 1) {
+            const struct mist_slot *slots = slots_of(&order, i);
+            assert_int_equal(most, 2 * first);
+            assert_int_equal(slots[0].start, i);
+            assert_int_equal(slots[order.n_slots - 1].end, 6 * g + i); /* no gap */
+        }
     }
     assert_int_equal(last_tick(&order), closed_form(schedule, p, v, g));
     if (p == MAX_STAGES && g == MAX_BATCHES)
@@ -358,6 +454,7 @@ static void test_rules(void **state)
         for (int32_t g = 1; g <= MAX_BATCHES; g++) {
             check_pipeline(MIST_PIPELINE_1F1B, p, 1, g, index);
             check_pipeline(MIST_PIPELINE_ZB_H1, p, 1, g, index);
+            check_pipeline(MIST_PIPELINE_ZB_V, p, 2, g, index);
             for (int32_t v = 1; v <= MAX_CHUNKS && g % p == 0; v++)
                 check_pipeline(MIST_PIPELINE_INTERLEAVED, p, v, g, index);
         }
@@ -375,6 +472,7 @@ static void test_refusals(void **state)
     } cases[] = {
         {MIST_PIPELINE_1F1B, 2, 2, 4, MIST_ERR_INPUT, "no 1f1b pipeline has 2 stages of"},
         {MIST_PIPELINE_ZB_H1, 2, 3, 4, MIST_ERR_INPUT, "3 chunks"},
+        {MIST_PIPELINE_ZB_V, 2, 1, 4, MIST_ERR_INPUT, "of 1 chunks"},
         {MIST_PIPELINE_INTERLEAVED, 4, 2, 6, MIST_ERR_INPUT,
          "no interleaved pipeline has 4"},
         {MIST_PIPELINE_1F1B, 2, 1, INT32_MAX, MIST_ERR_RANGE, "too many slots"},

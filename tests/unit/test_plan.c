@@ -2,6 +2,7 @@
  * Files are in test_plan_file.c. */
 #include "tests/unit/test.h"
 
+#include "sim/plan/rank_mesh.h"
 #include "tests/unit/plan_sample.h"
 
 #include <math.h>
@@ -10,18 +11,18 @@
 static void test_ranks(void **state)
 {
     struct mist_plan plan;
-    int32_t rank = 0, i_stage, i_dp, i_tp;
+    int32_t rank = 0;
 
     load_good(&plan);
     for (int32_t i = 0; i < plan.n_stages; i++) {
+        const struct mist_rank_mesh mesh = mist_rank_mesh_make(&plan, i);
         assert_int_equal(mist_plan_first_rank(&plan, i), rank);
         for (int32_t d = 0; d < plan.stages[i].dp; d++) {
             for (int32_t t = 0; t < plan.stages[i].tp; t++, rank++) {
-                mist_plan_locate_rank(&plan, rank, &i_stage, &i_dp, &i_tp);
-                assert_int_equal(i_stage, i);
-                assert_int_equal(i_dp, d);
-                assert_int_equal(i_tp, t);
-                mist_plan_locate_rank(&plan, rank, NULL, NULL, NULL);
+                assert_int_equal(mist_plan_stage_of(&plan, rank), i);
+                assert_int_equal(mist_rank_mesh_at(&mesh, MIST_AXIS_PP, rank), i);
+                assert_int_equal(mist_rank_mesh_at(&mesh, MIST_AXIS_DP, rank), d);
+                assert_int_equal(mist_rank_mesh_at(&mesh, MIST_AXIS_TP, rank), t);
             }
         }
     }
@@ -66,6 +67,51 @@ static void test_chunks(void **state)
             assert_int_equal(n, 1 + k % 5 * 3 % 4);
         }
         assert_int_equal(next, plan.model.n_layers + 1);
+        assert_int_equal(mist_plan_head_stage(&plan), 4);
+    }
+}
+
+/* Down the stages and back up: 1 and 2 blocks of each chunk in turn. */
+static void test_folded_chunks(void **state)
+{
+    static const int32_t by_hand[2][5] = {{1, 2, 4, 5, 7}, {14, 12, 11, 9, 8}};
+    struct mist_plan plan;
+    int32_t first, n;
+
+    load_good(&plan);
+    plan.pipeline = MIST_PIPELINE_ZB_V;
+    plan.n_stages = 5;
+    plan.model.n_layers = 14;
+    for (int32_t i = 0; i < 5; i++)
+        plan.stages[i].n_layers = 2 * (1 + i % 2);
+    for (plan.n_chunks = 0; plan.n_chunks <= 2; plan.n_chunks += 2) {
+        assert_int_equal(mist_plan_n_chunks(&plan), 2);
+        assert_int_equal(mist_plan_head_stage(&plan), 0);
+        for (int32_t i = 0; i < 5; i++)
+            for (int32_t c = 0; c < 2; c++) {
+                mist_plan_chunk_layers(&plan, i, c, &first, &n);
+                assert_int_equal(first, by_hand[c][i]);
+                assert_int_equal(n, 1 + i % 2);
+            }
+    }
+}
+
+/* The two holders of a tied weight are as large, unless they are one stage. */
+static void test_tied_stages(void **state)
+{
+    struct mist_plan plan;
+
+    load_good(&plan);
+    plan.stages[0].n_layers = plan.stages[1].n_layers = plan.model.n_layers / 2;
+    plan.stages[1].n_checkpointed = 0;
+    for (int i = 0; i < MIST_N_PIPELINES; i++) {
+        plan.pipeline = (enum mist_pipeline_schedule)i;
+        plan.n_chunks = i == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
+        plan.model.ties_embeddings = false;
+        assert_int_equal(mist_plan_check(&plan, NULL), MIST_OK);
+        plan.model.ties_embeddings = true;
+        assert_int_equal(mist_plan_check(&plan, NULL),
+                         i == MIST_PIPELINE_ZB_V ? MIST_OK : MIST_ERR_INPUT);
     }
 }
 
@@ -119,11 +165,14 @@ static void test_check(void **state)
     REFUSED(MIST_ERR_INPUT, predicted.stable_s[0] = -1, "stage 0", "");
     /* each size that tp must divide, alone */
     REFUSED(MIST_ERR_INPUT, model.ffn = 1023, "ffn 1023", "tp");
-    /* one stage can't interleave, whatever else is wrong */
-    good.pipeline = MIST_PIPELINE_INTERLEAVED;
+    /* one stage can't have chunks, whatever else is wrong */
     good.n_chunks = 2;
-    REFUSED(MIST_ERR_INPUT, n_stages = 1, "needs at least 2 stages, the plan has 1", "");
-    assert_string_equal(fault.section, "pipeline");
+    for (int i = 0; i < 2; i++) {
+        good.pipeline = i ? MIST_PIPELINE_ZB_V : MIST_PIPELINE_INTERLEAVED;
+        REFUSED(MIST_ERR_INPUT, n_stages = 1, "needs at least 2 stages, the plan has 1",
+                "");
+        assert_string_equal(fault.section, "pipeline");
+    }
     load_good(&good);
 #undef REFUSED
     p = good;
@@ -265,9 +314,10 @@ static void test_fingerprint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_check_tp),
-        cmocka_unit_test(test_check_tied),  cmocka_unit_test(test_range),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_folded_chunks), cmocka_unit_test(test_tied_stages),
+        cmocka_unit_test(test_check),         cmocka_unit_test(test_check_tp),
+        cmocka_unit_test(test_check_tied),    cmocka_unit_test(test_range),
         cmocka_unit_test(test_fingerprint),
     };
 

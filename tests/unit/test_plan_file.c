@@ -117,7 +117,7 @@ static const struct bad_file bad_files[] = {
     {"\"threads\": 4", "\"threads\": 1025", NULL, "threads is 1025", false},
     {"\"threads\": 4", "\"threads\": -1", NULL, "threads is -1", false},
     {"\"gpt\"", "\"bert\"", NULL, "gpt, llama, falcon", false},
-    {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b, interleaved, zb_h1", false},
+    {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b, interleaved, zb_h1, zb_v", false},
     {"\"1f1b\",", "\"1f1b\",\n\"chunks\": 1.5,", "\"chunks\"", "whole number", false},
     {"\"1f1b\",", "\"1f1b\",\n\"reduces_each_micro_batch\": 1,", "\"reduces_",
      "true or false", false},
@@ -150,16 +150,23 @@ static const struct bad_file bad_files[] = {
      "chunks is 2, a pipeline of kind 1f1b has 1", false},
     {"\"1f1b\",", "\"zb_h1\",\n\"chunks\": 3,", "\"chunks\"",
      "chunks is 3, a pipeline of kind zb_h1 has 1", false},
+    {"\"1f1b\",", "\"zb_v\",\n\"chunks\": 3,", "\"chunks\"",
+     "chunks is 3, a pipeline of kind zb_v has 2", false},
+    {"\"1f1b\",", "\"zb_v\",\n\"chunks\": 1,", "\"chunks\"",
+     "chunks is 1, a pipeline of kind zb_v has 2", false},
     {"\"1f1b\",", "\"interleaved\",\n\"chunks\": 1,", "\"chunks\"",
-     "chunks is 1, an interleaved pipeline needs at least 2", false},
+     "chunks is 1, a pipeline of kind interleaved needs at least 2", false},
     {"\"1f1b\"", "\"interleaved\"", NULL,
-     "chunks is 1, an interleaved pipeline needs at least 2", false},
+     "chunks is 1, a pipeline of kind interleaved needs at least 2", false},
     {"\"1f1b\",\n\"n_micro_batches\": 4",
      "\"interleaved\",\n\"chunks\": 2,\n"
      "\"n_micro_batches\": 1",
      "\"n_micro_batches\"",
-     "n_micro_batches is 1, an interleaved pipeline of 2 stages needs a multiple of 2",
+     "n_micro_batches is 1, a pipeline of kind interleaved of 2 stages needs a multiple "
+     "of 2",
      false},
+    {"\"1f1b\"", "\"zb_v\"", "{\"layers\": 5",
+     "stage 0: layers is 5, not divisible by the pipeline's 2 chunks", false},
     {"\"1f1b\",", "\"interleaved\",\n\"chunks\": 2,", "{\"layers\": 5",
      "stage 0: layers is 5, not divisible by the pipeline's 2 chunks", false},
     {"\"1f1b\",", "\"interleaved\",\n\"chunks\": 5,", "\"layers\": 7",
@@ -294,6 +301,10 @@ static void make_random_pipeline(struct mist_plan *plan, uint64_t *seed)
         plan->n_stages += plan->n_stages == 1;
         plan->n_micro_batches *= plan->n_stages;
         plan->n_chunks = 2 + (int32_t)(next_random(seed) % 3);
+    }
+    if (plan->pipeline == MIST_PIPELINE_ZB_V) {
+        plan->n_stages += plan->n_stages == 1;
+        plan->n_chunks = next_random(seed) % 2 ? 2 : 0;
     }
     plan->reduces_each_micro_batch = next_random(seed) % 2;
 }

@@ -221,7 +221,8 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
     struct mist_cost cost;
     struct mist_err err = {0};
 
-    must(mist_cost_link(model, operation, nodes, ranks, groups, bytes, &cost, &err),
+    must(mist_cost_link(model, operation, (struct mist_group_shape){nodes, ranks, groups},
+                        bytes, &cost, &err),
          &err);
     near_to(cost.preset_s, cost.time_s);
     near_to(cost.extrapolated_s, cost.time_s);
@@ -332,11 +333,13 @@ static void test_rows_come_first(void **state)
     set.cluster = declared_cluster();
     must(mist_trace_set_add_link(&set, &row, &err), &err);
     struct mist_cost_model *model = model_of(&set);
-    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 1000000, &cost, &err),
+    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){1, 8, 1},
+                        1000000, &cost, &err),
          &err);
     near_to(cost.time_s, 77e-6);
     near_to(cost.preset_s + 1, 1);
-    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, 1, 4, 1, 1000000, &cost, &err),
+    must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){1, 4, 1},
+                        1000000, &cost, &err),
          &err);
     near_to(cost.borrowed_s, cost.time_s);
     near_to(cost.time_s, 77e-6 * (3.0 / 4) / (7.0 / 8));
@@ -363,9 +366,11 @@ static void test_missing_links(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_cost cost;
         struct mist_err err = {0};
-        assert_int_equal(mist_cost_link(model, cases[i].operation, cases[i].nodes,
-                                        cases[i].ranks, 1, 1, &cost, &err),
-                         MIST_ERR_INPUT);
+        assert_int_equal(
+            mist_cost_link(model, cases[i].operation,
+                           (struct mist_group_shape){cases[i].nodes, cases[i].ranks, 1},
+                           1, &cost, &err),
+            MIST_ERR_INPUT);
         if (!strstr(err.message, cases[i].says))
             fail_msg("%s", err.message);
     }
@@ -572,7 +577,8 @@ static double link_residual(const char *name, const char *preset,
             continue;
         if (bytes < (1 << 24))
             continue;
-        must(mist_cost_link(model, operation, nodes, 8, 1, (int64_t)bytes, &cost, &err),
+        must(mist_cost_link(model, operation, (struct mist_group_shape){nodes, 8, 1},
+                            (int64_t)bytes, &cost, &err),
              &err);
         sum += pow(log(cost.time_s / (time_us * 1e-6)), 2);
         ++*n;

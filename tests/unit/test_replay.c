@@ -231,6 +231,27 @@ static void free_transfers_give_the_closed_form(void **state)
             }
 }
 
+/* Two layers of 1 + 1 + 1 on every stage: the bubbles of the papers. */
+static void split_backwards_give_the_closed_form(void **state)
+{
+    const struct prices prices = {.by_kind = {[MIST_TASK_FORWARD] = 1,
+                                              [MIST_TASK_BACKWARD_INPUT] = 1,
+                                              [MIST_TASK_BACKWARD_WEIGHT] = 1}};
+    static const int32_t dp[4] = {1, 1, 1, 1}, layers[4] = {2, 2, 2, 2};
+
+    for (int32_t p = 2; p <= 4; p++)
+        for (int32_t g = 2 * p - 1; g <= 9; g++)
+            for (int is_v = 0; is_v < 2; is_v++) {
+                struct fixture at;
+                start(&at, p, dp, layers, g);
+                at.plan.pipeline = is_v ? MIST_PIPELINE_ZB_V : MIST_PIPELINE_ZB_H1;
+                assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
+                build(&at, &prices, false);
+                assert_close(run(&at, false, NULL), 6 * g + (is_v ? 1 : 2) * (p - 1));
+                stop(&at);
+            }
+}
+
 static void a_straggler_slows_its_stage(void **state)
 {
     struct fixture at;
@@ -355,6 +376,8 @@ static void turn_knobs(struct fixture *at, int knobs)
     at->plan.reduces_each_micro_batch = knobs & 1;
     if (knobs & 2)
         at->plan.pipeline = MIST_PIPELINE_ZB_H1;
+    if (knobs & 128)
+        at->plan.pipeline = MIST_PIPELINE_ZB_V;
     for (int32_t i = 0; i < at->plan.n_stages; i++) {
         struct mist_stage_plan *stage = &at->plan.stages[i];
         stage->shards_optimizer = knobs & 4;
@@ -374,12 +397,12 @@ static void folding_works_with_all_knobs(void **state)
 {
     struct prices prices = all_prices();
 
-    for (int knobs = 0; knobs < 128; knobs++) {
+    for (int knobs = 0; knobs < 256; knobs++) {
         struct fixture at;
         struct mist_err err;
-        if ((knobs & 48) == 32)
+        if ((knobs & 48) == 32 || (knobs & 130) == 130)
             continue;
-        start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){2, 1, 2}, 4);
+        start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){2, knobs & 128 ? 4 : 1, 2}, 4);
         at.plan.model.ties_embeddings = knobs & 64;
         turn_knobs(&at, knobs);
         assert_int_equal(mist_plan_check(&at.plan, NULL), MIST_OK);
@@ -723,6 +746,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_is_the_sum_of_its_tasks),
         cmocka_unit_test(free_transfers_give_the_closed_form),
+        cmocka_unit_test(split_backwards_give_the_closed_form),
         cmocka_unit_test(a_straggler_slows_its_stage),
         cmocka_unit_test(a_straggler_slows_itself_alone),
         cmocka_unit_test(micro_batch_factors_apply_to_their_phase),

@@ -63,6 +63,7 @@ static const struct variant variants[] = {
     VARIANT("pipeline", 2, 1F1B, FP32, .dp = 1, .tp = 1, .n_checkpointed = 1),
     VARIANT("zb_h1", 2, ZB_H1, FP32, .dp = 1, .tp = 1, OFFLOAD(0.5)),
     VARIANT("chunks", 2, INTERLEAVED, FP32, .dp = 1, .tp = 1, OFFLOAD(1)),
+    VARIANT("in a V", 2, ZB_V, FP32, .dp = 1, .tp = 1, OFFLOAD(0.5)),
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 

@@ -107,7 +107,8 @@ static void draw_plan(struct mist_random *random, struct mist_plan *plan)
     }
     if (n == 2 && plan->stages[0].n_layers % 2 == 0 &&
         plan->stages[1].n_layers % 2 == 0) {
-        plan->pipeline = MIST_PIPELINE_INTERLEAVED;
+        plan->pipeline =
+            pick(random, 0, 1) ? MIST_PIPELINE_INTERLEAVED : MIST_PIPELINE_ZB_V;
         plan->n_chunks = 2;
         plan->n_micro_batches = 2;
         plan->job.global_batch = 2 * N_SAMPLES;
@@ -292,7 +293,7 @@ static struct place find_place(const struct world *at, int32_t layer, int32_t i_
     assert_int_equal(buffer->arena, is_host ? MIST_ARENA_HOST : MIST_ARENA_DEVICE);
     place.data =
         (const char *)mist_device_arena(at->device, buffer->arena) + buffer->offset_bytes;
-    place.first = is_shard ? place.n * at->schedule->i_dp : 0;
+    place.first = is_shard ? place.n * at->schedule->at[MIST_AXIS_DP] : 0;
     place.is_bf16 = !is_state && is_mixed;
     if (is_state) /* first moments, second moments, master weights */
         place.data += place.n * (int64_t)sizeof(float) *
@@ -319,7 +320,7 @@ static int64_t check_module(const struct world *at, int32_t layer)
         for (int64_t k = 0; place.data && k < layout->params[i].n_elements; k++) {
             int64_t in_slab = storage->param_offset[i] + k - place.first;
             int64_t element = whole_element(&layout->params[i].shape, tp,
-                                            at->schedule->i_tp, k);
+                                            at->schedule->at[MIST_AXIS_TP], k);
             if (in_slab < 0 || in_slab >= place.n)
                 continue;
             float expected = element < 0 ? 0

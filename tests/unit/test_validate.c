@@ -6,8 +6,8 @@
 #include "tests/unit/test.h"
 
 #include "core/csv.h"
-#include "sim/closed_form/stage_model.h"
 #include "sim/replay/replay.h"
+#include "tests/unit/closed_plan.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 #include "tune/plan_label.h"
@@ -111,9 +111,11 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
         .host_limit_bytes = INT64_MAX,
         .threads = 1,
         .n_best = 10,
+        .price = at->price,
     };
     at->search = (struct mist_search_config){
         .host_limit_bytes = INT64_MAX,
+        .slack_frac = 0.05,
         .n_best = 10,
         .price = mist_stage_price_block,
         .price_context = at->price,
@@ -191,7 +193,7 @@ static void check_closed_form(const struct bench *at, const struct mist_validate
     assert_int_equal(
         mist_stage_model_new(&at->model, at->cost_model, &at->space.job, 1, &model, &err),
         MIST_OK);
-    assert_int_equal(mist_stage_model_plan(model, plan, &predicted, &err), MIST_OK);
+    closed_plan(model, plan, &predicted, NULL);
     /* what all ranks do together is priced with at most two stages by the search */
     assert_true(fabs(predicted.iteration_s - of->closed_s) <=
                 (plan->n_stages > 2 ? 1e-2 : 1e-9) * of->closed_s);
@@ -230,28 +232,38 @@ static void test_plans(void **state)
     fini(&bench);
 }
 
-/* With room for twice as many plans as there are cases, every case is replayed. */
-static void test_variety(void **state)
+/* What plans of one kind have in common here: all stages have one shape. */
+static bool is_alike(const struct mist_plan *a, const struct mist_plan *b)
 {
-    struct bench bench;
-    struct mist_validate_result result;
+    return a->n_micro_batches == b->n_micro_batches && a->n_stages == b->n_stages &&
+           a->stages[0].dp == b->stages[0].dp && a->stages[0].tp == b->stages[0].tp &&
+           a->stages[0].is_sequence_parallel == b->stages[0].is_sequence_parallel;
+}
 
-    init(&bench, 4, 1);
-    bench.config.n_best = bench.search.n_best = 2 * (size_t)bench.space.n_cases;
-    validate(&bench, &result);
-    assert_int_equal(result.n_plans, bench.config.n_best);
-    assert_true(result.search.n_candidates > result.n_plans);
-    for (int32_t i = 0; i < bench.space.n_cases; i++) {
-        size_t k = 0;
-        while (k < result.n_plans &&
-               (result.plans[k].plan->n_stages != bench.space.cases[i].n_stages ||
-                result.plans[k].plan->n_micro_batches !=
-                    bench.space.cases[i].n_micro_batches))
-            k++;
-        assert_true(k < result.n_plans);
+/* The first of every kind comes first, in the order of before; so do the others. */
+static void test_vary(void **state)
+{
+    static struct mist_plan plans[12]; /* large */
+    struct mist_validated list[12];
+    size_t expected[12], n = 0;
+
+    for (int i = 0; i < 12; i++) {
+        plans[i].n_micro_batches = 1 << i % 3;
+        plans[i].n_stages = 1;
+        plans[i].stages[0].dp = 1 + (i / 2) % 2;
+        list[i] = (struct mist_validated){.plan = &plans[i]};
     }
-    mist_validate_result_fini(&result);
-    fini(&bench);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < 12; i++) {
+            bool is_first = true;
+            for (size_t k = 0; k < i; k++)
+                is_first &= !is_alike(&plans[k], &plans[i]);
+            if (is_first == (pass == 0))
+                expected[n++] = i;
+        }
+    mist_validate_vary(list, 12);
+    for (size_t i = 0; i < 12; i++)
+        assert_ptr_equal(list[i].plan, &plans[expected[i]]);
 }
 
 /* Under any limit all plans hold, until there is none; then the message says what. */
@@ -267,7 +279,7 @@ static void test_limits(void **state)
     validate(&bench, &result);
     int64_t limit = result.plans[0].planned_bytes;
     mist_validate_result_fini(&result);
-    for (; status == MIST_OK; limit = limit * 15 / 16) {
+    for (; status == MIST_OK; limit = limit * 7 / 8) {
         bench.config.limit_bytes = limit;
         status = mist_validate_run(&bench.config, &bench.search, &result, &err);
         if (status != MIST_OK)
@@ -298,16 +310,6 @@ static enum mist_status price_too_low(void *context, const struct mist_search_ki
     return status;
 }
 
-static int64_t most_optimism(const struct mist_validate_result *result)
-{
-    int64_t most_bytes = 0;
-
-    for (size_t i = 0; i < result->n_dropped; i++)
-        if (result->dropped[i].optimism_bytes > most_bytes)
-            most_bytes = result->dropped[i].optimism_bytes;
-    return most_bytes;
-}
-
 /* Whatever the limit: where the honest closed form leads to a plan, the other one does,
  * too, and to one that holds and is not much slower. */
 static void test_optimism(void **state)
@@ -315,24 +317,23 @@ static void test_optimism(void **state)
     struct bench bench;
     struct mist_validate_result honest, result;
     int64_t limit;
-    int n_cases = 0, n_repeated = 0;
+    int n_cases = 0, n_dropping = 0;
 
+    if (getenv("MIST_BRIEF"))
+        skip(); /* the searches of test_limits */
     init(&bench, 2, 2);
     bench.config.n_best = bench.search.n_best = 1;
     validate(&bench, &honest);
     limit = honest.plans[0].planned_bytes;
     mist_validate_result_fini(&honest);
-    for (; n_cases < 40; n_cases++, limit -= limit / 64) {
+    for (; n_cases < 7; n_cases++, limit -= limit / 12) {
         bench.config.limit_bytes = limit;
         bench.search.price = mist_stage_price_block;
         if (mist_validate_run(&bench.config, &bench.search, &honest, &err) != MIST_OK)
             break;
         bench.search.price = price_too_low;
         validate(&bench, &result);
-        n_repeated += result.n_rounds > 1;
-        assert_int_equal(result.n_rounds > 1, result.n_dropped > 0);
-        if (result.n_rounds < MIST_VALIDATE_MAX_ROUNDS) /* of all that were dropped */
-            assert_int_equal(bench.search.limit_bytes, limit - most_optimism(&result));
+        n_dropping += result.n_dropped > 0;
         check_plan(&bench, &result.plans[0]);
         assert_true(result.plans[0].plan->predicted.iteration_s <=
                     1.1 * honest.plans[0].plan->predicted.iteration_s);
@@ -340,7 +341,7 @@ static void test_optimism(void **state)
         mist_validate_result_fini(&result);
     }
     assert_true(n_cases > 5);
-    assert_true(n_repeated > 3);
+    assert_true(n_dropping > 3);
     fini(&bench);
 }
 
@@ -524,7 +525,7 @@ static int32_t find_tp(double slow)
         mist_stage_price_new(bench.cost_model, &bench.space, 1, &bench.price, &err),
         MIST_OK);
     bench.config.cost_model = bench.cost_model;
-    bench.search.price_context = bench.price;
+    bench.config.price = bench.search.price_context = bench.price;
     validate(&bench, &result);
     for (int32_t i = 0; i < result.plans[0].plan->n_stages; i++)
         if (result.plans[0].plan->stages[i].tp > tp)
@@ -549,22 +550,29 @@ static void test_pipelines(void **state)
     int n_other = 0, n_tried = 0;
 
     init(&bench, 2, 2);
-    bench.config.n_best = bench.search.n_best = 20;
+    bench.space.groups = 1u << MIST_SPACE_3D | 1u << MIST_SPACE_SCHEDULE;
+    for (int32_t i = 0; i < bench.space.n_cases; i++)
+        if (bench.space.cases[i].n_stages == 1)
+            bench.space.cases[i--] = bench.space.cases[--bench.space.n_cases];
+    bench.config.n_best = 100;
+    bench.search.slack_frac = 0;
     validate(&bench, &result);
     for (size_t i = 0; i < result.n_plans; i++) {
         const struct mist_validated *of = &result.plans[i];
         static struct mist_plan plan;
         double best_s = of->pipelines[MIST_PIPELINE_1F1B].time_s;
+        bool is_tried = of->pipelines[MIST_PIPELINE_ZB_H1].tried != MIST_TRIED_NOT;
         if (of->plan->n_stages == 1) {
-            assert_int_equal(of->pipelines[MIST_PIPELINE_ZB_H1].tried, MIST_TRIED_NOT);
+            assert_false(is_tried);
             continue;
         }
-        for (int32_t n_chunks = 1; n_chunks <= 4; n_chunks++) {
+        for (int32_t k = 0; k <= 4; k++) { /* zb_v, zb_h1, interleaved with k chunks */
             struct mist_validated again = {.plan = &plan};
             plan = *of->plan;
-            plan.pipeline =
-                n_chunks == 1 ? MIST_PIPELINE_ZB_H1 : MIST_PIPELINE_INTERLEAVED;
-            plan.n_chunks = n_chunks > 1 ? n_chunks : 0;
+            plan.pipeline = k == 0   ? MIST_PIPELINE_ZB_V
+                            : k == 1 ? MIST_PIPELINE_ZB_H1
+                                     : MIST_PIPELINE_INTERLEAVED;
+            plan.n_chunks = k > 1 ? k : 0;
             if (mist_plan_check(&plan, &err) != MIST_OK)
                 continue;
             assert_int_equal(mist_validate_plan(&bench.config, NULL, &again, &err),
@@ -573,11 +581,17 @@ static void test_pipelines(void **state)
             if (again.holds)
                 best_s = fmin(best_s, plan.predicted.iteration_s);
         }
-        assert_true(of->plan->predicted.iteration_s == best_s);
+        assert_true(is_tried);
+        for (int k = 0; k < MIST_N_PIPELINES; k++)
+            is_tried &= of->pipelines[k].tried != MIST_TRIED_PRICED;
+        if (is_tried)
+            assert_true(of->plan->predicted.iteration_s == best_s);
+        else /* one was too slow to be replayed */
+            assert_true(best_s >= result.plans[0].plan->predicted.iteration_s);
         n_other += of->plan->pipeline != MIST_PIPELINE_1F1B;
         check_plan(&bench, of);
     }
-    assert_true(n_tried > 5 && n_other > 2);
+    assert_true(n_tried > 5 && n_other > 0);
     mist_validate_result_fini(&result);
     fini(&bench);
 }
@@ -631,9 +645,9 @@ static void test_samples(void **state)
     enum { N = 48 };
     struct bench bench;
     struct mist_validated plans[2][N];
-    static const char *const words[] = {"dp", "tp2",   "sp",         "z1", "z2",
-                                        "z3", "ow",    "og",         "oo", "oa",
-                                        "ck", "zb_h1", "interleaved"};
+    static const char *const words[] = {"dp", "tp2",   "sp",   "z1",         "z2",
+                                        "z3", "ow",    "og",   "oo",         "oa",
+                                        "ck", "zb_h1", "zb_v", "interleaved"};
     char label[MIST_PLAN_LABEL_BYTES];
     size_t n[2];
     int n_same = 0;
@@ -746,8 +760,8 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_variety),   cmocka_unit_test(test_optimism),
+        cmocka_unit_test(test_plans),     cmocka_unit_test(test_vary),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_optimism),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_no_case),
         cmocka_unit_test(test_stop),      cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_samples),   cmocka_unit_test(test_log),

@@ -1,0 +1,250 @@
+/* Runs the slots of all stages and the transfers between them. See pass_replay.h. */
+#include "sim/closed_form/pass_replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Between virtual stages boundary and boundary + 1. */
+struct transfer {
+    int32_t time; /* on the logical clock: when it is ready */
+    int32_t boundary, micro_batch;
+    bool is_gradient;
+};
+
+/* What a stage has done so far. */
+struct stage {
+    int32_t next;      /* slot */
+    double computed_s; /* its computation has ended */
+    double sent_s;     /* its communication has */
+    /* the last slot: on the clock and in seconds */
+    int32_t start, end;
+    double started_s;
+    bool talks;
+};
+
+struct run {
+    const struct mist_pipeline_order *order;
+    const struct mist_pass_times *times;
+    double stretch; /* of a transfer beside computation */
+    double lost;    /* seconds of computation beside one second of it */
+    struct stage *stages;
+    double *input_s; /* [virtual stage][micro-batch] of a forward; infinite: not there */
+    double *gradient_s; /* of a backward */
+    double *forward_s;  /* end of a forward, of a backward */
+    double *backward_s;
+    struct transfer *transfers;
+    size_t n_transfers;
+};
+
+static size_t cell_of(const struct run *at, int32_t i_virtual, int32_t micro_batch)
+{
+    return (size_t)i_virtual * (size_t)at->order->n_micro_batches + (size_t)micro_batch;
+}
+
+static int32_t stage_of(const struct mist_pipeline_order *order, int32_t i_virtual)
+{
+    return mist_pipeline_stage(order->schedule, order->n_stages, i_virtual);
+}
+
+/* Whether a virtual stage and the next one are on one stage. */
+static bool hands_on(const struct mist_pipeline_order *order, int32_t i_virtual)
+{
+    return stage_of(order, i_virtual) == stage_of(order, i_virtual + 1);
+}
+
+/* -------------------------------------------------------------------------- transfers */
+
+/* As compare_transfers() of schedule_transfer.c has it. */
+static int compare_transfers(const void *a_void, const void *b_void)
+{
+    const struct transfer *a = a_void, *b = b_void;
+
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    if (a->boundary != b->boundary)
+        return a->boundary < b->boundary ? -1 : 1;
+    if (a->is_gradient != b->is_gradient)
+        return a->is_gradient ? 1 : -1;
+    return (a->micro_batch > b->micro_batch) - (a->micro_batch < b->micro_batch);
+}
+
+static void list_transfers(struct run *at)
+{
+    const struct mist_pipeline_order *order = at->order;
+
+    for (int32_t i = 0; i < order->n_chunks * order->n_stages - 1; i++)
+        for (int32_t k = 0; k < order->n_micro_batches && !hands_on(order, i); k++) {
+            at->transfers[at->n_transfers++] =
+                (struct transfer){order->end_forward[cell_of(at, i, k)], i, k, false};
+            at->transfers[at->n_transfers++] =
+                (struct transfer){order->end_backward[cell_of(at, i + 1, k)], i, k, true};
+        }
+    qsort(at->transfers, at->n_transfers, sizeof *at->transfers, compare_transfers);
+}
+
+/* ------------------------------------------------------------------------------ slots */
+
+/* Without the sums behind the last one. */
+static double slot_s(const struct mist_pass_times *times, const struct mist_slot *slot)
+{
+    bool takes_step = slot->micro_batch == 0 && !times->is_ahead;
+
+    switch (slot->kind) {
+    case MIST_SLOT_FORWARD:
+        return times->forward_s + (takes_step ? times->first_s : 0);
+    case MIST_SLOT_BACKWARD:
+        return times->backward_s;
+    case MIST_SLOT_BACKWARD_INPUT:
+        return times->input_s;
+    default:
+        return times->weight_s;
+    }
+}
+
+/* Runs the slots of a stage as far as their inputs have come; where it talks, those that
+ * begin before a time on the clock. */
+static void advance(struct run *at, int32_t i_stage, int32_t time)
+{
+    const struct mist_pipeline_order *order = at->order;
+    const struct mist_slot *slots =
+        order->slots + (size_t)i_stage * (size_t)order->n_slots;
+    struct stage *stage = &at->stages[i_stage];
+
+    for (; stage->next < order->n_slots; stage->next++) {
+        const struct mist_slot *slot = &slots[stage->next];
+        int32_t i_virtual =
+            mist_pipeline_virtual(order->schedule, order->n_stages, i_stage, slot->chunk);
+        bool is_last = i_virtual == order->n_chunks * order->n_stages - 1;
+        size_t cell = cell_of(at, i_virtual, slot->micro_batch);
+        bool is_forward = slot->kind == MIST_SLOT_FORWARD;
+        double ready_s = slot->kind == MIST_SLOT_BACKWARD_WEIGHT ? 0
+                         : is_forward                            ? at->input_s[cell]
+                                                                 : at->gradient_s[cell];
+        if (isinf(ready_s) || (stage->talks && slot->start >= time))
+            return;
+        stage->start = slot->start;
+        stage->end = slot->end;
+        stage->started_s = fmax(stage->computed_s, ready_s);
+        if (stage->talks)
+            stage->started_s = fmax(stage->started_s, stage->sent_s);
+        stage->computed_s = stage->started_s + slot_s(&at->times[i_virtual], slot);
+        if (is_forward)
+            at->forward_s[cell] = stage->computed_s;
+        else if (slot->kind != MIST_SLOT_BACKWARD_WEIGHT)
+            at->backward_s[cell] = stage->computed_s;
+        if (is_forward && is_last)
+            at->gradient_s[cell] = stage->computed_s; /* the loss */
+        else if (is_forward && hands_on(order, i_virtual))
+            at->input_s[cell + (size_t)order->n_micro_batches] = stage->computed_s;
+        else if (!is_forward && slot->kind != MIST_SLOT_BACKWARD_WEIGHT &&
+                 i_virtual > 0 && hands_on(order, i_virtual - 1))
+            at->gradient_s[cell - (size_t)order->n_micro_batches] = stage->computed_s;
+    }
+}
+
+/* When the communication of a stage comes to a transfer that is due at a time on the
+ * clock: where it talks, after the passes before it. */
+static double turn_s(const struct stage *stage, int32_t time)
+{
+    double share;
+
+    if (!stage->talks || stage->next == 0)
+        return stage->sent_s;
+    share = (double)(time - stage->start) / (stage->end - stage->start);
+    return fmax(stage->sent_s, stage->started_s + fmin(1, share) * (stage->computed_s -
+                                                                    stage->started_s));
+}
+
+/* Moves one output or gradient to the neighbour. */
+static void move(struct run *at, const struct transfer *transfer)
+{
+    int32_t i = transfer->boundary, k = transfer->micro_batch;
+    int32_t from = transfer->is_gradient ? i + 1 : i;
+    int32_t to = transfer->is_gradient ? i : i + 1;
+    const struct mist_pass_times *times = &at->times[from];
+    int32_t i_from = stage_of(at->order, from), i_to = stage_of(at->order, to);
+    struct stage *stages[2] = {&at->stages[i_from], &at->stages[i_to]};
+    double alone_s =
+        transfer->is_gradient ? times->send_backward_s : times->send_forward_s;
+
+    advance(at, i_from, transfer->time);
+    advance(at, i_to, transfer->time);
+    double ready_s =
+        (transfer->is_gradient ? at->backward_s : at->forward_s)[cell_of(at, from, k)];
+    double start_s = fmax(ready_s, fmax(turn_s(stages[0], transfer->time),
+                                        turn_s(stages[1], transfer->time)));
+    bool is_beside = start_s < stages[0]->computed_s || start_s < stages[1]->computed_s;
+    double end_s = start_s + alone_s * (is_beside ? at->stretch : 1);
+    for (int e = 0; e < 2; e++) {
+        stages[e]->sent_s = end_s;
+        if (start_s < stages[e]->computed_s)
+            stages[e]->computed_s += (end_s - start_s) * at->lost;
+    }
+    (transfer->is_gradient ? at->gradient_s : at->input_s)[cell_of(at, to, k)] = end_s;
+}
+
+static double run(struct run *at)
+{
+    const struct mist_pipeline_order *order = at->order;
+    double end_s = 0;
+
+    for (int32_t k = 0; k < order->n_micro_batches; k++)
+        at->input_s[k] = 0;
+    for (int32_t i = 0; i < order->n_chunks * order->n_stages; i++) {
+        struct stage *stage = &at->stages[stage_of(order, i)];
+        stage->computed_s += at->times[i].is_ahead ? at->times[i].first_s : 0;
+        stage->talks |= at->times[i].talks;
+    }
+    for (size_t i = 0; i < at->n_transfers; i++)
+        move(at, &at->transfers[i]);
+    for (int32_t i = 0; i < order->n_stages; i++) {
+        const struct stage *stage = &at->stages[i];
+        advance(at, i, INT32_MAX);
+        double sums_s = 0;
+        for (int32_t c = 0; c < order->n_chunks; c++)
+            sums_s +=
+                at->times[mist_pipeline_virtual(order->schedule, order->n_stages, i, c)]
+                    .last_s;
+        end_s = fmax(end_s, fmax(stage->computed_s, stage->sent_s) + sums_s);
+    }
+    return end_s;
+}
+
+enum mist_status mist_pass_replay(const struct mist_pipeline_order *order,
+                                  const struct mist_interference *interference,
+                                  const struct mist_pass_times *times,
+                                  double *iteration_s, struct mist_err *err)
+{
+    const double *slow =
+        interference->slowdown[1 << MIST_STREAM_COMPUTE | 1 << MIST_STREAM_GPU_GPU];
+    size_t n = (size_t)order->n_chunks * (size_t)order->n_stages *
+               (size_t)order->n_micro_batches;
+    bool turns = interference->takes_turns;
+    struct run at = {
+        .order = order,
+        .times = times,
+        .stretch = turns ? 1 : slow[MIST_STREAM_GPU_GPU],
+        .lost = turns ? 1 : 1 - 1 / slow[MIST_STREAM_COMPUTE],
+        .stages = calloc((size_t)order->n_stages, sizeof *at.stages),
+        .input_s = malloc(4 * n * sizeof *at.input_s),
+        .transfers = malloc((2 * n + 1) * sizeof *at.transfers),
+    };
+    enum mist_status status = MIST_OK;
+
+    if (at.stages && at.input_s && at.transfers) {
+        at.gradient_s = at.input_s + n;
+        at.forward_s = at.gradient_s + n;
+        at.backward_s = at.forward_s + n;
+        for (size_t i = 0; i < 4 * n; i++)
+            at.input_s[i] = INFINITY;
+        list_transfers(&at);
+        *iteration_s = run(&at);
+    } else {
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    }
+    free(at.stages);
+    free(at.input_s);
+    free(at.transfers);
+    return status;
+}

@@ -1,0 +1,43 @@
+/*
+ * A pipeline by its passes: whole forwards and backwards of stages in the order of any
+ * schedule (pipeline_order.h), each as long as the closed form says. Between the formula
+ * over stages, which knows the slowest one and sums, and the replay of every task.
+ *
+ * A slot starts when the one before it on its stage has ended and what it needs from a
+ * neighbour has come. Transfers go one by one through the communication of both their
+ * stages, in the order that all ranks share (schedule_transfer.c). Where a stage computes
+ * meanwhile, both take longer. The first forward of a stage takes the optimizer step on,
+ * or begins after it; the last backward takes the sums over ranks on.
+ */
+#ifndef MIST_SIM_PASS_REPLAY_H
+#define MIST_SIM_PASS_REPLAY_H
+
+#include "core/status.h"
+#include "sim/cost/interference.h"
+#include "sim/schedule/pipeline_order.h"
+
+#include <stdbool.h>
+
+/* A chunk of a stage, all in seconds. */
+struct mist_pass_times {
+    double forward_s, backward_s;
+    double input_s, weight_s;               /* the two parts of a split backward */
+    double send_forward_s, send_backward_s; /* to the next, the previous virtual stage */
+    double first_s, last_s; /* of the optimizer step, of the last micro-batch's sums */
+    bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
+    bool talks;    /* communicates inside of passes: transfers take turns with that */
+};
+
+/*
+ * Seconds of an iteration.
+ *
+ * order         of the schedule.
+ * interference  what computation and communication do to one another.
+ * times         [n_chunks * n_stages] by virtual stage.
+ * MIST_OK or MIST_ERR_MEMORY. O(slots log slots).
+ */
+MIST_MUST_CHECK enum mist_status mist_pass_replay(
+    const struct mist_pipeline_order *order, const struct mist_interference *interference,
+    const struct mist_pass_times *times, double *iteration_s, struct mist_err *err);
+
+#endif

@@ -1,0 +1,382 @@
+/*
+ * More freedom is never slower: of random small problems, the time by replay of the plan
+ * that mist-tune would choose, over all pairs of nested spaces and over rising limits of
+ * memory. Every space differs from the next smaller ones by one group of knobs, so pairs
+ * of neighbours stand for all. And of tiny problems it is the best of all plans.
+ *
+ * MIST_PROBLEMS=300 for more; a problem is named by its seed. Under MIST_BRIEF one in so
+ * many.
+ */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "tests/prop/made_up_machines.h"
+#include "tests/unit/tiny_models.h"
+#include "tune/plan_label.h"
+#include "tune/stage_price.h"
+#include "tune/validate.h"
+
+#include <math.h>
+
+enum {
+    SEED = 4711,
+    N_PROBLEMS = 2,
+    N_SPACES = 1 << MIST_N_SPACE_GROUPS,
+    N_LIMITS = 16,
+    MAX_STAGES = 4
+};
+
+/* One question but for the space and the limit. */
+struct problem {
+    uint64_t seed;
+    struct mist_trace_set traces;
+    struct mist_cost_model *cost_model;
+    struct mist_model model;
+    struct mist_job job;
+    struct mist_thread_pool *pool;
+    int32_t n_ranks;
+    bool allows_host_updates;
+    int32_t ratio_step; /* of offloading */
+};
+
+static struct mist_err err;
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+static void init(struct problem *at, uint64_t seed)
+{
+    struct mist_random random;
+    struct machine machine;
+
+    mist_random_init(&random, seed);
+    machine = machines[pick(&random, 0, N_MACHINES - 1)];
+    machine.us_per_byte *= pow(4, pick(&random, -1, 1));
+    *at = (struct problem){
+        .seed = seed,
+        .model =
+            mist_tiny_model(pick(&random, 0, 1) ? MIST_FAMILY_GPT : MIST_FAMILY_LLAMA,
+                            pick(&random, 2, 4)),
+        .job = {.global_batch = 2 * pick(&random, 1, 4),
+                .seq_len = 32 * pick(&random, 1, 3)},
+        .n_ranks = pick(&random, 2, 4),
+        .allows_host_updates = pick(&random, 0, 1),
+        .ratio_step = 1,
+    };
+    at->model.hidden = 24 * (1 << pick(&random, 0, 4));
+    at->model.head_dim = at->model.hidden / at->model.n_heads;
+    at->model.ffn = 4 * at->model.hidden;
+    at->model.ties_embeddings = pick(&random, 0, 1);
+    make_machine(&at->traces, &machine);
+    at->traces.cluster.devices_per_node = 4;
+    must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
+    must(mist_thread_pool_new(1, &at->pool, &err), &err);
+}
+
+static void fini(struct problem *at)
+{
+    mist_thread_pool_free(at->pool);
+    mist_cost_model_free(at->cost_model);
+    mist_trace_set_fini(&at->traces);
+}
+
+static struct mist_validate_config
+make_config(const struct problem *at, const struct mist_space *space, int64_t limit_bytes)
+{
+    return (struct mist_validate_config){
+        .space = space,
+        .cost_model = at->cost_model,
+        .limit_bytes = limit_bytes,
+        .host_limit_bytes = INT64_MAX,
+        .threads = 1,
+        .n_best = 16,
+    };
+}
+
+/* The time of the plan that is chosen, INFINITY when there is none; *arena_bytes of it. */
+static double ask(const struct problem *at, unsigned groups, int64_t limit_bytes,
+                  int64_t *arena_bytes)
+{
+    struct mist_space space;
+    struct mist_stage_price *price;
+    struct mist_validate_result result;
+    double time_s = INFINITY;
+
+    must(mist_space_init(&space, &at->model, &at->job, at->n_ranks, 4, groups, &err),
+         &err);
+    space.allows_host_updates =
+        at->allows_host_updates && mist_space_has(&space, MIST_SPACE_OFFLOAD);
+    space.ratio_step = at->ratio_step;
+    must(mist_stage_price_new(at->cost_model, &space, 1, &price, &err), &err);
+    struct mist_validate_config config = make_config(at, &space, limit_bytes);
+    config.price = price;
+    struct mist_search_config search = {
+        .host_limit_bytes = INT64_MAX,
+        .slack_frac = 0.05,
+        .n_best = 16,
+        .price = mist_stage_price_block,
+        .price_context = price,
+        .pool = at->pool,
+    };
+    enum mist_status status = mist_validate_run(&config, &search, &result, &err);
+    if (status == MIST_OK) {
+        time_s = result.plans[0].plan->predicted.iteration_s;
+        *arena_bytes = result.plans[0].planned_bytes;
+        mist_validate_result_fini(&result);
+    } else {
+        assert_int_equal(status, MIST_ERR_NO_PLAN);
+    }
+    mist_stage_price_free(price);
+    mist_space_fini(&space);
+    return time_s;
+}
+
+static bool is_slower(double time_s, double than_s)
+{
+    return time_s > than_s && time_s > than_s * (1 + 1e-9);
+}
+
+static const char *name_groups(unsigned groups, char *text)
+{
+    text[0] = '\0';
+    for (int i = 0; i < MIST_N_SPACE_GROUPS; i++)
+        if (groups >> i & 1u) {
+            strcat(text, i > 0 ? "," : "");
+            strcat(text, mist_space_group_name((enum mist_space_group)i));
+        }
+    return text;
+}
+
+static uint64_t n_problems(void)
+{
+    const char *wanted = getenv("MIST_PROBLEMS");
+
+    return wanted ? strtoull(wanted, NULL, 10) : N_PROBLEMS;
+}
+
+/* A limit of memory that binds: between a third and all of what the fastest plan needs. */
+static int64_t draw_limit(const struct problem *at)
+{
+    int64_t needed = 0;
+
+    if (ask(at, MIST_SPACE_ALL, INT64_MAX, &needed) == INFINITY)
+        return INT64_MAX; /* these layers and samples can't be spread over the ranks */
+    return (int64_t)((double)needed *
+                     (0.35 + 0.7 * mist_random_uniform_at(at->seed, 1, 1)));
+}
+
+/* Asks in all spaces, and returns how many are slower than one with a group less. */
+static int count_slower_spaces(const struct problem *at, int *n_pairs)
+{
+    double times_s[N_SPACES];
+    int64_t limit = draw_limit(at), arena;
+    char text[128];
+    int n_slower = 0;
+
+    for (unsigned groups = 1; groups < N_SPACES; groups += 2) {
+        times_s[groups] = ask(at, groups, limit, &arena);
+        for (int i = 1; i < MIST_N_SPACE_GROUPS; i++) {
+            unsigned fewer = groups & ~(1u << i);
+            if (fewer == groups)
+                continue;
+            ++*n_pairs;
+            if (!is_slower(times_s[groups], times_s[fewer]))
+                continue;
+            print_message("problem %llu: %s takes %.9g s, %.9g s without %s\n",
+                          (unsigned long long)at->seed, name_groups(groups, text),
+                          times_s[groups], times_s[fewer],
+                          mist_space_group_name((enum mist_space_group)i));
+            n_slower++;
+        }
+    }
+    return n_slower;
+}
+
+static void test_spaces(void **state)
+{
+    uint64_t first = test_seed(SEED);
+    int n_slower = 0, n_pairs = 0;
+
+    for (uint64_t seed = first; seed < first + n_problems(); seed++) {
+        struct problem problem;
+        if (test_is_left_out())
+            continue;
+        init(&problem, seed);
+        n_slower += count_slower_spaces(&problem, &n_pairs);
+        fini(&problem);
+    }
+    print_message("%d pairs of spaces, %d slower with more freedom\n", n_pairs, n_slower);
+    assert_int_equal(n_slower, 0);
+}
+
+/* Asks with rising limits, and returns how many answers are slower than one before. */
+static int count_slower_limits(const struct problem *at, unsigned groups)
+{
+    int64_t needed = 0, arena;
+    double best_s = INFINITY;
+    char text[128];
+    int n_slower = 0;
+
+    if (ask(at, groups, INT64_MAX, &needed) == INFINITY)
+        return 0;
+    for (int i = 0; i <= N_LIMITS; i++) {
+        int64_t limit = needed / 4 + needed * i / N_LIMITS * 13 / 16;
+        double time_s = ask(at, groups, limit, &arena);
+        if (is_slower(time_s, best_s)) {
+            print_message("problem %llu: %s with %lld bytes takes %.9g s, with less %.9g "
+                          "s\n",
+                          (unsigned long long)at->seed, name_groups(groups, text),
+                          (long long)limit, time_s, best_s);
+            n_slower++;
+        }
+        best_s = fmin(best_s, time_s);
+    }
+    return n_slower;
+}
+
+static void test_limits(void **state)
+{
+    uint64_t first = test_seed(SEED);
+    int n_slower = 0;
+
+    for (uint64_t seed = first; seed < first + 2 * n_problems(); seed++) {
+        struct problem problem;
+        if (test_is_left_out())
+            continue;
+        unsigned drawn = (unsigned)(mist_random_uniform_at(seed, 2, 1) * N_SPACES);
+        init(&problem, seed);
+        n_slower += count_slower_limits(&problem, MIST_SPACE_ALL);
+        n_slower += count_slower_limits(&problem, drawn | 1u);
+        fini(&problem);
+    }
+    print_message("%llu series of limits, %d answers slower than with less memory\n",
+                  (unsigned long long)(4 * n_problems()), n_slower);
+    assert_int_equal(n_slower, 0);
+}
+
+/* ------------------------------------------------------------------------- all plans */
+
+/* Every plan of a space, replayed. */
+struct brute {
+    struct mist_validate_config config;
+    struct mist_search_choice stages[MAX_STAGES];
+    double best_s; /* of those that hold */
+    char label[MIST_PLAN_LABEL_BYTES];
+    int n_plans;
+};
+
+static void try_plan(struct brute *at, const struct mist_space_case *of)
+{
+    static struct mist_plan plan;
+    struct mist_validated validated = {.plan = &plan};
+    struct mist_search_candidate candidate = {.n_micro_batches = of->n_micro_batches,
+                                              .n_stages = of->n_stages,
+                                              .stages = at->stages};
+
+    mist_validate_make_plan(&at->config, &candidate, &plan);
+    must(mist_validate_plan(&at->config, NULL, &validated, &err), &err);
+    at->n_plans++;
+    if (!validated.holds || plan.predicted.iteration_s >= at->best_s)
+        return;
+    at->best_s = plan.predicted.iteration_s;
+    mist_plan_label(&plan, at->label);
+}
+
+static void try_stage(struct brute *at, const struct mist_space_case *of, int32_t i_stage,
+                      int32_t layers, int32_t ranks);
+
+/* All knobs of a stage whose layers and shape are set. */
+static void try_knobs(struct brute *at, const struct mist_space_case *of, int32_t i_stage,
+                      int32_t layers, int32_t ranks)
+{
+    const struct mist_space *space = at->config.space;
+    struct mist_search_choice *stage = &at->stages[i_stage];
+    int32_t n_ckpt = mist_space_n_checkpointed(space, stage->n_layers);
+    int32_t n_zero = mist_space_n_zero(space, stage->shape.dp);
+
+    for (int32_t i = 0; i < n_ckpt * n_zero << MIST_N_OFFLOADS; i++) {
+        stage->n_checkpointed = (i >> MIST_N_OFFLOADS) % n_ckpt;
+        stage->zero = (i >> MIST_N_OFFLOADS) / n_ckpt;
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            stage->offload[k] = i >> k & 1 ? MIST_RATIO_ONE : 0;
+        if (i_stage + 1 == of->n_stages)
+            try_plan(at, of);
+        else
+            try_stage(at, of, i_stage + 1, layers - stage->n_layers,
+                      ranks - mist_space_n_devices(&stage->shape));
+    }
+}
+
+static void try_stage(struct brute *at, const struct mist_space_case *of, int32_t i_stage,
+                      int32_t layers, int32_t ranks)
+{
+    bool is_last = i_stage + 1 == of->n_stages;
+
+    for (int32_t k = 0; k < of->n_shapes; k++)
+        for (int32_t l = is_last ? layers : 1; l <= layers; l++) {
+            int32_t n = mist_space_n_devices(&of->shapes[k]);
+            if (!mist_space_allows(of, i_stage, k) || l < of->layers_min ||
+                l > of->layers_max || (is_last ? n != ranks : n >= ranks || l == layers))
+                continue;
+            at->stages[i_stage] = (struct mist_search_choice){
+                .shape = of->shapes[k],
+                .n_layers = l,
+                .micro_batch = of->samples / of->shapes[k].dp};
+            try_knobs(at, of, i_stage, layers, ranks);
+        }
+}
+
+/* The fastest plan of all is found, but for half a percent, in most problems, and one
+ * within 5 % in all: what the closed form errs may hide it. Ratios are 0 or 1. */
+static void test_all_plans(void **state)
+{
+    uint64_t first = test_seed(SEED);
+    int n_plans = 0, n_problems_done = 0, n_worse = 0;
+
+    for (uint64_t seed = first; seed < first + 3 * n_problems(); seed++) {
+        struct problem problem;
+        struct mist_space space;
+        int64_t arena;
+        if (test_is_left_out())
+            continue;
+        init(&problem, seed);
+        problem.model.n_layers = 2;
+        problem.n_ranks = 2;
+        problem.allows_host_updates = false;
+        problem.ratio_step = MIST_RATIO_ONE;
+        unsigned groups = MIST_SPACE_ALL & ~(1u << MIST_SPACE_SCHEDULE);
+        int64_t limit = draw_limit(&problem);
+        must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, &err),
+             &err);
+        struct brute brute = {.config = make_config(&problem, &space, limit),
+                              .best_s = INFINITY};
+        for (int32_t i = 0; i < space.n_cases; i++)
+            try_stage(&brute, &space.cases[i], 0, 2, 2);
+        double time_s = ask(&problem, groups, limit, &arena);
+        if (time_s > 1.005 * brute.best_s) {
+            print_message("problem %llu: %.9g s, and %s takes %.9g s\n",
+                          (unsigned long long)seed, time_s, brute.label, brute.best_s);
+            n_worse++;
+        }
+        assert_true(time_s <= 1.05 * brute.best_s);
+        n_plans += brute.n_plans;
+        n_problems_done++;
+        mist_space_fini(&space);
+        fini(&problem);
+    }
+    print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,
+                  n_problems_done);
+    assert_true(5 * n_worse <= n_problems_done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_all_plans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/* A whole plan by the closed form: stage by stage as the tuner asks for it. */
+#ifndef MIST_TESTS_CLOSED_PLAN_H
+#define MIST_TESTS_CLOSED_PLAN_H
+
+#include "tests/unit/test.h"
+
+#include "sim/closed_form/stage_model.h"
+#include "sim/schedule/pipeline_order.h"
+
+#include <math.h>
+
+/* One stage. */
+static void closed_stage(const struct mist_stage_model *model,
+                         const struct mist_plan *plan, int32_t i,
+                         double out[MIST_STAGE_N_OUTPUTS])
+{
+    const struct mist_stage_plan *stage = &plan->stages[i];
+    struct mist_stage_shape shape = {
+        .is_first = i == 0,
+        .is_last = i == plan->n_stages - 1,
+        .micro_batch = stage->micro_batch,
+        .dp = stage->dp,
+        .tp = stage->tp,
+        .n_nodes = stage->n_nodes,
+        .n_devices = stage->n_devices,
+        .is_sequence_parallel = stage->is_sequence_parallel,
+    };
+    const double knobs[MIST_STAGE_N_COLUMNS] = {
+        [MIST_STAGE_LAYERS] = stage->n_layers,
+        [MIST_STAGE_CHECKPOINTED] = stage->n_checkpointed,
+        [MIST_STAGE_ZERO] =
+            stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
+        [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,
+        [MIST_STAGE_OFFLOAD_GRADIENTS] = stage->offload_gradients,
+        [MIST_STAGE_OFFLOAD_OPTIMIZER] = stage->offload_optimizer,
+        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = stage->offload_activations,
+        [MIST_STAGE_UPDATE_ON_HOST] = stage->updates_on_host,
+        [MIST_STAGE_IN_FLIGHT] = mist_pipeline_in_flight(
+            MIST_PIPELINE_1F1B, plan->n_stages, 1, i, plan->n_micro_batches),
+        [MIST_STAGE_MICRO_BATCHES] = plan->n_micro_batches,
+    };
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
+    struct mist_stage_values values;
+    struct mist_err err;
+    double *outputs[MIST_STAGE_N_OUTPUTS];
+    size_t size = (mist_stage_model_scratch_bytes(model) + 64) / 64 * 64;
+    void *scratch = aligned_alloc(64, size);
+
+    assert_non_null(scratch);
+    for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
+        columns[k] = (struct mist_tape_input){NULL, knobs[k]};
+    must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
+    for (int k = 0; k < MIST_STAGE_N_OUTPUTS; k++)
+        outputs[k] = &out[k];
+    mist_stage_model_eval(model, &values, columns, 1, outputs, scratch);
+    free(scratch);
+}
+
+/* stable_s, extra_s, peak_bytes and iteration_s: (G - 1) max t + sum t + max(0,
+ * max_i (d_i - sum_{j < i} t_j)). host_bytes: [n_stages] or NULL. */
+static void closed_plan(const struct mist_stage_model *model,
+                        const struct mist_plan *plan, struct mist_prediction *out,
+                        double *host_bytes)
+{
+    double most_s = 0, sum_s = 0, extra_s = 0;
+
+    *out = (struct mist_prediction){0};
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        double of[MIST_STAGE_N_OUTPUTS];
+        closed_stage(model, plan, i, of);
+        out->stable_s[i] = of[MIST_STAGE_STABLE];
+        out->extra_s[i] = of[MIST_STAGE_EXTRA];
+        out->peak_bytes[i] = (int64_t)ceil(of[MIST_STAGE_PEAK]);
+        if (host_bytes)
+            host_bytes[i] = of[MIST_STAGE_HOST];
+        extra_s = fmax(extra_s, of[MIST_STAGE_EXTRA] - sum_s);
+        sum_s += of[MIST_STAGE_STABLE];
+        most_s = fmax(most_s, of[MIST_STAGE_STABLE]);
+    }
+    out->iteration_s = (plan->n_micro_batches - 1) * most_s + sum_s + extra_s;
+}
+
+#endif
