@@ -362,7 +362,7 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
             mist_hash_add_int64(&hash, grid->keys[i].dims[k]);
     }
     for (int32_t i = 0; i < grid->n_messages; i++) {
-        const struct mist_grid_shape *shape = &grid->shapes[grid->messages[i].i_shape];
+        const struct mist_group_shape *shape = &grid->shapes[grid->messages[i].i_shape];
         mist_hash_add_text(&hash, mist_link_operation_name(grid->messages[i].operation));
         mist_hash_add_int64(&hash, shape->nodes);
         mist_hash_add_int64(&hash, shape->ranks_per_node);

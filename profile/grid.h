@@ -23,6 +23,7 @@
 #include "exec/device/device.h" /* enum mist_attention_choice */
 #include "sim/model/catalog.h"
 #include "sim/model/model.h"
+#include "sim/plan/rank_mesh.h" /* struct mist_group_shape */
 #include "traces/trace_set.h"
 
 #include <stdbool.h>
@@ -80,12 +81,6 @@ struct mist_grid_shard {
     int32_t norm_key[2], add_key[2]; /* of the shard, of the slab */
 };
 
-/* Groups of ranks that run at once. */
-struct mist_grid_shape {
-    int32_t nodes, ranks_per_node;
-    int32_t concurrent_groups; /* on the same nodes */
-};
-
 /* One message: one row of links.csv. */
 struct mist_grid_message {
     enum mist_link_operation operation;
@@ -110,7 +105,7 @@ struct mist_grid {
     struct mist_grid_step_keys *step_keys; /* owned; as layouts */
     struct mist_grid_key *keys;            /* owned */
     struct mist_grid_shard *shards;        /* owned */
-    struct mist_grid_shape *shapes;        /* owned */
+    struct mist_group_shape *shapes;        /* owned */
     struct mist_grid_message *messages;    /* owned */
     int32_t n_keys, n_shards, n_shapes, n_messages;
     size_t keys_capacity, shards_capacity, shapes_capacity, messages_capacity;
@@ -152,12 +147,12 @@ int64_t mist_grid_padded_elements(const struct mist_grid *grid, enum mist_layer_
                                   int32_t n_ranks);
 
 /* Number of ranks of one group. */
-int32_t mist_grid_shape_ranks(const struct mist_grid_shape *shape);
+int32_t mist_grid_group_ranks(const struct mist_group_shape *shape);
 
 /* The members of the group that a rank is in, in their order; returns how many, 0 when
- * the rank is in none. out: [mist_grid_shape_ranks()]. */
+ * the rank is in none. out: [mist_grid_group_ranks()]. */
 int32_t mist_grid_members(const struct mist_grid_config *config,
-                          const struct mist_grid_shape *shape, int32_t rank,
+                          const struct mist_group_shape *shape, int32_t rank,
                           int32_t *out);
 
 /* Largest message of the grid over groups, and over copies. */

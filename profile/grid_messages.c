@@ -13,13 +13,13 @@ enum { SMALL_GROUPS = 8, SMALL_GROUPS_QUICK = 4 };
 
 /* ----------------------------------------------------------------------------- groups */
 
-int32_t mist_grid_shape_ranks(const struct mist_grid_shape *shape)
+int32_t mist_grid_group_ranks(const struct mist_group_shape *shape)
 {
     return shape->nodes * shape->ranks_per_node;
 }
 
 int32_t mist_grid_members(const struct mist_grid_config *config,
-                          const struct mist_grid_shape *shape, int32_t rank, int32_t *out)
+                          const struct mist_group_shape *shape, int32_t rank, int32_t *out)
 {
     int32_t n_here = config->n_ranks / config->n_nodes; /* on each node */
     int32_t node = rank / n_here, place = rank % n_here, k = shape->ranks_per_node;
@@ -47,13 +47,13 @@ static int32_t add_shape(struct mist_grid *grid, int32_t nodes, int32_t ranks_pe
             grid->shapes[i].ranks_per_node == ranks_per_node &&
             grid->shapes[i].concurrent_groups == concurrent_groups)
             return i;
-    struct mist_grid_shape *shapes = mist_grow(
+    struct mist_group_shape *shapes = mist_grow(
         grid->shapes, &grid->shapes_capacity, (size_t)grid->n_shapes + 1, sizeof *shapes);
     if (!shapes)
         return -1;
     grid->shapes = shapes;
     shapes[grid->n_shapes] =
-        (struct mist_grid_shape){nodes, ranks_per_node, concurrent_groups};
+        (struct mist_group_shape){nodes, ranks_per_node, concurrent_groups};
     return grid->n_shapes++;
 }
 
@@ -81,7 +81,7 @@ static bool add_message(struct mist_grid *grid, struct mist_grid_message message
 static bool add_collective(struct mist_grid *grid, enum mist_link_operation operation,
                            int32_t i_shape, enum mist_dtype dtype, int64_t bytes)
 {
-    int64_t unit = 4 * (int64_t)mist_grid_shape_ranks(&grid->shapes[i_shape]);
+    int64_t unit = 4 * (int64_t)mist_grid_group_ranks(&grid->shapes[i_shape]);
 
     return add_message(
         grid, (struct mist_grid_message){.operation = operation,
@@ -112,7 +112,7 @@ static bool add_activations(struct mist_grid *grid, int32_t i_shape,
 
 static bool add_tensor_parallel(struct mist_grid *grid, int32_t i_shape)
 {
-    int32_t tp = mist_grid_shape_ranks(&grid->shapes[i_shape]);
+    int32_t tp = mist_grid_group_ranks(&grid->shapes[i_shape]);
 
     for (int32_t v = 1; v < grid->n_variants; v++)
         for (int32_t i = 0; i < grid->config.n_micro_batches; i++)
@@ -143,7 +143,7 @@ enum { N_COLLECTIVES = sizeof collectives / sizeof *collectives };
 static bool add_data_parallel(struct mist_grid *grid, int32_t i_shape,
                               struct mist_plan *plan)
 {
-    int32_t dp = mist_grid_shape_ranks(&grid->shapes[i_shape]);
+    int32_t dp = mist_grid_group_ranks(&grid->shapes[i_shape]);
     enum mist_dtype dtype = grid->config.dtype;
 
     for (int32_t v = 0; v < grid->n_variants; v++)
@@ -206,7 +206,7 @@ static bool add_group(struct mist_grid *grid, int32_t nodes, int32_t ranks_per_n
     for (int k = 0; k < N_COLLECTIVES && fits; k++)
         fits =
             add_series(grid, collectives[k], i_shape, smallest_message_bytes, last_bytes);
-    if (!fits || mist_grid_shape_ranks(&grid->shapes[i_shape]) != 2 ||
+    if (!fits || mist_grid_group_ranks(&grid->shapes[i_shape]) != 2 ||
         (concurrent_groups > 1 && nodes == 1))
         return fits;
     for (int32_t i = 0; i < grid->config.n_micro_batches && fits; i++)

@@ -157,7 +157,7 @@ static enum mist_status add_links(const struct mist_grid *grid,
 
     for (int32_t i = 0; i < grid->n_messages && status == MIST_OK; i++) {
         const struct mist_grid_message *message = &grid->messages[i];
-        const struct mist_grid_shape *shape = &grid->shapes[message->i_shape];
+        const struct mist_group_shape *shape = &grid->shapes[message->i_shape];
         struct mist_link_row row = {.operation = message->operation,
                                     .nodes = shape->nodes,
                                     .ranks_per_node = shape->ranks_per_node,

@@ -34,7 +34,7 @@ struct mist_time_links {
     int32_t n_members;              /* 0: this rank takes no part */
     int32_t i_member;               /* which one this rank is */
     const struct mist_grid_message *message;
-    const struct mist_grid_shape *shape;
+    const struct mist_group_shape *shape;
     int32_t n_repetitions;
     int64_t turn;       /* counts on over batches */
     int64_t n_computed; /* blocks between repetitions */
@@ -477,8 +477,8 @@ double mist_time_links_least_s(const struct mist_grid *grid, double bytes_per_s)
 
     for (int32_t i = 0; i < grid->n_messages && bytes_per_s > 0; i++) {
         const struct mist_grid_message *message = &grid->messages[i];
-        const struct mist_grid_shape *shape = &grid->shapes[message->i_shape];
-        int32_t n = mist_grid_shape_ranks(shape), k = shape->ranks_per_node;
+        const struct mist_group_shape *shape = &grid->shapes[message->i_shape];
+        int32_t n = mist_grid_group_ranks(shape), k = shape->ranks_per_node;
         if (shape->nodes == 1)
             continue;
         /* what leaves a node: every rank sends a shard to every rank elsewhere */

@@ -9,6 +9,7 @@
  */
 #include "exec/comm/comm_internal.h"
 
+#include "core/bf16.h"
 #include "core/memory.h"
 
 #include <stdlib.h>
@@ -89,57 +90,37 @@ static void store_f32(void *restrict x, const float *restrict sum, int64_t n)
     memcpy(x, sum, (size_t)n * sizeof *sum);
 }
 
-/* A bf16 is the upper half of a float. */
-static float widen(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float y;
-
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-/* To the nearest, ties to even; past the largest to infinity. A sum that is no number has
- * a lower half of 0, as its terms have, so it stays one. */
-static uint16_t narrow(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 static void add_two_bf16(float *restrict sum, const void *x, const void *y, int64_t n)
 {
-    const uint16_t *first = x, *second = y;
+    const mist_bf16 *first = x, *second = y;
 
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        sum[i] = widen(first[i]) + widen(second[i]);
+        sum[i] = mist_bf16_value(first[i]) + mist_bf16_value(second[i]);
 }
 
 static void add_bf16(float *restrict sum, const void *x, int64_t n)
 {
-    const uint16_t *other = x;
+    const mist_bf16 *other = x;
 
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        sum[i] += widen(other[i]);
+        sum[i] += mist_bf16_value(other[i]);
 }
 
 static void store_bf16(void *restrict x, const float *restrict sum, int64_t n)
 {
-    uint16_t *to = x;
+    mist_bf16 *to = x;
 
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        to[i] = narrow(sum[i]);
+        to[i] = mist_bf16_round(sum[i]);
 }
 
 static const struct element *element_of(enum mist_dtype dtype)
 {
     static const struct element f32 = {sizeof(float), add_two_f32, add_f32, store_f32};
-    static const struct element bf16 = {sizeof(uint16_t), add_two_bf16, add_bf16,
+    static const struct element bf16 = {sizeof(mist_bf16), add_two_bf16, add_bf16,
                                         store_bf16};
 
     return dtype == MIST_DTYPE_BF16 ? &bf16 : &f32;

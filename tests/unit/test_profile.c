@@ -333,7 +333,7 @@ static void grid_keys_are_those_of_the_steps(void **state)
 }
 
 static bool has_message(const struct mist_grid *grid, enum mist_link_operation operation,
-                        struct mist_grid_shape shape, int64_t bytes)
+                        struct mist_group_shape shape, int64_t bytes)
 {
     int n = 0;
 
@@ -350,12 +350,12 @@ static void grid_has_the_messages_of_the_model(void **state)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
-    const struct mist_grid_shape pair = {1, 2, 1}, one = {1, 1, 1}, all = {1, 5, 1};
+    const struct mist_group_shape pair = {1, 2, 1}, one = {1, 1, 1}, all = {1, 5, 1};
 
     make_grid(&model, 16, 5, &grid);
     for (int32_t n = 2; n <= 5; n++)
         for (int32_t c = 1; c <= 5 / n; c++) {
-            struct mist_grid_shape shape = {1, n, c};
+            struct mist_group_shape shape = {1, n, c};
             int64_t block = mist_storage_padded_elements(
                 mist_grid_layout(&grid, 0, 0, MIST_LAYER_BLOCK)->n_parameters, n);
             assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, shape, 4 * block));
@@ -375,7 +375,7 @@ static void grid_has_the_messages_of_the_model(void **state)
     assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, pair, 4 * 4 * 32));
     assert_true(has_message(&grid, MIST_LINK_ALL_REDUCE, all, 64));
     for (int32_t i = 0; i < grid.n_messages; i++) {
-        int32_t n = mist_grid_shape_ranks(&grid.shapes[grid.messages[i].i_shape]);
+        int32_t n = mist_grid_group_ranks(&grid.shapes[grid.messages[i].i_shape]);
         assert_true(grid.messages[i].bytes > 0);
         if (!grid.messages[i].is_exchange)
             assert_int_equal(grid.messages[i].bytes % (4 * n), 0);
@@ -394,7 +394,7 @@ static void groups_are_those_of_plans(void **state)
     struct mist_model model = tiny_model();
     struct mist_grid grid;
     static const struct {
-        struct mist_grid_shape shape;
+        struct mist_group_shape shape;
         int32_t rank, n, members[4];
     } cases[] = {
         {{1, 2, 1}, 1, 2, {0, 1}},       {{1, 2, 1}, 5, 2, {4, 5}},
@@ -428,11 +428,11 @@ static void groups_are_those_of_plans(void **state)
             assert_int_equal(n_here, n > 0);
         }
     assert_true(
-        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_grid_shape){2, 1, 1}, 4096));
+        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_group_shape){2, 1, 1}, 4096));
     assert_true(
-        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_grid_shape){2, 1, 4}, 4096));
+        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_group_shape){2, 1, 4}, 4096));
     assert_true(
-        has_message(&grid, MIST_LINK_ALL_REDUCE, (struct mist_grid_shape){2, 4, 1}, 64));
+        has_message(&grid, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){2, 4, 1}, 64));
     mist_grid_fini(&grid);
 }
 
