@@ -116,7 +116,8 @@ for model in gpt llama; do
 done
 edit plan2.json "s/layers\": 12/layers\": 2/; s/\"layers\": 6/\"layers\": 1/; s/\"max_seq\": 1024/\"max_seq\": 128/" > wide_pp2.json
 edit wide_pp2.json "$small; s/1f1b/zb_h1/" > pp2_gpt.json
-edit wide_pp2.json "$llama; s/\"seq_len\": 128/\"seq_len\": 64/" > pp2_llama.json
+edit wide_pp2.json "$llama; s/\"seq_len\": 128/\"seq_len\": 64/; s/n_layers\": 2/n_layers\": 4/; s/\"layers\": 1/\"layers\": 2/
+    s/1f1b/zb_v/" > pp2_llama.json
 
 # ---------------------------------------------------------------------------- comparisons
 
