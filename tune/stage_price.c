@@ -55,10 +55,8 @@ void mist_stage_price_free(struct mist_stage_price *price)
 {
     if (!price)
         return;
-    for (size_t i = 0; i < price->n_values; i++) {
-        mist_stage_values_fini(price->values[i]);
+    for (size_t i = 0; i < price->n_values; i++)
         free(price->values[i]);
-    }
     free(price->values);
     mist_stage_model_free(price->model);
     pthread_mutex_destroy(&price->lock);

@@ -15,8 +15,7 @@ enum {
     IS_CUT = 8,
     HOSTS = 16, /* updates on the host; with OFFLOADS */
     N_VARIANTS = 32,
-    AT_ONCE = 512, /* configurations that are looked up and priced (stage_model_cuts.c) */
-    N_INPUTS = MIST_STAGE_N_COLUMNS + MIST_STAGE_N_CUTS + MIST_STAGE_VALUES_USED
+    ALIGNMENT = 64
 };
 
 struct mist_stage_model {
@@ -26,7 +25,6 @@ struct mist_stage_model {
     int32_t threads;
     struct mist_expr_pool pool;
     int32_t symbol_of_column[MIST_STAGE_N_COLUMNS]; /* symbol indices */
-    int32_t symbol_of_cut[MIST_STAGE_N_CUTS];
     int32_t symbol_of_value[MIST_STAGE_VALUES_USED];
     struct mist_tape *tapes[N_VARIANTS];
     size_t scratch_bytes; /* of the largest tape */
@@ -43,8 +41,6 @@ static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
 static const char *const value_names[MIST_STAGE_VALUES_NAMED] = {
     MIST_STAGE_BY_KIND(NAMES_BY_KIND) MIST_STAGE_ONCE(NAMES_ONCE)};
 
-static const char *const cut_names[MIST_STAGE_N_CUTS] = {MIST_STAGE_CUTS(NAMES_ONCE)};
-
 static mist_expr make_value(struct mist_expr_pool *pool, int i)
 {
     char name[32];
@@ -55,67 +51,31 @@ static mist_expr make_value(struct mist_expr_pool *pool, int i)
     return mist_expr_symbol(pool, name);
 }
 
-/* The symbols of a model. */
-struct symbols {
-    mist_expr columns[MIST_STAGE_N_COLUMNS], cuts[MIST_STAGE_N_CUTS];
-    mist_expr values[MIST_STAGE_VALUES_USED];
-    bool is_uniform[N_INPUTS];
-};
-
-static void make_symbols(struct mist_stage_model *model, struct symbols *out)
+/* Symbols of columns and values. */
+static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
+                         mist_expr *values, bool *is_uniform)
 {
     struct mist_expr_pool *pool = &model->pool;
 
-    *out = (struct symbols){0};
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
-        out->columns[i] = mist_expr_symbol(pool, column_names[i]);
-        if (out->columns[i] != MIST_EXPR_ERROR)
-            model->symbol_of_column[i] = mist_expr_symbol_index(pool, out->columns[i]);
-    }
-    for (int i = 0; i < MIST_STAGE_N_CUTS; i++) {
-        out->cuts[i] = mist_expr_symbol(pool, cut_names[i]);
-        if (out->cuts[i] != MIST_EXPR_ERROR)
-            model->symbol_of_cut[i] = mist_expr_symbol_index(pool, out->cuts[i]);
+        columns[i] = mist_expr_symbol(pool, column_names[i]);
+        if (columns[i] != MIST_EXPR_ERROR)
+            model->symbol_of_column[i] = mist_expr_symbol_index(pool, columns[i]);
     }
     for (int i = 0; i < MIST_STAGE_VALUES_USED; i++) {
-        out->values[i] = make_value(pool, i);
-        if (out->values[i] == MIST_EXPR_ERROR)
+        values[i] = make_value(pool, i);
+        if (values[i] == MIST_EXPR_ERROR)
             continue;
-        model->symbol_of_value[i] = mist_expr_symbol_index(pool, out->values[i]);
-        out->is_uniform[model->symbol_of_value[i]] = true;
+        model->symbol_of_value[i] = mist_expr_symbol_index(pool, values[i]);
+        is_uniform[model->symbol_of_value[i]] = true;
     }
-}
-
-/* What ratios come to, or nothing. */
-static void write_cuts(struct mist_stage_writer *at, const struct symbols *symbols)
-{
-    const mist_expr *cuts = symbols->cuts, *values = symbols->values;
-    mist_expr none = num(at, 0);
-    mist_expr n_saved = sub(at, at->n_layers, at->n_checkpointed);
-    mist_expr inputs = mul(at, at->n_layers, values[MIST_STAGE_BOUNDARY]);
-
-    for (int r = 0; r < 4; r++)
-        at->ratio[r] =
-            at->offloads ? symbols->columns[MIST_STAGE_OFFLOAD_WEIGHTS + r] : none;
-    for (int k = 0; k < 3; k++)
-        for (int r = 0; r < 3; r++)
-            at->shares[k][r] =
-                at->offloads ? cuts[MIST_STAGE_CUT_SHARE_WEIGHTS + 3 * k + r] : none;
-    at->of_block = at->shares[0];
-    for (int k = 0; k < 3; k++)
-        at->swapped[k] = at->offloads ? cuts[MIST_STAGE_CUT_SWAPPED_0 + k] : none;
-    at->kept =
-        add(at, inputs, mul(at, n_saved, of(at, MIST_STAGE_SAVED, MIST_LAYER_BLOCK)));
-    if (at->offloads)
-        at->kept = cuts[MIST_STAGE_CUT_KEPT];
 }
 
 static void write_variant(struct mist_stage_model *model, int variant,
-                          const struct symbols *symbols,
+                          const mist_expr *columns, const mist_expr *values,
                           mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
     struct mist_expr_pool *pool = &model->pool;
-    const mist_expr *columns = symbols->columns;
     struct mist_stage_writer at = {
         .pool = pool,
         .interference = mist_cost_model_interference(model->cost_model),
@@ -125,35 +85,37 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .is_cut = variant & IS_CUT,
         .n_layers = columns[MIST_STAGE_LAYERS],
         .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
-        .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO],
-                              symbols->values[MIST_STAGE_IS_DP]),
+        .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),
         .in_flight = columns[MIST_STAGE_IN_FLIGHT],
         .n_micro_batches = columns[MIST_STAGE_MICRO_BATCHES],
-        .value = symbols->values,
+        .value = values,
     };
 
     at.on_host =
         variant & HOSTS ? columns[MIST_STAGE_UPDATE_ON_HOST] : mist_expr_const(pool, 0);
-    write_cuts(&at, symbols);
+    for (int r = 0; r < 4; r++)
+        at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r]
+                                  : mist_expr_const(pool, 0);
     mist_stage_model_write_time(&at, outputs);
     mist_stage_model_write_memory(&at, outputs);
 }
 
 static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
 {
-    struct symbols symbols;
+    mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
     mist_expr outputs[MIST_STAGE_N_OUTPUTS];
+    bool is_uniform[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED] = {false};
     enum mist_status status = MIST_OK;
 
-    make_symbols(model, &symbols);
+    make_symbols(model, columns, values, is_uniform);
     for (int i = 0; i < N_VARIANTS && status == MIST_OK; i++) {
         if ((i & HOSTS) && !(i & OFFLOADS))
             continue;
-        write_variant(model, i, &symbols, outputs);
+        write_variant(model, i, columns, values, outputs);
         status = mist_expr_pool_check(&model->pool, err);
         if (status == MIST_OK)
             status = mist_tape_compile(&model->pool, outputs, MIST_STAGE_N_OUTPUTS,
-                                       symbols.is_uniform, &model->tapes[i], err);
+                                       is_uniform, &model->tapes[i], err);
         if (status != MIST_OK)
             return status;
         size_t size = mist_tape_scratch_bytes(model->tapes[i]);
@@ -224,12 +186,6 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
     return status;
 }
 
-void mist_stage_values_fini(struct mist_stage_values *values)
-{
-    free(values->cuts);
-    values->cuts = NULL;
-}
-
 void mist_stage_model_sends(const struct mist_stage_values *values, double *forward_s,
                             double *backward_s)
 {
@@ -239,12 +195,9 @@ void mist_stage_model_sends(const struct mist_stage_values *values, double *forw
 
 /* ------------------------------------------------------------------------ evaluation */
 
-/* Of what is looked up; in front of the tape's. */
-enum { CUTS_BYTES = MIST_STAGE_N_CUTS * AT_ONCE * sizeof(double) };
-
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
 {
-    return model->scratch_bytes + CUTS_BYTES;
+    return model->scratch_bytes;
 }
 
 /* Whether a column is 0 throughout, as far as that is seen at a glance. */
@@ -267,46 +220,18 @@ static int choose_variant(const struct mist_stage_shape *shape,
     return variant;
 }
 
-/* The next configurations, with what their ratios come to. */
-static void eval_some(const struct mist_stage_model *model, const struct mist_tape *tape,
-                      const struct mist_stage_values *values,
-                      const struct mist_tape_input *columns, size_t first, size_t n,
-                      struct mist_tape_input *inputs,
-                      double *const outputs[MIST_STAGE_N_OUTPUTS], double *scratch)
-{
-    double *cuts[MIST_STAGE_N_CUTS], *to[MIST_STAGE_N_OUTPUTS];
-
-    for (int i = 0; i < MIST_STAGE_N_CUTS; i++) {
-        cuts[i] = scratch + i * AT_ONCE;
-        inputs[model->symbol_of_cut[i]] = (struct mist_tape_input){cuts[i], 0};
-    }
-    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
-        if (columns[i].column)
-            inputs[model->symbol_of_column[i]].column = columns[i].column + first;
-    for (int i = 0; i < MIST_STAGE_N_OUTPUTS; i++)
-        to[i] = outputs[i] ? outputs[i] + first : NULL;
-    mist_stage_cuts_look_up(values->cuts, columns, first, n, cuts);
-    mist_tape_eval(tape, inputs, n, to, scratch + MIST_STAGE_N_CUTS * AT_ONCE);
-}
-
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
                            const struct mist_tape_input *columns, size_t n,
                            double *const outputs[MIST_STAGE_N_OUTPUTS], void *scratch)
 {
-    struct mist_tape_input inputs[N_INPUTS] = {{NULL, 0}};
-    int variant = choose_variant(&values->shape, columns);
+    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED];
 
     for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
         inputs[model->symbol_of_value[i]] =
             (struct mist_tape_input){NULL, values->values[i]};
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         inputs[model->symbol_of_column[i]] = columns[i];
-    if (!(variant & OFFLOADS)) {
-        mist_tape_eval(model->tapes[variant], inputs, n, outputs, scratch);
-        return;
-    }
-    for (size_t first = 0; first < n; first += AT_ONCE)
-        eval_some(model, model->tapes[variant], values, columns, first,
-                  n - first < AT_ONCE ? n - first : AT_ONCE, inputs, outputs, scratch);
+    mist_tape_eval(model->tapes[choose_variant(&values->shape, columns)], inputs, n,
+                   outputs, scratch);
 }

@@ -18,11 +18,10 @@
  * d: extra seconds of the first micro-batch (optimizer step with its swaps, and gather of
  * parameters) and the last (reduction of gradients, norms).
  *
- * peak: the most device buffers that live at once, of the lifetimes that the rooms of
- * schedule_piece.h declare. Exact while nothing is offloaded and ZeRO is below 2;
- * otherwise never below it. The planner's arena is larger by the holes of its layout: none
- * in nine of ten stages, 11 % at worst over the random plans of
- * tests/prop/test_stage_model.c. So whoever must not pass a limit asks
+ * peak: largest sum of live device buffers. Exact while nothing is offloaded and ZeRO is
+ * below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by what
+ * fragmentation costs (nothing in most plans, 6 % at worst over the random plans of
+ * tests/prop/test_stage_model.c), so whoever must not pass a limit asks
  * mist_replay_memory() for the few plans that are left.
  *
  * host: the same of pinned host memory.
@@ -73,8 +72,7 @@ enum mist_stage_column {
     MIST_STAGE_LAYERS,          /* L: blocks of the stage, >= 1 */
     MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
     MIST_STAGE_ZERO,            /* Z: 0 .. 3 */
-    MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, in eighths (others
-                                   count as the one below) */
+    MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
     MIST_STAGE_OFFLOAD_GRADIENTS,
     MIST_STAGE_OFFLOAD_OPTIMIZER,
     MIST_STAGE_OFFLOAD_ACTIVATIONS,
@@ -100,7 +98,6 @@ enum { MIST_STAGE_N_VALUES = 216 };
 struct mist_stage_values {
     struct mist_stage_shape shape;
     double values[MIST_STAGE_N_VALUES];
-    struct mist_stage_cuts *cuts; /* owned */
 };
 
 struct mist_stage_model;
@@ -121,13 +118,12 @@ mist_stage_model_new(const struct mist_model *trained,
                      struct mist_err *err);
 void mist_stage_model_free(struct mist_stage_model *model); /* NULL allowed */
 
-/* Prices one shape. out is filled on MIST_OK, to be freed with mist_stage_values_fini().
- * Fails like mist_layer_layout_make() and mist_cost_task(). Thread-safe. */
+/* Prices one shape. out is filled on MIST_OK. Fails like mist_layer_layout_make() and
+ * mist_cost_task(). Thread-safe. */
 MIST_MUST_CHECK enum mist_status
 mist_stage_model_prepare(const struct mist_stage_model *model,
                          const struct mist_stage_shape *shape,
                          struct mist_stage_values *out, struct mist_err *err);
-void mist_stage_values_fini(struct mist_stage_values *values);
 
 /* Seconds of a micro-batch's activations to the next stage and of gradients to the one
  * before; 0 where there is none. */

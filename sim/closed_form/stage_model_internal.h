@@ -15,7 +15,7 @@
  * sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
  * shard), of what a block keeps and what programs need inside; elements of the
  * parameters, and of the matrices that can be offloaded (the embedding has two, decided
- * one after the other; a block's count as they lie in a slab).
+ * one after the other).
  */
 #define MIST_STAGE_BY_KIND(X)                                                            \
     X(FORWARD)                                                                           \
@@ -44,7 +44,7 @@
 /* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
  * all that a block keeps, and of its input; the exchange of a tied weight's gradient; the
  * last exchange of an iteration. Bytes: boundary activation, constants, token ids of a
- * micro-batch, what one slab more of a module takes at most. IS_UNTIED: 1, or 0 where gradients of the ends can't be
+ * micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
  * offloaded. IS_DP: 1, or 0 under dp 1, where there is nothing to shard. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
@@ -61,8 +61,7 @@
     X(IS_DP)                                                                             \
     X(BOUNDARY)                                                                          \
     X(CONSTANT)                                                                          \
-    X(TOKENS)                                                                            \
-    X(CUT)
+    X(TOKENS)
 
 #define MIST_STAGE_ENUM_BY_KIND(name)                                                    \
     MIST_STAGE_##name,                                                                   \
@@ -88,41 +87,6 @@ static inline enum mist_stage_value mist_stage_piece(int i_piece, bool is_sharde
 _Static_assert((int)MIST_STAGE_VALUES_USED <= (int)MIST_STAGE_N_VALUES,
                "struct mist_stage_values is too small");
 
-/* What the ratios of a configuration come to in whole tensors of blocks: looked up for
- * each one (stage_model_cuts.c), columns of the tape like the knobs. Shares of a block's
- * matrices that are in the host, of weights, gradients and state: in the mean over the
- * stage's blocks, and at most of one block and of two in a row. Bytes: what all blocks of
- * the stage keep of one micro-batch on the device; what leaves for the host of the last
- * block, and of the two before it. */
-#define MIST_STAGE_CUTS(X)                                                               \
-    X(SHARE_WEIGHTS)                                                                     \
-    X(SHARE_GRADIENTS)                                                                   \
-    X(SHARE_STATE)                                                                       \
-    X(ONE_WEIGHTS)                                                                       \
-    X(ONE_GRADIENTS)                                                                     \
-    X(ONE_STATE)                                                                         \
-    X(TWO_WEIGHTS)                                                                       \
-    X(TWO_GRADIENTS)                                                                     \
-    X(TWO_STATE)                                                                         \
-    X(KEPT)                                                                              \
-    X(SWAPPED_0)                                                                         \
-    X(SWAPPED_1)                                                                         \
-    X(SWAPPED_2)
-
-#define MIST_STAGE_ENUM_CUT(name) MIST_STAGE_CUT_##name,
-
-enum mist_stage_cut { MIST_STAGE_CUTS(MIST_STAGE_ENUM_CUT) MIST_STAGE_N_CUTS };
-
-/* Of n_layers blocks at most. NULL: out of memory; freed by free(). */
-struct mist_stage_cuts *mist_stage_cuts_new(const struct mist_layer_layout *block,
-                                            int32_t n_layers);
-
-/* Looks up n configurations from the first one on. out: [MIST_STAGE_N_CUTS][n]. */
-void mist_stage_cuts_look_up(const struct mist_stage_cuts *cuts,
-                             const struct mist_tape_input columns[MIST_STAGE_N_COLUMNS],
-                             size_t first, size_t n,
-                             double *const out[MIST_STAGE_N_CUTS]);
-
 /* What the formulas share. A by-kind quantity is value[NAME + kind]. */
 struct mist_stage_writer {
     struct mist_expr_pool *pool;
@@ -131,12 +95,8 @@ struct mist_stage_writer {
     bool offloads; /* whether any of the four ratios may be above 0 */
     bool is_cut;   /* programs communicate inside (tp > 1) */
     mist_expr n_layers, n_checkpointed, zero, in_flight, n_micro_batches;
-    mist_expr ratio[4];   /* weights, gradients, state, activations; 0 unless offloads */
-    mist_expr on_host;    /* 1: updates of offloaded state; 0 unless offloads */
-    mist_expr kept;       /* as MIST_STAGE_CUT_KEPT */
-    mist_expr swapped[3]; /* as ..._SWAPPED_0 and so on; 0 unless offloads */
-    mist_expr shares[3][3];    /* of blocks: in the mean, one, two; by ratio */
-    const mist_expr *of_block; /* which of these three is meant */
+    mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
+    mist_expr on_host;  /* 1: updates of offloaded state; 0 unless offloads */
     const mist_expr *value;
 };
 
@@ -167,8 +127,7 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
                             const mist_expr isolated[MIST_N_CHANNELS]);
 
-/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio, of
- * weights, gradients or state. */
+/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio. */
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio);
 
@@ -177,14 +136,6 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
  * quantity is part of what is there of another with a higher ratio. */
 mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
                                  uint32_t if_all, uint32_t if_none);
-
-/* The same as a share of all parameters. */
-mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                                  uint32_t if_all, uint32_t if_none);
-
-/* Bytes of the rooms of a module that last until then; of n blocks in a row (1, 2). */
-mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                           enum mist_until until, int n);
 
 /* Seconds by stream, alone. */
 struct mist_stage_work {

@@ -1,14 +1,10 @@
 /*
- * The memory of a stage: the most that lives at once, as formulas. See stage_model.h for
- * what they promise, stage_model_internal.h for the symbols.
+ * The memory of a stage: largest sums of what lives at once, as formulas. See
+ * stage_model.h for what they promise, stage_model_internal.h for the symbols.
  *
- * On the device live what outlives the iteration; what every micro-batch in flight keeps;
- * and around a pass its scratch, its rooms (schedule_piece.h) and those of the passes next
- * to it. Each function is one moment at which that may be the most: the forward or
- * backward of a module at one of the ends of the blocks (in between it is the same and
- * less is kept), or its optimizer step. Where blocks differ, because ratios act through
- * whole tensors, it takes the most that any of them has; what many blocks have together
- * is exact (stage_model_cuts.c). So no moment comes out too small.
+ * Live at once on the device: what outlives the iteration; what every micro-batch in
+ * flight keeps there; and around the busiest pass, a backward or the optimizer step, what
+ * has been brought for it and the next one, and what waits behind it.
  */
 #include "sim/closed_form/stage_model_internal.h"
 
@@ -18,12 +14,7 @@
 
 typedef struct mist_stage_writer writer;
 
-static mist_expr boundary(writer *at)
-{
-    return at->value[MIST_STAGE_BOUNDARY];
-}
-
-/* ----------------------------------------------------------------------------- homes */
+/* ------------------------------------------------------------------------ parameters */
 
 static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
                           enum mist_stage_value whole, enum mist_stage_value shard)
@@ -54,6 +45,26 @@ static mist_expr state(writer *at, enum mist_layer_kind kind)
     return by_level(at, kind, 1, MIST_STAGE_STATE_0, MIST_STAGE_STATE_1);
 }
 
+/* The share of a module's matrices as one of its parameters. */
+static mist_expr of_parameters(writer *at, enum mist_layer_kind kind, mist_expr share)
+{
+    double none;
+
+    if (mist_expr_is_const(at->pool, share, &none) && none == 0)
+        return share;
+    mist_expr matrices =
+        add(at, of(at, MIST_STAGE_MATRIX_A, kind), of(at, MIST_STAGE_MATRIX_B, kind));
+
+    return mul(at, share,
+               mist_expr_div(at->pool, matrices, of(at, MIST_STAGE_ELEMENTS, kind)));
+}
+
+/* Share of a module's parameters that is offloaded. */
+static mist_expr offloaded(writer *at, enum mist_layer_kind kind, int ratio)
+{
+    return of_parameters(at, kind, mist_stage_share(at, kind, ratio));
+}
+
 static mist_expr homes(writer *at, enum mist_layer_kind kind)
 {
     return add(at, add(at, weights(at, kind), gradients(at, kind)), state(at, kind));
@@ -62,44 +73,27 @@ static mist_expr homes(writer *at, enum mist_layer_kind kind)
 /* Of these, in the host. */
 static mist_expr homes_in_host(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr w = mist_stage_share_of_all(at, kind, MIST_IF_WEIGHTS_AWAY, 0);
-    mist_expr g = mist_stage_share_of_all(at, kind, MIST_IF_GRADIENTS_AWAY, 0);
-    mist_expr s = mist_stage_share_of_all(at, kind, MIST_IF_STATE_AWAY, 0);
+    mist_expr w = mul(at, offloaded(at, kind, MIST_RATIO_WEIGHTS), weights(at, kind));
+    mist_expr g = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS), gradients(at, kind));
+    mist_expr s = mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
 
-    w = mul(at, w, weights(at, kind));
-    g = mul(at, g, gradients(at, kind));
-    return add(at, add(at, w, g), mul(at, s, state(at, kind)));
+    return add(at, add(at, w, g), s);
 }
 
 /* Beside them, what an update there reads and writes. */
 static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr w =
-        mist_stage_share_of_all(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_WEIGHTS_AWAY);
-    mist_expr g =
-        mist_stage_share_of_all(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY);
+    mist_expr w = of_parameters(
+        at, kind,
+        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_WEIGHTS_AWAY));
+    mist_expr g = of_parameters(
+        at, kind,
+        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY));
 
-    w = mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1));
     return add(
-        at, w,
+        at, mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1)),
         mul(at, g,
             by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1)));
-}
-
-/* Slabs more than one: each ratio below 1 cuts once through every module, its homes and
- * the rooms of a few; all that are 1 do so at the same place. */
-static mist_expr cuts(writer *at)
-{
-    mist_expr none = num(at, 0), one = num(at, 1), n = none, most = none;
-    mist_expr modules = add(at, at->n_layers, num(at, 4));
-
-    for (int r = MIST_RATIO_WEIGHTS; r <= MIST_RATIO_STATE; r++) {
-        mist_expr part = mist_expr_select_le(at->pool, one, at->ratio[r], none, one);
-        n = add(at, n, mist_expr_select(at->pool, at->ratio[r], part, none));
-        most = max(at, most, at->ratio[r]);
-    }
-    n = add(at, n, mist_expr_select_le(at->pool, one, most, one, none));
-    return mul(at, n, mul(at, modules, at->value[MIST_STAGE_CUT]));
 }
 
 static mist_expr persistent(writer *at)
@@ -107,75 +101,58 @@ static mist_expr persistent(writer *at)
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
     mist_expr modules = sub(at, all(at, homes), all(at, homes_in_host));
 
-    return add(at, add(at, modules, cuts(at)),
-               add(at, at->value[MIST_STAGE_CONSTANT], tokens));
+    return add(at, add(at, modules, at->value[MIST_STAGE_CONSTANT]), tokens);
 }
 
-/* ----------------------------------------------------------------------------- rooms */
-
-/* Of one module. */
-static mist_expr rooms(writer *at, enum mist_layer_kind kind, enum mist_until until)
-{
-    return mist_stage_rooms(at, kind, until, 1);
-}
-
-/* Of two blocks in a row, where the stage has more than n; of one otherwise. */
-static mist_expr of_two(writer *at, enum mist_until until, int n)
-{
-    return mist_expr_select_le(at->pool, at->n_layers, num(at, n),
-                               mist_stage_rooms(at, BLOCK, until, 1),
-                               mist_stage_rooms(at, BLOCK, until, 2));
-}
-
-/* Weights that passes of a module compute with. */
+/* Weights of a module that are put together for each pass. */
 static mist_expr brought(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr own = rooms(at, kind, MIST_UNTIL_PASSED);
+    mist_expr whole = of(at, MIST_STAGE_WEIGHTS_0, kind);
+    mist_expr swapped = mul(at, offloaded(at, kind, MIST_RATIO_WEIGHTS), whole);
 
-    if (kind != HEAD || !at->is_first)
-        return own;
-    /* a tied head on the embedding's rank computes with the embedding's */
-    mist_expr is_tied = sub(at, num(at, 1), at->value[MIST_STAGE_IS_UNTIED]);
-    return add(at, own, mul(at, is_tied, rooms(at, EMBEDDING, MIST_UNTIL_PASSED)));
+    return mist_stage_by_zero(at, 3, whole, swapped);
 }
 
-/* A micro-batch's gradients of a module. */
+/* Gradients of a module that are new for each micro-batch. */
 static mist_expr fresh(writer *at, enum mist_layer_kind kind)
 {
-    return rooms(at, kind, MIST_UNTIL_SUMMED);
+    mist_expr whole = of(at, MIST_STAGE_GRADIENTS_0, kind);
+    mist_expr swapped = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS), whole);
+
+    return mist_stage_by_zero(at, 2, whole, swapped);
 }
 
-/*
- * What others in flight keep, and behind the pass of a module its gradients that wait for
- * what is computed on their sum: with ZeRO-2 in every micro-batch, otherwise in the last
- * one, when nothing else is in flight.
- */
-static mist_expr and_waiting(writer *at, mist_expr others, enum mist_layer_kind kind)
+/* The sum so far while a micro-batch's is added to it. */
+static mist_expr sum_so_far(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr waiting = fresh(at, kind);
-    mist_expr each =
-        add(at, add(at, others, waiting), rooms(at, kind, MIST_UNTIL_SETTLED));
+    mist_expr shard = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS),
+                          of(at, MIST_STAGE_GRADIENTS_1, kind));
 
-    return at->offloads ? mist_stage_by_zero(at, 2, each, max(at, others, waiting))
-                        : each;
+    return mist_stage_by_zero(at, 2, shard, num(at, 0));
 }
 
-/* In a stage that takes the optimizer step apart: the first one, and where weights come
- * from the host. */
-static mist_expr if_apart(writer *at, mist_expr apart, mist_expr otherwise)
+/* Optimizer state behind its step, on its way out while the next one's is there. */
+static mist_expr behind(writer *at, enum mist_layer_kind kind)
 {
-    if (at->is_first)
-        return apart;
-    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, otherwise);
+    return mul(at,
+               of_parameters(at, kind,
+                             mist_stage_share_where(at, kind, MIST_IF_STATE_AWAY,
+                                                    MIST_IF_HOST_UPDATES)),
+               state(at, kind));
 }
 
-/* The others in flight, or, in the first micro-batch, the state that the step of a module
- * has left. */
-static mist_expr or_stepped(writer *at, mist_expr others, enum mist_layer_kind kind)
+/* Buffers of an optimizer step on the device. */
+static mist_expr stepping(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr left = rooms(at, kind, MIST_UNTIL_NEXT_STEPPED);
+    mist_expr s = behind(at, kind);
+    mist_expr g =
+        mul(at,
+            of_parameters(at, kind,
+                          mist_stage_share_where(at, kind, MIST_IF_GRADIENTS_AWAY,
+                                                 MIST_IF_HOST_UPDATES)),
+            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
 
-    return at->offloads ? if_apart(at, max(at, others, left), others) : others;
+    return add(at, s, g);
 }
 
 /* ----------------------------------------------------------------------- activations */
@@ -185,41 +162,73 @@ static mist_expr n_kept_blocks(writer *at)
     return sub(at, at->n_layers, at->n_checkpointed);
 }
 
-/* What block i from the end keeps, wherever it is: 0 is the last one. */
+/* What blocks of a micro-batch keep: their inputs and saved tensors. */
+static mist_expr kept_by_blocks(writer *at)
+{
+    mist_expr inputs = mul(at, at->n_layers, at->value[MIST_STAGE_BOUNDARY]);
+
+    return add(at, inputs, mul(at, n_kept_blocks(at), of(at, MIST_STAGE_SAVED, BLOCK)));
+}
+
+static mist_expr kept_by_head(writer *at)
+{
+    return at->is_last
+               ? add(at, at->value[MIST_STAGE_BOUNDARY], of(at, MIST_STAGE_SAVED, HEAD))
+               : num(at, 0);
+}
+
+/* What block i from the end keeps: 0 is the last one. */
 static mist_expr kept_by_one(writer *at, int i)
 {
     mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK);
 
     return add(
-        at, boundary(at),
+        at, at->value[MIST_STAGE_BOUNDARY],
         mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, i), num(at, 0), saved));
 }
 
-/* What block i from the end saves while it runs, if it is checkpointed. */
-static mist_expr again(writer *at, int i)
+/*
+ * Blocks of the first micro-batch, with which memory is fullest, whose backward comes too
+ * soon to swap in between (less than 3 passes). Forwards alone come in between: one where
+ * a stable micro-batch has two passes (stage_model_exprs.c), hence another bound here.
+ */
+static mist_expr n_near(writer *at)
 {
-    return mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, i),
-                               of(at, MIST_STAGE_SAVED, BLOCK), num(at, 0));
+    if (at->is_last)
+        return num(at, 1);
+    mist_expr modules = add(at, at->n_layers, num(at, at->is_first));
+    mist_expr between = mul(at, sub(at, at->in_flight, num(at, 1)), modules);
+
+    return mist_expr_select_le(
+        at->pool, at->in_flight, num(at, 1), num(at, 2),
+        mist_expr_select_le(at->pool, between, num(at, 2), num(at, 1), num(at, 0)));
 }
 
-/* What leaves of the last block and the one before it. */
-static mist_expr last_two_swapped(writer *at)
+/* What the near blocks keep. */
+static mist_expr kept_near(writer *at)
 {
-    return add(at, at->swapped[0], at->swapped[1]);
+    mist_expr n = mist_expr_min(at->pool, n_near(at), at->n_layers);
+    mist_expr n_saved = mist_expr_min(at->pool, n, n_kept_blocks(at));
+
+    return add(at, mul(at, n, at->value[MIST_STAGE_BOUNDARY]),
+               mul(at, n_saved, of(at, MIST_STAGE_SAVED, BLOCK)));
 }
 
-/* What all blocks but the last keep, of which what leaves of the last two is there. */
-static mist_expr kept_below_last(writer *at)
+/* Of what all micro-batches in flight keep, the part in the host. */
+static mist_expr kept_away(writer *at)
 {
-    mist_expr kept = add(at, sub(at, at->kept, kept_by_one(at, 0)), at->swapped[0]);
+    mist_expr blocks = mul(at, at->in_flight, kept_by_blocks(at));
 
-    return add(at, kept, add(at, at->swapped[1], at->swapped[2]));
+    return mul(at, at->ratio[MIST_RATIO_KEPT], sub(at, blocks, kept_near(at)));
 }
 
-static mist_expr others_in_flight(writer *at)
+/* Of what a block keeps, the part that stays. */
+static mist_expr staying(writer *at, mist_expr kept)
 {
-    return mul(at, sub(at, at->in_flight, num(at, 1)), at->kept);
+    return mul(at, sub(at, num(at, 1), at->ratio[MIST_RATIO_KEPT]), kept);
 }
+
+/* ---------------------------------------------------------------------------- device */
 
 /* The next micro-batch's input, which has come while this one runs back. */
 static mist_expr next_input(writer *at)
@@ -227,250 +236,189 @@ static mist_expr next_input(writer *at)
     if (at->is_first)
         return num(at, 0);
     return mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight, num(at, 0),
-                               boundary(at));
+                               at->value[MIST_STAGE_BOUNDARY]);
 }
 
-/* A block's backward, with the gradients of its output and input; or, where it is
- * checkpointed, its forward before that. */
+/* Two, or one where there is one block and no pass of the next micro-batch is next to
+ * one of this (or the ends' passes are in between: is_apart). */
+static mist_expr up_to_two(writer *at, bool is_apart)
+{
+    mist_expr two = num(at, 2), few = mist_expr_min(at->pool, at->n_layers, two);
+
+    if (is_apart)
+        return few;
+    return mist_expr_select_le(at->pool, at->n_micro_batches, num(at, 1), few, two);
+}
+
+static mist_expr two_brought(writer *at)
+{
+    return mul(at, up_to_two(at, at->is_first), brought(at, BLOCK));
+}
+
+/* Of blocks, around a backward. */
+static mist_expr two_fresh(writer *at)
+{
+    mist_expr few = mist_expr_min(at->pool, at->n_layers, num(at, 2));
+    mist_expr n =
+        mist_stage_by_zero(at, 2, up_to_two(at, at->is_first || at->is_last), few);
+
+    return mul(at, n, fresh(at, BLOCK));
+}
+
+/*
+ * Gradients that are new around the first backwards: of two blocks at the last block (and
+ * the head's, while they wait for their sum), of three when that block's activations are
+ * gone. They wait under ZeRO-2; otherwise in the last micro-batch, when no other is in
+ * flight.
+ */
+static mist_expr fresh_around(writer *at)
+{
+    mist_expr none = num(at, 0), one = num(at, 1);
+    mist_expr third = add(at, fresh(at, BLOCK), sum_so_far(at, BLOCK));
+    mist_expr others = mul(at, sub(at, at->in_flight, one), kept_by_blocks(at));
+    mist_expr gone = mist_stage_by_zero(at, 2, none, staying(at, others));
+    mist_expr later = sub(at, third, staying(at, kept_by_one(at, 0)));
+
+    later = mist_expr_select_le(at->pool, num(at, 3), at->n_layers, later, none);
+    if (at->is_last)
+        later = max(at, later, add(at, fresh(at, HEAD), sum_so_far(at, HEAD)));
+    later = max(at, none, sub(at, later, gone));
+    return add(at, two_fresh(at), later);
+}
+
+/* Of a checkpointed block while it runs: its saved tensors. */
+static mist_expr again_if_all(writer *at)
+{
+    return mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, 0),
+                               of(at, MIST_STAGE_SAVED, BLOCK), num(at, 0));
+}
+
 static mist_expr scratch_backward(writer *at)
 {
-    mist_expr u = boundary(at);
-    mist_expr back = add(at, add(at, u, u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
-    mist_expr forward = add(at, u, of(at, MIST_STAGE_SCRATCH_FORWARD, BLOCK));
-
-    return mist_expr_select_le(at->pool, at->n_checkpointed, num(at, 0), back,
-                               max(at, back, forward));
+    return add(at, mul(at, num(at, 2), at->value[MIST_STAGE_BOUNDARY]),
+               of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
 }
 
-static mist_expr scratch_forward(writer *at, enum mist_layer_kind kind)
+/* The last block's backward, with what all micro-batches keep. */
+static mist_expr around_top(writer *at)
 {
-    return add(at, boundary(at), of(at, MIST_STAGE_SCRATCH_FORWARD, kind));
+    mist_expr swapped = num(at, 0);
+
+    if (at->is_last) /* the last block has not been swapped, the one before it has */
+        swapped = mist_expr_select_le(at->pool, at->n_layers, num(at, 1), num(at, 0),
+                                      kept_by_one(at, 1));
+    else
+        swapped = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
+                                      add(at, kept_by_one(at, 0), kept_by_one(at, 1)));
+    mist_expr sum = add(at, add(at, again_if_all(at), scratch_backward(at)),
+                        mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
+    /* the head's input and saved tensors are gone when the blocks' turn comes */
+    sum = add(at, sub(at, sum, kept_by_head(at)), next_input(at));
+    return add(at, add(at, sum, two_brought(at)), fresh_around(at));
 }
 
-/* -------------------------------------------------------------------------- forwards */
-
-/* What leaves of the last two blocks is still there, and what comes for the backward of
- * another micro-batch. */
-static mist_expr forward_of_last(writer *at, mist_expr others)
+/* The first block's backward, where that makes new what a checkpointed block saves, or
+ * the embedding's gradients wait. */
+static mist_expr around_bottom(writer *at)
 {
-    mist_expr sum = add(at, at->kept, add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
+    mist_expr all = of(at, MIST_STAGE_SAVED, BLOCK), none = num(at, 0);
+    mist_expr again = mist_expr_select_le(at->pool, at->n_checkpointed, none, none, all);
+    mist_expr saved = /* where the first block keeps it */
+        mist_expr_select_le(at->pool, at->n_checkpointed, none, all, none);
+    mist_expr gone = sub(at, sub(at, kept_by_blocks(at), u), saved);
+    mist_expr moved = add(at, brought(at, BLOCK), two_fresh(at));
+    mist_expr sum = add(at, add(at, again, scratch_backward(at)), next_input(at));
 
-    sum = add(at, sum, add(at, scratch_forward(at, BLOCK), brought(at, BLOCK)));
+    moved = add(at, moved, at->is_first ? fresh(at, EMBEDDING) : brought(at, BLOCK));
+    moved = add(at, moved, sum_so_far(at, BLOCK));
+    /* what this one and the last block of the next micro-batch swapped */
+    mist_expr next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
+                                         kept_by_one(at, 0));
     sum = add(at, sum,
-              at->is_last ? add(at, brought(at, HEAD), fresh(at, HEAD))
-                          : add(at, at->swapped[0], fresh(at, BLOCK)));
-    others = or_stepped(at, others, BLOCK);
-    return add(at, sum, at->is_last ? or_stepped(at, others, HEAD) : others);
+              mul(at, at->ratio[MIST_RATIO_KEPT], add(at, add(at, u, saved), next)));
+    sum = sub(at, sum, add(at, staying(at, gone), kept_by_head(at)));
+    return add(at, sum, moved);
 }
 
-static mist_expr forward_of_second_last(writer *at, mist_expr others)
+static mist_expr around_forward(writer *at)
 {
-    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
+    mist_expr sum = add(at, at->value[MIST_STAGE_BOUNDARY],
+                        of(at, MIST_STAGE_SCRATCH_FORWARD, BLOCK));
+    mist_expr moved = at->is_last ? add(at, brought(at, BLOCK),
+                                        max(at, brought(at, HEAD), brought(at, BLOCK)))
+                                  : two_brought(at);
+    /* what it will keep and what the block before kept are there until they have left,
+     * and what comes for the backward */
+    mist_expr swapped =
+        mist_expr_select_le(at->pool, n_near(at), num(at, 0),
+                            mul(at, num(at, 3), kept_by_one(at, 0)), kept_by_one(at, 0));
 
-    sum = add(at, sum, scratch_forward(at, BLOCK));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
-    return add(at, sum, or_stepped(at, others, BLOCK));
+    sum = add(at, sub(at, sum, kept_by_head(at)), again_if_all(at));
+    return add(at, add(at, sum, moved), mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
 }
 
-/* Behind the backward of another micro-batch, whose last gradients wait. */
-static mist_expr forward_of_first(writer *at, mist_expr others)
+/* The head's turn: its weights and gradients, and those of the block below. */
+static mist_expr around_head(writer *at)
 {
-    mist_expr sum = add(at, boundary(at), of(at, MIST_STAGE_SAVED, BLOCK));
+    mist_expr backward = add(at, at->value[MIST_STAGE_BOUNDARY],
+                             of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
+    mist_expr own = add(at, brought(at, HEAD), fresh(at, HEAD));
+    mist_expr below = add(at, brought(at, BLOCK), fresh(at, BLOCK));
 
-    sum = add(at, sum, scratch_forward(at, BLOCK));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
-    return add(at, sum, and_waiting(at, others, BLOCK));
+    backward = add(at, add(at, backward, next_input(at)), below);
+    return add(at, own, max(at, backward, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD)));
 }
 
-/* The same of the embedding; or a block's, behind which it comes. */
-static mist_expr forward_of_embedding(writer *at, mist_expr others)
+/* The optimizer step: in the first forward, of a module while the one before has not been
+ * computed, or all in front. */
+static mist_expr around_step(writer *at)
 {
-    mist_expr stepped = or_stepped(at, others, EMBEDDING);
-    mist_expr own =
-        add(at, scratch_forward(at, EMBEDDING), of(at, MIST_STAGE_SAVED, EMBEDDING));
-    mist_expr last =
-        add(at, scratch_forward(at, BLOCK), add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
+    mist_expr below =
+        sub(at, staying(at, kept_by_blocks(at)), staying(at, kept_by_one(at, 0)));
+    mist_expr step = add(at, stepping(at, BLOCK), behind(at, BLOCK));
+    mist_expr block = add(at, step, two_brought(at));
+    mist_expr apart = sub(at, below, staying(at, kept_by_one(at, 1)));
+    mist_expr front = step;
 
-    own = add(at, own, and_waiting(at, or_stepped(at, stepped, BLOCK), EMBEDDING));
-    return add(at, add(at, brought(at, EMBEDDING), brought(at, BLOCK)),
-               max(at, own, add(at, last, others)));
-}
-
-/* ------------------------------------------------------------------------- backwards */
-
-/* The head's forward and backward. The room of the next micro-batch's input, which has
- * come when its own turn comes, is not one of those that this one leaves. */
-static mist_expr around_head(writer *at, mist_expr others)
-{
-    mist_expr own = add(at, at->kept, add(at, at->swapped[0], boundary(at)));
-    mist_expr back = add(at, boundary(at), of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
-
-    own = add(at, own, of(at, MIST_STAGE_SAVED, HEAD));
-    own = add(at, own, add(at, brought(at, HEAD), fresh(at, HEAD)));
-    own = add(at, own, next_input(at));
-    back = add(at, back, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
-    own = add(at, own, max(at, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD), back));
-    return add(at, own, or_stepped(at, others, HEAD));
-}
-
-/* With what leaves of the forward before it. */
-static mist_expr backward_of_last(writer *at, mist_expr others)
-{
-    mist_expr one = num(at, 1), none = num(at, 0);
-    mist_expr sum = add(at, at->kept, add(at, last_two_swapped(at), again(at, 0)));
-    mist_expr alone = or_stepped(at, none, BLOCK);
-
-    sum = add(at, sum, add(at, scratch_backward(at), next_input(at)));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_SUMMED, 1));
-    if (at->is_first)
-        sum = add(
-            at, sum,
-            mist_expr_select_le(at->pool, at->n_layers, one, fresh(at, EMBEDDING), none));
-    if (at->is_last)
-        return add(at, sum, and_waiting(at, others, HEAD));
-    return add(at, sum,
-               mist_expr_select_le(at->pool, at->in_flight, one, alone,
-                                   add(at, others, at->swapped[0])));
-}
-
-static mist_expr backward_of_second_last(writer *at, mist_expr others)
-{
-    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
-
-    sum = add(at, sum, add(at, scratch_backward(at), next_input(at)));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 2));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_SUMMED, 2));
-    sum = add(at, sum, and_waiting(at, others, BLOCK));
-    return mist_expr_select_le(at->pool, at->n_layers, num(at, 1), num(at, 0), sum);
-}
-
-/* What comes for another micro-batch's backward. */
-static mist_expr for_another(writer *at)
-{
-    return add(at, at->swapped[0], add(at, brought(at, BLOCK), fresh(at, BLOCK)));
-}
-
-/* Then comes the embedding's, or another micro-batch's backward or forward. */
-static mist_expr backward_of_first(writer *at, mist_expr others)
-{
-    mist_expr one = num(at, 1);
-    mist_expr sum = add(at, boundary(at), of(at, MIST_STAGE_SAVED, BLOCK));
-
-    sum = add(at, sum, add(at, scratch_backward(at), next_input(at)));
-    sum = add(at, sum, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
-    sum = add(at, sum,
-              at->is_first ? fresh(at, EMBEDDING)
-                           : mist_expr_select_le(at->pool, at->in_flight, one,
-                                                 brought(at, BLOCK), for_another(at)));
-    return add(at, sum,
-               mist_expr_select_le(at->pool, at->n_layers, one, others,
-                                   and_waiting(at, others, BLOCK)));
-}
-
-static mist_expr backward_of_embedding(writer *at, mist_expr others)
-{
-    mist_expr sum = add(at, boundary(at), of(at, MIST_STAGE_SAVED, EMBEDDING));
-    mist_expr next = brought(at, EMBEDDING);
-
-    sum = add(at, sum, of(at, MIST_STAGE_SCRATCH_BACKWARD, EMBEDDING));
-    next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), next,
-                               max(at, next, for_another(at)));
-    sum = add(at, sum, add(at, next, fresh(at, EMBEDDING)));
-    return add(at, sum, and_waiting(at, others, BLOCK));
-}
-
-/* ----------------------------------------------------------------------------- steps */
-
-/* The step of a module behind that of another. */
-static mist_expr step_of(writer *at, enum mist_layer_kind kind,
-                         enum mist_layer_kind before)
-{
-    mist_expr state_of_both = kind == BLOCK && before == BLOCK
-                                  ? of_two(at, MIST_UNTIL_NEXT_STEPPED, 1)
-                                  : add(at, rooms(at, kind, MIST_UNTIL_NEXT_STEPPED),
-                                        rooms(at, before, MIST_UNTIL_NEXT_STEPPED));
-
-    return add(at, state_of_both, rooms(at, kind, MIST_UNTIL_STEPPED));
-}
-
-/* Steps taken apart: each in front of the forward of the module before, which computes
- * next on what the first micro-batch has kept so far. */
-static mist_expr steps_apart(writer *at)
-{
-    mist_expr none = num(at, 0), u = boundary(at);
-    mist_expr far_below = sub(at, kept_below_last(at), kept_by_one(at, 1));
-    mist_expr below = sub(at, kept_below_last(at), at->swapped[2]);
-    mist_expr most = add(at, max(at, none, far_below), of_two(at, MIST_UNTIL_PASSED, 1));
-
-    most = add(at, add(at, most, u), step_of(at, BLOCK, BLOCK));
+    apart = add(at, max(at, num(at, 0), apart), add(at, u, block));
     if (at->is_last) {
-        mist_expr head = add(at, max(at, none, below), brought(at, HEAD));
-        head = add(at, add(at, head, u),
-                   add(at, brought(at, BLOCK), step_of(at, HEAD, BLOCK)));
-        most = max(at, most, head);
+        mist_expr head = add(at, stepping(at, HEAD), behind(at, BLOCK));
+        mist_expr last =
+            add(at, add(at, head, brought(at, HEAD)), add(at, brought(at, BLOCK), u));
+        apart = max(at, apart, add(at, below, last));
+        front = max(at, front, head);
     }
     if (at->is_first) {
-        mist_expr own = add(at, rooms(at, EMBEDDING, MIST_UNTIL_STEPPED),
-                            rooms(at, EMBEDDING, MIST_UNTIL_NEXT_STEPPED));
-        mist_expr next = add(at, brought(at, BLOCK), step_of(at, BLOCK, EMBEDDING));
-        most = max(at, most, add(at, brought(at, EMBEDDING), max(at, own, next)));
+        mist_expr second = add(at, stepping(at, BLOCK), brought(at, BLOCK));
+        mist_expr embedding =
+            max(at, stepping(at, EMBEDDING), add(at, second, behind(at, EMBEDDING)));
+        return max(at, apart, add(at, embedding, brought(at, EMBEDDING)));
     }
-    return most;
+    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, front);
 }
-
-/* All steps in front of the first forward. */
-static mist_expr steps_in_front(writer *at)
-{
-    mist_expr most = step_of(at, BLOCK, BLOCK);
-
-    return at->is_last ? max(at, most, step_of(at, HEAD, BLOCK)) : most;
-}
-
-/* ----------------------------------------------------------------------------- whole */
 
 static mist_expr device(writer *at)
 {
-    mist_expr others = others_in_flight(at);
-    mist_expr most = max(at, backward_of_last(at, others), forward_of_last(at, others));
+    mist_expr kept = add(at, kept_by_blocks(at), kept_by_head(at));
+    mist_expr here = sub(at, mul(at, at->in_flight, kept), kept_away(at));
+    mist_expr most = max(at, around_forward(at), around_top(at));
 
-    most = max(at, most, backward_of_second_last(at, others));
-    most = max(at, most, backward_of_first(at, others));
-    most = max(at, most, forward_of_second_last(at, others));
     if (at->is_last)
-        most = max(at, most, around_head(at, others));
-    if (at->is_first) {
-        most = max(at, most, forward_of_embedding(at, others));
-        most = max(at, most, backward_of_embedding(at, others));
-    } else {
-        most = max(at, most, forward_of_first(at, others));
-    }
+        most = max(at, most, around_head(at));
+    most = max(at, most, around_bottom(at));
+    most = add(at, here, most);
     if (at->offloads)
-        most = max(at, most, if_apart(at, steps_apart(at), steps_in_front(at)));
+        most = max(at, most, around_step(at));
     return add(at, persistent(at), most);
-}
-
-/* Of what all micro-batches in flight keep, the part in the host. The last blocks of the
- * one whose backward is next have not left (schedule_leave.c). */
-static mist_expr kept_in_host(writer *at)
-{
-    mist_expr all_of_one =
-        add(at, mul(at, at->n_layers, boundary(at)),
-            mul(at, n_kept_blocks(at), of(at, MIST_STAGE_SAVED, BLOCK)));
-    mist_expr away = mul(at, at->in_flight, sub(at, all_of_one, at->kept));
-    mist_expr near = at->is_last
-                         ? at->swapped[0]
-                         : mist_expr_select_le(at->pool, at->in_flight, num(at, 1),
-                                               last_two_swapped(at), num(at, 0));
-
-    return at->offloads ? max(at, num(at, 0), sub(at, away, near)) : num(at, 0);
 }
 
 static mist_expr host(writer *at)
 {
     mist_expr homes_and_copies = add(at, all(at, homes_in_host), all(at, copies_in_host));
 
-    return add(at, homes_and_copies, kept_in_host(at));
+    return add(at, homes_and_copies, kept_away(at));
 }
 
 void mist_stage_model_write_memory(struct mist_stage_writer *at,

@@ -1,7 +1,6 @@
 /*
  * What the expressions of a stage are made of: shares of what is offloaded, the pieces of
- * work on parameters and their rooms, and the bundle of overlapped work. See
- * stage_model_internal.h.
+ * work on parameters, and the bundle of overlapped work. See stage_model_internal.h.
  *
  * The bundle of two channels, of x and y seconds alone and with slowdowns a and b, is
  *   x + y + min(x a, y b) (1 - 1/a - 1/b).
@@ -71,10 +70,8 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
 {
     double none;
 
-    if (mist_expr_is_const(at->pool, at->ratio[ratio], &none))
+    if (kind == MIST_LAYER_BLOCK || mist_expr_is_const(at->pool, at->ratio[ratio], &none))
         return at->ratio[ratio];
-    if (kind == MIST_LAYER_BLOCK)
-        return at->of_block[ratio];
     mist_expr all = add(at, mist_stage_of(at, MIST_STAGE_MATRIX_A, kind),
                         mist_stage_of(at, MIST_STAGE_MATRIX_B, kind));
     mist_expr share =
@@ -122,28 +119,6 @@ mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_k
                                                              : max(at, num(at, 0), share);
 }
 
-enum {
-    AWAY = MIST_IF_WEIGHTS_AWAY | MIST_IF_GRADIENTS_AWAY | MIST_IF_STATE_AWAY |
-           MIST_IF_HOST_UPDATES
-};
-
-mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                                  uint32_t if_all, uint32_t if_none)
-{
-    mist_expr share = mist_stage_share_where(at, kind, if_all, if_none);
-
-    if (is_number(at, share, 0) || is_number(at, share, 1))
-        return share;
-    mist_expr matrices = add(at, mist_stage_of(at, MIST_STAGE_MATRIX_A, kind),
-                             mist_stage_of(at, MIST_STAGE_MATRIX_B, kind));
-    mist_expr part =
-        mist_expr_div(at->pool, matrices, mist_stage_of(at, MIST_STAGE_ELEMENTS, kind));
-    if (if_all & AWAY)
-        return mul(at, share, part);
-    /* what is no matrix is never away */
-    return sub(at, num(at, 1), mul(at, sub(at, num(at, 1), share), part));
-}
-
 /* ---------------------------------------------------------------------------- pieces */
 
 enum { OF_THE_MOMENT = MIST_IF_STEPS | MIST_IF_BRINGS | MIST_IF_FIRST | MIST_IF_LAST };
@@ -166,77 +141,42 @@ static int first_level_of(uint32_t conditions)
                                                                          : 4;
 }
 
-/* The ZeRO level from which on an extent of a quantity is a shard; 4: never. */
-static int sharding_level(enum mist_quantity quantity, enum mist_extent extent)
+/* The ZeRO level from which on a piece is about a shard (a sum: is scattered). */
+static int sharding_level(const struct mist_piece *piece)
 {
     static const int of_home[MIST_N_QUANTITIES] = {
         [MIST_WEIGHTS] = 3, [MIST_GRADIENTS] = 2, [MIST_STATE] = 1};
 
-    return extent == MIST_EXTENT_HOME     ? of_home[quantity]
-           : extent == MIST_EXTENT_UPDATE ? 1
-                                          : 4;
-}
-
-/* Of what is there under conditions: a share of the whole, or of a shard from a ZeRO level
- * on. */
-static mist_expr where(struct mist_stage_writer *at, uint32_t if_all, uint32_t if_none,
-                       int sharded, mist_expr share, mist_expr whole, mist_expr shard)
-{
-    int from = level_of(if_all), to = first_level_of(if_none);
-
-    if (is_number(at, share, 0) || from >= to)
-        return num(at, 0);
-    mist_expr size = sharded <= from ? shard
-                     : sharded >= to ? whole
-                                     : mist_stage_by_zero(at, sharded, shard, whole);
-    if (to < 4)
-        size = mist_stage_by_zero(at, to, num(at, 0), size);
-    if (from > 0)
-        size = mist_stage_by_zero(at, from, size, num(at, 0));
-    return mul(at, share, size);
+    switch (piece->extent) {
+    case MIST_EXTENT_HOME:
+        return of_home[piece->quantity];
+    case MIST_EXTENT_UPDATE:
+        return 1;
+    default:
+        return piece->kind == MIST_TASK_REDUCE_GRADIENT ? 1 : 4;
+    }
 }
 
 static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
                                enum mist_layer_kind kind)
 {
     const struct mist_piece *piece = &mist_pieces[i];
-    bool is_sum = piece->kind == MIST_TASK_REDUCE_GRADIENT; /* scattered with ZeRO-1 */
-    int sharded = is_sum ? 1 : sharding_level(piece->quantity, piece->extent);
     mist_expr share = mist_stage_share_where(at, kind, piece->if_all, piece->if_none);
+    int from = level_of(piece->if_all), to = first_level_of(piece->if_none);
+    int sharded = sharding_level(piece);
 
-    return where(at, piece->if_all, piece->if_none, sharded, share,
-                 of(at, mist_stage_piece(i, false), kind),
-                 of(at, mist_stage_piece(i, true), kind));
-}
-
-static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room *room,
-                            enum mist_layer_kind kind)
-{
-    static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
-        [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
-        [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
-        [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
-    };
-    const enum mist_stage_value *value = values[room->quantity];
-    mist_expr share = mist_stage_share_of_all(at, kind, room->if_all, room->if_none);
-
-    return where(at, room->if_all, room->if_none,
-                 sharding_level(room->quantity, room->extent), share,
-                 of(at, value[0], kind), of(at, value[1], kind));
-}
-
-mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                           enum mist_until until, int n)
-{
-    const mist_expr *of_block = at->of_block;
-    mist_expr sum = num(at, 0);
-
-    at->of_block = at->shares[n];
-    for (int i = 0; i < MIST_N_ROOMS; i++)
-        if (mist_rooms[i].until == until)
-            sum = add(at, sum, room_bytes(at, &mist_rooms[i], kind));
-    at->of_block = of_block;
-    return mul(at, num(at, n), sum);
+    if (is_number(at, share, 0) || from >= to)
+        return num(at, 0);
+    mist_expr whole = of(at, mist_stage_piece(i, false), kind);
+    mist_expr shard = of(at, mist_stage_piece(i, true), kind);
+    mist_expr seconds = sharded <= from ? shard
+                        : sharded >= to ? whole
+                                        : mist_stage_by_zero(at, sharded, shard, whole);
+    if (to < 4)
+        seconds = mist_stage_by_zero(at, to, num(at, 0), seconds);
+    if (from > 0)
+        seconds = mist_stage_by_zero(at, from, seconds, num(at, 0));
+    return mul(at, share, seconds);
 }
 
 static bool is_due(const struct mist_piece *piece, uint32_t conditions)

