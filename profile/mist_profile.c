@@ -92,8 +92,10 @@ static const struct mist_option option_table[] = {
         "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
     MIST_OPTION_ROW_BIND(struct options, "Where"),
     CHOICE("import", "Import", "FORMAT",
-           "measure nothing: add the rows of FILE, a log of nccl-tests or a table of "
-           "products m,n,k,time_us, to --cluster and write that to -o",
+           "measure nothing: add the rows of every FILE to --cluster and write that to "
+           "-o. FILE is a log of nccl-tests, a table of products m,n,k,time_us "
+           "(gemm-csv), a trace of a rank (torch-profiler), or nsys stats --report "
+           "cuda_gpu_trace --format csv (nsys)",
            "none", mist_import_formats, import),
     ROW("cluster", MIST_OPTION_STRING, "Import", "CLUSTER",
         "trace set or preset that the rows are added to (mist-sim --presets)", NULL, 0, 0,
@@ -118,6 +120,7 @@ static const char *const examples[] = {
     "mist-profile --model gpt3-125m --seq-len 512 --micro-batches 1,2 -o traces/125m",
     "mist-profile --dry-run    # what would be measured, and for how long",
     "mist-profile --import nccl-tests all_reduce.log --cluster h100-sxm:2x8 -o mine",
+    "mist-profile --import torch-profiler rank*.json --cluster a100-80 -o mine",
     NULL};
 
 static const struct mist_tool tool = {
@@ -131,7 +134,7 @@ static const struct mist_tool tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "FILE",
     .positional_help = "what --import reads",
-    .positional_max = 1,
+    .positional_max = -1,
 };
 
 /* What is known before anything is measured. */
@@ -556,36 +559,34 @@ static int32_t default_ranks(const struct mist_machine *machine)
     return machine->n_processors < DEFAULT_RANKS ? machine->n_processors : DEFAULT_RANKS;
 }
 
-/* What others measured; path NULL: not given. */
-static enum mist_status import(const struct options *options, const char *path,
+/* What others measured, in n files. */
+static enum mist_status import(const struct options *options, char *const *paths, int n,
                                struct mist_err *err)
 {
     const struct mist_common_options *common = &options->common;
-    size_t n_added = 0;
+    struct mist_messages messages = mist_messages_to_stderr(tool.name, common->is_quiet);
 
     if (options->import == MIST_IMPORT_NONE)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            path
-                                ? "unexpected argument '%.200s': nothing is read without "
-                                  "--import FORMAT"
-                                : "--cluster names what --import adds to%s",
-                            path ? path : "");
-    if (!path || !options->cluster || (!common->output && !common->is_dry_run))
+                            n > 0 ? "unexpected argument '%.200s': nothing is read "
+                                    "without --import FORMAT"
+                                  : "--cluster names what --import adds to%s",
+                            n > 0 ? paths[0] : "");
+    if (n == 0 || !options->cluster || (!common->output && !common->is_dry_run))
         return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",
                             mist_import_formats[options->import],
-                            !path               ? "the FILE to read"
+                            n == 0              ? "the FILE to read"
                             : !options->cluster ? "--cluster, what the rows are added to"
                                                 : "-o, the folder to write");
-    enum mist_status status = mist_profile_import(
-        (enum mist_import_format)options->import, options->cluster, path,
-        options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
-        common->is_dry_run ? NULL : common->output, common->force, &n_added, err);
-    struct mist_messages messages = mist_messages_to_stderr(tool.name, common->is_quiet);
-    if (status == MIST_OK)
-        mist_message(&messages, "%zu rows of %s%s%s", n_added, path,
-                     common->is_dry_run ? " can be added" : " added to ",
-                     common->is_dry_run ? "" : common->output);
-    return status;
+    const struct mist_import import = {
+        .format = (enum mist_import_format)options->import,
+        .cluster = options->cluster,
+        .paths = paths,
+        .n_paths = n,
+        .dtype = options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
+        .output = common->is_dry_run ? NULL : common->output,
+        .force = common->force};
+    return mist_profile_import(&import, &messages, err);
 }
 
 int main(int argc, char **argv)
@@ -604,8 +605,7 @@ int main(int argc, char **argv)
     if (setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
         positionals.n > 0)
         return finish(&err,
-                      import(&setup.options,
-                             positionals.n > 0 ? positionals.items[0] : NULL, &err));
+                      import(&setup.options, positionals.items, positionals.n, &err));
     status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
                                &setup.machine, setup.note, sizeof setup.note, &err);
     if (status != MIST_OK)

@@ -303,6 +303,14 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
 }
 
+const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
+                                                     const struct mist_link_row *key)
+{
+    size_t i = index_find(set, &set->by_link, link_hash(key), same_link, key);
+
+    return i == MIST_TRACE_NONE ? NULL : &set->links[i];
+}
+
 const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,
                                                        enum mist_mechanism mechanism)
 {

@@ -328,12 +328,15 @@ MIST_MUST_CHECK enum mist_status
 mist_trace_set_add_check(struct mist_trace_set *set, const struct mist_check_row *row,
                          struct mist_err *err);
 
-/* The row of exactly this key, borrowed from the set, or NULL. O(1). */
+/* The row of exactly this key, borrowed from the set, or NULL. O(1). Of a link the key is
+ * what a row says but its times and repetitions. */
 const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
                                                          const char *op,
                                                          enum mist_trace_dtype dtype,
                                                          enum mist_trace_phase phase,
                                                          const struct mist_shape *shape);
+const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
+                                                     const struct mist_link_row *key);
 const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_set *set,
                                                        enum mist_mechanism mechanism);
 

@@ -1,0 +1,397 @@
+/*
+ * Importer of traces of torch.profiler. See import_torch.h.
+ *
+ * One pass over the file keeps what the rest needs: spans (operators of ours, each on a
+ * thread, from when to when), launches (calls of CUDA's runtime, with the id that they
+ * share with what they launched) and kernels. Spans of a thread lie in one another or side
+ * by side, so the innermost one around a launch is found from the last that began before
+ * it, going out from there.
+ */
+#include "profile/import_torch.h"
+
+#include "core/memory.h"
+#include "profile/torch_events.h"
+#include "profile/torch_links.h"
+#include "profile/torch_words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a trace's clock: a thousand years, a year. */
+#define MAX_TIME_US     3.2e16
+#define MAX_DURATION_US 3.2e13
+
+struct span {
+    int64_t thread;
+    double start_us, end_us;
+    size_t i_outer; /* of the span around it, from 1; 0: none */
+    long line;
+    struct mist_torch_use use;
+    double kernels_us; /* what it launched */
+};
+
+struct launch {
+    int64_t correlation, thread;
+    double start_us;
+};
+
+struct kernel {
+    int64_t correlation;
+    double time_us;
+};
+
+struct import {
+    const struct mist_import_rows *rows;
+    struct mist_import_torch_report *report;
+    struct span *spans; /* owned, as the others */
+    struct launch *launches;
+    struct kernel *kernels;
+    size_t n_spans, n_launches, n_kernels;
+    size_t spans_capacity, launches_capacity, kernels_capacity;
+    size_t n_used; /* times that are in rows */
+};
+
+/* ---------------------------------------------------------------------------- reading */
+
+static enum mist_status out_of_memory(struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for the events of a trace");
+}
+
+static enum mist_status read_time(const struct mist_json *event, const char *key,
+                                  double max, double *out, struct mist_err *err)
+{
+    return mist_json_get_double(event, key, MIST_JSON_REQUIRED, 0, max, out, err);
+}
+
+static enum mist_status read_operator(struct import *at, const struct mist_json *event,
+                                      const char *name, const struct mist_json *args,
+                                      long line, struct mist_err *err)
+{
+    struct span span = {.line = line};
+    double duration_us = 0;
+
+    if (!mist_torch_read_use(name, args, &span.use))
+        return MIST_OK;
+    enum mist_status status = mist_json_get_int64(
+        event, "tid", MIST_JSON_REQUIRED, INT64_MIN, INT64_MAX, &span.thread, err);
+    if (status == MIST_OK)
+        status = read_time(event, "ts", MAX_TIME_US, &span.start_us, err);
+    if (status == MIST_OK)
+        status = read_time(event, "dur", MAX_DURATION_US, &duration_us, err);
+    if (status != MIST_OK)
+        return status;
+    span.end_us = span.start_us + duration_us;
+    struct span *spans =
+        mist_grow(at->spans, &at->spans_capacity, at->n_spans + 1, sizeof *spans);
+    if (!spans)
+        return out_of_memory(err);
+    at->spans = spans;
+    spans[at->n_spans++] = span;
+    return MIST_OK;
+}
+
+/* -1: the event has none. */
+static int64_t correlation_of(const struct mist_json *args)
+{
+    int64_t id = -1;
+
+    return mist_json_get_int64(args, "correlation", MIST_JSON_REQUIRED, 0, INT64_MAX, &id,
+                               NULL) == MIST_OK
+               ? id
+               : -1;
+}
+
+static enum mist_status read_launch(struct import *at, const struct mist_json *event,
+                                    const struct mist_json *args, struct mist_err *err)
+{
+    struct launch launch = {.correlation = correlation_of(args)};
+
+    if (launch.correlation < 0)
+        return MIST_OK;
+    enum mist_status status = mist_json_get_int64(
+        event, "tid", MIST_JSON_REQUIRED, INT64_MIN, INT64_MAX, &launch.thread, err);
+    if (status == MIST_OK)
+        status = read_time(event, "ts", MAX_TIME_US, &launch.start_us, err);
+    if (status != MIST_OK)
+        return status;
+    struct launch *launches = mist_grow(at->launches, &at->launches_capacity,
+                                        at->n_launches + 1, sizeof *launches);
+    if (!launches)
+        return out_of_memory(err);
+    at->launches = launches;
+    launches[at->n_launches++] = launch;
+    return MIST_OK;
+}
+
+static enum mist_status add_kernel(struct import *at, int64_t correlation, double time_us,
+                                   struct mist_err *err)
+{
+    struct kernel *kernels =
+        mist_grow(at->kernels, &at->kernels_capacity, at->n_kernels + 1, sizeof *kernels);
+
+    if (!kernels)
+        return out_of_memory(err);
+    at->kernels = kernels;
+    kernels[at->n_kernels++] = (struct kernel){correlation, time_us};
+    at->report->kernels_s += time_us * 1e-6;
+    return MIST_OK;
+}
+
+static enum mist_status add_link(struct import *at, struct mist_link_row *row,
+                                 double time_us, enum mist_import_keep keep,
+                                 struct mist_err *err)
+{
+    row->time_us = time_us;
+    if (time_us <= 0) /* shorter than the clock's step */
+        return MIST_OK;
+    at->n_used++;
+    return mist_import_rows_add_link(at->rows, row, keep, err);
+}
+
+/* A kernel, of NCCL or not, or a copy. */
+static enum mist_status read_work(struct import *at, const struct mist_json *event,
+                                  const char *name, bool is_copy,
+                                  const struct mist_json *args, struct mist_err *err)
+{
+    enum mist_torch_link kind = MIST_TORCH_LINK_NONE;
+    struct mist_link_row row;
+    double time_us = 0;
+    enum mist_status status = read_time(event, "dur", MAX_DURATION_US, &time_us, err);
+
+    if (status == MIST_OK && is_copy) {
+        kind = mist_torch_read_copy(name, args, &row);
+        return kind == MIST_TORCH_LINK_ROW
+                   ? add_link(at, &row, time_us, MIST_IMPORT_MEAN, err)
+                   : MIST_OK;
+    }
+    if (status == MIST_OK)
+        status = mist_torch_read_message(name, args, &at->rows->set->cluster, &kind, &row,
+                                         err);
+    if (status != MIST_OK)
+        return status;
+    at->report->n_messages += kind != MIST_TORCH_LINK_NONE;
+    at->report->n_nameless += kind == MIST_TORCH_LINK_NAMELESS;
+    if (kind == MIST_TORCH_LINK_ROW)
+        return add_link(at, &row, time_us, MIST_IMPORT_SHORTEST, err);
+    return strncmp(name, "nccl", 4) == 0
+               ? MIST_OK
+               : add_kernel(at, correlation_of(args), time_us, err);
+}
+
+static enum mist_status read_event(struct import *at, const struct mist_json *event,
+                                   long line, struct mist_err *err)
+{
+    const char *phase = "", *category = "", *name = "";
+    struct mist_json args = {0};
+    enum mist_status status =
+        mist_json_get_string(event, "ph", MIST_JSON_OPTIONAL, &phase, err);
+
+    if (status == MIST_OK)
+        status = mist_json_get_string(event, "cat", MIST_JSON_OPTIONAL, &category, err);
+    if (status != MIST_OK || strcmp(phase, "X") != 0)
+        return status;
+    status = mist_json_get_string(event, "name", MIST_JSON_OPTIONAL, &name, err);
+    if (status == MIST_OK)
+        status = mist_json_get_object(event, "args", MIST_JSON_OPTIONAL, &args, err);
+    if (status != MIST_OK || !args.value)
+        return status;
+    if (strcmp(category, "cpu_op") == 0)
+        return read_operator(at, event, name, &args, line, err);
+    if (strcmp(category, "cuda_runtime") == 0 || strcmp(category, "cuda_driver") == 0)
+        return read_launch(at, event, &args, err);
+    bool is_copy = strcmp(category, "gpu_memcpy") == 0;
+    return is_copy || strcmp(category, "kernel") == 0
+               ? read_work(at, event, name, is_copy, &args, err)
+               : MIST_OK;
+}
+
+static enum mist_status read_events(struct import *at, const char *path,
+                                    struct mist_err *err)
+{
+    struct mist_torch_events events;
+    struct mist_json_doc doc = {0};
+    enum mist_status status = mist_torch_events_open(&events, path, err);
+
+    while (status == MIST_OK) {
+        status = mist_torch_events_next(&events, &doc, err);
+        if (status != MIST_OK || !doc.root)
+            break;
+        struct mist_json event = mist_json_root(&doc);
+        status = read_event(at, &event, events.event_line, err);
+        if (status == MIST_ERR_INPUT) {
+            mist_err_locate(err, path, 0);
+            mist_torch_events_locate(&events, err);
+        }
+        mist_json_fini(&doc);
+    }
+    mist_torch_events_close(&events);
+    return status;
+}
+
+/* ------------------------------------------------------------------ who launched what */
+
+#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
+
+/* By thread and begin; one that another lies in comes before it. */
+static int compare_spans(const void *a_void, const void *b_void)
+{
+    const struct span *a = a_void, *b = b_void;
+
+    if (a->thread != b->thread)
+        return COMPARE(a->thread, b->thread);
+    if (a->start_us != b->start_us)
+        return COMPARE(a->start_us, b->start_us);
+    return a->end_us != b->end_us ? COMPARE(b->end_us, a->end_us)
+                                  : COMPARE(a->line, b->line);
+}
+
+static int compare_launches(const void *a_void, const void *b_void)
+{
+    const struct launch *a = a_void, *b = b_void;
+
+    if (a->correlation != b->correlation)
+        return COMPARE(a->correlation, b->correlation);
+    return a->start_us != b->start_us ? COMPARE(a->start_us, b->start_us)
+                                      : COMPARE(a->thread, b->thread);
+}
+
+static void nest_spans(struct span *spans, size_t n)
+{
+    size_t i_open = 0; /* the innermost one that may go on, from 1 */
+
+    for (size_t i = 0; i < n; i++) {
+        while (i_open > 0 && (spans[i_open - 1].thread != spans[i].thread ||
+                              spans[i_open - 1].end_us <= spans[i].start_us))
+            i_open = spans[i_open - 1].i_outer;
+        spans[i].i_outer = i_open;
+        i_open = i + 1;
+    }
+}
+
+/* The first launch of an id; NULL: none was recorded. */
+static const struct launch *find_launch(const struct import *at, int64_t correlation)
+{
+    size_t low = 0, high = at->n_launches;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (at->launches[middle].correlation < correlation)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < at->n_launches && at->launches[low].correlation == correlation
+               ? &at->launches[low]
+               : NULL;
+}
+
+/* The innermost span around a launch; NULL: no operator of ours is. */
+static struct span *find_span(const struct import *at, const struct launch *launch)
+{
+    size_t low = 0, high = at->n_spans; /* the first that begins behind it */
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct span *span = &at->spans[middle];
+        if (span->thread < launch->thread ||
+            (span->thread == launch->thread && span->start_us <= launch->start_us))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low > 0 && at->spans[low - 1].thread == launch->thread &&
+           at->spans[low - 1].end_us < launch->start_us)
+        low = at->spans[low - 1].i_outer;
+    return low > 0 && at->spans[low - 1].thread == launch->thread ? &at->spans[low - 1]
+                                                                  : NULL;
+}
+
+static void assign_kernels(struct import *at)
+{
+    if (at->n_spans > 0)
+        qsort(at->spans, at->n_spans, sizeof *at->spans, compare_spans);
+    if (at->n_launches > 0)
+        qsort(at->launches, at->n_launches, sizeof *at->launches, compare_launches);
+    nest_spans(at->spans, at->n_spans);
+    for (size_t i = 0; i < at->n_kernels; i++) {
+        const struct launch *launch = find_launch(at, at->kernels[i].correlation);
+        struct span *span = launch ? find_span(at, launch) : NULL;
+        if (span)
+            span->kernels_us += at->kernels[i].time_us;
+    }
+}
+
+/* ------------------------------------------------------------------------------- rows */
+
+static enum mist_trace_phase trace_phase(enum mist_phase phase)
+{
+    return phase == MIST_PHASE_FORWARD ? MIST_TRACE_FORWARD : MIST_TRACE_BACKWARD_INPUT;
+}
+
+static enum mist_status add_span(const struct import *at, const struct span *span,
+                                 struct mist_err *err)
+{
+    const struct mist_torch_use *use = &span->use;
+    struct mist_kernel_row row = {
+        .dtype = use->dtype, .time_us = span->kernels_us, .repetitions = 1};
+
+    if (use->is_product)
+        return mist_import_rows_add_product(at->rows, &row, use->dims[0], use->dims[1],
+                                            use->dims[2], err);
+    struct mist_work work =
+        mist_op_work(use->op, use->phase, use->dims,
+                     use->dtype == MIST_TRACE_FP32 ? MIST_DTYPE_FP32 : MIST_DTYPE_BF16);
+    const char *const *names = mist_op_dims(use->op);
+    snprintf(row.op, sizeof row.op, "%s", mist_op_name(use->op));
+    row.phase = trace_phase(use->phase);
+    row.flop = (double)work.flop;
+    row.bytes = (double)work.bytes;
+    for (int i = 0; names[i]; i++) {
+        snprintf(row.shape.dims[i].name, sizeof row.shape.dims[i].name, "%s", names[i]);
+        row.shape.dims[i].value = use->dims[i];
+        row.shape.n_dims = i + 1;
+    }
+    return mist_import_rows_add_kernel(at->rows, &row, err);
+}
+
+static enum mist_status add_spans(struct import *at, const char *path,
+                                  struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < at->n_spans && status == MIST_OK; i++) {
+        const struct span *span = &at->spans[i];
+        if (span->kernels_us <= 0)
+            continue;
+        status = add_span(at, span, err);
+        if (status != MIST_OK)
+            mist_err_locate(err, path, span->line);
+        at->report->used_s += span->kernels_us * 1e-6;
+        at->n_used++;
+    }
+    if (status == MIST_OK && at->n_used == 0)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "has nothing to import: no product, attention, norm or GELU "
+                           "with its kernels and input shapes (record_shapes=True), no "
+                           "message with its group, no copy of pinned memory");
+    return status;
+}
+
+enum mist_status mist_import_torch(const struct mist_import_rows *rows, const char *path,
+                                   struct mist_import_torch_report *report,
+                                   struct mist_err *err)
+{
+    struct import at = {.rows = rows, .report = report};
+    enum mist_status status = read_events(&at, path, err);
+
+    if (status == MIST_OK) {
+        assign_kernels(&at);
+        status = add_spans(&at, path, err);
+    }
+    free(at.spans);
+    free(at.launches);
+    free(at.kernels);
+    return status;
+}
