@@ -17,6 +17,7 @@
 #include "core/parse.h"
 #include "sim/cost/trace_use.h"
 #include "sim/replay/replay.h"
+#include "sim/sim_list.h"
 #include "sim/sim_report.h"
 #include "sim/what_if.h"
 #include "traces/chrome_trace.h"
@@ -32,7 +33,7 @@ struct options {
     const char *cluster, *sweep, *compare, *chrome;
     int64_t n_iterations, n_threads;
     double jitter_frac;
-    bool is_unfolded, lists_presets;
+    bool is_unfolded, lists_presets, lists_words;
 };
 
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
@@ -45,6 +46,10 @@ static const struct mist_option option_table[] = {
     ROW("presets", MIST_OPTION_FLAG, "Input", NULL,
         "list the presets with their figures and sources, and end", NULL, 0, 0,
         lists_presets),
+    ROW("list", MIST_OPTION_FLAG, "Input", NULL,
+        "list the operators, links and dimensions of trace sets, and what a time "
+        "includes, and end",
+        NULL, 0, 0, lists_words),
     ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
         "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
         "cluster.nodes=, straggler.rankN=1.3x; repeatable",
@@ -88,7 +93,7 @@ static const struct mist_tool tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "PLAN",
     .positional_help = "plan.json from mist-tune",
-    .positional_min = 0, /* --presets takes none */
+    .positional_min = 0, /* --presets and --list take none */
     .positional_max = 1,
     .exit_text = "  4  a replay takes more memory than there is\n",
 };
@@ -99,7 +104,8 @@ struct session {
     struct mist_plan plan;
     const char *plan_path;
     const char *cluster_path;
-    bool has_warned; /* of what of the trace set is of no use */
+    bool has_warned;          /* of what of the trace set is of no use */
+    bool has_warned_of_links; /* as edited */
 };
 
 /* ---------------------------------------------------------------------------- replay */
@@ -181,6 +187,10 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
         status = apply_edits(at, sweep_edit, &traces, rank_factor, err);
     if (status == MIST_OK)
         status = check_devices(at, &traces.cluster, err);
+    if (status == MIST_OK && !at->has_warned_of_links) {
+        mist_trace_use_warn_links(&traces, (int32_t)n_ranks, &at->messages);
+        at->has_warned_of_links = true;
+    }
     if (status == MIST_OK)
         status = mist_cost_model_new(&traces, &model, err);
     if (status == MIST_OK) {
@@ -449,13 +459,23 @@ static enum mist_status dry_run(struct session *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status list_presets(const struct session *at, struct mist_err *err)
+/* --presets or --list. */
+static enum mist_status list(const struct session *at, struct mist_err *err)
 {
+    bool lists_presets = at->options.lists_presets;
     struct mist_emit *emit = NULL;
+
+    if (at->plan_path || (lists_presets && at->options.lists_words))
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s and takes no %s",
+                            lists_presets ? "presets lists presets" : "list lists words",
+                            at->plan_path ? "PLAN" : "--list");
     enum mist_status status = begin(at, &emit, err);
 
     if (status == MIST_OK) {
-        mist_sim_report_add_presets(emit);
+        if (lists_presets)
+            mist_sim_report_add_presets(emit);
+        else
+            mist_sim_list_add(emit);
         status = mist_emit_end(&emit, err);
     }
     mist_emit_free(emit);
@@ -464,12 +484,8 @@ static enum mist_status list_presets(const struct session *at, struct mist_err *
 
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
-    if (at->options.lists_presets && at->plan_path)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--presets lists presets and takes no PLAN, got %.200s",
-                            at->plan_path);
-    if (at->options.lists_presets)
-        return list_presets(at, err);
+    if (at->options.lists_presets || at->options.lists_words)
+        return list(at, err);
     if (!at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);

@@ -312,6 +312,7 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
                                    groups & 1u << MIST_SPACE_OFFLOAD, err);
     if (status != MIST_OK)
         return status;
+    mist_trace_use_warn_links(&at->traces, (int32_t)n_ranks, &at->messages);
     at->has_space = true;
     status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
                              cluster->devices_per_node, groups, err);

@@ -5,7 +5,7 @@
  * mist_trace_curve) a device has the shares that large products and passes over memory
  * reach; the shape of the curve is the same for all:
  *
- *   time = START + max(products, bytes / (memory_frac * memory rate))
+ *   time = START + bound = START + max(products, bytes / (memory_frac * memory rate))
  *
  * Products are cut into tiles, one processor works on one at a time:
  *
@@ -21,6 +21,11 @@
  * FlashAttention-2 on A100 and cuDNN on H200; tests/unit/test_preset.c says how well they
  * fit where the tables are at hand.
  *
+ * The bound also carries measured rows to shapes outside of their grid (cost_kernel.c). Of
+ * a GPU that was measured and has no curve, its processors are those with which what is
+ * expected of its products is most nearly in proportion to their times; shares are those of
+ * a usual device, as a factor common to all rows does not matter there.
+ *
  * A data sheet without a curve, of whoever wrote cluster.json by hand, leaves the
  * roofline, which nothing reaches: its doubt is half of the time.
  */
@@ -28,7 +33,6 @@
 
 #include <math.h>
 
-#define START_S    5e-6 /* of a kernel: until it runs, and until the next one can */
 #define K_START    40
 #define WAVE_SHARE 0.5
 /* Of the rate, where a dimension that lies in memory is no multiple of 16 bytes (NVIDIA,
@@ -43,6 +47,16 @@
 #define ATTENTION_HEAD_DIM      16
 
 #define ROOFLINE_DOUBT_FRAC 0.5
+
+/* Fit of a measured GPU's processors. */
+enum {
+    LEAST_FITTED = 8, /* products that it takes */
+    MOST_FITTED = 256,
+    MIN_PROCESSORS = 8,
+    MAX_PROCESSORS = 256,
+};
+#define USUAL_PRODUCT_FRAC 0.75
+#define USUAL_MEMORY_FRAC  0.82
 
 static const struct tile {
     int32_t rows, columns;
@@ -112,22 +126,74 @@ static double attention_s(enum mist_phase phase, const int64_t dims[MIST_MAX_DIM
            (1 + ATTENTION_HEAD_DIM / head_dim) / (1 + ATTENTION_HEAD_DIM / 128.0);
 }
 
-static double curve_s(const struct mist_cluster *cluster, enum mist_op op,
-                      enum mist_phase phase, enum mist_trace_dtype dtype,
-                      const int64_t dims[MIST_MAX_DIMS], double flop, double bytes)
+double mist_cost_bound_s(const struct mist_cluster *cluster,
+                         const struct mist_trace_curve *curve, enum mist_op op,
+                         enum mist_phase phase, enum mist_trace_dtype dtype,
+                         const int64_t dims[MIST_MAX_DIMS], double flop, double bytes)
 {
-    const struct mist_trace_curve *curve = &cluster->curve;
     double peak = cluster->peak_flop_per_s[dtype];
     struct product product;
-    double flop_s = peak > 0 ? flop / (curve->product_frac * peak) : 0;
 
-    if (product_of(op, phase, dims, &product))
+    if (curve->processors == 0)
+        return mist_cost_roofline_s(cluster, dtype, flop, bytes);
+    double flop_s = peak > 0 ? flop / (curve->product_frac * peak) : 0;
+    if (peak > 0 && product_of(op, phase, dims, &product))
         flop_s = product_s(&product, curve, peak);
-    else if (op == MIST_OP_ATTENTION)
+    else if (peak > 0 && op == MIST_OP_ATTENTION)
         flop_s = attention_s(phase, dims, flop, peak);
-    return START_S +
-           fmax(flop_s, bytes / (curve->memory_frac * cluster->memory_bytes_per_s));
+    return fmax(flop_s, bytes / (curve->memory_frac * cluster->memory_bytes_per_s));
 }
+
+/* -------------------------------------------------------------------------------- fit */
+
+/* Variance of log(time / (START + bound)) of every stride-th product; INFINITY for fewer
+ * than LEAST_FITTED. */
+static double spread_of_products(const struct mist_cost_model *model,
+                                 const struct mist_trace_curve *curve, size_t stride)
+{
+    double sum = 0, squares = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < model->n_kernels; i += stride) {
+        const struct mist_kernel_point *point = &model->kernels[i];
+        enum mist_op op = mist_cost_key_op(point->key);
+        struct product product;
+        if (!product_of(op, MIST_PHASE_FORWARD, point->dims, &product))
+            continue;
+        double bound_s = mist_cost_bound_s(
+            &model->traces->cluster, curve, op, mist_cost_key_phase(point->key),
+            mist_cost_key_dtype(point->key), point->dims, point->flop, point->bytes);
+        if (bound_s <= 0)
+            continue;
+        double ratio = log(point->time_s / (MIST_COST_START_S + bound_s));
+        sum += ratio;
+        squares += ratio * ratio;
+        n++;
+    }
+    return n < LEAST_FITTED ? INFINITY : squares / (double)n - pow(sum / (double)n, 2);
+}
+
+struct mist_trace_curve mist_cost_fit_curve(const struct mist_cost_model *model)
+{
+    const struct mist_cluster *cluster = &model->traces->cluster;
+    size_t stride = model->n_kernels / MOST_FITTED + 1;
+    struct mist_trace_curve best = cluster->curve;
+
+    if (best.processors > 0 || cluster->backend != MIST_TRACE_CUDA)
+        return best;
+    double least = spread_of_products(model, &best, stride); /* of the roofline */
+    for (int n = MIN_PROCESSORS; isfinite(least) && n <= MAX_PROCESSORS; n += 2) {
+        struct mist_trace_curve curve = {n, USUAL_PRODUCT_FRAC, USUAL_MEMORY_FRAC, 0};
+        double spread = spread_of_products(model, &curve, stride);
+        if (spread < least) {
+            least = spread;
+            best = curve;
+        }
+    }
+    return best;
+}
+
+/* ------------------------------------------------------------------------- data sheet */
 
 enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
                                      enum mist_phase phase, enum mist_trace_dtype dtype,
@@ -143,8 +209,9 @@ enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mi
                             "FLOP rate of %s in cluster.json",
                             cluster->name, mist_trace_dtype_name(dtype), mist_op_name(op),
                             mist_trace_dtype_name(dtype));
-    double time_s = has_curve ? curve_s(cluster, op, phase, dtype, dims, flop, bytes)
-                              : mist_cost_roofline_s(cluster, dtype, flop, bytes);
+    double time_s =
+        (has_curve ? MIST_COST_START_S : 0) +
+        mist_cost_bound_s(cluster, &cluster->curve, op, phase, dtype, dims, flop, bytes);
     double frac = has_curve ? cluster->curve.residual_frac : ROOFLINE_DOUBT_FRAC;
     *out = (struct mist_cost){.time_s = time_s,
                               .extrapolated_s = time_s,

@@ -15,17 +15,20 @@ struct mist_kernel_point {
     double time_s;
     double deviation_s; /* standard error of time_s */
     double flop, bytes;
-    double efficiency; /* roofline time / time_s; 0 when flop and bytes are not known */
+    double bound_s; /* mist_cost_bound_s(); 0 when flop and bytes are not known */
+    double ratio;   /* time_s over what the group expects; 0 without bound_s */
 };
 
 enum { MIST_N_KERNEL_KEYS = MIST_N_OPS * MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES };
 
 /* All rows of one operator, dtype and phase. */
 struct mist_kernel_group {
-    size_t first, n;  /* in points */
-    bool knows_bytes; /* every row says how many bytes it moves */
-    double line_frac; /* residual of interpolation along dims[0]; -1 unknown */
-    double near_frac; /* residual of interpolation over the other dims; -1 unknown */
+    size_t first, n;       /* in points */
+    bool knows_bytes;      /* every row says how many bytes it moves */
+    double start_s, slope; /* rows are expected to take start_s + slope * bound_s */
+    double line_frac;      /* residual of interpolation along dims[0]; -1 unknown */
+    double near_frac;      /* residual of interpolation over the other dims; -1 unknown */
+    double far_frac;       /* the same from rows a good way off; -1 unknown */
     int64_t min[MIST_MAX_DIMS], max[MIST_MAX_DIMS]; /* of each dim */
 };
 
@@ -50,6 +53,9 @@ struct mist_cost_model {
     struct mist_interference interference;
     double interference_residual_frac; /* mean over the mixtures measured */
     struct mist_kernel_point *kernels; /* owned; by key, dims[1 ..], dims[0] */
+    size_t n_kernels;
+    struct mist_trace_curve curve; /* of bounds: cluster.json's, or fitted to the rows;
+                                      processors 0: none, they are the roofline */
     struct mist_kernel_group groups[MIST_N_KERNEL_KEYS]; /* n 0: nothing measured */
     struct mist_link_table *tables; /* owned; in the order of the trace set */
     int32_t n_tables;
@@ -58,11 +64,20 @@ struct mist_cost_model {
 /* Standard error of a row's mean, in seconds. */
 double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 
-/* The operator of a name; MIST_N_OPS for a word that is no operator of the catalogue. */
+/* The operator of a name; MIST_N_OPS for a word that is none of the catalogue, or one of
+ * its communication, which no kernel does. */
 int mist_cost_find_op(const char *name);
+
+/* Whether an operator is run in a phase of kernels.csv. */
+bool mist_cost_has_phase(enum mist_op op, enum mist_trace_phase phase);
 
 /* The trace set's word for a number format. */
 enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
+
+/* The format whose rows price operators that have none of dtype: fp16 for bf16 where the
+ * device is as fast in both; dtype itself: none. */
+enum mist_trace_dtype mist_cost_stand_in(const struct mist_cluster *cluster,
+                                         enum mist_trace_dtype dtype);
 
 /*
  * Adds one pass over an array of gradients: AdamW, zeroing, a norm, a sum
@@ -77,6 +92,28 @@ mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
 /* The least time that the data sheet allows; a peak that is not known bounds nothing. */
 double mist_cost_roofline_s(const struct mist_cluster *cluster,
                             enum mist_trace_dtype dtype, double flop, double bytes);
+
+/*
+ * Time that goes with the work of an operator, up to a constant and a factor: by the
+ * curve's tiles, waves and shares where it has processors, else the roofline. 0: neither
+ * FLOP nor bytes are known.
+ */
+double mist_cost_bound_s(const struct mist_cluster *cluster,
+                         const struct mist_trace_curve *curve, enum mist_op op,
+                         enum mist_phase phase, enum mist_trace_dtype dtype,
+                         const int64_t dims[MIST_MAX_DIMS], double flop, double bytes);
+
+/* The curve of a model whose rows are filled and sorted: cluster.json's, or, of measured
+ * GPUs without one, with as many processors as fit its products best. */
+struct mist_trace_curve mist_cost_fit_curve(const struct mist_cost_model *model);
+
+/* From the launch of a kernel by the curve until it works, and from its end to the next. */
+#define MIST_COST_START_S 5e-6
+
+/* What a key consists of. */
+enum mist_op mist_cost_key_op(int32_t key);
+enum mist_trace_dtype mist_cost_key_dtype(int32_t key);
+enum mist_phase mist_cost_key_phase(int32_t key);
 
 /*
  * An operator by the data sheet alone, where nothing of its kind was measured

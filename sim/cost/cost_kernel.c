@@ -9,12 +9,13 @@
  *          of 216 measured GEMM lines (fp16 on A100, H100, A40, sizes apart by 2) this
  *          errs by 7 % in the mean, efficiency interpolated in log-log by 8 %, linear in
  *          log(size) by 14 %: time is a constant and a slope, not a power;
- *   near   otherwise, the mean of log(efficiency) of the 4 nearest rows in log(dims),
- *          weighted by 1 / distance^2 (5-6 % in the mean on the same data, leaving out
- *          the whole line); outside the measured range of any dim, the nearest row alone,
- *          flagged.
- * Efficiency is roofline time / measured time: achieved FLOP/s over the peak where FLOP
- * dominate, achieved bytes/s over memory bandwidth elsewhere.
+ *   near   otherwise, what is expected of the shape, times by how much the nearest rows
+ *          differ from what is expected of theirs: the mean of log(time / expected) of 4
+ *          in log(dims), weighted by 1 / distance^2; flagged where a dim is outside of its
+ *          measured range.
+ * What is expected is a line that is fitted to the rows of an operator, dtype and phase:
+ * a constant, for a kernel's start, and a factor times the bound (mist_cost_bound_s: tiles
+ * and waves of products, the roofline elsewhere).
  */
 #include "sim/cost/cost_internal.h"
 
@@ -22,6 +23,16 @@
 #include <math.h>   /* log, exp, sqrt */
 #include <stdlib.h> /* qsort */
 #include <string.h> /* strcmp */
+
+/* No kernel takes longer to start: a larger constant means that small shapes are slow. */
+#define START_MAX_S 50e-6
+/* Rows beyond a factor of 4 away are far. */
+#define FAR_DISTANCE2 1.9218120556728056 /* log(4)^2 */
+/* Relative deviation of a time outside of the measured range: at least what public tables
+ * of products show (tests/unit/test_extrapolation.c), and where too few rows are there to
+ * say it. */
+#define LEAST_FAR_FRAC   0.1
+#define UNKNOWN_FAR_FRAC 0.2
 
 enum {
     N_NEAR = 4,           /* rows that a shape off every line is priced from */
@@ -35,6 +46,16 @@ static int32_t key_of(enum mist_op op, enum mist_trace_dtype dtype,
            (int32_t)phase;
 }
 
+enum mist_op mist_cost_key_op(int32_t key)
+{
+    return (enum mist_op)(key / (MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES));
+}
+
+enum mist_trace_dtype mist_cost_key_dtype(int32_t key)
+{
+    return (enum mist_trace_dtype)(key / MIST_N_TRACE_PHASES % MIST_N_TRACE_DTYPES);
+}
+
 static enum mist_trace_phase trace_phase(enum mist_phase phase)
 {
     static const enum mist_trace_phase words[MIST_N_PHASES] = {
@@ -45,6 +66,25 @@ static enum mist_trace_phase trace_phase(enum mist_phase phase)
     };
 
     return words[phase];
+}
+
+static enum mist_phase phase_of(enum mist_trace_phase word)
+{
+    int phase = 0;
+
+    while (trace_phase((enum mist_phase)phase) != word)
+        phase++;
+    return (enum mist_phase)phase;
+}
+
+enum mist_phase mist_cost_key_phase(int32_t key)
+{
+    return phase_of((enum mist_trace_phase)(key % MIST_N_TRACE_PHASES));
+}
+
+bool mist_cost_has_phase(enum mist_op op, enum mist_trace_phase phase)
+{
+    return mist_op_has_phase(op, phase_of(phase));
 }
 
 double mist_cost_roofline_s(const struct mist_cluster *cluster,
@@ -116,53 +156,56 @@ static double line_frac(const struct mist_kernel_point *a,
     return (double)(size - a->dims[0]) / (double)(b->dims[0] - a->dims[0]);
 }
 
-/* The nearest rows of known efficiency, nearest first. */
+/* The nearest rows of known ratio, nearest first. */
 struct near {
     int n;
     const struct mist_kernel_point *points[N_NEAR];
     double distance2[N_NEAR];
 };
 
-/* Rows on the line of without (NULL: none) are passed over. Ties go to the first row. */
-static void find_near(const struct mist_kernel_point *points, size_t n, int max,
+/* Rows on the line of without (NULL: none) are passed over, and those that are nearer than
+ * least2. Ties go to the first row. */
+static void find_near(const struct mist_kernel_point *points, size_t n,
                       const double log_dims[MIST_MAX_DIMS],
-                      const struct mist_kernel_point *without, struct near *out)
+                      const struct mist_kernel_point *without, double least2,
+                      struct near *out)
 {
     out->n = 0;
     for (size_t i = 0; i < n; i++) {
         const struct mist_kernel_point *point = &points[i];
-        if (point->efficiency <= 0 ||
-            (without && is_same_line(point->dims, without->dims)))
+        if (point->ratio <= 0 || (without && is_same_line(point->dims, without->dims)))
             continue;
         double d = distance2(point->log_dims, log_dims);
         int at = out->n;
+        if (d < least2)
+            continue;
         while (at > 0 && d < out->distance2[at - 1])
             at--;
-        if (at == max)
+        if (at == N_NEAR)
             continue;
-        int last = out->n < max ? out->n : max - 1;
+        int last = out->n < N_NEAR ? out->n : N_NEAR - 1;
         for (int k = last; k > at; k--) {
             out->points[k] = out->points[k - 1];
             out->distance2[k] = out->distance2[k - 1];
         }
         out->points[at] = point;
         out->distance2[at] = d;
-        if (out->n < max)
+        if (out->n < N_NEAR)
             out->n++;
     }
 }
 
-/* Geometric mean of the efficiencies, weighted by 1 / distance^2; 0 without rows. */
-static double near_efficiency(const struct near *near)
+/* Geometric mean of the ratios, weighted by 1 / distance^2; 0 without rows. */
+static double near_ratio(const struct near *near)
 {
     double sum = 0, weights = 0;
 
     if (near->n == 0)
         return 0;
     if (near->distance2[0] <= 0)
-        return near->points[0]->efficiency;
+        return near->points[0]->ratio;
     for (int i = 0; i < near->n; i++) {
-        sum += log(near->points[i]->efficiency) / near->distance2[i];
+        sum += log(near->points[i]->ratio) / near->distance2[i];
         weights += 1 / near->distance2[i];
     }
     return exp(sum / weights);
@@ -194,8 +237,9 @@ static double line_residual(const struct mist_kernel_point *points, size_t n)
     return residual(sum, count);
 }
 
-/* Rows predicted from the other lines. */
-static double near_residual(const struct mist_kernel_point *points, size_t n)
+/* Rows predicted from the other lines, where these are least2 away or more. */
+static double near_residual(const struct mist_kernel_point *points, size_t n,
+                            double least2)
 {
     size_t stride = (n + MAX_LEAVE_OUTS - 1) / MAX_LEAVE_OUTS;
     double sum = 0;
@@ -203,12 +247,12 @@ static double near_residual(const struct mist_kernel_point *points, size_t n)
 
     for (size_t i = 0; i < n; i += stride) {
         struct near near;
-        if (points[i].efficiency <= 0)
+        if (points[i].ratio <= 0)
             continue;
-        find_near(points, n, N_NEAR, points[i].log_dims, &points[i], &near);
+        find_near(points, n, points[i].log_dims, &points[i], least2, &near);
         if (near.n == 0)
             continue;
-        double error = points[i].efficiency / near_efficiency(&near) - 1;
+        double error = near_ratio(&near) / points[i].ratio - 1;
         sum += error * error;
         count++;
     }
@@ -254,7 +298,12 @@ static bool is_inside(const struct mist_kernel_group *group,
     return true;
 }
 
-/* False when no row of the group knows its efficiency. bound_s: roofline time. */
+static double expected_s(const struct mist_kernel_group *group, double bound_s)
+{
+    return group->start_s + group->slope * bound_s;
+}
+
+/* False when no row of the group knows what it was to be expected to take. */
 static bool price_near(const struct mist_cost_model *model,
                        const struct mist_kernel_group *group,
                        const int64_t dims[MIST_MAX_DIMS], double bound_s,
@@ -266,38 +315,48 @@ static bool price_near(const struct mist_cost_model *model,
 
     for (int i = 0; i < MIST_MAX_DIMS; i++)
         log_dims[i] = log((double)dims[i]);
-    find_near(model->kernels + group->first, group->n, inside ? N_NEAR : 1, log_dims,
-              NULL, &near);
+    find_near(model->kernels + group->first, group->n, log_dims, NULL, 0, &near);
     if (near.n == 0)
         return false;
-    double time_s = bound_s / near_efficiency(&near);
+    double time_s = expected_s(group, bound_s) * near_ratio(&near);
     for (int i = 0; i < near.n; i++) {
         const struct mist_kernel_point *point = near.points[i];
-        low = fmin(low, point->efficiency);
-        high = fmax(high, point->efficiency);
+        low = fmin(low, point->ratio);
+        high = fmax(high, point->ratio);
         spread = fmax(spread, point->deviation_s / point->time_s);
     }
+    double frac = inside                 ? interpolation_frac(group->near_frac, low, high)
+                  : group->far_frac >= 0 ? fmax(group->far_frac, LEAST_FAR_FRAC)
+                                         : UNKNOWN_FAR_FRAC;
     *out = (struct mist_cost){
         .time_s = time_s,
-        .deviation_s =
-            time_s * hypot(spread, interpolation_frac(group->near_frac, low, high)),
+        .deviation_s = time_s * hypot(spread, frac),
         .extrapolated_s = inside ? 0 : time_s,
     };
     return true;
 }
 
+/* *stands_in (may be NULL): the rows are of another format (mist_cost_stand_in). */
 static const struct mist_kernel_group *group_of(const struct mist_cost_model *model,
                                                 enum mist_op op, enum mist_phase phase,
-                                                enum mist_dtype dtype)
+                                                enum mist_dtype dtype, bool *stands_in)
 {
-    return &model->groups[key_of(op, mist_cost_trace_dtype(dtype), trace_phase(phase))];
+    enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
+    const struct mist_kernel_group *own =
+        &model->groups[key_of(op, word, trace_phase(phase))];
+    enum mist_trace_dtype other = mist_cost_stand_in(&model->traces->cluster, word);
+    bool is_other = own->n == 0 && other != word;
+
+    if (stands_in)
+        *stands_in = is_other;
+    return is_other ? &model->groups[key_of(op, other, trace_phase(phase))] : own;
 }
 
 bool mist_cost_model_prices_host(const struct mist_cost_model *model,
                                  enum mist_dtype dtype)
 {
     return model->interference.shares_processors ||
-           group_of(model, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, dtype)->n > 0;
+           group_of(model, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, dtype, NULL)->n > 0;
 }
 
 /* Whether something of the operator was measured: it, or what it is made of. */
@@ -307,7 +366,7 @@ static bool is_measured(const struct mist_cost_model *model, enum mist_op op,
 {
     struct mist_op_part parts[MIST_MAX_OP_PARTS];
 
-    if (group_of(model, op, phase, dtype)->n > 0)
+    if (group_of(model, op, phase, dtype, NULL)->n > 0)
         return true;
     for (int32_t i = mist_op_parts(op, phase, dims, parts) - 1; i >= 0; i--)
         if (is_measured(model, parts[i].op, parts[i].phase, dtype, parts[i].dims))
@@ -357,41 +416,68 @@ static enum mist_status take_dims(enum mist_op op, const int64_t dims[MIST_MAX_D
     return MIST_OK;
 }
 
+/* A row of exactly these dims, or between two of their line. */
+static bool price_row(const struct mist_cost_model *model,
+                      const struct mist_kernel_group *group,
+                      const int64_t dims[MIST_MAX_DIMS], struct mist_cost *out)
+{
+    const struct mist_kernel_point *points = model->kernels + group->first;
+    size_t i = lower_bound(points, group->n, dims);
+
+    if (i == group->n || !is_same_line(points[i].dims, dims))
+        return false;
+    if (points[i].dims[0] == dims[0])
+        *out = (struct mist_cost){.time_s = points[i].time_s,
+                                  .deviation_s = points[i].deviation_s};
+    else if (i > 0 && is_same_line(points[i - 1].dims, dims))
+        *out = price_line(group, &points[i - 1], &points[i], dims[0]);
+    else
+        return false;
+    return true;
+}
+
+/* By the operator's own rows, if there are any. */
+static bool price_measured(const struct mist_cost_model *model, enum mist_op op,
+                           enum mist_phase phase, enum mist_dtype dtype,
+                           const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
+                           struct mist_cost *out)
+{
+    bool stands_in;
+    const struct mist_kernel_group *group = group_of(model, op, phase, dtype, &stands_in);
+
+    if (group->n == 0)
+        return false;
+    if (!price_row(model, group, dims, out)) {
+        double bound_s = mist_cost_bound_s(&model->traces->cluster, &model->curve, op,
+                                           phase, mist_cost_trace_dtype(dtype), dims,
+                                           flop, group->knows_bytes ? bytes : 0);
+        if (bound_s <= 0 || !price_near(model, group, dims, bound_s, out))
+            return false;
+    }
+    if (stands_in)
+        out->extrapolated_s = out->borrowed_s = out->time_s;
+    return true;
+}
+
 enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op op,
                               enum mist_phase phase, enum mist_dtype dtype,
                               const int64_t dims[MIST_MAX_DIMS], double flop,
                               double bytes, struct mist_cost *out, struct mist_err *err)
 {
-    enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
-    const struct mist_kernel_group *group = group_of(model, op, phase, dtype);
-    const struct mist_kernel_point *points = model->kernels + group->first;
     int64_t at[MIST_MAX_DIMS];
     enum mist_status status = take_dims(op, dims, at, err);
 
     if (status != MIST_OK)
         return status;
-    if (group->n == 0 && is_measured(model, op, phase, dtype, dims))
+    bool has_rows = group_of(model, op, phase, dtype, NULL)->n > 0;
+    if (!has_rows && is_measured(model, op, phase, dtype, dims))
         return price_parts(model, op, phase, dtype, dims, out, err);
-    size_t i = group->n > 0 ? lower_bound(points, group->n, at) : 0;
-    if (i < group->n && is_same_line(points[i].dims, at)) {
-        if (points[i].dims[0] == at[0]) {
-            *out = (struct mist_cost){.time_s = points[i].time_s,
-                                      .deviation_s = points[i].deviation_s};
-            return MIST_OK;
-        }
-        if (i > 0 && is_same_line(points[i - 1].dims, at)) {
-            *out = price_line(group, &points[i - 1], &points[i], at[0]);
-            return MIST_OK;
-        }
-    }
-    double bound_s = mist_cost_roofline_s(&model->traces->cluster, word, flop,
-                                          group->knows_bytes ? bytes : 0);
-    if (group->n > 0 && bound_s > 0 && price_near(model, group, at, bound_s, out))
+    if (price_measured(model, op, phase, dtype, at, flop, bytes, out))
         return MIST_OK;
     if (op == MIST_OP_LINEAR_CROSS_ENTROPY) /* no one product */
         return price_parts(model, op, phase, dtype, dims, out, err);
-    return mist_cost_datasheet(&model->traces->cluster, op, phase, word, at, flop, bytes,
-                               out, err);
+    return mist_cost_datasheet(&model->traces->cluster, op, phase,
+                               mist_cost_trace_dtype(dtype), at, flop, bytes, out, err);
 }
 
 /* ----------------------------------------------------------------------- construction */
@@ -400,7 +486,8 @@ int mist_cost_find_op(const char *name)
 {
     int op = 0;
 
-    while (op < MIST_N_OPS && strcmp(mist_op_name((enum mist_op)op), name) != 0)
+    while (op < MIST_N_OPS && (mist_op_is_communication((enum mist_op)op) ||
+                               strcmp(mist_op_name((enum mist_op)op), name) != 0))
         op++;
     return op;
 }
@@ -442,16 +529,10 @@ static enum mist_status take_row(const struct mist_kernel_row *row, const char *
     return MIST_OK;
 }
 
-/* Points first .. first + n - 1 are one group: its range, efficiencies and residuals. */
-static void init_group(struct mist_cost_model *model, size_t first, size_t n)
+/* Whether all of n points say their bytes, and the range of each dim. */
+static void survey(const struct mist_kernel_point *points, size_t n,
+                   struct mist_kernel_group *group)
 {
-    struct mist_kernel_point *points = model->kernels + first;
-    struct mist_kernel_group *group = &model->groups[points->key];
-    enum mist_trace_dtype dtype =
-        (enum mist_trace_dtype)(points->key / MIST_N_TRACE_PHASES % MIST_N_TRACE_DTYPES);
-
-    group->first = first;
-    group->n = n;
     group->knows_bytes = true;
     memcpy(group->min, points->dims, sizeof group->min);
     memcpy(group->max, points->dims, sizeof group->max);
@@ -465,13 +546,63 @@ static void init_group(struct mist_cost_model *model, size_t first, size_t n)
                 group->max[k] = points[i].dims[k];
         }
     }
+}
+
+/*
+ * The line start_s + slope * bound_s with the least squares of relative errors. Where the
+ * rows say nothing of the constant, it is default_s, and in all cases no more than most of
+ * the shortest row.
+ */
+static void fit_line(const struct mist_kernel_point *points, size_t n, double default_s,
+                     struct mist_kernel_group *group)
+{
+    double s11 = 0, s12 = 0, s22 = 0, s1 = 0, s2 = 0, shortest_s = DBL_MAX;
+    size_t n_known = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double start = 1 / points[i].time_s, bound = points[i].bound_s * start;
+        if (points[i].bound_s <= 0)
+            continue;
+        s11 += start * start;
+        s12 += start * bound;
+        s22 += bound * bound;
+        s1 += start;
+        s2 += bound;
+        shortest_s = fmin(shortest_s, points[i].time_s);
+        n_known++;
+    }
+    double determinant = s11 * s22 - s12 * s12;
+    group->start_s = n_known >= 3 && determinant > 1e-9 * s11 * s22
+                         ? (s1 * s22 - s2 * s12) / determinant
+                         : default_s;
+    group->start_s = fmax(0, fmin(group->start_s, fmin(START_MAX_S, 0.99 * shortest_s)));
+    group->slope = n_known > 0 ? (s2 - group->start_s * s12) / s22 : 0;
+}
+
+/* Points first .. first + n - 1 are one group: its range, what its rows are expected to
+ * take, and residuals. */
+static void init_group(struct mist_cost_model *model, size_t first, size_t n)
+{
+    struct mist_kernel_point *points = model->kernels + first;
+    struct mist_kernel_group *group = &model->groups[points->key];
+    int32_t key = points->key;
+
+    group->first = first;
+    group->n = n;
+    survey(points, n, group);
     for (size_t i = 0; i < n; i++)
-        points[i].efficiency =
-            mist_cost_roofline_s(&model->traces->cluster, dtype, points[i].flop,
-                                 group->knows_bytes ? points[i].bytes : 0) /
-            points[i].time_s;
+        points[i].bound_s = mist_cost_bound_s(
+            &model->traces->cluster, &model->curve, mist_cost_key_op(key),
+            mist_cost_key_phase(key), mist_cost_key_dtype(key), points[i].dims,
+            points[i].flop, group->knows_bytes ? points[i].bytes : 0);
+    fit_line(points, n, model->curve.processors > 0 ? MIST_COST_START_S : 0, group);
+    for (size_t i = 0; i < n; i++)
+        points[i].ratio = points[i].bound_s > 0
+                              ? points[i].time_s / expected_s(group, points[i].bound_s)
+                              : 0;
     group->line_frac = line_residual(points, n);
-    group->near_frac = near_residual(points, n);
+    group->near_frac = near_residual(points, n, 0);
+    group->far_frac = near_residual(points, n, FAR_DISTANCE2);
 }
 
 enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
@@ -494,6 +625,8 @@ enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
             return status;
     }
     qsort(model->kernels, n, sizeof *model->kernels, compare_points);
+    model->n_kernels = n;
+    model->curve = mist_cost_fit_curve(model);
     for (size_t first = 0, end; first < n; first = end) {
         for (end = first + 1; end < n; end++)
             if (model->kernels[end].key != model->kernels[first].key)

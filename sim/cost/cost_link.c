@@ -6,11 +6,13 @@
  * the table would have been off by. Below the first and above the last a line through the
  * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
  * shape that was not measured borrows the table of the same operation whose number of
- * ranks is nearest, scaled by the volume that a ring moves, (n-1)/n, and by how many
- * groups share the links (mist_cost_sharing()). An operation that was not measured at all is derived from the
- * ones that a ring makes of it: an all-reduce is a reduce-scatter and an all-gather,
- * these two mirror each other, and either is half an all-reduce; copies in the two
- * directions mirror each other, too. All of this counts as extrapolated, and as borrowed.
+ * ranks is nearest: what the outer points' line says of no bytes goes by the number of
+ * steps from rank to rank (cost_declared.c), the rest by the volume that a ring moves,
+ * (n-1)/n, and both by how many groups share the links (mist_cost_sharing()). An operation
+ * that was not measured at all is derived from the ones that a ring makes of it: an
+ * all-reduce is a reduce-scatter and an all-gather, these two mirror each other, and
+ * either is half an all-reduce; copies in the two directions mirror each other, too. All
+ * of this counts as extrapolated, and as borrowed.
  *
  * What is declared of a way (cost_declared.c) comes before what was measured on another
  * one: rows of groups inside of a node say nothing of groups across nodes.
@@ -238,6 +240,31 @@ static double ring_volume(enum mist_link_operation operation, int n)
                                                                   : (double)(n - 1) / n;
 }
 
+/* Steps from rank to rank, one after the other: around the ring, or, of an all-reduce
+ * between many nodes, up and down a tree of them. */
+static double n_steps(enum mist_link_operation operation, struct mist_group_shape group)
+{
+    double n_ring = group.nodes * group.ranks_per_node - 1;
+
+    if (operation == MIST_LINK_SEND_RECV)
+        return 1;
+    return operation == MIST_LINK_ALL_REDUCE
+               ? 2 * fmin(n_ring, group.ranks_per_node - 1 + ceil(log2(group.nodes)))
+               : n_ring;
+}
+
+/* Time of a table's shortest message that does not go with its bytes. */
+static double latency_s(const struct mist_link_table *table)
+{
+    const struct mist_link_point *p = table->points;
+
+    if (table->n_points == 1)
+        return 0;
+    return fmin(p[0].time_s,
+                fmax(0, p[0].time_s - (double)p[0].bytes * (p[1].time_s - p[0].time_s) /
+                                          (double)(p[1].bytes - p[0].bytes)));
+}
+
 /* What a message of a group costs by a table of the same operation. */
 static void price_by(const struct mist_cost_model *model,
                      const struct mist_link_table *table, struct mist_group_shape group,
@@ -248,9 +275,12 @@ static void price_by(const struct mist_cost_model *model,
     price(table, bytes, out);
     if (is_copy(table->operation) || memcmp(&group, &by, sizeof by) == 0)
         return;
+    double waiting_frac = fmin(1, latency_s(table) / out->time_s);
+    double waiting = n_steps(table->operation, group) / n_steps(table->operation, by);
+    double moving = ring_volume(table->operation, group.nodes * group.ranks_per_node) /
+                    ring_volume(table->operation, by.nodes * by.ranks_per_node);
     mist_cost_scale(
-        out, ring_volume(table->operation, group.nodes * group.ranks_per_node) /
-                 ring_volume(table->operation, by.nodes * by.ranks_per_node) *
+        out, (waiting_frac * waiting + (1 - waiting_frac) * moving) *
                  mist_cost_sharing(&model->traces->cluster, group, by.concurrent_groups));
     out->extrapolated_s = out->borrowed_s = out->time_s;
 }

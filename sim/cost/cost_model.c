@@ -23,6 +23,17 @@ enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype)
     return words[dtype];
 }
 
+enum mist_trace_dtype mist_cost_stand_in(const struct mist_cluster *cluster,
+                                         enum mist_trace_dtype dtype)
+{
+    const double *peaks = cluster->peak_flop_per_s;
+
+    return dtype == MIST_TRACE_BF16 && peaks[MIST_TRACE_BF16] > 0 &&
+                   peaks[MIST_TRACE_BF16] == peaks[MIST_TRACE_FP16]
+               ? MIST_TRACE_FP16
+               : dtype;
+}
+
 /* Factors of the channels from interference.csv; all 1 without any row. Where streams take
  * turns there is nothing to fit: the rows say how true that is. */
 static enum mist_status fit_interference(struct mist_cost_model *model,

@@ -3,9 +3,9 @@
  * trace set.
  *
  * Operators: the measured mean for a measured shape; between two rows that differ in the
- * first dimension alone, time straight in it; otherwise the efficiency (roofline time
- * over measured time) of the nearest rows; outside the measured range the efficiency of
- * the nearest row, flagged as extrapolated (cost_kernel.c says how well each does). An
+ * first dimension alone, time straight in it; otherwise what its shape lets one expect,
+ * times by how much the nearest rows differ from what theirs does; outside the measured
+ * range flagged as extrapolated (cost_kernel.c says how well each does). An
  * operator without rows costs the sum of what it is made of where the trace set has rows
  * of that (mist_op_parts), else what the data sheet says (cost_curve.c). Links: a table
  * per operation, group shape and concurrency, time straight in bytes between two sizes;
@@ -79,8 +79,7 @@ MIST_MUST_CHECK enum mist_status
 mist_cost_model_check(const struct mist_cost_model *model, enum mist_dtype dtype,
                       int32_t n_ranks, bool offloads, struct mist_err *err);
 
-/* One operator at one shape. flop and bytes are the catalogue's,
- * for efficiency and roofline. */
+/* One operator at one shape. flop and bytes are the catalogue's. */
 MIST_MUST_CHECK enum mist_status
 mist_cost_op(const struct mist_cost_model *model, enum mist_op op, enum mist_phase phase,
              enum mist_dtype dtype, const int64_t dims[MIST_MAX_DIMS], double flop,

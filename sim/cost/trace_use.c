@@ -54,8 +54,9 @@ static const char *list_ops(char *text, size_t size)
 
     text[0] = '\0';
     for (int op = 0; op < MIST_N_OPS && used < size; op++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", op ? ", " : "",
-                                 mist_op_name((enum mist_op)op));
+        if (!mist_op_is_communication((enum mist_op)op))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", op ? ", " : "",
+                                     mist_op_name((enum mist_op)op));
     return text;
 }
 
@@ -93,20 +94,44 @@ static void warn_of_ops(const struct mist_trace_set *set,
     say_ops(set, words, n, &others, messages);
 }
 
+/* Rows of a phase that their operator is never run in, once for each operator. */
+static void warn_of_phases(const struct mist_trace_set *set,
+                           const struct mist_messages *messages)
+{
+    struct word words[MIST_N_OPS] = {{0}};
+    char rows[32];
+
+    for (size_t i = 0; i < set->n_kernels; i++) {
+        const struct mist_kernel_row *row = &set->kernels[i];
+        int op = mist_cost_find_op(row->op);
+        if (op < MIST_N_OPS && !mist_cost_has_phase((enum mist_op)op, row->phase))
+            count_row(&words[op], row);
+    }
+    for (int op = 0; op < MIST_N_OPS; op++)
+        if (words[op].n_rows > 0)
+            say(set, words[op].first, messages,
+                "%s has no phase %s: %s not used (mist-sim --list)", words[op].first->op,
+                mist_trace_phase_name(words[op].first->phase),
+                rows_text(words[op].n_rows, rows));
+}
+
 /* ---- number formats ---- */
 
-static bool is_computed_in(enum mist_trace_dtype dtype)
+/* In the format of some job, or standing in for mine. */
+static bool is_used(const struct mist_cluster *cluster, enum mist_trace_dtype mine,
+                    enum mist_trace_dtype dtype)
 {
     for (int i = 0; i < MIST_N_DTYPES; i++)
         if (mist_cost_trace_dtype((enum mist_dtype)i) == dtype)
             return true;
-    return false;
+    return mist_cost_stand_in(cluster, mine) == dtype;
 }
 
 static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dtype,
                            const struct mist_messages *messages)
 {
-    enum mist_trace_dtype mine = mist_cost_trace_dtype(dtype);
+    enum mist_trace_dtype mine = mist_cost_trace_dtype(dtype),
+                          other = mist_cost_stand_in(&set->cluster, mine);
     struct word words[MIST_N_TRACE_DTYPES] = {{0}};
     char rows[32], there[160] = "";
     size_t used = 0;
@@ -120,13 +145,19 @@ static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dty
         used +=
             (size_t)snprintf(there + used, sizeof there - used, "%s%s of %s",
                              used ? ", " : "", rows_text(words[i].n_rows, rows), name);
-        if (!is_computed_in((enum mist_trace_dtype)i))
+        if (!is_used(&set->cluster, mine, (enum mist_trace_dtype)i))
             say(set, words[i].first, messages,
                 "no job computes in %s: %s not used; known are %s, %s", name,
                 rows_text(words[i].n_rows, rows), mist_dtype_name(MIST_DTYPE_FP32),
                 mist_dtype_name(MIST_DTYPE_BF16));
     }
-    if (set->n_kernels > 0 && words[mine].n_rows == 0)
+    if (other != mine && words[other].n_rows > 0)
+        say(set, words[other].first, messages,
+            "%s of %s, which has the peak rate of %s, stand in where operators have none "
+            "of %s",
+            rows_text(words[other].n_rows, rows), mist_trace_dtype_name(other),
+            mist_trace_dtype_name(mine), mist_trace_dtype_name(mine));
+    else if (set->n_kernels > 0 && words[mine].n_rows == 0)
         say(set, NULL, messages,
             "no row of %s, which the job computes in; there are %s: operators are priced "
             "by the rates of cluster.json",
@@ -137,7 +168,31 @@ void mist_trace_use_warn(const struct mist_trace_set *set, enum mist_dtype dtype
                          const struct mist_messages *messages)
 {
     warn_of_ops(set, messages);
+    warn_of_phases(set, messages);
     warn_of_dtypes(set, dtype, messages);
+}
+
+/* ---- links ---- */
+
+void mist_trace_use_warn_links(const struct mist_trace_set *set, int32_t n_ranks,
+                               const struct mist_messages *messages)
+{
+    const struct mist_cluster *cluster = &set->cluster;
+    bool has_collectives = false;
+
+    if (n_ranks <= cluster->devices_per_node || cluster->declared.node.bytes_per_s > 0)
+        return;
+    for (size_t i = 0; i < set->n_links; i++) {
+        if (set->links[i].nodes > 1)
+            return;
+        has_collectives = has_collectives || set->links[i].ranks_per_node > 1;
+    }
+    if (has_collectives)
+        mist_message(messages,
+                     "%s%slinks.csv: no group has ranks on several nodes: messages "
+                     "between nodes are taken to be as fast as inside of one; measure "
+                     "them (mist-profile on nodes), or declare \"node\" in cluster.json",
+                     set->folder ? set->folder : "", set->folder ? "/" : "");
 }
 
 /* ---- plans ---- */

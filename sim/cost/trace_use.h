@@ -12,11 +12,17 @@
 #include "traces/trace_set.h"
 
 /*
- * Says, with file and line: operators that the catalogue does not have; number formats
- * that no job computes in; that no row is of dtype. O(rows).
+ * Says, with file and line: operators that the catalogue does not have, or not in that
+ * phase; number formats that no job computes in; that no row is of dtype, or that rows of
+ * another format stand in for it. O(rows).
  */
 void mist_trace_use_warn(const struct mist_trace_set *set, enum mist_dtype dtype,
                          const struct mist_messages *messages);
+
+/* Says that messages of n_ranks ranks will be priced by rows of groups inside of a node,
+ * as nothing was measured, and nothing is declared, of the way between nodes. O(rows). */
+void mist_trace_use_warn_links(const struct mist_trace_set *set, int32_t n_ranks,
+                               const struct mist_messages *messages);
 
 /* Says that plan (read from plan_path) was tuned for another model, job or trace set; a
  * plan without a fingerprint says nothing. */

@@ -206,6 +206,9 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
 /* Whether a step adds to the gradients of its parameters. */
 bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
 
+/* Whether an operator is ever run in a phase; rows of others are of no use. */
+bool mist_op_has_phase(enum mist_op op, enum mist_phase phase);
+
 /* Whether it is MIST_OP_TP_*: communication, which no kernel does. */
 bool mist_op_is_communication(enum mist_op op);
 

@@ -349,6 +349,13 @@ bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase)
     return op_table[op].phases[phase].adds_gradients;
 }
 
+bool mist_op_has_phase(enum mist_op op, enum mist_phase phase)
+{
+    const struct phase_row *row = &op_table[op].phases[phase];
+
+    return row->n_written > 0 || row->adds_gradients;
+}
+
 bool mist_op_has_losses(enum mist_op op)
 {
     return op_table[op].has_losses;

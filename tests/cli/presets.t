@@ -16,7 +16,7 @@ begin 'the same as JSON'
 run mist-sim --presets --json
 expect_exit 0
 expect_json
-refuse 'presets of a plan' 2 '^mist-sim: --presets lists presets and takes no PLAN, got plan.json$' mist-sim --presets plan.json
+refuse 'presets of a plan' 2 '^mist-sim: --presets lists presets and takes no PLAN$' mist-sim --presets plan.json
 refuse 'neither' 2 '^mist-sim: PLAN is missing' mist-sim
 
 job='--model llama3-8b --global-batch 512 --seq-len 8192 --dtype bf16'
@@ -105,7 +105,7 @@ begin 'products of a table become rows of linear layers, each for its three uses
 printf 'm,n,k,time_us,dtype\n4096,1024,512,100,bf16\n4096,1024,512,300,bf16\n64,128,256,10,fp32\n' > gemm.csv
 run mist-profile --import gemm-csv gemm.csv --cluster h100-sxm:2x8,nic=8x200Gb/s -o mine
 expect_exit 0
-expect_once '^mist-profile: 3 rows of gemm\.csv added to mine$'
+expect_once '^mist-profile: 6 rows of gemm\.csv added to mine$'
 for row in 'forward,rows=4096;n_in=512;n_out=1024' 'backward_input,rows=4096;n_in=1024;n_out=512' \
     'backward_weight,rows=512;n_in=4096;n_out=1024'; do # the mean of 100 and 300, 2 m n k and 2 (m k + k n + m n)
     grep -q "^linear,bf16,$row,200,100,2,4294967296,13631488\$" mine/kernels.csv || fail "no $row: $(cat mine/kernels.csv)"
@@ -126,6 +126,46 @@ perl -MJSON::PP -e 'local $/; my %kinds = map { $_->{task} => $_ } @{decode_json
     my $forward = $kinds{forward};
     exit !($forward->{preset_frac} > 0 && $forward->{preset_frac} < 1 && $forward->{extrapolated_frac} > 0)' < "$out" ||
     fail "$(grep -A5 forward "$out" | head -n 12)"
+
+begin 'traces of torch.profiler, of two ranks: operators, messages and copies'
+# trace RANK MM_US ALL_REDUCE_US
+trace() {
+    cat << END > rank$1.json
+{"schemaVersion": 1,
+"traceEvents": [
+{"ph": "M", "name": "process_name"},
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 100.5, "dur": 50,
+ "args": {"Input Dims": [[4096, 512], [512, 1024]], "Input type": ["c10::Half", "c10::Half"]}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 7, "ts": 110, "dur": 5, "args": {"correlation": 3}},
+{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 115, "dur": $2, "args": {"correlation": 3}},
+{"ph": "X", "cat": "kernel", "name": "other", "ts": 120, "dur": 300, "args": {"correlation": 4}},
+{"ph": "X", "cat": "kernel", "name": "ncclDevKernel", "ts": 120, "dur": $3, "args": {"Collective name": "allreduce",
+ "In msg nelems": 1048576, "dtype": "Half", "Group size": 8, "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]"}}
+]}
+END
+}
+trace 0 80 200
+trace 1 120 90
+run mist-profile --import torch-profiler rank0.json rank1.json --cluster a100-80 -o torch
+expect_exit 0
+expect_once '^mist-profile: 4 rows of rank0\.json and others added to torch$'
+expect_once "^mist-profile: 25 % of the kernels' time is in rows"
+grep -q '^linear,fp16,forward,rows=4096;n_in=512;n_out=1024,100,20,2,' torch/kernels.csv || fail "$(cat torch/kernels.csv)"
+grep -q '^all_reduce,1,8,1,2097152,90,0,2$' torch/links.csv || fail "$(cat torch/links.csv)"
+begin 'its rows of fp16 stand in for bf16'
+run mist-tune --model llama3-8b --global-batch 8 --seq-len 4096 --dtype bf16 --cluster torch --space 3d -n
+expect_exit 0
+expect_once '^mist-tune: torch/kernels\.csv:2: 3 rows of fp16, which has the peak rate of bf16, stand in where'
+head -n 4 rank0.json > cut.json
+refuse 'a trace that was cut' 3 '^mist-profile: cut\.json:4: the file ends inside of this event' \
+    mist-profile --cluster a100-80 -n --import torch-profiler cut.json
+begin 'copies of a report of Nsight Systems'
+printf '%s\n' 'Start (ns),Duration (ns),Bytes (MB),SrcMemKd,DstMemKd,Name' \
+    '1,400000,8.389,Pinned,Device,[CUDA memcpy HtoD]' '9,3000,,,,gemm' > nsys.csv
+run mist-profile --import nsys nsys.csv --cluster torch -o torch --force
+expect_exit 0
+expect_once '^mist-profile: 1 row of nsys\.csv added to torch$'
+grep -q '^host_to_device,1,1,1,8389000,400,0,1$' torch/links.csv || fail "$(cat torch/links.csv)"
 
 import='mist-profile --cluster h100-sxm -o new --import'
 refuse 'no file' 2 '^mist-profile: --import gemm-csv needs the FILE to read$' $import gemm-csv

@@ -166,6 +166,12 @@ run mist-sim plan.json --cluster bad
 expect_exit 0
 expect_once '^mist-sim: bad/kernels\.csv: no row of fp32, which the job computes in; there are 38 rows of bf16'
 expect_one_line
+begin 'a phase that the operator is never run in, and what no kernel does'
+edit traces/kernels.csv '8s/,forward,/,optimizer,/; 5s/^[a-z_]*/tp_all_reduce/' > bad/kernels.csv
+run mist-sim plan.json --cluster bad
+expect_exit 0
+expect_once '^mist-sim: bad/kernels\.csv:8: residual_layer_norm has no phase optimizer: 1 row not used \(mist-sim --list\)$'
+expect_once '^mist-sim: bad/kernels\.csv:5: no operator is called tp_all_reduce: 1 row not used'
 bad kernels.csv 'a dimension that the operator does not have' '5s/n_in=256/n_im=256/' @ 'linear_bias has the shape .*n_im'
 rm -rf bad counted other.json
 

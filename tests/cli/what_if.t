@@ -49,12 +49,15 @@ cp -R traces small
 edit traces/cluster.json 's/"devices_per_node": 2/"devices_per_node": 1/' > small/cluster.json
 refuse 'a plan for more ranks than devices' 3 '^mist-sim: plan2\.json: the plan needs 2 ranks, small has 1 x 1 devices' \
     mist-sim plan2.json --cluster small
-for edit in cluster.nodes=2 cluster.devices_per_node=2; do
-    begin "a larger cluster by what-if: $edit"
-    run mist-sim plan2.json --cluster small --what-if $edit
-    expect_exit 0
-    expect_stderr_empty
-done
+begin 'a larger cluster by what-if'
+run mist-sim plan2.json --cluster small --what-if cluster.devices_per_node=2
+expect_exit 0
+expect_stderr_empty
+begin 'more nodes: their links are priced by those inside of one, and that is said once'
+run mist-sim plan2.json --cluster small --what-if cluster.nodes=2 --sweep launch=1x:2x
+expect_exit 0
+expect_once '^mist-sim: small/links\.csv: no group has ranks on several nodes: .* or declare "node" in cluster\.json$'
+expect_one_line
 begin 'too little memory is said, the prediction made'
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 104857600/' > small/cluster.json
 run mist-sim plan2.json --cluster small
@@ -91,7 +94,7 @@ refuse_memory() {
     begin "too much memory: $1"
     reason=$2
     shift 2
-    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json --what-if cluster.nodes=32768 "$@"
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" big.json -q --what-if cluster.nodes=32768 "$@"
     expect_exit 4
     expect_stderr "^mist-sim: $reason"
     expect_one_line

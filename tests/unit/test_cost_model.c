@@ -11,7 +11,6 @@
 #include "tests/unit/tiny_models.h"
 
 #include <dirent.h>
-#include <float.h>
 #include <math.h>
 
 static const double PEAK = 1e12, BANDWIDTH = 1e11, LAUNCH_S = 5e-6;
@@ -166,29 +165,44 @@ static void test_near(void **state)
     mist_trace_set_fini(&set);
 }
 
-/* Efficiencies differ: the estimate stays between the lowest and the highest. */
-static void test_near_is_bounded(void **state)
+/* Rows of a constant and a rate: found again inside and outside, a hundred times below and
+ * above what was measured. */
+static void test_near_law(void **state)
 {
     struct mist_trace_set set;
     start(&set);
-    double low = DBL_MAX, high = 0;
     for (int64_t n = 64; n <= 1024; n *= 2)
-        for (int64_t rows = 64; rows <= 1024; rows *= 2) {
-            double flop = 2.0 * (double)(rows * n * n);
-            double efficiency = flop / PEAK / linear_s(rows, n, n);
-            low = fmin(low, efficiency);
-            high = fmax(high, efficiency);
+        for (int64_t rows = 64; rows <= 1024; rows *= 2)
             add_linear(&set, rows, n, n, linear_s(rows, n, n));
-        }
     struct mist_cost_model *model = model_of(&set);
-    for (int64_t n = 5; n < 5000; n = n * 3 + 1) {
+    for (int64_t n = 5; n < 50000; n = n * 3 + 1) {
         struct mist_cost cost = linear_cost(model, n, n + 1, n + 2);
-        double efficiency = 2.0 * (double)(n * (n + 1) * (n + 2)) / PEAK / cost.time_s;
-        assert_true(efficiency > low * 0.999999 && efficiency < high * 1.000001);
+        if (fabs(cost.time_s / linear_s(n, n + 1, n + 2) - 1) > 1e-6)
+            fail_msg("%g s, expected %g s", cost.time_s, linear_s(n, n + 1, n + 2));
         assert_true(cost.deviation_s > 0);
     }
-    /* outside, the nearest row alone: the corner's efficiency */
-    near_to(linear_cost(model, 2048, 1024, 1024).time_s, 2 * linear_s(1024, 1024, 1024));
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Rows that say nothing of a constant, as all are of one size or there are two: in
+ * proportion to the nearest. */
+static void test_near_few(void **state)
+{
+    struct mist_trace_set set;
+    start(&set);
+    add_linear(&set, 64, 256, 256, linear_s(64, 256, 256));
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_cost cost = linear_cost(model, 64, 256, 512);
+
+    near_to(cost.time_s, 2 * linear_s(64, 256, 256));
+    near_to(cost.extrapolated_s, cost.time_s);
+    assert_true(cost.deviation_s > 0.1 * cost.time_s); /* nothing is known of it */
+    mist_cost_model_free(model);
+    add_linear(&set, 64, 512, 128, linear_s(64, 512, 128));
+    add_linear(&set, 64, 128, 512, linear_s(64, 128, 512));
+    model = model_of(&set);
+    near_to(linear_cost(model, 128, 256, 256).time_s, 2 * linear_s(64, 256, 256));
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -514,6 +528,33 @@ static void test_link_stand_in(void **state)
 
     near_to(cost.time_s, law_s(&pure, 1 << 20) * (7.0 / 8) / (1.0 / 2));
     near_to(cost.extrapolated_s, cost.time_s);
+    near_to(cost.borrowed_s, cost.time_s);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* A latency goes by the steps from rank to rank: 1 of two ranks, 7 of eight, and of an
+ * all-reduce over nodes those of a tree, 2 (7 + 2) against 2. */
+static void test_link_steps(void **state)
+{
+    static const struct link_law two[] = {{MIST_LINK_ALL_GATHER, 1, 2, 1, 10e-6, 3e-10},
+                                          {MIST_LINK_ALL_REDUCE, 1, 2, 1, 20e-6, 4e-10},
+                                          {MIST_LINK_SEND_RECV, 1, 2, 1, 30e-6, 5e-10}};
+    struct mist_trace_set set;
+    start(&set);
+    for (int i = 0; i < 3; i++)
+        add_law(&set, &two[i]);
+    struct mist_cost_model *model = model_of(&set);
+
+    for (int64_t bytes = 100; bytes < 1 << 25; bytes *= 7) {
+        double n = (double)bytes;
+        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, bytes).time_s,
+                7 * 10e-6 + (7.0 / 8) / (1.0 / 2) * 3e-10 * n);
+        near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, bytes).time_s,
+                9 * 20e-6 + (31.0 / 32) / (1.0 / 2) * 4e-10 * n);
+        near_to(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, bytes).time_s,
+                30e-6 + 5e-10 * n);
+    }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -1261,7 +1302,8 @@ int main(void)
         cmocka_unit_test(test_line),
         cmocka_unit_test(test_line_residual),
         cmocka_unit_test(test_near),
-        cmocka_unit_test(test_near_is_bounded),
+        cmocka_unit_test(test_near_law),
+        cmocka_unit_test(test_near_few),
         cmocka_unit_test(test_roofline),
         cmocka_unit_test(test_operator_of_parts),
         cmocka_unit_test(test_loss_of_parts),
@@ -1271,6 +1313,7 @@ int main(void)
         cmocka_unit_test(test_link),
         cmocka_unit_test(test_link_for_nothing),
         cmocka_unit_test(test_link_stand_in),
+        cmocka_unit_test(test_link_steps),
         cmocka_unit_test(test_link_missing),
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_scans),

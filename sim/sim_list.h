@@ -1,0 +1,18 @@
+/*
+ * What mist-sim --list prints: the words of a trace set. Operators with their phases, the
+ * dimensions of their shapes and what a row's time includes; operations of links with
+ * theirs.
+ */
+#ifndef MIST_SIM_SIM_LIST_H
+#define MIST_SIM_SIM_LIST_H
+
+#include "core/emit.h"
+#include "sim/model/catalog.h"
+
+/* What the time of an operator includes in a phase; NULL: it is never run in it. */
+const char *mist_sim_list_includes(enum mist_op op, enum mist_phase phase);
+
+/* Two lists, "operators" and "links". */
+void mist_sim_list_add(struct mist_emit *emit);
+
+#endif

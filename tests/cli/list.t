@@ -1,0 +1,34 @@
+#!/bin/sh
+# mist-sim --list: the words of trace sets, and the same table in traces/README.md.
+. tests/cli/lib.sh
+
+begin 'operators with their phases, dimensions, and what a time includes'
+run mist-sim --list --csv
+expect_exit 0
+expect_stderr_empty
+expect_stdout '^linear,backward_weight,rows;n_in;n_out,'
+expect_stdout '^attention,forward,batch;seq;heads;kv_heads;head_dim,'
+! grep -q '^tp_' "$out" || fail 'communication has no rows'
+[ "$(wc -l < "$out")" -gt 30 ] || fail "$(wc -l < "$out") lines"
+perl -ne 'exit 1 if !/^[a-z_]+,[a-z_]+,[a-z_;]+,("[^"]+"|[^",]+)$/ && $. > 1' "$out" || fail 'a row is not whole'
+begin 'traces/README.md has every row, and no other'
+sed '1d; s/^\([^,]*\),\([^,]*\),\([^,]*\),"\{0,1\}\([^"]*\)"\{0,1\}$/| `\1` | \2 | `\3` | \4 |/' "$out" > operators
+sed -n '/^| op | phase/,/^$/{/^| `/p}' "$root/traces/README.md" > documented
+diff operators documented > difference || fail "$(head -n 6 difference)"
+rm operators documented difference
+begin 'links, too, as JSON and for people'
+run mist-sim --list --json
+expect_exit 0
+expect_json
+perl -MJSON::PP -e 'local $/; for (@{decode_json(<STDIN>)->{links}}) { print "| `$_->{operation}` | $_->{bytes} | $_->{includes} |\n" }' \
+    < "$out" > links
+sed -n '/^| operation | bytes/,/^$/{/^| `/p}' "$root/traces/README.md" > documented
+[ -s links ] || fail 'no links'
+diff links documented > difference || fail "$(head -n 6 difference)"
+rm links documented difference
+run mist-sim --list
+expect_exit 0
+expect_stdout '^host_to_device .*nodes;ranks_per_node;concurrent_groups'
+refuse 'the words of a plan' 2 '^mist-sim: --list lists words and takes no PLAN$' mist-sim --list plan.json
+refuse 'both lists' 2 '^mist-sim: --presets lists presets and takes no --list$' mist-sim --list --presets
+finish
