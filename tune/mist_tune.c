@@ -312,7 +312,6 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
                                    groups & 1u << MIST_SPACE_OFFLOAD, err);
     if (status != MIST_OK)
         return status;
-    mist_trace_use_warn_links(&at->traces, (int32_t)n_ranks, &at->messages);
     at->has_space = true;
     status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
                              cluster->devices_per_node, groups, err);
@@ -478,6 +477,7 @@ static void say_limits(const struct session *at)
                      "%d ranks: only meshes of equal size are searched (different ones "
                      "up to %d ranks)",
                      (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
+    mist_trace_use_warn_links(&at->traces, at->space.n_ranks, &at->messages);
 }
 
 /* Runs the best plans of different kinds and makes the one that is chosen the first. */

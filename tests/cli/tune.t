@@ -51,7 +51,7 @@ tune 'no plan fits: says what could help' 4 'no plan .*limit 40\.0 MiB .*help: z
 tune 'no plan fits a mebibyte' 4 'no plan fits ' --device-memory 1MiB
 tune 'a memory without its unit' 2 '--device-memory is 80 bytes, which can.t be meant; a unit .*: 80GiB$' --device-memory 80
 tune 'ranks that are no whole nodes' 2 '--ranks is 63, which are no whole nodes of 8 devices; 56 and 64 are ' --nodes 8 --devices-per-node 8 --ranks 63
-tune 'more ranks than the job can use' 4 '4 samples and 12 layers' --nodes 64 --devices-per-node 8 --space 3d,zero
+tune 'more ranks than the job can use' 4 '4 samples and 12 layers' -q --nodes 64 --devices-per-node 8 --space 3d,zero
 cp -R traces small
 edit traces/cluster.json 's/"device_memory_bytes": 4294967296/"device_memory_bytes": 1048576/' > small/cluster.json
 tune 'no plan fits what the trace set says' 4 'no plan fits ' --cluster small

@@ -137,7 +137,7 @@ static double efficiency(const struct mist_cluster *cluster, const struct table 
 static double nearest_s(const struct mist_cluster *cluster, const struct table *table,
                         keep_fn *keep, const struct sample *of)
 {
-    const struct sample *nearest = NULL;
+    const struct sample *nearest = table->samples;
     double least = INFINITY;
 
     for (int i = 0; i < table->n; i++) {
