@@ -160,6 +160,9 @@ test: deps deps-lint ## everything: tests, one result of all compilers, lint, sa
 	$(Q)$(MAKE) --no-print-directory tests-all
 bench: deps ## benchmarks; they print ratios and never fail on time
 	$(Q)$(MAKE) --no-print-directory benches
+accuracy: deps ## predict runs that others published, as one table (REFERENCE: a folder of their tables)
+	$(Q)$(MAKE) --no-print-directory $(jobs) $(BUILD)/mist-sim
+	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/published.sh $(REFERENCE)
 mutants: deps ## which small mistakes the tests notice (MUTANTS: names of some)
 	$(Q)MIST_BUILD=$(BUILD) nice -n 19 tests/mutants/run $(MUTANTS)
 demo: deps ## profile this machine, tune, simulate, train, compare, plot (into ./demo)
@@ -214,6 +217,6 @@ clean: ## remove what was built
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
 
-.PHONY: all deps deps-lint check test bench mutants lint lint-checks format install uninstall demo clean help
+.PHONY: all deps deps-lint check test bench accuracy mutants lint lint-checks format install uninstall demo clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -16,6 +16,7 @@
 #include "core/options.h"
 #include "core/parse.h"
 #include "sim/cost/trace_use.h"
+#include "sim/model/framework.h"
 #include "sim/replay/replay.h"
 #include "sim/sim_list.h"
 #include "sim/sim_report.h"
@@ -34,7 +35,15 @@ struct options {
     int64_t n_iterations, n_threads;
     double jitter_frac;
     bool is_unfolded, lists_presets, lists_words;
+    int framework, attention, recompute; /* choices; 0: what the plan says */
 };
+
+static const char *const framework_choices[] = {"plan",      "ours",       "megatron",
+                                                "deepspeed", "torchtitan", NULL};
+static const char *const attention_choices[] = {"plan", "flash", "fused", "unfused",
+                                                NULL};
+static const char *const recompute_choices[] = {"plan", "none", "selective", "full",
+                                                NULL};
 
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
 
@@ -50,6 +59,15 @@ static const struct mist_option option_table[] = {
         "list the operators, links and dimensions of trace sets, and what a time "
         "includes, and end",
         NULL, 0, 0, lists_words),
+    MIST_OPTION_ROW_CHOICE(struct options, "framework", "Input", "NAME",
+                           "who trains; others can be predicted, not run", "plan",
+                           framework_choices, framework),
+    MIST_OPTION_ROW_CHOICE(struct options, "attention", "Input", "WAY",
+                           "of another framework; plan: what it has usually", "plan",
+                           attention_choices, attention),
+    MIST_OPTION_ROW_CHOICE(struct options, "recompute", "Input", "WHAT",
+                           "in all stages; selective: attention, as other frameworks do",
+                           "plan", recompute_choices, recompute),
     ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
         "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
         "cluster.nodes=, straggler.rankN=1.3x; repeatable",
@@ -83,7 +101,9 @@ static const char *const examples[] = {
     "mist-sim plan.json",
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
-    "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s", NULL};
+    "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
+    "mist-sim plan.json --framework megatron --recompute selective",
+    NULL};
 
 static const struct mist_tool tool = {
     .name = "mist-sim",
@@ -107,6 +127,30 @@ struct session {
     bool has_warned;          /* of what of the trace set is of no use */
     bool has_warned_of_links; /* as edited */
 };
+
+/* ------------------------------------------------------------------------------- plan */
+
+/* Whose plan it is, as the options say. */
+static enum mist_status choose_framework(const struct options *options,
+                                         struct mist_plan *plan, struct mist_err *err)
+{
+    struct mist_job *job = &plan->job;
+
+    if (options->framework > 0) {
+        job->framework = (enum mist_framework_name)(options->framework - 1);
+        job->attention = mist_framework_get(job->framework)->attention;
+    }
+    if (options->attention > 0)
+        job->attention = (enum mist_attention)(options->attention - 1);
+    if (options->recompute > 0) {
+        const char *word = recompute_choices[options->recompute];
+        job->recomputes_attention = strcmp(word, "selective") == 0;
+        for (int32_t i = 0; i < plan->n_stages; i++)
+            plan->stages[i].n_checkpointed =
+                strcmp(word, "full") == 0 ? plan->stages[i].n_layers : 0;
+    }
+    return mist_plan_check(plan, err);
+}
 
 /* ---------------------------------------------------------------------------- replay */
 
@@ -490,6 +534,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
+    if (status == MIST_OK)
+        status = choose_framework(&at->options, &at->plan, err);
     if (status != MIST_OK)
         return status;
     if (at->options.n_threads == 0)

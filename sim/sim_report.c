@@ -1,6 +1,7 @@
 /* Prints the results of mist-sim. See sim_report.h. */
 #include "sim/sim_report.h"
 
+#include "sim/model/framework.h"
 #include "traces/preset_table.h"
 
 #include <math.h> /* fmax */
@@ -59,6 +60,26 @@ static void emit_prices(struct mist_emit *emit, const struct mist_replay_result 
     mist_emit_list_end(emit);
 }
 
+/* The constants behind prices of a framework that is not ours. */
+static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
+{
+    const struct mist_framework *framework = mist_framework_get(job->framework);
+    struct mist_framework_constant of;
+
+    if (job->framework == MIST_FRAMEWORK_OURS)
+        return;
+    mist_emit_list_begin(emit, "framework_constants", "What the framework adds");
+    for (int i = 0; mist_framework_constant(framework, i, &of); i++) {
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "figure", "figure", of.what);
+        mist_emit_double(emit, "value", "value", of.value,
+                         of.is_time ? MIST_HUMAN_TIME_S : MIST_HUMAN_BYTES);
+        mist_emit_text(emit, "source", "source", of.source);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result,
@@ -83,8 +104,15 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                          model_flop / result->iteration_s /
                              (peak * (double)mist_plan_n_ranks(plan)),
                          MIST_HUMAN_FRAC);
+    if (job->framework != MIST_FRAMEWORK_OURS) {
+        mist_emit_text(emit, "framework", "framework",
+                       mist_framework_words[job->framework]);
+        mist_emit_text(emit, "attention", "attention",
+                       mist_attention_ways[job->attention]);
+    }
     emit_stages(emit, plan, result);
     emit_prices(emit, result);
+    emit_framework(emit, job);
 }
 
 /* One value on both sides, with the error where both are there. */

@@ -247,6 +247,8 @@ enum mist_status mist_session_prepare(struct mist_session *at, struct mist_err *
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
 
     if (status == MIST_OK)
+        status = mist_plan_check_ours(&at->plan, at->plan_path, err);
+    if (status == MIST_OK)
         status = check_graphs(at, err);
     if (status == MIST_OK)
         status = find_backend(at, err);

@@ -89,6 +89,20 @@ mist_cost_add_elements(const struct mist_cost_model *model, enum mist_op op,
                        enum mist_dtype dtype, enum mist_dtype gradient_dtype,
                        int64_t elements, struct mist_cost *sum, struct mist_err *err);
 
+/*
+ * A computing part of a program as the framework of a job that is not ours does it
+ * (cost_framework.c).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_framework_part(const struct mist_cost_model *model, const struct mist_job *job,
+                         const struct mist_layer_layout *layout,
+                         enum mist_program_kind program, int32_t i_part,
+                         struct mist_cost *out, struct mist_err *err);
+
+/* Parameters that an optimizer step of ours would read and write as many bytes for. */
+int64_t mist_cost_framework_update_elements(const struct mist_job *job,
+                                            int64_t n_elements);
+
 /* The least time that the data sheet allows; a peak that is not known bounds nothing. */
 double mist_cost_roofline_s(const struct mist_cluster *cluster,
                             enum mist_trace_dtype dtype, double flop, double bytes);

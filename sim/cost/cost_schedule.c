@@ -92,8 +92,12 @@ static enum mist_status price_part(const struct place *at, const struct mist_tas
     const struct mist_layer_layout *layout =
         &at->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
     const struct mist_part *part = &layout->programs[task->program].parts[task->part];
+    const struct mist_job *job = &at->plan->job;
     const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
 
+    if (job->framework != MIST_FRAMEWORK_OURS)
+        return mist_cost_framework_part(at->model, job, layout, task->program, task->part,
+                                        out, err);
     return mist_cost_program(at->model, steps + part->first_step, part->n_steps,
                              at->dtype, out, err);
 }
@@ -102,15 +106,19 @@ static enum mist_status price_computation(const struct place *at,
                                           const struct mist_task *task,
                                           struct mist_cost *out, struct mist_err *err)
 {
+    enum mist_op op = mist_cost_gradient_op(task->kind);
+    int64_t n_elements =
+        op == MIST_OP_ADAMW
+            ? mist_cost_framework_update_elements(&at->plan->job, task->n_elements)
+            : task->n_elements;
     enum mist_status status = MIST_OK;
 
     *out = (struct mist_cost){0};
     if (task->part >= 0)
         status = price_part(at, task, out, err);
     else
-        status = mist_cost_add_elements(at->model, mist_cost_gradient_op(task->kind),
-                                        at->dtype, at->gradient_dtype, task->n_elements,
-                                        out, err);
+        status = mist_cost_add_elements(at->model, op, at->dtype, at->gradient_dtype,
+                                        n_elements, out, err);
     return status != MIST_OK ? status
                              : mist_cost_add_elements(at->model, MIST_OP_ZERO, at->dtype,
                                                       at->gradient_dtype,

@@ -276,6 +276,10 @@ struct mist_layer_shape {
     bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq */
     bool splits_backward;      /* weight gradients are a program of their own */
     enum mist_dtype dtype;
+    /* Of other frameworks (framework.h): scores in memory, which a backward that
+     * recomputes attention makes again; masks of dropout; recomputation of all steps. */
+    enum mist_attention attention;
+    bool recomputes_attention, has_dropout, repeats_all;
 };
 
 /* The programs of a module that a task can run. */

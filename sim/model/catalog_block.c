@@ -137,6 +137,22 @@ static void block_params(struct mist_declaration *at, struct block *block)
 
 /* ----------------------------------------------------------------------- common steps */
 
+/* Scores in memory, of other frameworks: those of the softmax, in two bytes or (single
+ * kernels) fp32, those of its dropout, and a mask. 0: there are none. */
+static int64_t scores_bytes(struct mist_declaration *at, const struct block *block)
+{
+    static const int64_t bytes[MIST_N_ATTENTIONS] = {
+        [MIST_ATTENTION_FUSED] = 2 + 2 + 1, [MIST_ATTENTION_UNFUSED] = 4 + 2 + 1};
+
+    return product(at, bytes[at->layout->shape.attention], at->rows, block->heads, at->s);
+}
+
+/* They are kept for the backward, or there for each of the two steps alone. */
+static bool keeps_scores(struct mist_declaration *at, const struct block *block)
+{
+    return !at->layout->shape.recomputes_attention && scores_bytes(at, block) > 0;
+}
+
 static struct mist_step *attention_step(struct mist_declaration *at,
                                         const struct block *block, const char *name,
                                         enum mist_op op)
@@ -144,6 +160,16 @@ static struct mist_step *attention_step(struct mist_declaration *at,
     return mist_declare_step(
         at, name, op, at->is_backward ? MIST_PHASE_BACKWARD_INPUT : MIST_PHASE_FORWARD,
         at->b, at->s, block->heads, block->kv_heads, at->model->head_dim);
+}
+
+static struct mist_step *scores_step(struct mist_declaration *at,
+                                     const struct block *block)
+{
+    struct mist_step *new = attention_step(at, block, "attention", MIST_OP_ATTENTION);
+
+    if (at->layout->shape.attention != MIST_ATTENTION_FLASH)
+        new->workspace_bytes = keeps_scores(at, block) ? 0 : scores_bytes(at, block);
+    return new;
 }
 
 static void rope(struct mist_declaration *at, const struct block *block, int8_t qkv)
@@ -160,7 +186,7 @@ static void attention_forward(struct mist_declaration *at, const struct block *b
 {
     mist_declare_linear_forward(at, &block->to_qkv, block->qkv, block->n1_w, -1);
     rope(at, block, block->qkv);
-    struct mist_step *new = attention_step(at, block, "attention", MIST_OP_ATTENTION);
+    struct mist_step *new = scores_step(at, block);
     new->operands[MIST_ARG_OUT] = block->att;
     new->operands[MIST_ARG_ATTENTION_LSE] = block->lse;
     new->operands[MIST_ARG_ATTENTION_QKV] = block->qkv;
@@ -171,7 +197,7 @@ static void attention_forward(struct mist_declaration *at, const struct block *b
 static void attention_backward(struct mist_declaration *at, const struct block *block,
                                int8_t residual)
 {
-    struct mist_step *new = attention_step(at, block, "attention", MIST_OP_ATTENTION);
+    struct mist_step *new = scores_step(at, block);
 
     new->operands[MIST_ARG_DX] = block->d_qkv;
     new->operands[MIST_ARG_DY] = block->d_att;
@@ -266,6 +292,13 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
         block->norm2.out = block->norm1.out;
     block->f1 = tensor(at, "f1", MIST_TENSOR_SAVED, block->up.n_out);
     block->act = tensor(at, "act", MIST_TENSOR_SAVED, block->ffn);
+    if (keeps_scores(at, block))
+        mist_declare_tensor_4(at, "scores", MIST_TENSOR_SAVED,
+                              mist_divide_up(scores_bytes(at, block), 4));
+    if (at->layout->shape.has_dropout) /* two masks of a byte */
+        mist_declare_tensor_4(
+            at, "masks", MIST_TENSOR_SAVED,
+            mist_divide_up(product(at, 2, at->shard_rows, at->hidden), 4));
     if (is_parallel) /* not reduced by itself: whole */
         block->y = tensor(at, "y", MIST_TENSOR_SCRATCH, at->hidden);
     else if (adds_behind(at))

@@ -85,9 +85,9 @@ int32_t mist_program_communication_end(const struct mist_program *program, int32
 
 static int32_t count_recompute(const struct mist_layer_layout *layout)
 {
-    int32_t n = 0;
+    int32_t n = layout->shape.repeats_all ? layout->n_forward : 0;
 
-    for (int32_t i = 0; i < layout->n_forward; i++)
+    for (int32_t i = n; i < layout->n_forward; i++)
         for (int k = 0; k < mist_op_n_written(layout->forward[i].op, MIST_PHASE_FORWARD);
              k++)
             if (layout->tensors[layout->forward[i].operands[k]].tensor_class ==

@@ -55,6 +55,25 @@ enum {
 /* Number format of the training run: weights, gradients and activations. */
 enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_N_DTYPES };
 
+/* Whose programs train: how other frameworks do it is in framework.h. */
+enum mist_framework_name {
+    MIST_FRAMEWORK_OURS,
+    MIST_FRAMEWORK_MEGATRON,
+    MIST_FRAMEWORK_DEEPSPEED,
+    MIST_FRAMEWORK_TORCHTITAN,
+    MIST_N_FRAMEWORKS
+};
+
+/* How attention is computed: in one kernel, without scores in memory, or by matrix products
+ * with kernels for softmax and dropout between them: one for scale, mask and softmax, or
+ * one for each. */
+enum mist_attention {
+    MIST_ATTENTION_FLASH,
+    MIST_ATTENTION_FUSED,
+    MIST_ATTENTION_UNFUSED,
+    MIST_N_ATTENTIONS
+};
+
 /*
  * "gpt", "llama", "falcon"; "fp32", "bf16". Static strings; never NULL for a valid value.
  */
@@ -63,6 +82,7 @@ const char *mist_dtype_name(enum mist_dtype dtype);
 
 /* All of them in the order of their values, then NULL. */
 extern const char *const mist_family_words[], *const mist_dtype_words[];
+extern const char *const mist_framework_words[], *const mist_attention_ways[];
 
 /*
  * Bytes per parameter of the weights computed with, of their gradients (by the format of

@@ -141,6 +141,29 @@ static enum mist_status refuse(const struct check *c, enum mist_status status,
     return mist_err_set(c->err, status, "%s", message);
 }
 
+static enum mist_status check_framework(const struct check *c)
+{
+    const struct mist_job *job = &c->plan->job;
+
+    if ((unsigned)job->framework >= MIST_N_FRAMEWORKS)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "framework",
+                      "framework %d is unknown", (int)job->framework);
+    if ((unsigned)job->attention >= MIST_N_ATTENTIONS)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "attention",
+                      "attention %d is unknown", (int)job->attention);
+    if (job->framework != MIST_FRAMEWORK_OURS)
+        return MIST_OK;
+    if (job->attention != MIST_ATTENTION_FLASH)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "attention",
+                      "attention is %s, expected flash, or a framework that is not ours",
+                      mist_attention_ways[job->attention]);
+    if (job->recomputes_attention)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "recompute_attention",
+                      "recompute_attention is true, expected false, or a framework that "
+                      "is not ours");
+    return MIST_OK;
+}
+
 static enum mist_status check_job(const struct check *c)
 {
     const struct mist_job *job = &c->plan->job;
@@ -171,7 +194,7 @@ static enum mist_status check_job(const struct check *c)
     if (job->threads < 0 || job->threads > 1024)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "threads",
                       "threads is %d, expected 1 to 1024, or 0 (not said)", job->threads);
-    return MIST_OK;
+    return check_framework(c);
 }
 
 static enum mist_status check_whole(const struct check *c)
@@ -450,4 +473,15 @@ enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *
     struct mist_plan_fault fault;
 
     return mist_plan_find_fault(plan, &fault, err);
+}
+
+enum mist_status mist_plan_check_ours(const struct mist_plan *plan, const char *path,
+                                      struct mist_err *err)
+{
+    if (plan->job.framework == MIST_FRAMEWORK_OURS)
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                       "the plan is for %s, which mist-sim predicts; expected a plan of "
+                       "ours to run",
+                       mist_framework_words[plan->job.framework]);
 }

@@ -30,6 +30,11 @@ struct mist_job {
                                        sent; bf16 needs dtype bf16. Sums are fp32 */
     int32_t threads;      /* compute threads of a device, 1 .. 1024; 0: not said */
     bool computes_on_gpu; /* devices compute themselves: no threads of the host */
+    /* Who trains (sim/model/framework.h). Plans of others can be predicted, not run: their
+     * attention, and whether their backward computes it again. Ours is flash attention. */
+    enum mist_framework_name framework;
+    enum mist_attention attention;
+    bool recomputes_attention;
 };
 
 struct mist_stage_plan {
@@ -147,6 +152,12 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
 MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
                                                  struct mist_err *err);
 
+/* Whether we can run it: MIST_OK, or MIST_ERR_INPUT where it is another framework's.
+ * path: of the plan, for the message. */
+MIST_MUST_CHECK enum mist_status mist_plan_check_ours(const struct mist_plan *plan,
+                                                      const char *path,
+                                                      struct mist_err *err);
+
 /* Where a plan is wrong, as plan.json calls it. */
 struct mist_plan_fault {
     const char *section; /* "model", "job", "stages", "pipeline", "chunks", ... */
@@ -168,7 +179,8 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
  *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
  *              "norm_epsilon", "rope_theta"},
- *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu"},
+ *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
+ *            "framework", "attention", "recompute_attention"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved", "zb_h1" or "zb_v",
@@ -185,10 +197,11 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
- * "probe_s" (left out when 0), "gpu", "reduces_each_micro_batch" and "sequence_parallel"
- * (left out when false), the stages' four offload fractions (0) and "update_on" (left out
- * when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
- * loads as 0; entries of arrays beyond n_stages load as 0.
+ * "probe_s" (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
+ * "recompute_attention", "reduces_each_micro_batch" and "sequence_parallel" (left out when
+ * false), the stages' four offload fractions (0) and "update_on" (left out when "device").
+ * What was saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries
+ * of arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

@@ -34,6 +34,9 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     FIELD(MIST_FIELD_DTYPE_IF_NOT_FP32, mist_job, "gradient_dtype", gradient_dtype),
     FIELD(MIST_FIELD_COUNT, mist_job, "threads", threads),
     FIELD(MIST_FIELD_FLAG, mist_job, "gpu", computes_on_gpu),
+    FIELD(MIST_FIELD_FRAMEWORK, mist_job, "framework", framework),
+    FIELD(MIST_FIELD_ATTENTION, mist_job, "attention", attention),
+    FIELD(MIST_FIELD_FLAG, mist_job, "recompute_attention", recomputes_attention),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

@@ -20,6 +20,8 @@ enum mist_plan_field_type {
     MIST_FIELD_FAMILY,
     MIST_FIELD_DTYPE,
     MIST_FIELD_DTYPE_IF_NOT_FP32, /* left out when fp32 */
+    MIST_FIELD_FRAMEWORK,         /* left out when ours */
+    MIST_FIELD_ATTENTION,         /* left out when flash */
     MIST_FIELD_CHARS,             /* char[size] */
     MIST_FIELD_HEX64,             /* uint64_t as 16 hexadecimal digits */
     MIST_FIELD_PLACE,             /* bool: "device" or "host"; left out when "device" */

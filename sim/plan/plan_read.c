@@ -75,12 +75,15 @@ static enum mist_status read_field(const struct mist_json *object,
                                    struct mist_err *err)
 {
     void *out = (char *)base + f->offset;
-    const char *const *choices =
-        f->type == MIST_FIELD_FAMILY ? mist_family_words : mist_dtype_words;
+    const char *const *choices = f->type == MIST_FIELD_FAMILY      ? mist_family_words
+                                 : f->type == MIST_FIELD_FRAMEWORK ? mist_framework_words
+                                 : f->type == MIST_FIELD_ATTENTION ? mist_attention_ways
+                                                                   : mist_dtype_words;
     bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
                        f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
                        f->type == MIST_FIELD_PLACE ||
-                       f->type == MIST_FIELD_DTYPE_IF_NOT_FP32;
+                       f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 ||
+                       f->type == MIST_FIELD_FRAMEWORK || f->type == MIST_FIELD_ATTENTION;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
@@ -109,6 +112,8 @@ static enum mist_status read_field(const struct mist_json *object,
     case MIST_FIELD_FAMILY:
     case MIST_FIELD_DTYPE:
     case MIST_FIELD_DTYPE_IF_NOT_FP32:
+    case MIST_FIELD_FRAMEWORK:
+    case MIST_FIELD_ATTENTION:
         status = mist_json_get_choice(object, f->key, need, choices, out, err);
         break;
     case MIST_FIELD_PLACE:

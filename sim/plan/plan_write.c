@@ -38,6 +38,10 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
     case MIST_FIELD_DTYPE:
     case MIST_FIELD_DTYPE_IF_NOT_FP32:
         return json_string(mist_dtype_name(*(const enum mist_dtype *)in));
+    case MIST_FIELD_FRAMEWORK:
+        return json_string(mist_framework_words[*(const enum mist_framework_name *)in]);
+    case MIST_FIELD_ATTENTION:
+        return json_string(mist_attention_ways[*(const enum mist_attention *)in]);
     case MIST_FIELD_CHARS:
         return json_string(in);
     case MIST_FIELD_HEX64:
@@ -59,7 +63,11 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
            ((f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE) &&
             !*(const bool *)in) ||
            (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
-            *(const enum mist_dtype *)in == MIST_DTYPE_FP32);
+            *(const enum mist_dtype *)in == MIST_DTYPE_FP32) ||
+           (f->type == MIST_FIELD_FRAMEWORK &&
+            *(const enum mist_framework_name *)in == MIST_FRAMEWORK_OURS) ||
+           (f->type == MIST_FIELD_ATTENTION &&
+            *(const enum mist_attention *)in == MIST_ATTENTION_FLASH);
 }
 
 /* An object by its table; NULL: out of memory. */

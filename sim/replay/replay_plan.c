@@ -1,6 +1,7 @@
 /* Replays a whole plan: decides on folding, builds and prices its ranks. See replay.h. */
 #include "sim/replay/replay.h"
 
+#include "sim/model/framework.h"
 #include "sim/plan/mechanism.h"
 #include "sim/replay/replay_graph.h"
 
@@ -55,9 +56,11 @@ enum mist_status mist_replay_run(const struct mist_plan *plan,
         .least_frac =
             traces->cluster.backend == MIST_TRACE_DATASHEET ? UNPROFILED_LEAST_FRAC : 0,
     };
+    struct mist_interference interference = *mist_cost_model_interference(cost_model);
+    if (mist_framework_get(plan->job.framework)->takes_turns)
+        mist_interference_take_turns(&interference);
     if (status == MIST_OK)
-        status = mist_replay_run_ranks(plan, &ranks, !work.why_all,
-                                       mist_cost_model_interference(cost_model), &doubt,
+        status = mist_replay_run_ranks(plan, &ranks, !work.why_all, &interference, &doubt,
                                        options, out, err);
     mist_rank_set_fini(&ranks);
     return status;

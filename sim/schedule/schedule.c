@@ -5,6 +5,8 @@
  */
 #include "sim/schedule/schedule.h"
 
+#include "sim/model/framework.h"
+
 #include <stdlib.h>
 
 enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
@@ -90,6 +92,7 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
                                             int32_t threads)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
 
     return (struct mist_layer_shape){
         .micro_batch = stage->micro_batch,
@@ -99,6 +102,10 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .is_sequence_parallel = stage->is_sequence_parallel,
         .splits_backward = mist_pipeline_kinds[plan->pipeline].splits_backward,
         .dtype = plan->job.dtype,
+        .attention = plan->job.attention,
+        .recomputes_attention = plan->job.recomputes_attention,
+        .has_dropout = framework->has_dropout,
+        .repeats_all = framework->repeats_all,
     };
 }
 

@@ -56,20 +56,27 @@ static inline struct mist_model case_model(int i)
     return model;
 }
 
+#define SHAPE(b, s, ranks, n_threads, cuts_sequences, splits, type)                      \
+    {                                                                                    \
+        .micro_batch = (b), .seq = (s), .tp = (ranks), .threads = (n_threads),           \
+        .is_sequence_parallel = (cuts_sequences), .splits_backward = (splits),           \
+        .dtype = (type)                                                                  \
+    }
 static const struct mist_layer_shape case_shapes[] = {
-    {1, 1, 1, 1, false, false, MIST_DTYPE_FP32},
-    {1, 16, 1, 1, false, false, MIST_DTYPE_FP32},
-    {2, 16, 1, 2, false, true, MIST_DTYPE_BF16},
-    {3, 33, 1, 2, false, false, MIST_DTYPE_FP32},
-    {4, 96, 1, 7, false, true, MIST_DTYPE_FP32},
-    {2, 16, 2, 1, false, false, MIST_DTYPE_FP32},
-    {1, 65, 2, 3, false, true, MIST_DTYPE_FP32},
-    {2, 33, 2, 3, true, false, MIST_DTYPE_FP32},
-    {2, 80, 2, 1, true, true, MIST_DTYPE_FP32},
-    {2, 80, 4, 2, false, false, MIST_DTYPE_BF16},
-    {1, 64, 4, 2, true, false, MIST_DTYPE_BF16},
-    {1, 64, 4, 2, true, true, MIST_DTYPE_BF16},
+    SHAPE(1, 1, 1, 1, false, false, MIST_DTYPE_FP32),
+    SHAPE(1, 16, 1, 1, false, false, MIST_DTYPE_FP32),
+    SHAPE(2, 16, 1, 2, false, true, MIST_DTYPE_BF16),
+    SHAPE(3, 33, 1, 2, false, false, MIST_DTYPE_FP32),
+    SHAPE(4, 96, 1, 7, false, true, MIST_DTYPE_FP32),
+    SHAPE(2, 16, 2, 1, false, false, MIST_DTYPE_FP32),
+    SHAPE(1, 65, 2, 3, false, true, MIST_DTYPE_FP32),
+    SHAPE(2, 33, 2, 3, true, false, MIST_DTYPE_FP32),
+    SHAPE(2, 80, 2, 1, true, true, MIST_DTYPE_FP32),
+    SHAPE(2, 80, 4, 2, false, false, MIST_DTYPE_BF16),
+    SHAPE(1, 64, 4, 2, true, false, MIST_DTYPE_BF16),
+    SHAPE(1, 64, 4, 2, true, true, MIST_DTYPE_BF16),
 };
+#undef SHAPE
 
 static inline bool case_fits(const struct mist_model *m, struct mist_layer_shape at)
 {

@@ -124,11 +124,12 @@ static void test_whole_model(void **state)
 
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         struct mist_layer_layout layout;
-        assert_int_equal(
-            mist_layer_layout_make(&model, (enum mist_layer_kind)kind,
-                                   (struct mist_layer_shape){1, 64, 1, 1, 0, 0, 0},
-                                   &layout, &err),
-            MIST_OK);
+        assert_int_equal(mist_layer_layout_make(
+                             &model, (enum mist_layer_kind)kind,
+                             (struct mist_layer_shape){
+                                 .micro_batch = 1, .seq = 64, .tp = 1, .threads = 1},
+                             &layout, &err),
+                         MIST_OK);
         for (int i = 0; i < layout.n_params; i++)
             n[kind] += layout.params[i].n_elements;
     }
@@ -703,8 +704,13 @@ static const struct expected_communication expected_communication[] = {
 static void check_communication(const struct expected_communication *expected)
 {
     struct mist_model model = case_model(expected->model);
-    struct mist_layer_shape shape = {
-        2, 16, 2, 1, expected->is_sequence_parallel, false, MIST_DTYPE_BF16};
+    struct mist_layer_shape shape = {.micro_batch = 2,
+                                     .seq = 16,
+                                     .tp = 2,
+                                     .threads = 1,
+                                     .is_sequence_parallel =
+                                         expected->is_sequence_parallel,
+                                     .dtype = MIST_DTYPE_BF16};
     static struct mist_layer_layout layout;
     struct mist_err err = {0};
     char ops[MIST_MAX_STEPS + 1] = "";
@@ -916,20 +922,29 @@ static void check_refused(int model_case, enum mist_layer_kind kind,
 
 static void test_refused(void **state)
 {
-    check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
-                  (struct mist_layer_shape){1, 16, 3, 1, 0, 0, 0});
+    check_refused(
+        CASE_DEMO, MIST_LAYER_BLOCK,
+        (struct mist_layer_shape){.micro_batch = 1, .seq = 16, .tp = 3, .threads = 1});
     /* two key-value heads over 4 ranks, 17 rows over 2 */
-    check_refused(CASE_FALCON_GROUPED, MIST_LAYER_BLOCK,
-                  (struct mist_layer_shape){1, 16, 4, 1, 0, 0, 0});
+    check_refused(
+        CASE_FALCON_GROUPED, MIST_LAYER_BLOCK,
+        (struct mist_layer_shape){.micro_batch = 1, .seq = 16, .tp = 4, .threads = 1});
     check_refused(CASE_GPT, MIST_LAYER_BLOCK,
-                  (struct mist_layer_shape){1, 17, 2, 1, true, 0, 0});
+                  (struct mist_layer_shape){.micro_batch = 1,
+                                            .seq = 17,
+                                            .tp = 2,
+                                            .threads = 1,
+                                            .is_sequence_parallel = true});
     /* products above 2^63; sizes above 2^53, FLOP of attention above 2^63 alone */
     check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
-                  (struct mist_layer_shape){INT32_MAX, INT32_MAX, 1, 1, 0, 0, 0});
+                  (struct mist_layer_shape){
+                      .micro_batch = INT32_MAX, .seq = INT32_MAX, .tp = 1, .threads = 1});
     check_refused(CASE_DEMO, MIST_LAYER_EMBEDDING,
-                  (struct mist_layer_shape){1 << 23, 1 << 23, 1, 1, 0, 0, 0});
-    check_refused(CASE_DEMO, MIST_LAYER_BLOCK,
-                  (struct mist_layer_shape){1 << 11, 1 << 27, 1, 0, 0, 0, 0});
+                  (struct mist_layer_shape){
+                      .micro_batch = 1 << 23, .seq = 1 << 23, .tp = 1, .threads = 1});
+    check_refused(
+        CASE_DEMO, MIST_LAYER_BLOCK,
+        (struct mist_layer_shape){.micro_batch = 1 << 11, .seq = 1 << 27, .tp = 1});
 }
 
 int main(void)

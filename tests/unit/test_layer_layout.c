@@ -109,7 +109,12 @@ static void test_split_order(void **state)
 
     for (int i = 0; i < N_CASES; i++) {
         struct mist_model model = case_model(i);
-        struct mist_layer_shape shape = {2, 16, 2, 1, i % 2, false, MIST_DTYPE_FP32};
+        struct mist_layer_shape shape = {.micro_batch = 2,
+                                         .seq = 16,
+                                         .tp = 2,
+                                         .threads = 1,
+                                         .is_sequence_parallel = i % 2,
+                                         .dtype = MIST_DTYPE_FP32};
         assert_int_equal(
             mist_layer_layout_make(&model, MIST_LAYER_BLOCK, shape, &whole, &err),
             MIST_OK);

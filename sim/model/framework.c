@@ -1,0 +1,144 @@
+/*
+ * Profiles of frameworks. See framework.h.
+ *
+ * Kernels and bytes were counted by the sources of the frameworks:
+ *   megatron   Megatron-LM of 2022 (v3.0; Korthikanti et al., "Reducing Activation
+ *              Recomputation"): bias with GELU and bias with dropout and residual fused,
+ *              fused LayerNorm and softmax, cross-entropy of a sliced vocabulary in fp32.
+ *              Its backward overlaps sums over tensor-parallel ranks with the gradients of
+ *              weights (their section 6)
+ *   deepspeed  Megatron-DeepSpeed of 2021 to 2022: the same kernels, nothing overlaps
+ *   torchtitan PyTorch's FSDP, eager: every element-wise operation a kernel of its own, but
+ *              flash attention and fused norms and AdamW. "Selective" keeps attention and
+ *              every second product (torchtitan, selective_ac_option "op")
+ * A pass that reads an array of two bytes per element and writes one counts 4.
+ */
+#include "sim/model/framework.h"
+
+/* clang-format off */
+#define FORWARD(n, b)  [MIST_PHASE_FORWARD] = {n, b}
+#define BACKWARD(n, b) [MIST_PHASE_BACKWARD_INPUT] = {n, b}
+#define WEIGHT(n, b)   [MIST_PHASE_BACKWARD_WEIGHT] = {n, b}
+
+/* Backward of a norm: with the sum of both ways to its input (6 bytes), and the dropout (5)
+ * and the bias (2) that its block adds before. */
+static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = {
+    [MIST_OP_EMBEDDING]              = {FORWARD(8, 20), WEIGHT(6, 2)},
+    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(7, 23)},
+    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(5, 16)},
+    [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 11)},
+    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},
+    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_BIAS]            = {FORWARD(2, 4), BACKWARD(2, 2), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(3, 8)},
+    [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
+    [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
+    [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},
+    [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)}, /* logit_bytes */
+    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(8, 34)},
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(10, 26)},
+};
+
+static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] = {
+    [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},
+    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(4, 19)},
+    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(4, 19)},
+    [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 10)},
+    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},
+    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},
+    [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 6), BACKWARD(2, 6)},
+    [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
+    [MIST_OP_SWIGLU]                 = {FORWARD(2, 10), BACKWARD(3, 18)},
+    [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
+    [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(10, 0)}, /* logit_bytes */
+    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)},
+};
+
+static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
+    [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
+    [MIST_FRAMEWORK_MEGATRON] = {
+        .name = "megatron",
+        .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,
+        .dispatch_us = 10, .optimizer_bytes = 38, .accumulate_bytes = 6,
+        .logit_bytes = 60,
+        .ops = megatron_ops,
+        .source = "kernels counted in Megatron-LM v3.0",
+        .dispatch_source = "an eager operator of PyTorch, estimate",
+        .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4",
+        .logit_source = "a copy, fp32, softmax in single kernels, and back"},
+    [MIST_FRAMEWORK_DEEPSPEED] = {
+        .name = "deepspeed",
+        .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,
+        .repeats_all = true,
+        .dispatch_us = 50, .optimizer_bytes = 34, .accumulate_bytes = 6,
+        .logit_bytes = 188,
+        .ops = megatron_ops,
+        .source = "kernels counted in Megatron-DeepSpeed of 2022",
+        .dispatch_source = "vTrain's runs of hidden size 2048",
+        .optimizer_source = "Adam 28, copy to two bytes 6",
+        .logit_source = "vTrain's runs of hidden size 2048"},
+    [MIST_FRAMEWORK_TORCHTITAN] = {
+        .name = "torchtitan",
+        .attention = MIST_ATTENTION_FLASH, .repeats_all = true, .selective_frac = 0.5,
+        .dispatch_us = 10, .optimizer_bytes = 28, .accumulate_bytes = 4,
+        .logit_bytes = 36,
+        .ops = torchtitan_ops,
+        .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
+        .dispatch_source = "an eager operator of PyTorch, estimate",
+        .optimizer_source = "fused AdamW",
+        .logit_source = "fp32, log-softmax, and back"},
+};
+
+/* One kernel for scale, mask and softmax, in two bytes; or one for each, and for copies to
+ * fp32 and back: 6 + 8 + 9 + 8 + 6 bytes, 6 + 12 + 9 + 8 + 6 backward. Then dropout, 5.
+ * Copies: of the result; backward of queries, keys and values. */
+static const struct mist_framework_attention attentions[][2] = {
+    [MIST_ATTENTION_FUSED]   = {{2, 1, 3, 4 + 5, 4}, {4, 1, 3, 6 + 5, 12}},
+    [MIST_ATTENTION_UNFUSED] = {{2, 1, 7, 37 + 5, 4}, {4, 1, 7, 41 + 5, 12}},
+};
+/* clang-format on */
+
+const struct mist_framework *mist_framework_get(enum mist_framework_name name)
+{
+    return &frameworks[name];
+}
+
+enum mist_attention mist_framework_attention_at(enum mist_attention attention,
+                                                int64_t seq, int64_t n_heads_of_batch)
+{
+    bool is_supported =
+        seq > 16 && seq <= 4096 && seq % 4 == 0 && n_heads_of_batch % 4 == 0;
+
+    return attention == MIST_ATTENTION_FUSED && !is_supported ? MIST_ATTENTION_UNFUSED
+                                                              : attention;
+}
+
+const struct mist_framework_attention *
+mist_framework_attention(enum mist_attention attention, enum mist_phase phase)
+{
+    return &attentions[attention][phase != MIST_PHASE_FORWARD];
+}
+
+bool mist_framework_constant(const struct mist_framework *framework, int i,
+                             struct mist_framework_constant *out)
+{
+    const struct mist_framework_constant constants[] = {
+        {"host, a launch", framework->dispatch_us * 1e-6, true,
+         framework->dispatch_source},
+        {"optimizer step, a parameter", framework->optimizer_bytes, false,
+         framework->optimizer_source},
+        {"gradient of a micro-batch, a parameter", framework->accumulate_bytes, false,
+         framework->source},
+        {"loss, a logit", framework->logit_bytes, false, framework->logit_source},
+    };
+
+    if (i < 0 || i >= (int)(sizeof constants / sizeof *constants) || !framework->ops)
+        return false;
+    *out = constants[i];
+    return true;
+}

@@ -1,0 +1,77 @@
+/*
+ * Framework profiles: how other frameworks run what the catalogue declares, as data, so
+ * that jobs of theirs can be predicted, too. Ours is what the catalogue says.
+ *
+ * A profile says of each operator how many kernels a framework launches for it and how
+ * many bytes these move beside the matrix products; how long its host takes for a launch;
+ * how its attention works; what its optimizer step reads and writes. sim/cost prices a
+ * task by it (cost_framework.c), the catalogue declares what it keeps. Sources are said,
+ * and every constant can be printed (mist_framework_constant()).
+ *
+ * Left out: what a plan can say by itself (number formats, ZeRO, pipeline, sequence
+ * parallelism); gradients that are reduced in one bucket.
+ */
+#ifndef MIST_SIM_FRAMEWORK_H
+#define MIST_SIM_FRAMEWORK_H
+
+#include "sim/model/catalog.h"
+
+/* What an operator is in a framework. */
+struct mist_framework_op {
+    int8_t launches; /* kernels; 0: the framework does what we do */
+    double bytes;    /* moved per element of its result beside matrix products, with
+                        activations of two bytes */
+};
+
+struct mist_framework {
+    const char *name;
+    enum mist_attention attention; /* unless the job says another */
+    bool takes_turns;              /* communication and computation never overlap */
+    bool has_dropout;       /* keeps two masks of a byte per element of a block's input */
+    bool repeats_all;       /* a checkpointed block runs again as a whole, sums over ranks
+                                 included, not up to what its backward reads */
+    double selective_frac;  /* of a block's forward but for attention that selective
+                                 recomputation repeats; 0: it repeats attention instead */
+    double dispatch_us;     /* of the host, for a launch */
+    double optimizer_bytes; /* read and written per parameter in an optimizer step */
+    double
+        accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
+    double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
+                                 apart */
+    const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
+    const char *source, *dispatch_source, *optimizer_source, *logit_source;
+};
+
+const struct mist_framework *mist_framework_get(enum mist_framework_name name);
+
+/* Attention that is no single kernel: its matrix products, and what moves beside them. */
+struct mist_framework_attention {
+    int32_t n_products;       /* of [seq, seq] scores with [seq, head_dim] */
+    int32_t n_writing_scores; /* of these; the others read them */
+    int32_t launches;         /* of other kernels: softmax, mask, dropout, copies */
+    double score_bytes;       /* moved by those, per score */
+    double result_bytes;      /* and per element of the result */
+};
+
+/* The way that a job's attention takes at a shape: Megatron's fused softmax has rows of 17
+ * to 4,096 scores, in fours, and falls back to single kernels otherwise. */
+enum mist_attention mist_framework_attention_at(enum mist_attention attention,
+                                                int64_t seq, int64_t n_heads_of_batch);
+
+/* Not of MIST_ATTENTION_FLASH, which is a kernel like ours. */
+const struct mist_framework_attention *
+mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
+
+/* A constant of a profile. */
+struct mist_framework_constant {
+    const char *what;
+    double value;
+    bool is_time;       /* in s; else bytes */
+    const char *source; /* never NULL */
+};
+
+/* Number i = 0, 1, ..; false: there are no more. */
+bool mist_framework_constant(const struct mist_framework *framework, int i,
+                             struct mist_framework_constant *out);
+
+#endif

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Jobs of other frameworks: predicted by mist-sim, not run by mist-exec.
+. tests/cli/lib.sh
+
+field() { sed -n "s/^ *\"$2\": \"*\([0-9a-z.e+-]*\)\"*,*\$/\1/p" "$1" | head -n 1; }
+job='--model gpt3-1.3b --global-batch 32 --seq-len 1024 --dtype bf16 --cluster a100-80:1x8'
+begin 'a plan of ours'
+run mist-tune $job --space 3d -q -o ours.json
+expect_exit 0
+grep -q framework ours.json && fail 'it names a framework'
+run mist-sim ours.json --json
+expect_exit 0
+expect_once '"task": "forward"'
+cp "$out" ours.out
+begin 'the same said'
+run mist-sim ours.json --framework ours --attention flash --json
+expect_same "$out" ours.out
+
+# slower A B: an iteration takes longer by B than by A
+slower() {
+    awk -v a="$(field "$1" iteration_s)" -v b="$(field "$2" iteration_s)" 'BEGIN { exit !(b > a) }' ||
+        fail "$(field "$1" iteration_s) and $(field "$2" iteration_s)"
+}
+begin 'by another framework: its constants are printed, each with its source'
+run mist-sim ours.json --framework megatron --json
+expect_exit 0
+expect_json
+cp "$out" megatron.out
+[ "$(field "$out" framework)" = megatron ] || fail "framework $(field "$out" framework)"
+[ "$(field "$out" attention)" = fused ] || fail "attention $(field "$out" attention)"
+expect_stdout '"figure": "host, a launch"'
+slower ours.out megatron.out
+begin 'attention by single kernels takes longer'
+run mist-sim ours.json --framework megatron --attention unfused --json
+cp "$out" unfused.out
+slower megatron.out unfused.out
+begin 'recomputation takes longer, that of everything more than that of attention'
+run mist-sim ours.json --framework megatron --recompute none --json
+cp "$out" none.out
+run mist-sim ours.json --framework megatron --recompute selective --json
+cp "$out" selective.out
+run mist-sim ours.json --framework megatron --recompute full --json
+cp "$out" full.out
+slower none.out selective.out
+slower selective.out full.out
+begin 'in memory it is the other way round'
+awk -v n="$(field none.out arena_bytes)" -v s="$(field selective.out arena_bytes)" -v f="$(field full.out arena_bytes)" \
+    'BEGIN { exit !(n > s && s > f) }' ||
+    fail "$(field none.out arena_bytes), $(field selective.out arena_bytes), $(field full.out arena_bytes)"
+
+begin 'a plan says it, too'
+sed 's/"dtype": "bf16"/"dtype": "bf16", "framework": "megatron", "attention": "fused"/' ours.json > megatron.json
+run mist-sim megatron.json --json
+expect_same "$out" megatron.out
+refuse 'it is not run' 3 '^mist-exec: megatron\.json: the plan is for megatron, which mist-sim predicts' mist-exec megatron.json
+refuse 'nor by a dry run' 3 '^mist-exec: megatron\.json: the plan is for megatron' mist-exec -n megatron.json
+refuse 'our attention is one kernel' 3 "^mist-sim: attention is unfused, expected flash, or a framework" \
+    mist-sim ours.json --attention unfused
+refuse 'our backward does not repeat it' 3 '^mist-sim: recompute_attention is true' mist-sim ours.json --recompute selective
+refuse 'an unknown framework' 2 '^mist-sim: --framework' mist-sim ours.json --framework megatorn
+sed 's/"dtype": "bf16"/"dtype": "bf16", "framework": "jax"/' ours.json > jax.json
+refuse 'an unknown framework in a plan' 3 '^mist-sim: jax\.json:[0-9]+:[0-9]+: .*megatron' mist-sim jax.json
+sed 's/"dtype": "bf16"/"dtype": "bf16", "attention": "fused"/' ours.json > fused.json
+refuse 'attention without a framework' 3 '^mist-sim: fused\.json:[0-9]+:[0-9]+: attention is fused' mist-sim fused.json
+finish

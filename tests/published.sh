@@ -1,0 +1,170 @@
+#!/bin/sh
+# Predicts runs that others measured and published, by presets and framework profiles alone, and prints one table.
+#
+#   tests/published.sh [DATA [OUT.csv]]
+#
+# DATA (../shared/reference) has tables of measured runs; what is not there is left out, which is said. Runs that are
+# typed in below have their source beside them. Nothing is fitted here: rows that a constant of a profile was fitted to
+# (sim/model/framework.c) make a set of their own, "calibration". OUT.csv gets a row for each run, as mist-plot compare
+# draws it: plan,predicted_s,measured_s,error_bar_s, where a plan is "SET: RUN".
+set -eu
+data=${1:-../shared/reference}
+build=${MIST_BUILD:-build}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
+out=${2:-$folder/out.csv}
+mkdir "$folder/plans"
+: > "$folder/runs"
+
+# Lines "set|run|measured_s|cluster|family layers hidden heads kv_heads ffn vocab seq bias tied|
+#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients"
+# become plans, and lines "plan|set|run|measured_s|cluster|recompute" of $folder/runs.
+plans() {
+    awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
+        function stage(layers) {
+            n = p[5] * p[3]
+            return sprintf("{\"layers\": %d, \"mesh_nodes\": %d, \"mesh_devices\": %d, \"micro_batch\": %d, \"dp\": %d, " \
+                "\"tp\": %d, \"zero\": %d, \"sequence_parallel\": %s, \"checkpointed_layers\": 0}", layers,
+                n > 8 ? n / 8 : 1, n > 8 ? 8 : n, p[2], p[5], p[3], p[7], p[8] ? "true" : "false")
+        }
+        {
+            split($5, m, " "); split($6, f, " "); split($7, p, " ")
+            if (m[2] % (p[4] * p[6]) || p[1] % (p[2] * p[5])) {
+                print "published: " $1 ", " $2 ": not a plan: left out" | "cat >&2"
+                next
+            }
+            file = sprintf("%s/plans/%05d.json", folder, start + ++n_plans)
+            printf "{\"format\": 1, \"model\": {\"name\": \"published\", \"family\": \"%s\", \"n_layers\": %d, " \
+                "\"hidden\": %d, \"n_heads\": %d, \"n_kv_heads\": %d, \"head_dim\": %d, \"ffn\": %d, \"vocab\": %d, " \
+                "\"max_seq\": %d, \"has_bias\": %s, \"ties_embeddings\": %s, \"norm_epsilon\": 1e-5, \"rope_theta\": %s},\n",
+                m[1], m[2], m[3], m[4], m[5], m[3] / m[4], m[6], m[7], (m[1] == "gpt" ? m[8] : 0),
+                (m[9] ? "true" : "false"), (m[10] ? "true" : "false"), (m[1] == "gpt" ? "0.0" : "5e5") > file
+            printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"bf16\", \"gradient_dtype\": \"%s\", " \
+                "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"},\n", p[1], m[8], p[9], f[1], f[2] > file
+            printf "\"cluster\": {\"trace_set\": \"%s\", \"fingerprint\": \"%016d\", \"device_memory_bytes\": 0},\n",
+                $4, 0 > file
+            printf "\"pipeline\": \"%s\", \"chunks\": %d, \"n_micro_batches\": %d, \"stages\": [",
+                (p[6] > 1 ? "interleaved" : "1f1b"), p[6], p[1] / (p[2] * p[5]) > file
+            for (i = 0; i < p[4]; i++)
+                printf "%s%s", (i ? ",\n" : ""), stage(m[2] / p[4]) > file
+            print "]}" > file
+            close(file)
+            print file "|" $1 "|" $2 "|" $3 "|" f[3] >> (folder "/runs")
+        }'
+}
+
+# has FILE: whether DATA has it; else says so.
+has() {
+    [ -r "$data/$1" ] && return 0
+    echo "published: skipped: there is no $data/$1" >&2
+    return 1
+}
+
+# ------------------------------------------------------------------------------------------------------------ runs
+# vTrain (Bang et al., MICRO 2024): Megatron-DeepSpeed on a node of A100, fp16, one width for calibration. Times are
+# those of runs without recomputation, whatever the column says.
+if has vtrain/single_node_a100.csv; then
+    awk -F, '$1 == "A100" {
+        set = "vTrain, other widths"
+        if ($4 == 2048) set = "vTrain, hidden 2048 (calibration)"
+        printf "%s|%s x %s, tp %s dp %s pp %s, %s of %s|%.9f|a100-80:1x8|", set, $3, $4, $8, $9, $10, $11, $12, $15 / 1000
+        printf "gpt %d %d %d %d %d %d %d 1 1|deepspeed fused none|", $3, $4, $5, $5, 4 * $4, $7, $6
+        printf "%d %d %d %d %d 1 0 0 bf16\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
+fi
+# Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", table 5, and section 6.3
+if has megatron/megatron_seqpar_2205.05198_table5.csv; then
+    awk -F, '$11 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ {
+        selective = ($0 ~ /selective/); mode = selective ? "selective, sequence parallel" : "full"
+        printf "Megatron, 22B to 1T|%s, %s GPUs, %s|%s|a100-80:%dx8|", $1, $10, mode, $(NF - 2), $10 / 8
+        printf "gpt %d %d %d %d %d %d %d 1 1|megatron fused %s|", $4, $3, $2, $2, 4 * $3, $6, $5,
+            (selective ? "selective" : "full")
+        printf "%d %d %d %d %d %d 0 %d fp32\n", $11, $12, $7, $8, $9, $13, selective }' \
+        "$data/megatron/megatron_seqpar_2205.05198_table5.csv" | plans
+fi
+# llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP, flash attention; ALiBi taken as learned positions
+if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
+    sed 's/^"[^"]*"/x/' "$data/end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv" | awk -F, '
+        BEGIN {
+            split("125m 12 768 12,350m 24 1024 16,760m 24 1536 12,1b 24 2048 16,3b 32 2560 20,7b 32 4096 32,13b 40 5120 40,30b 48 7168 56,70b 80 8192 64", list, ",")
+            for (i in list) { split(list[i], m, " "); shape[m[1]] = m[2] " " m[3] " " m[4] " " m[4] " " 4 * m[3] }
+            cluster["a100_80gb"] = "a100-80"; cluster["a100_40gb"] = "a100-40"; cluster["h100_80gb"] = "h100-sxm"
+        }
+        $2 in shape && $5 in cluster && $16 ~ /bf16/ && $20 == "False" && $18 == "FULL_SHARD" {
+            n = $4; mb = $9; gbs = $11
+            if (gbs % (n * mb)) next
+            printf "MPT, %s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", substr($5, 1, 4), $2, n, $3, gbs, mb,
+                ($19 == "True" ? ", full" : ""), gbs * $3 / $13, cluster[$5], (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n)
+            printf "gpt %s 50368 %d 0 1|torchtitan flash %s|", shape[$2], $3, ($19 == "True" ? "full" : "none")
+            printf "%d %d 1 1 %d 1 3 0 bf16\n", gbs, mb, n }' | plans
+fi
+# Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", table 2:
+# TFLOP/s on each GPU, by its equation 3; torchtitan, docs/performance.md: tokens/s on each GPU, sequences of 8,192 (Llama 3)
+# and 4,096 (Llama 2); batch of a GPU
+awk -F, '{
+    if ($1 == "gpt") {
+        flop = 96 * $6 * 2048 * $2 * $3 ^ 2 * (1 + 2048 / (6 * $3) + 51200 / (16 * $2 * $3))
+        printf "Megatron, 2021|%dB, %d GPUs|%.6f|a100-80:%dx8|gpt %d %d %d %d %d 51200 2048 1 1|megatron fused full|" \
+            "%d 1 8 %d %d 1 0 0 bf16\n", ($3 == 12288 ? 175 : 530), $7, flop / $7 / ($8 * 1e12), $7 / 8, $2, $3, $4, $4,
+            4 * $3, $6, $5, $7 / 8 / $5
+    } else
+        printf "torchtitan|%s, %d %s, %s|%.6f|%s:%dx8|llama %s 0 0|torchtitan flash %s|%d %d 1 1 %d 1 3 0 fp32\n", $1, $6,
+            $5, $8, $4 * $7 / $9, $5, $6 / 8, $2 " " $3 " " $4, $8, $6 * $7, $7, $6 }' <<'END' | plans
+gpt,96,12288,96,12,1536,384,153
+gpt,96,12288,96,12,1536,768,149
+gpt,96,12288,96,12,1536,1536,141
+gpt,105,20480,128,35,2240,560,171
+gpt,105,20480,128,35,2240,1120,167
+gpt,105,20480,128,35,2240,2240,159
+Llama 3 8B,32 4096 32 8 14336,128256,8192,a100-80,64,1,selective,2973
+Llama 3 70B,80 8192 64 8 28672,128256,8192,a100-80,64,1,full,331
+Llama 2 13B,40 5120 40 40 13824,32000,4096,a100-80,64,2,none,2162
+Llama 2 13B,40 5120 40 40 13824,32000,4096,a100-80,64,2,selective,1904
+Llama 2 70B,80 8192 64 8 28672,32000,4096,a100-80,64,1,selective,355
+Llama 2 70B,80 8192 64 8 28672,32000,4096,a100-80,64,2,full,353
+Llama 3 8B,32 4096 32 8 14336,128256,8192,h100-sxm,128,2,selective,5605
+END
+
+# ----------------------------------------------------------------------------------------------------- predictions
+value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$2" | head -n 1; }
+echo plan,predicted_s,measured_s,error_bar_s > "$out"
+while IFS='|' read -r plan set run measured_s recompute; do
+    if "$build/mist-sim" "$plan" -q --json --recompute "$recompute" > "$folder/result" 2> "$folder/error"; then
+        echo "\"$set: $run\",$(value iteration_s "$folder/result"),$measured_s,$(value error_s "$folder/result")" >> "$out"
+    else
+        echo "published: $set, $run: not predicted: $(head -n 1 "$folder/error")" >&2
+    fi
+done < "$folder/runs"
+
+# ----------------------------------------------------------------------------------------------------------- table
+awk '
+    function sort(a, n,  i, j, x) {
+        for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
+    }
+    # Kendall tau of what an iteration takes; pairs of runs that took the same within 2 % have no order.
+    function tau(s,  i, j, pairs, sum, d) {
+        for (i = 1; i <= n[s]; i++) for (j = i + 1; j <= n[s]; j++) {
+            if (m[s, i] < 1.02 * m[s, j] && m[s, j] < 1.02 * m[s, i]) continue
+            d = (p[s, i] - p[s, j]) * (m[s, i] - m[s, j]); pairs++; sum += d > 0 ? 1 : d < 0 ? -1 : 0
+        }
+        return pairs ? sum / pairs : 1
+    }
+    NR > 1 {
+        split($0, text, "\""); set = text[2]; sub(/: .*/, "", set); split(text[3], x, ",")
+        if (!(set in n)) order[++n_sets] = set
+        k = ++n[set]; p[set, k] = x[2]; m[set, k] = x[3]; e = 100 * (x[2] / x[3] - 1)
+        a[set, k] = e < 0 ? -e : e; sum[set] += a[set, k]; bias[set] += e
+        inside[set] += (x[2] - x[3]) ^ 2 <= x[4] ^ 2
+    }
+    END {
+        print "| runs | number | median error | mean | worst | mean, with sign | Kendall tau | inside the bars |"
+        print "|---|---|---|---|---|---|---|---|"
+        for (s = 1; s <= n_sets; s++) {
+            set = order[s]; c = n[set]
+            for (i = 1; i <= c; i++) list[i] = a[set, i]
+            sort(list, c)
+            middle = c % 2 ? list[(c + 1) / 2] : (list[c / 2] + list[c / 2 + 1]) / 2
+            printf "| %s | %d | %.1f %% | %.1f %% | %.1f %% | %+.1f %% | %.2f | %.0f %% |\n", set, c, middle, sum[set] / c,
+                list[c], bias[set] / c, tau(set), 100 * inside[set] / c
+        }
+    }' "$out"

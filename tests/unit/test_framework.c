@@ -1,0 +1,315 @@
+/*
+ * Framework profiles: what they keep in memory and what they take, against closed forms of
+ * papers, prices put together by hand, and one layer that others measured.
+ */
+#include "tests/unit/test.h"
+
+#include "sim/cost/cost_model.h"
+#include "sim/model/framework.h"
+#include "traces/preset.h"
+
+#include <math.h>
+
+static void near_to(double value, double expected, double frac)
+{
+    if (!(fabs(value - expected) <= frac * fabs(expected)))
+        fail_msg("%.9g, expected %.9g", value, expected);
+}
+
+/* The 22B model of Korthikanti et al. 2022. */
+static struct mist_model gpt(int32_t hidden, int32_t n_heads)
+{
+    return (struct mist_model){
+        .name = "made up",
+        .family = MIST_FAMILY_GPT,
+        .n_layers = 4,
+        .hidden = hidden,
+        .n_heads = n_heads,
+        .n_kv_heads = n_heads,
+        .head_dim = hidden / n_heads,
+        .ffn = 4 * hidden,
+        .vocab = 51200,
+        .max_seq = 4096,
+        .has_bias = true,
+        .norm_epsilon = 1e-5,
+    };
+}
+
+/* One stage of one micro-batch of a framework. */
+struct job {
+    struct mist_plan plan;
+    struct mist_layer_layout layouts[MIST_N_LAYER_KINDS];
+};
+
+static struct job *make_job(enum mist_framework_name framework,
+                            enum mist_attention attention, struct mist_model model,
+                            int32_t micro_batch, int32_t seq, int32_t tp, bool is_cut,
+                            bool selects)
+{
+    struct job *job = calloc(1, sizeof *job);
+    struct mist_err err = {0};
+
+    assert_non_null(job);
+    job->plan.model = model;
+    job->plan.job = (struct mist_job){
+        .global_batch = micro_batch,
+        .seq_len = seq,
+        .dtype = MIST_DTYPE_BF16,
+        .gradient_dtype = MIST_DTYPE_FP32,
+        .computes_on_gpu = true,
+        .framework = framework,
+        .attention = attention,
+        .recomputes_attention = selects,
+    };
+    job->plan.n_micro_batches = job->plan.n_stages = 1;
+    job->plan.stages[0] = (struct mist_stage_plan){
+        .n_layers = model.n_layers,
+        .n_nodes = 1,
+        .n_devices = tp,
+        .micro_batch = micro_batch,
+        .dp = 1,
+        .tp = tp,
+        .is_sequence_parallel = is_cut,
+    };
+    must(mist_plan_check(&job->plan, &err), &err);
+    for (int k = 0; k < MIST_N_LAYER_KINDS; k++)
+        must(mist_layer_layout_make(&model, (enum mist_layer_kind)k,
+                                    mist_schedule_shape(&job->plan, 0, 0),
+                                    &job->layouts[k], &err),
+             &err);
+    return job;
+}
+
+/* --------------------------------------------------------------------------- memory */
+
+/* Korthikanti et al. 2022, equations 2 to 6: bytes that a layer keeps. */
+static void test_kept_activations(void **state)
+{
+    const double s = 2048, b = 4, h = 6144, a = 64, t = 8;
+    const double scores = 5 * a * s / h;
+    const struct {
+        bool is_cut, selects;
+        double bytes;
+    } cases[] = {
+        {false, false, s * b * h * (10 + 24 / t + scores / t)},
+        {true, false, s * b * h / t * (34 + scores)},
+        {false, true, s * b * h * (10 + 24 / t)},
+        {true, true, s * b * h / t * 34},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job *job =
+            make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED, gpt(6144, 64), 4,
+                     2048, 8, cases[i].is_cut, cases[i].selects);
+        const struct mist_layer_layout *block = &job->layouts[MIST_LAYER_BLOCK];
+        near_to((double)(block->saved_bytes + block->input_bytes), cases[i].bytes, 0.005);
+        /* scores that are not kept are there while attention runs */
+        double scratch = (double)block->scratch_backward_bytes;
+        assert_int_equal(cases[i].selects, scratch > s * b * h * scores / t);
+        free(job);
+    }
+}
+
+/* ------------------------------------------------------------------------------ time */
+
+static void open_a100(struct mist_trace_set *set, struct mist_cost_model **model)
+{
+    struct mist_err err = {0};
+
+    must(mist_preset_parse(set, "a100-80", &err), &err);
+    must(mist_cost_model_new(set, model, &err), &err);
+}
+
+/* Parts of a program one after the other, without communication and without launches of
+ * tasks; or with both. */
+static double program_s(const struct mist_cost_model *model, const struct job *job,
+                        enum mist_program_kind program, bool communicates)
+{
+    const struct mist_layer_layout *block = &job->layouts[MIST_LAYER_BLOCK];
+    const struct mist_group_shape group = {1, job->plan.stages[0].tp, 1};
+    double sum_s = 0;
+
+    for (int32_t i = 0; i < block->programs[program].n_parts; i++) {
+        struct mist_task task = mist_schedule_part_task(block, program, i, 1);
+        struct mist_cost cost;
+        struct mist_err err = {0};
+        must(
+            mist_cost_task(model, &job->plan, 0, job->layouts, group, &task, &cost, &err),
+            &err);
+        if (communicates)
+            sum_s += cost.time_s;
+        else if (!block->programs[program].parts[i].is_communication)
+            sum_s += cost.time_s - mist_cost_model_launch_s(model);
+    }
+    return sum_s;
+}
+
+/* Kernels of an array pass, and a product beside which it reads. */
+static double pass_s(const struct mist_cluster *cluster, double n_kernels, double bytes)
+{
+    return n_kernels * 5e-6 +
+           bytes / (cluster->curve.memory_frac * cluster->memory_bytes_per_s);
+}
+
+static double product_s(const struct mist_cost_model *model, int64_t rows, int64_t n_in,
+                        int64_t n_out, double bytes)
+{
+    const int64_t dims[MIST_MAX_DIMS] = {rows, n_in, n_out};
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    must(mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_BF16, dims,
+                      2.0 * (double)rows * (double)n_in * (double)n_out, bytes, &cost,
+                      &err),
+         &err);
+    return cost.time_s;
+}
+
+static double flash_s(const struct mist_cost_model *model, enum mist_phase phase,
+                      const int64_t dims[MIST_MAX_DIMS])
+{
+    struct mist_work work = mist_op_work(MIST_OP_ATTENTION, phase, dims, MIST_DTYPE_BF16);
+    struct mist_cost cost;
+    struct mist_err err = {0};
+
+    must(mist_cost_op(model, MIST_OP_ATTENTION, phase, MIST_DTYPE_BF16, dims,
+                      (double)work.flop, (double)work.bytes, &cost, &err),
+         &err);
+    return cost.time_s;
+}
+
+/* Attention by single kernels is what it is made of; recomputing it adds its forward. */
+static void test_attention(void **state)
+{
+    const int64_t b = 8, s = 1024, a = 16, d = 128, rows = b * s * a;
+    const int64_t dims[MIST_MAX_DIMS] = {b, s, a, a, d};
+    const double scores = (double)(rows * s), result = (double)(rows * d);
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double forward_s[MIST_N_ATTENTIONS], backward_s[MIST_N_ATTENTIONS], again_s = 0;
+
+    open_a100(&set, &model);
+    for (int i = 0; i < MIST_N_ATTENTIONS; i++) {
+        struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, (enum mist_attention)i,
+                                   gpt(2048, 16), 8, 1024, 1, false, false);
+        forward_s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+        backward_s[i] = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+        free(job);
+    }
+    double to_s =
+        product_s(model, rows, d, s, 4 * result) + pass_s(&set.cluster, 1, 2 * scores);
+    double from_s = product_s(model, rows, s, d, 2 * (scores + result)) +
+                    pass_s(&set.cluster, 1, 2 * result);
+    double fused_s = to_s + from_s + pass_s(&set.cluster, 3, 9 * scores + 4 * result);
+    near_to(forward_s[MIST_ATTENTION_FUSED] - forward_s[MIST_ATTENTION_FLASH],
+            fused_s - flash_s(model, MIST_PHASE_FORWARD, dims), 1e-6);
+    near_to(forward_s[MIST_ATTENTION_UNFUSED] - forward_s[MIST_ATTENTION_FUSED],
+            pass_s(&set.cluster, 4, 33 * scores), 1e-6);
+    double fused_backward_s =
+        to_s + 3 * from_s + pass_s(&set.cluster, 3, 11 * scores + 12 * result);
+    near_to(backward_s[MIST_ATTENTION_FUSED] - backward_s[MIST_ATTENTION_FLASH],
+            fused_backward_s - flash_s(model, MIST_PHASE_BACKWARD_INPUT, dims), 1e-6);
+    struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, MIST_ATTENTION_FUSED,
+                               gpt(2048, 16), 8, 1024, 1, false, true);
+    again_s = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+    near_to(again_s - backward_s[MIST_ATTENTION_FUSED], fused_s, 1e-6);
+    free(job);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* A fused softmax that a shape does not have falls back to single kernels. */
+static void test_fall_back(void **state)
+{
+    assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FUSED, 4096, 16),
+                     MIST_ATTENTION_FUSED);
+    assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FUSED, 8192, 16),
+                     MIST_ATTENTION_UNFUSED);
+    assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FUSED, 1022, 16),
+                     MIST_ATTENTION_UNFUSED);
+    assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FUSED, 1024, 6),
+                     MIST_ATTENTION_UNFUSED);
+    assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FLASH, 8192, 16),
+                     MIST_ATTENTION_FLASH);
+}
+
+/* Small kernels cost their launches: 1 norm, 2 qkv and its bias, 5 attention, 2 proj, 1
+ * norm, 2 up, 2 down; backward 7 + 7 of the norms, 3 + 1, 3 + 2 and twice 2 + 2 of the
+ * products, 7 attention. */
+static void test_launches(void **state)
+{
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, MIST_ATTENTION_FUSED, gpt(64, 4),
+                               1, 32, 1, false, false);
+    double dispatch_s = mist_framework_get(MIST_FRAMEWORK_DEEPSPEED)->dispatch_us * 1e-6;
+
+    open_a100(&set, &model);
+    near_to(program_s(model, job, MIST_PROGRAM_FORWARD, false), 15 * dispatch_s, 1e-9);
+    near_to(program_s(model, job, MIST_PROGRAM_BACKWARD, false), 38 * dispatch_s, 1e-9);
+    /* recomputation of the whole block is its forward */
+    near_to(program_s(model, job, MIST_PROGRAM_RECOMPUTE, false), 15 * dispatch_s, 1e-9);
+    free(job);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/*
+ * Korthikanti et al. 2022, table 4: a layer of the 22B model, 8 tensor-parallel A100: 7.7
+ * ms forward, 7.2 with sequence parallelism; recomputing attention adds 1.3 ms to the
+ * backward.
+ */
+static void test_measured_layer(void **state)
+{
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double forward_s[2], backward_s[2];
+
+    open_a100(&set, &model);
+    for (int i = 0; i < 2; i++) {
+        struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
+                                   gpt(6144, 64), 4, 2048, 8, i == 1, i == 1);
+        forward_s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, true);
+        free(job);
+        job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED, gpt(6144, 64), 4,
+                       2048, 8, false, i == 1);
+        backward_s[i] = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+        free(job);
+    }
+    print_message("# forward %.2f, %.2f ms; attention again %.2f ms\n",
+                  forward_s[0] * 1e3, forward_s[1] * 1e3,
+                  (backward_s[1] - backward_s[0]) * 1e3);
+    near_to(forward_s[0], 7.7e-3, 0.1);
+    near_to(forward_s[1], 7.2e-3, 0.1);
+    near_to(backward_s[1] - backward_s[0], 1.3e-3, 0.25);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Every constant has a source; ours has none. */
+static void test_constants(void **state)
+{
+    struct mist_framework_constant constant;
+
+    for (int f = 0; f < MIST_N_FRAMEWORKS; f++) {
+        const struct mist_framework *of = mist_framework_get((enum mist_framework_name)f);
+        int n = 0;
+        assert_string_equal(of->name, mist_framework_words[f]);
+        for (; mist_framework_constant(of, n, &constant); n++) {
+            assert_true(constant.value > 0);
+            assert_true(strlen(constant.source) > 3);
+        }
+        assert_int_equal(n > 0, f != MIST_FRAMEWORK_OURS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kept_activations), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_fall_back),        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_measured_layer),   cmocka_unit_test(test_constants),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
