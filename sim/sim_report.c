@@ -64,6 +64,9 @@ static void emit_prices(struct mist_emit *emit, const struct mist_replay_result 
 static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
 {
     const struct mist_framework *framework = mist_framework_get(job->framework);
+    static const enum mist_human_format formats[] = {[MIST_IN_S] = MIST_HUMAN_TIME_S,
+                                                     [MIST_IN_BYTES] = MIST_HUMAN_BYTES,
+                                                     [MIST_AS_FRAC] = MIST_HUMAN_FRAC};
     struct mist_framework_constant of;
 
     if (job->framework == MIST_FRAMEWORK_OURS)
@@ -72,8 +75,7 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
     for (int i = 0; mist_framework_constant(framework, i, &of); i++) {
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "figure", "figure", of.what);
-        mist_emit_double(emit, "value", "value", of.value,
-                         of.is_time ? MIST_HUMAN_TIME_S : MIST_HUMAN_BYTES);
+        mist_emit_double(emit, "value", "value", of.value, formats[of.unit]);
         mist_emit_text(emit, "source", "source", of.source);
         mist_emit_object_end(emit);
     }

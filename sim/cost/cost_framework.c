@@ -21,6 +21,8 @@
 #include "sim/cost/cost_internal.h"
 #include "sim/model/framework.h"
 
+#include <math.h> /* fmax */
+
 /* Launches of a collective: its kernel, and the events that order streams around it. */
 #define COLLECTIVE_LAUNCHES 3
 
@@ -244,6 +246,7 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
     double host_s = at.launches * at.framework->dispatch_us * 1e-6;
     if (at.status == MIST_OK && device_s > 0)
         mist_cost_scale(&part, (host_s > whole_s ? host_s : whole_s) / device_s);
+    part.doubt_s = fmax(part.doubt_s, at.framework->residual_frac * part.time_s);
     if (at.status == MIST_OK)
         *out = part;
     return at.status;

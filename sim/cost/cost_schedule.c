@@ -12,6 +12,7 @@
  * it grows with the number of ranks beyond those that were measured.
  */
 #include "sim/cost/cost_internal.h"
+#include "sim/model/framework.h"
 
 /* Where a task is priced. */
 struct place {
@@ -57,12 +58,35 @@ static enum mist_status price_copy(const struct place *at, const struct mist_tas
                           (struct mist_group_shape){1, 1, 1}, task->bytes, out, err);
 }
 
+/* Between two ranks; where a framework sends each row once, in parts that the ranks of the
+ * next stage gather, their sum. A tied gradient goes both ways at once. */
+static enum mist_status price_transfer(const struct place *at,
+                                       const struct mist_task *task,
+                                       struct mist_cost *out, struct mist_err *err)
+{
+    const struct mist_framework *framework = mist_framework_get(at->plan->job.framework);
+    bool scatters = framework->scatters_transfers && at->stage->tp > 1 &&
+                    !at->stage->is_sequence_parallel &&
+                    mist_task_kind_sort(task->kind) == MIST_SORT_TRANSFER;
+    struct mist_group_shape gathers = {1, at->stage->tp, 1};
+    struct mist_task part = *task;
+    struct mist_cost gather = {0};
+
+    part.bytes = scatters ? task->bytes / at->stage->tp : task->bytes;
+    enum mist_status status = price_message(at, MIST_LINK_SEND_RECV, &part, out, err);
+    if (status == MIST_OK && scatters && !mist_task_kind_sends(task->kind))
+        status = mist_cost_link(at->model, MIST_LINK_ALL_GATHER, gathers, task->bytes,
+                                &gather, err);
+    mist_cost_add(out, &gather);
+    return status;
+}
+
 static enum mist_status price_communication(const struct place *at,
                                             const struct mist_task *task,
                                             struct mist_cost *out, struct mist_err *err)
 {
-    if (task->group == MIST_GROUP_PEER) /* a tied gradient goes both ways at once */
-        return price_message(at, MIST_LINK_SEND_RECV, task, out, err);
+    if (task->group == MIST_GROUP_PEER)
+        return price_transfer(at, task, out, err);
     switch (task->kind) {
     case MIST_TASK_REDUCE_GRADIENT:
         return price_reduction(at, task, out, err);

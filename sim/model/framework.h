@@ -27,19 +27,24 @@ struct mist_framework {
     const char *name;
     enum mist_attention attention; /* unless the job says another */
     bool takes_turns;              /* communication and computation never overlap */
-    bool has_dropout;       /* keeps two masks of a byte per element of a block's input */
-    bool repeats_all;       /* a checkpointed block runs again as a whole, sums over ranks
+    bool has_dropout;      /* keeps two masks of a byte per element of a block's input */
+    bool repeats_all;      /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
-    double selective_frac;  /* of a block's forward but for attention that selective
+    double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
+    bool
+        scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
+                                 where they are gathered */
     double dispatch_us;     /* of the host, for a launch */
     double optimizer_bytes; /* read and written per parameter in an optimizer step */
     double
         accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
     double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
                                  apart */
+    double residual_frac; /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
-    const char *source, *dispatch_source, *optimizer_source, *logit_source;
+    const char *source, *dispatch_source, *optimizer_source, *logit_source,
+        *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
@@ -63,10 +68,11 @@ const struct mist_framework_attention *
 mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 
 /* A constant of a profile. */
+enum mist_framework_unit { MIST_IN_S, MIST_IN_BYTES, MIST_AS_FRAC };
 struct mist_framework_constant {
     const char *what;
     double value;
-    bool is_time;       /* in s; else bytes */
+    enum mist_framework_unit unit;
     const char *source; /* never NULL */
 };
 

@@ -286,6 +286,45 @@ static void test_measured_layer(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Megatron's ranks send a part each, which the next stage gathers; with sequence parallelism
+ * there are parts anyway. */
+static void test_transfers(void **state)
+{
+    const int64_t bytes = 8 << 20;
+    const struct mist_group_shape across = {2, 1, 1}, inside = {1, 8, 1};
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct mist_cost part, whole, gather, cost;
+    struct mist_err err = {0};
+    struct mist_task task = {.kind = MIST_TASK_SEND_ACTIVATION,
+                             .stream = MIST_STREAM_GPU_GPU,
+                             .group = MIST_GROUP_PEER,
+                             .part = -1,
+                             .bytes = bytes};
+
+    open_a100(&set, &model);
+    must(mist_cost_link(model, MIST_LINK_SEND_RECV, across, bytes / 8, &part, &err),
+         &err);
+    must(mist_cost_link(model, MIST_LINK_SEND_RECV, across, bytes, &whole, &err), &err);
+    must(mist_cost_link(model, MIST_LINK_ALL_GATHER, inside, bytes, &gather, &err), &err);
+    double launch_s = mist_cost_model_launch_s(model);
+    for (int i = 0; i < 4; i++) {
+        bool is_cut = i / 2 == 1, receives = i % 2 == 1;
+        struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
+                                   gpt(6144, 64), 4, 2048, 8, is_cut, false);
+        task.kind = receives ? MIST_TASK_RECV_ACTIVATION : MIST_TASK_SEND_ACTIVATION;
+        must(mist_cost_task(model, &job->plan, 0, job->layouts, across, &task, &cost,
+                            &err),
+             &err);
+        near_to(cost.time_s - launch_s,
+                is_cut ? whole.time_s : part.time_s + (receives ? gather.time_s : 0),
+                1e-9);
+        free(job);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* Every constant has a source; ours has none. */
 static void test_constants(void **state)
 {
@@ -308,7 +347,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept_activations), cmocka_unit_test(test_attention),
         cmocka_unit_test(test_fall_back),        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_measured_layer),   cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_measured_layer),   cmocka_unit_test(test_transfers),
+        cmocka_unit_test(test_constants),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
