@@ -118,7 +118,7 @@ static enum mist_status make_layouts(struct mist_grid *grid, struct mist_err *er
                 if (status != MIST_OK)
                     return status;
                 if (is_whole)
-                    out->n_forward = out->n_backward = 0;
+                    out->n_forward = out->n_backward = out->n_remake = 0;
             }
     return MIST_OK;
 }
@@ -171,9 +171,9 @@ static bool add_programs(struct mist_grid *grid)
 
     for (size_t i = 0; i < n; i++) {
         const struct mist_layer_layout *layout = &grid->layouts[i];
-        if (!add_program(grid, layout->forward, layout->n_forward,
+        if (!add_program(grid, layout->forward, mist_layer_layout_n_steps(layout, false),
                          grid->step_keys[i].of[0]) ||
-            !add_program(grid, layout->backward, layout->n_backward,
+            !add_program(grid, layout->backward, mist_layer_layout_n_steps(layout, true),
                          grid->step_keys[i].of[1]))
             return false;
     }

@@ -15,8 +15,8 @@ enum {
     LEAST_ROUNDS = 4,
     SPANS_PER_RUN = 512, /* of passes at once on a device with streams of its own */
     SPANS_PER_SHARD = 6,
-    RECOMPUTE_EVERY = 4, /* of the blocks, one in so many is recomputed in a pass: each
-                            block's backward mostly follows what it does without */
+    AGAIN_EVERY = 4, /* of the blocks, one in so many is recomputed in a pass, another is
+                        lean: each block's backward mostly follows what it does without */
 };
 
 static const double half_width_goal_frac = 0.01;
@@ -121,8 +121,9 @@ static void time_program(struct mist_time_ops *at, int32_t i_module,
     const int32_t *keys = mist_grid_keys(at->bench->grid, at->i_variant,
                                          at->i_micro_batch, binding.layout->kind)
                               ->of[is_backward];
-    int32_t n = binding.layout->programs[program].n_steps, first = at->n_noted;
-    for (int32_t i = 0; i < n; i++) {
+    const struct mist_program *steps = &binding.layout->programs[program];
+    int32_t begin = steps->parts[0].first_step, first = at->n_noted;
+    for (int32_t i = begin; i < begin + steps->n_steps; i++) {
         struct mist_step_args args;
         int32_t id = begin_span(at, keys[i], first);
         mist_binding_resolve(&binding, program, i, &args);
@@ -142,8 +143,10 @@ static void run_pass(struct mist_time_ops *at, int32_t i_pass)
     for (int32_t i = 0; i <= n + 1; i++)
         time_program(at, i, MIST_PROGRAM_FORWARD);
     for (int32_t i = n + 1; i >= 0; i--) {
-        if (i >= 1 && i <= n && (i + i_pass) % RECOMPUTE_EVERY == 0)
+        if (i >= 1 && i <= n && (i + i_pass) % AGAIN_EVERY == 0)
             time_program(at, i, MIST_PROGRAM_RECOMPUTE);
+        if (i >= 1 && i <= n && (i + i_pass) % AGAIN_EVERY == 1)
+            time_program(at, i, MIST_PROGRAM_REMAKE);
         time_program(at, i, MIST_PROGRAM_BACKWARD);
     }
 }

@@ -30,6 +30,7 @@ label() {
         $1 == "\"zero\":" { most("z") }
         $1 == "\"sequence_parallel\":" && text() == "true" { sequence = 1 }
         $1 == "\"checkpointed_layers\":" { most("ck") }
+        $1 == "\"lean_layers\":" { most("ln") }
         $1 == "\"offload_weights_frac\":" { most("ow") }
         $1 == "\"offload_gradients_frac\":" { most("og") }
         $1 == "\"offload_optimizer_frac\":" { most("oo") }
@@ -45,6 +46,7 @@ label() {
                 ratio = sprintf("%.3g", top[names[i]]); sub(/^0/, "", ratio); s = s " " names[i] ratio
             }
             if (top["ck"] > 0) s = s " ck"
+            if (top["ln"] > 0) s = s " ln"
             if (pipeline != "1f1b") s = s " " pipeline
             print s == "" ? "S1" : substr(s, 2)
         }' "$1"
@@ -137,6 +139,7 @@ awk -F, '
         kind_line("offload optimizer", " oo")
         kind_line("offload activations", " oa")
         kind_line("checkpointing", " ck ")
+        kind_line("lean blocks", " ln ")
         printf "\n%d plans: %s, %.0f %% within the error bars\n", n, verdict(p), 100 * bars / n
         printf "%d plans, without probes: %s\n", n, verdict(raw)
     }' "$best"

@@ -7,9 +7,9 @@
  *       its error bar, +-        12.1 ms
  *       ...
  *     Stages
- *       stage  layers  dp  tp  sp  b  ZeRO  checkpointed  offloaded            t ...
- *           0       6   1   1   0  2     0             0  optimizer 50 %  80.1 ms
- *           1       6   1   1   0  2     0             0                  82.0 ms
+ *       stage  layers  dp  tp  sp  b  ZeRO  checkpointed  lean  offloaded            t ...
+ *           0       6   1   1   0  2     0             0     6  optimizer 50 %  80.1 ms
+ *           1       6   1   1   0  2     0             0     0                  82.0 ms
  *     ...
  */
 #include "core/atomic_file.h"
@@ -87,8 +87,8 @@ static const struct mist_option option_table[] = {
         "compute threads of a device; 0: what the trace set says, else 1", "0", 0, 1024,
         n_threads),
     ROW("space", MIST_OPTION_LIST, "Search", "GROUP",
-        "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule; "
-        "default: all",
+        "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
+        "lean; default: all",
         NULL, 0, 0, space),
     CHOICE("dtype", "Job", "TYPE", "of weights and activations", "fp32", mist_dtype_words,
            dtype),

@@ -48,6 +48,7 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
         most.tp = stage->tp > most.tp ? stage->tp : most.tp;
         most.is_sequence_parallel |= stage->is_sequence_parallel;
         most.n_checkpointed += stage->n_checkpointed;
+        most.n_lean += stage->n_lean;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             offloads.frac[k] = fmax(offloads.frac[k], mist_offloads_of(stage).frac[k]);
         most.updates_on_host |= stage->updates_on_host;
@@ -69,6 +70,8 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
         add(text, "uh");
     if (most.n_checkpointed > 0)
         add(text, "ck");
+    if (most.n_lean > 0)
+        add(text, "ln");
     if (plan->pipeline != MIST_PIPELINE_1F1B)
         add(text, "%s", mist_pipeline_name(plan->pipeline));
     if (text[0] == '\0')

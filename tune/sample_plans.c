@@ -140,6 +140,8 @@ static void draw_open(struct sampler *at, struct mist_search_choice *stage, int 
     int32_t most = mist_space_n_checkpointed(space, stage->n_layers) - 1;
 
     stage->n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
+    int32_t n_open = stage->n_layers - stage->n_checkpointed;
+    stage->n_lean = draw(at, 0, mist_space_n_lean(space, n_open) - 1) * n_open;
     stage->zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
     for (int k = 0; k < MIST_N_OFFLOADS && mist_space_n_ratios(space) > 1; k++)
         if (draw(at, 0, 3) == 0)
@@ -157,11 +159,12 @@ static bool draw_themed(struct sampler *at, int32_t n_stages)
     for (int32_t i = 0; i < n_stages; i++) {
         struct mist_search_choice *stage = &at->stages[i];
         int32_t zero = (int32_t)at->theme - THEME_ZERO_1 + 1;
-        if (at->theme == THEME_CHECKPOINTING)
+        if (at->theme == THEME_CHECKPOINTING) {
             stage->n_checkpointed =
                 draw(at, 1, mist_space_n_checkpointed(space, stage->n_layers) - 1);
-        else if (at->theme <= THEME_ZERO_3 && at->theme >= THEME_ZERO_1 &&
-                 zero < mist_space_n_zero(space, stage->shape.dp))
+            stage->n_lean = 0;
+        } else if (at->theme <= THEME_ZERO_3 && at->theme >= THEME_ZERO_1 &&
+                   zero < mist_space_n_zero(space, stage->shape.dp))
             stage->zero = zero;
         else if (at->theme >= THEME_OFFLOAD && at->theme < THEME_OFFLOAD_ALL)
             stage->offload[at->theme - THEME_OFFLOAD] = draw_ratio(at);

@@ -3,7 +3,7 @@
  *
  * For each case of the space (G, number of stages, shapes) and each different kind of
  * stage in it (role, micro-batches in flight, b, shape):
- *   1. all (layers, checkpointed layers, ZeRO) without offloading are priced in one
+ *   1. all (layers, checkpointed and lean layers, ZeRO) without offloading are priced in one
  *      block;
  *   2. what passes a memory limit goes;
  *   3. of the rest the exact Pareto frontier over (t, d) is kept for every number of
@@ -82,6 +82,7 @@ struct mist_search_kind {
 struct mist_search_block {
     size_t n;
     const double *n_layers, *n_checkpointed, *zero; /* zero: 0 .. 3 */
+    const double *n_lean;                           /* NULL: 0 everywhere */
     const double *offload[MIST_N_OFFLOADS];         /* NULL: 0 everywhere */
     const double *on_host; /* 1: offloaded optimizer state is updated there; NULL: 0 */
     double *t_s, *d_s;     /* out; not finite: can't be run, dropped */
@@ -89,7 +90,7 @@ struct mist_search_block {
 };
 
 /* Prices a block. Called from many threads at once. t and d do not depend on
- * kind->in_flight, and nothing gets faster when a ratio rises. */
+ * kind->in_flight, and nothing gets faster when a ratio or n_lean rises. */
 typedef enum mist_status mist_search_price(void *context,
                                            const struct mist_search_kind *kind,
                                            const struct mist_search_block *block,
@@ -98,7 +99,7 @@ typedef enum mist_status mist_search_price(void *context,
 /* One configuration of a stage with its prices. */
 struct mist_search_choice {
     struct mist_space_shape shape;
-    int32_t n_layers, n_checkpointed, zero, micro_batch;
+    int32_t n_layers, n_checkpointed, n_lean, zero, micro_batch;
     int8_t offload[MIST_N_OFFLOADS]; /* in units of 1 / MIST_RATIO_ONE */
     bool updates_on_host;
     double t_s, d_s;
@@ -128,7 +129,7 @@ enum mist_search_fate {
  * on a frontier. */
 struct mist_search_row {
     struct mist_search_kind kind;
-    int32_t n_layers, n_checkpointed, zero;
+    int32_t n_layers, n_checkpointed, n_lean, zero;
     int8_t offload[MIST_N_OFFLOADS];
     bool updates_on_host;
     double t_s, d_s;

@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+/* Of a number of layers, and of all that stands below the ratios. */
+enum { LAYER_BITS = 20, KNOB_BITS = 2 * LAYER_BITS + 2 };
+
 int64_t mist_search_pack_knobs(const struct mist_search_knobs *knobs)
 {
     int64_t number = 0;
@@ -10,18 +13,22 @@ int64_t mist_search_pack_knobs(const struct mist_search_knobs *knobs)
     number = knobs->updates_on_host;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         number = number << 4 | knobs->offload[k];
-    return number << 34 | (int64_t)knobs->n_checkpointed << 2 | knobs->zero;
+    return number << KNOB_BITS | (int64_t)knobs->n_checkpointed << (LAYER_BITS + 2) |
+           (int64_t)knobs->n_lean << 2 | knobs->zero;
 }
 
 struct mist_search_knobs mist_search_unpack_knobs(int64_t number)
 {
+    const int64_t layers = ((int64_t)1 << LAYER_BITS) - 1;
     struct mist_search_knobs knobs = {.n_checkpointed =
-                                          (int32_t)(number >> 2 & 0xffffffff),
+                                          (int32_t)(number >> (LAYER_BITS + 2) & layers),
+                                      .n_lean = (int32_t)(number >> 2 & layers),
                                       .zero = (int32_t)(number & 3)};
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        knobs.offload[k] = (int8_t)(number >> (34 + 4 * (MIST_N_OFFLOADS - 1 - k)) & 15);
-    knobs.updates_on_host = number >> (34 + 4 * MIST_N_OFFLOADS) != 0;
+        knobs.offload[k] =
+            (int8_t)(number >> (KNOB_BITS + 4 * (MIST_N_OFFLOADS - 1 - k)) & 15);
+    knobs.updates_on_host = number >> (KNOB_BITS + 4 * MIST_N_OFFLOADS) != 0;
     return knobs;
 }
 
@@ -38,13 +45,14 @@ void mist_search_free_columns(struct mist_search_columns *columns)
 
 bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity)
 {
-    double *all = calloc(capacity * (8 + MIST_N_OFFLOADS), sizeof *all);
+    double *all = calloc(capacity * (9 + MIST_N_OFFLOADS), sizeof *all);
     double **each[] = {&columns->n_layers,   &columns->n_checkpointed,
                        &columns->zero,       &columns->offload[0],
                        &columns->offload[1], &columns->offload[2],
                        &columns->offload[3], &columns->t_s,
                        &columns->d_s,        &columns->peak_bytes,
-                       &columns->host_bytes, &columns->on_host};
+                       &columns->host_bytes, &columns->on_host,
+                       &columns->n_lean};
 
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         *each[i] = all ? all + i * capacity : NULL;
@@ -60,6 +68,7 @@ void mist_search_add_row(struct mist_search_columns *to, int32_t n_layers,
 
     to->n_layers[i] = n_layers;
     to->n_checkpointed[i] = knobs->n_checkpointed;
+    to->n_lean[i] = knobs->n_lean;
     to->zero[i] = knobs->zero;
     to->on_host[i] = knobs->updates_on_host;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
@@ -70,6 +79,7 @@ struct mist_search_knobs mist_search_get_row(const struct mist_search_columns *f
                                              size_t i)
 {
     struct mist_search_knobs knobs = {.n_checkpointed = (int32_t)from->n_checkpointed[i],
+                                      .n_lean = (int32_t)from->n_lean[i],
                                       .zero = (int32_t)from->zero[i],
                                       .updates_on_host = from->on_host[i] > 0};
 

@@ -30,7 +30,7 @@ static bool runs(const struct mist_search_row *row, const struct mist_plan *plan
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
     bool is_same = is_of_stage(row, plan, i_stage) &&
                    row->n_checkpointed == stage->n_checkpointed &&
-                   row->zero == mist_zero_of(stage) &&
+                   row->n_lean == stage->n_lean && row->zero == mist_zero_of(stage) &&
                    row->updates_on_host == stage->updates_on_host;
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
@@ -113,6 +113,7 @@ static void add_row(void *context, const struct mist_search_row *row)
     mist_csv_add_int64(writer, row->kind.shape.is_sequence_parallel);
     mist_csv_add_int64(writer, row->n_layers);
     mist_csv_add_int64(writer, row->n_checkpointed);
+    mist_csv_add_int64(writer, row->n_lean);
     mist_csv_add_int64(writer, row->zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         mist_csv_add_double(writer, row->offload[k] / (double)MIST_RATIO_ONE);
@@ -141,6 +142,7 @@ enum mist_status mist_search_log_save(struct mist_search_rows *rows, int64_t lim
                                         "sequence_parallel",
                                         "layers",
                                         "checkpointed_layers",
+                                        "lean_layers",
                                         "zero",
                                         "offload_weights_frac",
                                         "offload_gradients_frac",

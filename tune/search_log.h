@@ -3,7 +3,7 @@
  * per offloaded one that came onto a frontier, with what became of it.
  *
  *   role, in_flight, micro_batches, micro_batch, dp, tp, sequence_parallel, layers,
- *   checkpointed_layers, zero, offload_weights_frac, offload_gradients_frac,
+ *   checkpointed_layers, lean_layers, zero, offload_weights_frac, offload_gradients_frac,
  *   offload_optimizer_frac, offload_activations_frac, update_on, stable_s, extra_s,
  * peak_bytes, host_bytes, on_frontier, chosen, why
  *

@@ -23,8 +23,9 @@ static size_t count_base(const struct mist_space *space,
     size_t n = 0;
 
     for (int32_t l = work->layers_min; l <= work->layers_max; l++)
-        if (is_wanted(work, l))
-            n += (size_t)mist_space_n_checkpointed(space, l) *
+        for (int32_t c = 0; is_wanted(work, l) && c < mist_space_n_checkpointed(space, l);
+             c++)
+            n += (size_t)mist_space_n_lean(space, l - c) *
                  (size_t)mist_space_n_zero(space, work->kind.shape.dp);
     return n;
 }
@@ -37,8 +38,10 @@ static void list_base(struct mist_search_filling *at)
     for (int32_t l = work->layers_min; l <= work->layers_max; l++)
         for (int32_t c = 0;
              is_wanted(work, l) && c < mist_space_n_checkpointed(at->space, l); c++)
-            for (int32_t z = 0; z < n_zero; z++) {
-                struct mist_search_knobs knobs = {.n_checkpointed = c, .zero = z};
+            for (int32_t i = 0; i < n_zero * mist_space_n_lean(at->space, l - c); i++) {
+                struct mist_search_knobs knobs = {.n_checkpointed = c,
+                                                  .n_lean = i < n_zero ? 0 : l - c,
+                                                  .zero = i % n_zero};
                 mist_search_add_row(&at->base, l, &knobs);
             }
 }
@@ -92,6 +95,7 @@ static struct mist_search_row make_row(const struct mist_search_filling *at,
         .kind = at->work->kind,
         .n_layers = (int32_t)of->n_layers[i],
         .n_checkpointed = knobs.n_checkpointed,
+        .n_lean = knobs.n_lean,
         .zero = knobs.zero,
         .t_s = has_price ? of->t_s[i] : 0,
         .d_s = has_price ? of->d_s[i] : 0,
@@ -175,6 +179,7 @@ static enum mist_status add_options(struct mist_search_filling *at,
             .shape = work->kind.shape,
             .n_layers = (int32_t)kept->n_layers[i],
             .n_checkpointed = knobs.n_checkpointed,
+            .n_lean = knobs.n_lean,
             .zero = knobs.zero,
             .micro_batch = work->kind.micro_batch,
             .t_s = kept->t_s[i],

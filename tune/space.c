@@ -14,6 +14,7 @@ static const char *const group_names[MIST_N_SPACE_GROUPS] = {
     [MIST_SPACE_MESH] = "mesh",
     [MIST_SPACE_SEQUENCE] = "sequence",
     [MIST_SPACE_SCHEDULE] = "schedule",
+    [MIST_SPACE_LEAN] = "lean",
 };
 
 const char *mist_space_group_name(enum mist_space_group group)
@@ -31,7 +32,7 @@ enum mist_status mist_space_add_group(const char *name, unsigned *groups,
         }
     return mist_err_set(err, MIST_ERR_USAGE,
                         "the search space has no group '%s'; expected 3d, zero, ckpt, "
-                        "offload, imbalance, mesh, sequence or schedule",
+                        "offload, imbalance, mesh, sequence, schedule or lean",
                         name);
 }
 
@@ -75,6 +76,11 @@ bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage, int32_
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers)
 {
     return mist_space_has(space, MIST_SPACE_CKPT) ? n_layers + 1 : 1;
+}
+
+int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open)
+{
+    return mist_space_has(space, MIST_SPACE_LEAN) && n_open > 0 ? 2 : 1;
 }
 
 int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp)
@@ -328,8 +334,9 @@ static void count_stage(const struct mist_space *space, const struct mist_space_
             double per = ways[at] * mist_space_n_zero(space, of->shapes[k].dp) * offloads;
             for (int32_t x = of->layers_min; x <= of->layers_max && l + x <= n_layers;
                  x++)
-                next[(size_t)(d + size) * row + (size_t)(l + x)] +=
-                    per * mist_space_n_checkpointed(space, x);
+                for (int32_t c = 0; c < mist_space_n_checkpointed(space, x); c++)
+                    next[(size_t)(d + size) * row + (size_t)(l + x)] +=
+                        per * mist_space_n_lean(space, x - c);
         }
     }
 }

@@ -4,7 +4,7 @@
  * A case fixes what ties the stages of a plan together: G, the number of stages, the
  * samples of a micro-batch, global_batch / G, which every stage cuts into dp equal parts
  * b, and which device shapes a stage may have. What is left is chosen stage by stage:
- * layers, shape, checkpointed layers, ZeRO, offload ratios; all ranks and all layers are
+ * layers, shape, checkpointed and lean layers, ZeRO, offload ratios; all ranks and all layers are
  * used. Cases are independent of one another.
  *
  * Knobs come in groups that can be switched off:
@@ -13,6 +13,8 @@
  *              kept, the whole optimizer state on every rank
  *   zero       ZeRO-0 to ZeRO-3, per stage (where dp > 1)
  *   ckpt       the first 0 .. l layers of each stage are recomputed
+ *   lean       none or all of a stage's layers that are not recomputed are lean: per byte
+ *              that saves more time than recomputing fewer of them
  *   offload    four ratios per stage, 0 .. 1 in steps of 1/8, of what waits in host
  *              memory: weights, gradients, optimizer state, activations
  *   imbalance  stages may differ in layers. Without: S divides the layers
@@ -51,6 +53,7 @@ enum mist_space_group {
     MIST_SPACE_MESH,
     MIST_SPACE_SEQUENCE,
     MIST_SPACE_SCHEDULE,
+    MIST_SPACE_LEAN,
     MIST_N_SPACE_GROUPS
 };
 
@@ -139,9 +142,11 @@ int32_t mist_space_n_devices(const struct mist_space_shape *shape);
 bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage,
                        int32_t i_shape);
 
-/* Number of values of the knobs n_checkpointed and zero (0 .. value - 1), and of each
+/* Number of values of the knobs n_checkpointed and zero (0 .. value - 1), of n_lean, where
+ * n_open layers are not checkpointed (0, and n_open if there are two), and of each
  * offload ratio (0, step, 2 step, .. MIST_RATIO_ONE). */
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers);
+int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open);
 int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp);
 int32_t mist_space_n_ratios(const struct mist_space *space);
 

@@ -152,6 +152,7 @@ static void eval(const struct mist_stage_price *price,
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
+    inputs[MIST_STAGE_LEAN].column = block->n_lean;
     inputs[MIST_STAGE_UPDATE_ON_HOST].column = block->on_host;
     double *const outputs[MIST_STAGE_N_OUTPUTS] = {
         [MIST_STAGE_STABLE] = block->t_s,
@@ -208,6 +209,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     double knobs[MIST_STAGE_N_COLUMNS] = {
         [MIST_STAGE_LAYERS] = (double)stage->n_layers / n_chunks,
         [MIST_STAGE_CHECKPOINTED] = (double)stage->n_checkpointed / n_chunks,
+        [MIST_STAGE_LEAN] = (double)stage->n_lean / n_chunks,
         [MIST_STAGE_ZERO] =
             stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
         [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,

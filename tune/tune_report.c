@@ -65,6 +65,11 @@ static int32_t get_checkpointed(const struct mist_stage_plan *stage)
     return stage->n_checkpointed;
 }
 
+static int32_t get_lean(const struct mist_stage_plan *stage)
+{
+    return stage->n_lean;
+}
+
 /* "weights 1/2, optimizer 1": what of a stage is offloaded; "" nothing. */
 static const char *list_offloads(const struct mist_stage_plan *stage, char *text)
 {
@@ -115,6 +120,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_int64(emit, "zero", "ZeRO", mist_zero_of(stage), MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "checkpointed_layers", "checkpointed",
                         stage->n_checkpointed, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "lean_layers", "lean", stage->n_lean, MIST_HUMAN_NUMBER);
         emit_offloads(emit, stage, as_json);
         mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
                          MIST_HUMAN_TIME_S);
@@ -280,6 +286,7 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, mist_zero_of, text));
         mist_emit_text(emit, "checkpointed_layers", "checkpointed",
                        join_knob(plan, get_checkpointed, text));
+        mist_emit_text(emit, "lean_layers", "lean", join_knob(plan, get_lean, text));
         mist_emit_double(emit, "iteration_s", "replay", plan->predicted.iteration_s,
                          MIST_HUMAN_TIME_S);
         mist_emit_double(emit, "error_s", "+-", plan->predicted.error_s,

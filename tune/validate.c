@@ -80,6 +80,7 @@ static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
         const struct mist_search_choice *stage = &candidate->stages[i];
         mist_hash_add_int64(&hash, stage->n_layers);
         mist_hash_add_int64(&hash, stage->n_checkpointed);
+        mist_hash_add_int64(&hash, stage->n_lean);
         mist_hash_add_int64(&hash, stage->zero);
         mist_hash_add_int64(&hash, stage->shape.dp);
         mist_hash_add_int64(&hash, stage->shape.tp);
@@ -161,6 +162,7 @@ static unsigned find_groups(const struct mist_search_candidate *of)
             groups |= (unsigned)(at->offload[k] > 0) << MIST_SPACE_OFFLOAD;
         groups |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
                   (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
+                  (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
                   (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
                   (unsigned)is_other << MIST_SPACE_MESH |
                   (unsigned)is_sequence << MIST_SPACE_SEQUENCE;
@@ -457,7 +459,7 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 static const char *find_help(const struct mist_space *space, char *text, size_t size)
 {
     static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
-                                                   MIST_SPACE_OFFLOAD};
+                                                   MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
     size_t used = 0;
 
     text[0] = '\0';

@@ -193,6 +193,13 @@ static void rope(step_args at)
                    is_backward);
 }
 
+static void gelu(step_args at)
+{
+    mist_cuda_gelu_forward(stream_of(context_of(at)), at->dtype,
+                           at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
+                           at->step->dims[0]);
+}
+
 static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
@@ -287,6 +294,7 @@ static void run_step(step_args at)
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
         [MIST_OP_ROPE] = rope,
+        [MIST_OP_GELU] = gelu,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
         [MIST_OP_LINEAR_CROSS_ENTROPY] = linear_cross_entropy,

@@ -1,13 +1,12 @@
 /* Tensor ids to addresses. See bind.h. */
 #include "exec/operators/bind.h"
 
-/* A kept tensor's address: on the device all along, or swapped in. */
+/* A saved tensor's address: on the device all along, swapped in, or made again. */
 static void *saved_operand(const struct mist_binding *at, int8_t id)
 {
     if (!at->storage)
         return at->base[MIST_ROLE_SAVED] + at->layout->tensors[id].offset_forward;
-    return at->base[at->storage->is_swapped[id] ? MIST_ROLE_SAVED_SWAPPED
-                                                : MIST_ROLE_SAVED] +
+    return at->base[mist_saved_role(at->storage->saved_place[id])] +
            at->storage->saved_offset[id];
 }
 

@@ -158,6 +158,13 @@ static void linear_gelu(step_args at)
     }
 }
 
+static void gelu(step_args at)
+{
+    mist_cpu_gelu_forward(is_bf16(at), at->operands[MIST_ARG_OUT],
+                          at->operands[MIST_ARG_UNARY_X], at->step->dims[0],
+                          at->n_threads);
+}
+
 static void attention(step_args at)
 {
     struct mist_cpu_attention shape = attention_of(at);
@@ -274,6 +281,7 @@ void mist_operators_cpu_run_step(step_args at)
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = attention,
         [MIST_OP_ROPE] = rope,
+        [MIST_OP_GELU] = gelu,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,
         [MIST_OP_LINEAR_CROSS_ENTROPY] = linear_cross_entropy,

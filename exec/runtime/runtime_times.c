@@ -67,7 +67,7 @@ static enum mist_status make_rows(struct mist_runtime *runtime, struct mist_err 
     for (int k = 0; k < 2 * MIST_N_LAYER_KINDS; k++) {
         const struct mist_layer_layout *layout = &schedule->layouts[k / 2];
         const struct mist_step *steps = k % 2 ? layout->backward : layout->forward;
-        for (int32_t i = 0; i < (k % 2 ? layout->n_backward : layout->n_forward); i++)
+        for (int32_t i = 0; i < mist_layer_layout_n_steps(layout, k % 2); i++)
             runtime->step_rows[k / 2][k % 2][i] =
                 mist_op_table_op(ops, steps[i].op, steps[i].phase, steps[i].dims,
                                  (double)steps[i].flop, (double)steps[i].bytes);

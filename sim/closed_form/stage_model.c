@@ -6,15 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Variants of the expressions: bits. Where a batch offloads nothing, or programs do not
- * communicate inside, the terms of that are not there at all. */
+/* Variants of the expressions: bits. Where a batch offloads nothing, has no lean block, or
+ * programs do not communicate inside, the terms of that are not there at all. */
 enum {
     IS_FIRST = 1,
     IS_LAST = 2,
     OFFLOADS = 4,
     IS_CUT = 8,
     HOSTS = 16, /* updates on the host; with OFFLOADS */
-    N_VARIANTS = 32,
+    HAS_LEAN = 32,
+    N_VARIANTS = 64,
     ALIGNMENT = 64
 };
 
@@ -33,7 +34,7 @@ struct mist_stage_model {
 /* ---------------------------------------------------------------------- construction */
 
 static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
-    "L", "C", "Z", "OW", "OG", "OO", "OA", "UH", "P", "G"};
+    "L", "C", "N", "Z", "OW", "OG", "OO", "OA", "UH", "P", "G"};
 
 #define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
 #define NAMES_ONCE(name)    #name,
@@ -83,6 +84,7 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .is_last = variant & IS_LAST,
         .offloads = variant & OFFLOADS,
         .is_cut = variant & IS_CUT,
+        .has_lean = variant & HAS_LEAN,
         .n_layers = columns[MIST_STAGE_LAYERS],
         .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
         .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),
@@ -91,6 +93,7 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .value = values,
     };
 
+    at.n_lean = at.has_lean ? columns[MIST_STAGE_LEAN] : mist_expr_const(pool, 0);
     at.on_host =
         variant & HOSTS ? columns[MIST_STAGE_UPDATE_ON_HOST] : mist_expr_const(pool, 0);
     for (int r = 0; r < 4; r++)
@@ -215,6 +218,8 @@ static int choose_variant(const struct mist_stage_shape *shape,
     for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
         if (!is_zero(&columns[i]))
             variant |= OFFLOADS;
+    if (!is_zero(&columns[MIST_STAGE_LEAN]))
+        variant |= HAS_LEAN;
     if ((variant & OFFLOADS) && !is_zero(&columns[MIST_STAGE_UPDATE_ON_HOST]))
         variant |= HOSTS;
     return variant;

@@ -21,7 +21,7 @@
  * peak: largest sum of live device buffers. Exact while nothing is offloaded and ZeRO is
  * below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by what
  * fragmentation costs (nothing in most plans, 6 % at worst over the random plans of
- * tests/prop/test_stage_model.c), so whoever must not pass a limit asks
+ * tests/prop/test_stage_model.c, 12 % where a stage has lean blocks), so whoever must not pass a limit asks
  * mist_replay_memory() for the few plans that are left.
  *
  * host: the same of pinned host memory.
@@ -47,6 +47,9 @@
  *   exactly. Every slab more than one costs the latency of its copies and collectives,
  *   left out.
  *
+ * - what lean blocks do and keep counts in the mean over all that are not checkpointed,
+ *   which is exact but for what runs beside it.
+ *
  * - updates on the host run in a chain beside everything: the first forward ends when the
  *   last module's weights have come from there and it has been computed, or later.
  *
@@ -71,6 +74,7 @@
 enum mist_stage_column {
     MIST_STAGE_LAYERS,          /* L: blocks of the stage, >= 1 */
     MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
+    MIST_STAGE_LEAN,            /* N: 0 .. L - C */
     MIST_STAGE_ZERO,            /* Z: 0 .. 3 */
     MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
     MIST_STAGE_OFFLOAD_GRADIENTS,
@@ -92,7 +96,7 @@ struct mist_stage_shape {
     bool is_sequence_parallel;
 };
 
-enum { MIST_STAGE_N_VALUES = 216 };
+enum { MIST_STAGE_N_VALUES = 224 };
 
 /* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
 struct mist_stage_values {
@@ -154,7 +158,8 @@ enum mist_stage_output {
  *
  * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
  * value for all. Where the four ratios are one value, 0, the terms of offloading are left
- * out, which is several times as fast; likewise those of updates on the host. outputs
+ * out, which is several times as fast; likewise those of updates on the host, and of lean
+ * blocks. outputs
  * [MIST_STAGE_N_OUTPUTS], [n] each; NULL: not wanted. Cannot fail, does not allocate;
  * threads may share the model, not the scratch.
  */

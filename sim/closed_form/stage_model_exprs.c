@@ -79,9 +79,7 @@ static mist_expr n_near(writer *at)
 /* Blocks that swap what they keep: all of it, only the input. */
 static mist_expr n_kept_swapped(writer *at)
 {
-    mist_expr n_kept = sub(at, at->n_layers, at->n_checkpointed);
-
-    return max(at, num(at, 0), sub(at, n_kept, n_near(at)));
+    return max(at, num(at, 0), sub(at, mist_stage_n_kept(at), n_near(at)));
 }
 
 static mist_expr n_inputs_swapped(writer *at)
@@ -91,11 +89,35 @@ static mist_expr n_inputs_swapped(writer *at)
     return mist_expr_min(at->pool, at->n_checkpointed, n);
 }
 
+/* Share of the blocks that are not checkpointed that is lean. */
+static mist_expr lean_share(writer *at)
+{
+    mist_expr n = max(at, num(at, 1), mist_stage_n_kept(at));
+
+    return at->has_lean ? mist_expr_div(at->pool, at->n_lean, n) : num(at, 0);
+}
+
+/* What such a block takes, in the mean: lean, or all. */
+static mist_expr mean_kept(writer *at, enum mist_stage_value all,
+                           enum mist_stage_value lean)
+{
+    mist_expr more = sub(at, at->value[lean], at->value[all]);
+
+    return add(at, at->value[all], mul(at, lean_share(at), more));
+}
+
+/* What it makes again. */
+static mist_expr remake(writer *at)
+{
+    return mul(at, lean_share(at), of(at, MIST_STAGE_REMAKE, BLOCK));
+}
+
 /* Swapping out what a block keeps, in the mean over kept and checkpointed ones: beside
  * the next block. */
 static mist_expr kept_out(writer *at)
 {
-    mist_expr sum = add(at, mul(at, n_kept_swapped(at), at->value[MIST_STAGE_KEPT_OUT]),
+    mist_expr out = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_LEAN_OUT);
+    mist_expr sum = add(at, mul(at, n_kept_swapped(at), out),
                         mul(at, n_inputs_swapped(at), at->value[MIST_STAGE_INPUT_OUT]));
 
     return mul(at, at->ratio[MIST_RATIO_KEPT],
@@ -103,12 +125,11 @@ static mist_expr kept_out(writer *at)
 }
 
 /* Seconds per block of n that swap n_swapped. */
-static mist_expr mean_in(writer *at, enum mist_stage_value seconds, mist_expr n_swapped,
-                         mist_expr n)
+static mist_expr mean_in(writer *at, mist_expr seconds, mist_expr n_swapped, mist_expr n)
 {
     mist_expr share = mist_expr_div(at->pool, n_swapped, max(at, num(at, 1), n));
 
-    return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], at->value[seconds]), share);
+    return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], seconds), share);
 }
 
 /* -------------------------------------------------------------------------- passes */
@@ -200,11 +221,6 @@ static work leaves(writer *at, struct visit visit, uint32_t now)
     return out;
 }
 
-static mist_expr n_kept(writer *at)
-{
-    return sub(at, at->n_layers, at->n_checkpointed);
-}
-
 /* A pass between two others; a backward of a checkpointed block where a condition that
  * is at most 0 says so. */
 static mist_expr window(writer *at, struct visit before, struct visit visit,
@@ -223,12 +239,15 @@ static mist_expr window(writer *at, struct visit before, struct visit visit,
     if (visit.is_backward && kind == BLOCK) {
         mist_expr again = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, kind));
         mist_expr kept_in =
-            mean_in(at, MIST_STAGE_KEPT_IN, n_kept_swapped(at), n_kept(at));
-        mist_expr input_in =
-            mean_in(at, MIST_STAGE_INPUT_IN, n_inputs_swapped(at), at->n_checkpointed);
-        whole = mist_expr_select_le(at->pool, is_kept, none, again, whole);
+            mean_in(at, mean_kept(at, MIST_STAGE_KEPT_IN, MIST_STAGE_LEAN_IN),
+                    n_kept_swapped(at), mist_stage_n_kept(at));
+        mist_expr input_in = mean_in(at, at->value[MIST_STAGE_INPUT_IN],
+                                     n_inputs_swapped(at), at->n_checkpointed);
+        whole = mist_expr_select_le(at->pool, is_kept, none, again,
+                                    add(at, whole, remake(at)));
         start = mist_expr_select_le(at->pool, is_kept, none,
-                                    of(at, MIST_STAGE_RECOMPUTE_START, kind), start);
+                                    of(at, MIST_STAGE_RECOMPUTE_START, kind),
+                                    add(at, start, remake(at)));
         beside.seconds[TO_DEVICE] =
             add(at, beside.seconds[TO_DEVICE],
                 mist_expr_select_le(at->pool, is_kept, none, input_in, kept_in));
@@ -245,7 +264,7 @@ static mist_expr passes(writer *at, bool is_backward, uint32_t now)
 {
     struct round round = round_of(at);
     mist_expr sum = num(at, 0), one = num(at, 1), none = num(at, 0);
-    mist_expr kept = n_kept(at), again = at->n_checkpointed;
+    mist_expr kept = mist_stage_n_kept(at), again = at->n_checkpointed;
     mist_expr has_kept = mist_expr_select_le(at->pool, kept, none, none, one);
     mist_expr has_again = mist_expr_select_le(at->pool, again, none, none, one);
 
@@ -542,13 +561,15 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     mist_expr way = one_way(at);
     mist_expr forwards = passes(at, false, 0), backwards = passes(at, true, 0);
     mist_expr both = add(at, forwards, backwards);
+    mist_expr remade = mul(at, at->n_lean, of(at, MIST_STAGE_REMAKE, BLOCK));
 
     outputs[MIST_STAGE_FORWARDS] = forwards;
     outputs[MIST_STAGE_BACKWARDS] = backwards;
     outputs[MIST_STAGE_BACKWARDS_INPUT] =
-        add(at, sub(at, backwards, computed(at, MIST_STAGE_BACKWARD)),
+        add(at, sub(at, sub(at, backwards, remade), computed(at, MIST_STAGE_BACKWARD)),
             computed(at, MIST_STAGE_BACKWARD_INPUT));
-    outputs[MIST_STAGE_BACKWARDS_WEIGHT] = computed(at, MIST_STAGE_BACKWARD_WEIGHT);
+    outputs[MIST_STAGE_BACKWARDS_WEIGHT] =
+        add(at, computed(at, MIST_STAGE_BACKWARD_WEIGHT), remade);
     outputs[MIST_STAGE_STABLE] = add(at, pair(at, both, way), way);
     outputs[MIST_STAGE_FIRST] = first(at);
     outputs[MIST_STAGE_LAST] = last(at);

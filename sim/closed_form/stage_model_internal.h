@@ -22,6 +22,7 @@
     X(FORWARD_START)                                                                     \
     X(RECOMPUTE)                                                                         \
     X(RECOMPUTE_START)                                                                   \
+    X(REMAKE)                                                                            \
     X(BACKWARD)                                                                          \
     X(BACKWARD_START)                                                                    \
     X(BACKWARD_INPUT)                                                                    \
@@ -42,9 +43,9 @@
     X(SCRATCH_BACKWARD)
 
 /* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
- * all that a block keeps, and of its input; the exchange of a tied weight's gradient; the
- * last exchange of an iteration. Bytes: boundary activation, constants, token ids of a
- * micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
+ * all that a block keeps, a lean one, and of its input; the exchange of a tied weight's
+ * gradient; the last exchange of an iteration. Bytes: what a lean block keeps, and what it
+ * makes again; boundary activation, constants, token ids of a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
  * offloaded. IS_DP: 1, or 0 under dp 1, where there is nothing to shard. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
@@ -53,12 +54,16 @@
     X(SEND_GRADIENT)                                                                     \
     X(KEPT_IN)                                                                           \
     X(KEPT_OUT)                                                                          \
+    X(LEAN_IN)                                                                           \
+    X(LEAN_OUT)                                                                          \
     X(INPUT_IN)                                                                          \
     X(INPUT_OUT)                                                                         \
     X(TIE)                                                                               \
     X(EXCHANGE)                                                                          \
     X(IS_UNTIED)                                                                         \
     X(IS_DP)                                                                             \
+    X(SAVED_LEAN)                                                                        \
+    X(REMADE)                                                                            \
     X(BOUNDARY)                                                                          \
     X(CONSTANT)                                                                          \
     X(TOKENS)
@@ -94,7 +99,9 @@ struct mist_stage_writer {
     bool is_first, is_last;
     bool offloads; /* whether any of the four ratios may be above 0 */
     bool is_cut;   /* programs communicate inside (tp > 1) */
+    bool has_lean; /* whether any block may be */
     mist_expr n_layers, n_checkpointed, zero, in_flight, n_micro_batches;
+    mist_expr n_lean;   /* 0 unless has_lean */
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
     mist_expr on_host;  /* 1: updates of offloaded state; 0 unless offloads */
     const mist_expr *value;
@@ -162,6 +169,10 @@ struct mist_stage_work mist_stage_add_work(struct mist_stage_writer *at,
 /* level <= Z ? yes : no */
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,
                              mist_expr no);
+/* Blocks that are not checkpointed, and those of them that are not lean: the last ones. */
+mist_expr mist_stage_n_kept(struct mist_stage_writer *at);
+mist_expr mist_stage_n_full(struct mist_stage_writer *at);
+
 /* A value of a module kind; 0 where the stage has no such module. */
 mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value value,
                         enum mist_layer_kind kind);

@@ -159,7 +159,22 @@ static mist_expr stepping(writer *at, enum mist_layer_kind kind)
 
 static mist_expr n_kept_blocks(writer *at)
 {
-    return sub(at, at->n_layers, at->n_checkpointed);
+    return mist_stage_n_kept(at);
+}
+
+/* Where i is below a number of blocks, yes. */
+static mist_expr if_below(writer *at, int i, mist_expr n, mist_expr yes, mist_expr no)
+{
+    return mist_expr_select_le(at->pool, n, num(at, i), no, yes);
+}
+
+/* Saved tensors of n blocks, the last of which n_lean are lean. */
+static mist_expr saved_by(writer *at, mist_expr n, mist_expr n_lean)
+{
+    mist_expr less =
+        sub(at, of(at, MIST_STAGE_SAVED, BLOCK), at->value[MIST_STAGE_SAVED_LEAN]);
+
+    return sub(at, mul(at, n, of(at, MIST_STAGE_SAVED, BLOCK)), mul(at, n_lean, less));
 }
 
 /* What blocks of a micro-batch keep: their inputs and saved tensors. */
@@ -167,7 +182,7 @@ static mist_expr kept_by_blocks(writer *at)
 {
     mist_expr inputs = mul(at, at->n_layers, at->value[MIST_STAGE_BOUNDARY]);
 
-    return add(at, inputs, mul(at, n_kept_blocks(at), of(at, MIST_STAGE_SAVED, BLOCK)));
+    return add(at, inputs, saved_by(at, n_kept_blocks(at), at->n_lean));
 }
 
 static mist_expr kept_by_head(writer *at)
@@ -182,9 +197,11 @@ static mist_expr kept_by_one(writer *at, int i)
 {
     mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK);
 
-    return add(
-        at, at->value[MIST_STAGE_BOUNDARY],
-        mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, i), num(at, 0), saved));
+    if (at->has_lean)
+        saved = if_below(at, i, mist_stage_n_full(at), saved,
+                         at->value[MIST_STAGE_SAVED_LEAN]);
+    return add(at, at->value[MIST_STAGE_BOUNDARY],
+               if_below(at, i, n_kept_blocks(at), saved, num(at, 0)));
 }
 
 /*
@@ -209,9 +226,12 @@ static mist_expr kept_near(writer *at)
 {
     mist_expr n = mist_expr_min(at->pool, n_near(at), at->n_layers);
     mist_expr n_saved = mist_expr_min(at->pool, n, n_kept_blocks(at));
+    mist_expr n_lean = num(at, 0);
 
+    if (at->has_lean)
+        n_lean = max(at, n_lean, sub(at, n_saved, mist_stage_n_full(at)));
     return add(at, mul(at, n, at->value[MIST_STAGE_BOUNDARY]),
-               mul(at, n_saved, of(at, MIST_STAGE_SAVED, BLOCK)));
+               saved_by(at, n_saved, n_lean));
 }
 
 /* Of what all micro-batches in flight keep, the part in the host. */
@@ -279,6 +299,12 @@ static mist_expr fresh_around(writer *at)
     mist_expr gone = mist_stage_by_zero(at, 2, none, staying(at, others));
     mist_expr later = sub(at, third, staying(at, kept_by_one(at, 0)));
 
+    if (at->has_lean) { /* the block below the last may be the first that is lean */
+        mist_expr more = if_below(
+            at, 1, mist_stage_n_full(at), none,
+            if_below(at, 1, n_kept_blocks(at), at->value[MIST_STAGE_REMADE], none));
+        later = add(at, later, if_below(at, 0, mist_stage_n_full(at), more, none));
+    }
     later = mist_expr_select_le(at->pool, num(at, 3), at->n_layers, later, none);
     if (at->is_last)
         later = max(at, later, add(at, fresh(at, HEAD), sum_so_far(at, HEAD)));
@@ -286,11 +312,14 @@ static mist_expr fresh_around(writer *at)
     return add(at, two_fresh(at), later);
 }
 
-/* Of a checkpointed block while it runs: its saved tensors. */
-static mist_expr again_if_all(writer *at)
+/* Of the last block while it runs, if it does not keep all: its other saved tensors. */
+static mist_expr again_at_top(writer *at)
 {
-    return mist_expr_select_le(at->pool, n_kept_blocks(at), num(at, 0),
-                               of(at, MIST_STAGE_SAVED, BLOCK), num(at, 0));
+    mist_expr some = num(at, 0);
+
+    if (at->has_lean)
+        some = if_below(at, 0, mist_stage_n_full(at), some, at->value[MIST_STAGE_REMADE]);
+    return if_below(at, 0, n_kept_blocks(at), some, of(at, MIST_STAGE_SAVED, BLOCK));
 }
 
 static mist_expr scratch_backward(writer *at)
@@ -310,7 +339,7 @@ static mist_expr around_top(writer *at)
     else
         swapped = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
                                       add(at, kept_by_one(at, 0), kept_by_one(at, 1)));
-    mist_expr sum = add(at, add(at, again_if_all(at), scratch_backward(at)),
+    mist_expr sum = add(at, add(at, again_at_top(at), scratch_backward(at)),
                         mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
     /* the head's input and saved tensors are gone when the blocks' turn comes */
     sum = add(at, sub(at, sum, kept_by_head(at)), next_input(at));
@@ -323,9 +352,14 @@ static mist_expr around_bottom(writer *at)
 {
     mist_expr u = at->value[MIST_STAGE_BOUNDARY];
     mist_expr all = of(at, MIST_STAGE_SAVED, BLOCK), none = num(at, 0);
-    mist_expr again = mist_expr_select_le(at->pool, at->n_checkpointed, none, none, all);
+    mist_expr some = all, rest = none; /* what a block keeps that is not checkpointed */
+    if (at->has_lean) {
+        some = if_below(at, 0, at->n_lean, at->value[MIST_STAGE_SAVED_LEAN], all);
+        rest = if_below(at, 0, at->n_lean, at->value[MIST_STAGE_REMADE], none);
+    }
+    mist_expr again = if_below(at, 0, at->n_checkpointed, all, rest);
     mist_expr saved = /* where the first block keeps it */
-        mist_expr_select_le(at->pool, at->n_checkpointed, none, all, none);
+        if_below(at, 0, at->n_checkpointed, none, some);
     mist_expr gone = sub(at, sub(at, kept_by_blocks(at), u), saved);
     mist_expr moved = add(at, brought(at, BLOCK), two_fresh(at));
     mist_expr sum = add(at, add(at, again, scratch_backward(at)), next_input(at));
@@ -354,7 +388,7 @@ static mist_expr around_forward(writer *at)
         mist_expr_select_le(at->pool, n_near(at), num(at, 0),
                             mul(at, num(at, 3), kept_by_one(at, 0)), kept_by_one(at, 0));
 
-    sum = add(at, sub(at, sum, kept_by_head(at)), again_if_all(at));
+    sum = add(at, sub(at, sum, kept_by_head(at)), again_at_top(at));
     return add(at, add(at, sum, moved), mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
 }
 

@@ -35,6 +35,16 @@ mist_expr mist_stage_total(struct mist_stage_writer *at,
     return at->is_last ? add(at, sum, of_kind[MIST_LAYER_HEAD]) : sum;
 }
 
+mist_expr mist_stage_n_kept(struct mist_stage_writer *at)
+{
+    return sub(at, at->n_layers, at->n_checkpointed);
+}
+
+mist_expr mist_stage_n_full(struct mist_stage_writer *at)
+{
+    return sub(at, mist_stage_n_kept(at), at->n_lean);
+}
+
 /* ------------------------------------------------------------------------ offloading */
 
 /* size where limit < ratio * total, else 0. */

@@ -23,6 +23,7 @@ struct stage {
     struct mist_module_storage
         here[MIST_N_LAYER_KINDS]; /* [n_modules], nothing in host */
     struct mist_module_storage away[MIST_N_LAYER_KINDS]; /* all of it there */
+    struct mist_module_storage lean[MIST_N_LAYER_KINDS]; /* likewise, of lean blocks */
     struct mist_rank_mesh mesh;
     /* by group; nodes 0: not looked up yet */
     struct mist_group_shape shapes[MIST_GROUP_ALL + 1];
@@ -185,9 +186,12 @@ static void price_modules(struct stage *at)
                       MIST_STAGE_FORWARD_START);
         price_program(at, m, MIST_PROGRAM_BACKWARD, MIST_STAGE_BACKWARD,
                       MIST_STAGE_BACKWARD_START);
-        if (kind_of(at, m) == MIST_LAYER_BLOCK)
+        if (kind_of(at, m) == MIST_LAYER_BLOCK) {
             price_program(at, m, MIST_PROGRAM_RECOMPUTE, MIST_STAGE_RECOMPUTE,
                           MIST_STAGE_RECOMPUTE_START);
+            price_program(at, m, MIST_PROGRAM_REMAKE, MIST_STAGE_REMAKE,
+                          MIST_STAGE_VALUES_NAMED);
+        }
         if (kind_of(at, m) == MIST_LAYER_EMBEDDING)
             price_zeroing(at, m);
         price_partial(at, m);
@@ -294,12 +298,17 @@ static double price_copy(struct stage *at, enum mist_stream stream, int64_t byte
 }
 
 static void price_kept(struct stage *at, enum mist_stream stream,
-                       enum mist_stage_value input, enum mist_stage_value kept)
+                       enum mist_stage_value input, enum mist_stage_value kept,
+                       enum mist_stage_value lean)
 {
-    const struct mist_module_storage *block = &at->away[at->i_stage == 0];
+    int block = at->i_stage == 0;
+    double input_s = price_copy(at, stream, at->layouts[MIST_LAYER_BLOCK].input_bytes);
 
-    at->values[input] = price_copy(at, stream, at->layouts[MIST_LAYER_BLOCK].input_bytes);
-    at->values[kept] = at->values[input] + price_copy(at, stream, block->saved_bytes[1]);
+    at->values[input] = input_s;
+    at->values[kept] =
+        input_s + price_copy(at, stream, at->away[block].saved_bytes[MIST_SAVED_SWAPPED]);
+    at->values[lean] =
+        input_s + price_copy(at, stream, at->lean[block].saved_bytes[MIST_SAVED_SWAPPED]);
 }
 
 /* The gradient of a tied weight: of the head on the same rank, or exchanged. */
@@ -339,8 +348,10 @@ static void price_once(struct stage *at)
     price_transfers(at, MIST_TASK_SEND_ACTIVATION, MIST_STAGE_SEND_ACTIVATION);
     price_transfers(at, MIST_TASK_RECV_GRADIENT, MIST_STAGE_RECV_GRADIENT);
     price_transfers(at, MIST_TASK_SEND_GRADIENT, MIST_STAGE_SEND_GRADIENT);
-    price_kept(at, MIST_STREAM_HOST_TO_DEVICE, MIST_STAGE_INPUT_IN, MIST_STAGE_KEPT_IN);
-    price_kept(at, MIST_STREAM_DEVICE_TO_HOST, MIST_STAGE_INPUT_OUT, MIST_STAGE_KEPT_OUT);
+    price_kept(at, MIST_STREAM_HOST_TO_DEVICE, MIST_STAGE_INPUT_IN, MIST_STAGE_KEPT_IN,
+               MIST_STAGE_LEAN_IN);
+    price_kept(at, MIST_STREAM_DEVICE_TO_HOST, MIST_STAGE_INPUT_OUT, MIST_STAGE_KEPT_OUT,
+               MIST_STAGE_LEAN_OUT);
     price_tie(at);
     if (mist_plan_n_ranks(at->plan) > 1)
         at->values[MIST_STAGE_EXCHANGE] = price(at, &exchange);
@@ -408,6 +419,9 @@ static void read_layouts(struct stage *at)
             in_arena(layout->scratch_backward_bytes);
         read_matrices(at, k);
     }
+    const struct mist_module_storage *lean = &at->lean[at->i_stage == 0];
+    values[MIST_STAGE_SAVED_LEAN] = in_arena(lean->saved_bytes[MIST_SAVED_SWAPPED]);
+    values[MIST_STAGE_REMADE] = in_arena(lean->saved_bytes[MIST_SAVED_REMADE]);
     values[MIST_STAGE_BOUNDARY] = in_arena(at->layouts[MIST_LAYER_BLOCK].input_bytes);
     values[MIST_STAGE_CONSTANT] = in_arena(at->layouts[MIST_LAYER_BLOCK].constant_bytes);
     values[MIST_STAGE_TOKENS] =
@@ -453,7 +467,7 @@ static void make_stage(struct stage *at, int32_t threads)
     plan->model.n_layers = plan->n_stages;
     for (int32_t i = 0; i < plan->n_stages; i++) {
         plan->stages[i].n_layers = 1;
-        plan->stages[i].n_checkpointed = 0;
+        plan->stages[i].n_checkpointed = plan->stages[i].n_lean = 0;
         set_knobs(&plan->stages[i], false, false);
     }
     mist_schedule_chunk_layers(plan, at->i_stage, 0, &first, &last);
@@ -468,6 +482,10 @@ static void make_stage(struct stage *at, int32_t threads)
     set_knobs(stage, false, true);
     mist_storage_make(plan, at->i_stage, at->programs, at->modules, at->n_modules,
                       at->away);
+    stage->n_lean = 1;
+    mist_storage_make(plan, at->i_stage, at->programs, at->modules, at->n_modules,
+                      at->lean);
+    stage->n_lean = 0;
     at->mesh = mist_rank_mesh_make(plan, at->i_stage);
 }
 

@@ -55,7 +55,7 @@ enum mist_op {
     MIST_OP_LINEAR_RESIDUAL, /* forward and backward_input: plus a tensor */
     MIST_OP_ATTENTION,
     MIST_OP_ROPE,
-    MIST_OP_GELU, /* of no program: a word that linear_gelu can be priced by */
+    MIST_OP_GELU, /* makes linear_gelu's output again; a part of its price, too */
     MIST_OP_SWIGLU,
     MIST_OP_RESIDUAL,
     MIST_OP_CROSS_ENTROPY,        /* of no program, as gelu */
@@ -137,7 +137,7 @@ enum {
     MIST_ARG_ATTENTION_LSE = 1, /* forward */
     MIST_ARG_ATTENTION_QKV = 2,
     MIST_ARG_ROPE_TABLE = 1, /* forward and backward, in place on operand 0 */
-    MIST_ARG_UNARY_X = 1,    /* swiglu forward */
+    MIST_ARG_UNARY_X = 1,    /* gelu, swiglu forward */
     MIST_ARG_RESIDUAL_A = 1,
     MIST_ARG_RESIDUAL_B = 2,
     MIST_ARG_LOSS_LOSSES = 1, /* linear_cross_entropy: operand 0 is the gradient of x */
@@ -232,6 +232,7 @@ struct mist_tensor {
     const char *name;
     enum mist_tensor_class tensor_class;
     int64_t bytes;
+    bool is_remade;          /* SAVED: MIST_PROGRAM_REMAKE can make it again */
     int64_t offset_forward;  /* SAVED: in the saved buffer; SCRATCH: in the program's
                                 scratch */
     int64_t offset_backward; /* the same in the backward program */
@@ -288,6 +289,9 @@ enum mist_program_kind {
     MIST_PROGRAM_RECOMPUTE,      /* leading forward steps that write all saved tensors */
     MIST_PROGRAM_EVALUATE,       /* forward up to the loss: no gradient is computed, also
                                     not by the step of the loss */
+    MIST_PROGRAM_REMAKE,         /* steps of its own, behind the forward's, that write
+                                    those saved tensors again that follow cheaply from
+                                    others; only weight gradients read them */
     MIST_PROGRAM_BACKWARD,       /* whole; empty if the shape splits_backward */
     MIST_PROGRAM_BACKWARD_INPUT, /* its two halves, if it does; either may be empty. The
                                     second reads the first's scratch, and d_out */
@@ -297,7 +301,7 @@ enum mist_program_kind {
 
 /* Consecutive steps of a program that become one task. */
 struct mist_part {
-    int16_t first_step, n_steps; /* in layout->forward or ->backward */
+    int16_t first_step, n_steps; /* in mist_layer_layout_steps() */
     bool is_communication;       /* one step, of an MIST_OP_TP_* */
     int8_t waits_for; /* latest earlier part of the other sort (communication or not) in
                          this program that this part must not overtake; -1 none. Parts of
@@ -333,6 +337,7 @@ struct mist_layer_layout {
     enum mist_layer_kind kind;
     struct mist_layer_shape shape;
     int32_t n_tensors, n_params, n_forward, n_backward;
+    int32_t n_remake; /* steps of MIST_PROGRAM_REMAKE, in forward from n_forward on */
     struct mist_program programs[MIST_N_PROGRAM_KINDS];
     struct mist_tensor tensors[MIST_MAX_TENSORS];
     struct mist_param params[MIST_MAX_PARAMS];
@@ -355,6 +360,13 @@ mist_layer_layout_steps(const struct mist_layer_layout *layout,
                         enum mist_program_kind program)
 {
     return mist_program_is_backward(program) ? layout->backward : layout->forward;
+}
+
+/* How many there are in one of the two arrays. */
+static inline int32_t mist_layer_layout_n_steps(const struct mist_layer_layout *layout,
+                                                bool is_backward)
+{
+    return is_backward ? layout->n_backward : layout->n_forward + layout->n_remake;
 }
 
 /*

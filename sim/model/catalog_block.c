@@ -17,6 +17,12 @@
  * et al. 2022). Sequence parallelism keeps shards of the norms' outputs and gathers them
  * again for the weights' gradients.
  *
+ * Of these a lean block (struct mist_stage_plan) keeps neither the norms' outputs nor the
+ * activation's: a pass over memory makes them again from the norms' inputs and the
+ * activation's, which the backward reads anyway (Andoorveedu et al., Tempo, NeurIPS
+ * 2022). The same kernels on the same inputs give the same bits; but where a GPU's library
+ * has a gelu of its own inside of the product before it, the last bit may differ.
+ *
  * Order in the backward: a linear layer's input gradient, the communication of it, then
  * the weight gradient, which runs beside. Gathers that only weight gradients need follow
  * the gather before them at once.
@@ -28,7 +34,8 @@
  */
 struct block {
     int8_t x, out, qkv, lse, att, f1, act, rope_table;
-    int8_t y, z; /* what proj and down give, where it is no residual yet */
+    int8_t stats_again; /* of a norm that is made again: nobody reads them */
+    int8_t y, z;        /* what proj and down give, where it is no residual yet */
     int8_t d_out, d_x, d_act, d_f1, d_n2, d_r, d_att, d_qkv, d_n1;
     int8_t n1_w, n2_w, y_w, z_w, d_out_w, d_r_w, d_n1_w, d_n2_w;
     struct mist_norm norm1, norm2;
@@ -217,6 +224,18 @@ static struct mist_step *swiglu_step(struct mist_declaration *at,
                              at->rows, block->ffn);
 }
 
+/* The activation by itself. */
+static void activation_forward(struct mist_declaration *at, const struct block *block)
+{
+    struct mist_step *new =
+        has_swiglu(at) ? swiglu_step(at, block)
+                       : mist_declare_step(at, "gelu", MIST_OP_GELU, MIST_PHASE_FORWARD,
+                                           product(at, at->rows, block->ffn));
+
+    new->operands[MIST_ARG_OUT] = block->act;
+    new->operands[MIST_ARG_UNARY_X] = block->f1;
+}
+
 /* The feed-forward layer up to its activation. */
 static void ffn_forward(struct mist_declaration *at, const struct block *block)
 {
@@ -226,9 +245,16 @@ static void ffn_forward(struct mist_declaration *at, const struct block *block)
         return;
     }
     mist_declare_linear_forward(at, &block->up, block->f1, block->n2_w, -1);
-    struct mist_step *swiglu = swiglu_step(at, block);
-    swiglu->operands[MIST_ARG_OUT] = block->act;
-    swiglu->operands[MIST_ARG_UNARY_X] = block->f1;
+    activation_forward(at, block);
+}
+
+/* What a lean block does not keep. */
+static void make_again(struct mist_declaration *at, const struct block *block)
+{
+    mist_declare_norm_again(at, "norm1", &block->norm1, block->stats_again);
+    if (has_two_norms(at))
+        mist_declare_norm_again(at, "norm2", &block->norm2, block->stats_again);
+    activation_forward(at, block);
 }
 
 /* From the gradient of the block's output to that of the feed-forward's input. */
@@ -305,6 +331,8 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
         block->y = shard(at, "y", MIST_TENSOR_SCRATCH);
     if (adds_behind(at))
         block->z = shard(at, "z", MIST_TENSOR_SCRATCH);
+    block->stats_again = mist_declare_tensor_4(at, "stats_again", MIST_TENSOR_SCRATCH,
+                                               product(at, 2, at->shard_rows));
 }
 
 static void backward_tensors(struct mist_declaration *at, struct block *block,
@@ -490,6 +518,8 @@ void mist_declare_block(struct mist_declaration *at)
         parallel_forward(at, &block);
     else
         sequential_forward(at, &block);
+    at->is_remake = true;
+    make_again(at, &block);
     at->is_backward = true;
     if (is_falcon)
         parallel_backward(at, &block);

@@ -62,6 +62,7 @@ struct mist_declaration {
     enum mist_layer_variant variant;
     struct mist_layer_layout *layout;
     bool is_backward; /* steps go to the backward program */
+    bool is_remake;   /* ... to MIST_PROGRAM_REMAKE, when the forward is declared */
     bool is_out_of_range;
     int64_t b, s, tp, element_bytes;
     int64_t rows;       /* b * s */
@@ -145,6 +146,11 @@ void mist_declare_residual_norm_forward(struct mist_declaration *at, const char 
 void mist_declare_norm_backward(struct mist_declaration *at, const char *name,
                                 const struct mist_norm *norm, int8_t dx, int8_t dy,
                                 int8_t d_residual);
+
+/* norm->out again from norm->x. Its statistics, which are kept, come out once more, in a
+ * scratch tensor. */
+void mist_declare_norm_again(struct mist_declaration *at, const char *name,
+                             const struct mist_norm *norm, int8_t stats);
 
 /* out = a + b, each [shard_rows, hidden] */
 void mist_declare_residual(struct mist_declaration *at, int8_t out, int8_t a, int8_t b);

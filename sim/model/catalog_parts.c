@@ -148,6 +148,8 @@ void mist_layout_cut_programs(struct mist_layer_layout *layout)
                 &programs[MIST_PROGRAM_RECOMPUTE]);
     cut_program(layout->forward, 0, count_evaluate(layout),
                 &programs[MIST_PROGRAM_EVALUATE]);
+    cut_program(layout->forward, layout->n_forward, layout->n_remake,
+                &programs[MIST_PROGRAM_REMAKE]);
     if (!layout->shape.splits_backward) {
         cut_program(layout->backward, 0, n, &programs[MIST_PROGRAM_BACKWARD]);
         return;

@@ -168,13 +168,25 @@ struct mist_linear mist_declare_linear(struct mist_declaration *at, const char *
 
 /* ------------------------------------------------------------------------------ steps */
 
+/* Room for the next step of the program under way. */
+static struct mist_step *append_step(struct mist_declaration *at)
+{
+    struct mist_layer_layout *layout = at->layout;
+    int32_t n = mist_layer_layout_n_steps(layout, at->is_backward);
+
+    assert(n < MIST_MAX_STEPS);
+    ++*(at->is_backward ? &layout->n_backward
+        : at->is_remake ? &layout->n_remake
+                        : &layout->n_forward);
+    return &(at->is_backward ? layout->backward : layout->forward)[n];
+}
+
 struct mist_step *mist_declare_step_of(struct mist_declaration *at, const char *name,
                                        enum mist_op op, enum mist_phase phase,
                                        const int64_t *dims, size_t n_dims)
 {
     struct mist_layer_layout *layout = at->layout;
-    int32_t *n = at->is_backward ? &layout->n_backward : &layout->n_forward;
-    struct mist_step *new = &(at->is_backward ? layout->backward : layout->forward)[*n];
+    struct mist_step *new = append_step(at);
     struct mist_op_use use = {.op = op,
                               .phase = phase,
                               .dims = dims,
@@ -182,8 +194,7 @@ struct mist_step *mist_declare_step_of(struct mist_declaration *at, const char *
                               .threads = layout->shape.threads};
     struct mist_work work = mist_op_use_work(&use);
 
-    assert(*n < MIST_MAX_STEPS && n_dims <= MIST_MAX_DIMS);
-    ++*n;
+    assert(n_dims <= MIST_MAX_DIMS);
     *new = (struct mist_step){
         .name = name,
         .op = op,
@@ -253,6 +264,15 @@ void mist_declare_norm_forward(struct mist_declaration *at, const char *name,
     new->operands[MIST_ARG_OUT] = norm->out;
     new->operands[MIST_ARG_NORM_STATS] = norm->stats;
     new->operands[MIST_ARG_NORM_X] = norm->x;
+}
+
+void mist_declare_norm_again(struct mist_declaration *at, const char *name,
+                             const struct mist_norm *norm, int8_t stats)
+{
+    struct mist_norm again = *norm;
+
+    again.stats = stats;
+    mist_declare_norm_forward(at, name, &again);
 }
 
 void mist_declare_residual_norm_forward(struct mist_declaration *at, const char *name,

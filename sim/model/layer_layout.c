@@ -102,19 +102,19 @@ static int32_t list_pieces(struct mist_layer_layout *layout, struct mist_step *s
     return n;
 }
 
-/* Places the scratch of all forward or backward steps, which the programs cut; returns
- * the bytes it needs. */
+/* Places the scratch of all steps of an array, which the programs cut; returns the bytes
+ * it needs. */
 static int64_t pack_scratch(struct mist_layer_layout *layout, bool is_backward)
 {
     struct mist_step *steps = is_backward ? layout->backward : layout->forward;
-    int32_t n_steps = is_backward ? layout->n_backward : layout->n_forward;
+    int32_t n_steps = mist_layer_layout_n_steps(layout, is_backward);
     struct piece pieces[MAX_PIECES];
     int32_t busy_until[MIST_MAX_STEPS];
 
     for (int32_t i = 0; i < n_steps; i++)
         busy_until[i] = i;
     if (!is_backward)
-        keep_busy(&layout->programs[MIST_PROGRAM_FORWARD], n_steps, busy_until);
+        keep_busy(&layout->programs[MIST_PROGRAM_FORWARD], layout->n_forward, busy_until);
     for (int i = MIST_PROGRAM_BACKWARD; is_backward && i < MIST_N_PROGRAM_KINDS; i++)
         keep_busy(&layout->programs[i], n_steps, busy_until);
     int32_t n = list_pieces(layout, steps, n_steps, busy_until, is_backward, pieces);
@@ -152,6 +152,17 @@ static void lay_out_tensors(struct mist_layer_layout *out)
     }
 }
 
+/* What the steps that make tensors again write of those that are saved. */
+static void mark_remade(struct mist_layer_layout *out)
+{
+    for (int32_t i = out->n_forward; i < out->n_forward + out->n_remake; i++)
+        for (int k = 0; k < mist_op_n_written(out->forward[i].op, MIST_PHASE_FORWARD);
+             k++) {
+            struct mist_tensor *tensor = &out->tensors[out->forward[i].operands[k]];
+            tensor->is_remade = tensor->tensor_class == MIST_TENSOR_SAVED;
+        }
+}
+
 static void lay_out_params(struct mist_layer_layout *out)
 {
     int64_t n_aligned = ALIGNMENT / mist_dtype_weight_bytes(out->shape.dtype);
@@ -172,7 +183,7 @@ static bool has_sizes_in_range(const struct mist_layer_layout *layout)
         is_in_range &= layout->tensors[i].bytes <= most;
     for (int32_t i = 0; i < layout->n_params; i++)
         is_in_range &= layout->params[i].n_elements <= most;
-    for (int32_t i = 0; i < layout->n_forward; i++)
+    for (int32_t i = 0; i < mist_layer_layout_n_steps(layout, false); i++)
         is_in_range &= layout->forward[i].workspace_bytes <= most;
     for (int32_t i = 0; i < layout->n_backward; i++)
         is_in_range &= layout->backward[i].workspace_bytes <= most;
@@ -217,6 +228,7 @@ enum mist_status mist_layer_layout_make(const struct mist_model *model,
             model->name, (int)shape.micro_batch, (int)shape.seq, (int)shape.tp,
             shape.is_sequence_parallel ? " with sequence parallelism" : "");
     lay_out_tensors(out);
+    mark_remade(out);
     lay_out_params(out);
     mist_layout_cut_programs(out);
     out->scratch_forward_bytes = pack_scratch(out, false);

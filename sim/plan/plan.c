@@ -282,6 +282,11 @@ static enum mist_status check_stage_sizes(const struct check *c, int32_t i)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "checkpointed_layers",
                       "checkpointed_layers is %d, expected 0 to %d, the stage's layers",
                       s->n_checkpointed, s->n_layers);
+    if (s->n_lean < 0 || s->n_lean > s->n_layers - s->n_checkpointed)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "lean_layers",
+                      "lean_layers is %d, expected 0 to %d, the stage's layers that are "
+                      "not checkpointed",
+                      s->n_lean, s->n_layers - s->n_checkpointed);
     if (s->n_layers % mist_plan_n_chunks(c->plan) != 0)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "layers",
                       "layers is %d, not divisible by the pipeline's %d chunks",

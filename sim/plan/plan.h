@@ -52,6 +52,9 @@ struct mist_stage_plan {
     bool is_sequence_parallel;
     /* The first n blocks of the stage, chunk by chunk, keep only their input. */
     int32_t n_checkpointed;
+    /* The next n blocks are lean: they don't keep what a pass over memory makes again from
+     * what they do keep, the outputs of norms and of gelu or SwiGLU. */
+    int32_t n_lean;
     double offload_weights; /* fractions 0..1 kept in host memory */
     double offload_gradients;
     double offload_optimizer;
@@ -140,8 +143,8 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * micro-batch; the pipeline has the chunks that its schedule takes, two stages or more if
  * it has two chunks or more, chunks that divide every stage's layers and, interleaved,
  * stages that divide n_micro_batches; where two stages hold a tied weight they have the
- * same dp and tp; ZeRO flags are nested; 0 <= n_checkpointed <= n_layers; fractions are
- * within 0..1; an update on the host has optimizer state there; seq_len fits learned
+ * same dp and tp; ZeRO flags are nested; n_checkpointed and n_lean are not negative and
+ * n_layers at most together; fractions are within 0..1; an update on the host has optimizer state there; seq_len fits learned
  * positions; gradients are bf16 only where the rest is; numbers of ranks and of tokens of
  * a micro-batch fit 31 bits; predictions are finite and not negative. Whether a cluster
  * has the devices and the memory is not the plan's to know.
@@ -189,7 +192,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "n_micro_batches": G,
  *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
  *                "zero": 0..3, "sequence_parallel", "checkpointed_layers",
- *                "offload_weights_frac", "offload_gradients_frac",
+ *                "lean_layers", "offload_weights_frac", "offload_gradients_frac",
  *                "offload_optimizer_frac", "offload_activations_frac",
  *                "update_on": "device" or "host"}, ...],
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
@@ -199,9 +202,9 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
  * "probe_s" (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
  * "recompute_attention", "reduces_each_micro_batch" and "sequence_parallel" (left out when
- * false), the stages' four offload fractions (0) and "update_on" (left out when "device").
- * What was saved loads as the same plan, bit by bit, but that one chunk loads as 0; entries
- * of arrays beyond n_stages load as 0.
+ * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
+ * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
+ * loads as 0; entries of arrays beyond n_stages load as 0.
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

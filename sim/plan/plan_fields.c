@@ -57,6 +57,7 @@ const struct mist_plan_field mist_plan_stage_fields[] = {
     {"zero", MIST_FIELD_ZERO, 0, 0},
     FIELD(MIST_FIELD_FLAG, mist_stage_plan, "sequence_parallel", is_sequence_parallel),
     FIELD(MIST_FIELD_INT32, mist_stage_plan, "checkpointed_layers", n_checkpointed),
+    FIELD(MIST_FIELD_COUNT, mist_stage_plan, "lean_layers", n_lean),
     FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_weights_frac", offload_weights),
     FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_gradients_frac",
           offload_gradients),

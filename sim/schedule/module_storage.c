@@ -138,25 +138,32 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
 /* ------------------------------------------------------------------------ activations */
 
 static void cut_activations(const struct mist_plan *plan, int32_t i_stage,
-                            const struct mist_layer_layout *layout, bool is_checkpointed,
+                            const struct mist_layer_layout *layout, int32_t module,
                             struct running *running, struct mist_module_storage *out)
 {
     struct item items[MIST_MAX_TENSORS + 1] = {{-1, (double)layout->input_bytes}};
+    bool is_checkpointed = mist_schedule_is_checkpointed(plan, i_stage, module);
+    bool is_lean = mist_schedule_is_lean(plan, i_stage, module);
     int32_t n = 1, n_swapped = 0;
 
-    for (int32_t i = 0; i < layout->n_tensors && !is_checkpointed; i++)
-        if (layout->tensors[i].tensor_class == MIST_TENSOR_SAVED)
+    for (int32_t i = 0; i < layout->n_tensors; i++) {
+        if (layout->tensors[i].tensor_class != MIST_TENSOR_SAVED)
+            continue;
+        if (is_lean && layout->tensors[i].is_remade)
+            out->saved_place[i] = MIST_SAVED_REMADE;
+        else if (!is_checkpointed)
             items[n++] = (struct item){i, (double)layout->tensors[i].bytes};
+    }
     if (layout->kind == MIST_LAYER_BLOCK)
         n_swapped =
             choose_prefix(plan->stages[i_stage].offload_activations, items, n, running);
     out->swaps_input = n_swapped > 0;
     for (int32_t k = 1; k < n_swapped; k++)
-        out->is_swapped[items[k].id] = true;
+        out->saved_place[items[k].id] = MIST_SAVED_SWAPPED;
     for (int32_t i = 0; i < layout->n_tensors; i++) {
         if (layout->tensors[i].tensor_class != MIST_TENSOR_SAVED)
             continue;
-        int64_t *used = &out->saved_bytes[out->is_swapped[i]];
+        int64_t *used = &out->saved_bytes[out->saved_place[i]];
         out->saved_offset[i] = *used;
         *used += mist_align_up(layout->tensors[i].bytes, ALIGNMENT);
     }
@@ -173,8 +180,7 @@ void mist_storage_make(const struct mist_plan *plan, int32_t i_stage,
         struct running *running = kind == MIST_LAYER_BLOCK ? blocks : ends;
         out[i] = (struct mist_module_storage){0};
         cut_params(plan, i_stage, &layouts[kind], running, &out[i]);
-        cut_activations(plan, i_stage, &layouts[kind],
-                        mist_schedule_is_checkpointed(plan, i_stage, modules[i]),
+        cut_activations(plan, i_stage, &layouts[kind], modules[i],
                         &running[RATIO_ACTIVATIONS], &out[i]);
     }
 }

@@ -1,6 +1,7 @@
 /*
  * Where the parameters and the kept activations of a module live: on the device or, by
- * the plan's ratios, in host memory.
+ * the plan's ratios, in host memory; of a lean block some activations nowhere, they are
+ * made again.
  *
  * A tensor is wholly here or there: nothing has to be glued together before a kernel can
  * read it. The matrices of a module, in a fixed order, are offloaded up to some point, so
@@ -33,14 +34,22 @@ struct mist_slab {
     bool updates_on_host; /* where its state is */
 };
 
+/* From forward to backward a saved tensor stays on the device, goes to the host, or is
+ * there for neither, but written again in front of the backward. */
+enum mist_saved_place {
+    MIST_SAVED_HERE,
+    MIST_SAVED_SWAPPED,
+    MIST_SAVED_REMADE,
+    MIST_N_SAVED_PLACES
+};
+
 struct mist_module_storage {
     int32_t n_slabs;
     struct mist_slab slabs[MIST_MAX_SLABS];
     int8_t param_slab[MIST_MAX_PARAMS];
     int64_t param_offset[MIST_MAX_PARAMS]; /* elements, in the slab */
-    int64_t
-        saved_bytes[2]; /* kept activations that stay on the device, that are swapped */
-    bool is_swapped[MIST_MAX_TENSORS];      /* of saved tensors */
+    int64_t saved_bytes[MIST_N_SAVED_PLACES];
+    int8_t saved_place[MIST_MAX_TENSORS];   /* enum mist_saved_place, of saved tensors */
     int64_t saved_offset[MIST_MAX_TENSORS]; /* in their buffer */
     bool swaps_input;                       /* the module's input is swapped, too */
 };

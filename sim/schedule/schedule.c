@@ -73,8 +73,9 @@ int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32
     return -1;
 }
 
-bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
-                                   int32_t layer)
+/* How many blocks of its stage are before a block, chunk by chunk; -1: not of the stage.
+ */
+static int32_t count_before(const struct mist_plan *plan, int32_t i_stage, int32_t layer)
 {
     int32_t n_before = 0;
 
@@ -82,10 +83,27 @@ bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage
         int32_t first, n;
         mist_plan_chunk_layers(plan, i_stage, c, &first, &n);
         if (layer >= first && layer < first + n)
-            return n_before + layer - first < plan->stages[i_stage].n_checkpointed;
+            return n_before + layer - first;
         n_before += n;
     }
-    return false;
+    return -1;
+}
+
+bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
+                                   int32_t layer)
+{
+    int32_t n_before = count_before(plan, i_stage, layer);
+
+    return n_before >= 0 && n_before < plan->stages[i_stage].n_checkpointed;
+}
+
+bool mist_schedule_is_lean(const struct mist_plan *plan, int32_t i_stage, int32_t layer)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    int32_t n_before = count_before(plan, i_stage, layer);
+
+    return n_before >= stage->n_checkpointed &&
+           n_before < stage->n_checkpointed + stage->n_lean;
 }
 
 struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_t i_stage,

@@ -40,6 +40,7 @@ enum mist_role {
     MIST_ROLE_OUTPUT, /* activation leaving the module (or: what a transfer fills) */
     MIST_ROLE_SAVED,  /* saved-for-backward tensors that stay on the device */
     MIST_ROLE_SAVED_SWAPPED, /* those that go to the host in between */
+    MIST_ROLE_SAVED_REMADE,  /* those that are made again for the backward */
     MIST_ROLE_SCRATCH,       /* program scratch and kernel workspace */
     MIST_ROLE_STATE,         /* optimizer state of a slab (this rank's shard) */
     MIST_ROLE_GRAD_OUTPUT,   /* gradient of the module's output */
@@ -52,6 +53,12 @@ enum mist_role {
     MIST_ROLE_GRADIENTS = MIST_ROLE_WEIGHTS + MIST_MAX_SLABS, /* + i: their gradients */
     MIST_N_ROLES = MIST_ROLE_GRADIENTS + MIST_MAX_SLABS
 };
+
+/* The role of saved tensors by place. */
+static inline enum mist_role mist_saved_role(int place)
+{
+    return (enum mist_role)(MIST_ROLE_SAVED + place);
+}
 
 enum mist_buffer_arena { MIST_ARENA_DEVICE, MIST_ARENA_HOST, MIST_N_ARENAS };
 
@@ -135,6 +142,8 @@ mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer);
 /* True if the module is one of the blocks of its stage that keep only their input. */
 bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
                                    int32_t layer);
+/* True if it is one of those behind them that are lean. */
+bool mist_schedule_is_lean(const struct mist_plan *plan, int32_t i_stage, int32_t layer);
 
 /* Persistent buffer that holds a slab of a module on this rank (its weights, gradients or
  * state: role), on either arena; -1 none. */

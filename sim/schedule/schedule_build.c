@@ -217,26 +217,27 @@ static bool alloc_tables(struct mist_schedule_builder *at)
 {
     size_t n = (size_t)at->out->n_modules, g = (size_t)at->plan->n_micro_batches;
     size_t b = (size_t)at->n_boundaries;
-    int32_t **tables[] = {
-        &at->fresh, &at->is_touched, &at->activation,   &at->gradient, &at->input_host,
-        &at->saved, &at->swapped,    &at->swapped_host, &at->deferred, &at->backward_pass,
-    };
-    size_t sizes[] = {n * MIST_MAX_SLABS * g,
-                      n * MIST_MAX_SLABS * g,
-                      b * g,
-                      b * g,
-                      b * g,
-                      n * g,
-                      n * g,
-                      n * g,
-                      n * g,
-                      n * g};
+    const struct {
+        int32_t **table;
+        size_t size;
+    } tables[] = {{&at->fresh, n * MIST_MAX_SLABS * g},
+                  {&at->is_touched, n * MIST_MAX_SLABS * g},
+                  {&at->activation, b * g},
+                  {&at->gradient, b * g},
+                  {&at->input_host, b * g},
+                  {&at->saved[MIST_SAVED_HERE], n * g},
+                  {&at->saved[MIST_SAVED_SWAPPED], n * g},
+                  {&at->saved[MIST_SAVED_REMADE], n * g},
+                  {&at->swapped_host, n * g},
+                  {&at->deferred, n * g},
+                  {&at->backward_pass, n * g}};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        *tables[i] = malloc(sizes[i] * sizeof **tables[i]);
-        if (!*tables[i])
+        size_t bytes = tables[i].size * sizeof **tables[i].table;
+        *tables[i].table = malloc(bytes);
+        if (!*tables[i].table)
             return false;
-        memset(*tables[i], -1, sizes[i] * sizeof **tables[i]);
+        memset(*tables[i].table, -1, bytes);
     }
     /* every slot has a pass for each module of a chunk at most */
     at->passes = calloc((size_t)at->order.n_slots * n + 1, sizeof *at->passes);
@@ -250,9 +251,19 @@ static bool alloc_tables(struct mist_schedule_builder *at)
 static void free_tables(struct mist_schedule_builder *at)
 {
     int32_t *tables[] = {
-        at->fresh,      at->is_touched,    at->activation,  at->gradient,
-        at->input_host, at->saved,         at->swapped,     at->swapped_host,
-        at->deferred,   at->backward_pass, at->chunk_first, at->chunk_last,
+        at->fresh,
+        at->is_touched,
+        at->activation,
+        at->gradient,
+        at->input_host,
+        at->saved[MIST_SAVED_HERE],
+        at->saved[MIST_SAVED_SWAPPED],
+        at->saved[MIST_SAVED_REMADE],
+        at->swapped_host,
+        at->deferred,
+        at->backward_pass,
+        at->chunk_first,
+        at->chunk_last,
         at->chunk_base,
     };
 

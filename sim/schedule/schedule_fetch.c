@@ -197,11 +197,12 @@ static void fetch_activations(struct mist_schedule_builder *at,
         at->input_host[boundary] = -1;
     }
     if (at->swapped_host[cell] >= 0) {
-        int64_t size = at->out->storage[pass->i_module].saved_bytes[1];
-        at->swapped[cell] = mist_schedule_add_buffer(
+        int64_t size = at->out->storage[pass->i_module].saved_bytes[MIST_SAVED_SWAPPED];
+        int32_t to = mist_schedule_add_buffer(
             at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED_SWAPPED, pass->layer, k, size, false);
+        at->saved[MIST_SAVED_SWAPPED][cell] = to;
         mist_schedule_add_copy(at, MIST_TASK_SWAP_IN_ACTIVATION, false, pass->layer, k,
-                               at->swapped_host[cell], 0, at->swapped[cell], 0, size);
+                               at->swapped_host[cell], 0, to, 0, size);
         at->swapped_host[cell] = -1;
     }
 }

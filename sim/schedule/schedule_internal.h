@@ -100,7 +100,7 @@ struct mist_schedule_builder {
     int32_t *activation, *gradient;
     int32_t *input_host; /* the module's input in the host */
     /* by module and micro-batch: [n_modules][G] */
-    int32_t *saved, *swapped, *swapped_host, *deferred;
+    int32_t *saved[MIST_N_SAVED_PLACES], *swapped_host, *deferred;
     int32_t *backward_pass; /* the first backward, index into passes */
     int32_t tokens, targets, constant;
     struct mist_schedule_work settling[MIST_SCHEDULE_MAX_SETTLING]; /* gradients that

@@ -41,13 +41,13 @@ void mist_schedule_swap_out(struct mist_schedule_builder *at)
         mist_schedule_add_copy(at, MIST_TASK_SWAP_OUT_ACTIVATION, true, pass->layer, k,
                                at->activation[boundary], 0, host, 0, size);
     }
-    if (storage->saved_bytes[1] > 0) {
-        int64_t size = storage->saved_bytes[1];
+    if (storage->saved_bytes[MIST_SAVED_SWAPPED] > 0) {
+        int64_t size = storage->saved_bytes[MIST_SAVED_SWAPPED];
         int32_t host = mist_schedule_add_buffer(
             at, MIST_ARENA_HOST, MIST_ROLE_SAVED_SWAPPED, pass->layer, k, size, false);
         at->swapped_host[cell] = host;
         mist_schedule_add_copy(at, MIST_TASK_SWAP_OUT_ACTIVATION, true, pass->layer, k,
-                               at->swapped[cell], 0, host, 0, size);
+                               at->saved[MIST_SAVED_SWAPPED][cell], 0, host, 0, size);
     }
 }
 

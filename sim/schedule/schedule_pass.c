@@ -8,18 +8,27 @@
  */
 #include "sim/schedule/schedule_internal.h"
 
-/* The program of a pass but for recomputation. */
+/* The program of a pass but for what is computed again. */
 static enum mist_program_kind program_of(const struct mist_schedule_pass *pass)
 {
     return mist_schedule_slot_program(pass->slot->kind);
 }
 
-static bool recomputes(const struct mist_schedule_builder *at,
-                       const struct mist_schedule_pass *pass)
+/* What is computed again in front of that, for the first or the only pass that reads it;
+ * MIST_N_PROGRAM_KINDS: nothing. */
+static enum mist_program_kind again_of(const struct mist_schedule_builder *at,
+                                       const struct mist_schedule_pass *pass)
 {
-    return (pass->slot->kind == MIST_SLOT_BACKWARD ||
-            pass->slot->kind == MIST_SLOT_BACKWARD_INPUT) &&
-           mist_schedule_is_checkpointed(at->plan, at->out->i_stage, pass->layer);
+    const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
+    enum mist_slot_kind slot = pass->slot->kind;
+
+    if ((slot == MIST_SLOT_BACKWARD || slot == MIST_SLOT_BACKWARD_INPUT) &&
+        mist_schedule_is_checkpointed(at->plan, at->out->i_stage, pass->layer))
+        return MIST_PROGRAM_RECOMPUTE;
+    if ((slot == MIST_SLOT_BACKWARD || slot == MIST_SLOT_BACKWARD_WEIGHT) &&
+        storage->saved_bytes[MIST_SAVED_REMADE] > 0)
+        return MIST_PROGRAM_REMAKE;
+    return MIST_N_PROGRAM_KINDS;
 }
 
 void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
@@ -52,11 +61,13 @@ void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
                               const struct mist_schedule_pass *pass, uint32_t *weights,
                               uint32_t *gradients)
 {
+    enum mist_program_kind again = again_of(at, pass);
+
     mist_schedule_program_slabs(at, pass->i_module, program_of(pass), weights, gradients);
-    if (!recomputes(at, pass))
+    if (again == MIST_N_PROGRAM_KINDS)
         return;
     uint32_t more, none;
-    mist_schedule_program_slabs(at, pass->i_module, MIST_PROGRAM_RECOMPUTE, &more, &none);
+    mist_schedule_program_slabs(at, pass->i_module, again, &more, &none);
     *weights |= more;
 }
 
@@ -84,28 +95,34 @@ struct run {
     int64_t n_zeroed_elements;
 };
 
-/* Buffers of kept activations: made by the program that writes them. */
+/* Whether a program writes the saved tensors of a place. */
+static bool writes_saved(enum mist_program_kind program, int place)
+{
+    return !mist_program_is_backward(program) &&
+           (program != MIST_PROGRAM_REMAKE || place == MIST_SAVED_REMADE);
+}
+
+/* Buffers of saved activations: made by the program that writes them. Those that are made
+ * again are gone behind the forward. */
 static void bind_saved(struct mist_schedule_builder *at, struct run *run)
 {
     const struct mist_schedule_pass *pass = run->pass;
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     int32_t k = pass->slot->micro_batch;
     size_t cell = mist_schedule_cell(at, pass->i_module, k);
-    bool writes = !mist_program_is_backward(run->program);
 
-    if (writes) {
-        at->saved[cell] = at->swapped[cell] = -1;
-        if (storage->saved_bytes[0] > 0)
-            at->saved[cell] =
-                mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED,
-                                         pass->layer, k, storage->saved_bytes[0], false);
-        if (storage->saved_bytes[1] > 0)
-            at->swapped[cell] =
-                mist_schedule_add_buffer(at, MIST_ARENA_DEVICE, MIST_ROLE_SAVED_SWAPPED,
-                                         pass->layer, k, storage->saved_bytes[1], false);
+    for (int place = 0; place < MIST_N_SAVED_PLACES; place++) {
+        int32_t *buffer = &at->saved[place][cell];
+        if (writes_saved(run->program, place))
+            *buffer = storage->saved_bytes[place] == 0
+                          ? -1
+                          : mist_schedule_add_buffer(
+                                at, MIST_ARENA_DEVICE, mist_saved_role(place),
+                                pass->layer, k, storage->saved_bytes[place], false);
+        run->buffers[mist_saved_role(place)] = *buffer;
+        if (run->program == MIST_PROGRAM_FORWARD && place == MIST_SAVED_REMADE)
+            *buffer = -1;
     }
-    run->buffers[MIST_ROLE_SAVED] = at->saved[cell];
-    run->buffers[MIST_ROLE_SAVED_SWAPPED] = at->swapped[cell];
 }
 
 /* Scratch lives for one program; between the halves of a backward it is kept. */
@@ -237,6 +254,7 @@ static enum mist_task_kind kind_of_part(const struct mist_layer_layout *layout,
     }
     switch (program) {
     case MIST_PROGRAM_RECOMPUTE:
+    case MIST_PROGRAM_REMAKE:
         return MIST_TASK_RECOMPUTE;
     case MIST_PROGRAM_BACKWARD:
         return MIST_TASK_BACKWARD;
@@ -279,7 +297,7 @@ static enum mist_role role_of(const struct mist_module_storage *storage,
     case MIST_TENSOR_OUTPUT:
         return MIST_ROLE_OUTPUT;
     case MIST_TENSOR_SAVED:
-        return storage->is_swapped[tensor] ? MIST_ROLE_SAVED_SWAPPED : MIST_ROLE_SAVED;
+        return mist_saved_role(storage->saved_place[tensor]);
     case MIST_TENSOR_GRAD_OUTPUT:
         return MIST_ROLE_GRAD_OUTPUT;
     case MIST_TENSOR_GRAD_INPUT:
@@ -323,9 +341,9 @@ static void note_writers(struct mist_schedule_builder *at, enum mist_program_kin
     bool is_backward = mist_program_is_backward(program);
 
     for (int i = 0; i < MIST_N_ROLES; i++) {
-        bool writes = is_backward ? i == MIST_ROLE_GRAD_INPUT
-                                  : i == MIST_ROLE_OUTPUT || i == MIST_ROLE_SAVED ||
-                                        i == MIST_ROLE_SAVED_SWAPPED;
+        bool writes = i == (is_backward ? MIST_ROLE_GRAD_INPUT : MIST_ROLE_OUTPUT);
+        if (i >= MIST_ROLE_SAVED && i <= MIST_ROLE_SAVED_REMADE)
+            writes = writes_saved(program, i - MIST_ROLE_SAVED);
         /* the head's forward adds to gradients, too */
         if (writes || i == MIST_ROLE_SCRATCH || i >= MIST_ROLE_GRADIENTS)
             mist_schedule_wrote(at, task, at->out->tasks[task].buffers[i]);
@@ -394,7 +412,9 @@ void mist_schedule_compute(struct mist_schedule_builder *at, int32_t i_pass)
 {
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
 
-    if (recomputes(at, pass))
-        run_program(at, pass, MIST_PROGRAM_RECOMPUTE);
+    enum mist_program_kind again = again_of(at, pass);
+
+    if (again != MIST_N_PROGRAM_KINDS)
+        run_program(at, pass, again);
     run_program(at, pass, program_of(pass));
 }

@@ -88,9 +88,9 @@ static void ask(const struct question *of)
 
 int main(void)
 {
-    static const unsigned original = MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH) &
-                                     ~(1u << MIST_SPACE_SEQUENCE) &
-                                     ~(1u << MIST_SPACE_SCHEDULE);
+    static const unsigned original =
+        MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH) & ~(1u << MIST_SPACE_SEQUENCE) &
+        ~(1u << MIST_SPACE_LEAN) & ~(1u << MIST_SPACE_SCHEDULE);
     static const struct question questions[] = {
         {"gpt3-22b", 4, 512, original, INT64_C(80) << 30,
          "22B on 32, the original's space"},

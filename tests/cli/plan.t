@@ -44,6 +44,7 @@ bad 'a micro-batch of another size than the batch asks' 's/"micro_batch": 2/"mic
 bad 'a mesh that is not dp times tp' 's/"mesh_devices": 1/"mesh_devices": 2/' @ 'mesh'
 bad 'tp that does not divide the heads' 's/"tp": 1/"tp": 3/; s/"mesh_devices": 1/"mesh_devices": 3/' 38 'tp 3 does not divide n_heads 4'
 bad 'an unknown ZeRO level' 's/"zero": 0/"zero": 4/' @ 'zero'
+bad 'more lean layers than layers' 's/"checkpointed_layers": 0/&, "lean_layers": 13/' @ 'lean_layers is 13'
 bad 'more checkpointed layers than layers' 's/"checkpointed_layers": 0/"checkpointed_layers": 13/' @ 'checkpointed_layers is 13'
 bad 'an offload ratio above 1' 's/"offload_weights_frac": 0.0/"offload_weights_frac": 1.5/' @ 'offload_weights_frac'
 bad 'a negative offload ratio' 's/"offload_activations_frac": 0.0/"offload_activations_frac": -0.1/' @ 'offload_activations_frac'

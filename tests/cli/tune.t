@@ -46,7 +46,7 @@ tune 'samples have no best plan' 2 '--sample-plans searches for no best plan' --
 
 # --------------------------------------------------------------------- valid, but no answer
 tune 'no plan fits: says what is lacking' 4 'no plan fits .*the closest needs .*, limit 4\.00 MiB' --device-memory 4MiB
-tune 'no plan fits: says what could help' 4 'no plan .*limit 40\.0 MiB .*help: zero, ckpt, offload in --space, more devices' \
+tune 'no plan fits: says what could help' 4 'no plan .*limit 40\.0 MiB .*help: zero, ckpt, lean, offload in --space, more devices' \
     --device-memory 40MiB --space 3d
 tune 'no plan fits a mebibyte' 4 'no plan fits ' --device-memory 1MiB
 tune 'a memory without its unit' 2 '--device-memory is 80 bytes, which can.t be meant; a unit .*: 80GiB$' --device-memory 80

@@ -120,6 +120,9 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
         stage->n_layers =
             n_chunks > 1 ? n_chunks * pick(random, 1, 2) : pick(random, 1, 4);
         stage->n_checkpointed = pick(random, 0, 1) ? pick(random, 0, stage->n_layers) : 0;
+        stage->n_lean = pick(random, 0, 1)
+                            ? pick(random, 0, stage->n_layers - stage->n_checkpointed)
+                            : 0;
         n_layers += stage->n_layers;
     }
     plan->model.n_layers = n_layers;
@@ -138,13 +141,14 @@ static inline void print_plan(const struct mist_plan *plan)
            (int)plan->n_micro_batches, plan->reduces_each_micro_batch);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *s = &plan->stages[i];
-        printf("#   L %d C %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
-               "%g update on host %d\n",
-               (int)s->n_layers, (int)s->n_checkpointed, (int)s->micro_batch, (int)s->dp,
-               (int)s->tp, s->is_sequence_parallel,
-               s->shards_optimizer + s->shards_gradients + s->shards_weights,
-               s->offload_weights, s->offload_gradients, s->offload_optimizer,
-               s->offload_activations, s->updates_on_host);
+        printf(
+            "#   L %d C %d N %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
+            "%g update on host %d\n",
+            (int)s->n_layers, (int)s->n_checkpointed, (int)s->n_lean, (int)s->micro_batch,
+            (int)s->dp, (int)s->tp, s->is_sequence_parallel,
+            s->shards_optimizer + s->shards_gradients + s->shards_weights,
+            s->offload_weights, s->offload_gradients, s->offload_optimizer,
+            s->offload_activations, s->updates_on_host);
     }
 }
 

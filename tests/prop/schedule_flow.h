@@ -95,7 +95,7 @@ static inline struct place place_of(const struct flow *at, const struct mist_tas
         value.what = ACTIVATION_GRADIENT;
         break;
     case MIST_TENSOR_SAVED:
-        role = storage->is_swapped[tensor] ? MIST_ROLE_SAVED_SWAPPED : MIST_ROLE_SAVED;
+        role = mist_saved_role(storage->saved_place[tensor]);
         from = storage->saved_offset[tensor];
         value.what = TENSOR;
         value.id = tensor;
@@ -774,13 +774,15 @@ static inline void flow_check_counts(struct flow *at)
         const struct mist_layer_layout *layout = flow_layout(at, layer);
         bool is_checkpointed =
             mist_schedule_is_checkpointed(at->plan, at->schedule->i_stage, layer);
+        bool is_lean = mist_schedule_is_lean(at->plan, at->schedule->i_stage, layer);
         for (int32_t k = 0; k < at->plan->n_micro_batches; k++)
             for (int p = 0; p < MIST_N_PROGRAM_KINDS; p++) {
                 int32_t n = at->n_parts_run[(m * at->plan->n_micro_batches + k) *
                                                 MIST_N_PROGRAM_KINDS +
                                             p];
                 int32_t n_expected = layout->programs[p].n_parts;
-                if (p == MIST_PROGRAM_RECOMPUTE && !is_checkpointed)
+                if ((p == MIST_PROGRAM_RECOMPUTE && !is_checkpointed) ||
+                    (p == MIST_PROGRAM_REMAKE && !is_lean))
                     n_expected = 0;
                 if (p == MIST_PROGRAM_EVALUATE || at->walk == WALK_UPDATE ||
                     (at->walk == WALK_EVALUATE && p != MIST_PROGRAM_FORWARD))

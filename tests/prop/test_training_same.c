@@ -3,7 +3,7 @@
  * norms and final parameters.
  *
  * A class is a list of plans, all equal to its first. What may not change a bit:
- * checkpointing, every offloading, overlap, random delays, evaluations in between, the
+ * checkpointing, lean blocks, every offloading, overlap, random delays, evaluations in between, the
  * pipeline and its order, and ZeRO at equal accumulation order. The order is that of
  * data-parallel and tensor-parallel sizes, of the micro-batches, and of whether gradients
  * are summed over ranks after each of them, as ZeRO-2 and ZeRO-3 must.
@@ -59,6 +59,12 @@ static const char *const plain[] = {
     "G4 zb delay6: ck1 / og1",
     "G4: / /",
     "G4 zb: oa1 / og.5 / ck1",
+    "G4: ln1",
+    "G4: ck1 ln2",
+    "G4 delay35: ln3 ow.7 og.3 oo.4 oa.6",
+    "G4 zb serial: ln2 oa1",
+    "G4 zb delay36: ck1 ln1 ow.5 oa.4 / ln1",
+    "G4 eval: ln3 oo1 uh",
     "G4 eval:",
     "G4 eval: ck1 ow.7 og.3 oo.4 oa.6",
     "G4 eval zb: / og.5",
@@ -81,6 +87,8 @@ static const char *const chunked[] = {
     "G4 zbv delay29: oo1 uh / ow.5 oo.5 uh",
     "G4 zbv delay30: ow.5 oa1 ck2 / ck1 oo.3 og.6 oa1",
     "G4 zbv eval: oa.5 / og.5",
+    "G4 il2: ln2 / ck1 ln1 oa.5",
+    "G4 zbv delay37: ck1 ln1 / ln2 oa.5",
     NULL,
 };
 
@@ -127,6 +135,8 @@ static const char *const sharded_each[] = {
     "G4 each: dp2 z1 oo.5 / dp2 z3 ow.5",
     "G4 zb: dp2 z2 oa1 / dp2 z3 ck1",
     "G4 delay12: dp2 z3 oa.5 / dp2 z3 og.5",
+    "G4 delay38: dp2 z3 ln3 oa.5",
+    "G4 zb: dp2 z3 ck1 ln1 / dp2 z3 ln1",
     NULL,
 };
 
@@ -222,6 +232,8 @@ static const char *const tensor[] = {
     "G4 zb: tp2",
     "G4: tp2 / tp2 oa1",
     "G4 zb delay17: tp2 ow.5 / tp2 og.5",
+    "G4: tp2 ck1 ln2",
+    "G4 zb delay39: tp2 ln2 oa.5",
     NULL,
 };
 
@@ -235,6 +247,8 @@ static const char *const sequence[] = {
     "G4 zb: tp2 sp",
     "G4: tp2 sp / tp2 sp oa1",
     "G4 zb delay19: tp2 sp ow.5 / tp2 sp og.5",
+    "G4: tp2 sp ck1 ln2",
+    "G4 zb delay40: tp2 sp ln1 oa.5 / tp2 sp ln1",
     NULL,
 };
 

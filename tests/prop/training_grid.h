@@ -16,8 +16,8 @@
  * eval: the loss is taken after every step, too, eval3: after every third; skip2: the
  * second step's gradients are dropped; delay3: random delays, seed 3; graphs: steady
  * steps are replayed, plain: they are not (neither: as the run sees fit). Stage: l layers
- * (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed blocks, and
- * fractions in the host of weights ow, gradients og, optimizer oo, activations oa; uh:
+ * (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed and ln lean blocks,
+ * and fractions in the host of weights ow, gradients og, optimizer oo, activations oa; uh:
  * its update, too. The micro-batch follows from the global batch.
  *
  * Include after cmocka.h, in one file of a program.
@@ -133,7 +133,8 @@ static inline bool training_read_stage_word(struct mist_stage_plan *stage,
     } numbers[] = {{"l", &stage->n_layers},
                    {"dp", &stage->dp},
                    {"tp", &stage->tp},
-                   {"ck", &stage->n_checkpointed}};
+                   {"ck", &stage->n_checkpointed},
+                   {"ln", &stage->n_lean}};
     struct {
         const char *name;
         double *out;

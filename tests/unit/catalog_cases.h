@@ -151,6 +151,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         return "ur";
     case MIST_OP_LINEAR_GELU:
         return is_forward ? "wwr" : "wrr";
+    case MIST_OP_GELU:
+        return is_forward ? "wr" : NULL;
     case MIST_OP_SWIGLU:
         return is_forward ? "wr" : "wrr";
     case MIST_OP_RESIDUAL:

@@ -28,6 +28,7 @@ static void closed_stage(const struct mist_stage_model *model,
     const double knobs[MIST_STAGE_N_COLUMNS] = {
         [MIST_STAGE_LAYERS] = stage->n_layers,
         [MIST_STAGE_CHECKPOINTED] = stage->n_checkpointed,
+        [MIST_STAGE_LEAN] = stage->n_lean,
         [MIST_STAGE_ZERO] =
             stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
         [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,

@@ -304,7 +304,8 @@ static int64_t operand_elements(const struct mist_step *step, int k)
         return d[0] * d[1] * d[2] * d[4];
     case MIST_OP_ROPE:
         return k == 0 ? d[0] * d[1] * (d[2] + 2 * d[3]) * d[4] : d[1] * d[4];
-    case MIST_OP_RESIDUAL: /* elements */
+    case MIST_OP_GELU: /* elements */
+    case MIST_OP_RESIDUAL:
         return d[0];
     case MIST_OP_SWIGLU: /* rows, width */
         if (is_forward)
@@ -513,7 +514,7 @@ static void check_gradients(const struct mist_layer_layout *layout)
 static void check_all_operands(const struct mist_model *m,
                                const struct mist_layer_layout *layout)
 {
-    for (int i = 0; i < layout->n_forward; i++)
+    for (int i = 0; i < mist_layer_layout_n_steps(layout, false); i++)
         check_operands(m, layout, &layout->forward[i]);
     for (int i = 0; i < layout->n_backward; i++) {
         check_operands(m, layout, &layout->backward[i]);
@@ -666,6 +667,79 @@ static void check_order(const struct mist_model *m,
 static void test_order(void **state)
 {
     for_all(check_order);
+}
+
+/* --------------------------------------------------------------------------- remaking */
+
+/* Whether a step of the backward is there for weight gradients alone: one of them, or a
+ * gather of what only they read. */
+static bool is_for_weights(const struct mist_layer_layout *layout, int32_t i_step)
+{
+    const struct mist_step *step = &layout->backward[i_step];
+
+    if (step->op != MIST_OP_TP_ALL_GATHER)
+        return step->phase == MIST_PHASE_BACKWARD_WEIGHT;
+    for (int32_t i = 0; i < layout->n_backward; i++)
+        for (int k = 0; k < MIST_MAX_OPERANDS && i != i_step; k++)
+            if (layout->backward[i].operands[k] == step->operands[MIST_ARG_OUT] &&
+                layout->backward[i].phase != MIST_PHASE_BACKWARD_WEIGHT)
+                return false;
+    return true;
+}
+
+/* Bytes of the outputs of a block's norms and of its activation. */
+static int64_t remade_bytes(const struct mist_model *m, struct mist_layer_shape at)
+{
+    int64_t e = element_bytes(at), tokens = (int64_t)at.micro_batch * at.seq;
+
+    return mist_model_n_block_norms(m) * align64(shard_rows(at) * m->hidden * e) +
+           align64(tokens * (m->ffn / at.tp) * e);
+}
+
+/* What is made again: norms' outputs and the activation's, of what stays, for weight
+ * gradients alone. */
+static void check_remake(const struct mist_model *m,
+                         const struct mist_layer_layout *layout)
+{
+    const struct mist_program *program = &layout->programs[MIST_PROGRAM_REMAKE];
+    bool is_block = layout->kind == MIST_LAYER_BLOCK;
+    bool is_written[MIST_MAX_TENSORS] = {false};
+    int64_t bytes = 0;
+
+    assert_int_equal(program->n_parts, is_block);
+    assert_int_equal(program->n_steps, layout->n_remake);
+    assert_int_equal(layout->n_remake, is_block ? mist_model_n_block_norms(m) + 1 : 0);
+    for (int32_t i = layout->n_forward; i < layout->n_forward + layout->n_remake; i++) {
+        const struct mist_step *step = &layout->forward[i];
+        const char *access = access_of(step->op, step->phase);
+        assert_true(program->parts[0].first_step <= i && !is_linear(step->op));
+        for (int k = 0; access[k]; k++) {
+            const struct mist_tensor *tensor = &layout->tensors[step->operands[k]];
+            if (access[k] == 'r')
+                assert_true(
+                    tensor->tensor_class == MIST_TENSOR_INPUT ||
+                    (tensor->tensor_class == MIST_TENSOR_SAVED && !tensor->is_remade));
+            else
+                assert_true(tensor->tensor_class == MIST_TENSOR_SCRATCH ||
+                            tensor->is_remade);
+            is_written[step->operands[k]] |= access[k] == 'w';
+        }
+    }
+    for (int i = 0; i < layout->n_tensors; i++) {
+        if (!layout->tensors[i].is_remade)
+            continue;
+        assert_true(is_written[i]);
+        bytes += align64(layout->tensors[i].bytes);
+        for (int32_t k = 0; k < layout->n_backward; k++)
+            assert_true(!memchr(layout->backward[k].operands, i, MIST_MAX_OPERANDS) ||
+                        is_for_weights(layout, k));
+    }
+    assert_int_equal(bytes, is_block ? remade_bytes(m, layout->shape) : 0);
+}
+
+static void test_remake(void **state)
+{
+    for_all(check_remake);
 }
 
 /* ---------------------------------------------------------------------- communication */
@@ -950,13 +1024,13 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),    cmocka_unit_test(test_whole_model),
-        cmocka_unit_test(test_flop),          cmocka_unit_test(test_saved_bytes),
-        cmocka_unit_test(test_operands),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_communication), cmocka_unit_test(test_once),
-        cmocka_unit_test(test_passes),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_whole_model),
+        cmocka_unit_test(test_flop),       cmocka_unit_test(test_saved_bytes),
+        cmocka_unit_test(test_operands),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_remake),     cmocka_unit_test(test_communication),
+        cmocka_unit_test(test_once),       cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_parts),      cmocka_unit_test(test_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -656,7 +656,8 @@ static void make_plan(struct mist_plan *plan)
                                                    .dp = 2,
                                                    .tp = 1,
                                                    .shards_optimizer = i == 0,
-                                                   .n_checkpointed = i};
+                                                   .n_checkpointed = i,
+                                                   .n_lean = 1};
     must(mist_plan_check(plan, &err), &err);
 }
 
@@ -679,8 +680,9 @@ static double norm_s(int64_t elements)
 static double part_s(const struct mist_layer_layout *layout, const struct mist_task *task)
 {
     const struct mist_part *part = &layout->programs[task->program].parts[task->part];
-    bool is_backward =
-        task->program != MIST_PROGRAM_FORWARD && task->program != MIST_PROGRAM_RECOMPUTE;
+    bool is_backward = task->program != MIST_PROGRAM_FORWARD &&
+                       task->program != MIST_PROGRAM_RECOMPUTE &&
+                       task->program != MIST_PROGRAM_REMAKE;
     double sum = zero_s(task->n_zeroed_elements);
 
     for (int32_t i = part->first_step; i < part->first_step + part->n_steps; i++) {

@@ -203,6 +203,8 @@ static void check_parts(const struct mist_model *m,
         int32_t waited = -1, next = 0;
         if (kind == MIST_PROGRAM_BACKWARD_WEIGHT)
             next = layout->programs[MIST_PROGRAM_BACKWARD_INPUT].n_steps;
+        if (kind == MIST_PROGRAM_REMAKE)
+            next = layout->n_forward;
         int32_t end = next + program->n_steps;
         for (int32_t i = 0; i < program->n_parts; i++) {
             assert_int_equal(program->parts[i].first_step, next);

@@ -199,6 +199,13 @@ static const struct bad_file bad_files[] = {
     {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": 8", NULL,
      "stage 1: checkpointed_layers is 8, expected 0 to 7", false},
     {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": -1", NULL, "is -1", false},
+    {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": 3, \"lean_layers\": 5",
+     "\"lean_layers\"",
+     "stage 1: lean_layers is 5, expected 0 to 4, the stage's layers that are not "
+     "checkpointed",
+     false},
+    {"\"checkpointed_layers\": 7", "\"checkpointed_layers\": 3, \"lean_layers\": -1",
+     "\"lean_layers\"", "is -1", false},
     {"_weights_frac\": 0.25", "_weights_frac\": 1.5", NULL,
      "stage 1: offload_weights_frac is 1.5, expected 0 to 1", false},
     {"_gradients_frac\": 0.75", "_gradients_frac\": -0.5", NULL, "is -0.5", false},
@@ -286,6 +293,8 @@ static void make_random_stage(struct mist_stage_plan *stage, int32_t n_chunks,
         tp > 1 && stage->micro_batch * seq_len % tp == 0 && next_random(seed) % 2;
     stage->n_checkpointed =
         (int32_t)(next_random(seed) % (uint64_t)(stage->n_layers + 1));
+    stage->n_lean = (int32_t)(next_random(seed) %
+                              (uint64_t)(stage->n_layers - stage->n_checkpointed + 1));
     stage->offload_weights = random_fraction(seed);
     stage->offload_gradients = random_fraction(seed);
     stage->offload_optimizer = random_fraction(seed);

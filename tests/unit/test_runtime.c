@@ -46,6 +46,8 @@ struct variant {
 static const struct variant variants[] = {
     VARIANT("plain", 1, 1F1B, FP32, .dp = 1, .tp = 1),
     VARIANT("checkpoints", 1, 1F1B, FP32, .dp = 1, .tp = 1, .n_checkpointed = 3),
+    VARIANT("lean", 1, 1F1B, FP32, .dp = 1, .tp = 1, .n_checkpointed = 1, .n_lean = 2),
+    VARIANT("lean, in two", 2, ZB_H1, BF16, .dp = 1, .tp = 1, OFFLOAD(0.5), .n_lean = 1),
     VARIANT("half in the host", 1, 1F1B, FP32, .dp = 1, .tp = 1, OFFLOAD(0.5)),
     VARIANT("bf16 in the host", 1, ZB_H1, BF16, .dp = 1, .tp = 1, OFFLOAD(1)),
     VARIANT("updated on the host", 1, 1F1B, BF16, .dp = 1, .tp = 1,

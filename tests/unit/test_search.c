@@ -26,7 +26,7 @@ static const struct mist_model model = {.name = "four",
 /* ----------------------------------------------------------------------------- prices */
 
 struct knobs {
-    int32_t n_layers, n_checkpointed, zero;
+    int32_t n_layers, n_checkpointed, n_lean, zero;
     double offload[MIST_N_OFFLOADS];
 };
 
@@ -58,6 +58,11 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
     *d_s = floor(2048 * work * draw(seed, kind, knobs, 0, 2)) / 1024 - work / 4;
     *peak_bytes = floor(1000 * draw(seed, kind, knobs, kind->in_flight, 3));
     *host_bytes = 0;
+    if (knobs->n_lean > 0) {
+        *t_s += floor(128 * draw(seed, kind, knobs, 0, 12)) / 128;
+        *d_s += floor(128 * draw(seed, kind, knobs, 0, 13)) / 128;
+        *peak_bytes -= floor(*peak_bytes / 3);
+    }
     for (uint64_t k = 0; k < MIST_N_OFFLOADS; k++) {
         double ratio = knobs->offload[k];
         *t_s += ratio * floor(128 * draw(seed, kind, knobs, 0, 4 + k)) / 128;
@@ -74,6 +79,7 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
     for (size_t i = 0; i < block->n; i++) {
         struct knobs knobs = {.n_layers = (int32_t)block->n_layers[i],
                               .n_checkpointed = (int32_t)block->n_checkpointed[i],
+                              .n_lean = block->n_lean ? (int32_t)block->n_lean[i] : 0,
                               .zero = (int32_t)block->zero[i]};
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             knobs.offload[k] = block->offload[k] ? block->offload[k][i] : 0;
@@ -170,9 +176,15 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
     at->tps[i] = kind->shape.tp;
     for (int32_t c = 0; c <= (has(at, MIST_SPACE_CKPT) ? l : 0); c++)
         for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1 ? 3 : 0); z++)
-            for (int offloads = 0; offloads < n_offloads; offloads++) {
-                struct knobs knobs = {.n_layers = l, .n_checkpointed = c, .zero = z};
+            for (int way = 0; way < 2 * n_offloads; way++) {
+                int offloads = way / 2;
+                struct knobs knobs = {.n_layers = l,
+                                      .n_checkpointed = c,
+                                      .n_lean = way % 2 * (l - c),
+                                      .zero = z};
                 double bytes, host;
+                if (way % 2 > 0 && (!has(at, MIST_SPACE_LEAN) || c == l))
+                    continue;
                 for (int k = 0; k < MIST_N_OFFLOADS; k++)
                     knobs.offload[k] = offloads >> k & 1;
                 price_one(at->seed, kind, &knobs, &at->t_s[i], &at->d_s[i], &bytes,
@@ -337,6 +349,7 @@ static const unsigned all_groups[] = {
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_ZERO,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_CKPT,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_IMBALANCE,
+    1u << MIST_SPACE_3D | 1u << MIST_SPACE_LEAN,
     1u << MIST_SPACE_3D | 1u << MIST_SPACE_MESH | 1u << MIST_SPACE_ZERO,
     ALL & ~(1u << MIST_SPACE_MESH),
     ALL & ~(1u << MIST_SPACE_IMBALANCE),
@@ -566,6 +579,7 @@ static void test_threads(void **state)
                 const struct mist_search_choice *b = &many.candidates[i].stages[s];
                 assert_int_equal(a->n_layers, b->n_layers);
                 assert_int_equal(a->n_checkpointed, b->n_checkpointed);
+                assert_int_equal(a->n_lean, b->n_lean);
                 assert_int_equal(a->zero, b->zero);
                 assert_memory_equal(&a->shape, &b->shape, sizeof a->shape);
                 assert_memory_equal(a->offload, b->offload, sizeof a->offload);

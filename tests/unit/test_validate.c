@@ -376,7 +376,7 @@ static void test_threads(void **state)
 static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t step)
 {
     const struct mist_space *space = &at->space;
-    double best_s = INFINITY, row[12];
+    double best_s = INFINITY, row[13];
     int n = MIST_RATIO_ONE / step + 1;
 
     for (int32_t i = 0; i < space->n_cases; i++)
@@ -393,6 +393,7 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
                 .n = 1,
                 .n_layers = &row[0],
                 .n_checkpointed = &row[1],
+                .n_lean = &row[12],
                 .zero = &row[2],
                 .offload = {&row[3], &row[4], &row[5], &row[6]},
                 .on_host = space->allows_host_updates ? &row[11] : NULL,
@@ -406,8 +407,10 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
                 continue;
             for (int c = 0; c <= space->model.n_layers; c++)
                 for (int z = 0; z < (kind.shape.dp > 1 ? 4 : 1); z++)
-                    for (int o = 0; o < 2 * n * n * n * n; o++) {
+                    for (int way = 0; way < 4 * n * n * n * n; way++) {
+                        int o = way / 2;
                         row[11] = o >= n * n * n * n;
+                        row[12] = way % 2 * (row[0] - c);
                         row[1] = c;
                         row[2] = z;
                         for (int x = 0, rest = o; x < 4; x++, rest /= n)
@@ -540,6 +543,37 @@ static void test_nodes(void **state)
 {
     assert_int_equal(find_tp(1), 4);
     assert_int_equal(find_tp(1e4), 2);
+}
+
+/* Blocks are lean where nothing else fits, and nowhere else: that costs time. */
+static void test_lean(void **state)
+{
+    const unsigned plain = 1u << MIST_SPACE_3D, lean = plain | 1u << MIST_SPACE_LEAN;
+    struct bench bench;
+    struct mist_validate_result result;
+    int64_t least_bytes = INT64_MAX;
+
+    init(&bench, 1, 1);
+    bench.search.slack_frac = 0;
+    bench.space.groups = lean;
+    validate(&bench, &result);
+    assert_int_equal(result.plans[0].plan->stages[0].n_lean, 0);
+    mist_validate_result_fini(&result);
+    bench.space.groups = plain;
+    validate(&bench, &result);
+    for (size_t i = 0; i < result.n_plans; i++)
+        if (result.plans[i].planned_bytes < least_bytes)
+            least_bytes = result.plans[i].planned_bytes;
+    mist_validate_result_fini(&result);
+    bench.config.limit_bytes = least_bytes - 1;
+    assert_int_equal(mist_validate_run(&bench.config, &bench.search, &result, &err),
+                     MIST_ERR_NO_PLAN);
+    bench.space.groups = lean;
+    validate(&bench, &result);
+    assert_int_equal(result.plans[0].plan->stages[0].n_lean, bench.model.n_layers);
+    check_plan(&bench, &result.plans[0]);
+    mist_validate_result_fini(&result);
+    fini(&bench);
 }
 
 /* The schedule of a plan is the fastest of those that hold, asked again here. */
@@ -700,6 +734,7 @@ static void test_log(void **state)
         {"sequence_parallel", MIST_CSV_REQUIRED},
         {"layers", MIST_CSV_REQUIRED},
         {"checkpointed_layers", MIST_CSV_REQUIRED},
+        {"lean_layers", MIST_CSV_REQUIRED},
         {"zero", MIST_CSV_REQUIRED},
         {"offload_weights_frac", MIST_CSV_REQUIRED},
         {"offload_gradients_frac", MIST_CSV_REQUIRED},
@@ -734,12 +769,12 @@ static void test_log(void **state)
     const struct mist_plan *best = result.plans[0].plan;
     must(mist_search_log_save(&rows, bench.config.limit_bytes, best, path, false, &err),
          &err);
-    assert_int_equal(mist_csv_load(path, columns, 22, &csv, &err), MIST_OK);
+    assert_int_equal(mist_csv_load(path, columns, 23, &csv, &err), MIST_OK);
     assert_int_equal(mist_csv_n_rows(csv), rows.n);
     for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-        bool chosen = strcmp(mist_csv_text(csv, i, 20), "1") == 0;
+        bool chosen = strcmp(mist_csv_text(csv, i, 21), "1") == 0;
         n_chosen += chosen;
-        assert_int_equal(chosen, mist_csv_text(csv, i, 21)[0] == '\0');
+        assert_int_equal(chosen, mist_csv_text(csv, i, 22)[0] == '\0');
     }
     assert_true(n_chosen > 0 && n_chosen <= best->n_stages);
     mist_csv_free(csv);
@@ -760,13 +795,21 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),     cmocka_unit_test(test_vary),
-        cmocka_unit_test(test_limits),    cmocka_unit_test(test_optimism),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_no_case),
-        cmocka_unit_test(test_stop),      cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_samples),   cmocka_unit_test(test_log),
-        cmocka_unit_test(test_all_knobs), cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_pipelines), cmocka_unit_test(test_updates_on_host),
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_vary),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_optimism),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_no_case),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_all_knobs),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_lean),
+        cmocka_unit_test(test_pipelines),
+        cmocka_unit_test(test_updates_on_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
