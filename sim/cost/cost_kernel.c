@@ -16,6 +16,9 @@
  * What is expected is a line that is fitted to the rows of an operator, dtype and phase:
  * a constant, for a kernel's start, and a factor times the bound (mist_cost_bound_s: tiles
  * and waves of products, the roofline elsewhere).
+ * Of public products on A100 and H100, and norms on H200, that lie outside of what was
+ * kept of them, the median error is 4 to 13 %, with the efficiency of the nearest row 7 to
+ * 21 %; worst are fewer rows than measured on A100 (tests/unit/test_extrapolation.c).
  */
 #include "sim/cost/cost_internal.h"
 
