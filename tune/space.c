@@ -224,24 +224,22 @@ static enum mist_status add_equal(const struct listing *at, int32_t n_stages,
     return status;
 }
 
-/* Any shapes; where embeddings are tied, a case for each (dp, tp) of the ends. */
+/* Any shapes for stages, of which there are two or more; where embeddings are tied, a
+ * case for each (dp, tp) of the ends. */
 static enum mist_status add_mixed(const struct listing *at, int32_t n_stages,
                                   struct mist_err *err)
 {
     const struct mist_space *space = at->space;
     int32_t n_ranks = space->n_ranks, most = n_ranks - n_stages + 1;
     enum mist_status status = MIST_OK;
-    size_t first = 0, n = 0;
+    size_t n = 0;
 
     while (n < at->n && mist_space_n_devices(&at->shapes[n]) <= most)
         n++;
-    for (; n_stages == 1 && first < n; first++)
-        if (mist_space_n_devices(&at->shapes[first]) == n_ranks)
-            break;
-    if (n == first || !can_fill(at->shapes, n, n_stages, n_ranks))
+    if (n == 0 || !can_fill(at->shapes, n, n_stages, n_ranks))
         return MIST_OK;
-    if (!space->model.ties_embeddings || n_stages == 1)
-        return add_case(at, n_stages, at->shapes + first, n - first, NULL, err);
+    if (!space->model.ties_embeddings)
+        return add_case(at, n_stages, at->shapes, n, NULL, err);
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
         const struct mist_space_shape *ends = &at->shapes[i];
         int32_t left = n_ranks - 2 * mist_space_n_devices(ends);
@@ -270,8 +268,8 @@ static enum mist_status list_cases(struct mist_space *space, struct mist_err *er
         for (int32_t s = 1; s <= most && status == MIST_OK; s++) {
             if (is_even && space->model.n_layers % s != 0)
                 continue;
-            status = mist_space_may_differ(space) ? add_mixed(&at, s, err)
-                                                  : add_equal(&at, s, err);
+            status = mist_space_may_differ(space) && s > 1 ? add_mixed(&at, s, err)
+                                                           : add_equal(&at, s, err);
         }
     }
     free(at.shapes);

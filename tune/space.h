@@ -28,6 +28,9 @@
  * multiple or a divisor of the devices of a node); on one node any number of devices. tp
  * is what the model can be cut into; what it costs across nodes is for the prices to say.
  *
+ * A single stage has a case for each shape, as cases have one candidate for each split of
+ * layers and devices over stages, and here there is one split.
+ *
  * A model that ties its embeddings needs one dp and tp for its first and last stage
  * (mist_plan_check): there is a case for each that they can have (ends).
  *

@@ -91,6 +91,12 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
 
 /* ------------------------------------------------------------------------ brute force */
 
+/* What candidates of one search differ in: a single stage also in its shape. */
+struct split {
+    int32_t g, n_stages, layers[MAX_STAGES], devices[MAX_STAGES];
+    int32_t tp, sequence; /* of a single stage */
+};
+
 struct brute {
     uint64_t seed;
     unsigned groups;
@@ -104,8 +110,8 @@ struct brute {
     double n_plans;
     double best_s;              /* INFINITY: no plan */
     int64_t closest_bytes;      /* whatever the limit */
-    double split_s[MAX_SPLITS]; /* best by (g, stages, layers, devices) */
-    int32_t split_key[MAX_SPLITS][2 * MAX_STAGES + 2];
+    double split_s[MAX_SPLITS]; /* best by split */
+    struct split splits[MAX_SPLITS];
     size_t n_splits;
 };
 
@@ -114,19 +120,31 @@ static bool has(const struct brute *at, enum mist_space_group group)
     return (at->groups >> group & 1u) != 0;
 }
 
-static void note_split(struct brute *at, double time_s)
+/* n_splits: it is new. */
+static size_t find_split(const struct brute *at, const struct split *split)
 {
-    int32_t key[2 * MAX_STAGES + 2] = {at->g, at->n_stages};
     size_t i = 0;
 
-    for (int32_t s = 0; s < at->n_stages; s++) {
-        key[2 + s] = at->layers[s];
-        key[2 + MAX_STAGES + s] = at->dps[s] * at->tps[s];
-    }
-    while (i < at->n_splits && memcmp(at->split_key[i], key, sizeof key) != 0)
+    while (i < at->n_splits && memcmp(&at->splits[i], split, sizeof *split) != 0)
         i++;
+    return i;
+}
+
+static void note_split(struct brute *at, double time_s)
+{
+    struct split split = {.g = at->g, .n_stages = at->n_stages};
+
+    for (int32_t s = 0; s < at->n_stages; s++) {
+        split.layers[s] = at->layers[s];
+        split.devices[s] = at->dps[s] * at->tps[s];
+    }
+    if (at->n_stages == 1) {
+        split.tp = at->tps[0];
+        split.sequence = at->first_sequence;
+    }
+    size_t i = find_split(at, &split);
     if (i == at->n_splits) {
-        memcpy(at->split_key[at->n_splits++], key, sizeof key);
+        at->splits[at->n_splits++] = split;
         at->split_s[i] = INFINITY;
     }
     at->split_s[i] = time_s < at->split_s[i] ? time_s : at->split_s[i];
@@ -506,17 +524,18 @@ static void test_splits(void **state)
         assert_int_equal(result.n_candidates, brute.n_splits);
         for (size_t k = 0; k < result.n_candidates; k++) {
             const struct mist_search_candidate *of = &result.candidates[k];
-            int32_t key[2 * MAX_STAGES + 2] = {space.cases[of->i_case].n_micro_batches,
-                                               of->n_stages};
-            size_t found = 0;
+            struct split split = {.g = space.cases[of->i_case].n_micro_batches,
+                                  .n_stages = of->n_stages};
             for (int32_t s = 0; s < of->n_stages; s++) {
-                key[2 + s] = of->stages[s].n_layers;
-                key[2 + MAX_STAGES + s] = mist_space_n_devices(&of->stages[s].shape);
+                split.layers[s] = of->stages[s].n_layers;
+                split.devices[s] = mist_space_n_devices(&of->stages[s].shape);
                 assert_true(of->stages[s].peak_bytes <= brute.limit_bytes);
             }
-            while (found < brute.n_splits &&
-                   memcmp(brute.split_key[found], key, sizeof key) != 0)
-                found++;
+            if (of->n_stages == 1) {
+                split.tp = of->stages[0].shape.tp;
+                split.sequence = of->stages[0].shape.is_sequence_parallel;
+            }
+            size_t found = find_split(&brute, &split);
             assert_true(found < brute.n_splits);
             assert_true(of->time_s == brute.split_s[found]);
             assert_true(k == 0 || of->time_s >= of[-1].time_s);
