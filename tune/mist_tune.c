@@ -33,10 +33,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one search, plans this much slower than its best by the closed form are not looked
- * at. */
-#define SLACK_FRAC 0.25
-
 struct options {
     struct mist_common_options common;
     const char *model, *cluster, *log, *pareto, *plans, *launch;
@@ -512,7 +508,7 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
     struct mist_search_config search = {
         .n_best = (size_t)options->n_top,
         .host_limit_bytes = at->config.host_limit_bytes / at->space.devices_per_node,
-        .slack_frac = SLACK_FRAC,
+        .slack_frac = MIST_VALIDATE_SLACK_FRAC,
         .max_points = (size_t)options->n_points,
         .solver = (enum mist_search_solver)options->solver,
         .glpk_time_limit_s = options->glpk_time_s,

@@ -17,8 +17,7 @@ enum { CANDIDATES = 4 };
 /* Searches with less freedom may price a fifth of what the first does, or so many. */
 enum { FREE_CONFIGURATIONS = 500000 };
 
-/* What the closed form may take too long, at most and whatever the replays say. */
-#define MOST_ERROR_FRAC  0.25
+/* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
 
 /* -------------------------------------------------------------------------- candidates */
@@ -64,7 +63,7 @@ static int64_t find_spent(const struct validation *at)
 static double find_cutoff(const struct validation *at)
 {
     double error_frac = find_spent(at) < FREE_CONFIGURATIONS
-                            ? MOST_ERROR_FRAC
+                            ? MIST_VALIDATE_SLACK_FRAC
                             : LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 
     return (1 + error_frac) * at->best_s;

@@ -17,7 +17,7 @@
  *   - limits of searches are numbers of six binary digits: the search with the least that
  *     is not below the real one comes first, and plans that do not hold are dropped;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
- *     no more than MOST_ERROR_FRAC too long.
+ *     no more than MIST_VALIDATE_SLACK_FRAC too long.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
  * first; when what they priced is more than some (FREE_CONFIGURATIONS), plans are only
@@ -46,6 +46,10 @@
 #include "sim/cost/cost_model.h"
 #include "tune/search.h"
 #include "tune/stage_price.h"
+
+/* What the closed form may take a plan too long, at most: the slack that searches are to
+ * have. */
+#define MIST_VALIDATE_SLACK_FRAC 0.25
 
 struct mist_validate_config {
     const struct mist_space *space;
@@ -109,7 +113,8 @@ MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *
 
 /*
  * Searches and validates as above. search: limit_bytes, n_best and floors are not looked
- * at, its other fields are as in search.h; is_over stops both (then the first plan that holds is enough).
+ * at, its other fields are as in search.h; is_over stops both (then the first plan that
+ * holds is enough).
  *
  * result is to be freed with mist_validate_result_fini after MIST_OK. MIST_ERR_NO_PLAN:
  * nothing holds; the message says what was closest and what it misses. Other errors: of

@@ -34,6 +34,8 @@ struct problem {
     struct mist_model model;
     struct mist_job job;
     struct mist_thread_pool *pool;
+    struct mist_stage_price *price; /* NULL: not asked for yet */
+    struct mist_space space;        /* what it borrows */
     int32_t n_ranks;
     bool allows_host_updates;
     int32_t ratio_step; /* of offloading */
@@ -75,8 +77,22 @@ static void init(struct problem *at, uint64_t seed)
     must(mist_thread_pool_new(1, &at->pool, &err), &err);
 }
 
+/* The prices of all spaces and limits: those of a space depend on its job alone. */
+static struct mist_stage_price *find_prices(struct problem *at)
+{
+    if (at->price)
+        return at->price;
+    must(mist_space_init(&at->space, &at->model, &at->job, at->n_ranks, 4, MIST_SPACE_ALL,
+                         &err),
+         &err);
+    must(mist_stage_price_new(at->cost_model, &at->space, 1, &at->price, &err), &err);
+    return at->price;
+}
+
 static void fini(struct problem *at)
 {
+    mist_stage_price_free(at->price);
+    mist_space_fini(&at->space);
     mist_thread_pool_free(at->pool);
     mist_cost_model_free(at->cost_model);
     mist_trace_set_fini(&at->traces);
@@ -96,11 +112,11 @@ make_config(const struct problem *at, const struct mist_space *space, int64_t li
 }
 
 /* The time of the plan that is chosen, INFINITY when there is none; *arena_bytes of it. */
-static double ask(const struct problem *at, unsigned groups, int64_t limit_bytes,
+static double ask(struct problem *at, unsigned groups, int64_t limit_bytes,
                   int64_t *arena_bytes)
 {
     struct mist_space space;
-    struct mist_stage_price *price;
+    struct mist_stage_price *price = find_prices(at);
     struct mist_validate_result result;
     double time_s = INFINITY;
 
@@ -109,12 +125,11 @@ static double ask(const struct problem *at, unsigned groups, int64_t limit_bytes
     space.allows_host_updates =
         at->allows_host_updates && mist_space_has(&space, MIST_SPACE_OFFLOAD);
     space.ratio_step = at->ratio_step;
-    must(mist_stage_price_new(at->cost_model, &space, 1, &price, &err), &err);
     struct mist_validate_config config = make_config(at, &space, limit_bytes);
     config.price = price;
     struct mist_search_config search = {
         .host_limit_bytes = INT64_MAX,
-        .slack_frac = 0.05,
+        .slack_frac = MIST_VALIDATE_SLACK_FRAC,
         .n_best = 16,
         .price = mist_stage_price_block,
         .price_context = price,
@@ -128,7 +143,6 @@ static double ask(const struct problem *at, unsigned groups, int64_t limit_bytes
     } else {
         assert_int_equal(status, MIST_ERR_NO_PLAN);
     }
-    mist_stage_price_free(price);
     mist_space_fini(&space);
     return time_s;
 }
@@ -157,7 +171,7 @@ static uint64_t n_problems(void)
 }
 
 /* A limit of memory that binds: between a third and all of what the fastest plan needs. */
-static int64_t draw_limit(const struct problem *at)
+static int64_t draw_limit(struct problem *at)
 {
     int64_t needed = 0;
 
@@ -168,7 +182,7 @@ static int64_t draw_limit(const struct problem *at)
 }
 
 /* Asks in all spaces, and returns how many are slower than one with a group less. */
-static int count_slower_spaces(const struct problem *at, int *n_pairs)
+static int count_slower_spaces(struct problem *at, int *n_pairs)
 {
     double times_s[N_SPACES];
     int64_t limit = draw_limit(at), arena;
@@ -212,7 +226,7 @@ static void test_spaces(void **state)
 }
 
 /* Asks with rising limits, and returns how many answers are slower than one before. */
-static int count_slower_limits(const struct problem *at, unsigned groups)
+static int count_slower_limits(struct problem *at, unsigned groups)
 {
     int64_t needed = 0, arena;
     double best_s = INFINITY;
