@@ -105,7 +105,7 @@ struct mist_grid {
     struct mist_grid_step_keys *step_keys; /* owned; as layouts */
     struct mist_grid_key *keys;            /* owned */
     struct mist_grid_shard *shards;        /* owned */
-    struct mist_group_shape *shapes;        /* owned */
+    struct mist_group_shape *shapes;       /* owned */
     struct mist_grid_message *messages;    /* owned */
     int32_t n_keys, n_shards, n_shapes, n_messages;
     size_t keys_capacity, shards_capacity, shapes_capacity, messages_capacity;

@@ -19,7 +19,8 @@ int32_t mist_grid_group_ranks(const struct mist_group_shape *shape)
 }
 
 int32_t mist_grid_members(const struct mist_grid_config *config,
-                          const struct mist_group_shape *shape, int32_t rank, int32_t *out)
+                          const struct mist_group_shape *shape, int32_t rank,
+                          int32_t *out)
 {
     int32_t n_here = config->n_ranks / config->n_nodes; /* on each node */
     int32_t node = rank / n_here, place = rank % n_here, k = shape->ranks_per_node;

@@ -427,10 +427,10 @@ static void groups_are_those_of_plans(void **state)
             }
             assert_int_equal(n_here, n > 0);
         }
-    assert_true(
-        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_group_shape){2, 1, 1}, 4096));
-    assert_true(
-        has_message(&grid, MIST_LINK_SEND_RECV, (struct mist_group_shape){2, 1, 4}, 4096));
+    assert_true(has_message(&grid, MIST_LINK_SEND_RECV,
+                            (struct mist_group_shape){2, 1, 1}, 4096));
+    assert_true(has_message(&grid, MIST_LINK_SEND_RECV,
+                            (struct mist_group_shape){2, 1, 4}, 4096));
     assert_true(
         has_message(&grid, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){2, 4, 1}, 64));
     mist_grid_fini(&grid);
