@@ -10,7 +10,7 @@ expect_exit 0
 grep -q framework ours.json && fail 'it names a framework'
 run mist-sim ours.json --json
 expect_exit 0
-expect_once '"task": "forward"'
+expect_stdout '"task": "forward"'
 cp "$out" ours.out
 begin 'the same said'
 run mist-sim ours.json --framework ours --attention flash --json
