@@ -72,7 +72,7 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .dispatch_source = "an eager operator of PyTorch, estimate",
         .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4",
         .logit_source = "a copy, fp32, softmax in single kernels, and back",
-        .residual_frac = 0.11, .residual_source = "the curve's, as runs are no further off"},
+        .residual_frac = 0.11, .residual_source = "estimate: the curve's"},
     [MIST_FRAMEWORK_DEEPSPEED] = {
         .name = "deepspeed",
         .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,

@@ -33,7 +33,8 @@ refused 'a launcher that is not there' 2 "--launch: there is no program 'no-such
 refused 'a launcher that may not be run' 2 "--launch: there is no program './plan\.json'" --verify 2 --launch ./plan.json
 refused 'a data sheet' 2 '--verify .* data sheet' --verify 2 --cluster sheet
 refused 'a data sheet and a launcher' 2 '--verify .* data sheet' --verify 2 --cluster sheet --launch env
-refused 'several nodes' 2 '--verify .* 4 ranks need more than one node of 2 devices; --launch' --verify 2 --nodes 2
+refused 'several nodes' 2 '--verify .* 4 ranks need more than one node of 2 devices; --launch' \
+    -q --verify 2 --nodes 2
 refused 'more devices than this machine has' 2 '--verify .* processors for 4000 ranks; --launch' \
     -q --verify 2 --devices-per-node 4000
 if [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; then
