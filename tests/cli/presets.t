@@ -88,7 +88,7 @@ perl -MJSON::PP -e '
     $plan->{n_micro_batches} = 192;
     $plan->{pipeline} = "1f1b";
     delete @$plan{qw(predicted chunks)};
-    my $text = JSON::PP->new->encode($plan);
+    my $text = JSON::PP->new->canonical->encode($plan);
     $text =~ s/^\{/{"format": 1, / if $text =~ s/"format":1,?//;
     print $text' < gpt.json > megatron.json
 run mist-sim megatron.json --cluster a100-80:128x8 -q --json
