@@ -211,7 +211,7 @@ command_line='mist-tune --model gpt3-1.3b, interrupted'
     --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv > "$out" 2> "$err" &
 pid=$!
 i=0
-while [ ! -s "$err" ] && [ $((i += 1)) -lt 200 ]; do sleep 0.1; done
+while ! grep -q searching "$err" && [ $((i += 1)) -lt 200 ]; do sleep 0.1; done
 kill -INT $pid
 wait $pid
 code=$?
