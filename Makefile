@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
-PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev libglpk-dev libdnnl-dev \
+PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl locales
 # Only for `make test`, `make lint`, `make format`, `make fuzz` and `make sanitize`.
 LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 clang-tidy-14 cppcheck shellcheck
@@ -28,7 +28,7 @@ MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
 ifneq ($(filter all install,$(or $(MAKECMDGOALS),all)),)
 $(if $(MPI_LIBS),,$(info make: pkg-config finds no Open MPI; "make deps" installs what is missing))
 endif
-LIBS_CORE  := -ljansson -lcsv -lm
+LIBS_CORE  := -ljansson -lcsv -lz -lm
 LIBS_TUNE  := -lglpk
 LIBS_EXEC  := -ldnnl $(MPI_LIBS) -fopenmp
 

@@ -10,10 +10,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #define N_NAMES    100 /* temporary names tried before giving up */
 #define NAME_BYTES 48  /* what they have more than the target's */
-#define READ_BYTES ((size_t)64 * 1024)
+enum { READ_BYTES = 64 * 1024 };
 
 static void forget(struct mist_atomic_file *file)
 {
@@ -203,6 +204,22 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
     return mist_err_io(err, path, "create", code);
 }
 
+/* After the last read: whether all could be read. */
+static enum mist_status check_read(gzFile stream, const char *path, struct mist_err *err)
+{
+    int code;
+
+    gzerror(stream, &code);
+    if (code == Z_ERRNO)
+        return mist_err_io(err, path, "read", errno ? errno : EIO);
+    if (code == Z_MEM_ERROR)
+        return mist_err_memory(err, path);
+    if (code != Z_OK && code != Z_STREAM_END)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "begins like a gzip file, but is damaged or cut off");
+    return MIST_OK;
+}
+
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
                                     size_t *n, struct mist_err *err)
 {
@@ -210,10 +227,15 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
     char *buffer = NULL;
     size_t capacity = 0;
     size_t used = 0;
-    FILE *stream = fopen(path, "rbe");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    gzFile stream = fd >= 0 ? gzdopen(fd, "rb") : NULL;
 
-    if (!stream)
-        return mist_err_io(err, path, "open", errno);
+    if (!stream) {
+        status = mist_err_io(err, path, "open", fd >= 0 ? ENOMEM : errno);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
     for (;;) {
         char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
         if (!grown) {
@@ -221,9 +243,8 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
             goto out;
         }
         buffer = grown;
-        errno = 0;
-        size_t got = fread(buffer + used, 1, READ_BYTES, stream);
-        used += got;
+        int got = gzread(stream, buffer + used, READ_BYTES);
+        used += got > 0 ? (size_t)got : 0;
         if (used > max_bytes) {
             status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                                  "is longer than the %zu bytes that are read", max_bytes);
@@ -232,17 +253,16 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
         if (got < READ_BYTES)
             break;
     }
-    if (ferror(stream)) {
-        status = mist_err_io(err, path, "read", errno ? errno : EIO);
+    status = check_read(stream, path, err);
+    if (status != MIST_OK)
         goto out;
-    }
     buffer[used] = '\0';
     *text = buffer;
     *n = used;
     buffer = NULL;
 out:
     free(buffer);
-    fclose(stream);
+    gzclose_r(stream);
     return status;
 }
 

@@ -49,8 +49,9 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
                                          struct mist_err *err) MIST_MUST_CHECK;
 
 /*
- * Reads a whole file of at most max_bytes. *text is malloc'd (the caller frees it) and
- * has a '\0' behind its *n bytes. MIST_ERR_IO: can't be read. MIST_ERR_INPUT: too long.
+ * Reads a whole file of at most max_bytes, as it is or, where gzip wrote it, unpacked. *text is malloc'd (the caller frees it) and
+ * has a '\0' behind its *n bytes. MIST_ERR_IO: can't be read. MIST_ERR_INPUT: too long,
+ * or damaged gzip.
  * MIST_ERR_MEMORY.
  */
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,

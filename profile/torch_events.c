@@ -39,8 +39,6 @@ enum mist_status mist_torch_events_open(struct mist_torch_events *events,
         mist_file_read_all(path, TRACE_BYTES_MAX, &events->text, &events->n, err);
     if (status != MIST_OK)
         return status;
-    if (events->n >= 2 && memcmp(events->text, "\x1f\x8b", 2) == 0)
-        return fail(events, err, "is compressed: gunzip it first");
     const char *found = strstr(events->text, key);
     if (!found)
         return fail(events, err,

@@ -310,7 +310,7 @@ static void test_refusals(void **state)
         const char *trace, *says;
         long line;
     } cases[] = {
-        {"\x1f\x8b\b", "gunzip it first", 0},
+        {"\x1f\x8b\b", "damaged or cut off", 0},
         {"", "has no \"traceEvents\"", 0},
         {"{\"traceEvents\": 3}", "is no list of events", 1},
         {"{\n\"traceEvents\":\n[7]}", "expected an event", 3},
