@@ -19,6 +19,7 @@
 #include "sim/model/framework.h"
 #include "sim/replay/replay.h"
 #include "sim/sim_list.h"
+#include "sim/sim_recorded.h"
 #include "sim/sim_report.h"
 #include "sim/what_if.h"
 #include "traces/chrome_trace.h"
@@ -31,7 +32,7 @@
 struct options {
     struct mist_common_options common;
     struct mist_option_list what_if;
-    const char *cluster, *sweep, *compare, *chrome;
+    const char *cluster, *sweep, *compare, *chrome, *replay;
     int64_t n_iterations, n_threads;
     double jitter_frac;
     bool is_unfolded, lists_presets, lists_words;
@@ -74,6 +75,10 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, what_if),
     ROW("sweep", MIST_OPTION_STRING, "Input", "NAME=V1:V2:..",
         "replay once per value of one what-if", NULL, 0, 0, sweep),
+    ROW("replay", MIST_OPTION_STRING, "Replay", "FILE",
+        "not a plan but operations that a pipeline job recorded elsewhere (CSV, gzip or "
+        "not): the causes of its time, and by --what-if what it would have taken",
+        NULL, 0, 0, replay),
     ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
         "iterations in a row; the distance of the last two counts", "2", 1, 1000,
         n_iterations),
@@ -103,6 +108,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",
+    "mist-sim --replay operations.csv.gz --what-if launch=0x",
     NULL};
 
 static const struct mist_tool tool = {
@@ -526,8 +532,34 @@ static enum mist_status list(const struct session *at, struct mist_err *err)
     return status;
 }
 
+/* --replay. */
+static enum mist_status run_recorded(struct session *at, struct mist_err *err)
+{
+    const struct options *options = &at->options;
+    bool is_for_machines = options->common.as_json || options->common.as_csv;
+    struct mist_emit *emit = NULL;
+
+    if (at->plan_path || options->cluster || options->sweep || options->compare ||
+        options->chrome || options->common.output)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--replay: a recording has no PLAN, --cluster, --sweep, "
+                            "--compare, --chrome or --output; leave it out");
+    enum mist_status status = begin(at, &emit, err);
+    if (status == MIST_OK)
+        status = mist_sim_recorded_add(emit, options->replay, options->what_if.items,
+                                       options->what_if.n, is_for_machines ? 0 : 5, err);
+    if (status == MIST_OK && !options->common.is_dry_run)
+        status = mist_emit_end(&emit, err);
+    else if (status == MIST_OK)
+        mist_message(&at->messages, "%s can be replayed", options->replay);
+    mist_emit_free(emit);
+    return status;
+}
+
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
+    if (at->options.replay)
+        return run_recorded(at, err);
     if (at->options.lists_presets || at->options.lists_words)
         return list(at, err);
     if (!at->plan_path)

@@ -1,0 +1,530 @@
+/* Tables of recorded operations. See operators_file.h. */
+#include "sim/recorded/operators_file.h"
+
+#include "core/csv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------ kinds */
+
+enum kind {
+    FORWARD,
+    BACKWARD,
+    FORWARD_SEND,
+    FORWARD_RECV,
+    BACKWARD_SEND,
+    BACKWARD_RECV,
+    GATHER,
+    COLLECTION, /* of garbage */
+    NORM_SUM,
+    EMBEDDING_SUM,
+    SEPARATE_SUM,
+    REDUCE,
+    CLIP,
+    OPTIMIZER,
+    N_KINDS
+};
+
+/* Who passes a message together. */
+enum meets { NOBODY, PEER, REPLICAS, ENDS, ALL };
+
+static const struct {
+    const char *name;
+    bool is_message;
+    enum meets meets;
+} kind_rows[N_KINDS] = {
+    [FORWARD] = {"forward-compute", false, NOBODY},
+    [BACKWARD] = {"backward-compute", false, NOBODY},
+    [FORWARD_SEND] = {"forward-send", true, PEER},
+    [FORWARD_RECV] = {"forward-recv", true, PEER},
+    [BACKWARD_SEND] = {"backward-send", true, PEER},
+    [BACKWARD_RECV] = {"backward-recv", true, PEER},
+    [GATHER] = {"params-all-gather", true, REPLICAS},
+    [COLLECTION] = {"gc", false, NOBODY},
+    [NORM_SUM] = {"layernorm-grads-all-reduce", true, NOBODY},
+    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", true, ENDS},
+    [SEPARATE_SUM] = {"separate-grads-all-reduce", true, REPLICAS},
+    [REDUCE] = {"grads-reduce-scatter", true, REPLICAS},
+    [CLIP] = {"optimizer-clip-main-grad", true, ALL},
+    [OPTIMIZER] = {"optimizer", false, NOBODY},
+};
+
+/* What comes behind the last computation, in this order. Where gradients are reduced
+ * beside the backward, only what is summed apart is left for then. */
+static const enum kind tail[] = {COLLECTION, NORM_SUM, EMBEDDING_SUM, SEPARATE_SUM,
+                                 REDUCE,     CLIP,     OPTIMIZER};
+
+/* ------------------------------------------------------------------------------- rows */
+
+enum { STEP, DP_RANK, STAGE, OPTYPE, MB_ID, SEQ_ID, CHUNK, STREAM, START_US, DUR_US };
+
+static const struct mist_csv_column columns[] = {
+    [STEP] = {"step", MIST_CSV_REQUIRED},
+    [DP_RANK] = {"dp_rank", MIST_CSV_REQUIRED},
+    [STAGE] = {"stage", MIST_CSV_REQUIRED},
+    [OPTYPE] = {"optype", MIST_CSV_REQUIRED},
+    [MB_ID] = {"mb_id", MIST_CSV_OPTIONAL},
+    [SEQ_ID] = {"seq_id", MIST_CSV_REQUIRED},
+    [CHUNK] = {"model_chunk", MIST_CSV_OPTIONAL},
+    [STREAM] = {"stream", MIST_CSV_OPTIONAL},
+    [START_US] = {"start_us", MIST_CSV_REQUIRED},
+    [DUR_US] = {"dur_us", MIST_CSV_REQUIRED},
+};
+
+enum { N_COLUMNS = sizeof columns / sizeof *columns, WORKERS_MAX = 1 << 20 };
+
+struct row {
+    int64_t step, dp_rank, stage, seq, i_row;
+    double start_us, dur_us;
+    int kind;
+};
+
+/* Rows of a worker in a step lie side by side, those of a kind too, in their order. */
+static int compare_rows(const void *a_, const void *b_)
+{
+    const struct row *a = a_, *b = b_;
+
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->dp_rank != b->dp_rank)
+        return a->dp_rank < b->dp_rank ? -1 : 1;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->seq != b->seq)
+        return a->seq < b->seq ? -1 : 1;
+    return (a->i_row > b->i_row) - (a->i_row < b->i_row);
+}
+
+static enum mist_status read_row(const struct mist_csv *csv, size_t i,
+                                 const char *const *names, struct row *row,
+                                 struct mist_err *err)
+{
+    int64_t chunk = 0;
+    enum mist_status status = MIST_OK;
+    const struct {
+        size_t column;
+        int64_t min, max, *out;
+    } ids[] = {{STEP, 0, INT64_MAX, &row->step},
+               {DP_RANK, 0, WORKERS_MAX, &row->dp_rank},
+               {STAGE, 0, WORKERS_MAX, &row->stage},
+               {SEQ_ID, 0, INT32_MAX, &row->seq},
+               {CHUNK, -1, INT32_MAX, &chunk}};
+
+    row->i_row = (int64_t)i;
+    for (size_t k = 0; k < sizeof ids / sizeof *ids && status == MIST_OK; k++)
+        if (ids[k].column != CHUNK || *mist_csv_text(csv, i, CHUNK))
+            status = mist_csv_get_int64(csv, i, ids[k].column, ids[k].min, ids[k].max,
+                                        ids[k].out, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_choice(csv, i, OPTYPE, names, &row->kind, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_double(csv, i, START_US, -1e15, 1e15, &row->start_us, err);
+    if (status == MIST_OK)
+        status = /* clocks differ */
+            mist_csv_get_double(csv, i, DUR_US, -1e4, 1e15, &row->dur_us, err);
+    if (status == MIST_OK && chunk > 0)
+        status = mist_csv_fail(csv, i, CHUNK, err,
+                               "expected 0: what interleaved stages wait for can't be "
+                               "rebuilt");
+    return status;
+}
+
+/* ------------------------------------------------------------------------------ graph */
+
+struct edge {
+    int64_t op, waits_for;
+};
+
+struct reading {
+    const struct mist_csv *csv;
+    struct row *rows; /* sorted: operation i is rows[i] */
+    struct edge *edges;
+    size_t n_edges, edges_capacity;
+    struct mist_recorded_job *job;
+    struct mist_err *err;
+    enum mist_status status; /* first failure */
+};
+
+/* A worker in a step: its operations of a kind are first[kind] .. first[kind + 1] - 1. */
+struct worker {
+    int64_t first[N_KINDS + 1];
+};
+
+static int64_t n_of(const struct worker *worker, int kind)
+{
+    return worker->first[kind + 1] - worker->first[kind];
+}
+
+static void wait_for(struct reading *at, int64_t op, int64_t waits_for)
+{
+    struct edge *grown;
+
+    if (at->status != MIST_OK)
+        return;
+    grown = mist_grow(at->edges, &at->edges_capacity, at->n_edges + 1, sizeof *grown);
+    if (!grown) {
+        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        return;
+    }
+    at->edges = grown;
+    at->edges[at->n_edges++] = (struct edge){op, waits_for};
+}
+
+/* Operations of some kinds of a worker by their start; the caller frees. */
+struct in_time {
+    double start_us;
+    int64_t op;
+};
+
+static int compare_in_time(const void *a_, const void *b_)
+{
+    const struct in_time *a = a_, *b = b_;
+
+    if (a->start_us != b->start_us)
+        return a->start_us < b->start_us ? -1 : 1;
+    return (a->op > b->op) - (a->op < b->op);
+}
+
+/* One after the other, as they began; NULL: no memory, or there are none. */
+static struct in_time *chain(struct reading *at, const struct worker *worker, int kind_a,
+                             int kind_b)
+{
+    int kinds[] = {kind_a, kind_b};
+    int64_t n = n_of(worker, kind_a) + n_of(worker, kind_b), used = 0;
+    struct in_time *ops = n ? malloc((size_t)n * sizeof *ops) : NULL;
+
+    if (n && !ops)
+        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+    if (!ops)
+        return NULL;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = worker->first[kinds[k]]; i < worker->first[kinds[k] + 1]; i++)
+            ops[used++] = (struct in_time){at->rows[i].start_us, i};
+    qsort(ops, (size_t)n, sizeof *ops, compare_in_time);
+    for (int64_t i = 1; i < n; i++)
+        wait_for(at, ops[i].op, ops[i - 1].op);
+    return ops;
+}
+
+/* What passes between stages, and the computations at both ends. */
+static void link_transfers(struct reading *at, const struct worker *worker, int compute,
+                           int send, int recv)
+{
+    int64_t first = worker->first[compute];
+
+    for (int64_t i = worker->first[send], k = 0; i < worker->first[send + 1]; i++, k++) {
+        if (k > 0)
+            wait_for(at, i, i - 1);
+        if (k < n_of(worker, compute))
+            wait_for(at, i, first + k);
+    }
+    for (int64_t i = worker->first[recv], k = 0; i < worker->first[recv + 1]; i++, k++) {
+        if (k > 0)
+            wait_for(at, i, i - 1);
+        if (k < n_of(worker, compute))
+            wait_for(at, first + k, i);
+        if (k > 0 && k <= n_of(worker, compute))
+            wait_for(at, i, first + k - 1);
+    }
+}
+
+/* The first transfers of the backward wait for the forward before the last one that goes
+ * before it. computations: of the worker, as they began. */
+static void link_first_backward(struct reading *at, const struct worker *worker,
+                                const struct in_time *computations)
+{
+    int64_t n = n_of(worker, FORWARD) + n_of(worker, BACKWARD), i = 0;
+
+    while (i < n && computations[i].op < worker->first[BACKWARD])
+        i++;
+    for (int kind = BACKWARD_SEND; kind <= BACKWARD_RECV; kind++)
+        if (i >= 2 && i < n && n_of(worker, kind) > 0)
+            wait_for(at, worker->first[kind], computations[i - 2].op);
+}
+
+static void link_tail(struct reading *at, const struct worker *worker, int64_t last)
+{
+    bool is_beside = n_of(worker, SEPARATE_SUM) > 0; /* the backward, gradients reduced */
+
+    for (size_t k = 0; k < sizeof tail / sizeof *tail; k++) {
+        int64_t first = worker->first[tail[k]], behind = worker->first[tail[k] + 1];
+        if (first == behind)
+            continue;
+        if (tail[k] == REDUCE && is_beside) {
+            if (n_of(worker, BACKWARD) > 0)
+                wait_for(at, first, worker->first[BACKWARD + 1] - 1);
+            continue;
+        }
+        if (tail[k] == NORM_SUM && is_beside && n_of(worker, REDUCE) > 0)
+            wait_for(at, first, worker->first[REDUCE + 1] - 1);
+        if (last >= 0)
+            wait_for(at, first, last);
+        for (int64_t i = first + 1; i < behind; i++)
+            wait_for(at, i, i - 1);
+        last = behind - 1;
+    }
+}
+
+static void link_worker(struct reading *at, const struct worker *worker)
+{
+    int64_t n = n_of(worker, FORWARD) + n_of(worker, BACKWARD);
+    struct in_time *computations = chain(at, worker, FORWARD, BACKWARD);
+    struct in_time *messages = chain(at, worker, GATHER, REDUCE);
+
+    link_transfers(at, worker, FORWARD, FORWARD_SEND, FORWARD_RECV);
+    link_transfers(at, worker, BACKWARD, BACKWARD_SEND, BACKWARD_RECV);
+    if (computations) {
+        link_first_backward(at, worker, computations);
+        if (n_of(worker, GATHER) > 0)
+            wait_for(at, computations[0].op, worker->first[GATHER + 1] - 1);
+    }
+    link_tail(at, worker, computations ? computations[n - 1].op : -1);
+    free(computations);
+    free(messages);
+}
+
+/* --------------------------------------------------------------------------- meetings */
+
+/* Those who meet have the same key. */
+struct place {
+    int64_t step, group, a, b, seq; /* group: a kind, or the way of a transfer */
+    int64_t op;
+};
+
+static int compare_places(const void *a_, const void *b_)
+{
+    const struct place *a = a_, *b = b_;
+    const int64_t keys[][2] = {{a->step, b->step}, {a->group, b->group}, {a->a, b->a},
+                               {a->b, b->b},       {a->seq, b->seq},     {a->op, b->op}};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+/* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no
+ * peer: profilers write some that nobody makes. */
+static bool find_place(const struct row *row, int64_t n_stages, struct place *out)
+{
+    bool is_down = row->kind == FORWARD_SEND || row->kind == BACKWARD_RECV;
+    int64_t lower = is_down ? row->stage : row->stage - 1;
+
+    *out = (struct place){.step = row->step, .group = row->kind, .seq = row->seq};
+    switch (kind_rows[row->kind].meets) {
+    case PEER:
+        out->group = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
+        out->a = row->dp_rank;
+        out->b = lower;
+        return lower >= 0 && lower + 1 < n_stages;
+    case REPLICAS:
+        out->a = row->stage;
+        return true;
+    case ENDS:
+        out->a = row->dp_rank;
+        return row->stage == 0 || row->stage == n_stages - 1;
+    case ALL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_same(const struct place *a, const struct place *b)
+{
+    return a->step == b->step && a->group == b->group && a->a == b->a && a->b == b->b &&
+           a->seq == b->seq;
+}
+
+static void fail_alone(struct reading *at, const struct place *place)
+{
+    const struct row *row = &at->rows[place->op];
+    int peer = row->kind % 2 == 0 ? row->kind + 1 : row->kind - 1;
+
+    at->status = mist_csv_fail(
+        at->csv, (size_t)row->i_row, OPTYPE, at->err,
+        "%s %lld of dp_rank %lld, stage %lld has no %s on the stage next to it",
+        kind_rows[row->kind].name, (long long)row->seq, (long long)row->dp_rank,
+        (long long)row->stage, kind_rows[peer].name);
+}
+
+static void find_meetings(struct reading *at)
+{
+    struct mist_recorded_job *job = at->job;
+    struct place *places = malloc((size_t)job->n_ops * sizeof *places);
+    int64_t n = 0;
+
+    if (!places) {
+        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        return;
+    }
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        job->ops[i].meeting = -1;
+        if (find_place(&at->rows[i], job->n_stages, &places[n]))
+            places[n++].op = i;
+    }
+    qsort(places, (size_t)n, sizeof *places, compare_places);
+    for (int64_t i = 0; i < n && at->status == MIST_OK; i++) {
+        bool is_first = i == 0 || !is_same(&places[i - 1], &places[i]);
+        bool is_last = i + 1 == n || !is_same(&places[i], &places[i + 1]);
+        job->n_meetings += is_first;
+        job->ops[places[i].op].meeting = job->n_meetings - 1;
+        if (is_first && is_last && kind_rows[at->rows[places[i].op].kind].meets == PEER)
+            fail_alone(at, &places[i]);
+    }
+    free(places);
+}
+
+/* ---------------------------------------------------------------------------- reading */
+
+/* Rows of a worker in a step from i on; behind them. */
+static int64_t find_worker(struct reading *at, int64_t i, struct worker *worker)
+{
+    const struct row *rows = at->rows, *begin = &rows[i];
+    int64_t n = at->job->n_ops;
+
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        worker->first[kind] = i;
+        for (; i < n && rows[i].kind == kind && rows[i].step == begin->step &&
+               rows[i].dp_rank == begin->dp_rank && rows[i].stage == begin->stage;
+             i++)
+            if (rows[i].seq != i - worker->first[kind] && at->status == MIST_OK)
+                at->status = mist_csv_fail(
+                    at->csv, (size_t)rows[i].i_row, SEQ_ID, at->err,
+                    "expected %lld: they count the %s of a worker in a step",
+                    (long long)(i - worker->first[kind]), kind_rows[kind].name);
+    }
+    worker->first[N_KINDS] = i;
+    return i;
+}
+
+/* The graph of what was read, sorted. */
+static void link_all(struct reading *at, struct mist_arena *arena)
+{
+    struct mist_recorded_job *job = at->job;
+    struct worker worker;
+    int64_t *offset = mist_arena_alloc(arena, (size_t)(job->n_ops + 2) * sizeof *offset);
+
+    for (int64_t i = 0; i < job->n_ops && at->status == MIST_OK;) {
+        i = find_worker(at, i, &worker);
+        if (at->status == MIST_OK)
+            link_worker(at, &worker);
+    }
+    int64_t *dep = mist_arena_alloc(arena, (at->n_edges + 1) * sizeof *dep);
+    if (at->status == MIST_OK && (!offset || !dep))
+        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+    if (at->status != MIST_OK)
+        return;
+    for (size_t i = 0; i < at->n_edges; i++)
+        offset[at->edges[i].op + 2]++;
+    for (int64_t i = 0; i < job->n_ops; i++)
+        offset[i + 2] += offset[i + 1];
+    for (size_t i = 0; i < at->n_edges; i++)
+        dep[offset[at->edges[i].op + 1]++] = at->edges[i].waits_for;
+    job->dep_offset = offset;
+    job->dep = dep;
+}
+
+static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
+{
+    size_t n = (size_t)job->n_ops;
+
+    job->kinds = mist_arena_alloc(arena, N_KINDS * sizeof *job->kinds);
+    job->ops = mist_arena_alloc(arena, n * sizeof *job->ops);
+    job->step_name = mist_arena_alloc(arena, n * sizeof *job->step_name);
+    return job->kinds && job->ops && job->step_name &&
+           mist_recorded_times_alloc(job, arena, &job->recorded);
+}
+
+/* Operations and their times from the sorted rows. */
+static void fill_job(struct reading *at)
+{
+    struct mist_recorded_job *job = at->job;
+    const struct row *rows = at->rows;
+
+    job->n_kinds = N_KINDS;
+    for (int kind = 0; kind < N_KINDS; kind++)
+        job->kinds[kind] = (struct mist_recorded_kind){
+            .name = kind_rows[kind].name, .is_message = kind_rows[kind].is_message};
+    for (int64_t i = 0, behind; i < job->n_ops; i = behind) {
+        double first_us = INFINITY;
+        for (behind = i; behind < job->n_ops && rows[behind].step == rows[i].step;
+             behind++)
+            first_us = fmin(first_us, rows[behind].start_us);
+        job->step_name[job->n_steps] = rows[i].step;
+        for (int64_t k = i; k < behind; k++) {
+            job->ops[k] = (struct mist_recorded_op){.step = job->n_steps,
+                                                    .replica = (int32_t)rows[k].dp_rank,
+                                                    .stage = (int32_t)rows[k].stage,
+                                                    .kind = rows[k].kind};
+            job->recorded.start_s[k] = 1e-6 * (rows[k].start_us - first_us);
+            job->recorded.end_s[k] =
+                1e-6 * (rows[k].start_us - first_us + rows[k].dur_us);
+            job->n_replicas = (int32_t)fmax(job->n_replicas, (double)rows[k].dp_rank + 1);
+            job->n_stages = (int32_t)fmax(job->n_stages, (double)rows[k].stage + 1);
+        }
+        job->n_steps++;
+    }
+}
+
+static enum mist_status read_rows(struct reading *at)
+{
+    const char *names[N_KINDS + 1] = {0};
+    size_t n = mist_csv_n_rows(at->csv);
+
+    for (int kind = 0; kind < N_KINDS; kind++)
+        names[kind] = kind_rows[kind].name;
+    if (n == 0)
+        return mist_err_at(at->err, MIST_ERR_INPUT, mist_csv_path(at->csv), 1, 0,
+                           "expected operations below the header");
+    at->rows = calloc(n, sizeof *at->rows);
+    if (!at->rows)
+        return mist_err_memory(at->err, mist_csv_path(at->csv));
+    for (size_t i = 0; i < n; i++) {
+        enum mist_status status = read_row(at->csv, i, names, &at->rows[i], at->err);
+        if (status != MIST_OK)
+            return status;
+    }
+    qsort(at->rows, n, sizeof *at->rows, compare_rows);
+    at->job->n_ops = (int64_t)n;
+    return MIST_OK;
+}
+
+enum mist_status mist_recorded_read_operators(const char *path,
+                                              struct mist_recorded_job *job,
+                                              struct mist_arena *arena,
+                                              struct mist_err *err)
+{
+    struct mist_csv *csv = NULL;
+    struct reading at = {.job = job, .err = err};
+
+    *job = (struct mist_recorded_job){0};
+    at.status = mist_csv_load(path, columns, N_COLUMNS, &csv, err);
+    at.csv = csv;
+    if (at.status == MIST_OK)
+        at.status = read_rows(&at);
+    if (at.status == MIST_OK && !alloc_job(job, arena))
+        at.status = mist_err_memory(err, path);
+    if (at.status == MIST_OK)
+        fill_job(&at);
+    if (at.status == MIST_OK && (int64_t)job->n_replicas * job->n_stages > job->n_ops)
+        at.status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                                "has %lld operations for %d dp_ranks and %d stages, "
+                                "expected some of each worker",
+                                (long long)job->n_ops, job->n_replicas, job->n_stages);
+    if (at.status == MIST_OK)
+        find_meetings(&at);
+    if (at.status == MIST_OK)
+        link_all(&at, arena);
+    if (at.status == MIST_OK)
+        at.status = mist_recorded_prepare(job, arena, err);
+    mist_err_locate(err, path, 0);
+    free(at.edges);
+    free(at.rows);
+    mist_csv_free(csv);
+    return at.status;
+}

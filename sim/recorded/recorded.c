@@ -1,0 +1,238 @@
+/* Replays of recorded operations. See recorded.h. */
+#include "sim/recorded/recorded.h"
+
+#include <math.h>
+
+/* Clocks of different hosts differ by less; starts before that are mistakes in the graph. */
+static const double CLOCKS_S = 10e-3;
+
+/* ------------------------------------------------------------------------------ order */
+
+/* What finding an order needs: who waits for an operation, and for how much it waits. */
+struct ordering {
+    const struct mist_recorded_job *job;
+    int64_t *next_offset, *next;     /* the dependencies, turned around */
+    int64_t *n_waits;                /* [n_ops] not yet done */
+    int64_t *member_offset, *member; /* of meetings */
+    int32_t *n_absent;               /* [n_meetings] members that are not ready yet */
+    int64_t *ready;                  /* [n_ops] a stack */
+    int64_t n_ready;
+};
+
+/* Lists of what points to each of n targets; target < 0: to none. */
+static bool turn_around(struct mist_arena *arena, int64_t n, int64_t n_edges,
+                        const int64_t *from, const int64_t *target, int64_t **offset,
+                        int64_t **list)
+{
+    *offset = mist_arena_alloc(arena, (size_t)(n + 2) * sizeof **offset);
+    *list = mist_arena_alloc(arena, (size_t)(n_edges + 1) * sizeof **list);
+    if (!*offset || !*list)
+        return false;
+    for (int64_t i = 0; i < n_edges; i++)
+        if (target[i] >= 0)
+            (*offset)[target[i] + 2]++;
+    for (int64_t i = 0; i < n; i++)
+        (*offset)[i + 2] += (*offset)[i + 1];
+    for (int64_t i = 0; i < n_edges; i++)
+        if (target[i] >= 0)
+            (*list)[(*offset)[target[i] + 1]++] = from[i];
+    return true;
+}
+
+static bool begin_ordering(struct ordering *at, const struct mist_recorded_job *job,
+                           struct mist_arena *arena)
+{
+    int64_t n_deps = job->dep_offset[job->n_ops];
+    size_t n = (size_t)job->n_ops + 1;
+    int64_t *from = mist_arena_alloc(arena, ((size_t)n_deps + n) * sizeof *from);
+    int64_t *meeting = mist_arena_alloc(arena, n * sizeof *meeting);
+
+    *at = (struct ordering){.job = job};
+    at->n_waits = mist_arena_alloc(arena, n * sizeof *at->n_waits);
+    at->ready = mist_arena_alloc(arena, n * sizeof *at->ready);
+    at->n_absent =
+        mist_arena_alloc(arena, ((size_t)job->n_meetings + 1) * sizeof *at->n_absent);
+    if (!from || !meeting || !at->n_waits || !at->ready || !at->n_absent)
+        return false;
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        at->n_waits[i] = job->dep_offset[i + 1] - job->dep_offset[i];
+        for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
+            from[k] = i;
+    }
+    if (!turn_around(arena, job->n_ops, n_deps, from, job->dep, &at->next_offset,
+                     &at->next))
+        return false;
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        from[i] = i;
+        meeting[i] = job->ops[i].meeting;
+        if (meeting[i] >= 0)
+            at->n_absent[meeting[i]]++;
+    }
+    return turn_around(arena, job->n_meetings, job->n_ops, from, meeting,
+                       &at->member_offset, &at->member);
+}
+
+/* Operation i has ended: who waited for nothing else is ready. */
+static void release(struct ordering *at, int64_t i)
+{
+    for (int64_t k = at->next_offset[i]; k < at->next_offset[i + 1]; k++)
+        if (--at->n_waits[at->next[k]] == 0)
+            at->ready[at->n_ready++] = at->next[k];
+}
+
+/* Puts whatever can run into order; how many did. */
+static int64_t put_in_order(struct ordering *at, int64_t *order)
+{
+    int64_t n = 0;
+
+    for (int64_t i = at->job->n_ops - 1; i >= 0; i--)
+        if (at->n_waits[i] == 0)
+            at->ready[at->n_ready++] = i;
+    while (at->n_ready > 0) {
+        int64_t i = at->ready[--at->n_ready], first = n;
+        int32_t meeting = at->job->ops[i].meeting;
+        if (meeting < 0)
+            order[n++] = i;
+        else if (--at->n_absent[meeting] == 0)
+            for (int64_t k = at->member_offset[meeting];
+                 k < at->member_offset[meeting + 1]; k++)
+                order[n++] = at->member[k];
+        for (int64_t k = first; k < n; k++)
+            release(at, order[k]);
+    }
+    return n;
+}
+
+static enum mist_status fail_ring(const struct ordering *at, struct mist_err *err)
+{
+    int64_t i = 0;
+
+    /* what waits, or is ready and waits for others to meet */
+    while (at->n_waits[i] == 0 &&
+           (at->job->ops[i].meeting < 0 || at->n_absent[at->job->ops[i].meeting] == 0))
+        i++;
+    const struct mist_recorded_op *op = &at->job->ops[i];
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "operations wait for one another in a ring, %s of replica %d, "
+                        "stage %d in step %lld among them",
+                        at->job->kinds[op->kind].name, op->replica, op->stage,
+                        (long long)at->job->step_name[op->step]);
+}
+
+/* ----------------------------------------------------------------------------- replay */
+
+/* When everything that i waits for has ended. */
+static double ready_s(const struct mist_recorded_job *job, int64_t i, const double *end_s)
+{
+    double latest_s = 0;
+
+    for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
+        latest_s = fmax(latest_s, end_s[job->dep[k]]);
+    return latest_s;
+}
+
+/* Behind the last of those who meet order[first], or of it alone. */
+static int64_t behind_meeting(const struct mist_recorded_job *job, int64_t first)
+{
+    int32_t meeting = job->ops[job->order[first]].meeting;
+    int64_t i = first + 1;
+
+    while (meeting >= 0 && i < job->n_ops && job->ops[job->order[i]].meeting == meeting)
+        i++;
+    return i;
+}
+
+static double latest_s(const struct mist_recorded_job *job, int64_t first, int64_t behind,
+                       const double *start_s)
+{
+    double latest = start_s[job->order[first]];
+
+    for (int64_t k = first + 1; k < behind; k++)
+        latest = fmax(latest, start_s[job->order[k]]);
+    return latest;
+}
+
+/* Gaps and work, from the times as they were recorded. */
+static void explain(struct mist_recorded_job *job)
+{
+    const struct mist_recorded_times *times = &job->recorded;
+
+    for (int64_t i = 0, behind; i < job->n_ops; i = behind) {
+        behind = behind_meeting(job, i);
+        double all_there_s = latest_s(job, i, behind, times->start_s);
+        for (int64_t k = i; k < behind; k++) {
+            int64_t op = job->order[k];
+            struct mist_recorded_kind *kind = &job->kinds[job->ops[op].kind];
+            double gap_s = times->start_s[op] - ready_s(job, op, times->end_s);
+            double work_s = times->end_s[op] - all_there_s;
+            job->n_contradictions += gap_s <= -CLOCKS_S || work_s <= -CLOCKS_S;
+            job->gap_s[op] = gap_s <= -CLOCKS_S ? 0 : gap_s;
+            job->work_s[op] = work_s <= -CLOCKS_S ? 0 : work_s;
+            kind->n++;
+            kind->work_s += job->work_s[op];
+        }
+    }
+}
+
+void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap_s,
+                          const double *work_s, struct mist_recorded_times *times)
+{
+    for (int64_t i = 0, behind; i < job->n_ops; i = behind) {
+        behind = behind_meeting(job, i);
+        for (int64_t k = i; k < behind; k++) {
+            int64_t op = job->order[k];
+            times->start_s[op] = ready_s(job, op, times->end_s) + (gap_s ? gap_s[op] : 0);
+        }
+        double all_there_s = latest_s(job, i, behind, times->start_s);
+        for (int64_t k = i; k < behind; k++)
+            times->end_s[job->order[k]] = all_there_s + work_s[job->order[k]];
+    }
+}
+
+double mist_recorded_mean_s(const struct mist_recorded_job *job,
+                            const struct mist_recorded_times *times, double *step_s)
+{
+    double sum_s = 0;
+    int64_t i = 0;
+
+    for (int32_t step = 0; step < job->n_steps; step++) {
+        double first_s = INFINITY, last_s = -INFINITY;
+        for (; i < job->n_ops && job->ops[i].step == step; i++) {
+            first_s = fmin(first_s, times->start_s[i]);
+            last_s = fmax(last_s, times->end_s[i]);
+        }
+        if (step_s)
+            step_s[step] = last_s - first_s;
+        sum_s += last_s - first_s;
+    }
+    return sum_s / job->n_steps;
+}
+
+bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
+                               struct mist_arena *arena,
+                               struct mist_recorded_times *times)
+{
+    size_t size = (size_t)job->n_ops * sizeof(double);
+
+    times->start_s = mist_arena_alloc(arena, size);
+    times->end_s = mist_arena_alloc(arena, size);
+    return times->start_s && times->end_s;
+}
+
+enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
+                                       struct mist_arena *arena, struct mist_err *err)
+{
+    struct ordering ordering;
+    size_t n = (size_t)job->n_ops + 1;
+
+    job->order = mist_arena_alloc(arena, n * sizeof *job->order);
+    job->gap_s = mist_arena_alloc(arena, n * sizeof *job->gap_s);
+    job->work_s = mist_arena_alloc(arena, n * sizeof *job->work_s);
+    if (!job->order || !job->gap_s || !job->work_s ||
+        !begin_ordering(&ordering, job, arena))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (put_in_order(&ordering, job->order) < job->n_ops)
+        return fail_ring(&ordering, err);
+    explain(job);
+    return MIST_OK;
+}

@@ -1,0 +1,87 @@
+/*
+ * A job that ran elsewhere: the operations that its workers recorded, as a graph.
+ *
+ * A worker is one stage of one replica (data-parallel rank). Every operation took some
+ * time at some time; what it waited for is rebuilt (operators_file.h). From the two
+ * follows what the recording does not say:
+ *   gap_s   from the end of everything that the operation waited for to its start: what
+ *           nobody recorded, launches and loading of data for instance;
+ *   work_s  of a computation its duration; of an operation that passes a message from
+ *           the latest start of all who take part to its own end, so that waiting for one
+ *           another is not work.
+ * Replaying gaps and work gives back the recorded times; replaying others answers what
+ * the job would have taken. Nothing here knows prices, models or plans: what runs at once
+ * slowed one another down when it was recorded, and stays as slow.
+ */
+#ifndef MIST_SIM_RECORDED_RECORDED_H
+#define MIST_SIM_RECORDED_RECORDED_H
+
+#include "core/memory.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mist_recorded_kind {
+    const char *name; /* "forward-compute"; static */
+    bool is_message;  /* else a computation */
+    int64_t n;        /* operations */
+    double work_s;    /* their work, together */
+};
+
+struct mist_recorded_op {
+    int32_t step, replica, stage; /* indices */
+    int32_t kind;                 /* index */
+    int32_t meeting;              /* those with the same number pass one message; -1 */
+};
+
+/* Where every operation begins and ends, since the first start of its step: [n_ops]. */
+struct mist_recorded_times {
+    double *start_s, *end_s;
+};
+
+/* Arrays lie in the arena that the job was read into. */
+struct mist_recorded_job {
+    int32_t n_steps, n_replicas, n_stages, n_kinds, n_meetings;
+    int64_t n_ops;
+    int64_t *step_name;               /* [n_steps] as the file numbers them */
+    struct mist_recorded_kind *kinds; /* [n_kinds] */
+    struct mist_recorded_op *ops;     /* [n_ops] step by step */
+    struct mist_recorded_times recorded;
+    const int64_t *dep_offset; /* [n_ops + 1] op i waits for dep[dep_offset[i] ..] */
+    const int64_t *dep;
+    /* Filled by mist_recorded_prepare(). */
+    int64_t *order; /* [n_ops] an order to replay in: those of a meeting side by side */
+    double *gap_s, *work_s; /* [n_ops] */
+    int64_t
+        n_contradictions; /* began or ended over 10 ms before the graph lets them; their
+                                 gap or work counts as 0 */
+};
+
+/*
+ * Finds an order, gaps and work for a job whose graph is complete; arena owns what is
+ * made. MIST_ERR_INPUT: operations wait for one another in a ring (the message names
+ * one); MIST_ERR_MEMORY. O(operations + dependencies).
+ */
+enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
+                                       struct mist_arena *arena,
+                                       struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * Replays a prepared job with gap_s (NULL: none) and work_s, [n_ops] each, into times,
+ * whose arrays are the caller's. O(operations + dependencies).
+ */
+void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap_s,
+                          const double *work_s, struct mist_recorded_times *times);
+
+/* The mean time of a step, from its first start to its last end; step_s [n_steps]: of
+ * each, optional. */
+double mist_recorded_mean_s(const struct mist_recorded_job *job,
+                            const struct mist_recorded_times *times, double *step_s);
+
+/* Times for one replay after another; false: no memory. */
+bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
+                               struct mist_arena *arena,
+                               struct mist_recorded_times *times);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Why a recorded job took as long as it did, and what it would take if it were otherwise.
+ *
+ * A job is even when every operation takes as long as its kind usually does: the mean of
+ * computations, the median of messages, over all workers and steps; and nothing has gaps.
+ * How much a part (a stage, a replica, a kind of operations) slows the job down is said in
+ * two ways, which differ where parts wait for one another:
+ *   alone_frac  the even job with the part as it was recorded, over the even job
+ *   without_s   the job as it was recorded, without gaps, with the part even
+ * The slowest workers are 3 % of them, those with the largest smaller one of their stage's
+ * and their replica's alone_frac. Definitions: Lin et al. 2025, "Understanding Stragglers
+ * in Large Model Training Using What-if Analysis", 3.
+ */
+#ifndef MIST_SIM_RECORDED_RECORDED_STUDY_H
+#define MIST_SIM_RECORDED_RECORDED_STUDY_H
+
+#include "sim/recorded/recorded.h"
+
+struct mist_recorded_part {
+    double alone_frac; /* >= 0, usually >= 1 */
+    double without_s;
+};
+
+/* Mean times of a step; arrays lie in the arena. */
+struct mist_recorded_study {
+    double recorded_s;
+    double unchanged_s;          /* replayed as it was */
+    double unchanged_worst_frac; /* the step that the replay misses by most */
+    double without_gaps_s;
+    double even_s;
+    struct mist_recorded_part *stages, *replicas, *kinds; /* as many as the job has */
+    struct mist_recorded_part slowest; /* workers, together; alone_frac too */
+    bool *is_slowest;                  /* [n_replicas * n_stages] worker replica, stage */
+};
+
+/* Studies a prepared job. MIST_ERR_MEMORY. O(parts * (operations + dependencies)). */
+enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
+                                     struct mist_recorded_study *out,
+                                     struct mist_arena *arena,
+                                     struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * Applies one edit "NAME=VALUE" to what a job did:
+ *   kernel.KIND=0.7x      computations of a kind (or all) take 0.7 times their time
+ *   link.KIND=2x          messages of a kind (or all) pass twice as fast
+ *   launch=0.5x           gaps times a factor, which may be 0
+ *   straggler.rankN=1.3x  worker N, replica * stages + stage, computes for 1.3 times as
+ *                         long
+ * MIST_ERR_USAGE: an unknown name or no factor; then nothing was changed.
+ */
+enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *edit,
+                                    struct mist_err *err) MIST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,155 @@
+/* Replays of recordings, for people. See sim_recorded.h. */
+#include "sim/sim_recorded.h"
+
+#include "sim/recorded/operators_file.h"
+#include "sim/recorded/recorded_study.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A part of the job in a table: what it is, and how much it slows the job down. */
+struct line {
+    const char *name; /* of a kind; NULL: a number */
+    int32_t i;
+    const struct mist_recorded_part *part;
+};
+
+static int compare_lines(const void *a_, const void *b_)
+{
+    const struct line *a = a_, *b = b_;
+
+    if (a->part->alone_frac != b->part->alone_frac)
+        return a->part->alone_frac > b->part->alone_frac ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+static void add_line(struct mist_emit *emit, const char *key, const struct line *line)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    if (line->name)
+        mist_emit_text(emit, key, NULL, line->name);
+    else
+        mist_emit_int64(emit, key, NULL, line->i, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "alone_slowdown", "alone, slowdown", line->part->alone_frac,
+                     MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "without_s", "iteration without it", line->part->without_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_object_end(emit);
+}
+
+/* The parts of one sort, the slowest first; kinds that the job does not have left out. */
+static enum mist_status add_parts(struct mist_emit *emit, const char *list,
+                                  const char *title, const char *key,
+                                  const struct mist_recorded_part *parts, int32_t n,
+                                  const struct mist_recorded_kind *kinds, int32_t n_most,
+                                  struct mist_err *err)
+{
+    struct line *lines = malloc((size_t)n * sizeof *lines);
+    int32_t used = 0;
+
+    if (!lines)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < n; i++)
+        if (!kinds || kinds[i].n > 0)
+            lines[used++] = (struct line){kinds ? kinds[i].name : NULL, i, &parts[i]};
+    qsort(lines, (size_t)used, sizeof *lines, compare_lines);
+    mist_emit_list_begin(emit, list, title);
+    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
+        add_line(emit, key, &lines[i]);
+    mist_emit_list_end(emit);
+    free(lines);
+    return MIST_OK;
+}
+
+static void add_slowest(struct mist_emit *emit, const struct mist_recorded_job *job,
+                        const struct mist_recorded_study *study)
+{
+    char text[256];
+    int used = 0, n_workers = job->n_replicas * job->n_stages;
+
+    for (int i = 0; i < n_workers && used < (int)sizeof text - 32; i++)
+        if (study->is_slowest[i])
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s%d",
+                             used ? ", " : "", i);
+    mist_emit_text(emit, "slowest_workers", "slowest workers", text);
+    mist_emit_double(emit, "without_slowest_s", "iteration without them",
+                     study->slowest.without_s, MIST_HUMAN_TIME_S);
+}
+
+static void add_times(struct mist_emit *emit, const struct mist_recorded_job *job,
+                      const struct mist_recorded_study *study)
+{
+    mist_emit_int64(emit, "steps", NULL, job->n_steps, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "replicas", NULL, job->n_replicas, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "stages_of_replica", "stages", job->n_stages,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "operations", NULL, job->n_ops, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "recorded_s", "iteration, recorded", study->recorded_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "replayed_s", "replayed unchanged", study->unchanged_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "replayed_worst_frac", "worst error of a step",
+                     study->unchanged_worst_frac, MIST_HUMAN_FRAC);
+    mist_emit_int64(emit, "contradictions", "earlier than what they wait for",
+                    job->n_contradictions, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "without_gaps_s", "without gaps", study->without_gaps_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "even_s", "if all were even", study->even_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "slowdown", "slowdown by unevenness",
+                     study->even_s > 0 ? study->without_gaps_s / study->even_s : 1,
+                     MIST_HUMAN_NUMBER);
+    add_slowest(emit, job, study);
+}
+
+static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_job *job,
+                                   const char *const *edits, int n_edits,
+                                   double unchanged_s, struct mist_arena *arena,
+                                   struct mist_err *err)
+{
+    struct mist_recorded_times times;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < n_edits && status == MIST_OK; i++)
+        status = mist_recorded_edit(job, edits[i], err);
+    if (status == MIST_OK && !mist_recorded_times_alloc(job, arena, &times))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status != MIST_OK)
+        return status;
+    mist_recorded_replay(job, job->gap_s, job->work_s, &times);
+    double edited_s = mist_recorded_mean_s(job, &times, NULL);
+    mist_emit_double(emit, "edited_s", "iteration, as edited", edited_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "edited_change_frac", "of what was replayed, less",
+                     unchanged_s > 0 ? 1 - edited_s / unchanged_s : 0, MIST_HUMAN_FRAC);
+    return MIST_OK;
+}
+
+enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *path,
+                                       const char *const *edits, int n_edits, int n_most,
+                                       struct mist_err *err)
+{
+    struct mist_recorded_job job;
+    struct mist_recorded_study study;
+    struct mist_arena arena;
+
+    mist_arena_init(&arena);
+    enum mist_status status = mist_recorded_read_operators(path, &job, &arena, err);
+    if (status == MIST_OK)
+        status = mist_recorded_study(&job, &study, &arena, err);
+    if (status == MIST_OK)
+        add_times(emit, &job, &study);
+    if (status == MIST_OK && n_edits > 0)
+        status = add_edited(emit, &job, edits, n_edits, study.unchanged_s, &arena, err);
+    if (status == MIST_OK)
+        status = add_parts(emit, "stages", "Stages", "stage", study.stages, job.n_stages,
+                           NULL, 0, err);
+    if (status == MIST_OK)
+        status = add_parts(emit, "replicas_by_slowdown", "Replicas", "replica",
+                           study.replicas, job.n_replicas, NULL, n_most, err);
+    if (status == MIST_OK)
+        status = add_parts(emit, "kinds", "Operations", "operation", study.kinds,
+                           job.n_kinds, job.kinds, n_most, err);
+    mist_arena_fini(&arena);
+    return status;
+}

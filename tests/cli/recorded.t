@@ -1,0 +1,64 @@
+#!/bin/sh
+# mist-sim --replay: jobs that were recorded elsewhere.
+. tests/cli/lib.sh
+
+# Two stages, one micro-batch; the second stage began 2 us after it had received.
+cat > ops.csv << 'END'
+step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us
+7,0,0,forward-compute,0,0,0,compute,100,10
+7,0,0,forward-send,0,0,-1,pp-comm,110,5
+7,0,1,forward-recv,0,0,-1,pp-comm,100,15
+7,0,1,forward-compute,0,0,0,compute,117,20
+7,0,1,backward-compute,0,0,0,compute,137,40
+7,0,1,backward-send,0,0,-1,pp-comm,177,5
+7,0,0,backward-recv,0,0,-1,pp-comm,110,72
+7,0,0,backward-compute,0,0,0,compute,182,10
+END
+
+# value KEY: of the JSON that was printed
+value() { perl -MJSON::PP -e 'local $/; printf "%.9g\n", decode_json(<STDIN>)->{$ARGV[0]}' "$1" < "$out"; }
+expect_value() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), expected $2"; }
+
+begin 'unchanged, without gaps, even'
+run mist-sim --replay ops.csv --json
+expect_exit 0
+expect_json
+expect_value recorded_s 9.2e-05
+expect_value replayed_s 9.2e-05
+expect_value replayed_worst_frac 0
+expect_value without_gaps_s 9e-05
+expect_value even_s 9e-05
+
+begin 'as edited: a message lasts from when all are there'
+run mist-sim --replay ops.csv --json --what-if kernel.backward-compute=0.5x,launch=0x,link.forward-send=0.5x
+expect_exit 0
+expect_value edited_s 6.5e-05
+run mist-sim --replay ops.csv --json --what-if link.forward-send=0.5x,link.forward-recv=0.5x
+expect_value edited_s 9.7e-05
+run mist-sim --replay ops.csv --json --what-if straggler.rank1=2x
+expect_value edited_s 0.000152
+
+begin 'packed, for people'
+gzip -k ops.csv
+run mist-sim --replay ops.csv.gz
+expect_exit 0
+expect_stderr_empty
+expect_stdout '^iteration, recorded  *92.0 us$'
+expect_stdout '^slowest workers  *[01]$'
+expect_stdout '^operation  *alone, slowdown  *iteration without it$'
+run mist-sim --replay ops.csv.gz --dry-run
+expect_exit 0
+expect_stdout_empty
+expect_stderr '^mist-sim: ops\.csv\.gz can be replayed$'
+rm ops.csv.gz
+
+refuse 'a plan beside it' 2 '^mist-sim: --replay: a recording has no PLAN' mist-sim plan.json --replay ops.csv
+refuse 'a cluster' 2 '^mist-sim: --replay: ' mist-sim --replay ops.csv --cluster traces
+refuse 'an edit of nothing' 2 '^mist-sim: what-if kernel.matmul=2x changes nothing: ' \
+    mist-sim --replay ops.csv --what-if kernel.matmul=2x
+refuse 'a file that is not there' 5 '^mist-sim: none\.csv: ' mist-sim --replay none.csv
+refuse 'another table' 3 '^mist-sim: traces/kernels\.csv:1: unknown column' mist-sim --replay traces/kernels.csv
+sed '/forward-send/d' ops.csv > lost.csv
+refuse 'a message that nobody sent' 3 '^mist-sim: lost\.csv:3: optype: forward-recv 0 of dp_rank 0, stage 1 has no forward-send' \
+    mist-sim --replay lost.csv
+finish
