@@ -15,9 +15,9 @@
  *
  * The document is an object. Keys carry units and are for machines; labels and human
  * formats are for people. JSON: everything. People: key lists, and every list of objects
- * as a table. CSV: the first list of objects as a table; without one, the values as a
- * header and one row; objects inside are flattened to "outer.inner", lists of plain
- * values joined with ";". Everything is printed at the end, from memory. Numbers for
+ * as a table. CSV: the first list of objects as a table, in whose rows the values outside
+ * of lists come first; without one, these as a header and one row; objects inside are
+ * flattened to "outer.inner", lists of plain values joined with ";". Everything is printed at the end, from memory. Numbers for
  * machines read back as the same double; what is not finite is null in JSON, empty in CSV
  * and "-" for people.
  */
@@ -30,6 +30,12 @@
 #include <stdint.h>
 
 enum mist_emit_kind { MIST_EMIT_TABLE, MIST_EMIT_CSV, MIST_EMIT_JSON };
+
+/* By what the options --json and --csv say. */
+static inline enum mist_emit_kind mist_emit_kind_of(bool as_json, bool as_csv)
+{
+    return as_json ? MIST_EMIT_JSON : as_csv ? MIST_EMIT_CSV : MIST_EMIT_TABLE;
+}
 
 /* How people see a number, which is in the unit that is named. */
 enum mist_human_format {

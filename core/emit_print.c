@@ -186,15 +186,28 @@ static void visit_row(struct mist_emit *emit, struct table *table,
     }
 }
 
-/* Fills table from the objects first, first->next, ...; n_rows at most. */
-static void fill_table(struct mist_emit *emit, struct table *table,
-                       const struct mist_emit_node *first, size_t n_rows, bool is_human)
+/* Finds the columns of the objects first, first->next, ..., or fills their cells. common:
+ * values that stand in every row; NULL: none. */
+static void visit_rows(struct mist_emit *emit, struct table *table,
+                       const struct mist_emit_node *common,
+                       const struct mist_emit_node *first, bool is_human)
 {
     const struct mist_emit_node *row = first;
 
-    table->n_rows = n_rows;
-    for (size_t i = 0; i < n_rows; i++, row = row->next)
+    for (size_t i = 0; i < table->n_rows; i++, row = row->next) {
+        if (common)
+            visit_row(emit, table, common, "", i, is_human);
         visit_row(emit, table, row, "", i, is_human);
+    }
+}
+
+/* Fills table from these objects; n_rows at most. */
+static void fill_table(struct mist_emit *emit, struct table *table,
+                       const struct mist_emit_node *common,
+                       const struct mist_emit_node *first, size_t n_rows, bool is_human)
+{
+    table->n_rows = n_rows;
+    visit_rows(emit, table, common, first, is_human);
     if (emit->is_out_of_memory || table->n_columns == 0)
         return;
     table->cells = calloc(n_rows * table->n_columns + 1, sizeof *table->cells);
@@ -202,9 +215,7 @@ static void fill_table(struct mist_emit *emit, struct table *table,
         emit->is_out_of_memory = true;
         return;
     }
-    row = first;
-    for (size_t i = 0; i < n_rows; i++, row = row->next)
-        visit_row(emit, table, row, "", i, is_human);
+    visit_rows(emit, table, common, first, is_human);
 }
 
 static void free_table(struct table *table)
@@ -243,9 +254,9 @@ void mist_emit_print_csv(struct mist_emit *emit)
     struct table table = {0};
 
     if (list)
-        fill_table(emit, &table, list->first, count_children(list), false);
+        fill_table(emit, &table, &emit->root, list->first, count_children(list), false);
     else
-        fill_table(emit, &table, &emit->root, 1, false);
+        fill_table(emit, &table, NULL, &emit->root, 1, false);
     if (!emit->is_out_of_memory && table.n_columns > 0) {
         for (size_t i = 0; i < table.n_columns; i++) {
             fputs(i ? "," : "", emit->stream);
@@ -299,7 +310,7 @@ static void print_human_table(struct mist_emit *emit, const struct mist_emit_nod
     struct table table = {0};
 
     begin_block(emit, list->label);
-    fill_table(emit, &table, list->first, count_children(list), true);
+    fill_table(emit, &table, NULL, list->first, count_children(list), true);
     int *widths = calloc(table.n_columns + 1, sizeof *widths);
     if (!widths)
         emit->is_out_of_memory = true;

@@ -54,9 +54,11 @@ static const char expected_table[] = "iteration  3.20 ms\n"
                                      "name  layers    load  ranks\n"
                                      "a,b        9  10.0 %  0\n"
                                      "é         10       -  0 1\n";
-static const char expected_csv[] = "name,layers,ratio.load_frac,ranks\n"
-                                   "\"a,b\",9,0.1,0\n"
-                                   "é,10,,0;1\n";
+static const char expected_csv[] =
+    "iteration_time_s,plan,device.memory_bytes,device.fits,"
+    "name,layers,ratio.load_frac,ranks\n"
+    "0.0032,,85899345920,true,\"a,b\",9,0.1,0\n"
+    "0.0032,,85899345920,true,é,10,,0;1\n";
 static const char expected_json[] = "{\n"
                                     "  \"iteration_time_s\": 0.0032,\n"
                                     "  \"plan\": null,\n"
