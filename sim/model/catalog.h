@@ -383,10 +383,14 @@ MIST_MUST_CHECK enum mist_status mist_layer_layout_make(const struct mist_model 
 /* FLOP of forward and backward. */
 double mist_layer_layout_flop(const struct mist_layer_layout *layout);
 
+/* FLOP of a step's products, all pairs of tokens for attention; of other steps 0. */
+double mist_step_product_flop(const struct mist_step *step);
+
 /*
- * FLOP that a model needs per token of sequences of this length: every operator of
- * forward and backward once (close to 6 parameters + attention); recomputation is not
- * what the model needs and does not count, nor does the optimizer. MIST_OK or
+ * FLOP that a model needs per token of sequences of this length, as PaLM, Megatron-LM and
+ * torchtitan count them: 6 for every weight that a token is multiplied with (tables that
+ * are looked up apart), 12 for every pair of tokens and element of a layer's heads (causal
+ * masks are not taken off); nothing for recomputation and the optimizer. MIST_OK or
  * MIST_ERR_RANGE.
  */
 MIST_MUST_CHECK enum mist_status mist_model_flop_per_token(const struct mist_model *model,

@@ -247,6 +247,26 @@ double mist_layer_layout_flop(const struct mist_layer_layout *layout)
     return all;
 }
 
+double mist_step_product_flop(const struct mist_step *step)
+{
+    double d[MIST_MAX_DIMS];
+
+    for (int i = 0; i < MIST_MAX_DIMS; i++)
+        d[i] = (double)step->dims[i];
+    switch (step->op) {
+    case MIST_OP_LINEAR:
+    case MIST_OP_LINEAR_BIAS:
+    case MIST_OP_LINEAR_GELU:
+    case MIST_OP_LINEAR_RESIDUAL:
+    case MIST_OP_LINEAR_CROSS_ENTROPY:
+        return 2 * d[0] * d[1] * d[2];
+    case MIST_OP_ATTENTION: /* batch, seq, heads, kv_heads, head_dim */
+        return 4 * d[0] * d[1] * d[1] * d[2] * d[4];
+    default:
+        return 0;
+    }
+}
+
 enum mist_status mist_model_flop_per_token(const struct mist_model *model, int32_t seq,
                                            double *out, struct mist_err *err)
 {
@@ -259,8 +279,9 @@ enum mist_status mist_model_flop_per_token(const struct mist_model *model, int32
             model, (enum mist_layer_kind)kind, shape, &layout, err);
         if (status != MIST_OK)
             return status;
-        all += mist_layer_layout_flop(&layout) *
-               (kind == MIST_LAYER_BLOCK ? model->n_layers : 1);
+        double n_modules = kind == MIST_LAYER_BLOCK ? model->n_layers : 1;
+        for (int32_t i = 0; i < layout.n_forward; i++) /* backward: twice as much */
+            all += 3 * n_modules * mist_step_product_flop(&layout.forward[i]);
     }
     *out = all / seq;
     return MIST_OK;
