@@ -119,7 +119,7 @@ extern const char *const mist_progress_choices[]; /* auto, always, never */
 #define MIST_OPTION_ROW_QUIET(T)                                                         \
     MIST_OPTION_ROW_FLAG_(T, "quiet", 'q', "print errors only", is_quiet)
 #define MIST_OPTION_ROW_VERBOSE(T)                                                       \
-    MIST_OPTION_ROW_FLAG_(T, "verbose", 'v', "say what is done", is_verbose)
+    MIST_OPTION_ROW_FLAG_(T, "verbose", 'v', "print all tables", is_verbose)
 #define MIST_OPTION_ROW_DRY_RUN(T)                                                       \
     MIST_OPTION_ROW_FLAG_(T, "dry-run", 'n',                                             \
                           "check everything and stop before the work", is_dry_run)

@@ -2,12 +2,12 @@
  * mist-sim: replays a plan on a cluster that was measured, or edited.
  *
  *     $ mist-sim plan.json --what-if kernel.attention=0.5x
- *     iteration                  689 ms
- *     error bar, +-              12 ms
+ *     iteration                    689 ms
+ *     error bar, +-                12 ms
+ *     tokens/s of a device         1486
+ *     model FLOP utilisation (MFU) 38.2 %
+ *     memory of a device           96 MiB
  *     ...
- *     Stages
- *     stage  ranks  layers  compute  exposed  bubble  live peak   arena  host arena
- *         0      1       6   600 ms    8 ms   81 ms     92 MiB  96 MiB      40 MiB
  */
 #include "core/atomic_file.h"
 #include "core/emit.h"
@@ -16,6 +16,7 @@
 #include "core/options.h"
 #include "core/parse.h"
 #include "sim/cost/trace_use.h"
+#include "sim/explain/explain.h"
 #include "sim/model/framework.h"
 #include "sim/replay/replay.h"
 #include "sim/sim_list.h"
@@ -35,7 +36,7 @@ struct options {
     const char *cluster, *sweep, *compare, *chrome, *replay;
     int64_t n_iterations, n_threads;
     double jitter_frac;
-    bool is_unfolded, lists_presets, lists_words;
+    bool is_unfolded, lists_presets, lists_words, explains;
     int framework, attention, recompute; /* choices; 0: what the plan says */
 };
 
@@ -89,6 +90,8 @@ static const struct mist_option option_table[] = {
         n_threads),
     ROW("unfolded", MIST_OPTION_FLAG, "Replay", NULL,
         "replay every rank, also those that can't differ", NULL, 0, 0, is_unfolded),
+    ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
+        "where the time goes, and what is in memory at its peak", NULL, 0, 0, explains),
     ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
         "measured timeline.csv to put beside the prediction", NULL, 0, 0, compare),
     ROW("chrome", MIST_OPTION_STRING, "Results", "FILE",
@@ -100,10 +103,12 @@ static const struct mist_option option_table[] = {
     MIST_OPTION_ROW_CSV(struct options),
     MIST_OPTION_ROW_QUIET(struct options),
     MIST_OPTION_ROW_SEED(struct options),
+    MIST_OPTION_ROW_VERBOSE(struct options),
 };
 
 static const char *const examples[] = {
     "mist-sim plan.json",
+    "mist-sim plan.json --explain",
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
@@ -127,11 +132,13 @@ static const struct mist_tool tool = {
 struct session {
     struct options options;
     struct mist_messages messages;
+    enum mist_emit_kind kind;
     struct mist_plan plan;
     const char *plan_path;
     const char *cluster_path;
-    bool has_warned;          /* of what of the trace set is of no use */
-    bool has_warned_of_links; /* as edited */
+    struct mist_explanation explanation; /* --explain */
+    bool has_warned;                     /* of what of the trace set is of no use */
+    bool has_warned_of_links;            /* as edited */
 };
 
 /* ------------------------------------------------------------------------------- plan */
@@ -213,6 +220,22 @@ static enum mist_status check_replay(const struct session *at,
                              : status;
 }
 
+/* The replay, and its explanation if that is asked for. */
+static enum mist_status run_replay(struct session *at,
+                                   const struct mist_cost_model *model,
+                                   const struct mist_replay_options *options,
+                                   struct mist_replay_result *out, struct mist_err *err)
+{
+    enum mist_status status = mist_replay_run(&at->plan, model, options, out, err);
+
+    if (status != MIST_OK || !at->options.explains)
+        return status;
+    status = mist_explain(&at->plan, model, options->threads, out, &at->explanation, err);
+    if (status != MIST_OK)
+        mist_replay_result_fini(out);
+    return status;
+}
+
 /*
  * Loads the trace set, applies all edits (and sweep_edit, NULL: none), replays. out NULL:
  * all but the replay.
@@ -223,6 +246,8 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
 {
     struct mist_trace_set traces;
     struct mist_cost_model *model = NULL;
+    bool has_timeline =
+        at->options.common.output || at->options.chrome || at->options.compare;
     size_t n_ranks = (size_t)mist_plan_n_ranks(&at->plan);
     double *rank_factor = malloc(n_ranks * sizeof *rank_factor);
     enum mist_status status = mist_trace_set_open(&traces, at->cluster_path, err);
@@ -251,14 +276,14 @@ static enum mist_status replay(struct session *at, const char *sweep_edit,
             .threads = (int32_t)at->options.n_threads,
             .jitter_frac = at->options.jitter_frac,
             .seed = (uint64_t)at->options.common.seed,
-            .skips_timeline =
-                !at->options.common.output && !at->options.chrome && !at->options.compare,
+            .skips_timeline = !has_timeline && !at->options.explains,
+            .only_stages = !has_timeline,
         };
         for (size_t i = 0; i < n_ranks; i++)
             if (rank_factor[i] != 1)
                 options.rank_factor = rank_factor;
         *cluster = traces.cluster;
-        status = out ? mist_replay_run(&at->plan, model, &options, out, err)
+        status = out ? run_replay(at, model, &options, out, err)
                      : check_replay(at, model, &options, err);
     }
     mist_cost_model_free(model);
@@ -356,13 +381,7 @@ static enum mist_status write_files(const struct session *at,
 static enum mist_status begin(const struct session *at, struct mist_emit **emit,
                               struct mist_err *err)
 {
-    const struct mist_common_options *common = &at->options.common;
-
-    return mist_emit_begin(emit,
-                           common->as_json  ? MIST_EMIT_JSON
-                           : common->as_csv ? MIST_EMIT_CSV
-                                            : MIST_EMIT_TABLE,
-                           stdout, err);
+    return mist_emit_begin(emit, at->kind, stdout, err);
 }
 
 /* ------------------------------------------------------------------------------ runs */
@@ -372,18 +391,22 @@ static enum mist_status run_once(struct session *at, struct mist_err *err)
     struct mist_cluster cluster;
     struct mist_replay_result result;
     struct mist_emit *emit = NULL;
-    double flop;
+    struct mist_speed speed;
     enum mist_status status = replay(at, NULL, &cluster, &result, err);
 
     if (status != MIST_OK)
         return status;
-    status = mist_model_flop_per_token(&at->plan.model, at->plan.job.seq_len, &flop, err);
+    status = mist_speed_find(&at->plan, &cluster, result.iteration_s, &speed, err);
     if (status == MIST_OK)
         status = begin(at, &emit, err);
+    if (status == MIST_OK && at->options.explains && at->kind == MIST_EMIT_CSV)
+        mist_explanation_emit(emit, at->kind, &at->explanation, &cluster);
     if (status == MIST_OK)
-        mist_sim_report_add_result(emit, &at->plan, &cluster, &result,
-                                   flop * (double)at->plan.job.seq_len *
-                                       (double)at->plan.job.global_batch);
+        mist_sim_report_add_result(emit, &at->plan, &cluster, &result, &speed,
+                                   at->kind != MIST_EMIT_TABLE ||
+                                       at->options.common.is_verbose);
+    if (status == MIST_OK && at->options.explains && at->kind != MIST_EMIT_CSV)
+        mist_explanation_emit(emit, at->kind, &at->explanation, &cluster);
     if (status == MIST_OK && at->options.compare)
         status = add_comparison(emit, at, &result, err);
     if (status == MIST_OK)
@@ -393,6 +416,7 @@ static enum mist_status run_once(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         warn_of_memory(at, &cluster, &result);
     mist_emit_free(emit);
+    mist_explanation_fini(&at->explanation);
     mist_replay_result_fini(&result);
     return status;
 }
@@ -431,10 +455,11 @@ static enum mist_status split_sweep(const struct options *options, char *text,
     size_t n = strlen(options->sweep);
     const char *equals = strchr(options->sweep, '=');
 
-    if (options->common.output || options->chrome || options->compare)
+    if (options->common.output || options->chrome || options->compare ||
+        options->explains)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            "--sweep: has no one timeline; leave --output, --chrome and "
-                            "--compare out");
+                            "--sweep: has no one timeline; leave --output, --chrome, "
+                            "--compare and --explain out");
     if (n >= size || !equals || equals == options->sweep || !equals[1] ||
         equals[1] == ':' || strstr(equals, "::") || options->sweep[n - 1] == ':')
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -600,6 +625,7 @@ int main(int argc, char **argv)
         return 0;
     if (status == MIST_OK) {
         at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
+        at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
         at.plan_path = positionals.n > 0 ? positionals.items[0] : NULL;
         status = run(&at, &err);
     }

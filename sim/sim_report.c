@@ -82,16 +82,30 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
     mist_emit_list_end(emit);
 }
 
+/* Of the device that needs most, beside what it has. */
+static void emit_memory(struct mist_emit *emit, const struct mist_cluster *cluster,
+                        const struct mist_replay_result *result)
+{
+    int64_t largest = 0;
+
+    for (int32_t i = 0; i < result->n_stages; i++) {
+        int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (cluster->backend != MIST_TRACE_CPU)
+        largest += cluster->runtime_memory_bytes;
+    mist_emit_int64(emit, "device_bytes", "memory of a device", largest,
+                    MIST_HUMAN_BYTES);
+    mist_emit_int64(emit, "device_memory_bytes", "it has", cluster->device_memory_bytes,
+                    MIST_HUMAN_BYTES);
+}
+
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result,
-                                double model_flop)
+                                const struct mist_speed *speed, bool has_all)
 {
     const struct mist_job *job = &plan->job;
-    double tokens = (double)job->global_batch * (double)job->seq_len;
-    double peak =
-        cluster->peak_flop_per_s[job->dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16
-                                                               : MIST_TRACE_FP32];
 
     mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
                      MIST_HUMAN_TIME_S);
@@ -99,19 +113,16 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
                      result->extrapolated_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / result->iteration_s,
-                     MIST_HUMAN_NUMBER);
-    if (peak > 0)
-        mist_emit_double(emit, "model_flop_utilisation_frac", "model FLOP utilisation",
-                         model_flop / result->iteration_s /
-                             (peak * (double)mist_plan_n_ranks(plan)),
-                         MIST_HUMAN_FRAC);
+    mist_speed_emit(emit, speed, has_all);
+    emit_memory(emit, cluster, result);
     if (job->framework != MIST_FRAMEWORK_OURS) {
         mist_emit_text(emit, "framework", "framework",
                        mist_framework_words[job->framework]);
         mist_emit_text(emit, "attention", "attention",
                        mist_attention_ways[job->attention]);
     }
+    if (!has_all)
+        return;
     emit_stages(emit, plan, result);
     emit_prices(emit, result);
     emit_framework(emit, job);

@@ -1,6 +1,6 @@
 /*
- * What mist-sim prints: a replayed iteration with its stages, and what was predicted
- * beside what was measured. For people, as CSV or as JSON (core/emit.h); failures of
+ * What mist-sim prints: a replayed iteration, with its stages and what prices rest on if
+ * all is asked for, and what was predicted beside what was measured. For people, as CSV or as JSON (core/emit.h); failures of
  * memory are kept by emit.
  */
 #ifndef MIST_SIM_SIM_REPORT_H
@@ -8,15 +8,16 @@
 
 #include "core/emit.h"
 #include "sim/compare.h"
+#include "sim/explain/explain.h"
 #include "sim/plan/plan.h"
 #include "sim/replay/replay.h"
 #include "traces/trace_set.h"
 
-/* model_flop: FLOP of an iteration without recomputation, on all ranks. */
+/* has_all: not only what one decides by. */
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result,
-                                double model_flop);
+                                const struct mist_speed *speed, bool has_all);
 
 /* error_s: half width of the error bar of the predicted iteration. */
 void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_plan *plan,

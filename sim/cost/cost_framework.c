@@ -252,6 +252,48 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
     return at.status;
 }
 
+/* Device time of a step. */
+static double step_s(struct pricing *at, const struct mist_step *step)
+{
+    at->cost = (struct mist_cost){0};
+    add_step(at, step);
+    return at->cost.time_s;
+}
+
+enum mist_status mist_cost_framework_split(const struct mist_cost_model *model,
+                                           const struct mist_job *job,
+                                           const struct mist_layer_layout *layout,
+                                           enum mist_program_kind program, int32_t i_part,
+                                           struct mist_cost_split *out,
+                                           struct mist_err *err)
+{
+    const struct mist_program *parts = &layout->programs[program];
+    const struct mist_step *steps = mist_layer_layout_steps(layout, program);
+    const struct mist_framework *framework = mist_framework_get(job->framework);
+    struct mist_job once = *job;
+    struct pricing at = {
+        .model = model, .job = &once, .framework = framework, .err = err};
+    struct pricing twice = at;
+    double device_s = 0, part_s = 0;
+
+    once.recomputes_attention = false;
+    twice.job = job;
+    for (int32_t p = 0; p < parts->n_parts; p++)
+        for (int32_t k = 0; k < parts->parts[p].n_steps; k++) {
+            int32_t i = parts->parts[p].first_step + k;
+            double again_s = step_s(&twice, &steps[i]);
+            device_s += again_s;
+            if (p != i_part)
+                continue;
+            part_s += again_s;
+            out->step_s[i] = step_s(&at, &steps[i]);
+            out->repeated_s += again_s - out->step_s[i];
+        }
+    if (device_s > 0)
+        out->repeated_s += repeated_s(&twice, layout, program) * part_s / device_s;
+    return at.status == MIST_OK ? twice.status : at.status;
+}
+
 int64_t mist_cost_framework_update_elements(const struct mist_job *job,
                                             int64_t n_elements)
 {

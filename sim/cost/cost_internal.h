@@ -99,6 +99,14 @@ mist_cost_framework_part(const struct mist_cost_model *model, const struct mist_
                          enum mist_program_kind program, int32_t i_part,
                          struct mist_cost *out, struct mist_err *err);
 
+/* Its steps, each by itself, and what the backward computes again for it; the rest of its
+ * price is the host's. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_framework_split(const struct mist_cost_model *model, const struct mist_job *job,
+                          const struct mist_layer_layout *layout,
+                          enum mist_program_kind program, int32_t i_part,
+                          struct mist_cost_split *out, struct mist_err *err);
+
 /* Parameters that an optimizer step of ours would read and write as many bytes for. */
 int64_t mist_cost_framework_update_elements(const struct mist_job *job,
                                             int64_t n_elements);

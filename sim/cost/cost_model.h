@@ -126,6 +126,22 @@ mist_cost_task(const struct mist_cost_model *model, const struct mist_plan *plan
                struct mist_group_shape shape, const struct mist_task *task,
                struct mist_cost *out, struct mist_err *err);
 
+/* A task of computation by what it does: parts of its time, in seconds, undisturbed. */
+struct mist_cost_split {
+    double step_s[MIST_MAX_STEPS]; /* by number in mist_layer_layout_steps() */
+    double repeated_s;             /* selective recomputation of a framework's backward */
+    double gradients_s; /* passes over gradients: optimizer step, sums, norms, zeroes */
+    double waiting_s;   /* launch, a host that is slower than the device, skew */
+};
+
+/* Takes the price of a task of the compute stream apart; layouts, task: as above. The parts
+ * add up to cost->time_s, up to rounding. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_split(const struct mist_cost_model *model, const struct mist_plan *plan,
+                const struct mist_layer_layout *layouts, const struct mist_task *task,
+                const struct mist_cost *cost, struct mist_cost_split *out,
+                struct mist_err *err);
+
 /* mist_cost_schedule() for a rank that has the schedule of another one of its stage, with
  * the shapes[n_costs] of its groups; NULL: for the rank of the schedule. */
 MIST_MUST_CHECK enum mist_status

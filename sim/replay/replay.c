@@ -34,7 +34,8 @@ struct run {
     struct mist_event_result events;
     struct work *works; /* owned; [n_works] */
     int32_t n_works;
-    int32_t busiest;   /* rank index with the most undisturbed computation */
+    int32_t busiest; /* rank index with the most undisturbed computation */
+    int32_t busiest_of[MIST_MAX_STAGES]; /* the same of each stage */
     int64_t *recorded; /* [n_ranks] place of its tasks in the times of events; -1: none */
     struct mist_err *err;
 };
@@ -106,7 +107,7 @@ static bool is_same_work(const struct work *a, const struct work *b)
 static enum mist_status make_devices(struct run *at,
                                      const struct mist_interference *interference)
 {
-    double busiest_s = -1;
+    double busiest_s[MIST_MAX_STAGES] = {0};
     int32_t i_stage = -1, first = 0; /* first work of the stage */
     size_t capacity = 0;
 
@@ -122,7 +123,8 @@ static enum mist_status make_devices(struct run *at,
                                             MIST_AXIS_DP, rank->rank)
                         : 0,
         };
-        if (mist_rank_schedule(at->set, r)->i_stage != i_stage)
+        bool is_first = mist_rank_schedule(at->set, r)->i_stage != i_stage;
+        if (is_first)
             first = at->n_works;
         i_stage = mist_rank_schedule(at->set, r)->i_stage;
         int32_t i = first;
@@ -141,13 +143,17 @@ static enum mist_status make_devices(struct run *at,
             .work_s = at->works[i].work_s,
             .group = at->graph.group + (rank->peer - at->set->peers),
             .interference = interference,
-            .is_recorded = !options->skips_timeline,
+            .is_recorded = !options->skips_timeline && !options->only_stages,
         };
-        if (at->works[i].busy_s > busiest_s) {
-            busiest_s = at->works[i].busy_s;
-            at->busiest = r;
+        if (is_first || at->works[i].busy_s > busiest_s[i_stage]) {
+            at->busiest_of[i_stage] = r;
+            busiest_s[i_stage] = at->works[i].busy_s;
         }
     }
+    int32_t best = 0;
+    for (int32_t i = 1; i < at->plan->n_stages; i++)
+        best = busiest_s[i] > busiest_s[best] ? i : best;
+    at->busiest = at->busiest_of[best];
     return MIST_OK;
 }
 
@@ -199,6 +205,8 @@ static enum mist_status run_events(struct run *at,
     if (status != MIST_OK)
         return status;
     at->devices[at->busiest].is_recorded = true;
+    for (int32_t i = 0; i < at->plan->n_stages && !at->options->skips_timeline; i++)
+        at->devices[at->busiest_of[i]].is_recorded = true;
     for (int64_t r = 0, n = 0; r < at->set->n_ranks; r++) {
         at->recorded[r] = at->devices[r].is_recorded ? n : -1;
         n += at->devices[r].is_recorded ? mist_rank_schedule(at->set, (int32_t)r)->n_tasks
@@ -337,7 +345,7 @@ static enum mist_status add_rows(const struct run *at, int32_t i_rank, double or
     return status;
 }
 
-/* The earliest start in the last iteration; of all ranks when all are recorded. */
+/* The earliest start in the last iteration, of ranks recorded. */
 static double first_start_s(const struct run *at)
 {
     double first_s = INFINITY;
@@ -349,15 +357,17 @@ static double first_start_s(const struct run *at)
     return first_s;
 }
 
-/* Timeline of all ranks; those of one program come behind each other. */
-static enum mist_status add_timeline(const struct run *at, struct mist_timeline *timeline)
+/* Timeline of the ranks recorded; those of one program come behind each other. */
+static enum mist_status add_timeline(const struct run *at, double origin_s,
+                                     struct mist_timeline *timeline)
 {
-    double origin_s = first_start_s(at);
     int64_t *live = NULL;
     enum mist_status status = MIST_OK;
 
     for (int32_t r = 0, program = -1; r < at->set->n_ranks && status == MIST_OK; r++) {
         const struct mist_schedule *schedule = mist_rank_schedule(at->set, r);
+        if (at->recorded[r] < 0)
+            continue;
         if (at->set->ranks[r].program != program) {
             free(live);
             live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
@@ -426,9 +436,11 @@ static enum mist_status describe(const struct run *at, struct mist_replay_result
     enum mist_status status = find_error(at, out);
     if (status == MIST_OK)
         status = describe_stages(at, out);
-    if (status == MIST_OK && !at->options->skips_timeline)
-        status = add_timeline(at, &out->timeline);
-    return status;
+    if (status != MIST_OK || at->options->skips_timeline)
+        return status;
+    double origin_s = first_start_s(at);
+    out->begin_s = (n > 1 ? end_s[n - 2] : 0) - origin_s;
+    return add_timeline(at, origin_s, &out->timeline);
 }
 
 void mist_replay_result_fini(struct mist_replay_result *result)

@@ -76,6 +76,7 @@ struct mist_replay_options {
     double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
     uint64_t seed;       /* of the jitter */
     bool skips_timeline; /* true: result->timeline stays empty */
+    bool only_stages; /* it has one rank of each stage, that with the most computation */
 };
 
 /* One stage in the last iteration: its rank with the largest compute_s. */
@@ -99,7 +100,8 @@ struct mist_replay_result {
     struct mist_replay_stage *stages; /* owned; [n_stages] */
     struct mist_timeline timeline; /* owned; last iteration, ranks as in the plan (folded:
                                       representatives only), 0 = its earliest start */
-    int64_t n_tasks;               /* replayed, all iterations */
+    double begin_s;  /* in the timeline's time: the end of the iteration before */
+    int64_t n_tasks; /* replayed, all iterations */
 };
 
 /*

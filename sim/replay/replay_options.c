@@ -83,7 +83,7 @@ enum mist_status mist_replay_find_work(const struct mist_plan *plan,
         obstacle = "it is asked for unfolded";
     *out = (struct mist_replay_work){
         .n_iterations = mist_replay_n_iterations(options),
-        .has_timeline = !options->skips_timeline,
+        .has_timeline = !options->skips_timeline && !options->only_stages,
         .has_jitter = options->jitter_frac > 0,
         .why_all = obstacle,
     };

@@ -24,6 +24,8 @@ static const struct {
     {"sim/cost", " sim/schedule sim/plan sim/model traces core "},
     {"sim/engine", " sim/cost traces core "},
     {"sim/replay", " sim/engine sim/cost sim/schedule sim/plan sim/model traces core "},
+    {"sim/explain", " sim/replay sim/engine sim/cost sim/schedule sim/plan sim/model "
+                    "traces core "},
     {"sim/closed_form",
      " sim/cost sim/schedule sim/plan sim/model sim/symbolic traces core "},
     {"sim/recorded", " traces core "},

@@ -1,0 +1,145 @@
+/* What an arena holds when it holds most. See explain.h. */
+#include "core/memory.h" /* mist_grow */
+#include "sim/explain/explain.h"
+#include "sim/schedule/memory_planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *mist_content_label(enum mist_content content)
+{
+    static const char *const labels[MIST_N_CONTENTS] = {
+        "weights",    "gradients",         "optimizer state",   "activations",
+        "workspaces", "ids and constants", "rounding and holes"};
+
+    return labels[content];
+}
+
+void mist_explained_memory_fini(struct mist_explained_memory *memory)
+{
+    free(memory->parts);
+    *memory = (struct mist_explained_memory){0};
+}
+
+/* Adds bytes to a part, a new one behind those of its content if need be. */
+static bool add(struct mist_explained_memory *out, enum mist_content content,
+                const char *tensor, int64_t bytes)
+{
+    int32_t i = 0;
+
+    if (bytes == 0)
+        return true;
+    while (i < out->n_parts && out->parts[i].content <= content) {
+        struct mist_memory_part *part = &out->parts[i++];
+        if (part->content == content && strcmp(part->tensor, tensor) == 0) {
+            part->bytes += bytes;
+            return true;
+        }
+    }
+    void *grown = mist_grow(out->parts, &out->capacity, (size_t)out->n_parts + 1,
+                            sizeof *out->parts);
+    if (!grown)
+        return false;
+    out->parts = grown;
+    memmove(out->parts + i + 1, out->parts + i,
+            (size_t)(out->n_parts++ - i) * sizeof *out->parts);
+    out->parts[i] = (struct mist_memory_part){content, tensor, bytes};
+    return true;
+}
+
+/* Kept activations of a module, which are one buffer for each place. */
+static bool add_saved(struct mist_explained_memory *out, const struct mist_plan *plan,
+                      const struct mist_schedule *schedule,
+                      const struct mist_buffer *buffer)
+{
+    const struct mist_layer_layout *layout =
+        &schedule->layouts[mist_schedule_layer_kind(&plan->model, buffer->layer)];
+    const struct mist_module_storage *storage =
+        mist_schedule_storage(schedule, buffer->layer);
+    bool fits = true;
+
+    for (int32_t i = 0; i < layout->n_tensors && fits; i++) {
+        const struct mist_tensor *tensor = &layout->tensors[i];
+        if (tensor->tensor_class == MIST_TENSOR_SAVED &&
+            mist_saved_role(storage->saved_place[i]) == buffer->role)
+            fits = add(out, MIST_CONTENT_ACTIVATIONS, tensor->name, tensor->bytes);
+    }
+    return fits;
+}
+
+static bool add_buffer(struct mist_explained_memory *out, const struct mist_plan *plan,
+                       const struct mist_schedule *schedule,
+                       const struct mist_buffer *buffer)
+{
+    int64_t bytes = buffer->size_bytes;
+
+    switch (buffer->role) {
+    case MIST_ROLE_SAVED:
+    case MIST_ROLE_SAVED_SWAPPED:
+    case MIST_ROLE_SAVED_REMADE:
+        return add_saved(out, plan, schedule, buffer);
+    case MIST_ROLE_INPUT:
+    case MIST_ROLE_OUTPUT:
+        return add(out, MIST_CONTENT_ACTIVATIONS, "x between modules", bytes);
+    case MIST_ROLE_GRAD_OUTPUT:
+    case MIST_ROLE_GRAD_INPUT:
+        return add(out, MIST_CONTENT_ACTIVATIONS, "d_x between modules", bytes);
+    case MIST_ROLE_SCRATCH:
+        return add(out, MIST_CONTENT_WORKSPACES, "", bytes);
+    case MIST_ROLE_STATE:
+        return add(out, MIST_CONTENT_OPTIMIZER, "", bytes);
+    case MIST_ROLE_TOKENS:
+    case MIST_ROLE_TARGETS:
+    case MIST_ROLE_CONSTANT:
+        return add(out, MIST_CONTENT_IDS, "", bytes);
+    default:
+        return add(out,
+                   buffer->role >= MIST_ROLE_GRADIENTS ? MIST_CONTENT_GRADIENTS
+                                                       : MIST_CONTENT_WEIGHTS,
+                   "", bytes);
+    }
+}
+
+/* The first task at which most is live; -1: out of memory. */
+static int32_t find_peak(const struct mist_schedule *schedule,
+                         enum mist_buffer_arena arena)
+{
+    int64_t *live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
+    int32_t peak = 0;
+
+    if (!live)
+        return -1;
+    mist_memory_live(schedule, arena, live);
+    for (int32_t i = 1; i < schedule->n_tasks; i++)
+        if (live[i] > live[peak])
+            peak = i;
+    free(live);
+    return peak;
+}
+
+enum mist_status mist_explain_memory(const struct mist_plan *plan,
+                                     const struct mist_schedule *schedule,
+                                     enum mist_buffer_arena arena,
+                                     struct mist_explained_memory *out,
+                                     struct mist_err *err)
+{
+    struct mist_explained_memory memory = {.arena_bytes = schedule->arena_bytes[arena]};
+    int32_t peak = find_peak(schedule, arena);
+    int64_t rest = memory.arena_bytes;
+    bool fits = peak >= 0;
+
+    for (int32_t i = 0; i < schedule->n_buffers && fits; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena == arena && buffer->first_task <= peak &&
+            buffer->last_task >= peak)
+            fits = add_buffer(&memory, plan, schedule, buffer);
+    }
+    for (int32_t i = 0; i < memory.n_parts; i++)
+        rest -= memory.parts[i].bytes;
+    if (!fits || !add(&memory, MIST_CONTENT_HOLES, "", rest)) {
+        mist_explained_memory_fini(&memory);
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    }
+    *out = memory;
+    return MIST_OK;
+}

@@ -1,0 +1,85 @@
+/* How fast devices are, and how much of it the model needs. See explain.h. */
+#include "sim/explain/explain.h"
+#include "sim/model/framework.h"
+
+/* Steps of a block's program. */
+static double program_flop(const struct mist_layer_layout *layout,
+                           enum mist_program_kind program, bool leaves_attention)
+{
+    const struct mist_program *of = &layout->programs[program];
+    const struct mist_step *steps = mist_layer_layout_steps(layout, program);
+    double flop = 0;
+
+    for (int32_t p = 0; p < of->n_parts; p++)
+        for (int32_t i = 0; i < of->parts[p].n_steps; i++) {
+            const struct mist_step *step = &steps[of->parts[p].first_step + i];
+            if (!leaves_attention || step->op != MIST_OP_ATTENTION)
+                flop += mist_step_product_flop(step);
+        }
+    return flop;
+}
+
+/* What a framework's backward of a block that is not checkpointed computes again. */
+static double selective_flop(const struct mist_job *job,
+                             const struct mist_layer_layout *layout)
+{
+    double frac = mist_framework_get(job->framework)->selective_frac;
+    double all = program_flop(layout, MIST_PROGRAM_FORWARD, false);
+    double products = program_flop(layout, MIST_PROGRAM_FORWARD, true);
+
+    if (!job->recomputes_attention || job->framework == MIST_FRAMEWORK_OURS)
+        return 0;
+    return frac > 0                                 ? frac * products
+           : job->attention == MIST_ATTENTION_FLASH ? 0
+                                                    : all - products;
+}
+
+enum mist_status mist_recomputed_flop(const struct mist_plan *plan, double *out,
+                                      struct mist_err *err)
+{
+    double all = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        struct mist_layer_layout layout;
+        enum mist_status status = mist_layer_layout_make(
+            &plan->model, MIST_LAYER_BLOCK,
+            mist_schedule_shape(plan, i, mist_plan_n_threads(plan)), &layout, err);
+        if (status != MIST_OK)
+            return status;
+        double passes = (double)mist_stage_n_ranks(stage) * plan->n_micro_batches;
+        all += passes * (stage->n_checkpointed *
+                             program_flop(&layout, MIST_PROGRAM_RECOMPUTE, false) +
+                         stage->n_layers * selective_flop(&plan->job, &layout));
+    }
+    *out = all;
+    return MIST_OK;
+}
+
+enum mist_status mist_speed_find(const struct mist_plan *plan,
+                                 const struct mist_cluster *cluster, double iteration_s,
+                                 struct mist_speed *out, struct mist_err *err)
+{
+    const struct mist_job *job = &plan->job;
+    double tokens = (double)job->global_batch * (double)job->seq_len;
+    double n = mist_plan_n_ranks(plan), flop_per_token, again;
+    double peak =
+        cluster->peak_flop_per_s[job->dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16
+                                                               : MIST_TRACE_FP32];
+    enum mist_status status =
+        mist_model_flop_per_token(&plan->model, job->seq_len, &flop_per_token, err);
+
+    if (status == MIST_OK)
+        status = mist_recomputed_flop(plan, &again, err);
+    if (status != MIST_OK)
+        return status;
+    double model_s = flop_per_token * tokens / n / iteration_s;
+    *out = (struct mist_speed){
+        .tokens_per_s = tokens / iteration_s,
+        .tokens_per_s_per_device = tokens / iteration_s / n,
+        .flop_per_s_per_device = model_s,
+        .model_frac = peak > 0 ? model_s / peak : 0,
+        .hardware_frac = peak > 0 ? (model_s + again / n / iteration_s) / peak : 0,
+    };
+    return MIST_OK;
+}
