@@ -42,6 +42,7 @@ struct options {
         n_iterations;
     double glpk_time_s, verify_limit_s;
     int solver, dtype, gradient_dtype;
+    bool explains;
 };
 
 /* In the order of enum mist_search_solver. */
@@ -115,6 +116,9 @@ static const struct mist_option option_table[] = {
         "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
         "machine",
         NULL, 0, 0, launch),
+    ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
+        "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
+        explains),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration and what became of it as CSV", NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
@@ -130,10 +134,12 @@ static const struct mist_option option_table[] = {
     MIST_OPTION_ROW_FORCE(struct options),
     MIST_OPTION_ROW_JOBS(struct options),
     MIST_OPTION_ROW_JSON(struct options),
+    MIST_OPTION_ROW_CSV(struct options),
     MIST_OPTION_ROW_NO_COLOR(struct options),
     MIST_OPTION_ROW_PROGRESS(struct options),
     MIST_OPTION_ROW_QUIET(struct options),
     MIST_OPTION_ROW_SEED(struct options),
+    MIST_OPTION_ROW_VERBOSE(struct options),
 };
 
 static const char *const examples[] = {
@@ -160,6 +166,7 @@ static const struct mist_tool tool = {
 struct session {
     struct options options;
     struct mist_messages messages;
+    enum mist_emit_kind kind;
     struct mist_model model;
     struct mist_job job;
     struct mist_trace_set traces;
@@ -171,6 +178,7 @@ struct session {
     struct mist_search_rows rows; /* for --log and --pareto */
     struct mist_verify_config verify;
     struct mist_verify_result verified;
+    struct mist_runners_up runners_up;
     bool has_space, was_stopped; /* by a signal */
 };
 
@@ -542,18 +550,24 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .result = &result,
         .n_alike = mist_alike_prefer(&at->traces, result.plans, result.n_plans),
         .verified = options->n_verified > 0 ? &at->verified : NULL,
+        .runners_up = &at->runners_up,
         .limit_bytes = at->config.limit_bytes,
         .n_top = (size_t)options->n_top,
         .search_s = mist_clock_now_s() - time_start_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,
+        .kind = at->kind,
+        .has_all = options->common.is_verbose,
+        .explains = options->explains,
     };
     if (options->n_verified > 0 && !result.was_stopped)
         status = verify(at, &result, err);
+    if (status == MIST_OK && !result.was_stopped && !at->verified.was_stopped)
+        status = mist_runners_up_explain(&at->config, &result, &at->runners_up, err);
     mist_interrupt_hold(); /* all files, or none */
     if (status == MIST_OK)
         status = save_results(at, &result, err);
     if (status == MIST_OK)
-        status = mist_tune_report_print(&report, options->common.as_json, stdout, err);
+        status = mist_tune_report_print(&report, stdout, err);
     at->was_stopped = result.was_stopped || at->verified.was_stopped;
     if (status == MIST_OK && at->was_stopped)
         say_interrupted(at);
@@ -579,8 +593,7 @@ static enum mist_status sample(struct session *at, struct mist_err *err)
     if (status == MIST_OK && n < n_wanted)
         mist_message(&at->messages, "%zu of %zu plans were found", n, n_wanted);
     if (status == MIST_OK)
-        status =
-            mist_tune_report_print_sample(plans, n, options->common.as_json, stdout, err);
+        status = mist_tune_report_print_sample(plans, n, at->kind, stdout, err);
     for (size_t i = 0; i < n; i++)
         free(plans[i].plan);
     free(plans);
@@ -606,8 +619,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = check_verify(at, err);
     if (status == MIST_OK && at->options.common.is_dry_run)
-        return mist_tune_report_print_space(&at->space, at->config.limit_bytes,
-                                            at->options.common.as_json, stdout, err);
+        return mist_tune_report_print_space(&at->space, at->config.limit_bytes, at->kind,
+                                            stdout, err);
     if (status == MIST_OK)
         status = make_prices(at, err);
     if (status != MIST_OK)
@@ -622,6 +635,7 @@ static void fini(struct session *at)
 {
     (void)mist_search_rows_close(&at->rows, NULL); /* of a search that failed */
     mist_thread_pool_free(at->pool);
+    mist_runners_up_fini(&at->runners_up);
     mist_stage_price_free(at->price);
     mist_cost_model_free(at->cost_model);
     if (at->has_space)
@@ -643,6 +657,7 @@ int main(int argc, char **argv)
     if (status == MIST_OK && is_done)
         return 0;
     at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
+    at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
     if (status == MIST_OK)
         status = run(&at, &err);
     if (status != MIST_OK)

@@ -1,7 +1,6 @@
 /* Prints the results of mist-tune. See tune_report.h. */
 #include "tune/tune_report.h"
 
-#include "core/parse.h"
 #include "sim/plan/plan_fields.h"
 #include "tune/alike.h"
 #include "tune/plan_label.h"
@@ -182,14 +181,47 @@ static bool has_verified(const struct mist_tune_report *report)
     return report->verified && report->verified->n_plans > 0;
 }
 
-static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report)
+/* How it was found, and how sure that is. */
+static void emit_doubt(struct mist_emit *emit, const struct mist_tune_report *report)
 {
     const struct mist_validated *best = &report->result->plans[0];
-    const struct mist_plan *plan = best->plan;
-    const struct mist_prediction *predicted = &plan->predicted;
-    double tokens = (double)plan->job.global_batch * (double)plan->job.seq_len;
     char text[TEXT_BYTES];
 
+    mist_emit_text(emit, "why_pipeline", "why this schedule",
+                   explain_pipeline(best, text));
+    mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
+                     best->plan->predicted.extrapolated_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",
+                     best->closed_s / get_1f1b_s(best) - 1, MIST_HUMAN_FRAC);
+}
+
+static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *report)
+{
+    const struct mist_validated *best = &report->result->plans[0];
+
+    mist_emit_int64(emit, "peak_bytes", "largest arena", best->planned_bytes,
+                    MIST_HUMAN_BYTES);
+    if (report->limit_bytes < INT64_MAX)
+        mist_emit_int64(emit, "limit_bytes", "its limit", report->limit_bytes,
+                        MIST_HUMAN_BYTES);
+    mist_emit_int64(emit, "host_bytes", "host memory of a node", best->host_bytes,
+                    MIST_HUMAN_BYTES);
+}
+
+static enum mist_status emit_best(struct mist_emit *emit,
+                                  const struct mist_tune_report *report, bool has_all,
+                                  struct mist_err *err)
+{
+    const struct mist_plan *plan = report->result->plans[0].plan;
+    const struct mist_prediction *predicted = &plan->predicted;
+    struct mist_speed speed;
+    enum mist_status status = mist_speed_find(plan, &report->traces->cluster,
+                                              predicted->iteration_s, &speed, err);
+
+    if (status != MIST_OK)
+        return status;
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_int64(emit, "ranks", "ranks", mist_plan_n_ranks(plan), MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "n_micro_batches", "micro-batches (G)", plan->n_micro_batches,
@@ -198,8 +230,6 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
                    mist_pipeline_name(plan->pipeline));
     mist_emit_int64(emit, "chunks", "its chunks", mist_plan_n_chunks(plan),
                     MIST_HUMAN_NUMBER);
-    mist_emit_text(emit, "why_pipeline", "why this schedule",
-                   explain_pipeline(best, text));
     mist_emit_double(emit, "iteration_s", "iteration, by replay", predicted->iteration_s,
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
@@ -213,56 +243,11 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
     if (report->traces->n_checks > 0)
         mist_emit_int64(emit, "n_alike", "plans not told apart from the fastest",
                         (int64_t)report->n_alike - 1, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
-                     predicted->extrapolated_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",
-                     best->closed_s / get_1f1b_s(best) - 1, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "tokens_per_s", "tokens/s", tokens / predicted->iteration_s,
-                     MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "peak_bytes", "largest arena", best->planned_bytes,
-                    MIST_HUMAN_BYTES);
-    mist_emit_int64(emit, "host_bytes", "host memory of a node", best->host_bytes,
-                    MIST_HUMAN_BYTES);
-    if (report->limit_bytes < INT64_MAX)
-        mist_emit_int64(emit, "limit_bytes", "its limit", report->limit_bytes,
-                        MIST_HUMAN_BYTES);
-}
-
-/* "dp2 z1: 1.9 % slower (12.1 ms); 3.2 MiB less memory". The second may be faster where
- * predictions can't tell plans apart. */
-static const char *explain_loss(const struct mist_trace_set *traces,
-                                const struct mist_validated *best,
-                                const struct mist_validated *other, char *text)
-{
-    double best_s = best->plan->predicted.iteration_s;
-    double more_s = other->plan->predicted.iteration_s - best_s;
-    int64_t more_bytes = other->planned_bytes - best->planned_bytes;
-    char time[MIST_FORMAT_BYTES], bytes[MIST_FORMAT_BYTES];
-    double bar_s = mist_alike_bar_s(traces, best->plan, other->plan);
-    char label[MIST_PLAN_LABEL_BYTES];
-
-    mist_format_time_s(time, sizeof time, more_s);
-    mist_format_bytes(bytes, sizeof bytes, more_bytes < 0 ? -more_bytes : more_bytes);
-    if (more_s < 0)
-        snprintf(text, TEXT_BYTES,
-                 "%s: %.2g %% faster, which is within the error bars; the first is "
-                 "simpler",
-                 mist_plan_label(other->plan, label), -100 * more_s / best_s);
-    else if (more_s == 0)
-        snprintf(text, TEXT_BYTES,
-                 "%s: as fast; the first is simpler, or faster by the closed form",
-                 mist_plan_label(other->plan, label));
-    else
-        snprintf(text, TEXT_BYTES, "%s: %.2g %% slower (%s%s); %s%s",
-                 mist_plan_label(other->plan, label), 100 * more_s / best_s, time,
-                 more_s < bar_s ? ", within the error bars" : "",
-                 more_bytes == 0 ? "as much" : bytes,
-                 more_bytes < 0   ? " less memory"
-                 : more_bytes > 0 ? " more memory"
-                                  : " memory");
-    return text;
+    mist_speed_emit(emit, &speed, has_all);
+    emit_memory(emit, report);
+    if (has_all)
+        emit_doubt(emit, report);
+    return MIST_OK;
 }
 
 static void emit_plans(struct mist_emit *emit, const char *title,
@@ -301,12 +286,11 @@ static void emit_plans(struct mist_emit *emit, const char *title,
     mist_emit_list_end(emit);
 }
 
-/* How closed form and replay differ over the plans replayed, and why plans lost. */
+/* How closed form and replay differ over the plans replayed. */
 static void emit_comparison(struct mist_emit *emit, const struct mist_tune_report *report)
 {
     const struct mist_validate_result *result = report->result;
     double worst = 0, sum = 0;
-    char text[TEXT_BYTES];
 
     for (size_t i = 0; i < result->n_plans; i++) {
         const struct mist_validated *of = &result->plans[i];
@@ -318,10 +302,6 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
                      sum, MIST_HUMAN_FRAC);
     mist_emit_double(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
                      worst, MIST_HUMAN_FRAC);
-    if (result->n_plans > 1 && !has_verified(report))
-        mist_emit_text(
-            emit, "runner_up", "the second is",
-            explain_loss(report->traces, &result->plans[0], &result->plans[1], text));
 }
 
 static void emit_search(struct mist_emit *emit, const struct mist_tune_report *report,
@@ -388,41 +368,70 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
     mist_emit_list_end(emit);
 }
 
-enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
-                                        bool as_json, FILE *stream, struct mist_err *err)
+/* How the best plan was found. */
+static void emit_details(struct mist_emit *emit, const struct mist_tune_report *report)
 {
-    struct mist_emit *emit;
     size_t n_plans = report->result->n_plans;
-    size_t n_top = n_plans < report->n_top ? n_plans : report->n_top;
-    enum mist_status status =
-        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
 
-    if (status != MIST_OK)
-        return status;
-    mist_emit_object_begin(emit, "best", "Best plan");
-    emit_best(emit, report);
-    mist_emit_object_end(emit);
-    emit_stages(emit, report->result->plans[0].plan, as_json);
-    emit_plans(emit, "Best plans", report->result->plans, n_top);
-    if (has_verified(report))
-        mist_verify_emit(emit, report->verified, as_json);
+    emit_plans(emit, "Best plans", report->result->plans,
+               n_plans < report->n_top ? n_plans : report->n_top);
     emit_dropped(emit, report);
     mist_emit_object_begin(emit, "comparison", "Comparison");
     emit_comparison(emit, report);
     mist_emit_object_end(emit);
     mist_emit_object_begin(emit, "search", "Search");
-    emit_search(emit, report, as_json);
+    emit_search(emit, report, report->kind != MIST_EMIT_TABLE);
     mist_emit_object_end(emit);
+}
+
+/* As a table, the first list is all of CSV. */
+static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *report,
+                       bool has_all)
+{
+    bool as_json = report->kind != MIST_EMIT_TABLE;
+
+    if (report->explains && report->runners_up->n > 0)
+        mist_explanation_emit(emit, report->kind, &report->runners_up->of[0],
+                              &report->traces->cluster);
+    if (report->kind == MIST_EMIT_CSV) {
+        emit_details(emit, report);
+        return;
+    }
+    emit_stages(emit, report->result->plans[0].plan, as_json);
+    mist_runners_up_emit(emit, report->traces, report->result, report->limit_bytes,
+                         report->runners_up);
+    if (has_verified(report))
+        mist_verify_emit(emit, report->verified, as_json);
+    if (has_all)
+        emit_details(emit, report);
+}
+
+enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
+                                        FILE *stream, struct mist_err *err)
+{
+    bool has_all = report->has_all || report->kind != MIST_EMIT_TABLE;
+    struct mist_emit *emit;
+    enum mist_status status = mist_emit_begin(&emit, report->kind, stream, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_emit_object_begin(emit, "best", "Best plan");
+    status = emit_best(emit, report, has_all, err);
+    mist_emit_object_end(emit);
+    if (status != MIST_OK) {
+        mist_emit_free(emit);
+        return status;
+    }
+    emit_lists(emit, report, has_all);
     return mist_emit_end(&emit, err);
 }
 
 enum mist_status mist_tune_report_print_sample(const struct mist_validated *plans,
-                                               size_t n, bool as_json, FILE *stream,
-                                               struct mist_err *err)
+                                               size_t n, enum mist_emit_kind kind,
+                                               FILE *stream, struct mist_err *err)
 {
     struct mist_emit *emit;
-    enum mist_status status =
-        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+    enum mist_status status = mist_emit_begin(&emit, kind, stream, err);
 
     if (status != MIST_OK)
         return status;
@@ -431,13 +440,13 @@ enum mist_status mist_tune_report_print_sample(const struct mist_validated *plan
 }
 
 enum mist_status mist_tune_report_print_space(const struct mist_space *space,
-                                              int64_t limit_bytes, bool as_json,
-                                              FILE *stream, struct mist_err *err)
+                                              int64_t limit_bytes,
+                                              enum mist_emit_kind kind, FILE *stream,
+                                              struct mist_err *err)
 {
     struct mist_emit *emit;
     char groups[TEXT_BYTES] = "";
-    enum mist_status status =
-        mist_emit_begin(&emit, as_json ? MIST_EMIT_JSON : MIST_EMIT_TABLE, stream, err);
+    enum mist_status status = mist_emit_begin(&emit, kind, stream, err);
 
     if (status != MIST_OK)
         return status;

@@ -1,0 +1,96 @@
+#!/bin/sh
+# --explain of mist-sim and mist-tune: times add up to the iteration, memory to the arena, in every format; what is
+# printed by default and what under -v.
+. tests/cli/lib.sh
+
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128'
+
+# column NAME: its number in the CSV of $out.
+column() { head -n 1 "$out" | tr , '\n' | grep -n "^$1\$" | cut -d: -f1; }
+
+# adds_up: of every stage in the CSV, times make the iteration within 0.1 %, device memory the arena in $1 (JSON of stages).
+adds_up() {
+    awk -F, -v stage="$(column stage)" -v of="$(column of)" -v time="$(column time_s)" -v bytes="$(column bytes)" \
+        -v iteration="$(column iteration_s)" -v arenas="$1" '
+        NR > 1 && $of == "time" { seconds[$stage] += $time; want = $iteration }
+        NR > 1 && $of == "device memory" { arena[$stage] += $bytes }
+        END {
+            n = split(arenas, a, " ")
+            for (s = 0; s < n; s++) {
+                if (seconds[s] < want * 0.999 || seconds[s] > want * 1.001) bad = bad " time of stage " s ": " seconds[s]
+                if (arena[s] != a[s + 1]) bad = bad " memory of stage " s ": " arena[s] ", not " a[s + 1]
+            }
+            if (n == 0 || bad != "") { print "stages " n bad; exit 1 }
+        }' "$out" > "$scratch/io/sums" || fail "$(cat "$scratch/io/sums")"
+}
+# arenas KEY: all values of a key of $out, JSON
+arenas() { sed -n "s/^ *\"$1\": \([0-9]*\),*\$/\1/p" "$out" | tr '\n' ' '; }
+
+for plan in plan.json plan2.json; do
+    begin "mist-sim --explain: $plan adds up"
+    run mist-sim $plan --json
+    expect_exit 0
+    bytes=$(arenas arena_bytes)
+    run mist-sim $plan --explain --csv
+    expect_exit 0
+    expect_stderr_empty
+    adds_up "$bytes"
+done
+begin 'and in JSON'
+run mist-sim plan2.json --explain --json
+expect_exit 0
+expect_json
+expect_stdout '"part": "matrix products"'
+expect_stdout '"tensor": "qkv"'
+for key in tokens_per_s_per_device flop_per_s_per_device model_flop_utilisation_frac hardware_flop_utilisation_frac; do
+    grep -q "\"$key\"" "$out" || fail "no $key"
+done
+begin 'for people: two tables'
+run mist-sim plan2.json --explain
+expect_exit 0
+expect_stdout '^Where the time goes, mean of all devices$'
+expect_stdout '^What is in device memory at its peak, stage [01]$'
+expect_stdout '^optimizer state '
+begin 'no explanation unless asked for'
+run mist-sim plan2.json
+if grep -q 'Where the time goes\|^Stages' "$out"; then fail "$(cat "$out")"; fi
+expect_stdout '^tokens/s of a device '
+expect_stdout '^memory of a device '
+begin 'all tables'
+run mist-sim plan2.json -v
+expect_stdout '^Stages$'
+expect_stdout '^What prices rest on$'
+refuse 'a sweep has no one explanation' 2 '^mist-sim: --sweep: has no one timeline' mist-sim plan.json --explain --sweep link.all=1x:2x
+
+begin 'mist-tune: what one decides by'
+# shellcheck disable=SC2086
+run $tune -q
+expect_exit 0
+expect_stdout '^iteration, by replay '
+expect_stdout '^its error bar'
+expect_stdout '^tokens/s of a device '
+expect_stdout '^Runners-up$'
+if grep -q '^Search$\|^Comparison$\|^Best plans$\|Where the time goes' "$out"; then fail "$(cat "$out")"; fi
+[ "$(sed -n '/^Runners-up$/,/^$/p' "$out" | grep -c '^ *[234] ')" -le 3 ] || fail 'more than three'
+begin 'why they lost'
+sed -n '/^Runners-up$/,$p' "$out" | grep -Eq 'more (computation|recomputation|optimizer step|communication|copies|bubble) \(|as fast' ||
+    fail "$(sed -n '/^Runners-up$/,$p' "$out")"
+begin 'mist-tune -v: all tables'
+# shellcheck disable=SC2086
+run $tune -q -v
+for title in Search Comparison 'Best plans' Stages; do expect_stdout "^$title\$"; done
+begin 'mist-tune --explain adds up as mist-sim does'
+# shellcheck disable=SC2086
+run $tune -q --explain --json -o best.json
+expect_exit 0
+expect_json
+run mist-sim best.json --json
+bytes=$(arenas arena_bytes)
+# shellcheck disable=SC2086
+run $tune -q --explain --csv
+expect_exit 0
+head -n 1 "$out" | sed 's/best\.iteration_s/iteration_s/' > "$scratch/io/csv"
+tail -n +2 "$out" >> "$scratch/io/csv"
+cp "$scratch/io/csv" "$out"
+adds_up "$bytes"
+finish

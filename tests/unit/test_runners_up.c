@@ -1,0 +1,132 @@
+/* Why plans lost: explanations made by hand, and what is said of them. */
+#include "tests/unit/test.h"
+
+#include "tests/unit/tiny_models.h"
+#include "tune/runners_up.h"
+
+enum { N_PLANS = 4 };
+
+struct fixture {
+    struct mist_plan plans[N_PLANS + 1];
+    struct mist_validated validated[N_PLANS], dropped;
+    struct mist_validate_result result;
+    struct mist_runners_up runners_up;
+    struct mist_trace_set traces;
+};
+
+/* An iteration of so many ms: the rest is matrix products. */
+static void set_plan(struct fixture *at, int i, double iteration_ms, double bubble_ms,
+                     double copies_ms, double recomputation_ms)
+{
+    struct mist_plan *plan = &at->plans[i];
+    double *mean_s = at->runners_up.of[i].mean_s;
+
+    plan->model = mist_small_model(MIST_FAMILY_GPT, 4, 48);
+    plan->n_stages = 1;
+    plan->n_micro_batches = i + 1;
+    plan->stages[0] = (struct mist_stage_plan){
+        .n_layers = 4, .n_nodes = 1, .n_devices = 1, .micro_batch = 1, .dp = 1, .tp = 1};
+    plan->predicted.iteration_s = 1e-3 * iteration_ms;
+    at->validated[i] = (struct mist_validated){.plan = plan, .closed_s = 1e-3};
+    mean_s[MIST_TIME_BUBBLE] = 1e-3 * bubble_ms;
+    mean_s[MIST_TIME_COPIES_IN] = 1e-3 * copies_ms;
+    mean_s[MIST_TIME_RECOMPUTATION] = 1e-3 * recomputation_ms;
+    mean_s[MIST_TIME_PRODUCTS] =
+        1e-3 * (iteration_ms - bubble_ms - copies_ms - recomputation_ms);
+}
+
+static void start(struct fixture *at)
+{
+    memset(at, 0, sizeof *at);
+    mist_trace_set_init(&at->traces);
+    set_plan(at, 0, 100, 10, 5, 0);
+    set_plan(at, 1, 108, 16, 9, 0); /* 6 of bubble, 4 of copies, -2 of computation */
+    set_plan(at, 2, 120, 2, 5, 30); /* 30 of recomputation, -8 of bubble, -2 */
+    set_plan(at, 3, 121, 12, 5, 0); /* 19 of computation, 2 of bubble */
+    at->result.plans = at->validated;
+    at->result.n_plans = at->runners_up.n = N_PLANS;
+}
+
+static void expect_texts(const struct fixture *at, const char *const *texts, size_t n)
+{
+    char text[4096] = "";
+    struct mist_emit *emit;
+    struct mist_err err;
+    FILE *stream = fmemopen(text, sizeof text, "w");
+
+    must(mist_emit_begin(&emit, MIST_EMIT_TABLE, stream, &err), &err);
+    mist_runners_up_emit(emit, &at->traces, &at->result, 1000, &at->runners_up);
+    must(mist_emit_end(&emit, &err), &err);
+    fclose(stream);
+    const char *from = text;
+    for (size_t i = 0; i < n; i++) {
+        const char *found = strstr(from, texts[i]);
+        if (!found)
+            fail_msg("no \"%s\" in\n%s", texts[i], from);
+        from = found;
+    }
+}
+
+static void test_what_is_longer(void **state)
+{
+    static struct fixture at;
+    static const char *const texts[] = {
+        "8.0 %",  "more bubble (6.00 ms), more copies (4.00 ms)\n",
+        "20.0 %", "more recomputation (30.0 ms)\n",
+        "21.0 %", "more computation (19.0 ms)\n"};
+
+    start(&at);
+    expect_texts(&at, texts, sizeof texts / sizeof *texts);
+}
+
+static void test_what_bars_do_not_tell(void **state)
+{
+    static struct fixture at;
+    static const char *const texts[] = {
+        "more bubble (6.00 ms), more copies (4.00 ms); within the error bars\n",
+        "faster within the error bars, but less simple\n",
+        "as fast; the first is simpler, or faster by the closed form\n"};
+
+    start(&at);
+    at.plans[1].predicted.error_s = 0.02;
+    at.plans[2].predicted.iteration_s = 0.099;
+    at.plans[3].predicted.iteration_s = 0.1;
+    expect_texts(&at, texts, sizeof texts / sizeof *texts);
+}
+
+static void test_what_does_not_fit(void **state)
+{
+    static struct fixture at;
+    static const char *const texts[] = {
+        "-40.0 %", "1.00 KiB over the memory; time by the closed form\n"};
+
+    start(&at);
+    at.dropped = at.validated[1];
+    at.dropped.closed_s = 0.6e-3;
+    at.dropped.planned_bytes = 2024;
+    at.result.dropped = &at.dropped;
+    at.result.n_dropped = 1;
+    expect_texts(&at, texts, sizeof texts / sizeof *texts);
+}
+
+static void test_nothing_explained(void **state)
+{
+    static struct fixture at;
+    static const char *const texts[] = {" slower\n", " slower\n", " slower\n"};
+
+    start(&at);
+    at.runners_up.n = 0;
+    expect_texts(&at, texts, sizeof texts / sizeof *texts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_longer),
+        cmocka_unit_test(test_what_bars_do_not_tell),
+        cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_nothing_explained),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

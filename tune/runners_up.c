@@ -1,0 +1,131 @@
+/* Why plans lost. See runners_up.h. */
+#include "tune/runners_up.h"
+
+#include "core/parse.h"
+#include "tune/alike.h"
+#include "tune/plan_label.h"
+
+#include <string.h>
+
+enum { TEXT_BYTES = 160 };
+
+enum mist_status mist_runners_up_explain(const struct mist_validate_config *config,
+                                         const struct mist_validate_result *result,
+                                         struct mist_runners_up *out,
+                                         struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i <= MIST_N_RUNNERS_UP && i < result->n_plans; i++) {
+        status = mist_explain_plan(result->plans[i].plan, config->cost_model,
+                                   config->threads, &out->of[i], err);
+        if (status != MIST_OK)
+            return status;
+        out->n = i + 1;
+    }
+    return MIST_OK;
+}
+
+void mist_runners_up_fini(struct mist_runners_up *runners_up)
+{
+    for (size_t i = 0; i < runners_up->n; i++)
+        mist_explanation_fini(&runners_up->of[i]);
+    runners_up->n = 0;
+}
+
+/* "more bubble (3.2 ms), more copies (2.1 ms)": what is longer in the other plan, the
+ * second if it is half as much as the first. */
+static void explain_difference(const struct mist_explanation *best,
+                               const struct mist_explanation *other, char *text)
+{
+    double a[MIST_N_TIME_GROUPS], b[MIST_N_TIME_GROUPS], first_s = 0;
+    char time[MIST_FORMAT_BYTES];
+    size_t used = 0;
+
+    mist_explanation_groups(best, a);
+    mist_explanation_groups(other, b);
+    text[0] = '\0';
+    for (int n = 0; n < 2; n++) {
+        int most = 0;
+        for (int g = 1; g < MIST_N_TIME_GROUPS; g++)
+            most = b[g] - a[g] > b[most] - a[most] ? g : most;
+        double more_s = b[most] - a[most];
+        if (more_s <= 0 || more_s < first_s / 2)
+            return;
+        mist_format_time_s(time, sizeof time, more_s);
+        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%smore %s (%s)",
+                                 n > 0 ? ", " : "",
+                                 mist_time_group_label((enum mist_time_group)most), time);
+        first_s = more_s;
+        b[most] = a[most];
+    }
+}
+
+/* The plan may even be faster where predictions can't tell plans apart. */
+static const char *explain_loss(const struct mist_trace_set *traces,
+                                const struct mist_validate_result *result, size_t i,
+                                const struct mist_runners_up *runners_up, char *text)
+{
+    const struct mist_plan *best = result->plans[0].plan, *other = result->plans[i].plan;
+    double more_s = other->predicted.iteration_s - best->predicted.iteration_s;
+    size_t used;
+
+    if (more_s < 0)
+        return "faster within the error bars, but less simple";
+    if (more_s == 0)
+        return "as fast; the first is simpler, or faster by the closed form";
+    text[0] = '\0';
+    if (i < runners_up->n)
+        explain_difference(&runners_up->of[0], &runners_up->of[i], text);
+    used = strlen(text);
+    if (more_s < mist_alike_bar_s(traces, best, other))
+        snprintf(text + used, TEXT_BYTES - used, "%swithin the error bars",
+                 used > 0 ? "; " : "");
+    return text[0] ? text : "slower";
+}
+
+static void emit_row(struct mist_emit *emit, int64_t place,
+                     const struct mist_validated *of, double time_s, double best_s,
+                     const char *why)
+{
+    char label[MIST_PLAN_LABEL_BYTES];
+
+    mist_emit_object_begin(emit, NULL, NULL);
+    if (place > 0)
+        mist_emit_int64(emit, "place", "#", place, MIST_HUMAN_NUMBER);
+    mist_emit_text(emit, "kind", "kind", mist_plan_label(of->plan, label));
+    mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "iteration_s", "iteration", time_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "slower_frac", "slower", time_s / best_s - 1, MIST_HUMAN_FRAC);
+    mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+    mist_emit_text(emit, "why", "why it lost", why);
+    mist_emit_object_end(emit);
+}
+
+void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
+                          const struct mist_validate_result *result, int64_t limit_bytes,
+                          const struct mist_runners_up *runners_up)
+{
+    double best_s = result->plans[0].plan->predicted.iteration_s;
+    const struct mist_validated *dropped = NULL;
+    char text[TEXT_BYTES], bytes[MIST_FORMAT_BYTES];
+
+    for (size_t i = 0; i < result->n_dropped; i++)
+        if (result->dropped[i].closed_s <
+            (dropped ? dropped : &result->plans[0])->closed_s)
+            dropped = &result->dropped[i];
+    if (result->n_plans < 2 && !dropped)
+        return;
+    mist_emit_list_begin(emit, "runners_up", "Runners-up");
+    for (size_t i = 1; i < result->n_plans && i <= MIST_N_RUNNERS_UP; i++)
+        emit_row(emit, (int64_t)i + 1, &result->plans[i],
+                 result->plans[i].plan->predicted.iteration_s, best_s,
+                 explain_loss(traces, result, i, runners_up, text));
+    if (dropped) {
+        mist_format_bytes(bytes, sizeof bytes, dropped->planned_bytes - limit_bytes);
+        snprintf(text, sizeof text, "%s over the memory; time by the closed form", bytes);
+        emit_row(emit, 0, dropped, dropped->closed_s, result->plans[0].closed_s, text);
+    }
+    mist_emit_list_end(emit);
+}
