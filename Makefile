@@ -163,6 +163,11 @@ bench: deps ## benchmarks; they print ratios and never fail on time
 accuracy: deps ## predict runs that others published, as one table (REFERENCE: a folder of their tables)
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(BUILD)/mist-sim
 	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/published.sh $(REFERENCE)
+published-page: deps ## predict well-known runs from presets, drawn as plots/published.png
+	$(Q)$(MAKE) --no-print-directory $(jobs) $(BUILD)/mist-sim $(BUILD)/mist-plot
+	$(Q)MIST_BUILD=$(abspath $(BUILD)) tests/published.sh '' '' $(BUILD)/published.csv
+	$(Q)$(BUILD)/mist-plot errors $(BUILD)/published.csv --force -o plots/published.png \
+	    --title 'Published runs, predicted from presets and framework profiles alone'
 mutants: deps ## which small mistakes the tests notice (MUTANTS: names of some)
 	$(Q)MIST_BUILD=$(BUILD) nice -n 19 tests/mutants/run $(MUTANTS)
 demo: deps ## profile this machine, tune, simulate, train, compare, plot (into ./demo)
@@ -217,6 +222,6 @@ clean: ## remove what was built
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
 
-.PHONY: all deps deps-lint check test bench accuracy mutants lint lint-checks format install uninstall demo clean help
+.PHONY: all deps deps-lint check test bench accuracy published-page mutants lint lint-checks format install uninstall demo clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

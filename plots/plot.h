@@ -81,6 +81,13 @@ mist_plot_write_compare(FILE *stream, const char *path,
                         const struct mist_plot_options *options,
                         enum mist_plot_format format, struct mist_err *err);
 
+/* The same, a line per run: how far it is off, with a note such as its source. path: CSV
+ * with plan,predicted_s,measured_s,error_bar_s,note (the last two may be empty). */
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_errors(FILE *stream, const char *path,
+                       const struct mist_plot_options *options,
+                       enum mist_plot_format format, struct mist_err *err);
+
 /* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_pareto(FILE *stream, const char *path,

@@ -20,5 +20,6 @@ EMBED(style);
 EMBED(timeline);
 EMBED(memory);
 EMBED(compare);
+EMBED(errors);
 EMBED(pareto);
 EMBED(links);

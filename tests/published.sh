@@ -1,12 +1,13 @@
 #!/bin/sh
 # Predicts runs that others measured and published, by presets and framework profiles alone, and prints one table.
 #
-#   tests/published.sh [DATA [OUT.csv]]
+#   tests/published.sh [DATA [OUT.csv [PAGE.csv]]]
 #
 # DATA (../shared/reference) has tables of measured runs; what is not there is left out, which is said. Runs that are
 # typed in below have their source beside them. Nothing is fitted here: rows that a constant of a profile was fitted to
 # (sim/model/framework.c) make a set of their own, "calibration". OUT.csv gets a row for each run, as mist-plot compare
-# draws it: plan,predicted_s,measured_s,error_bar_s, where a plan is "SET: RUN".
+# draws it: plan,predicted_s,measured_s,error_bar_s, where a plan is "SET: RUN". With PAGE.csv, which mist-plot errors
+# draws, only the well-known runs are predicted, each with its source as a note.
 set -eu
 data=${1:-../shared/reference}
 build=${MIST_BUILD:-build}
@@ -14,6 +15,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 out=${2:-$folder/out.csv}
+page=${3:-}
+known='Well-known runs'
 mkdir "$folder/plans"
 : > "$folder/runs"
 
@@ -125,16 +128,66 @@ Llama 2 70B,80 8192 64 8 28672,32000,4096,a100-80,64,2,full,353
 Llama 3 8B,32 4096 32 8 14336,128256,8192,h100-sxm,128,2,selective,5605
 END
 
+# Runs of models that many know, on the page of `make published-page`: what is run, on what, in tokens/s of a GPU,
+# TFLOP/s of a GPU by equation 3 of Narayanan et al. (T) or seconds of an iteration (s); its source. FSDP is zero 3.
+# torchtitan's H100 are slower than the preset's: 500 W, 2.4 TB/s.
+well_known() {
+    awk -F'|' -v folder="$folder" -v known="$known" '
+        NF < 6 { print "published: " $1 ": not a plan: " $2 | "cat >&2"; next }
+        {
+            split($3, m, " "); split($5, p, " "); split($2, cluster, "[:x]")
+            n = p[3] * p[4] * p[5]; tokens = p[1] * m[8]
+            flop = 96 * m[2] * m[3] ^ 2 * (1 + m[8] / (6 * m[3]) + m[7] / (16 * m[2] * m[3]))
+            value = $6 + 0; unit = $6; gsub(/[0-9.]/, "", unit)
+            s = unit == "s" ? value : unit == "T" ? flop * tokens / n / (value * 1e12) : tokens / n / value
+            print known "|" $1 "|" s "|" $2 "|" $3 "|" $4 "|" $5
+            printf "%s|%.0f tokens/s of a GPU; %s\n", $1, tokens / n / s, $7 > (folder "/notes")
+        }' | plans
+}
+well_known <<'END'
+Llama 3 8B, 8 H100, FSDP|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|5762|torchtitan, docs/performance.md
+Llama 3 8B, 128 H100, FSDP|h100-sxm:16x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|5605|torchtitan, docs/performance.md
+Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
+Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
+Llama 3 405B, 128 H100, TP 8, FSDP|h100-sxm:16x8|llama 126 16384 128 8 53248 128256 8192 0 0|torchtitan flash full|32 2 8 1 16 1 3 1 fp32|109|torchtitan, docs/performance.md of 2024
+Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
+Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
+Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)
+GPT-3 175B, 384 A100, TP 8, PP 12|a100-80:48x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|1536 1 8 12 4 1 0 0 bf16|153T|Narayanan et al. 2021, table 2
+GPT-3 175B, 768 A100, TP 8, PP 12|a100-80:96x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|1536 1 8 12 8 1 0 0 bf16|149T|Narayanan et al. 2021, table 2
+GPT-3 175B, 1,536 A100, TP 8, PP 12|a100-80:192x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|1536 1 8 12 16 1 0 0 bf16|141T|Narayanan et al. 2021, table 2
+GPT-3 175B, 64 A100, interleaved, full|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|64 1 8 8 1 3 0 0 fp32|18.13s|Korthikanti et al. 2022, table 5
+GPT-3 175B, 64 A100, interleaved, selective|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused selective|64 1 8 8 1 3 0 1 fp32|13.75s|Korthikanti et al. 2022, table 5
+MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash none|96 6 1 1 8 1 3 0 bf16|4641.25|llm-foundry, benchmarking/README.md
+MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash none|48 2 1 1 8 1 3 0 bf16|2262.1|llm-foundry, benchmarking/README.md
+MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash full|504 3 1 1 8 1 3 0 bf16|916.25|llm-foundry, benchmarking/README.md
+MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash full|2048 8 1 1 64 1 3 0 bf16|410.5|llm-foundry, benchmarking/README.md
+MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash none|48 6 1 1 8 1 3 0 bf16|10643|llm-foundry, benchmarking/README.md
+MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash none|16 2 1 1 8 1 3 0 bf16|4792|llm-foundry, benchmarking/README.md
+MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash full|480 10 1 1 16 1 3 0 bf16|2263|llm-foundry, benchmarking/README.md
+MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash full|2048 8 1 1 64 1 3 0 bf16|1039.4|llm-foundry, benchmarking/README.md
+END
+
 # ----------------------------------------------------------------------------------------------------- predictions
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$2" | head -n 1; }
 echo plan,predicted_s,measured_s,error_bar_s > "$out"
 while IFS='|' read -r plan set run measured_s recompute; do
+    [ -z "$page" ] || [ "$set" = "$known" ] || continue
     if "$build/mist-sim" "$plan" -q --json --recompute "$recompute" > "$folder/result" 2> "$folder/error"; then
         echo "\"$set: $run\",$(value iteration_s "$folder/result"),$measured_s,$(value error_s "$folder/result")" >> "$out"
     else
         echo "published: $set, $run: not predicted: $(head -n 1 "$folder/error")" >&2
     fi
 done < "$folder/runs"
+
+if [ -n "$page" ]; then
+    awk -F'|' -v known="$known" '
+        BEGIN { print "plan,predicted_s,measured_s,error_bar_s,note" }
+        FILENAME ~ /notes$/ { note[$1] = $2; next }
+        { split($0, text, "\""); run = text[2]
+          if (run in note || sub("^" known ": ", "", run)) print "\"" run "\"" text[3] ",\"" note[run] "\"" }
+        ' "$folder/notes" "$out" > "$page"
+fi
 
 # ----------------------------------------------------------------------------------------------------------- table
 awk '

@@ -376,6 +376,18 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "1 1.1 0.05 \"a\" 1\n2 1.9 0 \"b  x \" 1\n"));
     free(text);
 
+    text = table_program(mist_plot_write_errors,
+                         "plan,predicted_s,measured_s,error_bar_s,note\n"
+                         "a,1.1,1,0.05,it's\n\"b \"\"x\"\"\",1.5,2,,\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "off by 17.5 % in the mean, 25.0 % at worst, 1 of 2 "
+                                 "within 15 %'"));
+    assert_non_null(strstr(text, "set ytics ('a' 1, 'b \"x\"' 2)"));
+    assert_non_null(strstr(text, "set label 1 '+10 %  it''s' at"));
+    assert_non_null(strstr(text, "1 10 5 1\n2 -25 0 0\nEND\n"));
+    free(text);
+
     text = table_program(mist_plot_write_pareto,
                          "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
                          &status, &err);
@@ -409,6 +421,9 @@ static void test_bad_tables(void **state)
         {mist_plot_write_compare, "plan,predicted_s,measured_s,error_bar_s\na,1,1,-1\n",
          2},
         {mist_plot_write_compare, "plan,predicted_ms,measured_s\na,1,1\n", 1},
+        {mist_plot_write_errors, "plan,predicted_s,measured_s\n", 0},
+        {mist_plot_write_errors, "plan,predicted_s,measured_s\na,0,1\n", 2},
+        {mist_plot_write_errors, "plan,predicted_s,measured_s\na,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},
