@@ -88,6 +88,12 @@ mist_plot_write_errors(FILE *stream, const char *path,
                        const struct mist_plot_options *options,
                        enum mist_plot_format format, struct mist_err *err);
 
+/* path: what mist-tune --ablate --csv prints. */
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_ablation(FILE *stream, const char *path,
+                         const struct mist_plot_options *options,
+                         enum mist_plot_format format, struct mist_err *err);
+
 /* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_pareto(FILE *stream, const char *path,

@@ -19,6 +19,7 @@
 EMBED(style);
 EMBED(timeline);
 EMBED(memory);
+EMBED(ablation);
 EMBED(compare);
 EMBED(errors);
 EMBED(pareto);

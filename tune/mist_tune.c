@@ -20,6 +20,7 @@
 #include "core/progress.h"
 #include "sim/cost/trace_use.h"
 #include "traces/preset.h"
+#include "tune/ablate.h"
 #include "tune/alike.h"
 #include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
@@ -42,7 +43,7 @@ struct options {
         n_iterations;
     double glpk_time_s, verify_limit_s;
     int solver, dtype, gradient_dtype;
-    bool explains;
+    bool explains, ablates;
 };
 
 /* In the order of enum mist_search_solver. */
@@ -119,6 +120,9 @@ static const struct mist_option option_table[] = {
     ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
         "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
         explains),
+    ROW("ablate", MIST_OPTION_FLAG, "Results", NULL,
+        "print the best plan as the groups of --space are added one by one, and end",
+        NULL, 0, 0, ablates),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration and what became of it as CSV", NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
@@ -370,6 +374,13 @@ static enum mist_status check_outputs(const struct options *options, struct mist
     if (options->n_samples > 0 && !options->plans)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans needs a folder to write to: --plans DIR");
+    if (options->ablates && (has_output || options->plans || options->n_samples > 0 ||
+                             options->n_verified > 0 || options->explains))
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--ablate looks for a plan of every space, so there is "
+            "nothing for --output, --log, --pareto, --plans, --sample-plans, --verify "
+            "and --explain");
     if (options->n_samples > 0 && has_output)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "
@@ -508,6 +519,25 @@ static enum mist_status verify(struct session *at, struct mist_validate_result *
     return MIST_OK;
 }
 
+/* --ablate */
+static enum mist_status
+ablate(struct session *at, const struct mist_search_config *search, struct mist_err *err)
+{
+    struct mist_ablation ablation;
+    struct mist_emit *emit = NULL;
+    enum mist_status status = mist_ablate(&at->config, search, &ablation, err);
+
+    mist_progress_fini(search->progress);
+    at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
+    if (status == MIST_OK)
+        status = mist_emit_begin(&emit, at->kind, stdout, err);
+    if (status == MIST_OK) {
+        mist_ablation_emit(emit, at->kind, &ablation);
+        status = mist_emit_end(&emit, err);
+    }
+    return status;
+}
+
 static enum mist_status tune(struct session *at, struct mist_err *err)
 {
     const struct options *options = &at->options;
@@ -536,6 +566,8 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
     search.rows = table ? &at->rows : NULL;
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
                        options->common.no_color, at->messages.stream, "searching");
+    if (options->ablates)
+        return ablate(at, &search, err);
     status = mist_validate_run(&at->config, &search, &result, err);
     mist_progress_fini(&progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;

@@ -51,6 +51,16 @@ static void emit_times(struct mist_emit *emit, const struct mist_explanation *of
     }
 }
 
+/* The sum of the rows above. */
+static void emit_total(struct mist_emit *emit, double iteration_s)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "part", "time", "iteration");
+    mist_emit_double(emit, "time_s", "of a device", iteration_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "frac", "share", 1, MIST_HUMAN_FRAC);
+    mist_emit_object_end(emit);
+}
+
 static void emit_memory_row(struct mist_emit *emit, const struct mist_explanation *of,
                             int32_t i_stage, const char *kind, const char *part,
                             const char *tensor, int64_t bytes, int64_t all_bytes,
@@ -82,6 +92,9 @@ static void emit_memory(struct mist_emit *emit, const struct mist_explanation *o
                         mist_content_label(memory->parts[i].content),
                         memory->parts[i].tensor, memory->parts[i].bytes,
                         memory->arena_bytes, is_human);
+    if (is_human)
+        emit_memory_row(emit, of, i_stage, kind, "arena", "", memory->arena_bytes,
+                        memory->arena_bytes, true);
     if (arena == MIST_ARENA_DEVICE && cluster->backend != MIST_TRACE_CPU)
         emit_memory_row(emit, of, i_stage, "beside the arena", "runtime", "",
                         cluster->runtime_memory_bytes, memory->arena_bytes, is_human);
@@ -108,6 +121,7 @@ static void emit_for_people(struct mist_emit *emit, const struct mist_explanatio
     mist_emit_list_begin(emit, "explained_time",
                          "Where the time goes, mean of all devices");
     emit_times(emit, of, -1);
+    emit_total(emit, of->iteration_s);
     mist_emit_list_end(emit);
     for (int k = 0; k < MIST_N_ARENAS; k++) {
         int32_t i_stage = find_fullest(of, (enum mist_buffer_arena)k);

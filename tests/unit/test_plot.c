@@ -388,6 +388,17 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "1 10 5 1\n2 -25 0 0\nEND\n"));
     free(text);
 
+    text = table_program(mist_plot_write_ablation,
+                         "added,iteration_s,error_s,speedup,search_s\n"
+                         "3d,,,,0.5\nzero,2,0.5,1.5,3\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "set xtics ('3d' 1, '+ zero' 2)"));
+    assert_non_null(strstr(text, "set label 1 'none fits, 500 ms' at 1, 0 "));
+    assert_non_null(strstr(text, "set label 2 '1.50x, 3.00 s' at 2, 2.5 "));
+    assert_non_null(strstr(text, "$points << END\n2 2 0.5\n-9 0 0\nEND\n"));
+    free(text);
+
     text = table_program(mist_plot_write_pareto,
                          "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
                          &status, &err);
@@ -424,6 +435,9 @@ static void test_bad_tables(void **state)
         {mist_plot_write_errors, "plan,predicted_s,measured_s\n", 0},
         {mist_plot_write_errors, "plan,predicted_s,measured_s\na,0,1\n", 2},
         {mist_plot_write_errors, "plan,predicted_s,measured_s\na,1,0\n", 2},
+        {mist_plot_write_ablation, "added,iteration_s,error_s,speedup,search_s\n", 0},
+        {mist_plot_write_ablation,
+         "added,iteration_s,error_s,speedup,search_s\n3d,-1,0,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},

@@ -1,0 +1,52 @@
+#!/bin/sh
+# mist-tune --ablate: each row is what a search with these groups says, and no group makes the best plan slower.
+. tests/cli/lib.sh
+
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 100MiB -q'
+begin 'a row for each group'
+# shellcheck disable=SC2086
+run $tune --ablate --csv
+expect_exit 0
+expect_stderr_empty
+cp "$out" ablation.csv
+[ "$(cut -d, -f1 ablation.csv | tr '\n' ' ')" = 'added 3d zero ckpt offload imbalance mesh sequence schedule lean ' ] ||
+    fail "$(cat ablation.csv)"
+begin 'none slower than the one before, and how much faster'
+awk -F, 'NR == 2 { first = $3 }
+    NR > 2 && ($3 > before || ($5 - before / $3 + 1) ^ 2 > 1e-18 || ($6 - first / $3) ^ 2 > 1e-18) { print; bad = 1 }
+    { before = $3 } END { exit bad || !(before < first) }' ablation.csv > "$scratch/io/awk" || fail "$(cat "$scratch/io/awk")"
+groups=
+for group in 3d zero ckpt offload; do
+    groups=${groups:+$groups,}$group
+    begin "the row of $group is that of --space $groups"
+    # shellcheck disable=SC2086
+    run $tune --space $groups --json
+    expect_exit 0
+    want=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
+    [ "$(sed -n "s/^$group,[^,]*,\([^,]*\),.*/\1/p" ablation.csv)" = "$want" ] || fail "$want"
+done
+begin 'of --space alone'
+# shellcheck disable=SC2086
+run $tune --ablate --space 3d,ckpt
+expect_exit 0
+[ "$(sed -n 's/^\([a-z0-9]*\)  *[^ ].* ms .*/\1/p' "$out" | tr '\n' ' ')" = '3d ckpt ' ] || fail "$(cat "$out")"
+begin 'JSON is the same each time'
+# shellcheck disable=SC2086
+run $tune --ablate --json
+expect_json
+cp "$out" first.json
+# shellcheck disable=SC2086
+run $tune --ablate --json
+expect_same "$out" first.json
+begin 'groups with which nothing fits yet'
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 40MiB -q --ablate
+expect_exit 0
+expect_stdout '^3d +none fits the memory '
+begin 'it is drawn'
+run mist-plot ablation ablation.csv
+expect_exit 0
+expect_stdout '\+ offload'
+expect_stdout '1\.00x'
+# shellcheck disable=SC2086
+refuse 'there is no one plan' 2 '^mist-tune: --ablate looks for a plan of every space' $tune --ablate -o best.json
+finish
