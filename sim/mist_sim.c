@@ -19,6 +19,7 @@
 #include "sim/explain/explain.h"
 #include "sim/model/framework.h"
 #include "sim/replay/replay.h"
+#include "sim/sim_job.h"
 #include "sim/sim_list.h"
 #include "sim/sim_recorded.h"
 #include "sim/sim_report.h"
@@ -33,7 +34,8 @@
 struct options {
     struct mist_common_options common;
     struct mist_option_list what_if;
-    const char *cluster, *sweep, *compare, *chrome, *replay;
+    struct mist_sim_job_options job; /* without a plan */
+    const char *cluster, *sweep, *compare, *chrome, *replay, *save_plan, *export;
     int64_t n_iterations, n_threads;
     double jitter_frac;
     bool is_unfolded, lists_presets, lists_words, explains;
@@ -47,7 +49,12 @@ static const char *const attention_choices[] = {"plan", "flash", "fused", "unfus
 static const char *const recompute_choices[] = {"plan", "none", "selective", "full",
                                                 NULL};
 
+static const char *const dtype_choices[] = {"job", "fp32", "bf16", NULL};
+
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define JOB_ROW(name_, help_, max_, member_)                                             \
+    ROW(name_, MIST_OPTION_INT64, "Job without a plan", "N", help_, "0", 0, max_,        \
+        job.member_)
 
 static const struct mist_option option_table[] = {
     ROW("cluster", MIST_OPTION_STRING, "Input", "CLUSTER",
@@ -59,7 +66,7 @@ static const struct mist_option option_table[] = {
         lists_presets),
     ROW("list", MIST_OPTION_FLAG, "Input", NULL,
         "list the operators, links and dimensions of trace sets, and what a time "
-        "includes, and end",
+        "includes, or the arguments of --framework and what becomes of them, and end",
         NULL, 0, 0, lists_words),
     MIST_OPTION_ROW_CHOICE(struct options, "framework", "Input", "NAME",
                            "who trains; others can be predicted, not run", "plan",
@@ -76,6 +83,33 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, what_if),
     ROW("sweep", MIST_OPTION_STRING, "Input", "NAME=V1:V2:..",
         "replay once per value of one what-if", NULL, 0, 0, sweep),
+    ROW("model", MIST_OPTION_STRING, "Job without a plan", "NAME",
+        "preset, or a Hugging Face config.json", NULL, 0, 0, job.model),
+    ROW("from-args", MIST_OPTION_STRING, "Job without a plan", "FILE",
+        "read Megatron-LM's command line, DeepSpeed's JSON or torchtitan's TOML, as "
+        "--framework says; options say the rest",
+        NULL, 0, 0, job.from_args),
+    JOB_ROW("tp", "tensor-parallel size; 0: 1", 1 << 20, tp),
+    JOB_ROW("pp", "stages of the pipeline; 0: 1", MIST_MAX_STAGES, pp),
+    JOB_ROW("dp", "data-parallel size; 0: all devices that are left", 1 << 20, dp),
+    JOB_ROW("micro-batch", "samples of a micro-batch", 1 << 24, micro_batch),
+    JOB_ROW("global-batch", "samples per optimizer step; 0: one micro-batch each",
+            1 << 24, global_batch),
+    JOB_ROW("seq-len", "tokens per sample", MIST_MODEL_MAX_SEQ, seq_len),
+    JOB_ROW("zero", "level of ZeRO", 3, zero),
+    JOB_ROW("chunks", "of each stage, of an interleaved pipeline", 1 << 12, n_chunks),
+    ROW("sequence-parallel", MIST_OPTION_FLAG, "Job without a plan", NULL,
+        "tensor-parallel ranks share the tokens between products", NULL, 0, 0,
+        job.is_sequence_parallel),
+    ROW("no-dropout", MIST_OPTION_FLAG, "Job without a plan", NULL,
+        "of another framework that has it", NULL, 0, 0, job.has_no_dropout),
+    MIST_OPTION_ROW_CHOICE(
+        struct options, "dtype", "Job without a plan", "TYPE",
+        "of weights and activations; job: what arguments say, else bf16", "job",
+        dtype_choices, job.dtype),
+    MIST_OPTION_ROW_CHOICE(struct options, "gradient-dtype", "Job without a plan", "TYPE",
+                           "of gradients; job: what arguments say, else fp32", "job",
+                           dtype_choices, job.gradient_dtype),
     ROW("replay", MIST_OPTION_STRING, "Replay", "FILE",
         "not a plan but operations that a pipeline job recorded elsewhere (CSV, gzip or "
         "not): the causes of its time, and by --what-if what it would have taken",
@@ -96,6 +130,10 @@ static const struct mist_option option_table[] = {
         "measured timeline.csv to put beside the prediction", NULL, 0, 0, compare),
     ROW("chrome", MIST_OPTION_STRING, "Results", "FILE",
         "write the timeline as Chrome trace JSON (Perfetto)", NULL, 0, 0, chrome),
+    ROW("save-plan", MIST_OPTION_STRING, "Results", "FILE",
+        "write the plan that was replayed as JSON", NULL, 0, 0, save_plan),
+    ROW("export", MIST_OPTION_STRING, "Results", "FILE",
+        "write the plan as arguments of its framework", NULL, 0, 0, export),
     MIST_OPTION_ROW_OUTPUT(struct options, "write the predicted timeline as CSV", NULL),
     MIST_OPTION_ROW_DRY_RUN(struct options),
     MIST_OPTION_ROW_FORCE(struct options),
@@ -113,6 +151,9 @@ static const char *const examples[] = {
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",
+    "mist-sim --framework megatron --model gpt3-22b --seq-len 2048 --tp 8 --pp 4 "
+    "--micro-batch 4 --global-batch 512 --recompute full --cluster a100-80:8x8",
+    "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
     "mist-sim --replay operations.csv.gz --what-if launch=0x",
     NULL};
 
@@ -363,6 +404,7 @@ static enum mist_status add_comparison(struct mist_emit *emit, const struct sess
 }
 
 static enum mist_status write_files(const struct session *at,
+                                    const struct mist_cluster *cluster,
                                     const struct mist_replay_result *result,
                                     struct mist_err *err)
 {
@@ -375,6 +417,12 @@ static enum mist_status write_files(const struct session *at,
     if (status == MIST_OK && at->options.chrome)
         status = mist_chrome_trace_save(&result->timeline, at->options.chrome,
                                         common->force, err);
+    if (status == MIST_OK && at->options.save_plan)
+        status = mist_plan_save(&at->plan, at->options.save_plan, common->force, err);
+    if (status == MIST_OK && at->options.export)
+        status =
+            mist_sim_job_export(&at->plan, cluster->devices_per_node, at->options.export,
+                                common->force, &at->messages, err);
     return status;
 }
 
@@ -410,7 +458,7 @@ static enum mist_status run_once(struct session *at, struct mist_err *err)
     if (status == MIST_OK && at->options.compare)
         status = add_comparison(emit, at, &result, err);
     if (status == MIST_OK)
-        status = write_files(at, &result, err);
+        status = write_files(at, &cluster, &result, err);
     if (status == MIST_OK)
         status = mist_emit_end(&emit, err);
     if (status == MIST_OK)
@@ -456,10 +504,10 @@ static enum mist_status split_sweep(const struct options *options, char *text,
     const char *equals = strchr(options->sweep, '=');
 
     if (options->common.output || options->chrome || options->compare ||
-        options->explains)
+        options->explains || options->save_plan || options->export)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sweep: has no one timeline; leave --output, --chrome, "
-                            "--compare and --explain out");
+                            "--compare, --explain, --save-plan and --export out");
     if (n >= size || !equals || equals == options->sweep || !equals[1] ||
         equals[1] == ':' || strstr(equals, "::") || options->sweep[n - 1] == ':')
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -500,15 +548,18 @@ static enum mist_status run_sweep(struct session *at, struct mist_err *err)
 /* A file that could not be written at the end is refused at the beginning. */
 static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
 {
-    const char *paths[] = {options->common.output, options->chrome};
+    const char *paths[] = {options->common.output, options->chrome, options->save_plan,
+                           options->export};
+    const char *names[] = {"output", "chrome", "save-plan", "export"};
 
-    if (paths[0] && paths[1] && strcmp(paths[0], paths[1]) == 0)
-        return mist_err_set(err, MIST_ERR_USAGE, "--output and --chrome are both %.200s",
-                            paths[0]);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct mist_atomic_file file;
         if (!paths[i])
             continue;
+        for (size_t k = 0; k < i; k++)
+            if (paths[k] && strcmp(paths[k], paths[i]) == 0)
+                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
+                                    names[k], names[i], paths[i]);
         enum mist_status status =
             mist_atomic_file_open(&file, paths[i], options->common.force, err);
         if (status != MIST_OK)
@@ -549,6 +600,9 @@ static enum mist_status list(const struct session *at, struct mist_err *err)
     if (status == MIST_OK) {
         if (lists_presets)
             mist_sim_report_add_presets(emit);
+        else if (at->options.framework > 1)
+            mist_sim_job_list(emit,
+                              (enum mist_framework_name)(at->options.framework - 1));
         else
             mist_sim_list_add(emit);
         status = mist_emit_end(&emit, err);
@@ -564,11 +618,12 @@ static enum mist_status run_recorded(struct session *at, struct mist_err *err)
     bool is_for_machines = options->common.as_json || options->common.as_csv;
     struct mist_emit *emit = NULL;
 
-    if (at->plan_path || options->cluster || options->sweep || options->compare ||
-        options->chrome || options->common.output)
+    if (at->plan_path || mist_sim_job_is_given(&options->job) || options->cluster ||
+        options->sweep || options->compare || options->chrome || options->explains ||
+        options->export || options->save_plan || options->common.output)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            "--replay: a recording has no PLAN, --cluster, --sweep, "
-                            "--compare, --chrome or --output; leave it out");
+                            "--replay: a recording has no PLAN or job, --cluster, --sweep, "
+                            "--compare, --explain and no files to write; leave it out");
     enum mist_status status = begin(at, &emit, err);
     if (status == MIST_OK)
         status = mist_sim_recorded_add(emit, options->replay, options->what_if.items,
@@ -581,18 +636,44 @@ static enum mist_status run_recorded(struct session *at, struct mist_err *err)
     return status;
 }
 
+/* The plan of the file, or that of the job that the options say. */
+static enum mist_status load_plan(struct session *at, struct mist_err *err)
+{
+    struct options *options = &at->options;
+    struct mist_sim_job_options *job = &options->job;
+
+    if (mist_sim_job_is_given(job)) {
+        if (at->plan_path)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "PLAN says the job; leave the options of a job without a "
+                                "plan out");
+        if (!options->cluster)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "a job without a plan needs --cluster");
+        job->framework = options->framework > 0
+                             ? (enum mist_framework_name)(options->framework - 1)
+                             : MIST_FRAMEWORK_OURS;
+        job->attention = options->attention;
+        job->recompute = options->recompute;
+        at->plan_path = job->from_args ? job->from_args : "the job";
+        return mist_sim_job_make(job, options->cluster, &at->messages, &at->plan, err);
+    }
+    if (!at->plan_path)
+        return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
+    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+    return status == MIST_OK ? choose_framework(options, &at->plan, err) : status;
+}
+
 static enum mist_status run(struct session *at, struct mist_err *err)
 {
     if (at->options.replay)
         return run_recorded(at, err);
     if (at->options.lists_presets || at->options.lists_words)
         return list(at, err);
-    if (!at->plan_path)
-        return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
-    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+    enum mist_status status = load_plan(at, err);
 
-    if (status == MIST_OK)
-        status = choose_framework(&at->options, &at->plan, err);
+    if (status == MIST_OK && at->options.export)
+        status = mist_sim_job_export(&at->plan, 0, NULL, false, &at->messages, err);
     if (status != MIST_OK)
         return status;
     if (at->options.n_threads == 0)

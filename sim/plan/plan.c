@@ -144,6 +144,12 @@ static enum mist_status refuse(const struct check *c, enum mist_status status,
 static enum mist_status check_framework(const struct check *c)
 {
     const struct mist_job *job = &c->plan->job;
+    const struct {
+        const char *key;
+        bool value;
+    } flags[] = {{"recompute_attention", job->recomputes_attention},
+                 {"no_dropout", job->has_no_dropout},
+                 {"overlap", job->overlaps}};
 
     if ((unsigned)job->framework >= MIST_N_FRAMEWORKS)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "framework",
@@ -157,10 +163,11 @@ static enum mist_status check_framework(const struct check *c)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "attention",
                       "attention is %s, expected flash, or a framework that is not ours",
                       mist_attention_ways[job->attention]);
-    if (job->recomputes_attention)
-        return refuse(c, MIST_ERR_INPUT, "job", -1, "recompute_attention",
-                      "recompute_attention is true, expected false, or a framework that "
-                      "is not ours");
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (flags[i].value)
+            return refuse(c, MIST_ERR_INPUT, "job", -1, flags[i].key,
+                          "%s is true, expected false, or a framework that is not ours",
+                          flags[i].key);
     return MIST_OK;
 }
 

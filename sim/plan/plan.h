@@ -35,6 +35,8 @@ struct mist_job {
     enum mist_framework_name framework;
     enum mist_attention attention;
     bool recomputes_attention;
+    bool has_no_dropout; /* though their blocks have it */
+    bool overlaps;       /* communication and computation, though they take turns there */
 };
 
 struct mist_stage_plan {
@@ -183,7 +185,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
  *              "norm_epsilon", "rope_theta"},
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
- *            "framework", "attention", "recompute_attention"},
+ *            "framework", "attention", "recompute_attention", "no_dropout", "overlap"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved", "zb_h1" or "zb_v",
@@ -201,7 +203,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
  * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
  * "probe_s" (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
- * "recompute_attention", "reduces_each_micro_batch" and "sequence_parallel" (left out when
+ * "recompute_attention", "no_dropout", "overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
  * loads as 0; entries of arrays beyond n_stages load as 0.

@@ -37,6 +37,8 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     FIELD(MIST_FIELD_FRAMEWORK, mist_job, "framework", framework),
     FIELD(MIST_FIELD_ATTENTION, mist_job, "attention", attention),
     FIELD(MIST_FIELD_FLAG, mist_job, "recompute_attention", recomputes_attention),
+    FIELD(MIST_FIELD_FLAG, mist_job, "no_dropout", has_no_dropout),
+    FIELD(MIST_FIELD_FLAG, mist_job, "overlap", overlaps),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

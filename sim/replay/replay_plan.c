@@ -57,7 +57,7 @@ enum mist_status mist_replay_run(const struct mist_plan *plan,
             traces->cluster.backend == MIST_TRACE_DATASHEET ? UNPROFILED_LEAST_FRAC : 0,
     };
     struct mist_interference interference = *mist_cost_model_interference(cost_model);
-    if (mist_framework_get(plan->job.framework)->takes_turns)
+    if (mist_framework_get(plan->job.framework)->takes_turns && !plan->job.overlaps)
         mist_interference_take_turns(&interference);
     if (status == MIST_OK)
         status = mist_replay_run_ranks(plan, &ranks, !work.why_all, &interference, &doubt,

@@ -122,7 +122,7 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .dtype = plan->job.dtype,
         .attention = plan->job.attention,
         .recomputes_attention = plan->job.recomputes_attention,
-        .has_dropout = framework->has_dropout,
+        .has_dropout = framework->has_dropout && !plan->job.has_no_dropout,
         .repeats_all = framework->repeats_all,
     };
 }

@@ -110,6 +110,25 @@ static void test_kept_activations(void **state)
     }
 }
 
+/* Without dropout two masks of a byte are not kept. */
+static void test_no_dropout(void **state)
+{
+    const double s = 2048, b = 4, h = 6144, t = 8;
+    struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FLASH,
+                               gpt(6144, 64), 4, 2048, 8, true, false);
+    struct mist_layer_layout *block = &job->layouts[MIST_LAYER_BLOCK];
+    int64_t kept = block->saved_bytes;
+    struct mist_err err = {0};
+
+    job->plan.job.has_no_dropout = true;
+    must(mist_plan_check(&job->plan, &err), &err);
+    must(mist_layer_layout_make(&job->plan.model, MIST_LAYER_BLOCK,
+                                mist_schedule_shape(&job->plan, 0, 0), block, &err),
+         &err);
+    near_to((double)(kept - block->saved_bytes), 2 * s * b * h / t, 1e-6);
+    free(job);
+}
+
 /* ------------------------------------------------------------------------------ time */
 
 static void open_a100(struct mist_trace_set *set, struct mist_cost_model **model)
@@ -345,10 +364,10 @@ static void test_constants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept_activations), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_fall_back),        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_measured_layer),   cmocka_unit_test(test_transfers),
-        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_kept_activations), cmocka_unit_test(test_no_dropout),
+        cmocka_unit_test(test_attention),        cmocka_unit_test(test_fall_back),
+        cmocka_unit_test(test_launches),         cmocka_unit_test(test_measured_layer),
+        cmocka_unit_test(test_transfers),        cmocka_unit_test(test_constants),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@ static const struct {
     {"sim/symbolic", " core "},
     {"sim/model", " core "},
     {"sim/plan", " sim/model traces core "},
+    {"sim/framework_args", " sim/plan sim/model traces core "},
     {"sim/schedule", " sim/plan sim/model traces core "},
     {"sim/cost", " sim/schedule sim/plan sim/model traces core "},
     {"sim/engine", " sim/cost traces core "},

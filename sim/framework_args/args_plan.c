@@ -1,0 +1,459 @@
+/* Plans whose stages are alike, from numbers and back. See framework_args.h. */
+#include "sim/framework_args/arg_table.h"
+
+#include "core/parse.h"
+#include "sim/model/framework.h"
+#include "sim/plan/plan_fields.h"
+#include "sim/plan/rank_mesh.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------ model */
+
+/* Where each number of the model stands in struct mist_model. */
+static const struct {
+    enum mist_arg arg;
+    size_t offset;
+    const char *key; /* as in plan.json */
+} sizes[] = {
+    {MIST_ARG_LAYERS, offsetof(struct mist_model, n_layers), "layers"},
+    {MIST_ARG_HIDDEN, offsetof(struct mist_model, hidden), "hidden size"},
+    {MIST_ARG_HEADS, offsetof(struct mist_model, n_heads), "heads"},
+    {MIST_ARG_KV_HEADS, offsetof(struct mist_model, n_kv_heads), "kv heads"},
+    {MIST_ARG_HEAD_DIM, offsetof(struct mist_model, head_dim), "width of a head"},
+    {MIST_ARG_FFN, offsetof(struct mist_model, ffn), "feed-forward size"},
+    {MIST_ARG_VOCAB, offsetof(struct mist_model, vocab), "vocabulary"},
+    {MIST_ARG_MAX_SEQ, offsetof(struct mist_model, max_seq), "positions"},
+};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+void mist_args_set_model(struct mist_args *args, const struct mist_model *model)
+{
+    for (int i = 0; i < N_SIZES; i++)
+        args->v[sizes[i].arg] =
+            *(const int32_t *)(const void *)((const char *)model + sizes[i].offset);
+    args->v[MIST_ARG_FAMILY] = model->family;
+    args->v[MIST_ARG_HAS_BIAS] = model->has_bias;
+    args->v[MIST_ARG_TIES] = model->ties_embeddings;
+    args->v[MIST_ARG_EPSILON] = model->norm_epsilon;
+    args->v[MIST_ARG_ROPE_THETA] = model->rope_theta;
+    args->has_model = true;
+    snprintf(args->model_name, sizeof args->model_name, "%s", model->name);
+}
+
+static enum mist_status make_model(const struct mist_args *args, struct mist_model *out,
+                                   struct mist_err *err)
+{
+    *out = (struct mist_model){
+        .family = (enum mist_family)mist_args_or(args, MIST_ARG_FAMILY, 0),
+        .has_bias = mist_args_or(args, MIST_ARG_HAS_BIAS, 0) != 0,
+        .ties_embeddings = mist_args_or(args, MIST_ARG_TIES, 0) != 0,
+        .norm_epsilon = mist_args_or(args, MIST_ARG_EPSILON, 1e-5),
+        .rope_theta = mist_args_or(args, MIST_ARG_ROPE_THETA, 0),
+    };
+    snprintf(out->name, sizeof out->name, "%s",
+             args->has_model ? args->model_name : mist_framework_words[args->framework]);
+    for (int i = 0; i < N_SIZES; i++) {
+        double value = args->v[sizes[i].arg];
+        if (isnan(value))
+            return mist_err_at(err, MIST_ERR_INPUT, args->path, 0, 0,
+                               "the model's %s is not said; expected it here, or --model",
+                               sizes[i].key);
+        if (value > INT32_MAX)
+            return mist_args_fail(args, (int)sizes[i].arg, err, "the model's %s is %g",
+                                  sizes[i].key, value);
+        *(int32_t *)(void *)((char *)out + sizes[i].offset) = (int32_t)value;
+    }
+    enum mist_status status = mist_model_check(out, err);
+    mist_err_locate(err, args->path, 0);
+    return status;
+}
+
+/* ------------------------------------------------------------------- ranks and batches */
+
+/* The numbers that follow from one another. */
+struct counts {
+    double tp, pp, dp, micro_batch, n_micro_batches, global_batch;
+};
+
+static enum mist_status find_dp(const struct mist_args *args, struct counts *of,
+                                struct mist_err *err)
+{
+    double nodes = mist_args_or(args, MIST_ARG_NODES, 1);
+    double n = args->n_devices, per = of->tp * of->pp;
+    bool has_batches = !isnan(of->global_batch) && !isnan(of->micro_batch) &&
+                       !isnan(args->v[MIST_ARG_ACCUMULATION]);
+
+    if (!mist_args_is_open(args, MIST_ARG_NODE_DEVICES))
+        n = nodes * args->v[MIST_ARG_NODE_DEVICES];
+    if (!isnan(of->dp))
+        return MIST_OK;
+    if (has_batches) {
+        of->dp = of->global_batch / (of->micro_batch * args->v[MIST_ARG_ACCUMULATION]);
+        if (of->dp == floor(of->dp) && of->dp >= 1)
+            return MIST_OK;
+        return mist_args_fail(args, MIST_ARG_GLOBAL_BATCH, err,
+                              "a global batch of %g is no whole number of times %g "
+                              "micro-batches of %g",
+                              of->global_batch, args->v[MIST_ARG_ACCUMULATION],
+                              of->micro_batch);
+    }
+    of->dp = n / per;
+    if (of->dp == floor(of->dp) && of->dp >= 1)
+        return MIST_OK;
+    return mist_args_fail(
+        args, MIST_ARG_NODE_DEVICES, err,
+        "%g devices are no whole number of times tp %g pp %g; --dp says "
+        "how many are meant",
+        n, of->tp, of->pp);
+}
+
+/* Micro-batch, their number and the global batch, of which two are said, or one. */
+static enum mist_status find_batches(const struct mist_args *args, struct counts *of,
+                                     struct mist_err *err)
+{
+    if (isnan(of->global_batch) && !isnan(of->micro_batch))
+        of->global_batch =
+            of->micro_batch * of->dp * mist_args_or(args, MIST_ARG_ACCUMULATION, 1);
+    if (isnan(of->global_batch))
+        return mist_err_at(err, MIST_ERR_INPUT, args->path, 0, 0,
+                           "no batch is said; expected --micro-batch or --global-batch");
+    if (isnan(of->micro_batch) && !isnan(of->n_micro_batches))
+        of->micro_batch = of->global_batch / (of->dp * of->n_micro_batches);
+    if (isnan(of->micro_batch))
+        of->micro_batch = 1;
+    double n = of->global_batch / (of->micro_batch * of->dp);
+    if (n != floor(n) || n < 1 || of->micro_batch != floor(of->micro_batch) ||
+        (!isnan(of->n_micro_batches) && of->n_micro_batches != n))
+        return mist_args_fail(
+            args,
+            isnan(of->n_micro_batches) ? MIST_ARG_GLOBAL_BATCH : MIST_ARG_ACCUMULATION,
+            err,
+            "a global batch of %g is not cut into whole micro-batches of %g for each of "
+            "dp %g%s",
+            of->global_batch, of->micro_batch, of->dp,
+            isnan(of->n_micro_batches) ? "" : ", as many as said");
+    of->n_micro_batches = n;
+    return MIST_OK;
+}
+
+static enum mist_status find_counts(const struct mist_args *args, struct counts *of,
+                                    struct mist_err *err)
+{
+    *of = (struct counts){
+        .tp = mist_args_or(args, MIST_ARG_TP, 1),
+        .pp = mist_args_or(args, MIST_ARG_PP, 1),
+        .dp = args->v[MIST_ARG_DP],
+        .micro_batch = args->v[MIST_ARG_MICRO_BATCH],
+        .n_micro_batches = args->v[MIST_ARG_ACCUMULATION],
+        .global_batch = args->v[MIST_ARG_GLOBAL_BATCH],
+    };
+    enum mist_status status = find_dp(args, of, err);
+    if (status == MIST_OK)
+        status = find_batches(args, of, err);
+    if (status != MIST_OK)
+        return status;
+    if (of->pp > MIST_MAX_STAGES)
+        return mist_args_fail(args, MIST_ARG_PP, err, "%g stages, at most %d are priced",
+                              of->pp, MIST_MAX_STAGES);
+    if (of->dp * of->tp * of->pp > INT32_MAX || of->global_batch > INT32_MAX)
+        return mist_args_fail(args, MIST_ARG_GLOBAL_BATCH, err,
+                              "more than %d ranks or samples", INT32_MAX);
+    return MIST_OK;
+}
+
+/* ----------------------------------------------------------------------------- stages */
+
+/* Blocks of a stage where the ends count as some: as even as may be, the first stages one
+ * more; may be below 1. */
+static int32_t cut_layers(int32_t n_layers, int32_t n_stages, int32_t i_stage,
+                          int32_t embedding, int32_t head)
+{
+    int32_t n = n_layers + embedding + head;
+
+    return n / n_stages + (i_stage < n % n_stages) - (i_stage == 0 ? embedding : 0) -
+           (i_stage == n_stages - 1 ? head : 0);
+}
+
+/* A stage of n_layers, alike all others in the rest. */
+static struct mist_stage_plan make_stage(const struct mist_args *args,
+                                         const struct counts *of, int32_t n_layers)
+{
+    int32_t n = (int32_t)(of->dp * of->tp);
+    int32_t per_node = args->node_devices > 0
+                           ? args->node_devices
+                           : (int32_t)mist_args_or(args, MIST_ARG_NODE_DEVICES, n);
+    bool is_whole_nodes = n > per_node && n % per_node == 0;
+    double zero = mist_args_or(args, MIST_ARG_ZERO, 0);
+    bool is_full = mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_FULL;
+    double most = mist_args_or(args, MIST_ARG_RECOMPUTE_LAYERS, n_layers);
+
+    return (struct mist_stage_plan){
+        .n_layers = n_layers,
+        .n_nodes = is_whole_nodes ? n / per_node : 1,
+        .n_devices = is_whole_nodes ? per_node : n,
+        .micro_batch = (int32_t)of->micro_batch,
+        .dp = (int32_t)of->dp,
+        .tp = (int32_t)of->tp,
+        .shards_optimizer = zero >= 1,
+        .shards_gradients = zero >= 2,
+        .shards_weights = zero >= 3,
+        .is_sequence_parallel = mist_args_or(args, MIST_ARG_SEQUENCE_PARALLEL, 0) != 0,
+        .n_checkpointed = !is_full          ? 0
+                          : most < n_layers ? (int32_t)most
+                                            : n_layers,
+        .offload_weights = mist_args_or(args, MIST_ARG_OFFLOAD_WEIGHTS, 0),
+        .offload_gradients = mist_args_or(args, MIST_ARG_OFFLOAD_GRADIENTS, 0),
+        .offload_optimizer = mist_args_or(args, MIST_ARG_OFFLOAD_OPTIMIZER, 0),
+        .offload_activations = mist_args_or(args, MIST_ARG_OFFLOAD_ACTIVATIONS, 0),
+        .updates_on_host = mist_args_or(args, MIST_ARG_UPDATES_ON_HOST, 0) != 0,
+    };
+}
+
+static void make_job(const struct mist_args *args, const struct counts *of,
+                     struct mist_job *out)
+{
+    bool is_selective =
+        mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_SELECTIVE;
+
+    *out = (struct mist_job){
+        .global_batch = (int64_t)of->global_batch,
+        .seq_len = (int32_t)mist_args_or(args, MIST_ARG_SEQ_LEN, 0),
+        .dtype = (enum mist_dtype)mist_args_or(args, MIST_ARG_DTYPE, MIST_DTYPE_BF16),
+        .gradient_dtype =
+            (enum mist_dtype)mist_args_or(args, MIST_ARG_GRADIENT_DTYPE, MIST_DTYPE_FP32),
+        .framework = args->framework,
+        .attention = (enum mist_attention)mist_args_or(
+            args, MIST_ARG_ATTENTION, mist_framework_get(args->framework)->attention),
+        .recomputes_attention = is_selective,
+        .has_no_dropout = mist_args_or(args, MIST_ARG_NO_DROPOUT, 0) != 0,
+        .overlaps = mist_args_or(args, MIST_ARG_OVERLAPS, 0) != 0,
+    };
+}
+
+enum mist_status mist_args_make_plan(const struct mist_args *args, struct mist_plan *out,
+                                     struct mist_err *err)
+{
+    struct mist_model model;
+    struct counts of;
+    enum mist_status status = make_model(args, &model, err);
+    double ends[] = {mist_args_or(args, MIST_ARG_EMBEDDING_LAYERS, 0),
+                     mist_args_or(args, MIST_ARG_HEAD_LAYERS, 0)};
+
+    if (status == MIST_OK)
+        status = find_counts(args, &of, err);
+    if (status != MIST_OK)
+        return status;
+    if (mist_args_is_open(args, MIST_ARG_SEQ_LEN))
+        return mist_err_at(err, MIST_ERR_INPUT, args->path, 0, 0,
+                           "the tokens of a sample are not said; expected --seq-len");
+    if (fmax(ends[0], ends[1]) > model.n_layers)
+        return mist_args_fail(args, MIST_ARG_EMBEDDING_LAYERS, err,
+                              "an end that counts as %g blocks, of %d",
+                              fmax(ends[0], ends[1]), (int)model.n_layers);
+    double chunks = mist_args_or(args, MIST_ARG_CHUNKS, 1);
+    *out = (struct mist_plan){
+        .model = model,
+        .pipeline = (enum mist_pipeline_schedule)mist_args_or(
+            args, MIST_ARG_PIPELINE,
+            chunks > 1 ? MIST_PIPELINE_INTERLEAVED : MIST_PIPELINE_1F1B),
+        .n_micro_batches = (int32_t)of.n_micro_batches,
+        .n_stages = (int32_t)of.pp,
+    };
+    if (mist_pipeline_kinds[out->pipeline].n_chunks == 0)
+        out->n_chunks = (int32_t)chunks;
+    make_job(args, &of, &out->job);
+    for (int32_t i = 0; i < out->n_stages; i++)
+        out->stages[i] = make_stage(args, &of,
+                                    cut_layers(model.n_layers, out->n_stages, i,
+                                               (int32_t)ends[0], (int32_t)ends[1]));
+    status = mist_plan_check(out, err);
+    mist_err_locate(err, args->path, 0);
+    return status;
+}
+
+/* ------------------------------------------------------------------- numbers of a plan */
+
+static bool cuts_so(const struct mist_plan *plan, int32_t embedding, int32_t head)
+{
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].n_layers !=
+            cut_layers(plan->model.n_layers, plan->n_stages, i, embedding, head))
+            return false;
+    return true;
+}
+
+/* The least that embedding and head have to count as; open: nothing cuts so. */
+static void find_ends(struct mist_args *args, const struct mist_plan *plan)
+{
+    enum { MOST = 8 };
+
+    for (int32_t sum = 0; sum <= 2 * MOST; sum++)
+        for (int32_t embedding = 0; embedding <= sum; embedding++)
+            if (cuts_so(plan, embedding, sum - embedding)) {
+                args->v[MIST_ARG_EMBEDDING_LAYERS] = embedding;
+                args->v[MIST_ARG_HEAD_LAYERS] = sum - embedding;
+                return;
+            }
+}
+
+static void set_memory(struct mist_args *args, const struct mist_stage_plan *stage)
+{
+    args->v[MIST_ARG_ZERO] =
+        stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+    args->v[MIST_ARG_OFFLOAD_WEIGHTS] = stage->offload_weights;
+    args->v[MIST_ARG_OFFLOAD_GRADIENTS] = stage->offload_gradients;
+    args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = stage->offload_optimizer;
+    args->v[MIST_ARG_OFFLOAD_ACTIVATIONS] = stage->offload_activations;
+    args->v[MIST_ARG_UPDATES_ON_HOST] = stage->updates_on_host;
+}
+
+static void set_recomputation(struct mist_args *args, const struct mist_plan *plan)
+{
+    int32_t most = 0;
+    bool is_all = true;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        most = stage->n_checkpointed > most ? stage->n_checkpointed : most;
+        is_all = is_all && stage->n_checkpointed == stage->n_layers;
+    }
+    args->v[MIST_ARG_RECOMPUTE] = most > 0 ? MIST_RECOMPUTE_FULL
+                                  : plan->job.recomputes_attention
+                                      ? MIST_RECOMPUTE_SELECTIVE
+                                      : MIST_RECOMPUTE_NONE;
+    if (most > 0 && !is_all)
+        args->v[MIST_ARG_RECOMPUTE_LAYERS] = most;
+}
+
+void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *first = &plan->stages[0];
+    const struct mist_job *job = &plan->job;
+
+    mist_args_init(args, job->framework);
+    mist_args_set_model(args, &plan->model);
+    args->n_devices = mist_plan_n_ranks(plan);
+    args->v[MIST_ARG_TP] = first->tp;
+    args->v[MIST_ARG_PP] = plan->n_stages;
+    args->v[MIST_ARG_DP] = first->dp;
+    args->v[MIST_ARG_MICRO_BATCH] = first->micro_batch;
+    args->v[MIST_ARG_ACCUMULATION] = plan->n_micro_batches;
+    args->v[MIST_ARG_GLOBAL_BATCH] = (double)job->global_batch;
+    args->v[MIST_ARG_SEQ_LEN] = job->seq_len;
+    args->v[MIST_ARG_PIPELINE] = plan->pipeline;
+    args->v[MIST_ARG_CHUNKS] = mist_plan_n_chunks(plan);
+    args->v[MIST_ARG_SEQUENCE_PARALLEL] = first->is_sequence_parallel;
+    args->v[MIST_ARG_DTYPE] = job->dtype;
+    args->v[MIST_ARG_GRADIENT_DTYPE] = job->gradient_dtype;
+    args->v[MIST_ARG_ATTENTION] = job->attention;
+    args->v[MIST_ARG_NO_DROPOUT] = job->has_no_dropout;
+    args->v[MIST_ARG_OVERLAPS] = job->overlaps;
+    find_ends(args, plan);
+    set_memory(args, first);
+    set_recomputation(args, plan);
+}
+
+/* ----------------------------------------------------------------------------- compare */
+
+/* A field of either plan as a text; "" for those that have no price. */
+static const char *field_text(const struct mist_plan_field *f, const void *base,
+                              char text[MIST_FORMAT_BYTES])
+{
+    const void *in = (const char *)base + f->offset;
+    const struct mist_stage_plan *stage = base;
+
+    text[0] = '\0';
+    switch (f->type) {
+    case MIST_FIELD_INT64:
+        snprintf(text, MIST_FORMAT_BYTES, "%lld", (long long)*(const int64_t *)in);
+        break;
+    case MIST_FIELD_DOUBLE:
+    case MIST_FIELD_FRACTION:
+    case MIST_FIELD_AMOUNT:
+        mist_format_double(text, MIST_FORMAT_BYTES, *(const double *)in);
+        break;
+    case MIST_FIELD_BOOL:
+    case MIST_FIELD_FLAG:
+    case MIST_FIELD_PLACE:
+        snprintf(text, MIST_FORMAT_BYTES, "%d", *(const bool *)in);
+        break;
+    case MIST_FIELD_ZERO:
+        snprintf(text, MIST_FORMAT_BYTES, "%d",
+                 stage->shards_optimizer + stage->shards_gradients +
+                     stage->shards_weights);
+        break;
+    case MIST_FIELD_CHARS:
+    case MIST_FIELD_HEX64:
+        break;
+    case MIST_FIELD_FAMILY:
+        return mist_family_words[*(const enum mist_family *)in];
+    case MIST_FIELD_DTYPE:
+    case MIST_FIELD_DTYPE_IF_NOT_FP32:
+        return mist_dtype_words[*(const enum mist_dtype *)in];
+    case MIST_FIELD_ATTENTION:
+        return mist_attention_ways[*(const enum mist_attention *)in];
+    case MIST_FIELD_FRAMEWORK:
+        return mist_framework_words[*(const enum mist_framework_name *)in];
+    default: /* whole numbers */
+        snprintf(text, MIST_FORMAT_BYTES, "%d", (int)*(const int32_t *)in);
+    }
+    return text;
+}
+
+/* where: "stage 3: ", or "". */
+static enum mist_status compare_fields(const struct mist_plan_field *fields,
+                                       const void *base, const void *again,
+                                       const char *where, struct mist_err *err)
+{
+    char texts[2][MIST_FORMAT_BYTES];
+
+    for (const struct mist_plan_field *f = fields; f->key; f++) {
+        const char *a = field_text(f, base, texts[0]);
+        const char *b = field_text(f, again, texts[1]);
+        if (strcmp(a, b) != 0)
+            return mist_err_set(err, MIST_ERR_INPUT, "%s%s is %s, it would be %s", where,
+                                f->key, a, b);
+    }
+    return MIST_OK;
+}
+
+enum mist_status mist_args_compare(const struct mist_plan *plan,
+                                   const struct mist_plan *again, struct mist_err *err)
+{
+    struct mist_job job = plan->job, other = again->job;
+    const struct {
+        const char *key;
+        int32_t a, b;
+    } knobs[] = {
+        {"chunks", mist_plan_n_chunks(plan), mist_plan_n_chunks(again)},
+        {"n_micro_batches", plan->n_micro_batches, again->n_micro_batches},
+        {"the number of stages", plan->n_stages, again->n_stages},
+        {"reduces_each_micro_batch", plan->reduces_each_micro_batch,
+         again->reduces_each_micro_batch},
+    };
+    enum mist_status status =
+        compare_fields(mist_plan_model_fields, &plan->model, &again->model, "", err);
+
+    job.threads = other.threads = 0;
+    job.computes_on_gpu = other.computes_on_gpu = false;
+    if (status == MIST_OK)
+        status = compare_fields(mist_plan_job_fields, &job, &other, "", err);
+    if (status == MIST_OK && plan->pipeline != again->pipeline)
+        return mist_err_set(err, MIST_ERR_INPUT, "pipeline is %s, it would be %s",
+                            mist_pipeline_name(plan->pipeline),
+                            mist_pipeline_name(again->pipeline));
+    for (size_t i = 0; i < sizeof knobs / sizeof *knobs && status == MIST_OK; i++)
+        if (knobs[i].a != knobs[i].b)
+            status = mist_err_set(err, MIST_ERR_INPUT, "%s is %d, it would be %d",
+                                  knobs[i].key, (int)knobs[i].a, (int)knobs[i].b);
+    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
+        char where[32];
+        snprintf(where, sizeof where, "stage %d: ", (int)i);
+        status = compare_fields(mist_plan_stage_fields, &plan->stages[i],
+                                &again->stages[i], where, err);
+    }
+    return status;
+}

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Jobs without a plan: from options, from the arguments of Megatron-LM, DeepSpeed and torchtitan, and back.
+. tests/cli/lib.sh
+
+field() { sed -n "s/^ *\"$2\": \"*\([0-9a-z.e+-]*\)\"*,*\$/\1/p" "$1" | head -n 1; }
+cluster='--cluster a100-80:1x8'
+job="--model gpt3-1.3b --seq-len 1024 --tp 2 --pp 2 --micro-batch 2 --global-batch 16 $cluster"
+
+begin 'a job of ours from options: its plan gives the same answer'
+run mist-sim $job --zero 1 --json --save-plan ours.json
+expect_exit 0
+cp "$out" ours.out
+grep -q '"zero": 1' ours.json || fail 'no ZeRO-1 in the plan'
+grep -q '"dp": 2' ours.json || fail 'not all devices'
+run mist-sim ours.json --json
+expect_same "$out" ours.out
+
+begin 'of Megatron-LM: written as its command line, read back to the bit'
+run mist-sim $job --framework megatron --recompute full --json --export run.sh
+expect_exit 0
+cp "$out" megatron.out
+grep -q -e '--tensor-model-parallel-size 2' run.sh || fail "$(cat run.sh)"
+run mist-sim --framework megatron --from-args run.sh $cluster --json
+expect_exit 0
+expect_same "$out" megatron.out
+
+begin 'of DeepSpeed: what the JSON leaves to the program is said'
+run mist-sim $job --framework deepspeed --zero 1 --json --export ds.json
+expect_exit 0
+expect_stderr '^mist-sim: ds\.json does not say .*: --model gpt3-1\.3b --seq-len 1024 --attention fused'
+cp "$out" deepspeed.out
+run mist-sim --framework deepspeed --from-args ds.json --model gpt3-1.3b --seq-len 1024 $cluster --json
+expect_same "$out" deepspeed.out
+
+begin 'communication that overlaps is faster'
+printf '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "overlap_comm": false}}' > turns.json
+sed 's/false/true/' turns.json > overlap.json
+for how in turns overlap; do
+    run mist-sim --framework deepspeed --from-args $how.json --model gpt3-1.3b --seq-len 1024 $cluster --json
+    expect_exit 0
+    cp "$out" $how.out
+done
+awk -v a="$(field overlap.out iteration_s)" -v b="$(field turns.out iteration_s)" 'BEGIN { exit !(a < b) }' ||
+    fail "$(field overlap.out iteration_s) and $(field turns.out iteration_s)"
+
+begin 'of torchtitan'
+run mist-sim --framework torchtitan --model llama3-8b --seq-len 2048 --tp 2 --sequence-parallel --zero 3 --micro-batch 1 \
+    $cluster --json --export train.toml
+expect_exit 0
+cp "$out" torchtitan.out
+grep -q '^flavor = "8B"' train.toml || fail "$(cat train.toml)"
+run mist-sim --framework torchtitan --from-args train.toml $cluster --json
+expect_same "$out" torchtitan.out
+
+begin 'what does not change the price is named'
+echo 'python pretrain_gpt.py --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128
+    --micro-batch-size 1 --lr 1e-4 --fp16 --save here' > small.sh
+run mist-sim --framework megatron --from-args small.sh $cluster -n
+expect_exit 0
+expect_stderr "^mist-sim: small\.sh: 2 arguments don't change the price: --lr --save\$"
+expect_stderr '^mist-sim: small\.sh: --fp16: priced as bf16'
+nothing_written
+
+begin 'all arguments are listed'
+run mist-sim --list --framework deepspeed --json
+expect_exit 0
+expect_json
+expect_stdout '"argument": "zero_optimization.stage"'
+
+printf '%s\n' '--num-layers 4' '--num-experts 8' > bad.sh
+refuse 'an argument that changes the price' 3 "^mist-sim: bad\.sh:2: --num-experts 8 can't be expressed: mixtures" \
+    mist-sim --framework megatron --from-args bad.sh $cluster
+echo '{"zero_optimization": {"stage": 1}, "no_such": 1}' > bad.json
+refuse 'an unknown one' 3 '^mist-sim: bad\.json:1: no_such is not known' \
+    mist-sim --framework deepspeed --from-args bad.json $cluster
+refuse 'a file and an option that contradict' 3 '^mist-sim: run\.sh:[0-9]+: --tensor-model-parallel-size 2 contradicts the command line' \
+    mist-sim --framework megatron --from-args run.sh --tp 4 $cluster
+refuse 'arguments of ours' 2 '^mist-sim: arguments are read of megatron, deepspeed or torchtitan' \
+    mist-sim --from-args run.sh $cluster
+refuse 'no file' 5 '^mist-sim: none\.sh: ' mist-sim --framework megatron --from-args none.sh $cluster
+refuse 'no cluster' 2 '^mist-sim: a job without a plan needs --cluster' mist-sim --model gpt3-1.3b --tp 2
+refuse 'a plan and a job' 2 '^mist-sim: PLAN says the job' mist-sim ours.json --tp 2
+refuse 'more devices than there are' 3 '^mist-sim: the job: the plan needs 16 ranks' mist-sim $job --dp 4
+refuse 'devices that are not cut' 3 '^mist-sim: 8 devices are no whole number of times tp 3' \
+    mist-sim --model gpt3-1.3b --seq-len 1024 --tp 3 --micro-batch 1 $cluster
+refuse 'no model' 3 "^mist-sim: the model's layers is not said" mist-sim --tp 2 --seq-len 8 --micro-batch 1 $cluster
+refuse 'what can not be expressed' 3 "^mist-sim: megatron can't express the plan: zero is 3|^mist-sim: megatron can't express the plan: stage 0: zero is 3" \
+    mist-sim $job --framework megatron --zero 3 --export no.sh
+refuse 'the arguments of our own' 3 '^mist-sim: the plan is ours' mist-sim ours.json --export no.sh
+finish

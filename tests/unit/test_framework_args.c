@@ -1,0 +1,565 @@
+/*
+ * Arguments of other frameworks: published jobs are read as what they are, or refused by the
+ * argument; random plans that a framework can express, by rules that are written here, go to
+ * its arguments and back, and have the same price to the bit.
+ */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "sim/cost/cost_model.h"
+#include "sim/framework_args/framework_args.h"
+#include "sim/replay/replay.h"
+#include "tests/unit/published_args.h"
+#include "tests/unit/scratch.h"
+#include "traces/preset.h"
+
+static struct scratch scratch;
+static struct mist_err err;
+
+static int set_up(void **state)
+{
+    scratch_init(&scratch);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    scratch_fini(&scratch);
+    return 0;
+}
+
+/* --------------------------------------------------------------------------- published */
+
+static enum mist_status read_published(const struct published *of, struct mist_plan *plan)
+{
+    struct mist_args args;
+    struct mist_model model;
+    const char *path = scratch_path(&scratch, "args");
+
+    scratch_write(path, of->text);
+    mist_args_init(&args, of->framework);
+    args.n_devices = of->n_devices;
+    args.node_devices = 8;
+    if (of->framework == DEEPSPEED) { /* the JSON has neither */
+        must(mist_model_load_preset("gpt3-1.3b", &model, &err), &err);
+        mist_args_set_model(&args, &model);
+        mist_args_set(&args, MIST_ARG_SEQ_LEN, 1024);
+    }
+    enum mist_status status = mist_args_load(&args, path, &err);
+    return status == MIST_OK ? mist_args_make_plan(&args, plan, &err) : status;
+}
+
+static void check_published(const struct published *of, const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *first = &plan->stages[0];
+
+    assert_int_equal(plan->job.framework, of->framework);
+    assert_int_equal(plan->n_stages, of->pp);
+    assert_int_equal(plan->n_micro_batches, of->n_micro_batches);
+    assert_int_equal(mist_plan_n_chunks(plan), of->chunks);
+    assert_int_equal(plan->job.recomputes_attention, of->recompute == 1);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        assert_int_equal(stage->tp, of->tp);
+        assert_int_equal(stage->dp, of->dp);
+        assert_int_equal(stage->micro_batch, of->micro_batch);
+        assert_int_equal(stage->n_layers, plan->model.n_layers / of->pp);
+        assert_int_equal(stage->n_checkpointed, of->recompute == 2 ? stage->n_layers : 0);
+        assert_int_equal(stage->shards_optimizer + stage->shards_gradients +
+                             stage->shards_weights,
+                         of->zero);
+    }
+    assert_int_equal(first->is_sequence_parallel,
+                     of->framework == TORCHTITAN && of->tp > 1);
+}
+
+static void test_published(void **state)
+{
+    static struct mist_plan plan;
+    size_t n = sizeof published / sizeof *published;
+
+    assert_true(n >= 30);
+    for (size_t i = 0; i < n; i++) {
+        const struct published *of = &published[i];
+        enum mist_status status = read_published(of, &plan);
+        if (!of->refused) {
+            if (status != MIST_OK)
+                fail_msg("%s: %s", of->source, err.message);
+            check_published(of, &plan);
+            continue;
+        }
+        if (status != MIST_ERR_INPUT || !strstr(err.message, of->refused) ||
+            err.line == 0)
+            fail_msg("%s: expected %s to be refused: %s", of->source, of->refused,
+                     status ? err.message : "it was read");
+    }
+}
+
+/* What a script says beside its figures. */
+static void test_megatron_model(void **state)
+{
+    static struct mist_plan plan;
+
+    must(read_published(&published[0], &plan), &err);
+    assert_int_equal(plan.model.family, MIST_FAMILY_GPT);
+    assert_int_equal(plan.model.vocab, 51200); /* 50257 padded to 128 times tp */
+    assert_int_equal(plan.model.ffn, 4 * 12288);
+    assert_true(plan.model.has_bias && plan.model.ties_embeddings);
+    assert_int_equal(plan.job.attention, MIST_ATTENTION_FLASH);
+    assert_false(plan.job.has_no_dropout);
+    must(read_published(&published[1], &plan), &err);
+    assert_int_equal(plan.job.attention, MIST_ATTENTION_FUSED);
+}
+
+/* ---------------------------------------------------------------------------- refusals */
+
+static void refuse(enum mist_framework_name framework, const char *text, long line,
+                   const char *part)
+{
+    static struct mist_plan plan;
+    struct mist_args args;
+    const char *path = scratch_path(&scratch, "args");
+
+    scratch_write(path, text);
+    mist_args_init(&args, framework);
+    args.n_devices = args.node_devices = 8;
+    enum mist_status status = mist_args_load(&args, path, &err);
+    if (status == MIST_OK)
+        status = mist_args_make_plan(&args, &plan, &err);
+    if (status != MIST_ERR_INPUT || !strstr(err.message, part) || err.line != line ||
+        strcmp(err.path, path) != 0)
+        fail_msg("%s: expected '%s' in line %ld: %s:%ld: %s", text, part, line, err.path,
+                 err.line, status ? err.message : "it was read");
+}
+
+#define TINY                                                                             \
+    "--num-layers 4\n--hidden-size 64 --num-attention-heads 4 --seq-length 32\n"         \
+    "--micro-batch-size 1 "
+
+static void test_refusals(void **state)
+{
+    refuse(MEGATRON, TINY "\n--no-such-flag 1", 4, "--no-such-flag is not known");
+    refuse(MEGATRON, TINY "--context-parallel-size 2", 3,
+           "--context-parallel-size 2 can't be expressed");
+    refuse(MEGATRON, TINY "--swiglu", 3, "can't be expressed together");
+    refuse(MEGATRON, TINY "--micro-batch-size 2", 3, "contradicts --micro-batch-size");
+    refuse(MEGATRON, TINY "--sequence-parallel yes", 3, "expected no value");
+    refuse(MEGATRON, TINY "--num-query-groups", 3, "expected a value");
+    refuse(MEGATRON, TINY "--num-query-groups $N", 3, "'$N' can't be expressed");
+    refuse(MEGATRON,
+           TINY "--recompute-granularity full --recompute-method uniform "
+                "--recompute-num-layers 2",
+           3, "--recompute-num-layers 2 can't be expressed");
+    refuse(MEGATRON, TINY "--pipeline-model-parallel-size 3 --hidden-dropout 0", 3,
+           "no multiple of");
+    refuse(MEGATRON, TINY "--hidden-dropout 0", 3, "can't be expressed: both are 0");
+    refuse(MEGATRON, "GPUS=8\nfor i in 1 2; do", 2, "'for' is no argument");
+    refuse(MEGATRON, "--split '949", 1, "is not closed");
+    refuse(MEGATRON, "--seq-length 32", 0, "is not said");
+    refuse(DEEPSPEED, "{\"train_batch_size\": 8,\n\"no_such\": {\"key\": 1}}", 2,
+           "no_such.key is not known");
+    refuse(DEEPSPEED, "{\"zero_optimization\": {\n\"stage\": 4}}", 2, "expected 0 to 3");
+    refuse(DEEPSPEED,
+           "{\"zero_optimization\": {\"stage\": 3},\n\"pipeline\": "
+           "{\"stages\": 2}}",
+           1, "a pipeline goes with");
+    refuse(DEEPSPEED, "{\"train_batch_size\": 8", 1, "");
+    refuse(TORCHTITAN, "[training]\nseq_len = 1\n[training2]\nx = 1", 4,
+           "training2.x is not known");
+    refuse(TORCHTITAN,
+           "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
+           "data_parallel_replicate_degree = 2\n"
+           "data_parallel_shard_degree = 4\n",
+           5, "data_parallel_replicate_degree 2 with 4 shards");
+    refuse(TORCHTITAN, "[model\nname = 1", 1, "expected ']'");
+    refuse(TORCHTITAN, "[model]\nname 1", 2, "expected '='");
+    refuse(TORCHTITAN, "[model]\nname = \"a", 2, "is not closed");
+    refuse(TORCHTITAN, "[job]\na = [1, 2", 2, "expected ',' or ']'");
+    refuse(TORCHTITAN, "[job]\na = 1\na = 2", 3, "twice");
+    refuse(TORCHTITAN, "[job]\na = 1 b", 2, "end of the line");
+    refuse(TORCHTITAN, "[job]\na = \"\"\"x\"\"\"", 2, "several lines");
+}
+
+/* What the tool's options say goes before the file, and is not contradicted. */
+static void test_options_first(void **state)
+{
+    static struct mist_plan plan;
+    struct mist_args args;
+    const char *path = scratch_path(&scratch, "args");
+
+    scratch_write(path, TINY);
+    mist_args_init(&args, MEGATRON);
+    args.n_devices = args.node_devices = 8;
+    mist_args_set(&args, MIST_ARG_DP, 2);
+    mist_args_set(&args, MIST_ARG_RECOMPUTE, MIST_RECOMPUTE_FULL);
+    must(mist_args_load(&args, path, &err), &err);
+    must(mist_args_make_plan(&args, &plan, &err), &err);
+    assert_int_equal(plan.stages[0].dp, 2);
+    assert_int_equal(plan.stages[0].n_checkpointed, 4);
+    mist_args_init(&args, MEGATRON);
+    mist_args_set(&args, MIST_ARG_MICRO_BATCH, 2);
+    assert_int_equal(mist_args_load(&args, path, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "contradicts the command line"));
+}
+
+/* ------------------------------------------------------------------------- round trips */
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+static int power(struct mist_random *random, int most)
+{
+    return 1 << pick(random, 0, most);
+}
+
+static void draw_model(struct mist_random *random, enum mist_framework_name framework,
+                       int n_layers, struct mist_model *out)
+{
+    bool is_llama = framework == TORCHTITAN || pick(random, 0, 1);
+
+    *out = (struct mist_model){
+        .name = "drawn",
+        .family = is_llama ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT,
+        .n_layers = n_layers,
+        .hidden = 512,
+        .n_heads = 8,
+        .n_kv_heads = is_llama ? power(random, 1) * 4 : 8,
+        .head_dim = 64,
+        .ffn = 256 * pick(random, 4, 8),
+        .vocab = 128 * pick(random, 8, 9),
+        .max_seq = is_llama ? 0 : 256 * pick(random, 1, 2),
+        .has_bias = !is_llama && pick(random, 0, 1),
+        .ties_embeddings = pick(random, 0, 1),
+        .norm_epsilon = pick(random, 0, 1) ? 1e-5 : 1e-6,
+        .rope_theta = is_llama ? (pick(random, 0, 1) ? 1e4 : 5e5) : 0,
+    };
+}
+
+/* What the framework leaves open in the memory of a stage. */
+static void draw_memory(struct mist_random *random, enum mist_framework_name framework,
+                        int pp, struct mist_stage_plan *stage)
+{
+    bool has_dp = stage->dp > 1, offloads = pick(random, 0, 3) == 0;
+    int zero = pick(random, 0, framework == MEGATRON ? 1 : 3);
+
+    if (framework == DEEPSPEED && pp > 1)
+        zero = zero > 1 ? 1 : zero;
+    if (framework == DEEPSPEED && stage->tp > 1 && zero > 2)
+        zero = 2;
+    if (framework == TORCHTITAN)
+        zero = !has_dp || zero < 2 ? 0 : zero;
+    stage->shards_optimizer = zero >= 1;
+    stage->shards_gradients = zero >= 2;
+    stage->shards_weights = zero >= 3;
+    if (!offloads)
+        return;
+    if (framework == MEGATRON)
+        stage->offload_optimizer = pick(random, 1, 10) / 10.0;
+    if (framework == DEEPSPEED && zero > 0)
+        stage->offload_optimizer = stage->offload_gradients = pick(random, 1, 8) / 8.0;
+    if (framework == DEEPSPEED && zero == 3)
+        stage->offload_weights = pick(random, 0, 1);
+    if (framework == TORCHTITAN)
+        stage->offload_optimizer = stage->offload_gradients = stage->offload_weights = 1;
+    stage->updates_on_host = stage->offload_optimizer > 0;
+}
+
+static void draw_recomputation(struct mist_random *random,
+                               enum mist_framework_name framework, int chunks,
+                               struct mist_plan *plan)
+{
+    int n = plan->stages[0].n_layers, kind = pick(random, 0, 3);
+
+    if (kind == 1 && framework != DEEPSPEED)
+        plan->job.recomputes_attention = true;
+    if (kind == 2)
+        plan->stages[0].n_checkpointed = n;
+    if (kind == 3 && framework == MEGATRON && chunks == 1)
+        plan->stages[0].n_checkpointed = pick(random, 1, n);
+    if (kind == 2 && framework == DEEPSPEED)
+        plan->stages[0].offload_activations = pick(random, 0, 1);
+}
+
+static void draw_job(struct mist_random *random, enum mist_framework_name framework,
+                     struct mist_job *job)
+{
+    job->framework = framework;
+    job->seq_len = 256;
+    job->computes_on_gpu = true;
+    job->dtype = pick(random, 0, 3) ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
+    job->gradient_dtype = job->dtype == MIST_DTYPE_BF16 && pick(random, 0, 1)
+                              ? MIST_DTYPE_BF16
+                              : MIST_DTYPE_FP32;
+    job->attention = framework == TORCHTITAN ? MIST_ATTENTION_FLASH
+                                             : (enum mist_attention)pick(random, 0, 2);
+    job->has_no_dropout = framework != TORCHTITAN && pick(random, 0, 1);
+    job->overlaps = framework == DEEPSPEED && pick(random, 0, 1);
+}
+
+/* A plan that the framework can express; false: it is none. */
+static bool draw_plan(struct mist_random *random, enum mist_framework_name framework,
+                      struct mist_plan *plan)
+{
+    int pp = power(random, 2), tp = power(random, 2), dp = power(random, 1);
+    int chunks = pp > 1 && framework != DEEPSPEED && pick(random, 0, 2) == 0 ? 2 : 1;
+    int per = chunks * pick(random, 1, 3), b = power(random, 1);
+    struct mist_stage_plan *stage = &plan->stages[0];
+
+    memset(plan, 0, sizeof *plan);
+    draw_model(random, framework, pp * per, &plan->model);
+    draw_job(random, framework, &plan->job);
+    plan->pipeline = chunks > 1 ? MIST_PIPELINE_INTERLEAVED : MIST_PIPELINE_1F1B;
+    if (chunks > 1 && framework == TORCHTITAN && pick(random, 0, 1))
+        plan->pipeline = MIST_PIPELINE_ZB_V;
+    plan->n_chunks = plan->pipeline == MIST_PIPELINE_INTERLEAVED ? chunks : 0;
+    plan->n_stages = pp;
+    plan->n_micro_batches = pp * pick(random, 1, 2);
+    plan->job.global_batch = (int64_t)plan->n_micro_batches * b * dp;
+    *stage = (struct mist_stage_plan){
+        .n_layers = per,
+        .n_nodes = 1,
+        .n_devices = dp * tp,
+        .micro_batch = b,
+        .dp = dp,
+        .tp = tp,
+        .is_sequence_parallel = tp > 1 && (framework == TORCHTITAN ||
+                                           (framework == MEGATRON && pick(random, 0, 1))),
+    };
+    draw_memory(random, framework, pp, stage);
+    draw_recomputation(random, framework, chunks, plan);
+    for (int i = 1; i < pp; i++)
+        plan->stages[i] = *stage;
+    return mist_plan_n_ranks(plan) <= 16 && mist_plan_check(plan, NULL) == MIST_OK;
+}
+
+/* Writes, reads from the file, as mist-sim would; *again is on a cluster like plan. */
+static void go_round(const struct mist_plan *plan, struct mist_plan *again)
+{
+    struct mist_args args;
+    struct mist_args_beside beside;
+    const char *path = scratch_path(&scratch, "args");
+
+    must(mist_args_save(plan, 8, path, true, &beside, &err), &err);
+    mist_args_init(&args, plan->job.framework);
+    args.n_devices = mist_plan_n_ranks(plan);
+    args.node_devices = 8;
+    if (beside.model)
+        mist_args_set_model(&args, &plan->model);
+    if (beside.seq_len)
+        mist_args_set(&args, MIST_ARG_SEQ_LEN, plan->job.seq_len);
+    if (beside.attention) {
+        mist_args_set(&args, MIST_ARG_ATTENTION, plan->job.attention);
+        mist_args_set(&args, MIST_ARG_NO_DROPOUT, plan->job.has_no_dropout);
+    }
+    must(mist_args_load(&args, path, &err), &err);
+    must(mist_args_make_plan(&args, again, &err), &err);
+    again->job.computes_on_gpu = true;
+}
+
+/* Time and arenas; 0: no price (offloaded state that nobody measured). */
+static double price(const struct mist_plan *plan, const struct mist_cost_model *model,
+                    int64_t *bytes)
+{
+    struct mist_replay_options options = {.skips_timeline = true};
+    struct mist_replay_result result;
+
+    *bytes = 0;
+    if (mist_replay_run(plan, model, &options, &result, &err) != MIST_OK)
+        return 0;
+    double time_s = result.iteration_s;
+    for (int32_t i = 0; i < result.n_stages; i++)
+        *bytes += result.stages[i].arena_bytes[0] + result.stages[i].arena_bytes[1];
+    mist_replay_result_fini(&result);
+    return time_s;
+}
+
+static void test_round_trips(void **state)
+{
+    static const char *const knobs[] = {"pp", "tp", "chunks", "offloads", "full"};
+    static struct mist_plan plan, again;
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+    struct mist_random random;
+    int n_of[MIST_N_FRAMEWORKS] = {0}, n_with[5] = {0}, n_priced = 0;
+
+    must(mist_preset_parse(&traces, "a100-80:2x8", &err), &err);
+    must(mist_cost_model_new(&traces, &model, &err), &err);
+    mist_random_init(&random, test_seed(21));
+    for (int i = 0; i < 600; i++) {
+        enum mist_framework_name of = (enum mist_framework_name)(1 + i % 3);
+        int64_t bytes, bytes_again;
+        if (!draw_plan(&random, of, &plan))
+            continue;
+        go_round(&plan, &again);
+        double time_s = price(&plan, model, &bytes);
+        double time_again_s = price(&again, model, &bytes_again);
+        assert_memory_equal(&time_s, &time_again_s, sizeof time_s);
+        assert_int_equal(bytes, bytes_again);
+        n_of[of]++;
+        n_priced += time_s > 0;
+        n_with[0] += plan.n_stages > 1;
+        n_with[1] += plan.stages[0].tp > 1;
+        n_with[2] += mist_plan_n_chunks(&plan) > 1;
+        n_with[3] += plan.stages[0].offload_optimizer > 0;
+        n_with[4] += plan.stages[0].n_checkpointed > 0;
+    }
+    for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
+        assert_true(n_of[k] > 50);
+    for (int k = 0; k < 5; k++)
+        if (n_with[k] < 20)
+            fail_msg("%d plans with %s", n_with[k], knobs[k]);
+    assert_true(n_priced > 200);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&traces);
+}
+
+/* -------------------------------------------------------------------- not expressible */
+
+struct change {
+    enum mist_framework_name framework;
+    void (*change)(struct mist_plan *plan);
+    const char *names;
+};
+
+static void make_lean(struct mist_plan *plan)
+{
+    plan->stages[1].n_lean = 1;
+}
+static void make_uneven(struct mist_plan *plan)
+{
+    plan->stages[0].n_layers++;
+    plan->stages[1].n_layers--;
+    plan->stages[0].n_checkpointed = plan->stages[1].n_checkpointed = 0;
+}
+static void make_zero_3(struct mist_plan *plan)
+{
+    for (int i = 0; i < 2; i++)
+        plan->stages[i].shards_optimizer = plan->stages[i].shards_gradients =
+            plan->stages[i].shards_weights = true;
+}
+static void make_zero_1(struct mist_plan *plan)
+{
+    for (int i = 0; i < 2; i++)
+        plan->stages[i].shards_optimizer = true;
+}
+static void offload_half(struct mist_plan *plan)
+{
+    for (int i = 0; i < 2; i++)
+        plan->stages[i].offload_weights = 0.5;
+}
+static void make_zb_h1(struct mist_plan *plan)
+{
+    plan->pipeline = MIST_PIPELINE_ZB_H1;
+}
+static void select_attention(struct mist_plan *plan)
+{
+    plan->job.recomputes_attention = true;
+}
+static void make_sequence_parallel(struct mist_plan *plan)
+{
+    plan->stages[0].is_sequence_parallel = plan->stages[1].is_sequence_parallel = true;
+}
+static void reduce_each(struct mist_plan *plan)
+{
+    plan->reduces_each_micro_batch = true;
+}
+static void make_falcon(struct mist_plan *plan)
+{
+    plan->model.family = MIST_FAMILY_FALCON;
+    plan->model.has_bias = false;
+    plan->model.max_seq = 0;
+    plan->model.rope_theta = 1e4;
+}
+static void cut_vocabulary(struct mist_plan *plan)
+{
+    plan->model.vocab = 1025;
+}
+
+static void test_inexpressible(void **state)
+{
+    static const struct change changes[] = {
+        {MEGATRON, make_lean, "stage 1: lean_layers is 1"},
+        {DEEPSPEED, make_lean, "lean_layers"},
+        {MEGATRON, make_uneven, "layers"},
+        {DEEPSPEED, make_uneven, "layers"},
+        {MEGATRON, make_zero_3, "zero is 3, it would be 0"},
+        {DEEPSPEED, make_zero_3, "zero_optimization.stage"},
+        {TORCHTITAN, make_zero_1, "zero is 1"},
+        {MEGATRON, offload_half, "offload_weights_frac"},
+        {DEEPSPEED, offload_half, "offload_param"},
+        {MEGATRON, make_zb_h1, "pipeline is zb_h1, it would be 1f1b"},
+        {TORCHTITAN, make_zb_h1, "pipeline is zb_h1"},
+        {DEEPSPEED, select_attention, "recompute_attention"},
+        {DEEPSPEED, make_sequence_parallel, "sequence_parallel"},
+        {MEGATRON, reduce_each, "reduces_each_micro_batch"},
+        {MEGATRON, make_falcon, "family is falcon"},
+        {TORCHTITAN, make_falcon, "torchtitan trains Llama's family"},
+        {MEGATRON, cut_vocabulary, "vocab is 1025, it would be 1026"},
+    };
+    static struct mist_plan plan;
+    struct mist_random random;
+    struct mist_args_beside beside;
+    char *text;
+    size_t n;
+
+    mist_random_init(&random, 5);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        do /* two stages, tp and dp above 1, some blocks recomputed in none */
+            while (!draw_plan(&random, changes[i].framework, &plan))
+                ;
+        while (plan.n_stages != 2 || plan.stages[0].tp < 2 || plan.stages[0].dp < 2 ||
+               plan.stages[0].n_layers < 2 || plan.stages[0].n_checkpointed > 0 ||
+               mist_plan_n_chunks(&plan) > 1 || plan.stages[0].shards_optimizer ||
+               plan.stages[0].offload_optimizer > 0 || plan.job.recomputes_attention ||
+               (changes[i].change == make_falcon && plan.model.n_kv_heads != 8));
+        changes[i].change(&plan);
+        must(mist_plan_check(&plan, &err), &err);
+        if (mist_args_express(&plan, 8, &text, &n, &beside, &err) != MIST_ERR_INPUT ||
+            !strstr(err.message, changes[i].names))
+            fail_msg("%zu: expected '%s': %s", i, changes[i].names, err.message);
+        assert_null(text);
+    }
+}
+
+/* ------------------------------------------------------------------------------ tables */
+
+/* No row hides a later one, and refused rows say why. */
+static void test_tables(void **state)
+{
+    for (int k = 1; k < MIST_N_FRAMEWORKS; k++) {
+        struct mist_args_row a, b;
+        int n = 0;
+        for (; mist_args_row((enum mist_framework_name)k, n, &b); n++) {
+            if (strcmp(b.use, "refused") == 0)
+                assert_true(strlen(b.note) > 0);
+            for (int i = 0; i < n; i++) {
+                assert_true(mist_args_row((enum mist_framework_name)k, i, &a));
+                size_t length = strlen(a.name);
+                bool is_pattern = a.name[length - 1] == '*';
+                if (strcmp(a.name, b.name) == 0 ||
+                    (is_pattern && strncmp(a.name, b.name, length - 1) == 0))
+                    fail_msg("%s hides %s", a.name, b.name);
+            }
+        }
+        assert_true(n > 50);
+    }
+    struct mist_args_row none;
+    assert_false(mist_args_row(MIST_FRAMEWORK_OURS, 0, &none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_published, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_megatron_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_inexpressible, set_up, tear_down),
+        cmocka_unit_test(test_tables),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
