@@ -19,6 +19,7 @@
 #include "core/options.h"
 #include "core/progress.h"
 #include "sim/cost/trace_use.h"
+#include "sim/sim_job.h"
 #include "traces/preset.h"
 #include "tune/ablate.h"
 #include "tune/alike.h"
@@ -26,6 +27,7 @@
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
 #include "tune/stage_price.h"
+#include "tune/target.h"
 #include "tune/tune_report.h"
 #include "tune/validate.h"
 #include "tune/verify.h"
@@ -36,13 +38,13 @@
 
 struct options {
     struct mist_common_options common;
-    const char *model, *cluster, *log, *pareto, *plans, *launch;
+    const char *model, *cluster, *log, *pareto, *plans, *launch, *export;
     struct mist_option_list space;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
         n_iterations;
     double glpk_time_s, verify_limit_s;
-    int solver, dtype, gradient_dtype;
+    int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
     bool explains, ablates;
 };
 
@@ -95,6 +97,9 @@ static const struct mist_option option_table[] = {
         "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
         "--dtype bf16",
         "fp32", mist_dtype_words, gradient_dtype),
+    CHOICE("target", "Search", "NAME",
+           "search what that framework can express, priced by its profile", "ours",
+           mist_framework_words, target),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
     ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
@@ -133,6 +138,8 @@ static const struct mist_option option_table[] = {
     ROW("sample-plans", MIST_OPTION_INT64, "Results", "M",
         "into --plans: not the best plans but M from all over the space (see --seed)",
         "0", 0, 4096, n_samples),
+    ROW("export", MIST_OPTION_STRING, "Results", "FILE",
+        "write the best plan as arguments of --target", NULL, 0, 0, export),
     MIST_OPTION_ROW_OUTPUT(struct options, "where the best plan goes", NULL),
     MIST_OPTION_ROW_DRY_RUN(struct options),
     MIST_OPTION_ROW_FORCE(struct options),
@@ -153,6 +160,8 @@ static const char *const examples[] = {
     "--device-memory 96MiB --verify 4 -o plan.json",
     "mist-tune --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s --dtype bf16 "
     "--global-batch 512 --seq-len 8192 -o plan.json",
+    "mist-tune --target megatron --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s "
+    "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
     NULL};
 
 static const struct mist_tool tool = {
@@ -200,6 +209,14 @@ static enum mist_status load_job(struct session *at, struct mist_err *err)
                           .seq_len = (int32_t)options->seq_len,
                           .dtype = (enum mist_dtype)options->dtype,
                           .gradient_dtype = (enum mist_dtype)options->gradient_dtype};
+    if (options->target != MIST_FRAMEWORK_OURS) {
+        int32_t vocab = at->model.vocab;
+        mist_target_set((enum mist_framework_name)options->target, &at->model, &at->job);
+        if (at->model.vocab != vocab)
+            mist_message(&at->messages, "%s pads the vocabulary of %d to %d",
+                         mist_framework_words[options->target], (int)vocab,
+                         (int)at->model.vocab);
+    }
     if (at->job.gradient_dtype != MIST_DTYPE_FP32 &&
         at->job.gradient_dtype != at->job.dtype)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -303,7 +320,9 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
     int64_t n_ranks = options->n_ranks > 0
                           ? options->n_ranks
                           : (int64_t)cluster->nodes * cluster->devices_per_node;
-    unsigned groups = options->space.n > 0 ? 0 : MIST_SPACE_ALL;
+    unsigned groups = options->space.n > 0                     ? 0
+                      : options->target == MIST_FRAMEWORK_OURS ? MIST_SPACE_ALL
+                                                               : 1u << MIST_SPACE_CKPT;
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i < options->space.n && status == MIST_OK; i++)
@@ -360,7 +379,8 @@ static enum mist_status check_output(const char *path, bool force, struct mist_e
 /* A file that could not be written at the end is refused at the beginning. */
 static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
 {
-    const char *paths[] = {options->common.output, options->log, options->pareto};
+    const char *paths[] = {options->common.output, options->log, options->pareto,
+                           options->export};
     bool has_output = false;
     enum mist_status status = MIST_OK;
 
@@ -388,6 +408,24 @@ static enum mist_status check_outputs(const struct options *options, struct mist
     if (!options->plans)
         return MIST_OK;
     return mist_plans_folder_check(options->plans, options->common.force, err);
+}
+
+/* What goes with --target: it has a space and a search of its own, and we don't run it. */
+static enum mist_status check_target(const struct options *options, struct mist_err *err)
+{
+    bool has_target = options->target != MIST_FRAMEWORK_OURS;
+
+    if (!has_target && options->export)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--export writes the arguments of --target, which is not "
+                            "given");
+    if (has_target && (options->space.n > 0 || options->log || options->pareto ||
+                       options->n_verified > 0 || options->n_samples > 0 ||
+                       options->solver != MIST_SOLVER_EXACT))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--target has a search of its own; leave --space, --solver, "
+                            "--log, --pareto, --verify and --sample-plans out");
+    return MIST_OK;
 }
 
 /* That plans can be run, if they are to be. */
@@ -431,6 +469,9 @@ static enum mist_status save_results(struct session *at,
 
     if (options->common.output)
         status = mist_plan_save(best, options->common.output, force, err);
+    if (status == MIST_OK && options->export)
+        status = mist_sim_job_export(best, at->space.devices_per_node, options->export,
+                                     force, &at->messages, err);
     if (status == MIST_OK && options->plans)
         status = mist_plans_folder_save(options->plans, force, result->plans,
                                         result->n_plans, err);
@@ -568,7 +609,10 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
                        options->common.no_color, at->messages.stream, "searching");
     if (options->ablates)
         return ablate(at, &search, err);
-    status = mist_validate_run(&at->config, &search, &result, err);
+    status =
+        options->target == MIST_FRAMEWORK_OURS
+            ? mist_validate_run(&at->config, &search, &result, err)
+            : mist_target_run(&at->config, at->pool, mist_interrupt_flag(), &result, err);
     mist_progress_fini(&progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
     if (status == MIST_ERR_NO_PLAN && at->was_stopped)
@@ -646,6 +690,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = make_space(at, err);
     if (status == MIST_OK)
         say_limits(at);
+    if (status == MIST_OK)
+        status = check_target(&at->options, err);
     if (status == MIST_OK)
         status = check_outputs(&at->options, err);
     if (status == MIST_OK)

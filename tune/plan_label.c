@@ -70,6 +70,8 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
         add(text, "uh");
     if (most.n_checkpointed > 0)
         add(text, "ck");
+    if (plan->job.recomputes_attention)
+        add(text, "sel");
     if (most.n_lean > 0)
         add(text, "ln");
     if (plan->pipeline != MIST_PIPELINE_1F1B)

@@ -105,6 +105,8 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
 static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         bool as_json)
 {
+    bool has_prices = plan->predicted.stable_s[0] > 0; /* plans of --target have none */
+
     mist_emit_list_begin(emit, "stages", "Stages");
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
@@ -121,10 +123,12 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         stage->n_checkpointed, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "lean_layers", "lean", stage->n_lean, MIST_HUMAN_NUMBER);
         emit_offloads(emit, stage, as_json);
-        mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "extra_s", "d", plan->predicted.extra_s[i],
-                         MIST_HUMAN_TIME_S);
+        if (has_prices) {
+            mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
+                             MIST_HUMAN_TIME_S);
+            mist_emit_double(emit, "extra_s", "d", plan->predicted.extra_s[i],
+                             MIST_HUMAN_TIME_S);
+        }
         mist_emit_int64(emit, "peak_bytes", "arena", plan->predicted.peak_bytes[i],
                         MIST_HUMAN_BYTES);
         mist_emit_object_end(emit);

@@ -365,6 +365,12 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
 
     if (args->v[MIST_ARG_TP] == 1)
         args->v[MIST_ARG_SEQUENCE_PARALLEL] = 0;
+    if (args->v[MIST_ARG_SEQUENCE_PARALLEL] != 0 &&
+        fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]) > 0)
+        return mist_args_fail(args, MIST_ARG_SEQUENCE_PARALLEL, err,
+                              "--sequence-parallel cuts --seq-length %g, which "
+                              "--tensor-model-parallel-size %g does not divide",
+                              args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]);
     if (!mist_args_is_open(args, CHUNK_LAYERS)) {
         double chunks = layers / pp / args->v[CHUNK_LAYERS];
         if (chunks != floor(chunks))

@@ -259,6 +259,11 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
         status = find_batches(args, err);
     if (status == MIST_OK)
         status = find_pipeline(args, err);
+    if (status == MIST_OK && fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]) > 0)
+        status = mist_args_fail(
+            args, MIST_ARG_TP, err,
+            "tensor_parallel_degree %g does not divide training.seq_len %g",
+            args->v[MIST_ARG_TP], args->v[MIST_ARG_SEQ_LEN]);
     if (status == MIST_OK)
         status = mist_args_derive(args, MIST_ARG_SEQUENCE_PARALLEL,
                                   args->v[MIST_ARG_TP] > 1, MIST_ARG_TP, err);

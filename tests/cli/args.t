@@ -87,4 +87,33 @@ refuse 'no model' 3 "^mist-sim: the model's layers is not said" mist-sim --tp 2 
 refuse 'what can not be expressed' 3 "^mist-sim: megatron can't express the plan: zero is 3|^mist-sim: megatron can't express the plan: stage 0: zero is 3" \
     mist-sim $job --framework megatron --zero 3 --export no.sh
 refuse 'the arguments of our own' 3 '^mist-sim: the plan is ours' mist-sim ours.json --export no.sh
+
+begin 'the best plan that Megatron-LM can express, as its arguments: the same price'
+tune="--model gpt3-1.3b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q"
+run mist-tune --target megatron $tune --export best.sh -o best.json
+expect_exit 0
+expect_stdout '^iteration, by replay '
+run mist-sim best.json --json
+cp "$out" best.out
+run mist-sim --framework megatron --from-args best.sh $cluster --json
+expect_exit 0
+expect_same "$out" best.out
+begin 'of torchtitan and of DeepSpeed'
+run mist-tune --target torchtitan --model llama3-8b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q --json \
+    --export best.toml
+expect_exit 0
+expect_json
+expect_file best.toml
+run mist-tune --target deepspeed $tune --export best_ds.json
+expect_exit 0
+run mist-sim --framework deepspeed --from-args best_ds.json --model gpt3-1.3b --seq-len 1024 --attention flash \
+    --no-dropout $cluster
+expect_exit 0
+refuse 'a target that can not hold the model' 4 '^mist-tune: torchtitan can express no plan' \
+    mist-tune --target torchtitan $tune --export no.toml
+refuse 'a target without memory' 4 '^mist-tune: no plan that megatron can express fits the device memory' \
+    mist-tune --target megatron --model llama3-70b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q --export no.sh
+refuse 'arguments of no target' 2 '^mist-tune: --export writes the arguments of --target' mist-tune $tune --export no.sh
+refuse 'a space of our own' 2 '^mist-tune: --target has a search of its own' \
+    mist-tune --target megatron $tune --space 3d
 finish

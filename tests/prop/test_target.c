@@ -1,0 +1,323 @@
+/*
+ * mist-tune --target over random problems: what it proposes keeps the rules of the framework,
+ * which are written here once more, apart from tables and search; and no plan that keeps
+ * them is faster.
+ */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "sim/framework_args/framework_args.h"
+#include "sim/replay/replay.h"
+#include "traces/preset.h"
+#include "tune/target.h"
+
+#include <math.h>
+
+enum { N_PROBLEMS = 500, N_BRUTE = 24 };
+
+struct problem {
+    struct mist_trace_set traces;
+    struct mist_cost_model *cost_model;
+    struct mist_space space;
+    struct mist_stage_price *price;
+    struct mist_thread_pool *pool;
+    struct mist_validate_config config;
+};
+
+static struct mist_err err;
+static atomic_int never;
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+/* --------------------------------------------------------------------------- the rules */
+
+#define RULE(condition)                                                                  \
+    if (!(condition))                                                                    \
+    return #condition
+
+/* Of all three. NULL: kept. */
+static const char *find_broken(const struct mist_plan *plan)
+{
+    const struct mist_model *m = &plan->model;
+    const struct mist_stage_plan *s = &plan->stages[0];
+    int32_t pp = plan->n_stages, n_chunks = mist_plan_n_chunks(plan);
+
+    for (int32_t i = 0; i < pp; i++)
+        RULE(memcmp(s, &plan->stages[i], sizeof *s) == 0);
+    RULE(m->n_layers % (pp * n_chunks) == 0);
+    RULE(m->n_heads % s->tp == 0 && m->n_kv_heads % s->tp == 0);
+    RULE(m->hidden % s->tp == 0 && m->ffn % s->tp == 0);
+    RULE((int64_t)plan->n_micro_batches * s->micro_batch * s->dp ==
+         plan->job.global_batch);
+    RULE(s->n_lean == 0 && s->offload_weights == 0 && s->offload_gradients == 0);
+    RULE(s->offload_optimizer == 0 && s->offload_activations == 0);
+    RULE(s->n_checkpointed == 0 || s->n_checkpointed == s->n_layers);
+    RULE(!(s->n_checkpointed > 0 && plan->job.recomputes_attention));
+    RULE(n_chunks == 1 || pp > 1);
+    RULE(!s->is_sequence_parallel || plan->job.seq_len % s->tp == 0);
+    RULE(plan->job.gradient_dtype == MIST_DTYPE_FP32 ||
+         plan->job.dtype == MIST_DTYPE_BF16);
+    RULE(!plan->reduces_each_micro_batch);
+    return NULL;
+}
+
+/* Data parallelism is plain or shards the optimizer's state; the vocabulary is padded. */
+static const char *find_broken_megatron(const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *s = &plan->stages[0];
+
+    RULE(plan->model.family != MIST_FAMILY_FALCON);
+    RULE(!s->shards_gradients && !s->shards_weights);
+    RULE(plan->model.vocab % s->tp == 0);
+    RULE(plan->pipeline == MIST_PIPELINE_1F1B ||
+         plan->pipeline == MIST_PIPELINE_INTERLEAVED);
+    RULE(plan->pipeline == MIST_PIPELINE_1F1B ||
+         plan->n_micro_batches % plan->n_stages == 0);
+    RULE(!s->is_sequence_parallel || s->tp > 1);
+    return NULL;
+}
+
+/* A pipeline asserts ZeRO below 2, AutoTP below 3; neither interleaves or cuts sequences. */
+static const char *find_broken_deepspeed(const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *s = &plan->stages[0];
+
+    RULE(plan->pipeline == MIST_PIPELINE_1F1B);
+    RULE(plan->n_stages == 1 || !s->shards_gradients);
+    RULE(s->tp == 1 || !s->shards_weights);
+    RULE(!s->is_sequence_parallel);
+    RULE(!plan->job.recomputes_attention);
+    return NULL;
+}
+
+/* FSDP2 or replicas; tensor parallelism always cuts sequences, too. */
+static const char *find_broken_torchtitan(const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *s = &plan->stages[0];
+
+    RULE(plan->model.family == MIST_FAMILY_LLAMA);
+    RULE(s->shards_optimizer == s->shards_gradients);
+    RULE(s->dp > 1 || !s->shards_optimizer);
+    RULE(s->is_sequence_parallel == (s->tp > 1));
+    RULE(plan->job.seq_len % s->tp == 0);
+    RULE(plan->pipeline != MIST_PIPELINE_ZB_H1);
+    RULE(plan->job.attention == MIST_ATTENTION_FLASH);
+    return NULL;
+}
+
+static const char *find_broken_of(const struct mist_plan *plan)
+{
+    const char *broken = find_broken(plan);
+
+    if (broken)
+        return broken;
+    switch (plan->job.framework) {
+    case MIST_FRAMEWORK_MEGATRON:
+        return find_broken_megatron(plan);
+    case MIST_FRAMEWORK_DEEPSPEED:
+        return find_broken_deepspeed(plan);
+    default:
+        return find_broken_torchtitan(plan);
+    }
+}
+
+/* ---------------------------------------------------------------------------- problems */
+
+/* Of Llama's family mostly; torchtitan trains no other. */
+static void draw_model(struct mist_random *random, struct mist_model *out)
+{
+    static const int kv_heads[] = {6, 3, 2};
+    static const enum mist_family families[] = {MIST_FAMILY_LLAMA, MIST_FAMILY_LLAMA,
+                                                MIST_FAMILY_LLAMA, MIST_FAMILY_LLAMA,
+                                                MIST_FAMILY_GPT,   MIST_FAMILY_FALCON};
+    enum mist_family family = families[pick(random, 0, 5)];
+
+    *out = (struct mist_model){
+        .name = "drawn",
+        .family = family,
+        .n_layers = pick(random, 1, 3) * pick(random, 1, 4),
+        .hidden = 96,
+        .n_heads = 6,
+        .n_kv_heads = family == MIST_FAMILY_LLAMA ? kv_heads[pick(random, 0, 2)] : 6,
+        .head_dim = 16,
+        .ffn = 24 * pick(random, 8, 16),
+        .vocab = pick(random, 500, 700),
+        .max_seq = family == MIST_FAMILY_GPT ? 128 : 0,
+        .has_bias = family == MIST_FAMILY_GPT && pick(random, 0, 1),
+        .ties_embeddings = pick(random, 0, 1),
+        .norm_epsilon = 1e-5,
+        .rope_theta = family == MIST_FAMILY_GPT ? 0 : 1e4,
+    };
+}
+
+static void init(struct problem *at, struct mist_random *random, int i)
+{
+    static const char *const clusters[] = {"a100-80:1x1", "a100-80:1x2", "a100-80:1x4",
+                                           "a100-80:1x6", "a100-80:1x8", "a100-80:2x4"};
+    static const int32_t n_devices[] = {1, 2, 4, 6, 8, 8};
+    struct mist_job job = {.seq_len = pick(random, 60, 64), .computes_on_gpu = true};
+    struct mist_model model;
+    int i_cluster = pick(random, 0, 5);
+
+    memset(at, 0, sizeof *at);
+    draw_model(random, &model);
+    job.global_batch = pick(random, 1, 4) * pick(random, 1, 8);
+    job.dtype = (enum mist_dtype)pick(random, 0, 1);
+    job.gradient_dtype = pick(random, 0, 1) ? job.dtype : MIST_DTYPE_FP32;
+    mist_target_set((enum mist_framework_name)(1 + i % 3), &model, &job);
+    must(mist_preset_parse(&at->traces, clusters[i_cluster], &err), &err);
+    must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
+    must(mist_space_init(&at->space, &model, &job, n_devices[i_cluster],
+                         at->traces.cluster.devices_per_node, 0, &err),
+         &err);
+    must(mist_stage_price_new(at->cost_model, &at->space, 0, &at->price, &err), &err);
+    must(mist_thread_pool_new(1, &at->pool, &err), &err);
+    at->config = (struct mist_validate_config){
+        .space = &at->space,
+        .cost_model = at->cost_model,
+        .trace_set = clusters[i_cluster],
+        .limit_bytes = pick(random, 0, 2) ? INT64_MAX : 1 << pick(random, 21, 26),
+        .host_limit_bytes = INT64_MAX,
+        .n_best = 1000,
+        .price = at->price,
+    };
+}
+
+static void fini(struct problem *at)
+{
+    mist_stage_price_free(at->price);
+    mist_space_fini(&at->space);
+    mist_cost_model_free(at->cost_model);
+    mist_thread_pool_free(at->pool);
+    mist_trace_set_fini(&at->traces);
+}
+
+/* --------------------------------------------------------------------------- the rules */
+
+static void test_rules(void **state)
+{
+    struct mist_random random;
+    int n_solved[MIST_N_FRAMEWORKS] = {0}, n_plans = 0, n_pipelines = 0,
+        n_interleaved = 0;
+
+    mist_random_init(&random, test_seed(31));
+    for (int i = 0; i < N_PROBLEMS; i++) {
+        struct mist_validate_result result;
+        struct problem at;
+        init(&at, &random, i);
+        enum mist_status status =
+            mist_target_run(&at.config, at.pool, &never, &result, &err);
+        if (status != MIST_ERR_NO_PLAN)
+            must(status, &err);
+        for (size_t k = 0; status == MIST_OK && k < result.n_plans; k++) {
+            const struct mist_plan *plan = result.plans[k].plan;
+            const char *broken = find_broken_of(plan);
+            if (broken)
+                fail_msg("%s, problem %d, plan %zu: not %s",
+                         mist_framework_words[plan->job.framework], i, k, broken);
+            assert_int_equal(mist_plan_n_ranks(plan), at.space.n_ranks);
+            assert_true(result.plans[k].planned_bytes <= at.config.limit_bytes);
+            n_plans++;
+            n_pipelines += plan->n_stages > 1;
+            n_interleaved += mist_plan_n_chunks(plan) > 1;
+        }
+        if (status == MIST_OK) {
+            n_solved[at.space.job.framework]++;
+            mist_validate_result_fini(&result);
+        }
+        fini(&at);
+    }
+    print_message("# %d plans, %d of them pipelines, %d interleaved\n", n_plans,
+                  n_pipelines, n_interleaved);
+    for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
+        assert_true(n_solved[k] > 40);
+    assert_true(n_pipelines > 500 && n_interleaved > 50);
+}
+
+/* ------------------------------------------------------------------------- brute force */
+
+/* The fastest of all plans of 1F1B that keep the rules and fit, by replay; INFINITY: none. */
+static double find_fastest(const struct problem *at)
+{
+    const struct mist_space *space = &at->space;
+    struct mist_plan *plan = calloc(1, sizeof *plan);
+    double best_s = INFINITY;
+    int n = space->n_ranks;
+
+    /* pp, tp, b, ZeRO, recomputation, sequences, as the digits of a number */
+    int sizes[] = {n, n, 32, 4, 3, 2}, n_all = n * n * 32 * 4 * 3 * 2;
+    for (int code = 0; code < n_all; code++) {
+        int digit[6], rest = code;
+        for (int k = 0; k < 6; k++, rest /= sizes[k - 1])
+            digit[k] = rest % sizes[k];
+        int pp = digit[0] + 1, tp = digit[1] + 1, b = digit[2] + 1, dp = n / (pp * tp);
+        if (n % (pp * tp) != 0 || tp > space->devices_per_node ||
+            space->model.n_layers % pp != 0 || space->job.global_batch % (b * dp) != 0)
+            continue;
+        *plan = (struct mist_plan){.model = space->model, .job = space->job};
+        plan->job.recomputes_attention =
+            digit[4] == 1 && space->job.framework == MIST_FRAMEWORK_TORCHTITAN;
+        plan->n_stages = pp;
+        plan->n_micro_batches = (int32_t)(space->job.global_batch / (b * dp));
+        for (int i = 0; i < pp; i++) {
+            struct mist_stage_plan *s = &plan->stages[i];
+            *s = (struct mist_stage_plan){.n_layers = space->model.n_layers / pp,
+                                          .micro_batch = b,
+                                          .dp = dp,
+                                          .tp = tp,
+                                          .shards_optimizer = digit[3] >= 1,
+                                          .shards_gradients = digit[3] >= 2,
+                                          .shards_weights = digit[3] >= 3,
+                                          .is_sequence_parallel = digit[5]};
+            s->n_checkpointed = digit[4] == 2 ? s->n_layers : 0;
+            mist_stage_price_mesh(space, dp * tp, &s->n_nodes, &s->n_devices);
+        }
+        struct mist_validated of = {.plan = plan};
+        if (mist_plan_check(plan, NULL) != MIST_OK || find_broken_of(plan))
+            continue;
+        must(mist_validate_plan(&at->config, NULL, &of, &err), &err);
+        if (of.holds)
+            best_s = fmin(best_s, plan->predicted.iteration_s);
+    }
+    free(plan);
+    return best_s;
+}
+
+static void test_best(void **state)
+{
+    struct mist_random random;
+    int n_solved = 0;
+
+    mist_random_init(&random, test_seed(31) + 1);
+    for (int i = 0; i < N_BRUTE; i++) {
+        struct mist_validate_result result;
+        struct problem at;
+        init(&at, &random, i);
+        enum mist_status status =
+            mist_target_run(&at.config, at.pool, &never, &result, &err);
+        double best_s = find_fastest(&at);
+        assert_int_equal(status, isinf(best_s) ? MIST_ERR_NO_PLAN : MIST_OK);
+        if (status == MIST_OK) {
+            double found_s = result.plans[0].plan->predicted.iteration_s;
+            if (!(found_s <= best_s))
+                fail_msg("problem %d: %g s, brute force %g s", i, found_s, best_s);
+            n_solved++;
+            mist_validate_result_fini(&result);
+        }
+        fini(&at);
+    }
+    assert_true(n_solved > N_BRUTE / 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_best),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,430 @@
+/* Plans of other frameworks. See target.h. */
+#include "tune/target.h"
+
+#include "core/memory.h"
+#include "core/parse.h" /* mist_format_bytes */
+#include "sim/framework_args/framework_args.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How much slower by its passes than the fastest a plan may be to be replayed. */
+#define PASSES_ERROR_FRAC 0.3
+
+struct candidate {
+    int32_t pp, tp, dp, micro_batch, zero, recompute;
+    bool is_sequence_parallel;
+    double time_s; /* by its passes; INFINITY: no plan, or none of the framework's */
+};
+
+struct target {
+    const struct mist_validate_config *config;
+    struct mist_space selective_space; /* selective recomputation is of the whole job */
+    struct mist_stage_price *selective_price;
+    const atomic_int *is_over;
+    struct candidate *candidates; /* [n], sorted once they are priced */
+    size_t n, capacity;
+    struct candidate *misfits; /* did not fit */
+    size_t n_misfits, misfits_capacity;
+    struct mist_validate_result *result;
+};
+
+void mist_target_set(enum mist_framework_name framework, struct mist_model *model,
+                     struct mist_job *job)
+{
+    bool drops = framework != MIST_FRAMEWORK_TORCHTITAN;
+
+    job->framework = framework;
+    job->attention = MIST_ATTENTION_FLASH;
+    job->has_no_dropout = drops;
+    job->overlaps = framework == MIST_FRAMEWORK_DEEPSPEED;
+    if (framework == MIST_FRAMEWORK_MEGATRON)
+        model->vocab = (model->vocab + 127) / 128 * 128;
+}
+
+/* ------------------------------------------------------------------------------- plans */
+
+/* False: there is no such plan, or the framework can't express it. */
+static bool make_plan(const struct target *at, const struct candidate *of,
+                      struct mist_plan *out)
+{
+    const struct mist_space *space = at->config->space;
+    const struct mist_job *job = &space->job;
+    struct mist_args_beside beside;
+    struct mist_args args;
+    char *text = NULL;
+    size_t n = 0;
+
+    mist_args_init(&args, job->framework);
+    mist_args_set_model(&args, &space->model);
+    args.node_devices = space->devices_per_node;
+    mist_args_set(&args, MIST_ARG_TP, of->tp);
+    mist_args_set(&args, MIST_ARG_PP, of->pp);
+    mist_args_set(&args, MIST_ARG_DP, of->dp);
+    mist_args_set(&args, MIST_ARG_MICRO_BATCH, of->micro_batch);
+    mist_args_set(&args, MIST_ARG_GLOBAL_BATCH, (double)job->global_batch);
+    mist_args_set(&args, MIST_ARG_SEQ_LEN, job->seq_len);
+    mist_args_set(&args, MIST_ARG_ZERO, of->zero);
+    mist_args_set(&args, MIST_ARG_RECOMPUTE, of->recompute);
+    mist_args_set(&args, MIST_ARG_SEQUENCE_PARALLEL, of->is_sequence_parallel);
+    mist_args_set(&args, MIST_ARG_DTYPE, job->dtype);
+    mist_args_set(&args, MIST_ARG_GRADIENT_DTYPE, job->gradient_dtype);
+    mist_args_set(&args, MIST_ARG_ATTENTION, job->attention);
+    mist_args_set(&args, MIST_ARG_NO_DROPOUT, job->has_no_dropout);
+    mist_args_set(&args, MIST_ARG_OVERLAPS, job->overlaps);
+    if (mist_args_make_plan(&args, out, NULL) != MIST_OK ||
+        mist_args_express(out, space->devices_per_node, &text, &n, &beside, NULL) !=
+            MIST_OK)
+        return false;
+    free(text);
+    out->job.threads = job->threads;
+    out->job.computes_on_gpu = job->computes_on_gpu;
+    out->device_memory_bytes = at->config->device_memory_bytes;
+    out->fingerprint =
+        mist_plan_fingerprint(&out->model, &out->job, at->config->fingerprint);
+    const char *trace_set = at->config->trace_set ? at->config->trace_set : "";
+    if (strlen(trace_set) < sizeof out->trace_set)
+        memcpy(out->trace_set, trace_set, strlen(trace_set));
+    return true;
+}
+
+/* ----------------------------------------------------------------------------- listing */
+
+/* Bytes that a rank has at least: weights, gradients and optimizer state of its blocks. */
+static double least_bytes(const struct mist_space *space, const struct candidate *of)
+{
+    const struct mist_model *m = &space->model;
+    const struct mist_job *job = &space->job;
+    double heads = 2.0 * m->n_heads + 2.0 * m->n_kv_heads;
+    double n_ffn = m->family == MIST_FAMILY_LLAMA ? 3 : 2;
+    double block = m->hidden * (heads * m->head_dim + n_ffn * m->ffn);
+    double n = floor((double)m->n_layers / of->pp) * block / of->tp;
+    double weights = mist_dtype_weight_bytes(job->dtype);
+    double gradients = mist_dtype_gradient_bytes(job->gradient_dtype);
+    double state = mist_dtype_state_bytes(job->dtype);
+
+    return n * (weights / (of->zero >= 3 ? of->dp : 1) +
+                gradients / (of->zero >= 2 ? of->dp : 1) +
+                state / (of->zero >= 1 ? of->dp : 1));
+}
+
+static enum mist_status add_candidate(struct target *at, const struct candidate *of,
+                                      struct mist_err *err)
+{
+    if (least_bytes(at->config->space, of) > (double)at->config->limit_bytes)
+        return MIST_OK;
+    struct candidate *grown =
+        mist_grow(at->candidates, &at->capacity, at->n + 1, sizeof *grown);
+    if (!grown)
+        return mist_err_memory(err, NULL);
+    at->candidates = grown;
+    grown[at->n++] = *of;
+    return MIST_OK;
+}
+
+/* All of one shape. */
+static enum mist_status list_shape(struct target *at, struct candidate of,
+                                   struct mist_err *err)
+{
+    const struct mist_job *job = &at->config->space->job;
+    int64_t samples = job->global_batch / of.dp;
+    enum mist_status status = MIST_OK;
+    bool keeps_scores = job->attention != MIST_ATTENTION_FLASH ||
+                        job->framework == MIST_FRAMEWORK_TORCHTITAN;
+
+    for (int64_t b = 1; b <= samples && b <= INT32_MAX; b++)
+        for (int sp = 0; samples % b == 0 && sp <= (of.tp > 1); sp++)
+            for (int r = 0; r <= MIST_RECOMPUTE_FULL; r++)
+                for (int zero = 0; zero <= (of.dp > 1 ? 3 : 0) && !status; zero++) {
+                    of.micro_batch = (int32_t)b;
+                    of.is_sequence_parallel = sp;
+                    of.recompute = r;
+                    of.zero = zero;
+                    if (r != MIST_RECOMPUTE_SELECTIVE || keeps_scores)
+                        status = add_candidate(at, &of, err);
+                }
+    return status;
+}
+
+static enum mist_status list_all(struct target *at, struct mist_err *err)
+{
+    const struct mist_space *space = at->config->space;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t pp = 1; pp <= space->n_ranks && pp <= space->model.n_layers; pp++)
+        for (int32_t tp = 1;
+             tp <= space->devices_per_node && pp <= MIST_MAX_STAGES && !status; tp++) {
+            struct candidate of = {
+                .pp = pp, .tp = tp, .dp = space->n_ranks / pp / tp, .time_s = INFINITY};
+            if (space->model.n_layers % pp == 0 && space->n_ranks % (pp * tp) == 0 &&
+                space->job.global_batch % of.dp == 0)
+                status = list_shape(at, of, err);
+        }
+    return status;
+}
+
+/* ----------------------------------------------------------------------------- pricing */
+
+static enum mist_status price_some(void *context, int64_t begin, int64_t end,
+                                   int i_thread, struct mist_err *err)
+{
+    struct target *at = context;
+    struct mist_plan *plan = malloc(sizeof *plan);
+    enum mist_status status = plan ? MIST_OK : mist_err_memory(err, NULL);
+
+    (void)i_thread;
+    for (int64_t i = begin; i < end && status == MIST_OK && !atomic_load(at->is_over);
+         i++) {
+        struct candidate *of = &at->candidates[i];
+        if (make_plan(at, of, plan))
+            status = mist_stage_price_plan(
+                plan->job.recomputes_attention ? at->selective_price : at->config->price,
+                plan, &of->time_s, err);
+        if (!(of->time_s >= 0)) /* what can't be priced */
+            of->time_s = INFINITY;
+    }
+    free(plan);
+    return status;
+}
+
+/* By time; what is as fast, by what is simpler. */
+static int compare_candidates(const void *a_void, const void *b_void)
+{
+    const struct candidate *a = a_void, *b = b_void;
+    const int32_t keys[][2] = {
+        {a->recompute, b->recompute},
+        {a->zero, b->zero},
+        {a->pp, b->pp},
+        {a->tp, b->tp},
+        {a->micro_batch, b->micro_batch},
+        {a->is_sequence_parallel, b->is_sequence_parallel},
+    };
+
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+/* -------------------------------------------------------------------------- validation */
+
+/* Samples whose activations the first stage keeps at once. */
+static int64_t count_kept(const struct target *at, const struct candidate *of)
+{
+    int64_t n = at->config->space->job.global_batch / of->dp / of->micro_batch;
+
+    return of->micro_batch * (n < of->pp ? n : (int64_t)of->pp);
+}
+
+/* Whether a plan needs no less than one that did not fit. */
+static bool is_misfit(const struct target *at, const struct candidate *of)
+{
+    for (size_t i = 0; i < at->n_misfits; i++) {
+        const struct candidate *other = &at->misfits[i];
+        if (other->pp == of->pp && other->tp == of->tp &&
+            other->is_sequence_parallel >= of->is_sequence_parallel &&
+            other->zero >= of->zero && other->recompute >= of->recompute &&
+            other->micro_batch <= of->micro_batch &&
+            count_kept(at, other) <= count_kept(at, of))
+            return true;
+    }
+    return false;
+}
+
+static bool append(struct mist_validated **list, size_t *n, size_t *capacity,
+                   const struct mist_validated *item)
+{
+    struct mist_validated *grown = mist_grow(*list, capacity, *n + 1, sizeof **list);
+
+    if (!grown)
+        return false;
+    *list = grown;
+    grown[(*n)++] = *item;
+    return true;
+}
+
+static enum mist_status look_at(struct target *at, const struct candidate *of,
+                                struct mist_err *err)
+{
+    struct mist_validate_result *result = at->result;
+    struct mist_validated plan = {.plan = malloc(sizeof *plan.plan),
+                                  .closed_s = of->time_s,
+                                  .i_looked = result->n_plans + result->n_dropped};
+    enum mist_status status = MIST_OK;
+
+    if (!plan.plan)
+        return mist_err_memory(err, NULL);
+    if (make_plan(at, of, plan.plan))
+        status = mist_validate_plan(at->config, NULL, &plan, err);
+    if (status != MIST_OK) {
+        free(plan.plan);
+        return status;
+    }
+    if (!plan.holds) {
+        struct candidate *grown = mist_grow(at->misfits, &at->misfits_capacity,
+                                            at->n_misfits + 1, sizeof *grown);
+        if (grown) {
+            at->misfits = grown;
+            grown[at->n_misfits++] = *of;
+        }
+    }
+    if (!(plan.holds
+              ? append(&result->plans, &result->n_plans, &result->plans_capacity, &plan)
+              : append(&result->dropped, &result->n_dropped, &result->dropped_capacity,
+                       &plan))) {
+        free(plan.plan);
+        return mist_err_memory(err, NULL);
+    }
+    return MIST_OK;
+}
+
+/* The plan with another schedule, if it holds, is faster and can be expressed. */
+static enum mist_status try_pipeline(const struct mist_validate_config *config,
+                                     enum mist_pipeline_schedule pipeline, int32_t n,
+                                     struct mist_validated *best, struct mist_err *err)
+{
+    struct mist_validated other = *best;
+    struct mist_args_beside beside;
+    char *text = NULL;
+    size_t n_text = 0;
+    enum mist_status status = MIST_OK;
+
+    other.plan = malloc(sizeof *other.plan);
+    if (!other.plan)
+        return mist_err_memory(err, NULL);
+    *other.plan = *best->plan;
+    if (mist_validate_set_pipeline(other.plan, pipeline, n) &&
+        mist_args_express(other.plan, config->space->devices_per_node, &text, &n_text,
+                          &beside, NULL) == MIST_OK)
+        status = mist_validate_plan(config, NULL, &other, err);
+    else
+        other.holds = false;
+    free(text);
+    if (status == MIST_OK && other.holds &&
+        other.plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
+        struct mist_plan *slower = best->plan;
+        *best = other;
+        other.plan = slower;
+    }
+    free(other.plan);
+    return status;
+}
+
+static enum mist_status try_pipelines(struct target *at, struct mist_validated *plan,
+                                      struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < MIST_N_PIPELINES && plan->plan->n_stages > 1; i++) {
+        int32_t fixed = mist_pipeline_kinds[i].n_chunks;
+        for (int32_t n = fixed ? fixed : 2; n <= (fixed ? fixed : 4) && !status; n++)
+            if (i != MIST_PIPELINE_1F1B)
+                status = try_pipeline(at->config, (enum mist_pipeline_schedule)i, n, plan,
+                                      err);
+    }
+    /* what the report compares with closed_s */
+    plan->pipelines[MIST_PIPELINE_1F1B].time_s = plan->plan->predicted.iteration_s;
+    if (plan->plan->pipeline != MIST_PIPELINE_1F1B)
+        plan->closed_s = plan->plan->predicted.iteration_s;
+    return status;
+}
+
+static int compare_plans(const void *a_void, const void *b_void)
+{
+    const struct mist_validated *a = a_void, *b = b_void;
+    double a_s = a->plan->predicted.iteration_s, b_s = b->plan->predicted.iteration_s;
+
+    if (a_s != b_s)
+        return a_s < b_s ? -1 : 1;
+    return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
+}
+
+static enum mist_status validate_all(struct target *at, struct mist_err *err)
+{
+    struct mist_validate_result *result = at->result;
+    enum mist_status status = MIST_OK;
+    double cutoff_s = INFINITY;
+
+    for (size_t i = 0; i < at->n && status == MIST_OK; i++) {
+        const struct candidate *of = &at->candidates[i];
+        if (isinf(of->time_s) || of->time_s > cutoff_s ||
+            result->n_plans == at->config->n_best ||
+            (atomic_load(at->is_over) && result->n_plans > 0))
+            break;
+        if (!is_misfit(at, of))
+            status = look_at(at, of, err);
+        if (status == MIST_OK && result->n_plans == 1)
+            cutoff_s = (1 + PASSES_ERROR_FRAC) *
+                       fmax(of->time_s, result->plans[0].plan->predicted.iteration_s);
+    }
+    for (size_t i = 0; i < result->n_plans && status == MIST_OK; i++)
+        status = try_pipelines(at, &result->plans[i], err);
+    if (status == MIST_OK && result->n_plans > 0)
+        qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
+    return status;
+}
+
+static enum mist_status fail_no_plan(const struct target *at, struct mist_err *err)
+{
+    const struct mist_validate_result *result = at->result;
+    const char *name = mist_framework_words[at->config->space->job.framework];
+    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
+    int64_t closest = INT64_MAX;
+
+    for (size_t i = 0; i < result->n_dropped; i++)
+        closest = result->dropped[i].planned_bytes < closest
+                      ? result->dropped[i].planned_bytes
+                      : closest;
+    if (closest == INT64_MAX)
+        return mist_err_set(err, MIST_ERR_NO_PLAN,
+                            "%s can express no plan of %lld samples and %d layers on %d "
+                            "devices that fits",
+                            name, (long long)at->config->space->job.global_batch,
+                            (int)at->config->space->model.n_layers,
+                            (int)at->config->space->n_ranks);
+    return mist_err_set(err, MIST_ERR_NO_PLAN,
+                        "no plan that %s can express fits the device memory: the closest "
+                        "needs %s, limit %s",
+                        name, mist_format_bytes(needs, sizeof needs, closest),
+                        mist_format_bytes(limit, sizeof limit, at->config->limit_bytes));
+}
+
+enum mist_status mist_target_run(const struct mist_validate_config *config,
+                                 struct mist_thread_pool *pool, const atomic_int *is_over,
+                                 struct mist_validate_result *result,
+                                 struct mist_err *err)
+{
+    struct target at = {.config = config,
+                        .selective_space = *config->space,
+                        .is_over = is_over,
+                        .result = result};
+
+    *result = (struct mist_validate_result){0};
+    at.selective_space.job.recomputes_attention = true;
+    enum mist_status status =
+        mist_stage_price_new(config->cost_model, &at.selective_space, config->threads,
+                             &at.selective_price, err);
+    if (status == MIST_OK)
+        status = list_all(&at, err);
+    if (status == MIST_OK)
+        status = mist_thread_pool_for(pool, (int64_t)at.n, 16, price_some, &at, err);
+    if (status == MIST_OK && at.n > 0)
+        qsort(at.candidates, at.n, sizeof *at.candidates, compare_candidates);
+    if (status == MIST_OK)
+        status = validate_all(&at, err);
+    result->n_searches = 1;
+    result->was_stopped = atomic_load(is_over) != 0;
+    result->search.n_priced = (int64_t)at.n;
+    result->search.closest_bytes = INT64_MAX;
+    if (status == MIST_OK && result->n_plans == 0)
+        status = fail_no_plan(&at, err);
+    mist_stage_price_free(at.selective_price);
+    free(at.candidates);
+    free(at.misfits);
+    if (status != MIST_OK)
+        mist_validate_result_fini(result);
+    return status;
+}
