@@ -25,6 +25,7 @@ struct target {
     const atomic_int *is_over;
     struct candidate *candidates; /* [n], sorted once they are priced */
     size_t n, capacity;
+    double closest_bytes;      /* least of what was left out for its weights and so on */
     struct candidate *misfits; /* did not fit */
     size_t n_misfits, misfits_capacity;
     struct mist_validate_result *result;
@@ -112,8 +113,12 @@ static double least_bytes(const struct mist_space *space, const struct candidate
 static enum mist_status add_candidate(struct target *at, const struct candidate *of,
                                       struct mist_err *err)
 {
-    if (least_bytes(at->config->space, of) > (double)at->config->limit_bytes)
+    double bytes = least_bytes(at->config->space, of);
+
+    if (bytes > (double)at->config->limit_bytes) {
+        at->closest_bytes = fmin(at->closest_bytes, bytes);
         return MIST_OK;
+    }
     struct candidate *grown =
         mist_grow(at->candidates, &at->capacity, at->n + 1, sizeof *grown);
     if (!grown)
@@ -372,8 +377,10 @@ static enum mist_status fail_no_plan(const struct target *at, struct mist_err *e
     const struct mist_validate_result *result = at->result;
     const char *name = mist_framework_words[at->config->space->job.framework];
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
-    int64_t closest = INT64_MAX;
+    int64_t closest = at->closest_bytes < 1e18 ? (int64_t)at->closest_bytes : INT64_MAX;
 
+    if (result->n_dropped > 0) /* it was planned */
+        closest = INT64_MAX;
     for (size_t i = 0; i < result->n_dropped; i++)
         closest = result->dropped[i].planned_bytes < closest
                       ? result->dropped[i].planned_bytes
@@ -387,7 +394,7 @@ static enum mist_status fail_no_plan(const struct target *at, struct mist_err *e
                             (int)at->config->space->n_ranks);
     return mist_err_set(err, MIST_ERR_NO_PLAN,
                         "no plan that %s can express fits the device memory: the closest "
-                        "needs %s, limit %s",
+                        "needs at least %s, limit %s",
                         name, mist_format_bytes(needs, sizeof needs, closest),
                         mist_format_bytes(limit, sizeof limit, at->config->limit_bytes));
 }
@@ -400,6 +407,7 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
     struct target at = {.config = config,
                         .selective_space = *config->space,
                         .is_over = is_over,
+                        .closest_bytes = INFINITY,
                         .result = result};
 
     *result = (struct mist_validate_result){0};
