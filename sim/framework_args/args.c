@@ -153,7 +153,7 @@ static enum mist_status read_value(const struct mist_args *args,
     if (mist_parse_double(value, out, NULL) != MIST_OK)
         return refuse_value(args, item, "a number", err);
     if (row->kind == MIST_ARG_COUNT &&
-        !(*out == floor(*out) && *out >= row->min && *out < 1e15)) {
+        !(*out == floor(*out) && *out >= row->min && *out <= INT32_MAX)) {
         snprintf(words, sizeof words, "a whole number from %g on", row->min);
         return refuse_value(args, item, words, err);
     }
