@@ -151,8 +151,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",
-    "mist-sim --framework megatron --model gpt3-22b --seq-len 2048 --tp 8 --pp 4 "
-    "--micro-batch 4 --global-batch 512 --recompute full --cluster a100-80:8x8",
+    "mist-sim --model gpt3-7b --seq-len 2048 --tp 8 --micro-batch 2 --cluster l4:4x8",
     "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
     "mist-sim --replay operations.csv.gz --what-if launch=0x",
     NULL};

@@ -123,7 +123,7 @@ enum mist_status mist_sim_job_make(const struct mist_sim_job_options *options,
         plan->fingerprint =
             mist_plan_fingerprint(&plan->model, &plan->job, out->fingerprint);
         if (strlen(cluster_path) < sizeof plan->trace_set)
-            memcpy(plan->trace_set, cluster_path, strlen(cluster_path));
+            snprintf(plan->trace_set, sizeof plan->trace_set, "%s", cluster_path);
         *out = *plan;
         say_left(&args, messages);
     }

@@ -209,14 +209,8 @@ static enum mist_status load_job(struct session *at, struct mist_err *err)
                           .seq_len = (int32_t)options->seq_len,
                           .dtype = (enum mist_dtype)options->dtype,
                           .gradient_dtype = (enum mist_dtype)options->gradient_dtype};
-    if (options->target != MIST_FRAMEWORK_OURS) {
-        int32_t vocab = at->model.vocab;
-        mist_target_set((enum mist_framework_name)options->target, &at->model, &at->job);
-        if (at->model.vocab != vocab)
-            mist_message(&at->messages, "%s pads the vocabulary of %d to %d",
-                         mist_framework_words[options->target], (int)vocab,
-                         (int)at->model.vocab);
-    }
+    mist_target_set((enum mist_framework_name)options->target, &at->messages, &at->model,
+                    &at->job);
     if (at->job.gradient_dtype != MIST_DTYPE_FP32 &&
         at->job.gradient_dtype != at->job.dtype)
         return mist_err_set(err, MIST_ERR_USAGE,

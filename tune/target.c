@@ -31,17 +31,22 @@ struct target {
     struct mist_validate_result *result;
 };
 
-void mist_target_set(enum mist_framework_name framework, struct mist_model *model,
+void mist_target_set(enum mist_framework_name framework,
+                     const struct mist_messages *messages, struct mist_model *model,
                      struct mist_job *job)
 {
-    bool drops = framework != MIST_FRAMEWORK_TORCHTITAN;
+    int32_t vocab = model->vocab;
 
     job->framework = framework;
     job->attention = MIST_ATTENTION_FLASH;
-    job->has_no_dropout = drops;
+    job->has_no_dropout =
+        framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
     job->overlaps = framework == MIST_FRAMEWORK_DEEPSPEED;
     if (framework == MIST_FRAMEWORK_MEGATRON)
-        model->vocab = (model->vocab + 127) / 128 * 128;
+        model->vocab = (vocab + 127) / 128 * 128;
+    if (model->vocab != vocab)
+        mist_message(messages, "%s pads the vocabulary of %d to %d",
+                     mist_framework_words[framework], (int)vocab, (int)model->vocab);
 }
 
 /* ------------------------------------------------------------------------------- plans */
@@ -139,7 +144,7 @@ static enum mist_status list_shape(struct target *at, struct candidate of,
                         job->framework == MIST_FRAMEWORK_TORCHTITAN;
 
     for (int64_t b = 1; b <= samples && b <= INT32_MAX; b++)
-        for (int sp = 0; samples % b == 0 && sp <= (of.tp > 1); sp++)
+        for (int sp = 0; samples % b == 0 && sp < (of.tp > 1 ? 2 : 1); sp++)
             for (int r = 0; r <= MIST_RECOMPUTE_FULL; r++)
                 for (int zero = 0; zero <= (of.dp > 1 ? 3 : 0) && !status; zero++) {
                     of.micro_batch = (int32_t)b;

@@ -15,13 +15,16 @@
 #ifndef MIST_TUNE_TARGET_H
 #define MIST_TUNE_TARGET_H
 
+#include "core/message.h"
 #include "tune/validate.h"
 
 /*
  * Makes a job and a model those of the framework: its name, flash attention, no dropout,
- * overlapping; Megatron-LM pads the vocabulary to a multiple of 128.
+ * overlapping; Megatron-LM pads the vocabulary to a multiple of 128, which is said. Of ours
+ * nothing is changed.
  */
-void mist_target_set(enum mist_framework_name framework, struct mist_model *model,
+void mist_target_set(enum mist_framework_name framework,
+                     const struct mist_messages *messages, struct mist_model *model,
                      struct mist_job *job);
 
 /*

@@ -5,7 +5,6 @@
 #include "sim/framework_args/arg_table.h"
 
 #include <math.h>
-#include <string.h>
 
 enum own {
     MODEL = MIST_ARG_OWN, /* row of models[] */
@@ -277,16 +276,17 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
 
 /* -------------------------------------------------------------------------- to the file */
 
-/* A preset's name may also be that of a model that is not the preset. */
+/* Whatever the model is called, its dimensions are a preset's or not. */
 static void begin_model(struct mist_args *args, const struct mist_plan *plan,
                         struct mist_args_beside *beside)
 {
+    uint64_t own = mist_plan_fingerprint(&plan->model, &plan->job, 0);
     struct mist_model model;
 
     beside->model = true;
     for (int i = 0; i < N_PRESETS; i++)
         if (mist_model_load_preset(presets[i].preset, &model, NULL) == MIST_OK &&
-            memcmp(&model, &plan->model, sizeof model) == 0) {
+            mist_plan_fingerprint(&model, &plan->job, 0) == own) {
             args->v[MODEL] = presets[i].model;
             args->v[FLAVOR] = presets[i].flavor;
             beside->model = false;

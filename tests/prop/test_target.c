@@ -167,7 +167,8 @@ static void init(struct problem *at, struct mist_random *random, int i)
     job.global_batch = pick(random, 1, 4) * pick(random, 1, 8);
     job.dtype = (enum mist_dtype)pick(random, 0, 1);
     job.gradient_dtype = pick(random, 0, 1) ? job.dtype : MIST_DTYPE_FP32;
-    mist_target_set((enum mist_framework_name)(1 + i % 3), &model, &job);
+    mist_target_set((enum mist_framework_name)(1 + i % 3), &(struct mist_messages){0},
+                    &model, &job);
     must(mist_preset_parse(&at->traces, clusters[i_cluster], &err), &err);
     must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
     must(mist_space_init(&at->space, &model, &job, n_devices[i_cluster],

@@ -111,6 +111,45 @@ static void test_megatron_model(void **state)
     assert_int_equal(plan.job.attention, MIST_ATTENTION_FUSED);
 }
 
+#define TITAN_8B                                                                         \
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n"            \
+    "local_batch_size = 4\n[parallelism]\npipeline_parallel_degree = 4\n"
+
+/* In a pipeline weights stay after the forward, and the ends may have fewer blocks. */
+static void test_torchtitan_pipeline(void **state)
+{
+    static const struct {
+        const char *text;
+        int layers[4];
+        int zero;
+    } cases[] = {
+        {TITAN_8B, {8, 8, 8, 8}, 2},
+        {TITAN_8B "fsdp_reshard_after_forward = \"always\"\n", {8, 8, 8, 8}, 3},
+        {TITAN_8B "pipeline_parallel_first_stage_less_layers = 2\n"
+                  "pipeline_parallel_last_stage_less_layers = 2\n",
+         {7, 9, 9, 7},
+         2},
+        {TITAN_8B "pipeline_parallel_first_stage_less_layers = 1\n"
+                  "pipeline_parallel_last_stage_less_layers = 1\n",
+         {8, 9, 8, 7},
+         2},
+    };
+    static struct mist_plan plan;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct published of = {
+            .framework = TORCHTITAN, .text = cases[i].text, .n_devices = 8};
+        must(read_published(&of, &plan), &err);
+        assert_int_equal(plan.n_stages, 4);
+        assert_int_equal(plan.n_micro_batches, 4);
+        assert_int_equal(plan.stages[0].dp, 2);
+        assert_int_equal(plan.stages[0].shards_gradients + plan.stages[0].shards_weights,
+                         cases[i].zero - 1);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(plan.stages[k].n_layers, cases[i].layers[k]);
+    }
+}
+
 /* ---------------------------------------------------------------------------- refusals */
 
 static void refuse(enum mist_framework_name framework, const char *text, long line,
@@ -554,6 +593,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_published, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_megatron_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_torchtitan_pipeline, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
