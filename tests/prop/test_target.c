@@ -203,12 +203,18 @@ static void test_rules(void **state)
     struct mist_random random;
     int n_solved[MIST_N_FRAMEWORKS] = {0}, n_plans = 0, n_pipelines = 0,
         n_interleaved = 0;
+    int n_run = 0;
 
     mist_random_init(&random, test_seed(31));
     for (int i = 0; i < N_PROBLEMS; i++) {
         struct mist_validate_result result;
         struct problem at;
         init(&at, &random, i);
+        if (test_is_left_out()) {
+            fini(&at);
+            continue;
+        }
+        n_run++;
         enum mist_status status =
             mist_target_run(&at.config, at.pool, &never, &result, &err);
         if (status != MIST_ERR_NO_PLAN)
@@ -233,6 +239,8 @@ static void test_rules(void **state)
     }
     print_message("# %d plans, %d of them pipelines, %d interleaved\n", n_plans,
                   n_pipelines, n_interleaved);
+    if (n_run < N_PROBLEMS)
+        return;
     for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
         assert_true(n_solved[k] > 40);
     assert_true(n_pipelines > 500 && n_interleaved > 50);
@@ -290,13 +298,18 @@ static double find_fastest(const struct problem *at)
 static void test_best(void **state)
 {
     struct mist_random random;
-    int n_solved = 0;
+    int n_solved = 0, n_run = 0;
 
     mist_random_init(&random, test_seed(31) + 1);
     for (int i = 0; i < N_BRUTE; i++) {
         struct mist_validate_result result;
         struct problem at;
         init(&at, &random, i);
+        if (test_is_left_out()) {
+            fini(&at);
+            continue;
+        }
+        n_run++;
         enum mist_status status =
             mist_target_run(&at.config, at.pool, &never, &result, &err);
         double best_s = find_fastest(&at);
@@ -310,7 +323,7 @@ static void test_best(void **state)
         }
         fini(&at);
     }
-    assert_true(n_solved > N_BRUTE / 3);
+    assert_true(n_solved >= n_run / 3);
 }
 
 int main(void)
