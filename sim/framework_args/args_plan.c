@@ -40,21 +40,21 @@ void mist_args_set_model(struct mist_args *args, const struct mist_model *model)
     args->v[MIST_ARG_EPSILON] = model->norm_epsilon;
     args->v[MIST_ARG_ROPE_THETA] = model->rope_theta;
     args->has_model = true;
-    snprintf(args->model_name, sizeof args->model_name, "%s", model->name);
+    args->model = *model;
 }
 
 static enum mist_status make_model(const struct mist_args *args, struct mist_model *out,
                                    struct mist_err *err)
 {
-    *out = (struct mist_model){
-        .family = (enum mist_family)mist_args_or(args, MIST_ARG_FAMILY, 0),
-        .has_bias = mist_args_or(args, MIST_ARG_HAS_BIAS, 0) != 0,
-        .ties_embeddings = mist_args_or(args, MIST_ARG_TIES, 0) != 0,
-        .norm_epsilon = mist_args_or(args, MIST_ARG_EPSILON, 1e-5),
-        .rope_theta = mist_args_or(args, MIST_ARG_ROPE_THETA, 0),
-    };
-    snprintf(out->name, sizeof out->name, "%s",
-             args->has_model ? args->model_name : mist_framework_words[args->framework]);
+    *out = args->model;
+    out->family = (enum mist_family)mist_args_or(args, MIST_ARG_FAMILY, 0);
+    out->has_bias = mist_args_or(args, MIST_ARG_HAS_BIAS, 0) != 0;
+    out->ties_embeddings = mist_args_or(args, MIST_ARG_TIES, 0) != 0;
+    out->norm_epsilon = mist_args_or(args, MIST_ARG_EPSILON, 1e-5);
+    out->rope_theta = mist_args_or(args, MIST_ARG_ROPE_THETA, 0);
+    if (!args->has_model)
+        snprintf(out->name, sizeof out->name, "%s",
+                 mist_framework_words[args->framework]);
     for (int i = 0; i < N_SIZES; i++) {
         double value = args->v[sizes[i].arg];
         if (isnan(value))

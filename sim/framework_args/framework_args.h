@@ -88,8 +88,8 @@ struct mist_args {
                                       tool, or nobody */
     long line[MIST_N_ARGS];        /* and where; 0: not in the file */
     bool has_model;                /* the tool said the model: its numbers are set */
-    char model_name[64];
-    const char *path;     /* borrowed; of the file, for messages; NULL: none */
+    struct mist_model model;       /* what of it is no number here */
+    const char *path;              /* borrowed; of the file, for messages; NULL: none */
     int32_t n_devices;    /* of the cluster; what DP is made of where it is open */
     int32_t node_devices; /* of its nodes */
     size_t n_left;        /* arguments that can't change the price */

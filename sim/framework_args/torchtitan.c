@@ -151,7 +151,7 @@ static enum mist_status find_model(struct mist_args *args, struct mist_err *err)
             args->v[MIST_ARG_VOCAB] != model.vocab)
             return mist_args_fail(args, FLAVOR, err,
                                   "model.flavor is our %s, but --model says %s", preset,
-                                  args->model_name);
+                                  args->model.name);
     }
     if (!args->has_model)
         return mist_args_fail(
