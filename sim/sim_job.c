@@ -167,6 +167,7 @@ void mist_sim_job_list(struct mist_emit *emit, enum mist_framework_name framewor
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "argument", NULL, row.name);
         mist_emit_text(emit, "use", NULL, row.use);
+        mist_emit_text(emit, "says", NULL, row.says);
         mist_emit_text(emit, "note", NULL, note);
         mist_emit_object_end(emit);
     }

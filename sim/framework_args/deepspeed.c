@@ -118,6 +118,9 @@ static enum mist_status find_formats(struct mist_args *args, struct mist_err *er
     enum mist_status status = mist_args_derive(
         args, MIST_ARG_DTYPE, is_short ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, from, err);
 
+    if (args->v[IS_BF16] != 0 && args->v[IS_FP16] != 0)
+        return mist_args_fail(args, IS_FP16, err,
+                              "fp16.enabled contradicts bf16.enabled");
     if (status != MIST_OK)
         return status;
     if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))

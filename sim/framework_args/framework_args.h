@@ -147,6 +147,7 @@ mist_args_save(const struct mist_plan *plan, int32_t node_devices, const char *p
 struct mist_args_row {
     const char *name;
     const char *use;      /* "read", "left" (can't change the price), "refused" */
+    const char *says;     /* read: which number, "tp"; "" where it says one with others */
     const char *note;     /* REFUSED: why; of others what is to be known; "" */
     const char *harmless; /* REFUSED: values that are read all the same; "" */
 };

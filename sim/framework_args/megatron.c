@@ -166,7 +166,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--distribute-checkpointed-activations", NULL, "inputs of blocks are kept whole"),
     MIST_ROW_REFUSED("--cpu-offloading*", NULL, "offloaded activations are a fraction, not a number of layers"),
     /* number formats, optimizer */
-    MIST_ROW_FLAG("--bf16", MIST_ARG_DTYPE, MIST_DTYPE_BF16, 0),
+    MIST_ROW_FLAG("--bf16", MIST_ARG_DTYPE, MIST_DTYPE_BF16, NAN),
     {.name = "--fp16", .kind = MIST_ARG_FLAG, .arg = IS_FP16, .value = 1, .absent = 0,
      .note = "priced as bf16; the scaling of losses is left out"},
     MIST_ROW_FLAG("--grad-reduce-in-bf16", MIST_ARG_GRADIENT_DTYPE, MIST_DTYPE_BF16, NAN),
@@ -391,9 +391,22 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
     return MIST_OK;
 }
 
-static enum mist_status finish(struct mist_args *args, struct mist_err *err)
+static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
 {
     bool is_fp16 = args->v[IS_FP16] != 0;
+
+    if (is_fp16 && args->line[MIST_ARG_DTYPE])
+        return mist_args_fail(args, IS_FP16, err, "--fp16 contradicts --bf16");
+    if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
+        args->v[MIST_ARG_GRADIENT_DTYPE] = is_fp16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
+    if (!is_fp16 && !mist_args_is_open(args, MIST_ARG_DTYPE))
+        return MIST_OK;
+    return mist_args_derive(args, MIST_ARG_DTYPE,
+                            is_fp16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, IS_FP16, err);
+}
+
+static enum mist_status finish(struct mist_args *args, struct mist_err *err)
+{
     enum mist_status status = find_family(args, err);
 
     if (status == MIST_OK)
@@ -408,10 +421,8 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
         status = find_attention(args, err);
     if (status == MIST_OK)
         status = find_recomputation(args, err);
-    if (is_fp16)
-        args->v[MIST_ARG_DTYPE] = MIST_DTYPE_BF16;
-    if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
-        args->v[MIST_ARG_GRADIENT_DTYPE] = is_fp16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
+    if (status == MIST_OK)
+        status = find_formats(args, err);
     if (args->v[OFFLOADS] != 0) {
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[OFFLOAD_FRAC];
         args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OFFLOAD_FRAC] > 0;

@@ -182,6 +182,9 @@ static void test_refusals(void **state)
            "--context-parallel-size 2 can't be expressed");
     refuse(MEGATRON, TINY "--swiglu", 3, "can't be expressed together");
     refuse(MEGATRON, TINY "--micro-batch-size 2", 3, "contradicts --micro-batch-size");
+    refuse(MEGATRON, TINY "--bf16\n--fp16", 4, "--fp16 contradicts --bf16");
+    refuse(DEEPSPEED, "{\"bf16\": {\"enabled\": true},\n\"fp16\": {\"enabled\": true}}",
+           2, "fp16.enabled contradicts");
     refuse(MEGATRON, TINY "--sequence-parallel yes", 3, "expected no value");
     refuse(MEGATRON, TINY "--num-query-groups", 3, "expected a value");
     refuse(MEGATRON, TINY "--num-query-groups $N", 3, "'$N' can't be expressed");
@@ -573,6 +576,7 @@ static void test_tables(void **state)
         for (; mist_args_row((enum mist_framework_name)k, n, &b); n++) {
             if (strcmp(b.use, "refused") == 0)
                 assert_true(strlen(b.note) > 0);
+            assert_non_null(b.says);
             for (int i = 0; i < n; i++) {
                 assert_true(mist_args_row((enum mist_framework_name)k, i, &a));
                 size_t length = strlen(a.name);
