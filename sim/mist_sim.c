@@ -44,8 +44,8 @@ struct options {
 
 static const char *const framework_choices[] = {"plan",      "ours",       "megatron",
                                                 "deepspeed", "torchtitan", NULL};
-static const char *const attention_choices[] = {"plan", "flash", "fused", "unfused",
-                                                NULL};
+static const char *const attention_choices[] = {"plan",   "flash", "fused", "unfused",
+                                                "flash1", "cudnn", NULL};
 static const char *const recompute_choices[] = {"plan", "none", "selective", "full",
                                                 NULL};
 
@@ -72,8 +72,9 @@ static const struct mist_option option_table[] = {
                            "who trains; others can be predicted, not run", "plan",
                            framework_choices, framework),
     MIST_OPTION_ROW_CHOICE(struct options, "attention", "Input", "WAY",
-                           "of another framework; plan: what it has usually", "plan",
-                           attention_choices, attention),
+                           "of another framework; plan: what it has usually; flash: "
+                           "FlashAttention-2, flash1: that of 2022",
+                           "plan", attention_choices, attention),
     MIST_OPTION_ROW_CHOICE(struct options, "recompute", "Input", "WHAT",
                            "in all stages; selective: attention, as other frameworks do",
                            "plan", recompute_choices, recompute),
@@ -232,14 +233,22 @@ static void warn_of_traces(struct session *at, const struct mist_trace_set *trac
     at->has_warned = true;
 }
 
-/* A plan for more devices than there are would be priced, but by extrapolation alone. */
+/* A plan for more devices than there are would be priced, but by extrapolation alone; one
+ * of no whole nodes by groups that are spread otherwise. */
 static enum mist_status check_devices(const struct session *at,
                                       const struct mist_cluster *cluster,
                                       struct mist_err *err)
 {
-    int n_ranks = mist_plan_n_ranks(&at->plan);
+    int n_ranks = mist_plan_n_ranks(&at->plan), per_node = cluster->devices_per_node;
 
-    if (n_ranks <= (int64_t)cluster->nodes * cluster->devices_per_node)
+    if (n_ranks > per_node && n_ranks % per_node != 0)
+        return mist_err_at(
+            err, MIST_ERR_INPUT, at->plan_path, 0, 0,
+            "the plan's %d ranks are no whole nodes of %d devices, as %.120s has; %d and "
+            "%d are, or other nodes: --what-if cluster.devices_per_node=N",
+            n_ranks, per_node, at->cluster_path, n_ranks - n_ranks % per_node,
+            n_ranks - n_ranks % per_node + per_node);
+    if (n_ranks <= (int64_t)cluster->nodes * per_node)
         return MIST_OK;
     return mist_err_at(
         err, MIST_ERR_INPUT, at->plan_path, 0, 0,
@@ -365,7 +374,8 @@ static void warn_of_memory(const struct session *at, const struct mist_cluster *
 
     warn_of_host_memory(at, cluster, result);
     for (int32_t i = 0; i < result->n_stages; i++) {
-        int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+        int64_t bytes = mist_sim_report_device_bytes(
+            &at->plan, cluster, result->stages[i].arena_bytes[MIST_ARENA_DEVICE]);
         if (bytes <= cluster->device_memory_bytes)
             continue;
         mist_format_bytes(needed, sizeof needed, bytes);

@@ -1,6 +1,7 @@
 /* Prints the results of mist-sim. See sim_report.h. */
 #include "sim/sim_report.h"
 
+#include "sim/cost/cost_model.h" /* mist_cost_trace_dtype */
 #include "sim/model/framework.h"
 #include "traces/preset_table.h"
 
@@ -60,6 +61,63 @@ static void emit_prices(struct mist_emit *emit, const struct mist_replay_result 
     mist_emit_list_end(emit);
 }
 
+static int64_t held_bytes(const struct mist_plan *plan, int64_t arena_bytes)
+{
+    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
+
+    return (int64_t)(framework->fragmentation_frac * (double)arena_bytes);
+}
+
+static int64_t runtime_bytes(const struct mist_cluster *cluster)
+{
+    return cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
+}
+
+int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
+                                     const struct mist_cluster *cluster,
+                                     int64_t arena_bytes)
+{
+    return arena_bytes + held_bytes(plan, arena_bytes) + runtime_bytes(cluster);
+}
+
+/* What the devices of the fullest stage need, by what it is for. */
+static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
+                        const struct mist_cluster *cluster,
+                        const struct mist_replay_result *result)
+{
+    bool is_preset = cluster->backend == MIST_TRACE_DATASHEET;
+    int64_t arena_bytes = 0;
+
+    for (int32_t i = 0; i < result->n_stages; i++)
+        if (result->stages[i].arena_bytes[MIST_ARENA_DEVICE] > arena_bytes)
+            arena_bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+    const struct {
+        const char *what, *source;
+        int64_t bytes;
+    } rows[] = {
+        {"arena", "buffers of the fullest stage", arena_bytes},
+        {"held beyond it", mist_framework_get(plan->job.framework)->fragmentation_source,
+         held_bytes(plan, arena_bytes)},
+        {"context, libraries, NCCL", is_preset ? "mist-sim --presets" : "cluster.json",
+         runtime_bytes(cluster)},
+        {"all", "their sum", mist_sim_report_device_bytes(plan, cluster, arena_bytes)},
+        {"a device has", is_preset ? "mist-sim --presets" : "cluster.json",
+         cluster->device_memory_bytes},
+    };
+
+    mist_emit_list_begin(emit, "memory", "Memory of a device");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].bytes == 0)
+            continue;
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "memory", "memory", rows[i].what);
+        mist_emit_int64(emit, "bytes", "bytes", rows[i].bytes, MIST_HUMAN_BYTES);
+        mist_emit_text(emit, "source", "source", rows[i].source);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
 /* The constants behind prices of a framework that is not ours. */
 static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
 {
@@ -106,6 +164,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                                 const struct mist_speed *speed, bool has_all)
 {
     const struct mist_job *job = &plan->job;
+    double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
 
     mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
                      MIST_HUMAN_TIME_S);
@@ -124,6 +183,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
     if (!has_all)
         return;
     emit_stages(emit, plan, result);
+    emit_memory(emit, plan, cluster, result);
     emit_prices(emit, result);
     emit_framework(emit, job);
 }
@@ -225,8 +285,15 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
     if (wiring->switch_frac > 0)
         emit_figure(emit, of, "of it, by sums in the switch", wiring->switch_frac,
                     MIST_HUMAN_FRAC, "fit of public nccl-tests");
+    emit_figure(emit, of, "computing takes, beside messages", wiring->compute_slowdown,
+                MIST_HUMAN_NUMBER, wiring->slowdown_source);
+    emit_figure(emit, of, "messages take, beside computing", wiring->message_slowdown,
+                MIST_HUMAN_NUMBER, wiring->slowdown_source);
     emit_figure(emit, of, "PCIe to the host", of->pcie_gb_per_s * 1e9,
                 MIST_HUMAN_BYTES_PER_S, of->source);
+    if (of->host_gb_per_s > 0)
+        emit_figure(emit, of, "of all devices, to the host", of->host_gb_per_s * 1e9,
+                    MIST_HUMAN_BYTES_PER_S, of->node);
     if (of->adapters > 0) {
         emit_figure(emit, of, "network adapters", of->adapters, MIST_HUMAN_NUMBER,
                     of->node);
@@ -255,8 +322,10 @@ static void emit_shares(struct mist_emit *emit)
          "fit of public nccl-tests"},
         {"launch of a task", of->launch_us * 1e-6, MIST_HUMAN_TIME_S,
          "gpu-benches, small kernels"},
-        {"memory beside the arena", (double)of->runtime_memory_bytes, MIST_HUMAN_BYTES,
-         "CUDA context, libraries, NCCL"},
+        {"memory: CUDA context, libraries", (double)of->context_memory_bytes,
+         MIST_HUMAN_BYTES, "estimate: 0.4 to 0.6 GiB with cuBLAS and cuDNN"},
+        {"memory: NCCL's buffers", (double)of->nccl_memory_bytes, MIST_HUMAN_BYTES,
+         "24 channels of 9.2 MiB, 4 or 5 communicators"},
         {"doubt about operators", of->curve_residual_frac, MIST_HUMAN_FRAC,
          "residual of the fits"},
         {"doubt about messages", of->links_residual_frac, MIST_HUMAN_FRAC,

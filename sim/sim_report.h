@@ -19,6 +19,12 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                                 const struct mist_replay_result *result,
                                 const struct mist_speed *speed, bool has_all);
 
+/* What a device needs for an arena: what the allocator of a framework holds beyond it, and
+ * what every process takes, are on top. */
+int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
+                                     const struct mist_cluster *cluster,
+                                     int64_t arena_bytes);
+
 /* error_s: half width of the error bar of the predicted iteration. */
 void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_plan *plan,
                                     const struct mist_compare_side *predicted,

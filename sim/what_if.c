@@ -128,6 +128,8 @@ static bool scale_declared(struct mist_trace_declared *declared, const char *nam
         link->latency_us /= factor;
         if (i == 0)
             declared->switch_bytes_per_s *= factor;
+        if (i == 2)
+            declared->host_node_bytes_per_s *= factor;
     }
     return true;
 }
@@ -206,6 +208,8 @@ static enum mist_status edit_interference(const struct edit *at,
             if (row->alone_us[k] > row->together_us)
                 row->together_us = row->alone_us[k];
     }
+    traces->cluster.declared.compute_slowdown = 0;
+    traces->cluster.declared.message_slowdown = 0;
     return MIST_OK;
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Predicts runs that others measured and published, by presets and framework profiles alone, and prints one table.
+# Predicts runs that others measured and published, by presets and framework profiles alone, and prints two tables: of
+# time and of memory.
 #
 #   tests/published.sh [DATA [OUT.csv [PAGE.csv]]]
 #
@@ -7,7 +8,8 @@
 # typed in below have their source beside them. Nothing is fitted here: rows that a constant of a profile was fitted to
 # (sim/model/framework.c) make a set of their own, "calibration". OUT.csv gets a row for each run, as mist-plot compare
 # draws it: plan,predicted_s,measured_s,error_bar_s, where a plan is "SET: RUN". With PAGE.csv, which mist-plot errors
-# draws, only the well-known runs are predicted, each with its source as a note.
+# draws, only the well-known runs are predicted, each with its source as a note. Rows of what
+# is no time have their own unit, and a bar of 0.
 set -eu
 data=${1:-../shared/reference}
 build=${MIST_BUILD:-build}
@@ -19,20 +21,23 @@ page=${3:-}
 known='Well-known runs'
 mkdir "$folder/plans"
 : > "$folder/runs"
+: > "$folder/layers"
 
 # Lines "set|run|measured_s|cluster|family layers hidden heads kv_heads ffn vocab seq bias tied|
-#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients"
-# become plans, and lines "plan|set|run|measured_s|cluster|recompute" of $folder/runs.
+#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype|of"
+# become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. of: what
+# was measured; nothing: an iteration, else see predicted().
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
-            n = p[5] * p[3]
+            n = p[5] * p[3]; match($4, /:[0-9]+x[0-9]+/); split(substr($4, RSTART, RLENGTH), c, "x")
             return sprintf("{\"layers\": %d, \"mesh_nodes\": %d, \"mesh_devices\": %d, \"micro_batch\": %d, \"dp\": %d, " \
                 "\"tp\": %d, \"zero\": %d, \"sequence_parallel\": %s, \"checkpointed_layers\": 0}", layers,
-                n > 8 ? n / 8 : 1, n > 8 ? 8 : n, p[2], p[5], p[3], p[7], p[8] ? "true" : "false")
+                n > c[2] ? n / c[2] : 1, n > c[2] ? c[2] : n, p[2], p[5], p[3], p[7], p[8] ? "true" : "false")
         }
         {
             split($5, m, " "); split($6, f, " "); split($7, p, " ")
+            if (p[10] == "") p[10] = "bf16"
             if (m[2] % (p[4] * p[6]) || p[1] % (p[2] * p[5])) {
                 print "published: " $1 ", " $2 ": not a plan: left out" | "cat >&2"
                 next
@@ -43,8 +48,8 @@ plans() {
                 "\"max_seq\": %d, \"has_bias\": %s, \"ties_embeddings\": %s, \"norm_epsilon\": 1e-5, \"rope_theta\": %s},\n",
                 m[1], m[2], m[3], m[4], m[5], m[3] / m[4], m[6], m[7], (m[1] == "gpt" ? m[8] : 0),
                 (m[9] ? "true" : "false"), (m[10] ? "true" : "false"), (m[1] == "gpt" ? "0.0" : "5e5") > file
-            printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"bf16\", \"gradient_dtype\": \"%s\", " \
-                "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"},\n", p[1], m[8], p[9], f[1], f[2] > file
+            printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"%s\", \"gradient_dtype\": \"%s\", " \
+                "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"},\n", p[1], m[8], p[10], p[9], f[1], f[2] > file
             printf "\"cluster\": {\"trace_set\": \"%s\", \"fingerprint\": \"%016d\", \"device_memory_bytes\": 0},\n",
                 $4, 0 > file
             printf "\"pipeline\": \"%s\", \"chunks\": %d, \"n_micro_batches\": %d, \"stages\": [",
@@ -53,7 +58,7 @@ plans() {
                 printf "%s%s", (i ? ",\n" : ""), stage(m[2] / p[4]) > file
             print "]}" > file
             close(file)
-            print file "|" $1 "|" $2 "|" $3 "|" f[3] >> (folder "/runs")
+            print file "|" $1 "|" $2 "|" $3 "|" f[3] "|" $8 >> (folder "/runs")
         }'
 }
 
@@ -73,7 +78,7 @@ if has vtrain/single_node_a100.csv; then
         if ($4 == 2048) set = "vTrain, hidden 2048 (calibration)"
         printf "%s|%s x %s, tp %s dp %s pp %s, %s of %s|%.9f|a100-80:1x8|", set, $3, $4, $8, $9, $10, $11, $12, $15 / 1000
         printf "gpt %d %d %d %d %d %d %d 1 1|deepspeed fused none|", $3, $4, $5, $5, 4 * $4, $7, $6
-        printf "%d %d %d %d %d 1 0 0 bf16\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
+        printf "%d %d %d %d %d 1 0 0 fp16 fp16\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
 fi
 # Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", table 5, and section 6.3
 if has megatron/megatron_seqpar_2205.05198_table5.csv; then
@@ -85,21 +90,78 @@ if has megatron/megatron_seqpar_2205.05198_table5.csv; then
         printf "%d %d %d %d %d %d 0 %d fp32\n", $11, $12, $7, $8, $9, $13, selective }' \
         "$data/megatron/megatron_seqpar_2205.05198_table5.csv" | plans
 fi
-# llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP, flash attention; ALiBi taken as learned positions
+# llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP; ALiBi taken as learned positions. Its scripts say
+# which attention (submit_benchmarks.py: Triton's, of 2022; sweep.py, of 128 GPUs and more: FlashAttention-2 but for 13b
+# and 30b); a mode of "DEFAULT" reduces gradients in fp32, "PURE" in bf16.
 if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
-    sed 's/^"[^"]*"/x/' "$data/end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv" | awk -F, '
+    sed 's/^"[^"]*"/large/' "$data/end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv" | awk -F, '
         BEGIN {
             split("125m 12 768 12,350m 24 1024 16,760m 24 1536 12,1b 24 2048 16,3b 32 2560 20,7b 32 4096 32,13b 40 5120 40,30b 48 7168 56,70b 80 8192 64", list, ",")
             for (i in list) { split(list[i], m, " "); shape[m[1]] = m[2] " " m[3] " " m[4] " " m[4] " " 4 * m[3] }
             cluster["a100_80gb"] = "a100-80"; cluster["a100_40gb"] = "a100-40"; cluster["h100_80gb"] = "h100-sxm"
         }
-        $2 in shape && $5 in cluster && $16 ~ /bf16/ && $20 == "False" && $18 == "FULL_SHARD" {
+        $2 in shape && $5 in cluster && $16 ~ /bf16/ && $20 == "False" {
             n = $4; mb = $9; gbs = $11
             if (gbs % (n * mb)) next
             printf "MPT, %s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", substr($5, 1, 4), $2, n, $3, gbs, mb,
                 ($19 == "True" ? ", full" : ""), gbs * $3 / $13, cluster[$5], (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n)
-            printf "gpt %s 50368 %d 0 1|torchtitan flash %s|", shape[$2], $3, ($19 == "True" ? "full" : "none")
-            printf "%d %d 1 1 %d 1 3 0 bf16\n", gbs, mb, n }' | plans
+            printf "gpt %s 50368 %d 0 1|torchtitan %s %s|", shape[$2], $3,
+                ($1 == "large" && $2 !~ /^(13b|30b)$/ ? "flash" : "flash1"), ($19 == "True" ? "full" : "none")
+            printf "%d %d 1 1 %d 1 %d 0 %s\n", gbs, mb, n, ($18 == "FULL_SHARD" ? 3 : 2),
+                ($17 == "PURE" ? "bf16" : "fp32") }' | plans
+fi
+# BigScience's runs before BLOOM: Megatron and Megatron-DeepSpeed, fp16, full recomputation, nodes of four V100 on Jean
+# Zay. Its network as measured there (all_reduce_bench, 4 nodes: 10.6 GB/s of a node). Median of each log, and the
+# most that rank 0 allocated; of the table, whose runs varied twofold with the network, the fastest of a plan.
+bloom() { # SET FILE
+    awk -F, -v set="$1" '{
+        n = $7 * $8 * $9
+        printf "%s|%s|%s|v100:%dx4,nic=4x27Gb/s|gpt %d %d 32 32 %d 50688 1024 1 1|%s fused full|", set, $1, $10, n / 4, $2,
+            $3, 4 * $3, $4
+        printf "%d %d %d %d %d 1 0 0 %s fp16|%s\n", $6, $5, $7, $8, $9, ($4 == "deepspeed" ? "fp16" : "fp32"), $11 }' "$2" |
+        plans
+}
+if has end_to_end/bigscience_v100_megatron_runs.csv; then
+    awk -F, -v OFS=, '$9 ~ /^[0-9]+$/ && $5 == 1024 {
+        run = $1; sub(/.*\//, "", run); framework = $1 ~ /-ds-/ ? "deepspeed" : "megatron"
+        print run, $2, $3, framework, $6, $7, $8, $9, $10, $15 / 1000, ""
+        if ($19 > 0) print run, $2, $3, framework, $6, $7, $8, $9, $10, $19 / 1024, "peak" > (folder "/allocated") }' \
+        folder="$folder" "$data/end_to_end/bigscience_v100_megatron_runs.csv" > "$folder/logs"
+    bloom "BLOOM, V100, logs" "$folder/logs"
+    bloom "BLOOM, V100, allocated" "$folder/allocated"
+fi
+if has end_to_end/bigscience_v100_megatron_tables.csv; then
+    awk -F, -v OFS=, '$5 ~ /^[0-9]+$/ && $8 ~ /^[0-9]+$/ && $7 * $8 * $9 == $2 && $12 == $10 * $11 * $9 {
+        framework = $1 ~ /Deepspeed/ ? "deepspeed" : "megatron"
+        key = framework " " $3 ", " $2 " GPUs, " $12 " of " $11 ", tp " $7 " pp " $8 " dp " $9
+        if (!(key in best) || $13 < best[key]) {
+            best[key] = $13; row[key] = $5 "," $4 "," framework "," $11 "," $12 "," $7 "," $8 "," $9
+        } }
+        END { for (key in best) { name = key; gsub(/,/, "", name); print name, row[key], best[key], "" } }' \
+        "$data/end_to_end/bigscience_v100_megatron_tables.csv" | sort > "$folder/table"
+    bloom "BLOOM, V100, table" "$folder/table"
+fi
+# Aceso (Liu et al., EuroSys 2024): what its profiler measured of each operator of Megatron-LM v2, fp16, summed up to a
+# micro-batch of 24 layers. Of L4, A10G and V100 the share of the peak that products reach was fitted to the same.
+if has aceso/op_profiles.csv.gz; then
+    gzip -dc "$data/aceso/op_profiles.csv.gz" | awk -F, '
+        BEGIN { split("a100-sxm4-40gb a100-40 a100-sxm4-40gb-larger-model a100-40 l4 l4 a10g a10g v100-sxm2-32gb-seq2048 v100", x, " ")
+                for (i = 1; i in x; i += 2) preset[x[i]] = x[i + 1] }
+        $5 == 0 && $1 in preset {
+            key = $1 "," $2 "," $3 "," $4; if (!(key in us)) order[++n] = key
+            is_end = $6 ~ /^(encoder-embedding|final-layernorm|gpt-post-process)$/
+            us[key] += ($7 + $8) * (is_end ? 1 : 24); mib[key, $6, "w"] = $11; mib[key, $6, "a"] = $12; mib[key, $6, "o"] = $10 }
+        END { for (i = 1; i <= n; i++) {
+            key = order[i]; split(key, k, ","); b = k[3]; tp = k[4]
+            h = int(sqrt(mib[key, "enc-attention-qkv", "w"] * 2 ^ 20 * tp / 6) + 0.5)
+            s = int(mib[key, "encoder-embedding", "o"] * 2 ^ 20 / (2 * b * h) + 0.5)
+            a = int(mib[key, "enc-attention-score", "a"] * 2 ^ 20 * tp / (2 * b * s * s) + 0.5)
+            v = int(mib[key, "gpt-post-process", "w"] * 2 ^ 20 * tp / (2 * h) + 0.5)
+            if (a < 1 || h % a || a % tp) continue
+            printf "Aceso, operators, %s|%s, tp %d, batch %d (%s)|%.9f|%s:1x8|", preset[k[1]], k[2], tp, b, k[1], us[key] / 1e6,
+                preset[k[1]]
+            printf "gpt 24 %d %d %d %d %d %d 1 0|megatron fused none|%d %d %d 1 1 1 0 0 fp32 fp16|passes\n", h, a, a, 4 * h, v,
+                s, b, b, tp } }' | plans
 fi
 # Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", table 2:
 # TFLOP/s on each GPU, by its equation 3; torchtitan, docs/performance.md: tokens/s on each GPU, sequences of 8,192 (Llama 3)
@@ -168,17 +230,47 @@ MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torch
 MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash full|2048 8 1 1 64 1 3 0 bf16|1039.4|llm-foundry, benchmarking/README.md
 END
 
+# Korthikanti et al. 2022, figure 7: activations of a layer in percent of those of tensor parallelism alone, from what
+# plans of two and four layers need.
+if has megatron/megatron_seqpar_2205.05198_fig7_act_pct.csv; then
+    awk -F, 'BEGIN { split("6144 64 12288 96 20480 128 25600 160", x, " "); split("none none selective selective full", mode, " ") }
+        /^[a-z0-9]+-[0-9]/ { k++; h = x[2 * k - 1]; a = x[2 * k]
+            for (i = 1; i <= 5; i++) for (layers = 2; layers <= 4; layers += 2) {
+                cut = i == 2 || i == 4
+                printf "Megatron, activations|%s, %s%s|%s|a100-80:1x8|gpt %d %d %d %d %d 51200 2048 1 0|", $1, mode[i],
+                    (cut ? ", sequence parallel" : ""), $(i + 1), layers, h, a, a, 4 * h
+                printf "megatron fused %s|1 1 8 1 1 1 0 %d fp32|layers %d\n", mode[i], cut, h } }' \
+        "$data/megatron/megatron_seqpar_2205.05198_fig7_act_pct.csv" | plans
+fi
+
 # ----------------------------------------------------------------------------------------------------- predictions
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$2" | head -n 1; }
+
+# predicted OF: of $folder/result, in the unit of what was measured, and the half width of its bar.
+predicted() {
+    case $1 in
+    peak) awk '/"peak_bytes"/ { b = $2 + 0; if (b > most) most = b } END { printf "%.9g,0", most / 2 ^ 30 }' "$folder/result" ;;
+    passes) awk '/"task":/ { sums = $2 ~ /"(forward|backward|tp_[a-z_]*)"/ } /"time_s":/ && sums { s += $2; sums = 0 }
+        /"iteration_s":/ { i = $2 + 0 } /"error_s":/ { e = $2 + 0 } END { printf "%.9g,%.9g", s, s * e / i }' "$folder/result" ;;
+    *) echo "$(value iteration_s "$folder/result"),$(value error_s "$folder/result")" ;;
+    esac
+}
 echo plan,predicted_s,measured_s,error_bar_s > "$out"
-while IFS='|' read -r plan set run measured_s recompute; do
+while IFS='|' read -r plan set run measured recompute of; do
     [ -z "$page" ] || [ "$set" = "$known" ] || continue
-    if "$build/mist-sim" "$plan" -q --json --recompute "$recompute" > "$folder/result" 2> "$folder/error"; then
-        echo "\"$set: $run\",$(value iteration_s "$folder/result"),$measured_s,$(value error_s "$folder/result")" >> "$out"
-    else
+    if ! "$build/mist-sim" "$plan" -q --json --recompute "$recompute" > "$folder/result" 2> "$folder/error"; then
         echo "published: $set, $run: not predicted: $(head -n 1 "$folder/error")" >&2
+    elif [ "${of%% *}" = layers ]; then
+        echo "$set: $run|$measured|${of#* }|$(value peak_bytes "$folder/result")" >> "$folder/layers"
+    else
+        p=$(predicted "$of")
+        echo "\"$set: $run\",${p%,*},$measured,${p#*,}" >> "$out"
     fi
 done < "$folder/runs"
+# A layer of two plans: their difference without its parameters, 18 bytes each; the first of a model is 100 percent.
+awk -F'|' 'NR % 2 { two = $4; next }
+    { kept = ($4 - two) / 2 - 18 * (12 * $3 ^ 2 / 8 + 7 * $3 / 8 + 6 * $3); if ($2 == 100) { all = kept; next }
+      printf "\"%s\",%.6g,%s,0\n", $1, 100 * kept / all, $2 }' "$folder/layers" >> "$out"
 
 if [ -n "$page" ]; then
     awk -F'|' -v known="$known" '
@@ -189,12 +281,12 @@ if [ -n "$page" ]; then
         ' "$folder/notes" "$out" > "$page"
 fi
 
-# ----------------------------------------------------------------------------------------------------------- table
+# ---------------------------------------------------------------------------------------------------------- tables
 awk '
     function sort(a, n,  i, j, x) {
         for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
     }
-    # Kendall tau of what an iteration takes; pairs of runs that took the same within 2 % have no order.
+    # Kendall tau; pairs of runs that measured the same within 2 % have no order.
     function tau(s,  i, j, pairs, sum, d) {
         for (i = 1; i <= n[s]; i++) for (j = i + 1; j <= n[s]; j++) {
             if (m[s, i] < 1.02 * m[s, j] && m[s, j] < 1.02 * m[s, i]) continue
@@ -202,22 +294,26 @@ awk '
         }
         return pairs ? sum / pairs : 1
     }
+    function table(title, of_memory,  s, set, c, i, list, middle) {
+        print "| " title " | number | median error | mean | worst | mean, with sign | Kendall tau |" \
+            (of_memory ? "" : " inside the bars |")
+        print "|---|---|---|---|---|---|---|" (of_memory ? "" : "---|")
+        for (s = 1; s <= n_sets; s++) {
+            set = order[s]; c = n[set]
+            if ((has_bar[set] == 0) != of_memory) continue
+            for (i = 1; i <= c; i++) list[i] = a[set, i]
+            sort(list, c)
+            middle = c % 2 ? list[(c + 1) / 2] : (list[c / 2] + list[c / 2 + 1]) / 2
+            printf "| %s | %d | %.1f %% | %.1f %% | %.1f %% | %+.1f %% | %.2f |", set, c, middle, sum[set] / c, list[c],
+                bias[set] / c, tau(set)
+            print of_memory ? "" : sprintf(" %.0f %% |", 100 * inside[set] / c)
+        }
+    }
     NR > 1 {
         split($0, text, "\""); set = text[2]; sub(/: .*/, "", set); split(text[3], x, ",")
         if (!(set in n)) order[++n_sets] = set
         k = ++n[set]; p[set, k] = x[2]; m[set, k] = x[3]; e = 100 * (x[2] / x[3] - 1)
-        a[set, k] = e < 0 ? -e : e; sum[set] += a[set, k]; bias[set] += e
+        a[set, k] = e < 0 ? -e : e; sum[set] += a[set, k]; bias[set] += e; has_bar[set] += x[4] > 0
         inside[set] += (x[2] - x[3]) ^ 2 <= x[4] ^ 2
     }
-    END {
-        print "| runs | number | median error | mean | worst | mean, with sign | Kendall tau | inside the bars |"
-        print "|---|---|---|---|---|---|---|---|"
-        for (s = 1; s <= n_sets; s++) {
-            set = order[s]; c = n[set]
-            for (i = 1; i <= c; i++) list[i] = a[set, i]
-            sort(list, c)
-            middle = c % 2 ? list[(c + 1) / 2] : (list[c / 2] + list[c / 2 + 1]) / 2
-            printf "| %s | %d | %.1f %% | %.1f %% | %.1f %% | %+.1f %% | %.2f | %.0f %% |\n", set, c, middle, sum[set] / c,
-                list[c], bias[set] / c, tau(set), 100 * inside[set] / c
-        }
-    }' "$out"
+    END { table("runs", 0); print ""; table("memory", 1) }' "$out"

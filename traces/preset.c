@@ -229,21 +229,39 @@ static enum mist_status read_size(const struct reader *at, const char *key,
     return MIST_OK;
 }
 
+/* A rate without a latency. */
+static enum mist_status read_host(const struct reader *at, char *value)
+{
+    struct mist_declared_link link = {0};
+
+    if (strchr(value, '@'))
+        return mist_err_set(at->err, MIST_ERR_INPUT,
+                            "cluster: host=%.60s: expected a rate alone; pcie= has the "
+                            "latency of a copy",
+                            value);
+    enum mist_status status =
+        read_link(at, "host", value, mist_preset_shares.host_frac, 1, &link);
+    at->cluster->declared.host_node_bytes_per_s = link.bytes_per_s;
+    return status;
+}
+
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
-    static const char *const keys[] = {"nic", "link", "pcie", "memory", "host-memory"};
+    static const char *const keys[] = {"nic",    "link",        "pcie",
+                                       "memory", "host-memory", "host"};
+    const int n_keys = sizeof keys / sizeof *keys;
     struct mist_trace_declared *declared = &at->cluster->declared;
     double link_frac = mist_preset_wirings[at->preset->wiring].link_frac;
     double switch_frac = mist_preset_wirings[at->preset->wiring].switch_frac;
     enum mist_status status;
     int i = 0;
 
-    while (i < 5 && strcmp(keys[i], key) != 0)
+    while (i < n_keys && strcmp(keys[i], key) != 0)
         i++;
-    if (i == 5)
+    if (i == n_keys)
         return mist_err_set(
             at->err, MIST_ERR_INPUT,
-            "cluster: unknown key %.40s; there are nic, link, pcie, memory "
+            "cluster: unknown key %.40s; there are nic, link, pcie, host, memory "
             "and host-memory",
             key);
     if (at->keys_seen & 1u << i)
@@ -262,8 +280,10 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
                          &declared->host);
     case 3:
         return read_size(at, key, value, &at->cluster->device_memory_bytes);
-    default:
+    case 4:
         return read_size(at, key, value, &at->cluster->host_memory_bytes_per_node);
+    default:
+        return read_host(at, value);
     }
 }
 
@@ -281,8 +301,12 @@ static void fill_links(const struct mist_preset *preset,
                  mist_preset_shares.adapter_latency_us},
         .host = {preset->pcie_gb_per_s * 1e9 * mist_preset_shares.host_frac,
                  mist_preset_shares.host_latency_us},
+        .host_node_bytes_per_s =
+            preset->host_gb_per_s * 1e9 * mist_preset_shares.host_frac,
         .adapters = preset->adapters,
         .switch_bytes_per_s = preset->link_gb_per_s * 1e9 * wiring->switch_frac,
+        .compute_slowdown = wiring->compute_slowdown,
+        .message_slowdown = wiring->message_slowdown,
         .residual_frac = mist_preset_shares.links_residual_frac,
     };
 }
@@ -298,7 +322,8 @@ static void fill(const struct mist_preset *preset, struct mist_cluster *cluster)
         .host_memory_bytes_per_node = preset->host_memory_gib << 30,
         .memory_bytes_per_s = preset->memory_gb_per_s * 1e9,
         .launch_us = mist_preset_shares.launch_us,
-        .runtime_memory_bytes = mist_preset_shares.runtime_memory_bytes,
+        .runtime_memory_bytes = mist_preset_shares.context_memory_bytes +
+                                mist_preset_shares.nccl_memory_bytes,
         .curve = {preset->processors, preset->product_frac,
                   mist_preset_shares.memory_frac, mist_preset_shares.curve_residual_frac},
     };

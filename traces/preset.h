@@ -17,6 +17,7 @@
  *                          stands in front), latency of a step
  *     link=300GB/s@4us     between devices of a node: rate of one device one way
  *     pcie=25GB/s@10us     between a device and its host, one way
+ *     host=100GB/s         between all devices of a node and the host, one way
  *     memory=40GiB         of a device
  *     host-memory=1TiB     of a node
  *

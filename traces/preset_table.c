@@ -11,8 +11,12 @@
  *              the largest rate in Stas Bekman's "maximum achievable matmul FLOPS", less
  *              what Vidur's H100 stays below its own; Aceso's profiles for A10G, L4, V100
  *   memory     te42kyfo's gpu-benches, stream: 0.66 (H200) to 0.96 (L40) of the rate
+ *   host       copies of two devices share an uplink of x16 in DGX-1 and DGX A100, which have
+ *              four PCIe switches for eight devices
  *   links      vTrain's and NVIDIA's nccl-tests of A100 and H100 nodes, Stas Bekman's of
  *              H200 and B200, Aceso's transfers between L4
+ *   slowdown   of computing and NCCL beside each other: the factors that Mist's artifact
+ *              fitted to measurements on A100 and L4, for other devices of their wiring, too
  * Devices without a table of their own (L40S, RTX 4090, H100 PCIe) have the share of
  * their nearest relative.
  */
@@ -23,6 +27,9 @@
 #define FIT_A40   "fit of Vidur's products on A40"
 #define FIT_ACESO "Aceso's operator profiles"
 
+#define BESIDE_A100 "fit of Mist's artifact, A100"
+#define BESIDE_L4   "fit of Mist's artifact, L4"
+
 /* clang-format off */
 #define PEAKS(fp32, tf32, fp16, bf16, fp8)                                               \
     {[MIST_TRACE_FP32] = fp32, [MIST_TRACE_TF32] = tf32, [MIST_TRACE_FP16] = fp16,       \
@@ -32,65 +39,65 @@ static const struct mist_preset presets[] = {
     {"v100-sxm", "v100", "NVIDIA Tesla V100 SXM2 32GB",
      PEAKS(15.7, 0, 125, 0, 0), 32768, 900, 80, 0.70,
      MIST_WIRING_NVLINK, 150, 15.75,
-     "DGX-1", 8, 4, 100, 512,
+     "DGX-1", 8, 4, 100, 512, 63,
      "NVIDIA V100 datasheet (January 2020)", FIT_ACESO},
     {"a100-40", "a100-sxm-40", "NVIDIA A100 SXM4 40GB",
      PEAKS(19.5, 156, 312, 312, 0), 40960, 1555, 108, 0.76,
      MIST_WIRING_NVLINK, 300, 31.5,
-     "DGX A100 320GB", 8, 8, 200, 1024,
+     "DGX A100 320GB", 8, 8, 200, 1024, 126,
      "NVIDIA A100 datasheet (June 2021)", FIT_A100},
     {"a100-80", "a100", "NVIDIA A100 SXM4 80GB",
      PEAKS(19.5, 156, 312, 312, 0), 81920, 2039, 108, 0.76,
      MIST_WIRING_NVLINK, 300, 31.5,
-     "DGX A100 640GB", 8, 8, 200, 2048,
+     "DGX A100 640GB", 8, 8, 200, 2048, 126,
      "NVIDIA A100 datasheet (June 2021)", FIT_A100},
     {"a10g", NULL, "NVIDIA A10G 24GB",
      PEAKS(31.5, 35, 70, 70, 0), 23028, 600, 80, 0.90,
      MIST_WIRING_PCIE, 31.5, 31.5,
-     "AWS g5.48xlarge", 8, 1, 100, 768,
+     "AWS g5.48xlarge", 8, 1, 100, 768, 0,
      "NVIDIA A10G datasheet for AWS (2021)", FIT_ACESO},
     {"l4", NULL, "NVIDIA L4 24GB",
      PEAKS(30.3, 60, 121, 121, 242.5), 23034, 300, 58, 0.50,
      MIST_WIRING_PCIE, 31.5, 31.5,
-     "Google g2-standard-96", 8, 1, 100, 384,
+     "Google g2-standard-96", 8, 1, 100, 384, 0,
      "NVIDIA L4 datasheet (2023)", FIT_ACESO ", at 72 W"},
     {"l40s", NULL, "NVIDIA L40S 48GB",
      PEAKS(91.6, 183, 362.05, 362.05, 733), 46068, 864, 142, 0.70,
      MIST_WIRING_PCIE, 31.5, 31.5,
-     "AWS g6e.48xlarge", 8, 4, 100, 1536,
+     "AWS g6e.48xlarge", 8, 4, 100, 1536, 0,
      "NVIDIA L40S datasheet (2023)", FIT_A40 ", less at 350 W"},
     {"h100-pcie", NULL, "NVIDIA H100 PCIe 80GB",
      PEAKS(51, 378, 756, 756, 1513), 81559, 2000, 114, 0.70,
      MIST_WIRING_PCIE, 63, 63,
-     "8 H100 PCIe", 8, 0, 0, 1024,
+     "8 H100 PCIe", 8, 0, 0, 1024, 0,
      "NVIDIA H100 datasheet (2023)", FIT_H100 ", less at 350 W"},
     {"h100-sxm", "h100", "NVIDIA H100 SXM5 80GB",
      PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 81559, 3350, 132, 0.73,
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,
-     "DGX H100", 8, 8, 400, 2048,
+     "DGX H100", 8, 8, 400, 2048, 0,
      "NVIDIA H100 Tensor Core GPU architecture, v1.04", FIT_H100},
     {"h200-sxm", "h200", "NVIDIA H200 SXM 141GB",
      PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 143771, 4800, 132, 0.73,
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,
-     "DGX H200", 8, 8, 400, 2048,
+     "DGX H200", 8, 8, 400, 2048, 0,
      "NVIDIA H200 datasheet (2024)", FIT_H100},
     {"b200-sxm", "b200", "NVIDIA B200 SXM 180GB",
      PEAKS(75, 1125, 2250, 2250, 4500), 183359, 7700, 148, 0.72,
      MIST_WIRING_NVSWITCH_SUMS, 900, 63,
-     "DGX B200", 8, 8, 400, 2048,
+     "DGX B200", 8, 8, 400, 2048, 0,
      "NVIDIA DGX B200 datasheet (2024)", "largest matmul rate, Stas Bekman"},
     {"rtx4090", "rtx-4090", "NVIDIA GeForce RTX 4090 24GB",
      PEAKS(82.6, 82.6, 165.2, 165.2, 330.3), 24564, 1008, 128, 0.78,
      MIST_WIRING_PCIE, 31.5, 31.5,
-     "8 RTX 4090", 8, 0, 0, 512,
+     "8 RTX 4090", 8, 0, 0, 512, 0,
      "NVIDIA Ada GPU architecture, v2.1", FIT_A40},
 };
 
 const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
-    /*                             name                   rings  sums  latency_us */
-    [MIST_WIRING_PCIE]          = {"PCIe",                 0.35,    0,  10},
-    [MIST_WIRING_NVLINK]        = {"NVLink",               0.78,    0,   5},
-    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.56,   4},
+    /*                             name                   rings  sums  latency_us  slowdowns */
+    [MIST_WIRING_PCIE]          = {"PCIe",                 0.35,    0,  10,  1.17, 1, BESIDE_L4},
+    [MIST_WIRING_NVLINK]        = {"NVLink",               0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
+    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.56,   4,  1.29, 1.04, BESIDE_A100},
 };
 /* clang-format on */
 
@@ -103,8 +110,10 @@ const struct mist_preset_shares mist_preset_shares = {
     .adapter_latency_us = 15,
     .host_latency_us = 10,
     .launch_us = 2.5, /* gpu-benches, small kernels: 1.6 (L40) to 2.7 us (A100) */
-    .runtime_memory_bytes = (int64_t)1536 << 20, /* context and libraries about 0.5 GiB,
-                                                    NCCL's buffers up to 1 GiB */
+    .context_memory_bytes = (int64_t)512 << 20,
+    /* a connection's buffers are 4 MiB (NCCL_BUFFSIZE), 4.7 (LL128) and 0.5 (LL); 24
+     * channels of an A100 node, 4 or 5 communicators of a rank */
+    .nccl_memory_bytes = (int64_t)1024 << 20,
 };
 
 const struct mist_preset *mist_preset_get(int i)

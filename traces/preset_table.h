@@ -32,6 +32,8 @@ struct mist_preset {
     int adapters;               /* 0: not known, to be declared */
     double adapter_gbit_per_s;  /* of each */
     int64_t host_memory_gib;    /* 0: not known */
+    double host_gb_per_s;       /* of copies of all devices together, one way; 0: each has
+                                   its own way, or not known */
     const char *source;         /* of the device's figures */
     const char *product_source; /* of product_frac */
 };
@@ -44,7 +46,7 @@ struct mist_preset_shares {
     double curve_residual_frac, links_residual_frac; /* of prices, standard deviation */
     double adapter_latency_us, host_latency_us;      /* of one step, of one copy */
     double launch_us;
-    int64_t runtime_memory_bytes; /* of a process: context, libraries, NCCL's buffers */
+    int64_t context_memory_bytes, nccl_memory_bytes; /* of a process */
 };
 extern const struct mist_preset_shares mist_preset_shares;
 
@@ -54,6 +56,8 @@ struct mist_preset_wiring_shares {
     double link_frac;   /* of a device's rate, by rings */
     double switch_frac; /* of a device's rate, by sums in the switch; 0: there are none */
     double latency_us;  /* of one step */
+    double compute_slowdown, message_slowdown; /* while both go on */
+    const char *slowdown_source;
 };
 extern const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS];
 

@@ -58,6 +58,18 @@ static enum mist_status check_word(const char *name, int value, int n,
                         n - 1);
 }
 
+/* Bytes of a memory; a number of GiB is none. */
+static enum mist_status check_memory(const char *name, int64_t bytes,
+                                     struct mist_err *err)
+{
+    if (bytes >= 1 << 20)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "%s is %" PRId64 ", which can't be meant: it counts bytes; "
+                        "%" PRId64 " GiB are %" PRId64,
+                        name, bytes, bytes, bytes << 30);
+}
+
 static enum mist_status check_libraries(const struct mist_cluster *cluster,
                                         struct mist_err *err)
 {
@@ -119,6 +131,17 @@ check_link(const char *name, const struct mist_declared_link *link, struct mist_
                              : status;
 }
 
+/* Of streams beside each other, which don't speed each other up. */
+static enum mist_status check_slowdown(const char *name, double value,
+                                       struct mist_err *err)
+{
+    if (value == 0 || (value >= 1 && value <= 100))
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "declared.%s is %g, expected 1 (none) to 100, or 0 (not known)",
+                        name, value);
+}
+
 static enum mist_status check_declared(const struct mist_trace_declared *declared,
                                        struct mist_err *err)
 {
@@ -131,11 +154,21 @@ static enum mist_status check_declared(const struct mist_trace_declared *declare
     if (status == MIST_OK && declared->node.bytes_per_s > 0)
         status = check_count("declared.adapters", declared->adapters, err);
     if (status == MIST_OK)
+        status = check_not_negative("declared.host_node_bytes_per_s",
+                                    declared->host_node_bytes_per_s, err);
+    if (status == MIST_OK)
+        status = check_at_most("declared.host_node_bytes_per_s",
+                               declared->host_node_bytes_per_s, RATE_MAX, err);
+    if (status == MIST_OK)
         status = check_not_negative("declared.switch_bytes_per_s",
                                     declared->switch_bytes_per_s, err);
     if (status == MIST_OK)
         status = check_at_most("declared.switch_bytes_per_s",
                                declared->switch_bytes_per_s, RATE_MAX, err);
+    if (status == MIST_OK)
+        status = check_slowdown("compute_slowdown", declared->compute_slowdown, err);
+    if (status == MIST_OK)
+        status = check_slowdown("message_slowdown", declared->message_slowdown, err);
     return status == MIST_OK ? check_not_negative("declared.residual_frac",
                                                   declared->residual_frac, err)
                              : status;
@@ -172,8 +205,13 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
     if (status == MIST_OK)
         status = check_count("device_memory_bytes", cluster->device_memory_bytes, err);
     if (status == MIST_OK)
+        status = check_memory("device_memory_bytes", cluster->device_memory_bytes, err);
+    if (status == MIST_OK)
         status = check_not_negative("host_memory_bytes_per_node",
                                     (double)cluster->host_memory_bytes_per_node, err);
+    if (status == MIST_OK && cluster->host_memory_bytes_per_node > 0)
+        status = check_memory("host_memory_bytes_per_node",
+                              cluster->host_memory_bytes_per_node, err);
     if (status == MIST_OK)
         status = check_not_negative("device_threads", cluster->device_threads, err);
     if (status == MIST_OK)

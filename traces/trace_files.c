@@ -204,9 +204,23 @@ static enum mist_status read_declared(const struct mist_json *root,
                                       struct mist_trace_declared *out,
                                       struct mist_err *err)
 {
-    static const char *const keys[] = {
-        "device",        "node", "host", "adapters", "switch_bytes_per_s",
-        "residual_frac", NULL};
+    static const char *const keys[] = {"device",
+                                       "node",
+                                       "host",
+                                       "host_node_bytes_per_s",
+                                       "adapters",
+                                       "switch_bytes_per_s",
+                                       "compute_slowdown",
+                                       "message_slowdown",
+                                       "residual_frac",
+                                       NULL};
+    const struct {
+        const char *key;
+        double *out;
+    } numbers[] = {{"switch_bytes_per_s", &out->switch_bytes_per_s},
+                   {"host_node_bytes_per_s", &out->host_node_bytes_per_s},
+                   {"compute_slowdown", &out->compute_slowdown},
+                   {"message_slowdown", &out->message_slowdown}};
     struct mist_declared_link *const links[] = {&out->device, &out->node, &out->host};
     struct mist_json object;
     int64_t adapters = 0;
@@ -219,9 +233,9 @@ static enum mist_status read_declared(const struct mist_json *root,
     if (status == MIST_OK)
         status = mist_json_get_int64(&object, "adapters", MIST_JSON_OPTIONAL, 0, INT_MAX,
                                      &adapters, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(&object, "switch_bytes_per_s", MIST_JSON_OPTIONAL,
-                                      0, DBL_MAX, &out->switch_bytes_per_s, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == MIST_OK; i++)
+        status = mist_json_get_double(&object, numbers[i].key, MIST_JSON_OPTIONAL, 0,
+                                      DBL_MAX, numbers[i].out, err);
     if (status == MIST_OK)
         status = mist_json_get_double(&object, "residual_frac", MIST_JSON_REQUIRED, 0, 1,
                                       &out->residual_frac, err);

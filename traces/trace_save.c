@@ -68,9 +68,13 @@ static int add_prices(json_t *root, const struct mist_cluster *cluster)
                       number(curve->residual_frac)));
     if (!mist_cluster_declares_links(cluster))
         return failed;
-    object = json_pack("{s:i, s:o, s:o}", "adapters", declared->adapters,
-                       "switch_bytes_per_s", number(declared->switch_bytes_per_s),
-                       "residual_frac", number(declared->residual_frac));
+    object =
+        json_pack("{s:o, s:i, s:o, s:o, s:o, s:o}", "host_node_bytes_per_s",
+                  number(declared->host_node_bytes_per_s), "adapters", declared->adapters,
+                  "switch_bytes_per_s", number(declared->switch_bytes_per_s),
+                  "compute_slowdown", number(declared->compute_slowdown),
+                  "message_slowdown", number(declared->message_slowdown), "residual_frac",
+                  number(declared->residual_frac));
     for (int i = 0; i < 3 && object; i++)
         if (links[i].link->bytes_per_s > 0)
             failed |= json_object_set_new(

@@ -90,13 +90,13 @@ static const struct mist_option option_table[] = {
         "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
         "lean; default: all",
         NULL, 0, 0, space),
-    CHOICE("dtype", "Job", "TYPE", "of weights and activations", "fp32", mist_dtype_words,
-           dtype),
-    CHOICE(
-        "gradient-dtype", "Job", "TYPE",
-        "of gradients of weights as they are kept and sent (sums are fp32); bf16 needs "
-        "--dtype bf16",
-        "fp32", mist_dtype_words, gradient_dtype),
+    CHOICE("dtype", "Job", "TYPE",
+           "of weights and activations; fp16 can be predicted, not run", "fp32",
+           mist_dtype_words, dtype),
+    CHOICE("gradient-dtype", "Job", "TYPE",
+           "of gradients of weights as they are kept and sent (sums are fp32); bf16 and "
+           "fp16 need the same --dtype",
+           "fp32", mist_dtype_words, gradient_dtype),
     CHOICE("target", "Search", "NAME",
            "search what that framework can express, priced by its profile", "ours",
            mist_framework_words, target),
@@ -299,8 +299,7 @@ static enum mist_status load_cluster(struct session *at, struct mist_err *err)
  * device is the host, there is nothing to move to it. */
 static bool has_host_updates(const struct session *at)
 {
-    enum mist_trace_dtype dtype =
-        at->job.dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16 : MIST_TRACE_FP32;
+    enum mist_trace_dtype dtype = mist_cost_trace_dtype(at->job.dtype);
 
     return at->traces.cluster.backend != MIST_TRACE_CPU &&
            mist_trace_set_first_kernel(&at->traces, mist_op_name(MIST_OP_ADAMW_HOST),
@@ -443,6 +442,10 @@ static enum mist_status check_verify(struct session *at, struct mist_err *err)
                             "asked for");
     if (options->n_verified == 0)
         return MIST_OK;
+    if (at->job.dtype == MIST_DTYPE_FP16)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--verify runs plans, which mist-exec does in fp32 and bf16, "
+                            "not in --dtype fp16");
     if (options->n_samples > 0)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "

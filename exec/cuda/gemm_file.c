@@ -44,8 +44,8 @@ static const struct column {
     size_t offset;            /* of an int64_t of a choice */
 } columns[] = {
     {"product", mist_gemm_names, AT(key.product)},
-    {"dtype", mist_dtype_words, AT(key.dtype)},
-    {"gradient_dtype", mist_dtype_words, AT(key.gradient_dtype)},
+    {"dtype", mist_dtype_run_words, AT(key.dtype)},
+    {"gradient_dtype", mist_dtype_run_words, AT(key.gradient_dtype)},
     {"rows", NULL, AT(key.rows)},
     {"n_in", NULL, AT(key.n_in)},
     {"n_out", NULL, AT(key.n_out)},

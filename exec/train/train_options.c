@@ -82,7 +82,7 @@ static const struct mist_option option_table[] = {
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
     CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
-           mist_dtype_words, export_dtype),
+           mist_dtype_run_words, export_dtype),
     MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
     MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",

@@ -14,8 +14,9 @@
  *
  * (what NCCL's tuning model says, with one protocol.) Where a switch sums, the ranks of a
  * node send their message to it once, and only 2 (n-1)/n of it goes between nodes.
- * Transfers take a step. Groups of a node that run at once don't share its links. Left
- * out: short messages, which NCCL sends in another way, 2 to 4 times as fast.
+ * Transfers take a step. Groups of a node that run at once don't share its links, but copies
+ * between devices and host do: all devices of a node are taken to copy at once. Left out:
+ * short messages, which NCCL sends in another way, 2 to 4 times as fast.
  */
 #include "sim/cost/cost_internal.h"
 
@@ -97,6 +98,17 @@ static double all_reduce_s(const struct way *way, double bytes)
     return START_S + fmin(2 * ring_s(way), tree_s) + moving_s;
 }
 
+/* Of a device, while all of its node copy. */
+static double copy_s(const struct mist_cluster *cluster, double bytes)
+{
+    const struct mist_trace_declared *declared = &cluster->declared;
+    double share = declared->host_node_bytes_per_s / cluster->devices_per_node;
+    double rate =
+        share > 0 ? fmin(share, declared->host.bytes_per_s) : declared->host.bytes_per_s;
+
+    return declared->host.latency_us * 1e-6 + bytes / rate;
+}
+
 static double message_s(const struct way *way, enum mist_link_operation operation,
                         double bytes)
 {
@@ -123,7 +135,7 @@ bool mist_cost_declared(const struct mist_cluster *cluster,
         return false;
     if (!is_copy && !find_way(cluster, group, &way))
         return false;
-    time_s = is_copy ? host->latency_us * 1e-6 + (double)bytes / host->bytes_per_s
+    time_s = is_copy ? copy_s(cluster, (double)bytes)
                      : message_s(&way, operation, (double)bytes);
     *out = (struct mist_cost){.time_s = time_s,
                               .extrapolated_s = time_s,

@@ -113,7 +113,7 @@ static bool try_attention(struct pricing *at, const struct mist_step *step)
     enum mist_attention attention = mist_framework_attention_at(
         at->job->attention, step->dims[1], step->dims[0] * step->dims[2]);
 
-    if (attention == MIST_ATTENTION_FLASH)
+    if (!mist_framework_attention(attention, step->phase))
         return false;
     add_attention(at, step->phase, attention, step->dims);
     if (step->phase != MIST_PHASE_FORWARD && at->job->recomputes_attention &&
@@ -150,10 +150,16 @@ static double result_elements(const struct mist_step *step)
 static void add_ours(struct pricing *at, const struct mist_step *step)
 {
     struct mist_cost cost = {0};
-
-    add(at, &cost,
+    enum mist_status status =
         mist_cost_op(at->model, step->op, step->phase, at->job->dtype, step->dims,
-                     (double)step->flop, (double)step->bytes, &cost, at->err));
+                     (double)step->flop, (double)step->bytes, &cost, at->err);
+
+    if (step->op == MIST_OP_ATTENTION)
+        mist_cost_scale(&cost,
+                        mist_cost_attention_factor(
+                            &at->model->traces->cluster, at->job->attention, step->phase,
+                            mist_cost_trace_dtype(at->job->dtype), step->dims));
+    add(at, &cost, status);
 }
 
 /* Steps of programs that are no communication and no attention of several kernels. */
@@ -301,6 +307,8 @@ int64_t mist_cost_framework_update_elements(const struct mist_job *job,
     double ours_bytes = (double)mist_op_gradient_work(MIST_OP_ADAMW, 1).bytes;
 
     return framework->ops
-               ? (int64_t)((double)n_elements * framework->optimizer_bytes / ours_bytes)
+               ? (int64_t)((double)n_elements *
+                           mist_framework_optimizer_bytes(framework, job->dtype) /
+                           ours_bytes)
                : n_elements;
 }

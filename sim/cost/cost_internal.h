@@ -71,11 +71,8 @@ int mist_cost_find_op(const char *name);
 /* Whether an operator is run in a phase of kernels.csv. */
 bool mist_cost_has_phase(enum mist_op op, enum mist_trace_phase phase);
 
-/* The trace set's word for a number format. */
-enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
-
-/* The format whose rows price operators that have none of dtype: fp16 for bf16 where the
- * device is as fast in both; dtype itself: none. */
+/* The format whose rows price operators that have none of dtype: bf16 and fp16 for each
+ * other where the device is as fast in both; dtype itself: none. */
 enum mist_trace_dtype mist_cost_stand_in(const struct mist_cluster *cluster,
                                          enum mist_trace_dtype dtype);
 
@@ -124,6 +121,12 @@ double mist_cost_bound_s(const struct mist_cluster *cluster,
                          const struct mist_trace_curve *curve, enum mist_op op,
                          enum mist_phase phase, enum mist_trace_dtype dtype,
                          const int64_t dims[MIST_MAX_DIMS], double flop, double bytes);
+
+/* How much longer another framework's attention of one kernel takes than ours. */
+double mist_cost_attention_factor(const struct mist_cluster *cluster,
+                                  enum mist_attention attention, enum mist_phase phase,
+                                  enum mist_trace_dtype dtype,
+                                  const int64_t dims[MIST_MAX_DIMS]);
 
 /* The curve of a model whose rows are filled and sorted: cluster.json's, or, of measured
  * GPUs without one, with as many processors as fit its products best. */

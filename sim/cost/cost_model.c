@@ -3,7 +3,7 @@
 
 #include "sim/cost/cost_internal.h"
 
-#include <math.h>   /* sqrt */
+#include <math.h>   /* sqrt, fmax */
 #include <stdio.h>  /* snprintf */
 #include <stdlib.h> /* calloc */
 #include <string.h> /* memcmp */
@@ -18,6 +18,7 @@ enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype)
     static const enum mist_trace_dtype words[MIST_N_DTYPES] = {
         [MIST_DTYPE_FP32] = MIST_TRACE_FP32,
         [MIST_DTYPE_BF16] = MIST_TRACE_BF16,
+        [MIST_DTYPE_FP16] = MIST_TRACE_FP16,
     };
 
     return words[dtype];
@@ -27,15 +28,29 @@ enum mist_trace_dtype mist_cost_stand_in(const struct mist_cluster *cluster,
                                          enum mist_trace_dtype dtype)
 {
     const double *peaks = cluster->peak_flop_per_s;
+    enum mist_trace_dtype other = dtype == MIST_TRACE_BF16   ? MIST_TRACE_FP16
+                                  : dtype == MIST_TRACE_FP16 ? MIST_TRACE_BF16
+                                                             : dtype;
 
-    return dtype == MIST_TRACE_BF16 && peaks[MIST_TRACE_BF16] > 0 &&
-                   peaks[MIST_TRACE_BF16] == peaks[MIST_TRACE_FP16]
-               ? MIST_TRACE_FP16
-               : dtype;
+    return peaks[dtype] > 0 && peaks[other] == peaks[dtype] ? other : dtype;
 }
 
-/* Factors of the channels from interference.csv; all 1 without any row. Where streams take
- * turns there is nothing to fit: the rows say how true that is. */
+/* What is declared of computing and messages beside each other, whatever else goes on. */
+static void declare_interference(struct mist_cost_model *model)
+{
+    const struct mist_trace_declared *declared = &model->traces->cluster.declared;
+    const unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_GPU_GPU;
+
+    for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
+        if ((set & both) == both) {
+            double *slowdown = model->interference.slowdown[set];
+            slowdown[MIST_STREAM_COMPUTE] = fmax(1, declared->compute_slowdown);
+            slowdown[MIST_STREAM_GPU_GPU] = fmax(1, declared->message_slowdown);
+        }
+}
+
+/* Factors of the channels from interference.csv; without any row what is declared, else 1.
+ * Where streams take turns there is nothing to fit: the rows say how true that is. */
 static enum mist_status fit_interference(struct mist_cost_model *model,
                                          struct mist_err *err)
 {
@@ -46,6 +61,8 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     mist_interference_init(&model->interference);
     if (traces->cluster.streams_take_turns)
         mist_interference_take_turns(&model->interference);
+    else if (traces->n_interferences == 0)
+        declare_interference(model);
     if (traces->n_interferences == 0)
         return MIST_OK;
     struct mist_interference_sample *samples =

@@ -46,6 +46,9 @@ void mist_cost_add(struct mist_cost *sum, const struct mist_cost *part);
 /* Everything times a factor. */
 void mist_cost_scale(struct mist_cost *cost, double factor);
 
+/* The trace set's word for a number format. */
+enum mist_trace_dtype mist_cost_trace_dtype(enum mist_dtype dtype);
+
 struct mist_cost_model;
 
 /* Builds look-up structures over the trace set (borrowed for the model's life). */

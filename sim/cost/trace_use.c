@@ -147,9 +147,8 @@ static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dty
                              used ? ", " : "", rows_text(words[i].n_rows, rows), name);
         if (!is_used(&set->cluster, mine, (enum mist_trace_dtype)i))
             say(set, words[i].first, messages,
-                "no job computes in %s: %s not used; known are %s, %s", name,
-                rows_text(words[i].n_rows, rows), mist_dtype_name(MIST_DTYPE_FP32),
-                mist_dtype_name(MIST_DTYPE_BF16));
+                "no job computes in %s: %s not used; known are fp32, bf16, fp16", name,
+                rows_text(words[i].n_rows, rows));
     }
     if (other != mine && words[other].n_rows > 0)
         say(set, words[other].first, messages,

@@ -174,7 +174,7 @@ static struct mist_step *scores_step(struct mist_declaration *at,
 {
     struct mist_step *new = attention_step(at, block, "attention", MIST_OP_ATTENTION);
 
-    if (at->layout->shape.attention != MIST_ATTENTION_FLASH)
+    if (scores_bytes(at, block) > 0)
         new->workspace_bytes = keeps_scores(at, block) ? 0 : scores_bytes(at, block);
     return new;
 }

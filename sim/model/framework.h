@@ -8,8 +8,8 @@
  * task by it (cost_framework.c), the catalogue declares what it keeps. Sources are said,
  * and every constant can be printed (mist_framework_constant()).
  *
- * Left out: what a plan can say by itself (number formats, ZeRO, pipeline, sequence
- * parallelism); gradients that are reduced in one bucket.
+ * Left out: what a plan can say by itself (ZeRO, pipeline, sequence parallelism);
+ * gradients that are reduced in one bucket.
  */
 #ifndef MIST_SIM_FRAMEWORK_H
 #define MIST_SIM_FRAMEWORK_H
@@ -37,14 +37,18 @@ struct mist_framework {
                                  where they are gathered */
     double dispatch_us;     /* of the host, for a launch */
     double optimizer_bytes; /* read and written per parameter in an optimizer step */
+    double scaling_bytes;   /* the same in fp16: gradients are looked through and scaled
+                               back before it */
     double
         accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
     double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
                                  apart */
-    double residual_frac; /* how far predictions of public runs were off */
+    double fragmentation_frac; /* what the allocator of device memory holds beyond what
+                                  is allocated, relative */
+    double residual_frac;      /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
-    const char *source, *dispatch_source, *optimizer_source, *logit_source,
-        *residual_source;
+    const char *source, *dispatch_source, *optimizer_source, *scaling_source,
+        *logit_source, *fragmentation_source, *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
@@ -63,9 +67,13 @@ struct mist_framework_attention {
 enum mist_attention mist_framework_attention_at(enum mist_attention attention,
                                                 int64_t seq, int64_t n_heads_of_batch);
 
-/* Not of MIST_ATTENTION_FLASH, which is a kernel like ours. */
+/* Of attention that is more than one kernel; NULL: it is one. */
 const struct mist_framework_attention *
 mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
+
+/* Read and written per parameter in an optimizer step of a job. */
+double mist_framework_optimizer_bytes(const struct mist_framework *framework,
+                                      enum mist_dtype dtype);
 
 /* A constant of a profile. */
 enum mist_framework_unit { MIST_IN_S, MIST_IN_BYTES, MIST_AS_FRAC };

@@ -52,8 +52,10 @@ enum {
     MIST_MODEL_MAX_SEQ = 1 << 26,
 };
 
-/* Number format of the training run: weights, gradients and activations. */
-enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_N_DTYPES };
+/* Number format of the training run: weights, gradients and activations. The first
+ * MIST_N_RUN_DTYPES can be run; fp16, with loss scaling, is predicted. */
+enum mist_dtype { MIST_DTYPE_FP32, MIST_DTYPE_BF16, MIST_DTYPE_FP16, MIST_N_DTYPES };
+enum { MIST_N_RUN_DTYPES = MIST_DTYPE_FP16 };
 
 /* Whose programs train: how other frameworks do it is in framework.h. */
 enum mist_framework_name {
@@ -66,16 +68,20 @@ enum mist_framework_name {
 
 /* How attention is computed: in one kernel, without scores in memory, or by matrix products
  * with kernels for softmax and dropout between them: one for scale, mask and softmax, or
- * one for each. */
+ * one for each. One kernel is ours or, of other frameworks, FlashAttention-2 (FLASH), that
+ * of 2022, also Triton's (FLASH1), or cuDNN's. */
 enum mist_attention {
     MIST_ATTENTION_FLASH,
     MIST_ATTENTION_FUSED,
     MIST_ATTENTION_UNFUSED,
+    MIST_ATTENTION_FLASH1,
+    MIST_ATTENTION_FLASH_CUDNN,
     MIST_N_ATTENTIONS
 };
 
 /*
- * "gpt", "llama", "falcon"; "fp32", "bf16". Static strings; never NULL for a valid value.
+ * "gpt", "llama", "falcon"; "fp32", "bf16", "fp16". Static strings; never NULL for a valid
+ * value.
  */
 const char *mist_family_name(enum mist_family family);
 const char *mist_dtype_name(enum mist_dtype dtype);
@@ -84,12 +90,15 @@ const char *mist_dtype_name(enum mist_dtype dtype);
 extern const char *const mist_family_words[], *const mist_dtype_words[];
 extern const char *const mist_framework_words[], *const mist_attention_ways[];
 
+/* The first MIST_N_RUN_DTYPES of mist_dtype_words, then NULL. */
+extern const char *const mist_dtype_run_words[];
+
 /*
  * Bytes per parameter of the weights computed with, of their gradients (by the format of
- * those), and of the optimizer's state (AdamW: two fp32 moments, and with bf16 weights
- * also their fp32 master copy): fp32 4 + 4 + 8 = 16; bf16 2 + 4 + 12 = 18, or 16 where
- * gradients are bf16, too (they are added up over micro-batches and ranks, so they are
- * fp32 unless the job says otherwise).
+ * those), and of the optimizer's state (AdamW: two fp32 moments, and with two-byte weights
+ * also their fp32 master copy): fp32 4 + 4 + 8 = 16; bf16 and fp16 2 + 4 + 12 = 18, or 16
+ * where gradients have two bytes, too (they are added up over micro-batches and ranks, so
+ * they are fp32 unless the job says otherwise).
  */
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype);
 int32_t mist_dtype_gradient_bytes(enum mist_dtype gradient_dtype);

@@ -490,6 +490,11 @@ enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *
 enum mist_status mist_plan_check_ours(const struct mist_plan *plan, const char *path,
                                       struct mist_err *err)
 {
+    if ((int)plan->job.dtype >= MIST_N_RUN_DTYPES)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "the plan computes in %s, which mist-sim predicts; expected "
+                           "fp32 or bf16 to run",
+                           mist_dtype_name(plan->job.dtype));
     if (plan->job.framework == MIST_FRAMEWORK_OURS)
         return MIST_OK;
     return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,

@@ -27,7 +27,7 @@ struct mist_job {
     int32_t seq_len;      /* tokens per sample */
     enum mist_dtype dtype;
     enum mist_dtype gradient_dtype; /* of parameters' gradients as they are stored and
-                                       sent; bf16 needs dtype bf16. Sums are fp32 */
+                                       sent; fp32, or dtype's. Sums are fp32 */
     int32_t threads;      /* compute threads of a device, 1 .. 1024; 0: not said */
     bool computes_on_gpu; /* devices compute themselves: no threads of the host */
     /* Who trains (sim/model/framework.h). Plans of others can be predicted, not run: their
@@ -147,7 +147,7 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * stages that divide n_micro_batches; where two stages hold a tied weight they have the
  * same dp and tp; ZeRO flags are nested; n_checkpointed and n_lean are not negative and
  * n_layers at most together; fractions are within 0..1; an update on the host has optimizer state there; seq_len fits learned
- * positions; gradients are bf16 only where the rest is; numbers of ranks and of tokens of
+ * positions; gradients are bf16 or fp16 only where the rest is; numbers of ranks and of tokens of
  * a micro-batch fit 31 bits; predictions are finite and not negative. Whether a cluster
  * has the devices and the memory is not the plan's to know.
  *
@@ -157,7 +157,8 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
 MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
                                                  struct mist_err *err);
 
-/* Whether we can run it: MIST_OK, or MIST_ERR_INPUT where it is another framework's.
+/* Whether we can run it: MIST_OK, or MIST_ERR_INPUT where it is another framework's or in
+ * fp16.
  * path: of the plan, for the message. */
 MIST_MUST_CHECK enum mist_status mist_plan_check_ours(const struct mist_plan *plan,
                                                       const char *path,

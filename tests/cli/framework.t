@@ -57,6 +57,35 @@ refuse 'nor by a dry run' 3 '^mist-exec: megatron\.json: the plan is for megatro
 refuse 'our attention is one kernel' 3 "^mist-sim: attention is unfused, expected flash, or a framework" \
     mist-sim ours.json --attention unfused
 refuse 'our backward does not repeat it' 3 '^mist-sim: recompute_attention is true' mist-sim ours.json --recompute selective
+begin 'attention of one kernel: that of 2022 takes longer than FlashAttention-2, which takes no less than cuDNN'
+for way in cudnn flash flash1; do
+    run mist-sim ours.json --framework torchtitan --attention $way --cluster h100-sxm:1x8 --json
+    expect_exit 0
+    cp "$out" $way.out
+done
+slower cudnn.out flash.out
+slower flash.out flash1.out
+begin 'fp16 takes a pass more, of loss scaling; it is not run'
+sed 's/"dtype": "bf16"/"dtype": "fp16", "framework": "megatron", "attention": "fused"/' ours.json > fp16.json
+run mist-sim fp16.json --json
+expect_exit 0
+cp "$out" fp16.out
+slower megatron.out fp16.out
+expect_stdout '"figure": "loss scaling in fp16, a parameter"'
+sed 's/"dtype": "bf16"/"dtype": "fp16"/' ours.json > our_fp16.json
+refuse 'fp16 is not run' 3 '^mist-exec: our_fp16\.json: the plan computes in fp16, which mist-sim predicts; expected fp32 or bf16' \
+    mist-exec our_fp16.json
+refuse 'nor is it by --verify' 2 '^mist-tune: --verify runs plans, which mist-exec does in fp32 and bf16' \
+    mist-tune --model gpt3-1.3b --global-batch 32 --seq-len 1024 --dtype fp16 --cluster a100-80:1x8 --space 3d --verify 2
+refuse 'gradients in another two-byte format' 2 '^mist-tune: --gradient-dtype is bf16 with --dtype fp16' \
+    mist-tune --model gpt3-1.3b --global-batch 32 --seq-len 1024 --dtype fp16 --gradient-dtype bf16 --cluster a100-80:1x8
+begin 'V100 computes in fp16'
+run mist-tune --model gpt3-1.3b --global-batch 32 --seq-len 1024 --dtype fp16 --gradient-dtype fp16 --cluster v100 --space 3d -q -o v100.json
+expect_exit 0
+run mist-sim v100.json --json
+expect_exit 0
+expect_stdout '"model_flop_utilisation_frac": 0\.[2-7]'
+
 refuse 'an unknown framework' 2 '^mist-sim: --framework' mist-sim ours.json --framework megatorn
 sed 's/"dtype": "bf16"/"dtype": "bf16", "framework": "jax"/' ours.json > jax.json
 refuse 'an unknown framework in a plan' 3 '^mist-sim: jax\.json:[0-9]+:[0-9]+: .*megatron' mist-sim jax.json

@@ -38,6 +38,7 @@ cluster 'a latency without its unit' ': nic=..@5: .*expected a time' h100-sxm:8x
 cluster 'a key twice' ': nic= comes twice' h100-sxm:8x8,nic=4Gb/s,nic=4Gb/s
 cluster 'an unknown key' ': unknown key nick; there are nic, link' h100-sxm:8x8,nick=4Gb/s
 cluster 'a memory without its unit' ": memory=80 is 80 bytes, which can't be meant; .*: 80GiB" h100-sxm:8x8,memory=80
+cluster 'a rate of the host with a latency' ': host=1GB/s@5us: expected a rate alone' h100-sxm:8x8,host=1GB/s@5us
 cluster 'nodes that nothing connects' \
     ' rtx4090: nothing says how fast all_reduce is between nodes; declare it .*rtx4090:2x8,nic=8x400Gb/s$' rtx4090:2x8
 refuse 'number formats that a device lacks' 3 '^mist-tune: cluster v100-sxm does not compute in bf16: .* there is for fp32, fp16$' \
@@ -156,6 +157,18 @@ begin 'its rows of fp16 stand in for bf16'
 run mist-tune --model llama3-8b --global-batch 8 --seq-len 4096 --dtype bf16 --cluster torch --space 3d -n
 expect_exit 0
 expect_once '^mist-tune: torch/kernels\.csv:2: 3 rows of fp16, which has the peak rate of bf16, stand in where'
+begin 'and those of bf16 for fp16'
+run mist-tune --model llama3-8b --global-batch 64 --seq-len 4096 --dtype fp16 --cluster mine --space 3d -n
+expect_exit 0
+expect_once '^mist-tune: mine/kernels\.csv:[0-9]+: 3 rows of bf16, which has the peak rate of fp16, stand in where'
+begin 'a memory in GiB where bytes are counted, by a dry run, too'
+cp -R mine small
+sed 's/"device_memory_bytes": [0-9]*/"device_memory_bytes": 80/' mine/cluster.json > small/cluster.json
+for dry in '' -n; do
+    run mist-tune --model llama3-8b --global-batch 64 --seq-len 4096 --dtype bf16 --cluster small $dry
+    expect_exit 3
+    expect_stderr "^mist-tune: small/cluster\.json:[0-9]+:[0-9]+: device_memory_bytes is 80, which can't be meant: .* 80 GiB are 85899345920"
+done
 head -n 4 rank0.json > cut.json
 refuse 'a trace that was cut' 3 '^mist-profile: cut\.json:4: the file ends inside of this event' \
     mist-profile --cluster a100-80 -n --import torch-profiler cut.json

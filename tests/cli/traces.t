@@ -144,22 +144,22 @@ refuse 'rows of a file that is none' 3 '^mist-sim: bad/cluster\.json:3:[0-9]+: .
 # ---------------------------------------------------------------------------------- words of no use
 begin 'unknown operators and formats are said, once each, with file and line'
 rm -rf bad && cp -R traces bad
-edit traces/kernels.csv '5,8s/linear_bias/linear_bais/; 9s/fp32/fp16/; 12s/^[a-z_]*/linaer/' > bad/kernels.csv
+edit traces/kernels.csv '5,8s/linear_bias/linear_bais/; 9s/fp32/tf32/; 12s/^[a-z_]*/linaer/' > bad/kernels.csv
 run mist-sim plan.json --cluster bad --sweep launch=1x:2x
 expect_exit 0
 expect_once '^mist-sim: bad/kernels\.csv:5: no operator is called linear_bais: 2 rows not used; known are embedding, .*, adamw_host$'
 expect_once '^mist-sim: bad/kernels\.csv:12: no operator is called linaer: 1 row not used'
-expect_once '^mist-sim: bad/kernels\.csv:9: no job computes in fp16: 1 row not used; known are fp32, bf16$'
+expect_once '^mist-sim: bad/kernels\.csv:9: no job computes in tf32: 1 row not used; known are fp32, bf16, fp16$'
 [ "$(wc -l < "$err")" -eq 3 ] || fail "$(cat "$err")"
 begin 'the same by mist-tune and mist-exec'
 run mist-tune --model gpt3-demo --cluster bad --global-batch 4 --seq-len 128 -n
 expect_exit 0
 expect_once '^mist-tune: bad/kernels\.csv:5: no operator is called linear_bais'
-expect_once '^mist-tune: bad/kernels\.csv:9: no job computes in fp16'
+expect_once '^mist-tune: bad/kernels\.csv:9: no job computes in tf32'
 sed 's|"trace_set": "traces"|"trace_set": "bad"|' plan.json > other.json
 run mist-exec -n other.json
 expect_once '^mist-exec: bad/kernels\.csv:5: no operator is called linear_bais'
-expect_once '^mist-exec: bad/kernels\.csv:9: no job computes in fp16'
+expect_once '^mist-exec: bad/kernels\.csv:9: no job computes in tf32'
 begin 'rows of another format than the job computes in'
 edit traces/kernels.csv 's/fp32/bf16/' > bad/kernels.csv
 run mist-sim plan.json --cluster bad

@@ -240,15 +240,16 @@ static void need_model(const struct mist_model *model, int32_t tp, bool is_seque
     static struct mist_layer_layout layout;
     struct mist_err err;
 
-    for (int i = 0; i < 2 * MIST_N_DTYPES * MIST_N_LAYER_KINDS; i++) {
-        struct mist_layer_shape shape = {.micro_batch = 2,
-                                         .seq = 128,
-                                         .tp = tp,
-                                         .is_sequence_parallel = is_sequence,
-                                         .splits_backward = i % 2,
-                                         .dtype =
-                                             (enum mist_dtype)(i / 2 % MIST_N_DTYPES)};
-        must(mist_layer_layout_make(model, (enum mist_layer_kind)(i / 2 / MIST_N_DTYPES),
+    for (int i = 0; i < 2 * MIST_N_RUN_DTYPES * MIST_N_LAYER_KINDS; i++) {
+        struct mist_layer_shape shape = {
+            .micro_batch = 2,
+            .seq = 128,
+            .tp = tp,
+            .is_sequence_parallel = is_sequence,
+            .splits_backward = i % 2,
+            .dtype = (enum mist_dtype)(i / 2 % MIST_N_RUN_DTYPES)};
+        must(mist_layer_layout_make(model,
+                                    (enum mist_layer_kind)(i / 2 / MIST_N_RUN_DTYPES),
                                     shape, &layout, &err),
              &err);
         for (int k = 0; k < layout.n_forward; k++)
@@ -271,7 +272,7 @@ static void need_all_cuts(const struct mist_model *model)
 static void test_other_models(void **state)
 {
     for (int turned = 0; turned < 2; turned++)
-        for (int i = 0; i < 3 * MIST_N_VARIANTS * MIST_N_DTYPES; i++) {
+        for (int i = 0; i < 3 * MIST_N_VARIANTS * MIST_N_RUN_DTYPES; i++) {
             enum mist_family family = (enum mist_family)(i % 3);
             enum mist_layer_variant variant =
                 (enum mist_layer_variant)(i / 3 % MIST_N_VARIANTS);

@@ -208,7 +208,7 @@ static void test_attention(void **state)
     double forward_s[MIST_N_ATTENTIONS], backward_s[MIST_N_ATTENTIONS], again_s = 0;
 
     open_a100(&set, &model);
-    for (int i = 0; i < MIST_N_ATTENTIONS; i++) {
+    for (int i = 0; i <= MIST_ATTENTION_UNFUSED; i++) {
         struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, (enum mist_attention)i,
                                    gpt(2048, 16), 8, 1024, 1, false, false);
         forward_s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, false);
@@ -235,6 +235,85 @@ static void test_attention(void **state)
     free(job);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
+}
+
+/* Attention of one kernel, forward and backward, in TFLOP/s. */
+static double attention_rate(const char *preset, enum mist_attention attention,
+                             int32_t seq, int32_t head_dim)
+{
+    const int32_t n_heads = 2048 / head_dim, b = 16384 / seq;
+    const int64_t dims[MIST_MAX_DIMS] = {b, seq, n_heads, n_heads, head_dim};
+    const enum mist_attention ways[] = {MIST_ATTENTION_FLASH_CUDNN, attention};
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct mist_model of = gpt(2048, n_heads);
+    struct mist_err err = {0};
+    double s[2], flop = 0, ours_s = 0;
+
+    of.max_seq = seq;
+    must(mist_preset_parse(&set, preset, &err), &err);
+    must(mist_cost_model_new(&set, &model, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        struct job *job =
+            make_job(MIST_FRAMEWORK_TORCHTITAN, ways[i], of, b, seq, 1, false, false);
+        s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, false) +
+               program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+        free(job);
+    }
+    for (int i = 0; i < 2; i++) {
+        enum mist_phase phase = i ? MIST_PHASE_BACKWARD_INPUT : MIST_PHASE_FORWARD;
+        ours_s += flash_s(model, phase, dims);
+        flop +=
+            (double)mist_op_work(MIST_OP_ATTENTION, phase, dims, MIST_DTYPE_BF16).flop;
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+    return flop / (ours_s + s[1] - s[0]) / 1e12;
+}
+
+/* The benchmark of FlashAttention's authors, causal, 16,384 tokens, hidden 2,048, TFLOP/s
+ * (github.com/Dao-AILab/flash-attention, assets/flash2_*_fwd_bwd_benchmark.png). */
+static void test_attention_rates(void **state)
+{
+    static const struct {
+        const char *preset;
+        enum mist_attention attention;
+        int32_t head_dim;
+        double measured[6]; /* at 512, 1,024, .. */
+    } rows[] = {
+        {"a100-80", MIST_ATTENTION_FLASH1, 64, {58, 70, 77, 87, 92, 97}},
+        {"a100-80", MIST_ATTENTION_FLASH1, 128, {55, 62, 69, 76, 80, 83}},
+        {"a100-80", MIST_ATTENTION_FLASH, 64, {88, 119, 140, 156, 165, 171}},
+        {"a100-80", MIST_ATTENTION_FLASH, 128, {99, 133, 155, 173, 182, 189}},
+        {"h100-sxm", MIST_ATTENTION_FLASH, 64, {141, 192, 232, 257, 273, 284}},
+        {"h100-sxm", MIST_ATTENTION_FLASH, 128, {163, 221, 265, 294, 308, 328}},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double sum = 0;
+        for (int k = 0; k < 6; k++) {
+            double rate = attention_rate(rows[i].preset, rows[i].attention, 512 << k,
+                                         rows[i].head_dim);
+            near_to(rate, rows[i].measured[k], 0.25);
+            sum += rate / rows[i].measured[k] / 6;
+        }
+        print_message("# %s %s, heads of %d: %.3f of what was measured\n", rows[i].preset,
+                      mist_attention_ways[rows[i].attention], (int)rows[i].head_dim, sum);
+        near_to(sum, 1, 0.12);
+    }
+}
+
+/* In fp16 gradients are scaled back before an optimizer step. */
+static void test_loss_scaling(void **state)
+{
+    for (int f = 1; f < MIST_N_FRAMEWORKS; f++) {
+        const struct mist_framework *of = mist_framework_get((enum mist_framework_name)f);
+        near_to(mist_framework_optimizer_bytes(of, MIST_DTYPE_BF16), of->optimizer_bytes,
+                0);
+        near_to(mist_framework_optimizer_bytes(of, MIST_DTYPE_FP16),
+                of->optimizer_bytes + of->scaling_bytes, 0);
+        assert_true(of->scaling_bytes >= 8); /* fp32, read and written */
+    }
 }
 
 /* A fused softmax that a shape does not have falls back to single kernels. */
@@ -368,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_attention),        cmocka_unit_test(test_fall_back),
         cmocka_unit_test(test_launches),         cmocka_unit_test(test_measured_layer),
         cmocka_unit_test(test_transfers),        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_attention_rates),  cmocka_unit_test(test_loss_scaling),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,7 +282,7 @@ static void test_dtypes(void **state)
         assert_int_equal(mist_dtype_weight_bytes(dtype) +
                              mist_dtype_gradient_bytes(MIST_DTYPE_FP32) +
                              mist_dtype_state_bytes(dtype),
-                         dtype == MIST_DTYPE_BF16 ? 18 : 16);
+                         dtype == MIST_DTYPE_FP32 ? 16 : 18);
         assert_int_equal(mist_dtype_weight_bytes(dtype) +
                              mist_dtype_gradient_bytes(dtype) +
                              mist_dtype_state_bytes(dtype),
@@ -292,6 +292,9 @@ static void test_dtypes(void **state)
     assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_BF16), 12);
     assert_int_equal(mist_dtype_state_bytes(MIST_DTYPE_FP32), 8);
     assert_null(mist_dtype_words[MIST_N_DTYPES]);
+    assert_null(mist_dtype_run_words[MIST_N_RUN_DTYPES]);
+    for (int i = 0; i < MIST_N_RUN_DTYPES; i++)
+        assert_string_equal(mist_dtype_run_words[i], mist_dtype_words[i]);
     for (int i = 0; i < MIST_N_FAMILIES; i++)
         assert_ptr_equal(mist_family_words[i], mist_family_name((enum mist_family)i));
     assert_null(mist_family_words[MIST_N_FAMILIES]);

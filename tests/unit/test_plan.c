@@ -156,6 +156,8 @@ static void test_check(void **state)
             "gradient_dtype");
     REFUSED(MIST_ERR_INPUT, job.gradient_dtype = MIST_DTYPE_BF16, "expected dtype bf16",
             "gradient_dtype");
+    REFUSED(MIST_ERR_INPUT, job.gradient_dtype = MIST_DTYPE_FP16, "expected dtype fp16",
+            "gradient_dtype");
     REFUSED(MIST_ERR_INPUT, pipeline = (enum mist_pipeline_schedule)9, "9", "");
     REFUSED(MIST_ERR_INPUT, model.family = (enum mist_family)9, "9", "");
     REFUSED(MIST_ERR_INPUT, predicted.error_s = NAN, "nan", "iteration_s");

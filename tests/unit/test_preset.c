@@ -60,7 +60,7 @@ static void test_keys(void **state)
     const struct mist_trace_declared *declared = &set.cluster.declared;
 
     parse("h100-sxm:2x4,nic=4x200Gb/s@20us,link=100GB/s@3us,pcie=10GB/s,memory=40GiB,"
-          "host-memory=1TiB",
+          "host-memory=1TiB,host=50GB/s",
           &set);
     near_to(declared->node.bytes_per_s, 4 * 25e9 * mist_preset_shares.adapter_frac);
     near_to(declared->node.latency_us, 20);
@@ -70,6 +70,7 @@ static void test_keys(void **state)
     near_to(declared->switch_bytes_per_s, 56e9);
     near_to(declared->host.bytes_per_s, 10e9 * mist_preset_shares.host_frac);
     near_to(declared->host.latency_us, mist_preset_shares.host_latency_us);
+    near_to(declared->host_node_bytes_per_s, 50e9 * mist_preset_shares.host_frac);
     assert_int_equal(set.cluster.device_memory_bytes, (int64_t)40 << 30);
     assert_int_equal(set.cluster.host_memory_bytes_per_node, (int64_t)1 << 40);
     mist_trace_set_fini(&set);
@@ -110,6 +111,8 @@ static void test_refusals(void **state)
         {"h100-sxm:8x8,memory=80", "80 bytes, which can't be meant; a unit stands behind "
                                    "the number: 80GiB"},
         {"h100-sxm:8x8,host-memory=2TBit", "host-memory=2TBit: "},
+        {"h100-sxm:8x8,host=100GB/s@5us", "expected a rate alone; pcie= has the latency"},
+        {"h100-sxm:8x8,host=100", "host=100: "},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -159,7 +162,7 @@ static void test_saved(void **state)
     struct mist_err err = {0};
 
     scratch_init(&scratch);
-    parse("h100-sxm:2x8", &set);
+    parse("h100-sxm:2x8,host=100GB/s", &set);
     must(mist_trace_set_save(&set, scratch_path(&scratch, "set"), false, &err), &err);
     must(mist_trace_set_open(&read, scratch.path, &err), &err);
     assert_memory_equal(&set.cluster.curve, &read.cluster.curve,
@@ -170,8 +173,11 @@ static void test_saved(void **state)
     assert_int_equal(fingerprint, mist_trace_set_fingerprint(&read));
     double *const values[] = {&read.cluster.curve.product_frac,
                               &read.cluster.declared.node.bytes_per_s,
+                              &read.cluster.declared.host_node_bytes_per_s,
+                              &read.cluster.declared.compute_slowdown,
+                              &read.cluster.declared.message_slowdown,
                               &read.cluster.declared.switch_bytes_per_s};
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 6; i++) {
         *values[i] *= 1.01;
         assert_int_not_equal(fingerprint, mist_trace_set_fingerprint(&read));
         *values[i] /= 1.01;
@@ -312,6 +318,61 @@ static void test_links_are_monotone(void **state)
                     time_s * slack);
     }
     mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Copies of a device have its own way until all of its node fill what they share. */
+static void test_copies_share_the_host(void **state)
+{
+    struct mist_trace_set set;
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    for (int devices = 1; devices <= 8; devices *= 2)
+        for (double together = 0; together <= 200e9; together += 40e9) {
+            set.cluster.devices_per_node = devices;
+            set.cluster.declared.host_node_bytes_per_s = together;
+            struct mist_cost_model *model = model_of(&set);
+            double rate =
+                together > 0 && together < devices * 20e9 ? together / devices : 20e9;
+            near_to(
+                link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000000).time_s,
+                8e-6 + 1e9 / rate);
+            mist_cost_model_free(model);
+        }
+    mist_trace_set_fini(&set);
+}
+
+/* Declared slowdowns hold while computing and messages go on; rows come before them. */
+static void test_declared_slowdowns(void **state)
+{
+    const double together[MIST_N_CHANNELS] = {[MIST_STREAM_COMPUTE] = 3,
+                                              [MIST_STREAM_GPU_GPU] = 1,
+                                              [MIST_STREAM_HOST_TO_DEVICE] = 0.5};
+    struct mist_interference_row row = {.channels = 1u << MIST_STREAM_COMPUTE |
+                                                    1u << MIST_STREAM_GPU_GPU,
+                                        .nodes = 1,
+                                        .ranks_per_node = 2,
+                                        .alone_us = {30, 10},
+                                        .together_us = 30,
+                                        .repetitions = 1};
+    struct mist_trace_set set;
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    for (int i = 0; i < 3; i++) {
+        set.cluster.declared.compute_slowdown = i > 0 ? 1.5 : 0;
+        set.cluster.declared.message_slowdown = i > 0 ? 1.25 : 0;
+        for (int k = 0; i == 2 && k < 2; k++) { /* it takes two rows to fit a pair */
+            row.alone_us[0] = row.together_us = 30 * (k + 1);
+            assert_int_equal(mist_trace_set_add_interference(&set, &row, NULL), MIST_OK);
+        }
+        struct mist_cost_model *model = model_of(&set);
+        /* 1.25 s beside messages, in which computing gets 1.25 / 1.5 done */
+        near_to(mist_interference_bundle_s(mist_cost_model_interference(model), together),
+                i == 1 ? 1.25 + 3 - 1.25 / 1.5 : 3);
+        mist_cost_model_free(model);
+    }
     mist_trace_set_fini(&set);
 }
 
@@ -631,6 +692,8 @@ int main(void)
         cmocka_unit_test(test_saved),
         cmocka_unit_test(test_links_by_hand),
         cmocka_unit_test(test_links_are_monotone),
+        cmocka_unit_test(test_copies_share_the_host),
+        cmocka_unit_test(test_declared_slowdowns),
         cmocka_unit_test(test_rows_come_first),
         cmocka_unit_test(test_missing_links),
         cmocka_unit_test(test_products_by_hand),
