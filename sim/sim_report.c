@@ -280,8 +280,11 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
                 of->node);
     emit_figure(emit, of, wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
                 of->source);
-    emit_figure(emit, of, "of it, by rings", wiring->link_frac, MIST_HUMAN_FRAC,
+    emit_figure(emit, of, "of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
                 "fit of public nccl-tests");
+    emit_figure(emit, of, "of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
+                wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4"
+                                                      : "fit of public nccl-tests");
     if (wiring->switch_frac > 0)
         emit_figure(emit, of, "of it, by sums in the switch", wiring->switch_frac,
                     MIST_HUMAN_FRAC, "fit of public nccl-tests");

@@ -126,8 +126,10 @@ static bool scale_declared(struct mist_trace_declared *declared, const char *nam
             continue;
         link->bytes_per_s *= factor;
         link->latency_us /= factor;
-        if (i == 0)
+        if (i == 0) {
+            declared->ring_bytes_per_s *= factor;
             declared->switch_bytes_per_s *= factor;
+        }
         if (i == 2)
             declared->host_node_bytes_per_s *= factor;
     }

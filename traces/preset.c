@@ -245,14 +245,24 @@ static enum mist_status read_host(const struct reader *at, char *value)
     return status;
 }
 
+/* Collectives within a node, by what sends reach. */
+static void fill_rings(const struct mist_preset_wiring_shares *wiring,
+                       struct mist_trace_declared *declared)
+{
+    double rate = declared->device.bytes_per_s / wiring->link_frac;
+
+    declared->ring_bytes_per_s = rate * wiring->ring_frac;
+    declared->switch_bytes_per_s = rate * wiring->switch_frac;
+}
+
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
     static const char *const keys[] = {"nic",    "link",        "pcie",
                                        "memory", "host-memory", "host"};
     const int n_keys = sizeof keys / sizeof *keys;
     struct mist_trace_declared *declared = &at->cluster->declared;
-    double link_frac = mist_preset_wirings[at->preset->wiring].link_frac;
-    double switch_frac = mist_preset_wirings[at->preset->wiring].switch_frac;
+    const struct mist_preset_wiring_shares *wiring =
+        &mist_preset_wirings[at->preset->wiring];
     enum mist_status status;
     int i = 0;
 
@@ -271,9 +281,8 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
     case 0:
         return read_nic(at, value);
     case 1:
-        status = read_link(at, key, value, link_frac, 1, &declared->device);
-        declared->switch_bytes_per_s =
-            declared->device.bytes_per_s / link_frac * switch_frac;
+        status = read_link(at, key, value, wiring->link_frac, 1, &declared->device);
+        fill_rings(wiring, declared);
         return status;
     case 2:
         return read_link(at, key, value, mist_preset_shares.host_frac, 1,
@@ -304,11 +313,11 @@ static void fill_links(const struct mist_preset *preset,
         .host_node_bytes_per_s =
             preset->host_gb_per_s * 1e9 * mist_preset_shares.host_frac,
         .adapters = preset->adapters,
-        .switch_bytes_per_s = preset->link_gb_per_s * 1e9 * wiring->switch_frac,
         .compute_slowdown = wiring->compute_slowdown,
         .message_slowdown = wiring->message_slowdown,
         .residual_frac = mist_preset_shares.links_residual_frac,
     };
+    fill_rings(wiring, declared);
 }
 
 /* The usual node of a preset, one of it. */

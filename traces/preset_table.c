@@ -14,7 +14,7 @@
  *   host       copies of two devices share an uplink of x16 in DGX-1 and DGX A100, which have
  *              four PCIe switches for eight devices
  *   links      vTrain's and NVIDIA's nccl-tests of A100 and H100 nodes, Stas Bekman's of
- *              H200 and B200, Aceso's transfers between L4
+ *              H200 and B200, Aceso's transfers and all-reduces between L4
  *   slowdown   of computing and NCCL beside each other: the factors that Mist's artifact
  *              fitted to measurements on A100 and L4, for other devices of their wiring, too
  * Devices without a table of their own (L40S, RTX 4090, H100 PCIe) have the share of
@@ -94,10 +94,10 @@ static const struct mist_preset presets[] = {
 };
 
 const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
-    /*                             name                   rings  sums  latency_us  slowdowns */
-    [MIST_WIRING_PCIE]          = {"PCIe",                 0.35,    0,  10,  1.17, 1, BESIDE_L4},
-    [MIST_WIRING_NVLINK]        = {"NVLink",               0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
-    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.56,   4,  1.29, 1.04, BESIDE_A100},
+    /*                             name                  sends rings  sums  latency_us  slowdowns */
+    [MIST_WIRING_PCIE]          = {"PCIe",                0.30, 0.16,    0,  10,  1.17, 1, BESIDE_L4},
+    [MIST_WIRING_NVLINK]        = {"NVLink",              0.78, 0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
+    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.78, 0.56,  4,  1.29, 1.04, BESIDE_A100},
 };
 /* clang-format on */
 

@@ -53,7 +53,8 @@ extern const struct mist_preset_shares mist_preset_shares;
 /* The same between the devices of a node. */
 struct mist_preset_wiring_shares {
     const char *name;
-    double link_frac;   /* of a device's rate, by rings */
+    double link_frac;   /* of a device's rate, by sends */
+    double ring_frac;   /* by rings, in which a device sends and receives at once */
     double switch_frac; /* of a device's rate, by sums in the switch; 0: there are none */
     double latency_us;  /* of one step */
     double compute_slowdown, message_slowdown; /* while both go on */

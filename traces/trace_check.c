@@ -145,6 +145,14 @@ static enum mist_status check_slowdown(const char *name, double value,
 static enum mist_status check_declared(const struct mist_trace_declared *declared,
                                        struct mist_err *err)
 {
+    const struct {
+        const char *name;
+        double bytes_per_s;
+    } rates[] = {
+        {"declared.ring_bytes_per_s", declared->ring_bytes_per_s},
+        {"declared.host_node_bytes_per_s", declared->host_node_bytes_per_s},
+        {"declared.switch_bytes_per_s", declared->switch_bytes_per_s},
+    };
     enum mist_status status = check_link("device", &declared->device, err);
 
     if (status == MIST_OK)
@@ -153,18 +161,11 @@ static enum mist_status check_declared(const struct mist_trace_declared *declare
         status = check_link("host", &declared->host, err);
     if (status == MIST_OK && declared->node.bytes_per_s > 0)
         status = check_count("declared.adapters", declared->adapters, err);
-    if (status == MIST_OK)
-        status = check_not_negative("declared.host_node_bytes_per_s",
-                                    declared->host_node_bytes_per_s, err);
-    if (status == MIST_OK)
-        status = check_at_most("declared.host_node_bytes_per_s",
-                               declared->host_node_bytes_per_s, RATE_MAX, err);
-    if (status == MIST_OK)
-        status = check_not_negative("declared.switch_bytes_per_s",
-                                    declared->switch_bytes_per_s, err);
-    if (status == MIST_OK)
-        status = check_at_most("declared.switch_bytes_per_s",
-                               declared->switch_bytes_per_s, RATE_MAX, err);
+    for (size_t i = 0; i < sizeof rates / sizeof *rates && status == MIST_OK; i++) {
+        status = check_not_negative(rates[i].name, rates[i].bytes_per_s, err);
+        if (status == MIST_OK)
+            status = check_at_most(rates[i].name, rates[i].bytes_per_s, RATE_MAX, err);
+    }
     if (status == MIST_OK)
         status = check_slowdown("compute_slowdown", declared->compute_slowdown, err);
     if (status == MIST_OK)

@@ -207,6 +207,7 @@ static enum mist_status read_declared(const struct mist_json *root,
     static const char *const keys[] = {"device",
                                        "node",
                                        "host",
+                                       "ring_bytes_per_s",
                                        "host_node_bytes_per_s",
                                        "adapters",
                                        "switch_bytes_per_s",
@@ -218,6 +219,7 @@ static enum mist_status read_declared(const struct mist_json *root,
         const char *key;
         double *out;
     } numbers[] = {{"switch_bytes_per_s", &out->switch_bytes_per_s},
+                   {"ring_bytes_per_s", &out->ring_bytes_per_s},
                    {"host_node_bytes_per_s", &out->host_node_bytes_per_s},
                    {"compute_slowdown", &out->compute_slowdown},
                    {"message_slowdown", &out->message_slowdown}};

@@ -58,8 +58,9 @@ static void hash_prices(struct mist_hash *hash, const struct mist_cluster *clust
         mist_hash_add_double(hash, links[i]->bytes_per_s);
         mist_hash_add_double(hash, links[i]->latency_us);
     }
-    if (declared->host_node_bytes_per_s >
-        0) /* sets that don't say it keep their number */
+    if (declared->ring_bytes_per_s > 0) /* sets that don't say these keep their number */
+        mist_hash_add_double(hash, declared->ring_bytes_per_s);
+    if (declared->host_node_bytes_per_s > 0)
         mist_hash_add_double(hash, declared->host_node_bytes_per_s);
     if (declared->compute_slowdown > 0 || declared->message_slowdown > 0) {
         mist_hash_add_double(hash, declared->compute_slowdown);

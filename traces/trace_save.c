@@ -69,7 +69,8 @@ static int add_prices(json_t *root, const struct mist_cluster *cluster)
     if (!mist_cluster_declares_links(cluster))
         return failed;
     object =
-        json_pack("{s:o, s:i, s:o, s:o, s:o, s:o}", "host_node_bytes_per_s",
+        json_pack("{s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "ring_bytes_per_s",
+                  number(declared->ring_bytes_per_s), "host_node_bytes_per_s",
                   number(declared->host_node_bytes_per_s), "adapters", declared->adapters,
                   "switch_bytes_per_s", number(declared->switch_bytes_per_s),
                   "compute_slowdown", number(declared->compute_slowdown),

@@ -155,14 +155,18 @@ struct mist_trace_declared {
     struct mist_declared_link device; /* from a device to another of its node */
     struct mist_declared_link node;   /* from a node to another, all its adapters */
     struct mist_declared_link host;   /* between a device and its host, each direction */
-    double host_node_bytes_per_s; /* of all devices of a node together, in copies in one
-                                         direction; 0: each has its own way */
-    int adapters;                 /* of a node; with node.bytes_per_s */
-    double switch_bytes_per_s;    /* at which a switch of the node sums a message that all
+    /* From a device to another of its node while it receives, too, as in collectives; 0:
+     * device.bytes_per_s. */
+    double ring_bytes_per_s;
+    /* Of all devices of a node together, in copies in one direction; 0: each has its own
+     * way. */
+    double host_node_bytes_per_s;
+    int adapters;              /* of a node; with node.bytes_per_s */
+    double switch_bytes_per_s; /* at which a switch of the node sums a message that all
                                   devices have; 0: it can't */
-    double compute_slowdown, message_slowdown; /* how much longer computing and messages
-                                                  take while both go on, where
-                                                  interference.csv has no row; 0: no longer */
+    /* How much longer computing and messages take while both go on, where interference.csv
+     * has no row; 0: no longer. */
+    double compute_slowdown, message_slowdown;
     double residual_frac; /* standard deviation of such a price, relative */
 };
 

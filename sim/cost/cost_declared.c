@@ -5,7 +5,8 @@
  * n nodes with r ranks each make a group of N = n r ranks; a ring moves (N-1)/N of a
  * gathered or scattered message through every rank, an all-reduce twice that:
  *
- *   rate      the slower of a device's link (r > 1) and, between nodes, of the adapters
+ *   rate      the slower of a device's link (r > 1; its rate in rings, where it is slower
+ *             while it receives, too, as through the host's bridges) and, between nodes, of the adapters
  *             that the group has: as many of a node's as go with r of its devices, one at
  *             least, all groups together no more than there are
  *   latency   START and a step to the next rank for each of N-1 (all-reduce: twice),
@@ -56,17 +57,20 @@ double mist_cost_sharing(const struct mist_cluster *cluster,
 }
 
 /* False: a part of the way is not declared. */
-static bool find_way(const struct mist_cluster *cluster, struct mist_group_shape group,
+static bool find_way(const struct mist_cluster *cluster,
+                     enum mist_link_operation operation, struct mist_group_shape group,
                      struct way *out)
 {
     const struct mist_trace_declared *declared = &cluster->declared;
     bool is_inside = group.ranks_per_node > 1, is_between = group.nodes > 1;
+    bool is_ring = operation != MIST_LINK_SEND_RECV && declared->ring_bytes_per_s > 0;
+    double rate = is_ring ? declared->ring_bytes_per_s : declared->device.bytes_per_s;
 
     *out = (struct way){
         .nodes = group.nodes,
         .ranks_per_node = group.ranks_per_node,
         .ranks = (double)group.nodes * group.ranks_per_node,
-        .device_bytes_per_s = is_inside ? declared->device.bytes_per_s : INFINITY,
+        .device_bytes_per_s = is_inside ? rate : INFINITY,
         .node_bytes_per_s = INFINITY,
         .device_s = declared->device.latency_us * 1e-6,
         .node_s = declared->node.latency_us * 1e-6,
@@ -133,7 +137,7 @@ bool mist_cost_declared(const struct mist_cluster *cluster,
 
     if (is_copy && host->bytes_per_s <= 0)
         return false;
-    if (!is_copy && !find_way(cluster, group, &way))
+    if (!is_copy && !find_way(cluster, operation, group, &way))
         return false;
     time_s = is_copy ? copy_s(cluster, (double)bytes)
                      : message_s(&way, operation, (double)bytes);

@@ -173,11 +173,12 @@ static void test_saved(void **state)
     assert_int_equal(fingerprint, mist_trace_set_fingerprint(&read));
     double *const values[] = {&read.cluster.curve.product_frac,
                               &read.cluster.declared.node.bytes_per_s,
+                              &read.cluster.declared.ring_bytes_per_s,
                               &read.cluster.declared.host_node_bytes_per_s,
                               &read.cluster.declared.compute_slowdown,
                               &read.cluster.declared.message_slowdown,
                               &read.cluster.declared.switch_bytes_per_s};
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         *values[i] *= 1.01;
         assert_int_not_equal(fingerprint, mist_trace_set_fingerprint(&read));
         *values[i] /= 1.01;
