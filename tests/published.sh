@@ -143,13 +143,13 @@ if has end_to_end/bigscience_v100_megatron_tables.csv; then
 fi
 # Aceso (Liu et al., EuroSys 2024): what its profiler measured of each operator of Megatron-LM v2, fp16, summed up to the
 # forward of a micro-batch of 24 layers, its all-reduces included. Their backward lacks a product on all but A10G; the
-# first model's first batch was profiled cold. Of L4, A10G and V100 the share of the peak that products reach, and of
+# smallest model's first batch was profiled cold. Of L4, A10G and V100 the share of the peak that products reach, and of
 # L4 that rings reach of PCIe, were fitted to the same.
 if has aceso/op_profiles.csv.gz; then
     gzip -dc "$data/aceso/op_profiles.csv.gz" | awk -F, '
         BEGIN { split("a100-sxm4-40gb a100-40 a100-sxm4-40gb-larger-model a100-40 l4 l4 a10g a10g v100-sxm2-32gb-seq2048 v100", x, " ")
                 for (i = 1; i in x; i += 2) preset[x[i]] = x[i + 1] }
-        $5 == 0 && $1 in preset && !($2 == "1_3B" && $3 == 1) {
+        $5 == 0 && $1 in preset && !($3 == 1 && $2 == ($1 ~ /larger/ ? "2_6B" : "1_3B")) {
             key = $1 "," $2 "," $3 "," $4; if (!(key in us)) order[++n] = key
             is_end = $6 ~ /^(encoder-embedding|final-layernorm|gpt-post-process)$/
             us[key] += $7 * (is_end ? 1 : 24); mib[key, $6, "w"] = $11; mib[key, $6, "a"] = $12; mib[key, $6, "o"] = $10 }
@@ -236,7 +236,7 @@ END
 # plans of two and four layers need.
 if has megatron/megatron_seqpar_2205.05198_fig7_act_pct.csv; then
     awk -F, 'BEGIN { split("6144 64 12288 96 20480 128 25600 160", x, " "); split("none none selective selective full", mode, " ") }
-        /^[a-z0-9]+-[0-9]/ { k++; h = x[2 * k - 1]; a = x[2 * k]
+        /^[a-z0-9]+-[0-9]/ { sub(/\r$/, ""); k++; h = x[2 * k - 1]; a = x[2 * k]
             for (i = 1; i <= 5; i++) for (layers = 2; layers <= 4; layers += 2) {
                 cut = i == 2 || i == 4
                 printf "Megatron, activations|%s, %s%s|%s|a100-80:1x8|gpt %d %d %d %d %d 51200 2048 1 0|", $1, mode[i],

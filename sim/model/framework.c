@@ -106,7 +106,7 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .scaling_source = "GradScaler, in place in fp32",
         .fragmentation_source = FRAGMENTATION_SOURCE,
         .logit_source = "fp32, log-softmax, and back",
-        .residual_frac = 0.3, .residual_source = "llm-foundry's runs of MPT on A100, H100"},
+        .residual_frac = 0.13, .residual_source = "llm-foundry's runs of MPT on A100, H100"},
 };
 
 /* One kernel for scale, mask and softmax, in two bytes; or one for each, and for copies to
