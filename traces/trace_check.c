@@ -62,7 +62,7 @@ static enum mist_status check_word(const char *name, int value, int n,
 static enum mist_status check_memory(const char *name, int64_t bytes,
                                      struct mist_err *err)
 {
-    if (bytes >= 1 << 20)
+    if (bytes >= 1000000)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_INPUT,
                         "%s is %" PRId64 ", which can't be meant: it counts bytes; "

@@ -113,7 +113,7 @@ static const struct bad_file bad_files[] = {
     /* types and choices */
     {"\"layers\": 7", "\"layers\": 7.0", NULL, "whole number", false},
     {"\"layers\": 7", "\"layers\": 9999999999", NULL, "9999999999", false},
-    {"\"fp32\"", "\"fp16\"", NULL, "fp32, bf16", false},
+    {"\"fp32\"", "\"fp8\"", NULL, "fp32, bf16", false},
     {"\"threads\": 4", "\"threads\": 1025", NULL, "threads is 1025", false},
     {"\"threads\": 4", "\"threads\": -1", NULL, "threads is -1", false},
     {"\"gpt\"", "\"bert\"", NULL, "gpt, llama, falcon", false},
