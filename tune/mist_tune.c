@@ -686,6 +686,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = make_space(at, err);
     if (status == MIST_OK)
+        status = mist_validate_check_space(&at->space, err);
+    if (status == MIST_OK)
         say_limits(at);
     if (status == MIST_OK)
         status = check_target(&at->options, err);

@@ -472,6 +472,20 @@ static const char *find_help(const struct mist_space *space, char *text, size_t 
     return text;
 }
 
+enum mist_status mist_validate_check_space(const struct mist_space *space,
+                                           struct mist_err *err)
+{
+    if (space->n_cases > 0)
+        return MIST_OK;
+    return mist_err_set(
+        err, MIST_ERR_NO_PLAN,
+        "%lld samples and %d layers can't be spread over %d ranks, %d on a node, "
+        "within the search space; what could help: ranks and a --global-batch with "
+        "common factors",
+        (long long)space->job.global_batch, (int)space->model.n_layers,
+        (int)space->n_ranks, (int)space->devices_per_node);
+}
+
 static enum mist_status fail_no_plan(const struct validation *at, struct mist_err *err)
 {
     const struct mist_space *space = at->config->space;
@@ -481,12 +495,7 @@ static enum mist_status fail_no_plan(const struct validation *at, struct mist_er
     int64_t closest = result->search.closest_bytes;
 
     if (space->n_cases == 0)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN,
-            "%lld samples and %d layers can't be spread over %d ranks, %d on a node, "
-            "within the search space",
-            (long long)space->job.global_batch, (int)space->model.n_layers,
-            (int)space->n_ranks, (int)space->devices_per_node);
+        return mist_validate_check_space(space, err);
     if (result->was_stopped)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
     for (size_t i = 0; i < result->n_dropped; i++)

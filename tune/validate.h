@@ -104,6 +104,10 @@ struct mist_validate_result {
     bool was_stopped; /* by config->is_over */
 };
 
+/* MIST_OK, or MIST_ERR_NO_PLAN: there is no way at all to spread the job. */
+MIST_MUST_CHECK enum mist_status mist_validate_check_space(const struct mist_space *space,
+                                                           struct mist_err *err);
+
 /* Limit of the device arena for a device memory (0: no limit). MIST_ERR_USAGE: nothing is
  * left for the arena. */
 MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *cluster,

@@ -30,6 +30,10 @@ cluster 'an unknown preset: the nearest comes first' \
 cluster 'a name of nothing' ' h100-smx: there is no such folder, and no preset of that name; .* h100-sxm, ' h100-smx
 cluster 'devices of no whole nodes' ' h100-sxm:63: 63 devices are no whole nodes of 8; 56 and 64 are' h100-sxm:63
 cluster 'a node that is too large' ' h100-sxm:1x63: nodes of 63 devices; a node has at most 16' h100-sxm:1x63
+for dry in '' -n; do
+    refuse "ranks that no samples go round to $dry" 4 "^mist-tune: 512 samples and 32 layers can't be spread over 63 ranks, .*what could help" \
+        mist-tune $job --cluster h100-sxm:9x7 $dry
+done
 cluster 'no topology' ' h100-sxm:8by8: expected nodes and the devices of each, such as h100-sxm:8x8' h100-sxm:8by8
 cluster 'a rate without its unit' ': nic=400: .*400Gb/s \(bits\) or 25GB/s' h100-sxm:8x8,nic=8x400
 cluster 'a rate that can not be meant' ": nic=400b/s can't be meant; expected a rate of 1MB/s" h100-sxm:8x8,nic=8x400b/s
