@@ -164,7 +164,6 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                                 const struct mist_speed *speed, bool has_all)
 {
     const struct mist_job *job = &plan->job;
-    double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
 
     mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
                      MIST_HUMAN_TIME_S);

@@ -8,8 +8,8 @@
 # typed in below have their source beside them. Nothing is fitted here: rows that a constant of a profile was fitted to
 # (sim/model/framework.c) make a set of their own, "calibration". OUT.csv gets a row for each run, as mist-plot compare
 # draws it: plan,predicted_s,measured_s,error_bar_s, where a plan is "SET: RUN". With PAGE.csv, which mist-plot errors
-# draws, only the well-known runs are predicted, each with its source as a note. Rows of what
-# is no time have their own unit, and a bar of 0.
+# draws, only the well-known runs are predicted, each with its source as a note. Rows of what is no time have their own
+# unit, and a bar of 0.
 set -eu
 data=${1:-../shared/reference}
 build=${MIST_BUILD:-build}
@@ -118,8 +118,7 @@ bloom() { # SET FILE
         n = $7 * $8 * $9
         printf "%s|%s|%s|v100:%dx4,nic=4x27Gb/s|gpt %d %d 32 32 %d 50688 1024 1 1|%s fused full|", set, $1, $10, n / 4, $2,
             $3, 4 * $3, $4
-        printf "%d %d %d %d %d 1 0 0 %s fp16|%s\n", $6, $5, $7, $8, $9, ($4 == "deepspeed" ? "fp16" : "fp32"), $11 }' "$2" |
-        plans
+        printf "%d %d %d %d %d 1 0 0 fp16 fp16|%s\n", $6, $5, $7, $8, $9, $11 }' "$2" | plans
 }
 if has end_to_end/bigscience_v100_megatron_runs.csv; then
     awk -F, -v OFS=, '$9 ~ /^[0-9]+$/ && $5 == 1024 {

@@ -71,12 +71,14 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,
         .scatters_transfers = true,
         .dispatch_us = 10, .optimizer_bytes = 38, .scaling_bytes = 8,
-        .accumulate_bytes = 6, .logit_bytes = 60, .fragmentation_frac = FRAGMENTATION,
+        .accumulate_bytes = 6, .logit_bytes = 60, .copy_bytes = 4,
+        .fragmentation_frac = FRAGMENTATION,
         .ops = megatron_ops,
         .source = "kernels counted in Megatron-LM v3.0",
         .dispatch_source = "an eager operator of PyTorch, estimate",
         .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4",
         .scaling_source = "unscale_and_check_inf, in place in fp32",
+        .copy_source = "its README: 20 bytes a parameter with fp16 gradients",
         .fragmentation_source = FRAGMENTATION_SOURCE,
         .logit_source = "a copy, fp32, softmax in single kernels, and back",
         .residual_frac = 0.11, .residual_source = "estimate: the curve's"},
@@ -142,6 +144,12 @@ mist_framework_attention(enum mist_attention attention, enum mist_phase phase)
     return is_one_kernel ? NULL : &attentions[attention][phase != MIST_PHASE_FORWARD];
 }
 
+int32_t mist_framework_copy_bytes(enum mist_framework_name name,
+                                  enum mist_dtype gradient_dtype)
+{
+    return gradient_dtype == MIST_DTYPE_FP32 ? 0 : frameworks[name].copy_bytes;
+}
+
 double mist_framework_optimizer_bytes(const struct mist_framework *framework,
                                       enum mist_dtype dtype)
 {
@@ -159,6 +167,8 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          framework->optimizer_source},
         {"loss scaling in fp16, a parameter", framework->scaling_bytes, MIST_IN_BYTES,
          framework->scaling_source},
+        {"copy of two-byte gradients, a parameter", framework->copy_bytes, MIST_IN_BYTES,
+         framework->copy_source},
         {"gradient of a micro-batch, a parameter", framework->accumulate_bytes,
          MIST_IN_BYTES, framework->source},
         {"loss, a logit", framework->logit_bytes, MIST_IN_BYTES, framework->logit_source},
@@ -167,8 +177,10 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
         {"doubt", framework->residual_frac, MIST_AS_FRAC, framework->residual_source},
     };
 
-    if (i < 0 || i >= (int)(sizeof constants / sizeof *constants) || !framework->ops)
-        return false;
-    *out = constants[i];
-    return true;
+    for (size_t k = 0; k < sizeof constants / sizeof *constants && framework->ops; k++)
+        if (constants[k].value > 0 && i-- == 0) {
+            *out = constants[k];
+            return true;
+        }
+    return false;
 }

@@ -43,12 +43,14 @@ struct mist_framework {
         accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
     double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
                                  apart */
+    int32_t copy_bytes;   /* per parameter, of an fp32 copy that it makes of gradients
+                                  of two bytes for its optimizer step */
     double fragmentation_frac; /* what the allocator of device memory holds beyond what
                                   is allocated, relative */
     double residual_frac;      /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
-        *logit_source, *fragmentation_source, *residual_source;
+        *copy_source, *logit_source, *fragmentation_source, *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
@@ -71,6 +73,10 @@ enum mist_attention mist_framework_attention_at(enum mist_attention attention,
 const struct mist_framework_attention *
 mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 
+/* What it holds per parameter beside Adam's state. */
+int32_t mist_framework_copy_bytes(enum mist_framework_name name,
+                                  enum mist_dtype gradient_dtype);
+
 /* Read and written per parameter in an optimizer step of a job. */
 double mist_framework_optimizer_bytes(const struct mist_framework *framework,
                                       enum mist_dtype dtype);
@@ -84,7 +90,7 @@ struct mist_framework_constant {
     const char *source; /* never NULL */
 };
 
-/* Number i = 0, 1, ..; false: there are no more. */
+/* Number i = 0, 1, .. of those that are not 0; false: there are no more. */
 bool mist_framework_constant(const struct mist_framework *framework, int i,
                              struct mist_framework_constant *out);
 

@@ -78,6 +78,11 @@ run mist-sim -n llama.json --cluster rtx4090:8x8
 expect_exit 3
 expect_stderr '^mist-sim: cluster rtx4090: nothing says how fast .* between nodes; declare it'
 
+refuse 'ranks of no whole nodes' 3 "^mist-sim: llama\.json: the plan's 64 ranks are no whole nodes of 7 devices, .*63 and 70 are" \
+    mist-sim llama.json --what-if cluster.devices_per_node=7,cluster.nodes=10
+refuse 'ranks of no whole nodes: dry run' 3 "^mist-sim: llama\.json: the plan's 64 ranks are no whole nodes of 7" \
+    mist-sim -n llama.json --what-if cluster.devices_per_node=7,cluster.nodes=10
+
 # Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM": 138 to 153
 # TFLOP/s on each of about 1,024 A100 for GPT-3 175B, TP 8, PP 16, with full recomputation, counted by their equation 3.
 begin 'GPT-3 175B on 1,024 A100: what Megatron reached lies within the bar, or near it'

@@ -314,6 +314,16 @@ static void test_loss_scaling(void **state)
                 of->optimizer_bytes + of->scaling_bytes, 0);
         assert_true(of->scaling_bytes >= 8); /* fp32, read and written */
     }
+    /* its README: 20 bytes a parameter with fp16 gradients, 18 with fp32 ones */
+    assert_int_equal(
+        mist_dtype_weight_bytes(MIST_DTYPE_FP16) +
+            mist_dtype_gradient_bytes(MIST_DTYPE_FP16) +
+            mist_dtype_state_bytes(MIST_DTYPE_FP16) +
+            mist_framework_copy_bytes(MIST_FRAMEWORK_MEGATRON, MIST_DTYPE_FP16),
+        20);
+    assert_int_equal(mist_framework_copy_bytes(MIST_FRAMEWORK_MEGATRON, MIST_DTYPE_FP32),
+                     0);
+    assert_int_equal(mist_framework_copy_bytes(MIST_FRAMEWORK_OURS, MIST_DTYPE_BF16), 0);
 }
 
 /* A fused softmax that a shape does not have falls back to single kernels. */
