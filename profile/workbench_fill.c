@@ -68,7 +68,7 @@ static enum mist_status fill_constant(const struct mist_workbench *bench,
     table = malloc((size_t)block->constant_bytes);
     if (!table)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    mist_cpu_rope_fill(table, block->shape.seq, model->head_dim, model->rope_theta);
+    mist_cpu_rope_fill(table, block->shape.seq, model);
     enum mist_status status = mist_device_write(bench->device, bench->constant, table,
                                                 block->constant_bytes, err);
     free(table);

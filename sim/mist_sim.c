@@ -695,6 +695,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     status = check_outputs(&at->options, err);
     if (status != MIST_OK)
         return status;
+    mist_model_warn(&at->plan.model, at->plan.job.seq_len, &at->messages);
     if (at->options.common.is_dry_run)
         return dry_run(at, err);
     return at->options.sweep ? run_sweep(at, err) : run_once(at, err);

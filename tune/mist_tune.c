@@ -64,7 +64,7 @@ static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 
 static const struct mist_option option_table[] = {
     REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
-             "preset, or a Hugging Face config.json", 0, 0, model),
+             "preset, or a Hugging Face config.json or folder", 0, 0, model),
     REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
              1, 1 << 24, global_batch),
     REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
@@ -531,6 +531,7 @@ static void say_limits(const struct session *at)
                      "up to %d ranks)",
                      (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
     mist_trace_use_warn_links(&at->traces, at->space.n_ranks, &at->messages);
+    mist_model_warn(&at->model, at->job.seq_len, &at->messages);
 }
 
 /* Runs the best plans of different kinds and makes the one that is chosen the first. */

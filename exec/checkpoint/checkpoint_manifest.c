@@ -15,6 +15,7 @@
 
 #include "core/atomic_file.h" /* mist_file_read_all */
 #include "core/path.h"
+#include "sim/plan/plan_fields.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -44,69 +45,12 @@ static void format_sum(char out[CHECKPOINT_SUM_DIGITS + 1], uint64_t sum)
 
 /* ------------------------------------------------------------------------------ model */
 
-enum field_type { FIELD_FAMILY, FIELD_INT32, FIELD_BOOL, FIELD_DOUBLE };
-
-/* The dimensions that must be the same, in the order of the file. */
-static const struct {
-    const char *key;
-    enum field_type type;
-    size_t offset;
-} fields[] = {
-    {"family", FIELD_FAMILY, offsetof(struct mist_model, family)},
-    {"n_layers", FIELD_INT32, offsetof(struct mist_model, n_layers)},
-    {"hidden", FIELD_INT32, offsetof(struct mist_model, hidden)},
-    {"n_heads", FIELD_INT32, offsetof(struct mist_model, n_heads)},
-    {"n_kv_heads", FIELD_INT32, offsetof(struct mist_model, n_kv_heads)},
-    {"head_dim", FIELD_INT32, offsetof(struct mist_model, head_dim)},
-    {"ffn", FIELD_INT32, offsetof(struct mist_model, ffn)},
-    {"vocab", FIELD_INT32, offsetof(struct mist_model, vocab)},
-    {"max_seq", FIELD_INT32, offsetof(struct mist_model, max_seq)},
-    {"has_bias", FIELD_BOOL, offsetof(struct mist_model, has_bias)},
-    {"ties_embeddings", FIELD_BOOL, offsetof(struct mist_model, ties_embeddings)},
-    {"norm_epsilon", FIELD_DOUBLE, offsetof(struct mist_model, norm_epsilon)},
-    {"rope_theta", FIELD_DOUBLE, offsetof(struct mist_model, rope_theta)},
-};
-
-enum { N_FIELDS = sizeof fields / sizeof fields[0] };
-
-/* The value of a field as JSON; NULL: out of memory. */
-static json_t *field_json(const struct mist_model *model, int i)
-{
-    const char *at = (const char *)model + fields[i].offset;
-
-    switch (fields[i].type) {
-    case FIELD_FAMILY:
-        return json_string(mist_family_name(model->family));
-    case FIELD_INT32:
-        return json_integer(*(const int32_t *)(const void *)at);
-    case FIELD_BOOL:
-        return json_boolean(*(const bool *)(const void *)at);
-    case FIELD_DOUBLE:
-        break;
-    }
-    return json_real(*(const double *)(const void *)at);
-}
-
-static json_t *model_json(const struct mist_model *model)
-{
-    json_t *object = json_object();
-    bool ok =
-        object && json_object_set_new(object, "name", json_string(model->name)) == 0;
-
-    for (int i = 0; i < N_FIELDS && ok; i++)
-        ok = json_object_set_new(object, fields[i].key, field_json(model, i)) == 0;
-    if (ok)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 /* Text of a plain value, for messages. */
 static void describe(const json_t *value, char *out, size_t size)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 
-    snprintf(out, size, "%s", text ? text : "?");
+    snprintf(out, size, "%s", text ? text : "left out");
     free(text);
 }
 
@@ -118,21 +62,23 @@ enum mist_status mist_checkpoint_check_model(const struct mist_checkpoint *check
     enum mist_status status = mist_json_get_object(&checkpoint->root, "model",
                                                    MIST_JSON_REQUIRED, &object, err);
 
-    for (int i = 0; i < N_FIELDS && !status; i++) {
+    json_t *ours = mist_plan_model_json(model);
+    if (!ours) /* it is compared key by key but for its name */
+        status = mist_err_memory(err, checkpoint->path);
+    for (const struct mist_plan_field *f = mist_plan_model_fields + 1; f->key && !status;
+         f++) {
         char here[80], there[80];
-        const json_t *saved = json_object_get(object.value, fields[i].key);
-        json_t *wanted = field_json(model, i);
-        if (!wanted)
-            return mist_err_memory(err, checkpoint->path);
-        if (!saved || !json_equal(saved, wanted)) {
-            describe(wanted, here, sizeof here);
-            describe(saved, there, sizeof there);
-            status = mist_json_fail_key(&object, fields[i].key, MIST_ERR_INPUT, err,
-                                        "is of another model: its %s is %s, expected %s",
-                                        fields[i].key, there, here);
-        }
-        json_decref(wanted);
+        const json_t *saved = json_object_get(object.value, f->key);
+        const json_t *wanted = json_object_get(ours, f->key);
+        if (saved == wanted || json_equal(saved, wanted)) /* both may be left out */
+            continue;
+        describe(wanted, here, sizeof here);
+        describe(saved, there, sizeof there);
+        status = mist_json_fail_key(&object, f->key, MIST_ERR_INPUT, err,
+                                    "is of another model: its %s is %s, expected %s",
+                                    f->key, there, here);
     }
+    json_decref(ours);
     return status;
 }
 
@@ -186,7 +132,7 @@ static json_t *manifest_json(const struct mist_checkpoint *checkpoint,
         json_object_set_new(root, "checksum", json_string(CHECKSUM_ZEROS)) == 0 &&
         json_object_set_new(root, "run", json_string(run)) == 0 &&
         json_object_set_new(root, "step", json_integer(checkpoint->step)) == 0 &&
-        json_object_set_new(root, "model", model_json(model)) == 0 &&
+        json_object_set_new(root, "model", mist_plan_model_json(model)) == 0 &&
         json_object_set(root, "training", shared) == 0 &&
         json_object_set_new(root, "files", files_json(checkpoint)) == 0 &&
         json_object_set_new(root, "tensors", tensors_json(checkpoint)) == 0;

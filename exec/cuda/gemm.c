@@ -309,23 +309,35 @@ void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
                             const struct mist_cuda_linear *at, void *y, void *before,
                             const void *x, const void *weight, const void *bias)
 {
-    struct mist_gemm_operands operands = {weight, x, y, (void *)bias, before};
+    bool is_apart = before && at->has_exact_gelu, is_fused = before && !is_apart;
+    struct mist_gemm_operands operands = {weight, x, is_apart ? before : y, (void *)bias,
+                                          is_fused ? before : NULL};
+    bool is_done =
+        run(gemm, at,
+            is_fused ? (bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU)
+            : bias   ? MIST_CUDA_FORWARD_BIAS
+                     : MIST_CUDA_FORWARD,
+            &operands, true);
 
-    run(gemm, at,
-        before ? (bias ? MIST_CUDA_FORWARD_BIAS_GELU : MIST_CUDA_FORWARD_GELU)
-        : bias ? MIST_CUDA_FORWARD_BIAS
-               : MIST_CUDA_FORWARD,
-        &operands, true);
+    if (is_done && is_apart)
+        mist_cuda_exact_gelu_forward(at->stream, at->dtype, y, before,
+                                     at->rows * at->n_out);
 }
 
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
                                    const struct mist_cuda_linear *at, void *dx,
                                    const void *dy, const void *weight, const void *before)
 {
-    struct mist_gemm_operands operands = {weight, dy, dx, NULL, (void *)before};
+    bool is_apart = before && at->has_exact_gelu, is_fused = before && !is_apart;
+    struct mist_gemm_operands operands = {weight, dy, dx, NULL,
+                                          is_fused ? (void *)before : NULL};
+    bool is_done =
+        run(gemm, at, is_fused ? MIST_CUDA_BACKWARD_INPUT_GELU : MIST_CUDA_BACKWARD_INPUT,
+            &operands, true);
 
-    run(gemm, at, before ? MIST_CUDA_BACKWARD_INPUT_GELU : MIST_CUDA_BACKWARD_INPUT,
-        &operands, true);
+    if (is_done && is_apart)
+        mist_cuda_exact_gelu_backward(at->stream, at->dtype, dx, dx, before,
+                                      at->rows * at->n_in);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,

@@ -65,7 +65,8 @@ struct mist_cuda_linear {
     bool overwrites; /* gradients are written, not added to: whatever was in their
                         memory does not matter */
     int64_t rows, n_in, n_out; /* each >= 1 */
-    const void *residual;      /* what forward() and backward_input() add to their result,
+    bool has_exact_gelu;  /* of before, below: no epilogue has that, a kernel does it */
+    const void *residual; /* what forward() and backward_input() add to their result,
                                   as large; NULL: nothing */
 };
 

@@ -76,6 +76,10 @@ void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void
                             const void *x, int64_t n);
 void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
                              const void *d_out, const void *x, int64_t n);
+void mist_cuda_exact_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  void *out, const void *x, int64_t n);
+void mist_cuda_exact_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                   void *dx, const void *d_out, const void *x, int64_t n);
 void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
                               const void *gate_up, int64_t rows, int64_t f);
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,

@@ -48,6 +48,28 @@ struct gelu_backward : gelu {
     }
 };
 
+/* x Phi(x) with the normal distribution's Phi: the exact form. */
+struct exact_gelu {
+    static __device__ __forceinline__ float normal(float x)
+    {
+        return 0.5f * erfcf(-0.70710678f * x);
+    }
+};
+
+struct exact_gelu_forward : exact_gelu {
+    static __device__ __forceinline__ float apply(float x, float)
+    {
+        return x * normal(x);
+    }
+};
+
+struct exact_gelu_backward : exact_gelu {
+    static __device__ __forceinline__ float apply(float x, float d_out)
+    {
+        return d_out * (normal(x) + x * (0.39894228f * __expf(-0.5f * x * x)));
+    }
+};
+
 struct sum {
     static __device__ __forceinline__ float apply(float a, float b)
     {
@@ -115,6 +137,18 @@ void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, voi
                              const void *d_out, const void *x, int64_t n)
 {
     launch_map<gelu_backward, true>(stream, dtype, dx, x, d_out, n);
+}
+
+void mist_cuda_exact_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  void *out, const void *x, int64_t n)
+{
+    launch_map<exact_gelu_forward, false>(stream, dtype, out, x, nullptr, n);
+}
+
+void mist_cuda_exact_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                   void *dx, const void *d_out, const void *x, int64_t n)
+{
+    launch_map<exact_gelu_backward, true>(stream, dtype, dx, x, d_out, n);
 }
 
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,

@@ -162,6 +162,7 @@ static void linear(step_args at)
     if (!linear_shape(at, &shape))
         return;
     shape.residual = has_gelu ? NULL : x[MIST_ARG_LINEAR_RESIDUAL];
+    shape.has_exact_gelu = at->model->has_exact_gelu;
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
@@ -195,9 +196,9 @@ static void rope(step_args at)
 
 static void gelu(step_args at)
 {
-    mist_cuda_gelu_forward(stream_of(context_of(at)), at->dtype,
-                           at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
-                           at->step->dims[0]);
+    (at->model->has_exact_gelu ? mist_cuda_exact_gelu_forward : mist_cuda_gelu_forward)(
+        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
+        at->operands[MIST_ARG_UNARY_X], at->step->dims[0]);
 }
 
 static void swiglu(step_args at)

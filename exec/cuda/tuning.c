@@ -47,7 +47,8 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
                              const struct mist_cuda_linear *at)
 {
     const struct mist_step *step = args->step;
-    bool has_gelu = step->op == MIST_OP_LINEAR_GELU, has_bias = step->params[1] >= 0;
+    bool is_gelu = step->op == MIST_OP_LINEAR_GELU, has_bias = step->params[1] >= 0;
+    bool has_gelu = is_gelu && !args->model->has_exact_gelu; /* in its epilogue */
     enum mist_cuda_gemm_product product = MIST_CUDA_FORWARD;
 
     if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY) {
@@ -57,7 +58,7 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
         expect_loss(gemm, at, at->rows % whole);
         return;
     }
-    if (!has_gelu && step->op != MIST_OP_LINEAR && step->op != MIST_OP_LINEAR_BIAS &&
+    if (!is_gelu && step->op != MIST_OP_LINEAR && step->op != MIST_OP_LINEAR_BIAS &&
         step->op != MIST_OP_LINEAR_RESIDUAL)
         return;
     if (step->phase == MIST_PHASE_BACKWARD_INPUT)

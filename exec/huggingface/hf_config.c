@@ -4,8 +4,9 @@
 #include "core/json.h"
 #include "core/parse.h"
 #include "core/path.h"
+#include "sim/model/model_keys.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,126 +39,120 @@ static enum mist_status compare_double(const struct sides *at, const char *key,
         mist_format_double(a, sizeof a, theirs), mist_format_double(b, sizeof b, ours));
 }
 
-static enum mist_status compare_tying(const struct sides *at, struct mist_err *err)
+static enum mist_status compare_bool(const struct sides *at, const char *key, bool theirs,
+                                     bool ours, struct mist_err *err)
 {
-    bool ties = at->theirs->ties_embeddings;
-
-    if (ties == at->ours->ties_embeddings)
+    if (theirs == ours)
         return MIST_OK;
-    return mist_json_fail_key(at->root, "tie_word_embeddings", MIST_ERR_INPUT, err,
-                              "tie_word_embeddings is %s, the plan's model has %s",
-                              ties ? "true" : "false", ties ? "false" : "true");
+    return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                              "%s is %s, the plan's model has %s", key,
+                              theirs ? "true" : "false", ours ? "true" : "false");
 }
 
-/* A key that must have this value where it is there. */
-static enum mist_status require_bool(const struct sides *at, const char *key, bool wanted,
+static enum mist_status compare_word(const struct sides *at, const char *key,
+                                     const char *theirs, const char *ours,
                                      struct mist_err *err)
 {
-    bool value = wanted;
-    enum mist_status status =
-        mist_json_get_bool(at->root, key, MIST_JSON_OPTIONAL, &value, err);
-
-    if (status != MIST_OK || value == wanted)
-        return status;
+    if (strcmp(theirs, ours) == 0)
+        return MIST_OK;
     return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
-                              "%s is %s, a run computes with %s", key,
-                              value ? "true" : "false", wanted ? "true" : "false");
+                              "%s is \"%s\", the plan's model has \"%s\"", key, theirs,
+                              ours);
 }
 
-/* One of the words, the first of which stands for a missing key. */
-static enum mist_status require_word(const struct mist_json *object, const char *key,
-                                     const char *const *wanted, struct mist_err *err)
+/* --------------------------------------------------------------------------- compared */
+
+static enum mist_status compare_key(const struct sides *at,
+                                    const struct mist_model_key *key,
+                                    struct mist_err *err)
 {
-    const char *word = wanted[0];
-    enum mist_status status =
-        mist_json_get_string(object, key, MIST_JSON_OPTIONAL, &word, err);
+    bool is_older = key->older && !mist_json_has(at->root, key->key);
+    const char *name = is_older ? key->older : key->key;
+    const void *theirs = (const char *)at->theirs + key->offset;
+    const void *ours = (const char *)at->ours + key->offset;
 
-    for (int i = 0; status == MIST_OK && wanted[i]; i++)
-        if (strcmp(word, wanted[i]) == 0)
-            return MIST_OK;
-    if (status != MIST_OK)
-        return status;
-    return mist_json_fail_key(object, key, MIST_ERR_INPUT, err,
-                              "%s is \"%.60s\", a run computes with \"%s\"", key, word,
-                              wanted[0]);
-}
-
-/* ------------------------------------------------------------------------- families */
-
-static enum mist_status check_gpt2(const struct sides *at, struct mist_err *err)
-{
-    /* all are the same function: x sigmoid(1.595769 (x + 0.044715 x^3)) */
-    static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh",
-                                              "gelu_fast", NULL};
-    const struct mist_model *theirs = at->theirs, *ours = at->ours;
-    const char *positions =
-        mist_json_has(at->root, "n_positions") ? "n_positions" : "n_ctx";
-    enum mist_status s;
-
-    if ((s = compare_int(at, "n_layer", theirs->n_layers, ours->n_layers, err)) ||
-        (s = compare_int(at, "n_embd", theirs->hidden, ours->hidden, err)) ||
-        (s = compare_int(at, "n_head", theirs->n_heads, ours->n_heads, err)) ||
-        (s = compare_int(at, "n_inner", theirs->ffn, ours->ffn, err)) ||
-        (s = compare_int(at, "vocab_size", theirs->vocab, ours->vocab, err)) ||
-        (s = compare_int(at, positions, theirs->max_seq, ours->max_seq, err)) ||
-        (s = compare_double(at, "layer_norm_epsilon", theirs->norm_epsilon,
-                            ours->norm_epsilon, err)) ||
-        (s = require_word(at->root, "activation_function", activations, err)) ||
-        (s = require_bool(at, "scale_attn_weights", true, err)) ||
-        (s = require_bool(at, "scale_attn_by_inverse_layer_idx", false, err)) ||
-        (s = require_bool(at, "add_cross_attention", false, err)))
-        return s;
-    return compare_tying(at, err);
-}
-
-/* Older files say rope_scaling, newer ones rope_parameters, with the base in it. */
-static enum mist_status check_rope(const struct sides *at, struct mist_err *err)
-{
-    static const char *const kinds[] = {"default", NULL};
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    double theta = at->theirs->rope_theta;
-    enum mist_status status = MIST_OK;
-
-    for (int i = 0; i < 2 && status == MIST_OK; i++) {
-        struct mist_json rope;
-        if (!mist_json_has(at->root, keys[i])) /* or null */
-            continue;
-        status = mist_json_get_object(at->root, keys[i], MIST_JSON_REQUIRED, &rope, err);
-        if (status == MIST_OK)
-            status = require_word(&rope, "rope_type", kinds, err);
-        if (status == MIST_OK)
-            status = require_word(&rope, "type", kinds, err);
-        if (status == MIST_OK)
-            status = mist_json_get_double(&rope, "rope_theta", MIST_JSON_OPTIONAL, 0,
-                                          INFINITY, &theta, err);
+    switch (key->type) {
+    case MIST_KEY_SIZE:
+        return compare_int(at, name, *(const int32_t *)theirs, *(const int32_t *)ours,
+                           err);
+    case MIST_KEY_NUMBER:
+        return compare_double(at, name, *(const double *)theirs, *(const double *)ours,
+                              err);
+    case MIST_KEY_FLAG:
+        break;
     }
-    return status == MIST_OK
-               ? compare_double(at, "rope_theta", theta, at->ours->rope_theta, err)
-               : status;
+    return compare_bool(at, name, *(const bool *)theirs, *(const bool *)ours, err);
 }
 
-static enum mist_status check_llama(const struct sides *at, struct mist_err *err)
+/* By the key of the scaling, older or newer. */
+static enum mist_status compare_rope(const struct sides *at, struct mist_err *err)
 {
-    static const char *const activations[] = {"silu", "swish", NULL};
     const struct mist_model *theirs = at->theirs, *ours = at->ours;
-    enum mist_status s;
+    const char *key =
+        mist_json_has(at->root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const double pairs[][2] = {
+        {theirs->rope_factor, ours->rope_factor},
+        {theirs->rope_low_frequency_factor, ours->rope_low_frequency_factor},
+        {theirs->rope_high_frequency_factor, ours->rope_high_frequency_factor},
+        {theirs->rope_original_positions, ours->rope_original_positions}};
+    static const char *const names[] = {"factor", "low_freq_factor", "high_freq_factor",
+                                        "original_max_position_embeddings"};
+    char path[80];
+    enum mist_status status =
+        compare_word(at, key, mist_rope_scaling_words[theirs->rope_scaling],
+                     mist_rope_scaling_words[ours->rope_scaling], err);
 
-    if ((s = compare_int(at, "num_hidden_layers", theirs->n_layers, ours->n_layers,
-                         err)) ||
-        (s = compare_int(at, "hidden_size", theirs->hidden, ours->hidden, err)) ||
-        (s = compare_int(at, "num_attention_heads", theirs->n_heads, ours->n_heads,
-                         err)) ||
-        (s = compare_int(at, "num_key_value_heads", theirs->n_kv_heads, ours->n_kv_heads,
-                         err)) ||
-        (s = compare_int(at, "head_dim", theirs->head_dim, ours->head_dim, err)) ||
-        (s = compare_int(at, "intermediate_size", theirs->ffn, ours->ffn, err)) ||
-        (s = compare_int(at, "vocab_size", theirs->vocab, ours->vocab, err)) ||
-        (s = compare_double(at, "rms_norm_eps", theirs->norm_epsilon, ours->norm_epsilon,
-                            err)) ||
-        (s = require_word(at->root, "hidden_act", activations, err)) ||
-        (s = check_rope(at, err)))
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs && status == MIST_OK; i++) {
+        char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
+        snprintf(path, sizeof path, "%s.%s", key, names[i]);
+        if (pairs[i][0] != pairs[i][1])
+            status = mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                                        "%s is %s, the plan's model has %s", path,
+                                        mist_format_double(a, sizeof a, pairs[i][0]),
+                                        mist_format_double(b, sizeof b, pairs[i][1]));
+    }
+    return status;
+}
+
+/* The first key that asks for what a run does not compute. */
+static enum mist_status refuse_unsupported(const struct sides *at, struct mist_err *err)
+{
+    const char *list = at->theirs->unsupported;
+    char key[sizeof at->theirs->unsupported];
+
+    if (!list[0])
+        return MIST_OK;
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(list, ","), list);
+    return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                              "%s asks for what a run does not compute", key);
+}
+
+static enum mist_status compare(const struct sides *at, struct mist_err *err)
+{
+    const struct mist_model *theirs = at->theirs, *ours = at->ours;
+    const struct mist_model_type *type = &mist_model_types[theirs->family];
+    bool is_falcon = theirs->family == MIST_FAMILY_FALCON;
+    enum mist_status s = refuse_unsupported(at, err);
+
+    if (s == MIST_OK && theirs->family != ours->family)
+        return mist_json_fail_key(at->root, "model_type", MIST_ERR_INPUT, err,
+                                  "is a %s model, the plan's is %s",
+                                  mist_family_name(theirs->family),
+                                  mist_family_name(ours->family));
+    for (const struct mist_model_key *key = type->keys; key->key && s == MIST_OK; key++)
+        s = compare_key(at, key, err);
+    if (s || (s = compare_int(at, is_falcon ? "num_kv_heads" : "num_key_value_heads",
+                              theirs->n_kv_heads, ours->n_kv_heads, err)))
         return s;
-    return compare_tying(at, err);
+    if (theirs->has_exact_gelu != ours->has_exact_gelu)
+        return mist_json_fail_key(
+            at->root, type->activation_key, MIST_ERR_INPUT, err,
+            "%s asks for the %s form of GELU, the plan's model has the %s",
+            type->activation_key, theirs->has_exact_gelu ? "exact" : "tanh",
+            ours->has_exact_gelu ? "exact" : "tanh");
+    if ((s = compare_int(at, "rotary_pct", theirs->rotary_dim, ours->rotary_dim, err)))
+        return s;
+    return compare_rope(at, err);
 }
 
 /* ------------------------------------------------------------------------------ files */
@@ -185,14 +180,7 @@ static enum mist_status check(const char *path, const struct mist_model *model,
         return status;
     struct mist_json root = mist_json_root(&doc);
     struct sides sides = {&root, &theirs, model};
-    if (theirs.family != model->family)
-        status = mist_json_fail_key(
-            &root, "model_type", MIST_ERR_INPUT, err, "is a %s model, the plan's is %s",
-            mist_family_name(theirs.family), mist_family_name(model->family));
-    else if (model->family == MIST_FAMILY_GPT)
-        status = check_gpt2(&sides, err);
-    else
-        status = check_llama(&sides, err);
+    status = compare(&sides, err);
     mist_json_fini(&doc);
     return status;
 }

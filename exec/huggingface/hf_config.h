@@ -2,11 +2,11 @@
  * Whether the config.json of a Hugging Face model describes what a run computes: tensors
  * of the right shapes say nothing of heads, epsilons, activations or frequencies.
  *
- * Keys and defaults are those of transformers' GPT2Config and LlamaConfig. What a key of
- * another value would change in a forward pass is compared or, where we know one way
- * only, must ask for that: heads, sizes, epsilon, activation, rope_theta, rope_scaling,
- * tying, biases, scales of attention. Left out: dropout, which belongs to a training run
- * and not to its weights.
+ * It is read as a model for planning is (sim/model/model_keys.h), and what stands in those
+ * tables is compared with the plan's model: sizes, heads, epsilon, activation, frequencies
+ * and their scaling, tying, windows. What asks for another computation than ours is
+ * refused by its key. Left out: dropout, which belongs to a training run and not to its
+ * weights.
  */
 #ifndef MIST_EXEC_HF_CONFIG_H
 #define MIST_EXEC_HF_CONFIG_H
@@ -18,7 +18,7 @@
 
 /*
  * weights: a folder with a config.json, or a file beside one. model must have passed
- * mist_model_check(), gpt or llama. *is_there: there is a config.json; without one there
+ * mist_model_check(). *is_there: there is a config.json; without one there
  * is nothing to check. MIST_ERR_INPUT names file, line, key, what was found and what was
  * expected; MIST_ERR_IO, MIST_ERR_MEMORY.
  */

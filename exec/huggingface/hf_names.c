@@ -1,9 +1,9 @@
 /*
- * Names and shapes of GPT-2 and Llama tensors. See hf_names.h; loading is in
- * hf_names_load.c, saving in hf_names_save.c.
+ * Names and shapes of tensors. See hf_names.h; loading is in hf_names_load.c, saving in
+ * hf_names_save.c.
  *
- * Source: the modules of transformers' modeling_gpt2.py and modeling_llama.py. GPT-2's
- * linear layers are Conv1D, whose weight is [in, out].
+ * Source: the modules of transformers' modeling_*.py. GPT-2's linear layers are Conv1D,
+ * whose weight is [in, out].
  */
 #include "exec/huggingface/hf_names.h"
 
@@ -22,8 +22,12 @@ enum size { ONE, HIDDEN, QUERY, KEY_VALUE, QKV, FFN, VOCAB, POSITIONS };
 
 enum flags {
     TRANSPOSED = 1,
-    LINEAR_BIAS = 2,
-    VOCABULARY = 4 /* not there where it is the embedding's */
+    LINEAR_BIAS = 2,   /* zeros there where our model has none */
+    OPTIONAL_BIAS = 4, /* not there where our model has none */
+    VOCABULARY = 8,    /* not there where it is the embedding's */
+    GROUPED = 16,      /* rows stand by groups of heads */
+    ONE_NORM = 32,     /* of a block with one norm, */
+    TWO_NORMS = 64     /* with two */
 };
 
 struct row {
@@ -57,27 +61,123 @@ static const struct row gpt_rows[] = {
     {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
 
-static const struct row llama_rows[] = {
-    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},
-    {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"input_layernorm.weight", HIDDEN}}},
+#define LLAMA_ROWS                                                                       \
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},               \
+        {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"input_layernorm.weight", HIDDEN}}},     \
+        {PLACE_BLOCK,                                                                    \
+         "qkv.weight",                                                                   \
+         HIDDEN,                                                                         \
+         0,                                                                              \
+         {{"self_attn.q_proj.weight", QUERY},                                            \
+          {"self_attn.k_proj.weight", KEY_VALUE},                                        \
+          {"self_attn.v_proj.weight", KEY_VALUE}}},                                      \
+        {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},   \
+        {PLACE_BLOCK,                                                                    \
+         "norm2.weight",                                                                 \
+         ONE,                                                                            \
+         0,                                                                              \
+         {{"post_attention_layernorm.weight", HIDDEN}}},                                 \
+        {PLACE_BLOCK,                                                                    \
+         "up.weight",                                                                    \
+         HIDDEN,                                                                         \
+         0,                                                                              \
+         {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},                  \
+        {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},        \
+        {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},                  \
+    {                                                                                    \
+        PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY,                                   \
+        {                                                                                \
+            {                                                                            \
+                "lm_head.weight", VOCAB                                                  \
+            }                                                                            \
+        }                                                                                \
+    }
+
+static const struct row llama_rows[] = {LLAMA_ROWS};
+
+static const struct row qwen2_rows[] = {
+    LLAMA_ROWS,
     {PLACE_BLOCK,
-     "qkv.weight",
-     HIDDEN,
+     "qkv.bias",
+     ONE,
      0,
-     {{"self_attn.q_proj.weight", QUERY},
-      {"self_attn.k_proj.weight", KEY_VALUE},
-      {"self_attn.v_proj.weight", KEY_VALUE}}},
-    {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},
-    {PLACE_BLOCK, "norm2.weight", ONE, 0, {{"post_attention_layernorm.weight", HIDDEN}}},
-    {PLACE_BLOCK,
-     "up.weight",
-     HIDDEN,
-     0,
-     {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},
-    {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},
-    {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},
+     {{"self_attn.q_proj.bias", QUERY},
+      {"self_attn.k_proj.bias", KEY_VALUE},
+      {"self_attn.v_proj.bias", KEY_VALUE}}},
+};
+
+/* A linear layer of Falcon or GPT-NeoX, which differ in when there is a bias. */
+#define LAYER(ours, columns, flags, bias, theirs, rows)                                  \
+    {PLACE_BLOCK, ours ".weight", columns, flags, {{theirs ".weight", rows}}},           \
+    {                                                                                    \
+        PLACE_BLOCK, ours ".bias", ONE, (flags) | (bias),                                \
+        {                                                                                \
+            {                                                                            \
+                theirs ".bias", rows                                                     \
+            }                                                                            \
+        }                                                                                \
+    }
+#define NORM(place, ours, flags, theirs)                                                 \
+    {place, ours ".weight", ONE, flags, {{theirs ".weight", HIDDEN}}},                   \
+    {                                                                                    \
+        place, ours ".bias", ONE, flags,                                                 \
+        {                                                                                \
+            {                                                                            \
+                theirs ".bias", HIDDEN                                                   \
+            }                                                                            \
+        }                                                                                \
+    }
+
+static const struct row neox_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_in.weight", VOCAB}}},
+    NORM(PLACE_BLOCK, "norm1", 0, "input_layernorm"),
+    LAYER("qkv", HIDDEN, GROUPED, LINEAR_BIAS, "attention.query_key_value", QKV),
+    LAYER("proj", QUERY, 0, LINEAR_BIAS, "attention.dense", HIDDEN),
+    NORM(PLACE_BLOCK, "norm2", 0, "post_attention_layernorm"),
+    LAYER("up", HIDDEN, 0, LINEAR_BIAS, "mlp.dense_h_to_4h", FFN),
+    LAYER("down", FFN, 0, LINEAR_BIAS, "mlp.dense_4h_to_h", HIDDEN),
+    NORM(PLACE_HEAD, "norm", 0, "final_layer_norm"),
+    {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"embed_out.weight", VOCAB}}},
+};
+
+static const struct row falcon_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"word_embeddings.weight", VOCAB}}},
+    NORM(PLACE_BLOCK, "norm1", ONE_NORM, "input_layernorm"),
+    NORM(PLACE_BLOCK, "norm1", TWO_NORMS, "ln_attn"),
+    LAYER("qkv", HIDDEN, GROUPED, OPTIONAL_BIAS, "self_attention.query_key_value", QKV),
+    LAYER("proj", QUERY, 0, OPTIONAL_BIAS, "self_attention.dense", HIDDEN),
+    NORM(PLACE_BLOCK, "norm2", TWO_NORMS, "ln_mlp"),
+    LAYER("up", HIDDEN, 0, OPTIONAL_BIAS, "mlp.dense_h_to_4h", FFN),
+    LAYER("down", FFN, 0, OPTIONAL_BIAS, "mlp.dense_4h_to_h", HIDDEN),
+    NORM(PLACE_HEAD, "norm", 0, "ln_f"),
     {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
+
+/* How a family's tensors are called; no rows: they are not known. */
+static const struct naming {
+    const struct row *rows;
+    size_t n_rows;
+    const char *prefix, *layers, *head;
+} namings[MIST_N_FAMILIES] = {
+#define ROWS(rows) rows, sizeof(rows) / sizeof *(rows)
+    [MIST_FAMILY_GPT] = {ROWS(gpt_rows), "transformer.", "h", "lm_head.weight"},
+    [MIST_FAMILY_LLAMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_FALCON] = {ROWS(falcon_rows), "transformer.", "h", "lm_head.weight"},
+    [MIST_FAMILY_MISTRAL] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_QWEN2] = {ROWS(qwen2_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_NEOX] = {ROWS(neox_rows), "gpt_neox.", "layers", "embed_out.weight"},
+#undef ROWS
+};
+
+const char *hf_prefix(const struct mist_model *model)
+{
+    return namings[model->family].prefix;
+}
+
+const char *hf_head_name(const struct mist_model *model)
+{
+    return namings[model->family].head;
+}
 
 static int64_t size_of(const struct mist_model *model, enum size size)
 {
@@ -109,9 +209,9 @@ static int64_t size_of(const struct mist_model *model, enum size size)
 static void format_name(char out[HF_NAME_BYTES], const struct mist_model *model,
                         int32_t module, const char *prefix, const char *name)
 {
-    const char *layers = model->family == MIST_FAMILY_GPT ? "h" : "layers";
+    const char *layers = namings[model->family].layers;
 
-    if (strcmp(name, "lm_head.weight") == 0)
+    if (strcmp(name, hf_head_name(model)) == 0)
         snprintf(out, HF_NAME_BYTES, "%s", name);
     else if (module == 0 || module == model->n_layers + 1)
         snprintf(out, HF_NAME_BYTES, "%s%s", prefix, name);
@@ -127,7 +227,8 @@ static void describe(const struct row *row, const struct mist_model *model,
         .param = {.module = module, .columns = size_of(model, row->columns)},
         .is_vector = row->columns == ONE,
         .is_transposed = row->flags & TRANSPOSED,
-        .is_absent = (row->flags & LINEAR_BIAS) && !model->has_bias};
+        .is_absent = (row->flags & LINEAR_BIAS) && !model->has_bias,
+        .of_heads = row->flags & GROUPED ? model : NULL};
     snprintf(out->param.name, sizeof out->param.name, "%s", row->name);
     while (out->n_sources < HF_MAX_SOURCES && row->sources[out->n_sources].name) {
         struct hf_source *source = &out->sources[out->n_sources];
@@ -139,24 +240,60 @@ static void describe(const struct row *row, const struct mist_model *model,
     }
 }
 
+/* Whether the file of a model has it. */
+static bool is_there(const struct row *row, const struct mist_model *model)
+{
+    bool has_two_norms = mist_model_n_block_norms(model) == 2;
+
+    return !((row->flags & VOCABULARY) && model->ties_embeddings) &&
+           !((row->flags & OPTIONAL_BIAS) && !model->has_bias) &&
+           !((row->flags & ONE_NORM) && has_two_norms) &&
+           !((row->flags & TWO_NORMS) && !has_two_norms);
+}
+
 int32_t hf_describe_module(const struct mist_model *model, int32_t module,
                            const char *prefix, struct hf_param out[MIST_HF_MAX_PARAMS])
 {
-    bool is_gpt = model->family == MIST_FAMILY_GPT;
-    const struct row *rows = is_gpt ? gpt_rows : llama_rows;
-    size_t n_rows = is_gpt ? sizeof gpt_rows / sizeof *gpt_rows
-                           : sizeof llama_rows / sizeof *llama_rows;
+    const struct naming *naming = &namings[model->family];
     enum place place = module == 0                 ? PLACE_EMBEDDING
                        : module <= model->n_layers ? PLACE_BLOCK
                                                    : PLACE_HEAD;
     int32_t n = 0;
 
-    for (size_t i = 0; i < n_rows; i++) {
-        bool is_tied = (rows[i].flags & VOCABULARY) && model->ties_embeddings;
-        if (rows[i].place == place && !is_tied)
-            describe(&rows[i], model, module, prefix, &out[n++]);
-    }
+    for (size_t i = 0; i < naming->n_rows; i++)
+        if (naming->rows[i].place == place && is_there(&naming->rows[i], model))
+            describe(&naming->rows[i], model, module, prefix, &out[n++]);
     return n;
+}
+
+/* An element of a head there: r of those that are turned are followed by their partners,
+ * then by those that are not. */
+static int64_t element_of_head(const struct mist_model *model, int64_t i)
+{
+    int64_t half = model->head_dim / 2, k = i % half, is_partner = i >= half;
+    int64_t r = model->rotary_dim > 0 ? model->rotary_dim / 2 : half;
+
+    return k < r ? is_partner * r + k : 2 * r + is_partner * (half - r) + (k - r);
+}
+
+int64_t hf_source_row(const struct hf_param *param, int64_t row)
+{
+    const struct mist_model *model = param->of_heads;
+
+    if (!model)
+        return row;
+    int64_t n_queries = model->n_heads / model->n_kv_heads; /* of a group */
+    int64_t d = model->head_dim, head = row / d, i = row % d, group, place;
+    if (head < model->n_heads) {
+        group = head / n_queries;
+        place = head % n_queries;
+    } else {
+        group = (head - model->n_heads) % model->n_kv_heads;
+        place = n_queries + (head - model->n_heads) / model->n_kv_heads;
+    }
+    if (place <= n_queries) /* no value head */
+        i = element_of_head(model, i);
+    return (group * (n_queries + 2) + place) * d + i;
 }
 
 int32_t mist_hf_params(const struct mist_model *model, int32_t module,
@@ -188,9 +325,9 @@ struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_
 enum mist_status hf_check_family(const struct mist_model *model, const char *path,
                                  struct mist_err *err)
 {
-    if (model->family == MIST_FAMILY_GPT || model->family == MIST_FAMILY_LLAMA)
+    if (namings[model->family].rows)
         return MIST_OK;
     return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                       "weights of %s models are not supported, expected gpt or llama",
+                       "weights of %s models are not supported",
                        mist_family_name(model->family));
 }

@@ -1,22 +1,24 @@
 /*
- * Weights to and from Hugging Face models: GPT-2 and Llama.
+ * Weights to and from Hugging Face models: GPT-2, Llama, Mistral, Qwen 2, GPT-NeoX and
+ * Falcon.
  *
  * Our whole parameters (sim/model/param_shape.h: row-major, [out, in]) by module are
  *   0, embedding         wte, wpe (GPT)
- *   1 .. n_layers        norm1.weight, norm1.bias (GPT), qkv.weight, qkv.bias (rows: all
- *                        q heads, all k heads, all v heads), proj.*, norm2.*, up.*
- *                        (Llama: gate rows, then up rows), down.*; linear biases when
+ *   1 .. n_layers        norm1.weight, norm1.bias (LayerNorm), qkv.weight, qkv.bias (rows:
+ *                        all q heads, all k heads, all v heads), proj.*, norm2.*, up.*
+ *                        (SwiGLU: gate rows, then up rows), down.*; linear biases when
  *                        has_bias
- *   n_layers + 1, head   norm.weight, norm.bias (GPT), head.weight (unless tied)
+ *   n_layers + 1, head   norm.weight, norm.bias (LayerNorm), head.weight (unless tied)
  * and their names there are in hf_names.c. GPT-2 stores linear layers transposed ([in,
- * out], its Conv1D); Llama stores q, k, v, gate and up apart. Both are rearranged on the
- * way. RoPE turns halves of a head, as Hugging Face's Llama does, so q and k stay as they
- * are; Meta's original files turn neighbours and would have to be permuted: they are not
- * read.
+ * out], its Conv1D); Llama stores q, k, v, gate and up apart; GPT-NeoX and Falcon store
+ * each key-value head behind its query heads. All are rearranged on the way. RoPE turns
+ * halves of a head, as Hugging Face's Llama does, so q and k stay as they are there; where
+ * a part of a head is turned (GPT-NeoX), the elements of q and k heads trade places, which
+ * no product of the two sees. Meta's original files turn neighbours: they are not read.
  *
  * A GPT model without linear biases (has_bias false) is saved with biases of zero, which
- * GPT-2 needs, and zero biases are accepted when it is loaded. Falcon is not executed, so
- * not loaded (MIST_ERR_INPUT). Tokenizers are left alone: bos and eos tokens of the saved
+ * GPT-2 needs, and zero biases are accepted when it is loaded. Families that are not
+ * executed are not loaded (MIST_ERR_INPUT). Tokenizers are left alone: bos and eos tokens of the saved
  * config.json are null.
  */
 #ifndef MIST_EXEC_HF_NAMES_H
@@ -38,7 +40,7 @@ struct mist_hf_param {
 };
 
 /* The parameters of a module in the order above; a tied head.weight is not among them.
- * Returns how many, at most MIST_HF_MAX_PARAMS. Not for falcon. */
+ * Returns how many, at most MIST_HF_MAX_PARAMS. */
 enum { MIST_HF_MAX_PARAMS = 12 };
 int32_t mist_hf_params(const struct mist_model *model, int32_t module,
                        struct mist_hf_param out[MIST_HF_MAX_PARAMS]);
@@ -80,7 +82,7 @@ typedef enum mist_status (*mist_hf_source)(void *context, int32_t module,
  * folder is made as needed. source is asked once for every parameter, in the order of
  * modules; one parameter is in memory at a time, twice where it is transposed. The same
  * weights give the same bytes. MIST_ERR_USAGE: a file exists and force is false;
- * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_INPUT (falcon), what source returns.
+ * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_INPUT (the family), what source returns.
  */
 enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
                               enum mist_dtype dtype, bool force, mist_hf_source source,

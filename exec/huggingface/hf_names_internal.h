@@ -18,16 +18,30 @@ struct hf_param {
     bool is_vector;     /* one dimension there */
     bool is_transposed; /* [columns, rows] there */
     bool is_absent;     /* a linear bias that our model has not */
+    const struct mist_model
+        *of_heads; /* rows stand by groups of heads there; else NULL */
     int32_t n_sources;
     struct hf_source sources[HF_MAX_SOURCES];
 };
+
+/*
+ * Where a row of ours is there. By groups of heads: for each key-value head its query
+ * heads, then itself, then its value head; and the part of a head that RoPE turns comes
+ * first there, while here the halves of all pairs are half a head apart.
+ */
+int64_t hf_source_row(const struct hf_param *param, int64_t row);
+
+/* What stands before names of a family but the head's, and the head's. */
+const char *hf_prefix(const struct mist_model *model);
+const char *hf_head_name(const struct mist_model *model);
 
 /* Shape of a source there. */
 struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_t i);
 
 /*
  * The parameters of a module, absent biases included, a tied head left out. prefix stands
- * before every name but lm_head ("transformer.", "model.", ""). Returns how many.
+ * before every name but the head's ("transformer.", "model.", ""). Returns how many; they
+ * point to the model.
  */
 int32_t hf_describe_module(const struct mist_model *model, int32_t module,
                            const char *prefix, struct hf_param out[MIST_HF_MAX_PARAMS]);

@@ -1,5 +1,5 @@
 /*
- * Loading GPT-2 and Llama weights: everything is checked when a model is opened, so that
+ * Loading weights: everything is checked when a model is opened, so that
  * reading can't fail for the file's sake. See hf_names.h.
  */
 #include "exec/huggingface/hf_names.h"
@@ -106,7 +106,8 @@ static enum mist_status check_param(const struct mist_hf *hf,
 static enum mist_status check_tied_head(const struct mist_hf *hf, bool *is_used,
                                         struct mist_err *err)
 {
-    int32_t head = mist_safetensors_find(hf->tensors, "lm_head.weight");
+    const char *name = hf_head_name(&hf->model);
+    int32_t head = mist_safetensors_find(hf->tensors, name);
     struct hf_param params[MIST_HF_MAX_PARAMS];
     float a[CHUNK_ELEMENTS], b[CHUNK_ELEMENTS];
 
@@ -123,7 +124,7 @@ static enum mist_status check_tied_head(const struct mist_hf *hf, bool *is_used,
         if (memcmp(a, b, (size_t)n * sizeof *a) != 0)
             status =
                 fail(hf, "the model ties its head to its embedding, from which differs",
-                     "lm_head.weight", err);
+                     name, err);
     }
     is_used[head] = true;
     return status;
@@ -133,6 +134,7 @@ static enum mist_status check_tied_head(const struct mist_hf *hf, bool *is_used,
 static bool is_buffer(const char *name)
 {
     static const char *const endings[] = {".attn.bias", ".attn.masked_bias",
+                                          ".attention.bias", ".attention.masked_bias",
                                           ".rotary_emb.inv_freq"};
     size_t n = strlen(name);
 
@@ -188,13 +190,13 @@ static enum mist_status check_tensors(const struct mist_hf *hf, struct mist_err 
     return status;
 }
 
+/* GPT-2 is published without one, too. */
 static const char *choose_prefix(const struct mist_hf *hf)
 {
-    if (hf->model.family == MIST_FAMILY_LLAMA)
-        return "model.";
-    return mist_safetensors_find(hf->tensors, "transformer.wte.weight") >= 0
-               ? "transformer."
-               : "";
+    bool is_bare = hf->model.family == MIST_FAMILY_GPT &&
+                   mist_safetensors_find(hf->tensors, "transformer.wte.weight") < 0;
+
+    return is_bare ? "" : hf_prefix(&hf->model);
 }
 
 enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
@@ -284,6 +286,21 @@ static void read_transposed(const struct mist_safetensors *tensors, int32_t i_te
     }
 }
 
+/* The same of rows that are elsewhere there. */
+static void read_rows(const struct mist_safetensors *tensors, int32_t i_tensor,
+                      const struct hf_param *param, int64_t first, int64_t n, float *out)
+{
+    int64_t columns = param->param.columns;
+
+    for (int64_t i = first, n_read; i < first + n; i += n_read) {
+        int64_t row = i / columns, column = i % columns;
+        n_read = columns - column < first + n - i ? columns - column : first + n - i;
+        mist_safetensors_read(tensors, i_tensor,
+                              hf_source_row(param, row) * columns + column, n_read,
+                              out + (i - first));
+    }
+}
+
 static enum mist_status check_finite(const struct mist_hf *hf, int32_t i_tensor,
                                      const float *values, int64_t n, struct mist_err *err)
 {
@@ -316,6 +333,9 @@ static enum mist_status read_range(const struct mist_hf *hf, const struct hf_par
         if (begin < end && param->is_transposed)
             read_transposed(hf->tensors, i_tensor, rows, columns, begin - start,
                             end - begin, out + (begin - first));
+        else if (begin < end && param->of_heads)
+            read_rows(hf->tensors, i_tensor, param, begin - start, end - begin,
+                      out + (begin - first));
         else if (begin < end)
             mist_safetensors_read(hf->tensors, i_tensor, begin - start, end - begin,
                                   out + (begin - first));

@@ -1,9 +1,9 @@
 /*
- * Saving GPT-2 and Llama weights with their config.json. See hf_names.h.
+ * Saving weights with their config.json, which is written by the tables of
+ * sim/model/model_keys.h. See hf_names.h.
  *
- * config.json has the keys that sim/model/model_config.c reads and those whose defaults in
- * transformers would mean another computation. max_position_embeddings of a Llama is left
- * to transformers: our model has no such limit.
+ * max_position_embeddings is left to transformers: our models with RoPE have no such
+ * limit.
  */
 #include "exec/huggingface/hf_names.h"
 
@@ -11,7 +11,9 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "exec/huggingface/hf_names_internal.h"
+#include "sim/model/model_keys.h"
 
+#include <math.h> /* nextafter */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,14 +22,13 @@ enum { TILE = 16 };
 
 struct saver {
     const struct mist_model *model;
-    const char *prefix;                  /* static */
     struct mist_arena arena;             /* of what follows */
     struct hf_param *params;             /* [n_params], in the order of modules */
     struct mist_safetensors_info *infos; /* [n_infos], in the order of params */
     int32_t n_params, n_infos;
     int64_t n_largest; /* elements of the largest parameter */
-    bool is_transposing;
-    float *values, *transposed; /* [n_largest]; transposed: NULL when nothing is */
+    bool is_moving;
+    float *values, *moved; /* [n_largest]; moved: as it is there, NULL when all is */
 };
 
 /* -------------------------------------------------------------------------- weights */
@@ -44,8 +45,9 @@ static enum mist_status plan_save(struct saver *saver, const char *path,
     if (!saver->params || !saver->infos)
         return mist_err_memory(err, path);
     for (int32_t module = 0; module < (int32_t)n_modules; module++)
-        saver->n_params += hf_describe_module(saver->model, module, saver->prefix,
-                                              saver->params + saver->n_params);
+        saver->n_params +=
+            hf_describe_module(saver->model, module, hf_prefix(saver->model),
+                               saver->params + saver->n_params);
     for (int32_t i = 0; i < saver->n_params; i++) {
         const struct hf_param *param = &saver->params[i];
         int64_t n = param->param.rows * param->param.columns;
@@ -53,12 +55,13 @@ static enum mist_status plan_save(struct saver *saver, const char *path,
             saver->infos[saver->n_infos++] = hf_source_info(param, k);
         if (n > saver->n_largest)
             saver->n_largest = n;
-        saver->is_transposing = saver->is_transposing || param->is_transposed;
+        saver->is_moving =
+            saver->is_moving || param->is_transposed || param->of_heads != NULL;
     }
     saver->values = malloc((size_t)saver->n_largest * sizeof(float));
-    if (saver->is_transposing)
-        saver->transposed = malloc((size_t)saver->n_largest * sizeof(float));
-    return saver->values && (saver->transposed || !saver->is_transposing)
+    if (saver->is_moving)
+        saver->moved = malloc((size_t)saver->n_largest * sizeof(float));
+    return saver->values && (saver->moved || !saver->is_moving)
                ? MIST_OK
                : mist_err_memory(err, path);
 }
@@ -70,6 +73,16 @@ static void transpose(float *out, const float *in, int64_t rows, int64_t columns
         for (int64_t column = 0; column < columns; column++)
             for (int64_t r = row; r < rows && r < row + TILE; r++)
                 out[column * rows + r] = in[r * columns + column];
+}
+
+/* Rows to where they are there. */
+static void move_rows(float *out, const float *in, const struct hf_param *param)
+{
+    int64_t columns = param->param.columns;
+
+    for (int64_t row = 0; row < param->param.rows; row++)
+        memcpy(out + hf_source_row(param, row) * columns, in + row * columns,
+               (size_t)columns * sizeof *in);
 }
 
 /* Sources are rows one behind the other, just as they are written. */
@@ -88,11 +101,12 @@ static enum mist_status write_param(struct saver *saver, const struct hf_param *
                         err);
     if (status)
         return status;
+    bool is_moved = param->is_transposed || param->of_heads;
     if (param->is_transposed)
-        transpose(saver->transposed, saver->values, param->param.rows,
-                  param->param.columns);
-    mist_safetensors_write(writer,
-                           param->is_transposed ? saver->transposed : saver->values, n);
+        transpose(saver->moved, saver->values, param->param.rows, param->param.columns);
+    else if (param->of_heads)
+        move_rows(saver->moved, saver->values, param);
+    mist_safetensors_write(writer, is_moved ? saver->moved : saver->values, n);
     return MIST_OK;
 }
 
@@ -119,48 +133,133 @@ static enum mist_status write_weights(struct saver *saver, const char *path,
 
 /* ---------------------------------------------------------------------- config.json */
 
-static json_t *gpt2_config(const struct mist_model *m)
+/* A dimension as its key has it; a size of 0 is none. */
+static json_t *dimension(const struct mist_model *model, const struct mist_model_key *key)
 {
-    return json_pack(
-        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:f, s:f}",
-        "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size", m->vocab,
-        "n_positions", m->max_seq, "n_embd", m->hidden, "n_layer", m->n_layers, "n_head",
-        m->n_heads, "n_inner", m->ffn, "activation_function", "gelu_new",
-        "layer_norm_epsilon", m->norm_epsilon, "resid_pdrop", 0.0, "embd_pdrop", 0.0,
-        "attn_pdrop", 0.0);
+    const void *at = (const char *)model + key->offset;
+
+    switch (key->type) {
+    case MIST_KEY_SIZE:
+        return *(const int32_t *)at > 0 ? json_integer(*(const int32_t *)at)
+                                        : json_null();
+    case MIST_KEY_NUMBER:
+        return json_real(*(const double *)at);
+    case MIST_KEY_FLAG:
+        break;
+    }
+    return json_boolean(*(const bool *)at);
 }
 
-static json_t *llama_config(const struct mist_model *m)
+static const char *activation_word(const struct mist_model_type *type, bool is_exact)
 {
-    return json_pack(
-        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:b, "
-        "s:b}",
-        "architectures", "LlamaForCausalLM", "model_type", "llama", "vocab_size",
-        m->vocab, "hidden_size", m->hidden, "intermediate_size", m->ffn,
-        "num_hidden_layers", m->n_layers, "num_attention_heads", m->n_heads,
-        "num_key_value_heads", m->n_kv_heads, "head_dim", m->head_dim, "hidden_act",
-        "silu", "rms_norm_eps", m->norm_epsilon, "rope_theta", m->rope_theta,
-        "attention_bias", 0, "mlp_bias", 0);
+    const struct mist_activation *known = type->activations;
+
+    while (known->is_exact != is_exact)
+        known++;
+    return known->word;
+}
+
+static json_t *rope_scaling(const struct mist_model *m)
+{
+    json_t *rope =
+        json_pack("{s:s, s:f}", "rope_type", mist_rope_scaling_words[m->rope_scaling],
+                  "factor", m->rope_factor);
+
+    if (m->rope_scaling != MIST_ROPE_LLAMA3)
+        return rope;
+    json_t *ramp =
+        json_pack("{s:f, s:f, s:i}", "low_freq_factor", m->rope_low_frequency_factor,
+                  "high_freq_factor", m->rope_high_frequency_factor,
+                  "original_max_position_embeddings", (int)m->rope_original_positions);
+    int code = json_object_update(rope, ramp); /* of NULL: an error, too */
+    json_decref(ramp);
+    if (code == 0)
+        return rope;
+    json_decref(rope);
+    return NULL;
+}
+
+/* The part of a head that is turned, from which the number of elements comes back. */
+static double rotary_part(const struct mist_model *m)
+{
+    double part = m->rotary_dim > 0 ? (double)m->rotary_dim / m->head_dim : 1;
+
+    while ((int32_t)(m->head_dim * part) < m->rotary_dim)
+        part = nextafter(part, 1);
+    return part;
+}
+
+/* What no table has, by family; NULL: out of memory. */
+static json_t *family_config(const struct mist_model *m)
+{
+    bool is_grouped = mist_model_n_block_norms(m) == 2;
+
+    switch (m->family) {
+    case MIST_FAMILY_QWEN2:
+    case MIST_FAMILY_QWEN3:
+        return json_pack("{s:b}", "use_sliding_window", m->window > 0);
+    case MIST_FAMILY_NEOX:
+        return json_pack("{s:f}", "rotary_pct", rotary_part(m));
+    case MIST_FAMILY_FALCON:
+        return json_pack("{s:b, s:b, s:i}", "new_decoder_architecture", is_grouped,
+                         "multi_query", m->n_kv_heads == 1, "num_kv_heads",
+                         (int)m->n_kv_heads);
+    default:
+        return json_object();
+    }
+}
+
+/* Adds what the tables say; false: out of memory. */
+static bool add_keys(json_t *config, const struct mist_model *m,
+                     const struct mist_model_type *type)
+{
+    bool ok = true;
+
+    for (const struct mist_model_key *key = type->keys; key->key; key++)
+        ok = ok && json_object_set_new(config, key->key, dimension(m, key)) == 0;
+    for (const struct mist_model_rule *rule = type->rules; rule->key && ok; rule++) {
+        json_t *neutral = rule->type == MIST_KEY_FLAG ? json_boolean(rule->neutral != 0)
+                                                      : json_real(rule->neutral);
+        ok = json_object_set_new(config, rule->key, neutral) == 0;
+    }
+    return ok && json_object_set_new(
+                     config, type->activation_key,
+                     json_string(activation_word(type, m->has_exact_gelu))) == 0;
+}
+
+/* NULL: out of memory. */
+static json_t *config_json(const struct mist_model *m, enum mist_dtype dtype)
+{
+    const struct mist_model_type *type = &mist_model_types[m->family];
+    json_t *config = json_pack("{s:[s], s:s}", "architectures", type->architecture,
+                               "model_type", type->name);
+    json_t *more = family_config(m);
+    bool is_scaled = m->rope_scaling != MIST_ROPE_DEFAULT;
+    bool ok = config && more && add_keys(config, m, type) &&
+              json_object_update(config, more) == 0 &&
+              (!is_scaled ||
+               json_object_set_new(config, "rope_scaling", rope_scaling(m)) == 0) &&
+              json_object_set_new(config, "bos_token_id", json_null()) == 0 &&
+              json_object_set_new(config, "eos_token_id", json_null()) == 0 &&
+              json_object_set_new(
+                  config, "torch_dtype",
+                  json_string(dtype == MIST_DTYPE_FP32 ? "float32" : "bfloat16")) == 0;
+
+    json_decref(more);
+    if (ok)
+        return config;
+    json_decref(config);
+    return NULL;
 }
 
 static enum mist_status write_config(const char *path, const struct mist_model *model,
                                      enum mist_dtype dtype, bool force,
                                      struct mist_err *err)
 {
-    json_t *config =
-        model->family == MIST_FAMILY_GPT ? gpt2_config(model) : llama_config(model);
-    const char *dtype_name = dtype == MIST_DTYPE_FP32 ? "float32" : "bfloat16";
-    enum mist_status status = MIST_OK;
+    json_t *config = config_json(model, dtype);
+    enum mist_status status = config ? mist_json_write_file(config, path, force, err)
+                                     : mist_err_memory(err, path);
 
-    if (!config ||
-        json_object_set_new(config, "tie_word_embeddings",
-                            json_boolean(model->ties_embeddings)) != 0 ||
-        json_object_set_new(config, "bos_token_id", json_null()) != 0 ||
-        json_object_set_new(config, "eos_token_id", json_null()) != 0 ||
-        json_object_set_new(config, "torch_dtype", json_string(dtype_name)) != 0)
-        status = mist_err_memory(err, path);
-    else
-        status = mist_json_write_file(config, path, force, err);
     json_decref(config);
     return status;
 }
@@ -171,9 +270,7 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
                               enum mist_dtype dtype, bool force, mist_hf_source source,
                               void *context, struct mist_err *err)
 {
-    struct saver saver = {.model = model,
-                          .prefix = model->family == MIST_FAMILY_GPT ? "transformer."
-                                                                     : "model."};
+    struct saver saver = {.model = model};
     size_t n = strlen(folder) + 32;
     char *weights = malloc(n), *config = malloc(n);
     enum mist_status status = hf_check_family(model, folder, err);
@@ -194,7 +291,7 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
         status = write_config(config, model, dtype, force, err);
 out:
     free(saver.values);
-    free(saver.transposed);
+    free(saver.moved);
     mist_arena_fini(&saver.arena);
     free(weights);
     free(config);

@@ -333,11 +333,11 @@ void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *q
 
 /* ------------------------------------------------------------------------------- rope */
 
-void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta)
+void mist_cpu_rope_fill(float *table, int64_t s, const struct mist_model *model)
 {
-    int64_t half = head_dim / 2;
+    int64_t head_dim = model->head_dim, half = head_dim / 2;
     for (int64_t j = 0; j < half; j++) {
-        double frequency = pow(theta, -2.0 * (double)j / (double)head_dim);
+        double frequency = mist_model_rope_frequency(model, (int32_t)j);
         for (int64_t i = 0; i < s; i++) {
             table[i * head_dim + j] = (float)cos((double)i * frequency);
             table[i * head_dim + half + j] = (float)sin((double)i * frequency);

@@ -19,6 +19,8 @@
 #ifndef MIST_EXEC_CPU_KERNELS_H
 #define MIST_EXEC_CPU_KERNELS_H
 
+#include "sim/model/model.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -138,11 +140,12 @@ size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attenti
 
 /*
  * Rotary position embedding as in Hugging Face's Llama ("rotate half", Su et al. 2021):
- * elements j and j + head_dim / 2 of a head turn by position * theta^(-2 j / head_dim).
- * head_dim is even. rope_fill writes table [s, head_dim]: per position the head_dim / 2
- * cosines, then the sines; once per run.
+ * elements j and j + head_dim / 2 of a head turn by position *
+ * mist_model_rope_frequency(model, j); by 0 exactly, they stay as they are. head_dim is
+ * even. rope_fill writes table [s, head_dim]: per position the head_dim / 2 cosines, then
+ * the sines; once per run.
  */
-void mist_cpu_rope_fill(float *table, int64_t s, int64_t head_dim, double theta);
+void mist_cpu_rope_fill(float *table, int64_t s, const struct mist_model *model);
 
 /* Turns the q and k heads of packed qkv in place, v stays; backward the gradient of the
  * rotated q and k back into that of the unrotated. */
@@ -160,6 +163,12 @@ void mist_cpu_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
 /* dx = d_out * gelu'(x). dx may alias d_out or x. */
 void mist_cpu_gelu_backward(bool is_bf16, void *dx, const void *d_out, const void *x,
                             int64_t n, int n_threads);
+
+/* The same of the exact gelu, x (1 + erf(x / sqrt(2))) / 2. */
+void mist_cpu_exact_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
+                                 int n_threads);
+void mist_cpu_exact_gelu_backward(bool is_bf16, void *dx, const void *d_out,
+                                  const void *x, int64_t n, int n_threads);
 
 /* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first. */
 void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,

@@ -140,6 +140,13 @@ static void linear(step_args at)
     }
 }
 
+/* In the form that the model has. */
+static void gelu_forward(step_args at, void *out, const void *x, int64_t n)
+{
+    (at->model->has_exact_gelu ? mist_cpu_exact_gelu_forward : mist_cpu_gelu_forward)(
+        is_bf16(at), out, x, n, at->n_threads);
+}
+
 static void linear_gelu(step_args at)
 {
     int64_t rows = at->step->dims[0], n_in = at->step->dims[1], n_out = at->step->dims[2];
@@ -148,21 +155,20 @@ static void linear_gelu(step_args at)
     if (at->step->phase == MIST_PHASE_FORWARD) {
         forward(at, x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X],
                 at->params[1], NULL, rows, n_in, n_out);
-        mist_cpu_gelu_forward(is_bf16(at), x[MIST_ARG_OUT],
-                              x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out,
-                              at->n_threads);
+        gelu_forward(at, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out);
     } else {
         backward_input(at, x[MIST_ARG_DX], x[MIST_ARG_DY], NULL, rows, n_in, n_out);
-        mist_cpu_gelu_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DX],
-                               x[MIST_ARG_DUNARY_X], rows * n_in, at->n_threads);
+        (at->model->has_exact_gelu
+             ? mist_cpu_exact_gelu_backward
+             : mist_cpu_gelu_backward)(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DX],
+                                       x[MIST_ARG_DUNARY_X], rows * n_in, at->n_threads);
     }
 }
 
 static void gelu(step_args at)
 {
-    mist_cpu_gelu_forward(is_bf16(at), at->operands[MIST_ARG_OUT],
-                          at->operands[MIST_ARG_UNARY_X], at->step->dims[0],
-                          at->n_threads);
+    gelu_forward(at, at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
+                 at->step->dims[0]);
 }
 
 static void attention(step_args at)

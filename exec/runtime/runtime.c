@@ -23,8 +23,7 @@ static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
 
     if (!table)
         return mist_err_memory(err, NULL);
-    mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model->head_dim,
-                       model->rope_theta);
+    mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model);
     enum mist_status status =
         mist_device_write(runtime->device, at, table, size_bytes, err);
     free(table);

@@ -1,11 +1,12 @@
 /*
  * Declares the transformer blocks. See catalog.h.
  *
- * GPT, Llama: x -> norm -> qkv -> attention -> proj + x -> norm -> feed-forward -> + .
- * Falcon, in parallel: x -> norm -> qkv -> attention -> proj, and the same norm's output
- * (or that of a second norm of x) -> feed-forward; x and both are added up. Falcon's
- * feed-forward up to its activation comes before proj: recomputation, which runs the
- * leading steps that write what is saved, then needs no proj.
+ * In sequence (GPT, Llama): x -> norm -> qkv -> attention -> proj + x -> norm ->
+ * feed-forward -> + . In parallel (Falcon, GPT-NeoX): x -> norm -> qkv -> attention ->
+ * proj, and the same norm's output (or that of a second norm of x) -> feed-forward; x and
+ * both are added up. Its feed-forward up to the activation comes before proj:
+ * recomputation, which runs the leading steps that write what is saved, then needs no
+ * proj.
  *
  * The product before a residual addition adds it; of tensor-parallel ranks, whose
  * products are summed, the first. Where sequence parallelism cuts the residual, but not
@@ -43,14 +44,14 @@ struct block {
     int64_t heads, kv_heads, ffn; /* of a tensor-parallel rank */
 };
 
-static bool has_rope(const struct mist_declaration *at)
+static const struct mist_family_traits *traits_of(const struct mist_declaration *at)
 {
-    return at->model->family != MIST_FAMILY_GPT;
+    return mist_family_traits(at->model->family);
 }
 
 static bool has_swiglu(const struct mist_declaration *at)
 {
-    return at->model->family == MIST_FAMILY_LLAMA;
+    return traits_of(at)->has_gate;
 }
 
 static bool has_two_norms(const struct mist_declaration *at)
@@ -109,11 +110,26 @@ static void mark_shared_head(struct mist_declaration *at, int8_t id, int64_t row
     param->partial_first = param->n_elements - param->partial_elements;
 }
 
+/* One norm's weight for all heads, of which a rank sees its own. */
+static void head_norm(struct mist_declaration *at, const char *name)
+{
+    int64_t head_dim = at->model->head_dim;
+    struct mist_param weight = {.name = name,
+                                .init = MIST_INIT_ONES,
+                                .is_norm = true,
+                                .shape = mist_shape_uncut(head_dim, 1),
+                                .partial_elements =
+                                    at->variant == MIST_VARIANT_PLAIN ? 0 : head_dim};
+
+    mist_declare_param(at, weight);
+}
+
 static void block_params(struct mist_declaration *at, struct block *block)
 {
     const struct mist_model *model = at->model;
     int64_t n_heads = sum(at, block->heads, product(at, 2, block->kv_heads));
     bool has_bias = model->has_bias;
+    bool has_qkv_bias = has_bias || traits_of(at)->has_qkv_bias;
     struct mist_param to_qkv = {.name = "qkv.weight", .shape = qkv_shape(model)};
     struct mist_param up = {.name = "up.weight", .shape = up_shape(at)};
     struct mist_param proj = {
@@ -127,8 +143,12 @@ static void block_params(struct mist_declaration *at, struct block *block)
 
     mist_declare_norm_params(at, &block->norm1, "norm1.weight", "norm1.bias");
     block->to_qkv =
-        mist_declare_linear(at, "qkv", to_qkv, has_bias ? "qkv.bias" : NULL, at->hidden,
-                            product(at, n_heads, model->head_dim));
+        mist_declare_linear(at, "qkv", to_qkv, has_qkv_bias ? "qkv.bias" : NULL,
+                            at->hidden, product(at, n_heads, model->head_dim));
+    if (traits_of(at)->has_qk_norm) { /* planned, not computed */
+        head_norm(at, "q_norm.weight");
+        head_norm(at, "k_norm.weight");
+    }
     mark_shared_head(at, block->to_qkv.weight, at->hidden);
     mark_shared_head(at, block->to_qkv.bias, 1);
     block->proj =
@@ -356,7 +376,7 @@ static void backward_tensors(struct mist_declaration *at, struct block *block,
     block->d_qkv = tensor(at, "d_qkv", MIST_TENSOR_SCRATCH, block->to_qkv.n_out);
     block->d_n1 = shard(at, "d_n1", MIST_TENSOR_SCRATCH);
     block->rope_table = -1;
-    if (has_rope(at))
+    if (!traits_of(at)->has_positions)
         block->rope_table = mist_declare_tensor_4(
             at, "rope", MIST_TENSOR_CONSTANT, product(at, at->s, at->model->head_dim));
     block->d_n2_w =
@@ -365,7 +385,7 @@ static void backward_tensors(struct mist_declaration *at, struct block *block,
 
 static void block_tensors(struct mist_declaration *at, struct block *block)
 {
-    bool is_parallel = at->model->family == MIST_FAMILY_FALCON;
+    bool is_parallel = traits_of(at)->is_parallel;
 
     forward_tensors(at, block, is_parallel);
     backward_tensors(at, block, is_parallel);
@@ -400,7 +420,7 @@ static void end_forward(struct mist_declaration *at, const struct block *block,
     mist_declare_reduce(at, block->out, block->out);
 }
 
-/* ------------------------------------------------------------------------- GPT, Llama */
+/* ------------------------------------------------------------------------ in sequence */
 
 /* norm2 of the sum of proj and x. */
 static void middle_forward(struct mist_declaration *at, const struct block *block)
@@ -448,7 +468,7 @@ static void sequential_backward(struct mist_declaration *at, const struct block 
                                block->d_r);
 }
 
-/* ----------------------------------------------------------------------------- Falcon */
+/* ------------------------------------------------------------------------ in parallel */
 
 static void parallel_forward(struct mist_declaration *at, const struct block *block)
 {
@@ -505,7 +525,7 @@ static void parallel_backward(struct mist_declaration *at, const struct block *b
 void mist_declare_block(struct mist_declaration *at)
 {
     const struct mist_model *model = at->model;
-    bool is_falcon = model->family == MIST_FAMILY_FALCON;
+    bool is_parallel = traits_of(at)->is_parallel;
     struct block block = {
         .heads = mist_declare_share(at, model->n_heads),
         .kv_heads = model->n_kv_heads > 1 ? mist_declare_share(at, model->n_kv_heads) : 1,
@@ -514,14 +534,14 @@ void mist_declare_block(struct mist_declaration *at)
 
     block_params(at, &block);
     block_tensors(at, &block);
-    if (is_falcon)
+    if (is_parallel)
         parallel_forward(at, &block);
     else
         sequential_forward(at, &block);
     at->is_remake = true;
     make_again(at, &block);
     at->is_backward = true;
-    if (is_falcon)
+    if (is_parallel)
         parallel_backward(at, &block);
     else
         sequential_backward(at, &block);

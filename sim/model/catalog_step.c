@@ -117,7 +117,7 @@ struct mist_param_shape mist_shape_cut_columns(int64_t rows, int64_t columns)
 
 static bool is_rms(const struct mist_declaration *at)
 {
-    return at->model->family == MIST_FAMILY_LLAMA;
+    return mist_family_traits(at->model->family)->has_rms_norm;
 }
 
 /* A norm over shards sees a rank's rows only: its whole gradient is partial. */

@@ -9,16 +9,39 @@
 #include "sim/model/model.h"
 
 #include <math.h>   /* isfinite */
+#include <stdio.h>  /* snprintf */
 #include <string.h> /* strcmp, strchr, strlen */
 
-const char *const mist_family_words[MIST_N_FAMILIES + 1] = {"gpt", "llama", "falcon",
-                                                            NULL};
+const char *const mist_family_words[MIST_N_FAMILIES + 1] = {
+    "gpt", "llama", "falcon", "mistral", "qwen2", "qwen3", "gemma", "gpt_neox", NULL};
 const char *const mist_dtype_words[MIST_N_DTYPES + 1] = {"fp32", "bf16", "fp16", NULL};
 const char *const mist_dtype_run_words[MIST_N_RUN_DTYPES + 1] = {"fp32", "bf16", NULL};
 const char *const mist_framework_words[MIST_N_FRAMEWORKS + 1] = {
     "ours", "megatron", "deepspeed", "torchtitan", NULL};
 const char *const mist_attention_ways[MIST_N_ATTENTIONS + 1] = {
     "flash", "fused", "unfused", "flash1", "cudnn", NULL};
+const char *const mist_rope_scaling_words[MIST_N_ROPE_SCALINGS + 1] = {
+    "default", "linear", "llama3", NULL};
+
+#define LLAMA .has_rms_norm = true, .has_gate = true, .has_free_heads = true
+static const struct mist_family_traits traits[MIST_N_FAMILIES] = {
+    [MIST_FAMILY_GPT] = {.has_positions = true, .may_have_bias = true},
+    [MIST_FAMILY_LLAMA] = {LLAMA},
+    [MIST_FAMILY_FALCON] = {.is_parallel = true, .may_have_bias = true},
+    [MIST_FAMILY_MISTRAL] = {LLAMA},
+    [MIST_FAMILY_QWEN2] = {LLAMA, .has_qkv_bias = true},
+    [MIST_FAMILY_QWEN3] = {LLAMA, .has_qk_norm = true,
+                           .not_computed = "norms of q and k"},
+    [MIST_FAMILY_GEMMA] = {LLAMA, .not_computed =
+                                      "GeGLU, 1 + the norms' weights, scaled embeddings"},
+    [MIST_FAMILY_NEOX] = {.is_parallel = true, .may_have_bias = true},
+};
+#undef LLAMA
+
+const struct mist_family_traits *mist_family_traits(enum mist_family family)
+{
+    return &traits[family];
+}
 
 const char *mist_family_name(enum mist_family family)
 {
@@ -81,6 +104,9 @@ static enum mist_status check_sizes(const struct mist_model *m, struct mist_err 
         {"ffn", m->ffn, 1, MIST_MODEL_MAX_FFN},
         {"vocab", m->vocab, 1, MIST_MODEL_MAX_VOCAB},
         {"max_seq", m->max_seq, 0, MIST_MODEL_MAX_SEQ},
+        {"rope_original_positions", m->rope_original_positions, 0, MIST_MODEL_MAX_SEQ},
+        {"rotary_dim", m->rotary_dim, 0, m->head_dim},
+        {"window", m->window, 0, MIST_MODEL_MAX_SEQ},
     };
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -94,11 +120,15 @@ static enum mist_status check_sizes(const struct mist_model *m, struct mist_err 
 
 static enum mist_status check_heads(const struct mist_model *m, struct mist_err *err)
 {
-    if ((int64_t)m->n_heads * m->head_dim != m->hidden)
-        return mist_err_set(
-            err, MIST_ERR_INPUT,
-            "model: n_heads %d times head_dim %d is %lld, expected hidden %d", m->n_heads,
-            m->head_dim, (long long)((int64_t)m->n_heads * m->head_dim), m->hidden);
+    int64_t width = (int64_t)m->n_heads * m->head_dim;
+    bool is_free = traits[m->family].has_free_heads;
+
+    if (is_free ? width > MIST_MODEL_MAX_HIDDEN : width != m->hidden)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: n_heads %d times head_dim %d is %lld, expected %s %d",
+                            m->n_heads, m->head_dim, (long long)width,
+                            is_free ? "at most" : "hidden",
+                            is_free ? (int)MIST_MODEL_MAX_HIDDEN : m->hidden);
     if (m->n_heads % m->n_kv_heads != 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: n_kv_heads %d does not divide n_heads %d",
@@ -106,36 +136,94 @@ static enum mist_status check_heads(const struct mist_model *m, struct mist_err 
     return MIST_OK;
 }
 
+static enum mist_status check_positions(const struct mist_model *m, struct mist_err *err)
+{
+    bool is_learned = traits[m->family].has_positions;
+    const char *family = mist_family_name(m->family);
+
+    if (is_learned && m->max_seq < 1)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: max_seq is %d, expected the number of learned "
+                            "positions of a %s model",
+                            m->max_seq, family);
+    if (!is_learned && m->max_seq != 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: max_seq is %d, expected 0: a %s model has no learned "
+                            "positions",
+                            m->max_seq, family);
+    if (!isfinite(m->rope_theta) ||
+        (is_learned ? m->rope_theta != 0 : m->rope_theta <= 0))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: rope_theta is %g, expected %s in a %s model",
+                            m->rope_theta, is_learned ? "0" : "more than 0", family);
+    return MIST_OK;
+}
+
+/* A head that is turned, and what its frequencies are changed by. */
+static enum mist_status check_rope(const struct mist_model *m, struct mist_err *err)
+{
+    double factor = m->rope_factor, low = m->rope_low_frequency_factor,
+           high = m->rope_high_frequency_factor;
+    bool has_ramp = m->rope_scaling == MIST_ROPE_LLAMA3;
+    bool is_changed = m->rope_scaling != MIST_ROPE_DEFAULT;
+
+    if (traits[m->family].has_positions && (is_changed || m->rotary_dim > 0))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: a %s model has no RoPE to be scaled or cut",
+                            mist_family_name(m->family));
+    if (!traits[m->family].has_positions && (m->head_dim % 2 || m->rotary_dim % 2))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: %s is %d, expected an even number for RoPE",
+                            m->head_dim % 2 ? "head_dim" : "rotary_dim",
+                            m->head_dim % 2 ? m->head_dim : m->rotary_dim);
+    if ((unsigned)m->rope_scaling >= MIST_N_ROPE_SCALINGS)
+        return mist_err_set(err, MIST_ERR_INPUT, "model: rope_scaling %d is unknown",
+                            (int)m->rope_scaling);
+    if (!isfinite(factor) || (is_changed ? factor < 1 : factor != 0))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: rope_factor is %g, expected %s with rope_scaling %s",
+                            factor, is_changed ? "1 or more" : "0",
+                            mist_rope_scaling_words[m->rope_scaling]);
+    if (has_ramp ? !(low > 0 && low < high && isfinite(high)) : low != 0 || high != 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: rope_low_frequency_factor is %g and "
+                            "rope_high_frequency_factor %g, expected %s",
+                            low, high, has_ramp ? "more than 0 and more than that" : "0");
+    if (has_ramp != (m->rope_original_positions > 0))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: rope_original_positions is %d, expected %s",
+                            m->rope_original_positions, has_ramp ? "1 or more" : "0");
+    return MIST_OK;
+}
+
 static enum mist_status check_family(const struct mist_model *m, struct mist_err *err)
 {
     bool is_gpt = m->family == MIST_FAMILY_GPT;
+    enum mist_status status = check_positions(m, err);
 
-    if (is_gpt && m->max_seq < 1)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "model: max_seq is %d, expected the number of learned "
-                            "positions of a gpt model",
-                            m->max_seq);
+    if (status == MIST_OK)
+        status = check_rope(m, err);
+    if (status != MIST_OK)
+        return status;
     if (is_gpt && m->n_kv_heads != m->n_heads)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: n_kv_heads is %d, expected n_heads %d in a gpt model",
                             m->n_kv_heads, m->n_heads);
-    if (!is_gpt && m->max_seq != 0)
+    if (m->has_bias && !traits[m->family].may_have_bias)
         return mist_err_set(err, MIST_ERR_INPUT,
-                            "model: max_seq is %d, expected 0: a %s model has no learned "
-                            "positions",
-                            m->max_seq, mist_family_name(m->family));
-    if (!is_gpt && m->head_dim % 2 != 0)
+                            "model: has_bias is true, expected false in a %s model",
+                            mist_family_name(m->family));
+    if (m->has_exact_gelu && traits[m->family].has_gate)
         return mist_err_set(err, MIST_ERR_INPUT,
-                            "model: head_dim is %d, expected an even number for RoPE",
-                            m->head_dim);
-    if (m->family == MIST_FAMILY_LLAMA && m->has_bias)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "model: has_bias is true, expected false in a llama model");
-    if (!isfinite(m->rope_theta) || (is_gpt ? m->rope_theta != 0 : m->rope_theta <= 0))
-        return mist_err_set(
-            err, MIST_ERR_INPUT, "model: rope_theta is %g, expected %s in a %s model",
-            m->rope_theta, is_gpt ? "0" : "more than 0", mist_family_name(m->family));
+                            "model: has_exact_gelu is true, and a %s model has no GELU",
+                            mist_family_name(m->family));
     return MIST_OK;
+}
+
+/* Whether it ends within its size. */
+static bool is_text(const char *text, size_t size)
+{
+    return memchr(text, 0, size) != NULL;
 }
 
 enum mist_status mist_model_check(const struct mist_model *model, struct mist_err *err)
@@ -145,10 +233,14 @@ enum mist_status mist_model_check(const struct mist_model *model, struct mist_er
     if ((unsigned)model->family >= MIST_N_FAMILIES)
         return mist_err_set(err, MIST_ERR_INPUT, "model: family %d is unknown",
                             (int)model->family);
-    if (!memchr(model->name, 0, sizeof model->name) || !model->name[0])
+    if (!is_text(model->name, sizeof model->name) || !model->name[0])
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: name is empty or longer than %zu characters",
                             sizeof model->name - 1);
+    if (!is_text(model->unsupported, sizeof model->unsupported))
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: unsupported is longer than %zu characters",
+                            sizeof model->unsupported - 1);
     if ((status = check_sizes(model, err)) || (status = check_heads(model, err)) ||
         (status = check_family(model, err)))
         return status;
@@ -158,6 +250,33 @@ enum mist_status mist_model_check(const struct mist_model *model, struct mist_er
                             "than 1",
                             model->norm_epsilon);
     return MIST_OK;
+}
+
+const char *mist_model_obstacles(const struct mist_model *model, int32_t seq,
+                                 char out[MIST_MODEL_OBSTACLES_BYTES])
+{
+    const char *family = traits[model->family].not_computed;
+    const char *list[] = {model->window > 0 && model->window < seq ? "sliding_window"
+                                                                   : "",
+                          model->unsupported, family ? family : ""};
+    int n = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        if (list[i][0])
+            n += snprintf(out + n, (size_t)(MIST_MODEL_OBSTACLES_BYTES - n), "%s%s",
+                          n > 0 ? ", " : "", list[i]);
+    return out;
+}
+
+void mist_model_warn(const struct mist_model *model, int32_t seq,
+                     const struct mist_messages *messages)
+{
+    char obstacles[MIST_MODEL_OBSTACLES_BYTES];
+
+    if (mist_model_obstacles(model, seq, obstacles)[0])
+        mist_message(messages, "%s: not in the prices, and refused by mist-exec: %s",
+                     model->name, obstacles);
 }
 
 int32_t mist_model_n_block_norms(const struct mist_model *model)

@@ -5,22 +5,51 @@
  * head (final norm, projection to the vocabulary, cross-entropy). What a module computes
  * is in catalog.h; here are only its sizes.
  *
- * Left out: dropout (0), mixtures of experts, attention windows, RoPE scaling (it changes
- * no shape and no cost, so a config that asks for it is read without it).
+ * What a config.json asks for and our blocks don't compute is kept by its key: such a
+ * model can be planned, without the price of it, and is refused when it is to be trained.
+ *
+ * Left out: dropout (0), mixtures of experts.
  */
 #ifndef MIST_SIM_MODEL_H
 #define MIST_SIM_MODEL_H
 
+#include "core/message.h"
 #include "core/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum mist_family {
-    MIST_FAMILY_GPT,    /* learned positions, LayerNorm, GELU */
-    MIST_FAMILY_LLAMA,  /* RoPE, RMSNorm, SwiGLU, grouped-query attention */
-    MIST_FAMILY_FALCON, /* parallel block, LayerNorm, GELU, RoPE, multi-query */
+    MIST_FAMILY_GPT,     /* learned positions, LayerNorm, GELU */
+    MIST_FAMILY_LLAMA,   /* RoPE, RMSNorm, SwiGLU, grouped-query attention */
+    MIST_FAMILY_FALCON,  /* parallel block, LayerNorm, GELU, RoPE, multi-query */
+    MIST_FAMILY_MISTRAL, /* Llama's blocks */
+    MIST_FAMILY_QWEN2,   /* Llama's, with biases of q, k and v */
+    MIST_FAMILY_QWEN3,   /* Llama's, with norms of the heads of q and k */
+    MIST_FAMILY_GEMMA, /* Llama's, with GeGLU, 1 + the norms' weights, scaled embeddings */
+    MIST_FAMILY_NEOX,  /* Falcon's with two norms; RoPE turns a part of each head */
     MIST_N_FAMILIES
+};
+
+/* What all models of a family have in common. */
+struct mist_family_traits {
+    bool has_positions;  /* learned; else RoPE */
+    bool has_rms_norm;   /* which has no bias; else LayerNorm */
+    bool has_gate;       /* of the feed-forward layer: SwiGLU; else GELU */
+    bool is_parallel;    /* attention and feed-forward layer side by side */
+    bool has_free_heads; /* n_heads * head_dim need not be hidden */
+    bool may_have_bias;
+    bool has_qkv_bias; /* without the other biases */
+    bool has_qk_norm;
+    const char *not_computed; /* what the executor has no kernels for; NULL: nothing */
+};
+
+/* How the frequencies of RoPE are changed for longer sequences. */
+enum mist_rope_scaling {
+    MIST_ROPE_DEFAULT,
+    MIST_ROPE_LINEAR, /* positions / factor (Chen et al. 2023) */
+    MIST_ROPE_LLAMA3, /* low frequencies / factor, a ramp up to the high ones */
+    MIST_N_ROPE_SCALINGS
 };
 
 struct mist_model {
@@ -30,7 +59,7 @@ struct mist_model {
     int32_t hidden;     /* width of the residual stream */
     int32_t n_heads;    /* query heads */
     int32_t n_kv_heads; /* key and value heads; divides n_heads */
-    int32_t head_dim;   /* n_heads * head_dim == hidden (checked) */
+    int32_t head_dim;   /* where heads are not free n_heads * head_dim is hidden */
     int32_t ffn;        /* width of the feed-forward layer */
     int32_t vocab;      /* rows of the embedding as the model defines it */
     int32_t max_seq;    /* learned positions; 0 when there are none */
@@ -38,6 +67,15 @@ struct mist_model {
     bool ties_embeddings; /* head shares the embedding's weight */
     double norm_epsilon;  /* added to the variance, in (0, 1) */
     double rope_theta;    /* base of the RoPE frequencies; 0 without RoPE */
+    enum mist_rope_scaling rope_scaling;
+    double rope_factor; /* 0 by default; the rest: of llama3 alone */
+    double rope_low_frequency_factor, rope_high_frequency_factor;
+    int32_t rope_original_positions; /* those of the pre-training */
+    int32_t rotary_dim;  /* elements of a head that RoPE turns, even; 0: all */
+    int32_t window;      /* keys that a query sees at most; 0: all before it */
+    bool has_exact_gelu; /* by the error function; else its tanh form */
+    char unsupported
+        [128]; /* keys of a config.json that ask for something else, by commas */
 };
 
 /*
@@ -80,8 +118,8 @@ enum mist_attention {
 };
 
 /*
- * "gpt", "llama", "falcon"; "fp32", "bf16", "fp16". Static strings; never NULL for a valid
- * value.
+ * "gpt", "llama", "falcon", ...; "fp32", "bf16", "fp16". Static strings; never NULL for a
+ * valid value.
  */
 const char *mist_family_name(enum mist_family family);
 const char *mist_dtype_name(enum mist_dtype dtype);
@@ -89,6 +127,9 @@ const char *mist_dtype_name(enum mist_dtype dtype);
 /* All of them in the order of their values, then NULL. */
 extern const char *const mist_family_words[], *const mist_dtype_words[];
 extern const char *const mist_framework_words[], *const mist_attention_ways[];
+extern const char *const mist_rope_scaling_words[]; /* "default", "linear", "llama3" */
+
+const struct mist_family_traits *mist_family_traits(enum mist_family family);
 
 /* The first MIST_N_RUN_DTYPES of mist_dtype_words, then NULL. */
 extern const char *const mist_dtype_run_words[];
@@ -129,10 +170,12 @@ MIST_MUST_CHECK enum mist_status
 mist_model_load_preset(const char *name, struct mist_model *out, struct mist_err *err);
 
 /*
- * Reads a Hugging Face config.json (model_type gpt2, llama, falcon). Foreign keys are
- * ignored, missing ones named, and what would need another computation (ALiBi, sequential
- * Falcon blocks, biased Llama layers, other activations) is refused. out->name is the
- * file's name without .json or, when that is "config", its folder's.
+ * Reads a Hugging Face config.json by the tables in model_keys.h (model_type gpt2, llama,
+ * mistral, qwen2, qwen3, gemma, gpt_neox, falcon). Foreign keys are ignored and missing
+ * ones named. What would need other dimensions (experts, ALiBi, sequential Falcon blocks,
+ * other activations) is refused; what changes numbers alone is listed in
+ * out->unsupported. out->name is the file's name without .json or, when that is "config",
+ * its folder's.
  *
  * out is filled on MIST_OK, untouched otherwise; it has passed mist_model_check().
  * MIST_ERR_IO: unreadable; MIST_ERR_INPUT: err has path and, where known, line and
@@ -141,7 +184,8 @@ mist_model_load_preset(const char *name, struct mist_model *out, struct mist_err
 MIST_MUST_CHECK enum mist_status
 mist_model_load_config(const char *path, struct mist_model *out, struct mist_err *err);
 
-/* spec is a preset's name or a path of a config.json (contains '/' or ends in .json). */
+/* spec is a preset's name or the path of a config.json or of a folder with one (contains
+ * '/' or ends in .json). */
 MIST_MUST_CHECK enum mist_status mist_model_load(const char *spec, struct mist_model *out,
                                                  struct mist_err *err);
 
@@ -154,9 +198,28 @@ MIST_MUST_CHECK enum mist_status mist_model_check(const struct mist_model *model
                                                   struct mist_err *err);
 
 /*
+ * What of the model, trained on sequences of this length, the executor does not compute:
+ * keys of its config.json and what its family has, with commas between. Returns out,
+ * empty where there is nothing.
+ */
+enum { MIST_MODEL_OBSTACLES_BYTES = 256 };
+const char *mist_model_obstacles(const struct mist_model *model, int32_t seq,
+                                 char out[MIST_MODEL_OBSTACLES_BYTES]);
+
+/* Says so on stderr, if there is anything: it is in no price either. */
+void mist_model_warn(const struct mist_model *model, int32_t seq,
+                     const struct mist_messages *messages);
+
+/*
+ * Radians per position by which RoPE turns elements j and j + head_dim / 2 of a head (0 <=
+ * j < head_dim / 2); 0 for those behind rotary_dim / 2. Sources: rope.c.
+ */
+double mist_model_rope_frequency(const struct mist_model *model, int32_t j);
+
+/*
  * Norms in front of a block's attention and feed-forward layers: 2, but 1 in a parallel
  * Falcon block, which feeds both from one norm; Falcon's grouped-query variant (40B; 1 <
- * kv heads < heads) has 2 again. The final norm is not counted.
+ * kv heads < heads) has 2 again, as GPT-NeoX. The final norm is not counted.
  */
 int32_t mist_model_n_block_norms(const struct mist_model *model);
 

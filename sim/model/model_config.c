@@ -1,154 +1,258 @@
 /*
- * Models from a Hugging Face config.json: gpt2, llama, falcon.
+ * Models from a Hugging Face config.json, by the tables of model_keys.h.
  *
- * Keys and defaults are those of transformers' GPT2Config, LlamaConfig and FalconConfig;
- * sizes have no default here although transformers gives them some (a config without
- * hidden_size is a mistake, not a wish for the 7B model). What would compute something
- * else than our blocks is refused by name. RoPE scaling and dropout are ignored: they
- * change no shape.
+ * What can't stand in a table is here: heads of a Falcon, when a window counts, how much
+ * of a head a GPT-NeoX turns, RoPE scaling. Dropout is ignored: it is 0.
  */
 #include "core/json.h"
+#include "core/path.h"
 #include "sim/model/model.h"
+#include "sim/model/model_keys.h"
 
 #include <math.h>   /* INFINITY */
 #include <stdio.h>  /* snprintf */
+#include <stdlib.h> /* free */
 #include <string.h> /* strrchr */
+#include <sys/stat.h>
 
-/* A required size, 1 .. max. */
-static enum mist_status get_size(const struct mist_json *root, const char *key,
-                                 int32_t max, int32_t *out, struct mist_err *err)
+/* A model while it is being read. */
+struct reader {
+    const struct mist_json *root;
+    const struct mist_model_type *type;
+    struct mist_model *model;
+};
+
+static void *member(struct mist_model *model, const struct mist_model_key *key)
 {
-    int64_t value = 0;
-    enum mist_status status =
-        mist_json_get_int64(root, key, MIST_JSON_REQUIRED, 1, max, &value, err);
+    return (char *)model + key->offset;
+}
 
-    if (!status)
-        *out = (int32_t)value;
+static bool is_null(const struct mist_json *root, const char *key)
+{
+    return json_is_null(json_object_get(root->value, key));
+}
+
+/* ------------------------------------------------------------------------------- keys */
+
+static enum mist_status read_size(const struct reader *at,
+                                  const struct mist_model_key *key, const char *name,
+                                  struct mist_err *err)
+{
+    int32_t *out = member(at->model, key);
+    int32_t max = key->max > 0 ? key->max : at->model->n_heads;
+    int64_t value = *out;
+    enum mist_json_need need = key->is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
+    enum mist_status status = MIST_OK;
+
+    if (key->is_optional && is_null(at->root, name))
+        value = 0;
+    else
+        status = mist_json_get_int64(at->root, name, need, 1, max, &value, err);
+    *out = (int32_t)value;
     return status;
 }
 
-/* An optional size; out keeps its value when the key is missing or null. */
-static enum mist_status get_optional_size(const struct mist_json *root, const char *key,
-                                          int32_t max, int32_t *out, struct mist_err *err)
+static enum mist_status read_key(const struct reader *at,
+                                 const struct mist_model_key *key, struct mist_err *err)
 {
-    return mist_json_has(root, key) ? get_size(root, key, max, out, err) : MIST_OK;
+    bool is_older = key->older && !mist_json_has(at->root, key->key) &&
+                    mist_json_has(at->root, key->older);
+    const char *name = is_older ? key->older : key->key;
+    void *out = member(at->model, key);
+
+    switch (key->type) {
+    case MIST_KEY_SIZE:
+        return read_size(at, key, name, err);
+    case MIST_KEY_NUMBER:
+        return mist_json_get_double(at->root, name, MIST_JSON_OPTIONAL, 0, INFINITY, out,
+                                    err);
+    case MIST_KEY_FLAG:
+        break;
+    }
+    return mist_json_get_bool(at->root, name, MIST_JSON_OPTIONAL, out, err);
 }
 
-static enum mist_status get_optional_double(const struct mist_json *root, const char *key,
-                                            double *out, struct mist_err *err)
+static enum mist_status read_activation(const struct reader *at, struct mist_err *err)
 {
-    return mist_json_get_double(root, key, MIST_JSON_OPTIONAL, 0, INFINITY, out, err);
-}
-
-/* Refuses a flag that our blocks can't follow; missing means accepted. */
-static enum mist_status require_flag(const struct mist_json *root, const char *key,
-                                     bool accepted, const char *why, struct mist_err *err)
-{
-    bool value = accepted;
+    const char *key = at->type->activation_key, *word = at->type->default_activation;
+    const struct mist_activation *known = at->type->activations;
     enum mist_status status =
-        mist_json_get_bool(root, key, MIST_JSON_OPTIONAL, &value, err);
+        mist_json_get_string(at->root, key, MIST_JSON_OPTIONAL, &word, err);
 
-    if (status || value == accepted)
-        return status;
-    return mist_json_fail_key(root, key, MIST_ERR_INPUT, err,
-                              "%s: %s is not supported: %s", key,
-                              value ? "true" : "false", why);
+    while (status == MIST_OK && known->word && strcmp(known->word, word) != 0)
+        known++;
+    if (status == MIST_OK && !known->word)
+        return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                                  "%s: \"%.60s\" is not supported, expected %s", key,
+                                  word, at->type->activations[0].word);
+    at->model->has_exact_gelu = status == MIST_OK && known->is_exact;
+    return status;
 }
 
-/* Refuses an activation function that does not begin with the accepted word. */
-static enum mist_status require_activation(const struct mist_json *root, const char *key,
-                                           const char *accepted, struct mist_err *err)
-{
-    const char *name = accepted;
-    enum mist_status status =
-        mist_json_get_string(root, key, MIST_JSON_OPTIONAL, &name, err);
+/* ------------------------------------------------------------------------------ rules */
 
-    if (status || !strncmp(name, accepted, strlen(accepted)))
-        return status;
-    return mist_json_fail_key(root, key, MIST_ERR_INPUT, err,
-                              "%s: \"%.60s\" is not supported, expected %s", key, name,
-                              accepted);
+/* Of all types: mixtures of experts, and what newer models have. */
+static const struct mist_model_rule common_rules[] = {
+    {"num_local_experts", MIST_RULE_REFUSED, MIST_KEY_SIZE, 0, "experts are not planned"},
+    {"num_experts", MIST_RULE_REFUSED, MIST_KEY_SIZE, 0, "experts are not planned"},
+    {"n_routed_experts", MIST_RULE_REFUSED, MIST_KEY_SIZE, 0, "experts are not planned"},
+    {"attn_logit_softcapping", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
+    {"final_logit_softcapping", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
+    {"use_qk_norm", MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},
+    {"qk_layernorm", MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},
+    {"embedding_multiplier", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
+    {"residual_multiplier", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
+    {"logits_scaling", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
+    {"logit_scale", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
+    {"clip_qkv", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
+    {NULL, MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},
+};
+
+/* Adds a key to model->unsupported; one that has no room there is the model's fault. */
+static enum mist_status note(const struct reader *at, const char *key,
+                             struct mist_err *err)
+{
+    char *list = at->model->unsupported;
+    size_t n = strlen(list), size = sizeof at->model->unsupported;
+
+    if ((size_t)snprintf(list + n, size - n, "%s%s", n > 0 ? ", " : "", key) < size - n)
+        return MIST_OK;
+    return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                              "%s is not supported, as little as %.40s", key, list);
 }
 
-/*
- * Width of a head when the config does not give it: hidden / heads, which must be whole.
- */
-static enum mist_status derive_head_dim(const struct mist_json *root,
-                                        const char *heads_key, struct mist_model *m,
-                                        struct mist_err *err)
+/* Whether a value asks for what our blocks don't do: null and nothing never do. */
+static bool asks(const json_t *value, double neutral)
 {
-    if (m->hidden % m->n_heads != 0)
-        return mist_json_fail_key(root, heads_key, MIST_ERR_INPUT, err,
-                                  "%s: %d does not divide the hidden size %d", heads_key,
-                                  m->n_heads, m->hidden);
-    m->head_dim = m->hidden / m->n_heads;
+    if (!value || json_is_null(value))
+        return false;
+    if (json_is_boolean(value))
+        return json_is_true(value) != (neutral != 0);
+    return !json_is_number(value) || json_number_value(value) != neutral;
+}
+
+static enum mist_status apply_rules(const struct reader *at,
+                                    const struct mist_model_rule *rules,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (const struct mist_model_rule *rule = rules; rule->key && !status; rule++) {
+        const json_t *value = json_object_get(at->root->value, rule->key);
+        if (rule->kind == MIST_RULE_WRITTEN || !asks(value, rule->neutral))
+            continue;
+        if (rule->kind == MIST_RULE_NOTED)
+            status = note(at, rule->key, err);
+        else
+            status = mist_json_fail_key(at->root, rule->key, MIST_ERR_INPUT, err,
+                                        "%s%s is not supported: %s", rule->key,
+                                        json_is_true(value)    ? ": true"
+                                        : json_is_false(value) ? ": false"
+                                                               : "",
+                                        rule->why);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- rope */
+
+/* The words in a rope_scaling; model is left alone if there is no such kind. */
+static enum mist_status read_scaling(const struct reader *at,
+                                     const struct mist_json *rope, const char *key,
+                                     struct mist_err *err)
+{
+    struct mist_model *m = at->model;
+    const char *word = mist_rope_scaling_words[MIST_ROPE_DEFAULT];
+    int64_t positions = 0;
+    int kind = 0;
+    enum mist_status s;
+
+    if ((s = mist_json_get_string(rope, "type", MIST_JSON_OPTIONAL, &word, err)) ||
+        (s = mist_json_get_string(rope, "rope_type", MIST_JSON_OPTIONAL, &word, err)))
+        return s;
+    while (kind < MIST_N_ROPE_SCALINGS &&
+           strcmp(word, mist_rope_scaling_words[kind]) != 0)
+        kind++;
+    if (kind == MIST_N_ROPE_SCALINGS)
+        return note(at, key, err);
+    m->rope_scaling = (enum mist_rope_scaling)kind;
+    if (kind != MIST_ROPE_DEFAULT)
+        s = mist_json_get_double(rope, "factor", MIST_JSON_REQUIRED, 1, INFINITY,
+                                 &m->rope_factor, err);
+    if (kind != MIST_ROPE_LLAMA3 || s)
+        return s;
+    if ((s = mist_json_get_double(rope, "low_freq_factor", MIST_JSON_REQUIRED, 0,
+                                  INFINITY, &m->rope_low_frequency_factor, err)) ||
+        (s = mist_json_get_double(rope, "high_freq_factor", MIST_JSON_REQUIRED, 0,
+                                  INFINITY, &m->rope_high_frequency_factor, err)) ||
+        (s = mist_json_get_int64(rope, "original_max_position_embeddings",
+                                 MIST_JSON_REQUIRED, 1, MIST_MODEL_MAX_SEQ, &positions,
+                                 err)))
+        return s;
+    m->rope_original_positions = (int32_t)positions;
     return MIST_OK;
 }
 
-/* ------------------------------------------------------------------------- families */
-
-static enum mist_status read_gpt2(const struct mist_json *root, struct mist_model *m,
-                                  struct mist_err *err)
+/* Older files say rope_scaling, newer ones rope_parameters, with the base in it. */
+static enum mist_status read_rope(const struct reader *at, struct mist_err *err)
 {
-    enum mist_status s;
-    const char *positions = mist_json_has(root, "n_positions") ? "n_positions" : "n_ctx";
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    enum mist_status status = MIST_OK;
 
-    m->family = MIST_FAMILY_GPT;
-    m->has_bias = true;
-    m->ties_embeddings = true;
-    m->norm_epsilon = 1e-5;
-    if (!mist_json_has(root, positions))
-        return mist_json_fail(root, MIST_ERR_INPUT, err,
-                              "missing key \"n_positions\" (or \"n_ctx\")");
-    if ((s = get_size(root, "n_embd", MIST_MODEL_MAX_HIDDEN, &m->hidden, err)) ||
-        (s = get_size(root, "n_layer", MIST_MODEL_MAX_LAYERS, &m->n_layers, err)) ||
-        (s = get_size(root, "n_head", MIST_MODEL_MAX_HIDDEN, &m->n_heads, err)) ||
-        (s = get_size(root, positions, MIST_MODEL_MAX_SEQ, &m->max_seq, err)) ||
-        (s = get_size(root, "vocab_size", MIST_MODEL_MAX_VOCAB, &m->vocab, err)) ||
-        (s = derive_head_dim(root, "n_head", m, err)))
-        return s;
-    m->n_kv_heads = m->n_heads;
-    m->ffn = 4 * m->hidden;
-    if ((s = get_optional_size(root, "n_inner", MIST_MODEL_MAX_FFN, &m->ffn, err)) ||
-        (s = get_optional_double(root, "layer_norm_epsilon", &m->norm_epsilon, err)) ||
-        (s = require_activation(root, "activation_function", "gelu", err)))
-        return s;
-    return mist_json_get_bool(root, "tie_word_embeddings", MIST_JSON_OPTIONAL,
-                              &m->ties_embeddings, err);
+    for (int i = 0; i < 2 && status == MIST_OK; i++) {
+        struct mist_json rope;
+        if (!mist_json_has(at->root, keys[i])) /* or null */
+            continue;
+        status = mist_json_get_object(at->root, keys[i], MIST_JSON_REQUIRED, &rope, err);
+        if (status == MIST_OK)
+            status = read_scaling(at, &rope, keys[i], err);
+        if (status == MIST_OK)
+            status = mist_json_get_double(&rope, "rope_theta", MIST_JSON_OPTIONAL, 0,
+                                          INFINITY, &at->model->rope_theta, err);
+    }
+    return status;
 }
 
-static enum mist_status read_llama(const struct mist_json *root, struct mist_model *m,
-                                   struct mist_err *err)
+/* How much of a head is turned: a quarter where a GPT-NeoX does not say it. */
+static enum mist_status read_rotary(const struct reader *at, struct mist_err *err)
 {
-    const char *no_bias = "linear layers of llama blocks have no bias";
-    enum mist_status s;
+    struct mist_model *m = at->model;
+    bool is_neox = m->family == MIST_FAMILY_NEOX;
+    const char *key = is_neox && !mist_json_has(at->root, "partial_rotary_factor")
+                          ? "rotary_pct"
+                          : "partial_rotary_factor";
+    double part = is_neox ? 0.25 : 1;
+    enum mist_status status =
+        mist_json_get_double(at->root, key, MIST_JSON_OPTIONAL, 0, 1, &part, err);
 
-    m->family = MIST_FAMILY_LLAMA;
-    m->norm_epsilon = 1e-6;
-    m->rope_theta = 1e4;
-    if ((s = get_size(root, "hidden_size", MIST_MODEL_MAX_HIDDEN, &m->hidden, err)) ||
-        (s = get_size(root, "intermediate_size", MIST_MODEL_MAX_FFN, &m->ffn, err)) ||
-        (s = get_size(root, "num_hidden_layers", MIST_MODEL_MAX_LAYERS, &m->n_layers,
-                      err)) ||
-        (s = get_size(root, "num_attention_heads", MIST_MODEL_MAX_HIDDEN, &m->n_heads,
-                      err)) ||
-        (s = get_size(root, "vocab_size", MIST_MODEL_MAX_VOCAB, &m->vocab, err)))
-        return s;
-    m->n_kv_heads = m->n_heads;
-    if ((s = get_optional_size(root, "num_key_value_heads", m->n_heads, &m->n_kv_heads,
-                               err)) ||
-        (s = get_optional_size(root, "head_dim", MIST_MODEL_MAX_HIDDEN, &m->head_dim,
-                               err)) ||
-        (m->head_dim == 0 &&
-         (s = derive_head_dim(root, "num_attention_heads", m, err))) ||
-        (s = get_optional_double(root, "rms_norm_eps", &m->norm_epsilon, err)) ||
-        (s = get_optional_double(root, "rope_theta", &m->rope_theta, err)) ||
-        (s = require_flag(root, "attention_bias", false, no_bias, err)) ||
-        (s = require_flag(root, "mlp_bias", false, no_bias, err)) ||
-        (s = require_activation(root, "hidden_act", "silu", err)))
-        return s;
-    return mist_json_get_bool(root, "tie_word_embeddings", MIST_JSON_OPTIONAL,
-                              &m->ties_embeddings, err);
+    if (status != MIST_OK || part == 1)
+        return status;
+    if (!is_neox)
+        return note(at, key, err);
+    m->rotary_dim = (int32_t)(m->head_dim * part);
+    if (m->rotary_dim == 0 || m->rotary_dim % 2 != 0)
+        return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                                  "%s: %d of %d elements of a head, expected an even "
+                                  "number",
+                                  key, m->rotary_dim, m->head_dim);
+    return MIST_OK;
+}
+
+/* -------------------------------------------------------------------------- dimensions */
+
+/* Width of a head when the config does not give it: hidden / heads, which must be whole. */
+static enum mist_status derive_head_dim(const struct reader *at, struct mist_err *err)
+{
+    struct mist_model *m = at->model;
+    const char *key =
+        mist_model_key_of(at->type, offsetof(struct mist_model, n_heads))->key;
+
+    if (m->hidden % m->n_heads != 0)
+        return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
+                                  "%s: %d does not divide the hidden size %d", key,
+                                  m->n_heads, m->hidden);
+    m->head_dim = m->hidden / m->n_heads;
+    return MIST_OK;
 }
 
 /*
@@ -157,77 +261,87 @@ static enum mist_status read_llama(const struct mist_json *root, struct mist_mod
  * the "new decoder architecture", grouped-query). Mixtures of the two (11B) are refused,
  * because mist_model_n_block_norms() tells the orders apart by the heads.
  */
-static enum mist_status read_falcon_heads(const struct mist_json *root,
-                                          struct mist_model *m, struct mist_err *err)
+static enum mist_status read_falcon_heads(const struct reader *at, struct mist_err *err)
 {
-    bool is_new = false;
-    bool is_multi_query = true;
-    int32_t n_norms;
+    struct mist_model *m = at->model;
+    bool is_new = false, is_multi_query = true;
+    int64_t n_kv_heads = m->n_heads, n_norms = 1;
     enum mist_status s;
 
-    if ((s = mist_json_get_bool(root, "new_decoder_architecture", MIST_JSON_OPTIONAL,
+    if ((s = mist_json_get_bool(at->root, "new_decoder_architecture", MIST_JSON_OPTIONAL,
                                 &is_new, err)) ||
-        (s = mist_json_get_bool(root, "multi_query", MIST_JSON_OPTIONAL, &is_multi_query,
-                                err)))
+        (s = mist_json_get_bool(at->root, "multi_query", MIST_JSON_OPTIONAL,
+                                &is_multi_query, err)))
         return s;
-    m->n_kv_heads = is_new || !is_multi_query ? m->n_heads : 1;
-    n_norms = is_new ? 2 : 1;
-    if (is_new &&
-        ((s = get_optional_size(root, "num_kv_heads", m->n_heads, &m->n_kv_heads, err)) ||
-         (s = get_optional_size(root, "num_ln_in_parallel_attn", 2, &n_norms, err))))
-        return s;
+    if (is_new) {
+        n_norms = 2;
+        if ((s = mist_json_get_int64(at->root, "num_kv_heads", MIST_JSON_OPTIONAL, 1,
+                                     m->n_heads, &n_kv_heads, err)) ||
+            (s = mist_json_get_int64(at->root, "num_ln_in_parallel_attn",
+                                     MIST_JSON_OPTIONAL, 1, 2, &n_norms, err)))
+            return s;
+    } else if (is_multi_query) {
+        n_kv_heads = 1;
+    }
+    m->n_kv_heads = (int32_t)n_kv_heads;
     if (n_norms != mist_model_n_block_norms(m))
         return mist_json_fail_key(
-            root, "new_decoder_architecture", MIST_ERR_INPUT, err,
+            at->root, "new_decoder_architecture", MIST_ERR_INPUT, err,
             "falcon with %d norms in a block and %d of %d heads for "
             "keys and values is not supported",
-            n_norms, m->n_kv_heads, m->n_heads);
+            (int)n_norms, m->n_kv_heads, m->n_heads);
     return MIST_OK;
 }
 
-static enum mist_status read_falcon(const struct mist_json *root, struct mist_model *m,
-                                    struct mist_err *err)
+/* A Qwen's window counts only if it is asked for. */
+static enum mist_status read_qwen_window(const struct reader *at, struct mist_err *err)
+{
+    bool is_used = false;
+    enum mist_status status = mist_json_get_bool(at->root, "use_sliding_window",
+                                                 MIST_JSON_OPTIONAL, &is_used, err);
+
+    if (!is_used)
+        at->model->window = 0;
+    return status;
+}
+
+static enum mist_status derive(const struct reader *at, struct mist_err *err)
+{
+    struct mist_model *m = at->model;
+    enum mist_status status = MIST_OK;
+
+    if (m->ffn == 0)
+        m->ffn = 4 * m->hidden;
+    if (m->family == MIST_FAMILY_FALCON)
+        status = read_falcon_heads(at, err);
+    else if (m->n_kv_heads == 0)
+        m->n_kv_heads = m->n_heads;
+    if (m->family == MIST_FAMILY_QWEN2 || m->family == MIST_FAMILY_QWEN3)
+        status = read_qwen_window(at, err);
+    if (status == MIST_OK && m->head_dim == 0)
+        status = derive_head_dim(at, err);
+    return status;
+}
+
+/* What changes dimensions is refused before sizes are looked for. */
+static enum mist_status read_dimensions(const struct reader *at, struct mist_err *err)
 {
     enum mist_status s;
 
-    m->family = MIST_FAMILY_FALCON;
-    m->ties_embeddings = true;
-    m->norm_epsilon = 1e-5;
-    m->rope_theta = 1e4;
-    if ((s = require_flag(root, "alibi", false,
-                          "falcon is read with RoPE only (falcon-rw models use ALiBi)",
-                          err)) ||
-        (s = require_flag(root, "parallel_attn", true,
-                          "falcon blocks run attention and feed-forward side by side",
-                          err)) ||
-        (s = get_size(root, "hidden_size", MIST_MODEL_MAX_HIDDEN, &m->hidden, err)) ||
-        (s = get_size(root, "num_hidden_layers", MIST_MODEL_MAX_LAYERS, &m->n_layers,
-                      err)) ||
-        (s = get_size(root, "num_attention_heads", MIST_MODEL_MAX_HIDDEN, &m->n_heads,
-                      err)) ||
-        (s = get_size(root, "vocab_size", MIST_MODEL_MAX_VOCAB, &m->vocab, err)) ||
-        (s = derive_head_dim(root, "num_attention_heads", m, err)) ||
-        (s = read_falcon_heads(root, m, err)))
+    if ((s = apply_rules(at, at->type->rules, err)) ||
+        (s = apply_rules(at, common_rules, err)))
         return s;
-    m->ffn = 4 * m->hidden;
-    if ((s = get_optional_size(root, "ffn_hidden_size", MIST_MODEL_MAX_FFN, &m->ffn,
-                               err)) ||
-        (s = get_optional_double(root, "layer_norm_epsilon", &m->norm_epsilon, err)) ||
-        (s = get_optional_double(root, "rope_theta", &m->rope_theta, err)) ||
-        (s = mist_json_get_bool(root, "bias", MIST_JSON_OPTIONAL, &m->has_bias, err)) ||
-        (s = require_activation(root, "activation", "gelu", err)))
+    for (const struct mist_model_key *key = at->type->keys; key->key && !s; key++)
+        s = read_key(at, key, err);
+    if (s || (s = derive(at, err)) || (s = read_activation(at, err)) ||
+        mist_family_traits(at->model->family)->has_positions)
         return s;
-    return mist_json_get_bool(root, "tie_word_embeddings", MIST_JSON_OPTIONAL,
-                              &m->ties_embeddings, err);
+    if ((s = read_rotary(at, err)))
+        return s;
+    return read_rope(at, err);
 }
 
 /* --------------------------------------------------------------------------- the file */
-
-static const struct {
-    const char *model_type;
-    enum mist_status (*read)(const struct mist_json *, struct mist_model *,
-                             struct mist_err *);
-} readers[] = {{"gpt2", read_gpt2}, {"llama", read_llama}, {"falcon", read_falcon}};
 
 /* "x/llama-7b/config.json" is llama-7b, "x/tiny.json" is tiny, "config.json" its type. */
 static void name_model(const char *path, const char *model_type, struct mist_model *m)
@@ -253,10 +367,25 @@ static void name_model(const char *path, const char *model_type, struct mist_mod
              (int)(length < sizeof m->name ? length : sizeof m->name - 1), start);
 }
 
+static enum mist_status refuse_type(const struct mist_json *root, const char *model_type,
+                                    struct mist_err *err)
+{
+    char list[200] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < MIST_N_FAMILIES && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i > 0 ? ", " : "",
+                              mist_model_types[i].name);
+    return mist_json_fail_key(
+        root, "model_type", MIST_ERR_INPUT, err,
+        "model_type: \"%.60s\" is not supported, expected one of %s", model_type, list);
+}
+
 static enum mist_status read_model(const struct mist_json *root, const char *path,
                                    struct mist_model *m, struct mist_err *err)
 {
     const char *model_type = NULL;
+    int family = 0;
     enum mist_status status = mist_json_as_object(root, err);
 
     if (!status)
@@ -264,26 +393,25 @@ static enum mist_status read_model(const struct mist_json *root, const char *pat
                                       err);
     if (status)
         return status;
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        if (strcmp(model_type, readers[i].model_type) != 0)
-            continue;
-        name_model(path, model_type, m);
-        status = readers[i].read(root, m, err);
-        if (!status)
-            status = mist_model_check(m, err);
-        if (status)
-            mist_err_locate(err, path, 0);
-        return status;
-    }
-    return mist_json_fail_key(
-        root, "model_type", MIST_ERR_INPUT, err,
-        "model_type: \"%.60s\" is not supported, expected gpt2, llama "
-        "or falcon",
-        model_type);
+    while (family < MIST_N_FAMILIES &&
+           strcmp(model_type, mist_model_types[family].name) != 0)
+        family++;
+    if (family == MIST_N_FAMILIES)
+        return refuse_type(root, model_type, err);
+    const struct reader at = {root, &mist_model_types[family], m};
+    *m = at.type->defaults;
+    m->family = (enum mist_family)family;
+    name_model(path, model_type, m);
+    status = read_dimensions(&at, err);
+    if (!status)
+        status = mist_model_check(m, err);
+    if (status)
+        mist_err_locate(err, path, 0);
+    return status;
 }
 
-enum mist_status mist_model_load_config(const char *path, struct mist_model *out,
-                                        struct mist_err *err)
+static enum mist_status load_file(const char *path, struct mist_model *out,
+                                  struct mist_err *err)
 {
     struct mist_json_doc doc;
     struct mist_model model = {0};
@@ -296,5 +424,19 @@ enum mist_status mist_model_load_config(const char *path, struct mist_model *out
     mist_json_fini(&doc);
     if (!status)
         *out = model;
+    return status;
+}
+
+enum mist_status mist_model_load_config(const char *path, struct mist_model *out,
+                                        struct mist_err *err)
+{
+    struct stat info;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    char *inside = is_folder ? mist_path_join(path, "config.json") : NULL;
+    enum mist_status status = is_folder && !inside
+                                  ? mist_err_memory(err, path)
+                                  : load_file(is_folder ? inside : path, out, err);
+
+    free(inside);
     return status;
 }

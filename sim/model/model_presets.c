@@ -41,7 +41,8 @@
         .name = name_, .family = MIST_FAMILY_FALCON, .n_layers = (layers),               \
         .hidden = (h), .n_heads = (heads), .n_kv_heads = (kv_heads),                     \
         .head_dim = (h) / (heads), .ffn = 4 * (h), .vocab = (vocab_),                    \
-        .ties_embeddings = (ties), .norm_epsilon = 1e-5, .rope_theta = 1e4               \
+        .ties_embeddings = (ties), .norm_epsilon = 1e-5, .rope_theta = 1e4,              \
+        .has_exact_gelu = true                                                           \
     }
 
 /* clang-format off */

@@ -79,6 +79,24 @@ int32_t mist_plan_stage_of(const struct mist_plan *plan, int32_t rank)
     return i_stage;
 }
 
+/* What most models have not. */
+static void add_variant(struct mist_hash *hash, const struct mist_model *model)
+{
+    const int64_t numbers[] = {model->rope_scaling, model->rope_original_positions,
+                               model->rotary_dim, model->window, model->has_exact_gelu};
+    const double factors[] = {model->rope_factor, model->rope_low_frequency_factor,
+                              model->rope_high_frequency_factor};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i] != 0) {
+            mist_hash_add_int64(hash, (int64_t)i);
+            mist_hash_add_int64(hash, numbers[i]);
+        }
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
+        if (factors[i] != 0)
+            mist_hash_add_double(hash, factors[i]);
+}
+
 uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
                                uint64_t trace_set_fingerprint)
 {
@@ -107,6 +125,7 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
         mist_hash_add_int64(&hash, job->gradient_dtype);
     mist_hash_add_double(&hash, model->norm_epsilon);
     mist_hash_add_double(&hash, model->rope_theta);
+    add_variant(&hash, model);
     mist_hash_add_int64(&hash, (int64_t)trace_set_fingerprint);
     return hash.value;
 }
@@ -490,15 +509,22 @@ enum mist_status mist_plan_check(const struct mist_plan *plan, struct mist_err *
 enum mist_status mist_plan_check_ours(const struct mist_plan *plan, const char *path,
                                       struct mist_err *err)
 {
+    char obstacles[MIST_MODEL_OBSTACLES_BYTES];
+
     if ((int)plan->job.dtype >= MIST_N_RUN_DTYPES)
         return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                            "the plan computes in %s, which mist-sim predicts; expected "
                            "fp32 or bf16 to run",
                            mist_dtype_name(plan->job.dtype));
-    if (plan->job.framework == MIST_FRAMEWORK_OURS)
-        return MIST_OK;
-    return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                       "the plan is for %s, which mist-sim predicts; expected a plan of "
-                       "ours to run",
-                       mist_framework_words[plan->job.framework]);
+    if (plan->job.framework != MIST_FRAMEWORK_OURS)
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "the plan is for %s, which mist-sim predicts; expected a plan "
+                           "of ours to run",
+                           mist_framework_words[plan->job.framework]);
+    mist_model_obstacles(&plan->model, plan->job.seq_len, obstacles);
+    if (obstacles[0])
+        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                           "the model %s has what mist-exec does not compute: %s",
+                           plan->model.name, obstacles);
+    return MIST_OK;
 }

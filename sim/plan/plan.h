@@ -158,8 +158,8 @@ MIST_MUST_CHECK enum mist_status mist_plan_check(const struct mist_plan *plan,
                                                  struct mist_err *err);
 
 /* Whether we can run it: MIST_OK, or MIST_ERR_INPUT where it is another framework's or in
- * fp16.
- * path: of the plan, for the message. */
+ * fp16, or its model has what the executor does not compute. path: of the plan, for the
+ * message. */
 MIST_MUST_CHECK enum mist_status mist_plan_check_ours(const struct mist_plan *plan,
                                                       const char *path,
                                                       struct mist_err *err);
@@ -184,7 +184,10 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *   {"format": 1,
  *    "model": {"name", "family", "n_layers", "hidden", "n_heads", "n_kv_heads",
  *              "head_dim", "ffn", "vocab", "max_seq", "has_bias", "ties_embeddings",
- *              "norm_epsilon", "rope_theta"},
+ *              "norm_epsilon", "rope_theta", "rope_scaling", "rope_factor",
+ *              "rope_low_frequency_factor", "rope_high_frequency_factor",
+ *              "rope_original_positions", "rotary_dim", "window", "exact_gelu",
+ *              "unsupported"},
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
  *            "framework", "attention", "recompute_attention", "no_dropout", "overlap"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
@@ -201,9 +204,10 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
- * Every key is required but "predicted" (left out when all of it is 0), "threads" (left
- * out when 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1),
- * "probe_s" (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
+ * Every key is required but the model's behind "rope_theta" (left out when "default", 0,
+ * false or empty), "predicted" (left out when all of it is 0), "threads" (left out when
+ * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "probe_s"
+ * (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
  * "recompute_attention", "no_dropout", "overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk

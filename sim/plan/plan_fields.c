@@ -24,6 +24,18 @@ const struct mist_plan_field mist_plan_model_fields[] = {
     FIELD(MIST_FIELD_BOOL, mist_model, "ties_embeddings", ties_embeddings),
     FIELD(MIST_FIELD_DOUBLE, mist_model, "norm_epsilon", norm_epsilon),
     FIELD(MIST_FIELD_DOUBLE, mist_model, "rope_theta", rope_theta),
+    FIELD(MIST_FIELD_ROPE_SCALING, mist_model, "rope_scaling", rope_scaling),
+    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_factor", rope_factor),
+    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_low_frequency_factor",
+          rope_low_frequency_factor),
+    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_high_frequency_factor",
+          rope_high_frequency_factor),
+    FIELD(MIST_FIELD_COUNT, mist_model, "rope_original_positions",
+          rope_original_positions),
+    FIELD(MIST_FIELD_COUNT, mist_model, "rotary_dim", rotary_dim),
+    FIELD(MIST_FIELD_COUNT, mist_model, "window", window),
+    FIELD(MIST_FIELD_FLAG, mist_model, "exact_gelu", has_exact_gelu),
+    FIELD(MIST_FIELD_NOTE, mist_model, "unsupported", unsupported),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

@@ -5,6 +5,9 @@
 #ifndef MIST_SIM_PLAN_FIELDS_H
 #define MIST_SIM_PLAN_FIELDS_H
 
+#include "sim/model/model.h"
+
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +25,9 @@ enum mist_plan_field_type {
     MIST_FIELD_DTYPE_IF_NOT_FP32, /* left out when fp32 */
     MIST_FIELD_FRAMEWORK,         /* left out when ours */
     MIST_FIELD_ATTENTION,         /* left out when flash */
+    MIST_FIELD_ROPE_SCALING,      /* left out when "default" */
     MIST_FIELD_CHARS,             /* char[size] */
+    MIST_FIELD_NOTE,              /* char[size]; left out when empty */
     MIST_FIELD_HEX64,             /* uint64_t as 16 hexadecimal digits */
     MIST_FIELD_PLACE,             /* bool: "device" or "host"; left out when "device" */
     MIST_FIELD_ZERO,              /* the three nested flags of a stage as 0..3 */
@@ -32,7 +37,7 @@ struct mist_plan_field {
     const char *key; /* NULL ends a table */
     enum mist_plan_field_type type;
     size_t offset; /* in the struct the object stands for */
-    size_t size;   /* of MIST_FIELD_CHARS */
+    size_t size;   /* of MIST_FIELD_CHARS and MIST_FIELD_NOTE */
 };
 
 /* The value of a MIST_FIELD_FRACTION in the object that its table is of. */
@@ -42,7 +47,10 @@ static inline double mist_plan_field_fraction(const struct mist_plan_field *fiel
     return *(const double *)(const void *)((const char *)object + field->offset);
 }
 
-extern const struct mist_plan_field mist_plan_model_fields[];   /* struct mist_model */
+extern const struct mist_plan_field mist_plan_model_fields[]; /* struct mist_model */
+/* The model as plan.json has it; NULL: out of memory. */
+json_t *mist_plan_model_json(const struct mist_model *model);
+
 extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_job */
 extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
 extern const struct mist_plan_field mist_plan_stage_fields[]; /* struct mist_stage_plan */

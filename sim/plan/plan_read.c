@@ -15,7 +15,7 @@
 #include <stdlib.h> /* calloc, free, strtoull */
 #include <string.h> /* strlen, strspn, strcmp */
 
-enum { MAX_KEYS = 16 };
+enum { MAX_KEYS = 32 };
 
 static const char *const place_choices[] = {"device", "host", NULL};
 
@@ -27,12 +27,12 @@ static enum mist_status read_int(const struct mist_json *object,
 }
 
 static enum mist_status read_chars(const struct mist_json *object,
-                                   const struct mist_plan_field *f, char *out,
+                                   const struct mist_plan_field *f,
+                                   enum mist_json_need need, char *out,
                                    struct mist_err *err)
 {
-    const char *text = NULL;
-    enum mist_status status =
-        mist_json_get_string(object, f->key, MIST_JSON_REQUIRED, &text, err);
+    const char *text = "";
+    enum mist_status status = mist_json_get_string(object, f->key, need, &text, err);
 
     if (status)
         return status;
@@ -78,12 +78,15 @@ static enum mist_status read_field(const struct mist_json *object,
     const char *const *choices = f->type == MIST_FIELD_FAMILY      ? mist_family_words
                                  : f->type == MIST_FIELD_FRAMEWORK ? mist_framework_words
                                  : f->type == MIST_FIELD_ATTENTION ? mist_attention_ways
-                                                                   : mist_dtype_words;
-    bool is_optional = f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
-                       f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
-                       f->type == MIST_FIELD_PLACE ||
-                       f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 ||
-                       f->type == MIST_FIELD_FRAMEWORK || f->type == MIST_FIELD_ATTENTION;
+                                 : f->type == MIST_FIELD_ROPE_SCALING
+                                     ? mist_rope_scaling_words
+                                     : mist_dtype_words;
+    bool is_optional =
+        f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
+        f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
+        f->type == MIST_FIELD_PLACE || f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 ||
+        f->type == MIST_FIELD_FRAMEWORK || f->type == MIST_FIELD_ATTENTION ||
+        f->type == MIST_FIELD_ROPE_SCALING || f->type == MIST_FIELD_NOTE;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
@@ -114,6 +117,7 @@ static enum mist_status read_field(const struct mist_json *object,
     case MIST_FIELD_DTYPE_IF_NOT_FP32:
     case MIST_FIELD_FRAMEWORK:
     case MIST_FIELD_ATTENTION:
+    case MIST_FIELD_ROPE_SCALING:
         status = mist_json_get_choice(object, f->key, need, choices, out, err);
         break;
     case MIST_FIELD_PLACE:
@@ -121,7 +125,8 @@ static enum mist_status read_field(const struct mist_json *object,
         *(bool *)out = place == 1;
         break;
     case MIST_FIELD_CHARS:
-        status = read_chars(object, f, out, err);
+    case MIST_FIELD_NOTE:
+        status = read_chars(object, f, need, out, err);
         break;
     case MIST_FIELD_HEX64:
         status = read_hex64(object, f, out, err);

@@ -42,7 +42,10 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
         return json_string(mist_framework_words[*(const enum mist_framework_name *)in]);
     case MIST_FIELD_ATTENTION:
         return json_string(mist_attention_ways[*(const enum mist_attention *)in]);
+    case MIST_FIELD_ROPE_SCALING:
+        return json_string(mist_rope_scaling_words[*(const enum mist_rope_scaling *)in]);
     case MIST_FIELD_CHARS:
+    case MIST_FIELD_NOTE:
         return json_string(in);
     case MIST_FIELD_HEX64:
         snprintf(digits, sizeof digits, "%016" PRIx64, *(const uint64_t *)in);
@@ -67,7 +70,10 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
            (f->type == MIST_FIELD_FRAMEWORK &&
             *(const enum mist_framework_name *)in == MIST_FRAMEWORK_OURS) ||
            (f->type == MIST_FIELD_ATTENTION &&
-            *(const enum mist_attention *)in == MIST_ATTENTION_FLASH);
+            *(const enum mist_attention *)in == MIST_ATTENTION_FLASH) ||
+           (f->type == MIST_FIELD_ROPE_SCALING &&
+            *(const enum mist_rope_scaling *)in == MIST_ROPE_DEFAULT) ||
+           (f->type == MIST_FIELD_NOTE && *(const char *)in == '\0');
 }
 
 /* An object by its table; NULL: out of memory. */
@@ -84,6 +90,11 @@ static json_t *write_object(const struct mist_plan_field *fields, const void *ba
         }
     }
     return object;
+}
+
+json_t *mist_plan_model_json(const struct mist_model *model)
+{
+    return write_object(mist_plan_model_fields, model);
 }
 
 /* n objects, the structs they stand for stride bytes apart; NULL: out of memory. */
@@ -147,8 +158,7 @@ static json_t *write_plan(const struct mist_plan *plan)
     json_t *root = json_object();
     bool fails =
         !root || json_object_set_new(root, "format", json_integer(1)) ||
-        json_object_set_new(root, "model",
-                            write_object(mist_plan_model_fields, &plan->model)) ||
+        json_object_set_new(root, "model", mist_plan_model_json(&plan->model)) ||
         json_object_set_new(root, "job",
                             write_object(mist_plan_job_fields, &plan->job)) ||
         json_object_set_new(root, "cluster",
@@ -173,6 +183,8 @@ enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
 
     if ((status = mist_plan_check(plan, err)) ||
         (status = mist_json_check_text("the model's name", plan->model.name, err)) ||
+        (status = mist_json_check_text("what the model asks for", plan->model.unsupported,
+                                       err)) ||
         (status = mist_json_check_text("the trace set's path", plan->trace_set, err))) {
         mist_err_locate(err, path, 0);
         return status;

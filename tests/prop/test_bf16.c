@@ -24,18 +24,25 @@ enum { BATCH = 2, SEQ = 96, N_STEPS = 5, N_TRAINING_STEPS = 20 };
 /* AdamW in fp32 against the formula in fp64, after N_STEPS, in learning rates. */
 #define MASTER_TOLERANCE 1e-3
 
+#define MODEL(name_, family_, hidden_, heads, kv_heads, ffn_, positions, bias, ties,     \
+              eps, theta)                                                                \
+    {                                                                                    \
+        .name = name_, .family = MIST_FAMILY_##family_, .n_layers = 3,                   \
+        .hidden = (hidden_), .n_heads = (heads), .n_kv_heads = (kv_heads),               \
+        .head_dim = (hidden_) / (heads), .ffn = (ffn_), .vocab = 257,                    \
+        .max_seq = (positions), .has_bias = (bias), .ties_embeddings = (ties),           \
+        .norm_epsilon = (eps), .rope_theta = (theta)                                     \
+    }
+
 static const struct mist_model models[] = {
-    {"gpt", MIST_FAMILY_GPT, 3, 48, 4, 4, 12, 190, 257, 100, true, false, 1e-5, 0},
-    {"gpt tied", MIST_FAMILY_GPT, 3, 64, 4, 4, 16, 256, 257, 96, true, true, 1e-5, 0},
-    {"gpt plain", MIST_FAMILY_GPT, 3, 48, 3, 3, 16, 192, 257, 96, false, true, 1e-5, 0},
-    {"llama", MIST_FAMILY_LLAMA, 3, 48, 4, 2, 12, 113, 257, 0, false, false, 1e-6, 1e4},
-    {"llama wide", MIST_FAMILY_LLAMA, 3, 64, 8, 2, 8, 172, 257, 0, false, true, 1e-5,
-     1e4},
-    {"falcon", MIST_FAMILY_FALCON, 3, 48, 4, 1, 12, 191, 257, 0, false, false, 1e-5, 1e4},
-    {"falcon wide", MIST_FAMILY_FALCON, 3, 64, 4, 1, 16, 256, 257, 0, true, true, 1e-5,
-     1e4},
-    {"falcon grouped", MIST_FAMILY_FALCON, 3, 48, 6, 2, 8, 130, 257, 0, false, true, 1e-5,
-     1e4},
+    MODEL("gpt", GPT, 48, 4, 4, 190, 100, true, false, 1e-5, 0),
+    MODEL("gpt tied", GPT, 64, 4, 4, 256, 96, true, true, 1e-5, 0),
+    MODEL("gpt plain", GPT, 48, 3, 3, 192, 96, false, true, 1e-5, 0),
+    MODEL("llama", LLAMA, 48, 4, 2, 113, 0, false, false, 1e-6, 1e4),
+    MODEL("llama wide", LLAMA, 64, 8, 2, 172, 0, false, true, 1e-5, 1e4),
+    MODEL("falcon", FALCON, 48, 4, 1, 191, 0, false, false, 1e-5, 1e4),
+    MODEL("falcon wide", FALCON, 64, 4, 1, 256, 0, true, true, 1e-5, 1e4),
+    MODEL("falcon grouped", FALCON, 48, 6, 2, 130, 0, false, true, 1e-5, 1e4),
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

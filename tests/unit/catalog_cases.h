@@ -22,14 +22,21 @@ enum {
     CASE_FALCON_GROUPED,  /* two norms */
     CASE_FALCON_ALL_HEADS,
     CASE_LLAMA_ONE_HEAD,
+    CASE_QWEN2,   /* biases of q, k and v */
+    CASE_MISTRAL, /* heads wider than hidden / n_heads */
+    CASE_NEOX,
     N_CASES
 };
 
 static inline struct mist_model case_model(int i)
 {
     bool is_llama = i == CASE_LLAMA || i == CASE_LLAMA_ONE_HEAD;
-    struct mist_model model =
-        mist_tiny_model(is_llama ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT, 3);
+    enum mist_family family = is_llama            ? MIST_FAMILY_LLAMA
+                              : i == CASE_QWEN2   ? MIST_FAMILY_QWEN2
+                              : i == CASE_MISTRAL ? MIST_FAMILY_MISTRAL
+                              : i == CASE_NEOX    ? MIST_FAMILY_NEOX
+                                                  : MIST_FAMILY_GPT;
+    struct mist_model model = mist_tiny_model(family, 3);
     struct mist_err err = {0};
 
     if (i == CASE_DEMO)
@@ -48,6 +55,8 @@ static inline struct mist_model case_model(int i)
     }
     if (i == CASE_FALCON_GROUPED)
         model.n_kv_heads = 2;
+    if (i == CASE_MISTRAL)
+        model.head_dim = 10;
     if (i == CASE_LLAMA_ONE_HEAD) {
         model.n_kv_heads = 1;
         model.ffn = 36;

@@ -9,6 +9,7 @@
 #include "tests/unit/test.h"
 
 #include "core/memory.h"
+#include "exec/operators/cpu_kernels.h"
 
 #include <math.h>
 
@@ -18,6 +19,15 @@ struct help {
     struct mist_arena arena;
     uint64_t seed;
 };
+
+/* The table of whole heads with frequencies of this base. */
+static inline void fill_rope_table(float *table, int64_t s, int64_t head_dim,
+                                   double theta)
+{
+    const struct mist_model model = {.head_dim = (int32_t)head_dim, .rope_theta = theta};
+
+    mist_cpu_rope_fill(table, s, &model);
+}
 
 static inline int help_setup(void **state)
 {

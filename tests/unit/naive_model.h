@@ -8,8 +8,9 @@
  * bias anywhere; Falcon: a parallel block, out = x + attention(norm(x)) + mlp(norm(x)),
  * one LayerNorm (with bias) for both branches, or one for each where 1 < kv_heads <
  * heads, rotary positions, GELU (tanh form), linear biases if has_bias. The head has no
- * bias; its weight is the embedding's if ties_embeddings. test_naive_model.c checks it
- * by finite differences and against PyTorch.
+ * bias; its weight is the embedding's if ties_embeddings. Variants, of any of them: see
+ * struct naive_variant. test_naive_model.c checks it by finite differences and, but for
+ * the variants, against PyTorch.
  */
 #ifndef MIST_TESTS_UNIT_NAIVE_MODEL_H
 #define MIST_TESTS_UNIT_NAIVE_MODEL_H
@@ -21,6 +22,16 @@
 
 enum naive_family { NAIVE_GPT, NAIVE_LLAMA, NAIVE_FALCON };
 
+/* What a family may have otherwise; 0 and NULL: it has not. */
+struct naive_variant {
+    int has_exact_gelu;        /* by erf */
+    int has_qkv_bias;          /* Llama: of q, k and v alone */
+    int has_two_norms;         /* Falcon: whatever its heads */
+    int head_dim;              /* not hidden / heads */
+    int rotary_dim;            /* only so many elements of a head are turned */
+    const double *frequencies; /* [rotary_dim / 2], instead of those of rope_theta */
+};
+
 struct naive_config {
     enum naive_family family;
     int layers, hidden, heads, kv_heads, ffn, vocab, seq_len;
@@ -28,6 +39,7 @@ struct naive_config {
     int ties_embeddings; /* the head's weight is wte */
     double norm_eps;
     double rope_theta; /* not GPT */
+    struct naive_variant variant;
 };
 
 /* ------------------------------------------------------------------- parameter layout */
@@ -40,8 +52,8 @@ enum naive_tensor {
     NAIVE_NORM1_W, /* [hidden]; the first tensor of a layer */
     NAIVE_NORM1_B, /* [hidden]; LayerNorm */
     NAIVE_QKV_W,   /* [(heads + 2 kv_heads) * head_dim, hidden] */
-    NAIVE_QKV_B,   /* has_bias */
-    NAIVE_PROJ_W,  /* [hidden, hidden] */
+    NAIVE_QKV_B,   /* has_bias, has_qkv_bias */
+    NAIVE_PROJ_W,  /* [hidden, heads * head_dim] */
     NAIVE_PROJ_B,  /* has_bias */
     NAIVE_NORM2_W, /* [hidden]; not where Falcon has one norm for both branches */
     NAIVE_NORM2_B, /* [hidden]; likewise, LayerNorm */
@@ -55,9 +67,20 @@ enum naive_tensor {
     NAIVE_N_TENSORS
 };
 
+static inline int naive_head_dim(const struct naive_config *c)
+{
+    return c->variant.head_dim > 0 ? c->variant.head_dim : c->hidden / c->heads;
+}
+
+/* Of all query heads. */
+static inline int naive_q_width(const struct naive_config *c)
+{
+    return c->heads * naive_head_dim(c);
+}
+
 static inline int naive_qkv_width(const struct naive_config *c)
 {
-    return (c->heads + 2 * c->kv_heads) * (c->hidden / c->heads);
+    return (c->heads + 2 * c->kv_heads) * naive_head_dim(c);
 }
 
 static inline int naive_fc1_width(const struct naive_config *c)
@@ -84,7 +107,8 @@ static inline int naive_is_parallel(const struct naive_config *c)
 /* False where attention and MLP share norm1. */
 static inline int naive_has_norm2(const struct naive_config *c)
 {
-    return !naive_is_parallel(c) || (c->kv_heads > 1 && c->kv_heads < c->heads);
+    return !naive_is_parallel(c) || (c->kv_heads > 1 && c->kv_heads < c->heads) ||
+           c->variant.has_two_norms;
 }
 
 /* Elements of a tensor (of one layer's); 0 where the model has none. */
@@ -113,9 +137,9 @@ static inline int64_t naive_tensor_size(const struct naive_config *c,
     case NAIVE_QKV_W:
         return naive_qkv_width(c) * h;
     case NAIVE_QKV_B:
-        return has_bias ? naive_qkv_width(c) : 0;
+        return has_bias || c->variant.has_qkv_bias ? naive_qkv_width(c) : 0;
     case NAIVE_PROJ_W:
-        return h * h;
+        return h * naive_q_width(c);
     case NAIVE_PROJ_B:
     case NAIVE_FC2_B:
         return has_bias ? h : 0;
@@ -189,12 +213,20 @@ struct naive_saved {
     double *norm1;     /* [rows, hidden] */
     double *qkv;       /* packed, rotated */
     double *probs;     /* [batch, heads, s, s] */
-    double *attended;  /* [rows, hidden] */
+    double *attended;  /* [rows, heads * head_dim] */
     double *middle;    /* [rows, hidden], x + attention */
     double *norm2;     /* [rows, hidden], the MLP's input */
     double *fc1;       /* [rows, fc1 width] */
     double *activated; /* [rows, ffn] */
 };
+
+static inline void naive_free_saved(struct naive_saved *kept)
+{
+    double *all[] = {kept->x,      kept->norm1, kept->qkv, kept->probs,    kept->attended,
+                     kept->middle, kept->norm2, kept->fc1, kept->activated};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
 
 static inline const double *naive_find(const struct naive_config *c, const double *params,
                                        enum naive_tensor tensor, int layer)
@@ -214,6 +246,18 @@ static inline double *naive_find_grad(const struct naive_config *c, double *grad
 #define W(tensor) naive_find(c, params, NAIVE_##tensor, layer)
 #define G(tensor) naive_find_grad(c, grad, NAIVE_##tensor, layer)
 
+/* Turns q and k of a layer, or back. */
+static inline void naive_turn_layer(const struct naive_config *c, double *qkv, int batch,
+                                    double direction)
+{
+    int d = naive_head_dim(c);
+    int rotary_dim = c->variant.rotary_dim > 0 ? c->variant.rotary_dim : d;
+    double frequencies[NAIVE_MAX_PAIRS];
+    naive_frequencies(frequencies, rotary_dim, c->rope_theta);
+    naive_turn(qkv, batch, c->seq_len, c->heads, c->kv_heads, d, rotary_dim,
+               c->variant.frequencies ? c->variant.frequencies : frequencies, direction);
+}
+
 /* x_out = middle + mlp(norm2 of middle; parallel: of x, or norm1 itself) */
 static inline void naive_layer_mlp(const struct naive_config *c, const double *params,
                                    int layer, double *x_out, int rows,
@@ -230,7 +274,9 @@ static inline void naive_layer_mlp(const struct naive_config *c, const double *p
         naive_swiglu(kept->activated, kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
-            kept->activated[i] = naive_gelu(kept->fc1[i]);
+            kept->activated[i] = c->variant.has_exact_gelu
+                                     ? naive_exact_gelu(kept->fc1[i])
+                                     : naive_gelu(kept->fc1[i]);
     naive_linear(x_out, kept->activated, W(FC2_W), W(FC2_B), rows, f, h);
     for (int i = 0; i < rows * h; i++)
         x_out[i] += kept->middle[i];
@@ -241,12 +287,13 @@ static inline void naive_layer(const struct naive_config *c, const double *param
                                int layer, const double *x_in, double *x_out, int batch,
                                struct naive_saved *kept)
 {
-    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads, f = c->ffn;
+    int s = c->seq_len, rows = batch * s, h = c->hidden, f = c->ffn;
+    int d = naive_head_dim(c), q_width = naive_q_width(c);
     int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
     *kept = (struct naive_saved){
         naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
         naive_zeros((int64_t)rows * qkv_width), naive_zeros((int64_t)rows * c->heads * s),
-        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
+        naive_zeros((int64_t)rows * q_width),   naive_zeros((int64_t)rows * h),
         naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * fc1_width),
         naive_zeros((int64_t)rows * f)};
     memcpy(kept->x, x_in, sizeof *x_in * (size_t)rows * (size_t)h);
@@ -254,10 +301,10 @@ static inline void naive_layer(const struct naive_config *c, const double *param
                rows, h);
     naive_linear(kept->qkv, kept->norm1, W(QKV_W), W(QKV_B), rows, h, qkv_width);
     if (naive_has_rope(c))
-        naive_rope(kept->qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, 1.0);
+        naive_turn_layer(c, kept->qkv, batch, 1.0);
     naive_attention(kept->attended, kept->probs, kept->qkv, batch, s, c->heads,
                     c->kv_heads, d);
-    naive_linear(kept->middle, kept->attended, W(PROJ_W), W(PROJ_B), rows, h, h);
+    naive_linear(kept->middle, kept->attended, W(PROJ_W), W(PROJ_B), rows, q_width, h);
     for (int i = 0; i < rows * h; i++)
         kept->middle[i] += x_in[i];
     naive_layer_mlp(c, params, layer, x_out, rows, kept);
@@ -278,7 +325,9 @@ static inline void naive_layer_mlp_backward(const struct naive_config *c,
         naive_swiglu_backward(d_fc1, d_activated, kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
-            d_fc1[i] = d_activated[i] * naive_gelu_slope(kept->fc1[i]);
+            d_fc1[i] = d_activated[i] * (c->variant.has_exact_gelu
+                                             ? naive_exact_gelu_slope(kept->fc1[i])
+                                             : naive_gelu_slope(kept->fc1[i]));
     naive_linear_backward(d_norm2, G(FC1_W), G(FC1_B), d_fc1, kept->norm2, W(FC1_W), rows,
                           h, fc1_width);
     free(d_activated);
@@ -292,16 +341,16 @@ static inline void naive_layer_attention_backward(const struct naive_config *c,
                                                   const double *dx, int batch,
                                                   const struct naive_saved *kept)
 {
-    int s = c->seq_len, rows = batch * s, h = c->hidden, d = h / c->heads;
-    int qkv_width = naive_qkv_width(c);
-    double *d_attended = naive_zeros((int64_t)rows * h);
+    int s = c->seq_len, rows = batch * s, h = c->hidden, d = naive_head_dim(c);
+    int qkv_width = naive_qkv_width(c), q_width = naive_q_width(c);
+    double *d_attended = naive_zeros((int64_t)rows * q_width);
     double *d_qkv = naive_zeros((int64_t)rows * qkv_width);
     naive_linear_backward(d_attended, G(PROJ_W), G(PROJ_B), dx, kept->attended, W(PROJ_W),
-                          rows, h, h);
+                          rows, q_width, h);
     naive_attention_backward(d_qkv, d_attended, kept->probs, kept->qkv, batch, s,
                              c->heads, c->kv_heads, d);
     if (naive_has_rope(c))
-        naive_rope(d_qkv, batch, s, c->heads, c->kv_heads, d, c->rope_theta, -1.0);
+        naive_turn_layer(c, d_qkv, batch, -1.0);
     naive_linear_backward(d_norm1, G(QKV_W), G(QKV_B), d_qkv, kept->norm1, W(QKV_W), rows,
                           h, qkv_width);
     free(d_attended);
@@ -332,15 +381,35 @@ static inline void naive_layer_backward(const struct naive_config *c,
             d_norm1[i] += d_norm2[i];
     naive_norm_backward(dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W), is_rms,
                         c->norm_eps, rows, h);
-    double *all[] = {d_norm2,     d_norm1,     kept->x,        kept->norm1,
-                     kept->qkv,   kept->probs, kept->attended, kept->middle,
-                     kept->norm2, kept->fc1,   kept->activated};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    free(d_norm2);
+    free(d_norm1);
+    naive_free_saved(kept);
 }
 
 #undef G
 #undef W
+
+/* logits [rows, vocab] of tokens [batch, seq_len]; x and final [rows, hidden], the final
+ * norm's input and output; kept [layers] */
+static inline void naive_logits(const struct naive_config *c, const double *params,
+                                 const int32_t *tokens, int batch, double *x,
+                                 double *final, double *logits, struct naive_saved *kept)
+{
+    int rows = batch * c->seq_len, h = c->hidden;
+    enum naive_tensor head = c->ties_embeddings ? NAIVE_WTE : NAIVE_HEAD_W;
+    const double *wte = naive_find(c, params, NAIVE_WTE, 0);
+    const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < h; j++)
+            x[i * h + j] =
+                wte[tokens[i] * h + j] + (wpe ? wpe[i % c->seq_len * h + j] : 0.0);
+    for (int l = 0; l < c->layers; l++)
+        naive_layer(c, params, l, x, x, batch, &kept[l]);
+    naive_norm(final, x, naive_find(c, params, NAIVE_FINAL_W, 0),
+               naive_find(c, params, NAIVE_FINAL_B, 0), naive_is_rms(c), c->norm_eps,
+               rows, h);
+    naive_linear(logits, final, naive_find(c, params, head, 0), NULL, rows, h, c->vocab);
+}
 
 /*
  * Mean cross-entropy of tokens [batch, seq_len] against targets [batch, seq_len]; grad
@@ -353,10 +422,8 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
 {
     int rows = batch * c->seq_len, h = c->hidden, is_rms = naive_is_rms(c);
     enum naive_tensor head = c->ties_embeddings ? NAIVE_WTE : NAIVE_HEAD_W;
-    const double *wte = naive_find(c, params, NAIVE_WTE, 0);
     const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
     const double *final_w = naive_find(c, params, NAIVE_FINAL_W, 0);
-    const double *final_b = naive_find(c, params, NAIVE_FINAL_B, 0);
     const double *head_w = naive_find(c, params, head, 0);
     double *x = naive_zeros((int64_t)rows * h), *final = naive_zeros((int64_t)rows * h);
     double *dx = naive_zeros((int64_t)rows * h),
@@ -366,14 +433,7 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
     if (kept == NULL)
         abort();
     memset(grad, 0, sizeof *grad * (size_t)naive_n_params(c));
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < h; j++)
-            x[i * h + j] =
-                wte[tokens[i] * h + j] + (wpe ? wpe[i % c->seq_len * h + j] : 0.0);
-    for (int l = 0; l < c->layers; l++)
-        naive_layer(c, params, l, x, x, batch, &kept[l]);
-    naive_norm(final, x, final_w, final_b, is_rms, c->norm_eps, rows, h);
-    naive_linear(logits, final, head_w, NULL, rows, h, c->vocab);
+    naive_logits(c, params, tokens, batch, x, final, logits, kept);
     for (int i = 0; i < rows; i++)
         loss +=
             naive_cross_entropy(logits + i * c->vocab, targets[i], c->vocab, 1.0 / rows) /

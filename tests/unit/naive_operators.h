@@ -1,7 +1,7 @@
 /*
  * The operators of naive_model.h: plain nested loops in double precision after the
  * textbook formulas, one function per operator and direction. The norm's backward goes
- * through the gradients of mean and variance, GELU is written with tanh, probabilities
+ * through the gradients of mean and variance, GELU is written with tanh or erf, probabilities
  * are kept whole. Linear weights are [n_out, n_in]. Packed qkv: all q heads, all k heads,
  * all v heads of a token.
  */
@@ -90,20 +90,40 @@ static inline void naive_norm_backward(double *dx, double *dw, double *dbias,
     }
 }
 
-/* Turns q and k heads of packed qkv in place; direction -1 turns back (the backward). */
-static inline void naive_rope(double *qkv, int batch, int s, int heads, int kv_heads,
-                              int head_dim, double theta, double direction)
+/* Turns the first rotary_dim elements of q and k heads of packed qkv in place, pair j by
+ * frequencies[j] per position; direction -1 turns back (the backward). */
+static inline void naive_turn(double *qkv, int batch, int s, int heads, int kv_heads,
+                              int head_dim, int rotary_dim, const double *frequencies,
+                              double direction)
 {
     int width = (heads + 2 * kv_heads) * head_dim;
     for (int i = 0; i < batch * s; i++)
         for (int n = 0; n < heads + kv_heads; n++)
-            for (int j = 0; j < head_dim / 2; j++) {
+            for (int j = 0; j < rotary_dim / 2; j++) {
                 double *x = qkv + (int64_t)i * width + n * head_dim + j;
-                double angle = (i % s) / pow(theta, 2.0 * j / head_dim) * direction;
-                double a = x[0], b = x[head_dim / 2];
+                double angle = (i % s) * frequencies[j] * direction;
+                double a = x[0], b = x[rotary_dim / 2];
                 x[0] = a * cos(angle) - b * sin(angle);
-                x[head_dim / 2] = a * sin(angle) + b * cos(angle);
+                x[rotary_dim / 2] = a * sin(angle) + b * cos(angle);
             }
+}
+
+enum { NAIVE_MAX_PAIRS = 512 };
+
+static inline void naive_frequencies(double *out, int rotary_dim, double theta)
+{
+    for (int j = 0; j < rotary_dim / 2; j++)
+        out[j] = 1 / pow(theta, 2.0 * j / rotary_dim);
+}
+
+/* Whole heads, by the frequencies of a base. */
+static inline void naive_rope(double *qkv, int batch, int s, int heads, int kv_heads,
+                              int head_dim, double theta, double direction)
+{
+    double frequencies[NAIVE_MAX_PAIRS];
+    naive_frequencies(frequencies, head_dim, theta);
+    naive_turn(qkv, batch, s, heads, kv_heads, head_dim, head_dim, frequencies,
+               direction);
 }
 
 /* out [batch, s, heads * d], probabilities [batch, heads, s, s] (0 after the diagonal) */
@@ -197,6 +217,17 @@ static inline double naive_gelu_slope(double x)
 {
     double c = sqrt(2.0 / acos(-1.0)), t = tanh(c * (x + 0.044715 * x * x * x));
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+static inline double naive_exact_gelu(double x)
+{
+    return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+}
+
+static inline double naive_exact_gelu_slope(double x)
+{
+    double density = exp(-0.5 * x * x) / sqrt(2.0 * acos(-1.0));
+    return 0.5 * (1.0 + erf(x / sqrt(2.0))) + x * density;
 }
 
 static inline double naive_silu(double x)

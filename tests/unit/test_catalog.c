@@ -178,8 +178,9 @@ static void check_flop(const struct mist_model *m, const struct mist_layer_layou
     double tokens = (double)layout->shape.micro_batch * layout->shape.seq;
     double h = m->hidden, tp = layout->shape.tp, q = m->n_heads * m->head_dim / tp;
     double kv = (double)local_kv_heads(m, layout->shape) * m->head_dim;
-    double n_weights = h * (q + 2 * kv) + q * h +
-                       (m->family == MIST_FAMILY_LLAMA ? 3 : 2) * h * m->ffn / tp;
+    double n_weights =
+        h * (q + 2 * kv) + q * h +
+        (mist_family_traits(m->family)->has_gate ? 3 : 2) * h * m->ffn / tp;
     double n_pairs = tokens * layout->shape.seq / 2, pair_flop = 0;
 
     if (layout->kind == MIST_LAYER_BLOCK)
@@ -209,8 +210,8 @@ static int64_t block_saved_bytes(const struct mist_model *m, struct mist_layer_s
 {
     int64_t tokens = (int64_t)at.micro_batch * at.seq, shard = shard_rows(at);
     int64_t d = m->head_dim, heads = m->n_heads / at.tp, f = m->ffn / at.tp, sum = 0;
-    bool is_llama = m->family == MIST_FAMILY_LLAMA;
-    bool is_falcon = m->family == MIST_FAMILY_FALCON;
+    bool is_gated = mist_family_traits(m->family)->has_gate;
+    bool is_parallel = mist_family_traits(m->family)->is_parallel;
     bool has_norm2 = mist_model_n_block_norms(m) == 2;
     int64_t e = element_bytes(at), h = m->hidden;
     const int64_t sizes[] = {
@@ -219,10 +220,10 @@ static int64_t block_saved_bytes(const struct mist_model *m, struct mist_layer_s
         tokens * (heads + 2 * local_kv_heads(m, at)) * d * e, /* projections */
         tokens * heads * d * e, /* attention, its log-sum-exp */
         tokens * heads * 4,
-        is_falcon ? 0 : shard * h * e, /* residual */
+        is_parallel ? 0 : shard * h * e, /* residual */
         has_norm2 ? shard * h * e : 0,
         has_norm2 ? shard * 2 * 4 : 0,
-        tokens * (is_llama ? 2 * f : f) * e, /* around the activation */
+        tokens * (is_gated ? 2 * f : f) * e, /* around the activation */
         tokens * f * e,
     };
 

@@ -153,7 +153,7 @@ static void test_rope(void **state)
         float *qkv = help_random(h, n, 1.0),
               *table = help_poisoned(h, a->s * a->head_dim);
         double *expected = help_doubles(h, qkv, n), *back = help_doubles(h, qkv, n);
-        mist_cpu_rope_fill(table, a->s, a->head_dim, 10000.0);
+        fill_rope_table(table, a->s, a->head_dim, 10000.0);
         help_assert_guard(table, a->s * a->head_dim);
         naive_rope(expected, (int)a->b, (int)a->s, (int)a->heads, (int)a->kv_heads,
                    (int)a->head_dim, 10000.0, 1.0);
@@ -191,7 +191,7 @@ static void test_rope_slopes(void **state)
     double *in = help_doubles(h, help_random(h, n, 1.0), n);
     double *slopes = help_slopes(h, rope_forward, in, n, d_out, n, &a);
     float *dqkv = help_copy(h, d_out, n);
-    mist_cpu_rope_fill(table, a.s, a.head_dim, 500.0);
+    fill_rope_table(table, a.s, a.head_dim, 500.0);
     mist_cpu_rope(false, dqkv, table, &a, true, 1);
     help_assert_close(dqkv, slopes, n, "rope backward");
 }

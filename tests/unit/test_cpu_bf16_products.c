@@ -294,7 +294,7 @@ static void test_rope(void **state)
             float *forward_f, *backward_f, *table = help_poisoned(h, a->s * a->head_dim);
             mist_bf16 *forward = help_bf16_random(h, &forward_f, n, 1.0);
             mist_bf16 *backward = help_bf16_random(h, &backward_f, n, 1.0);
-            mist_cpu_rope_fill(table, a->s, a->head_dim, 10000.0);
+            fill_rope_table(table, a->s, a->head_dim, 10000.0);
             mist_cpu_rope(false, forward_f, table, a, false, 1);
             mist_cpu_rope(false, backward_f, table, a, true, 1);
             mist_cpu_rope(true, forward, table, a, false, t);

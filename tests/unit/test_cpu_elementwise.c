@@ -13,32 +13,64 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* ------------------------------------------------------------------------------- gelu */
 
-static void test_gelu(void **state)
+/* Both forms. */
+static const struct form {
+    void (*forward)(bool, void *, const void *, int64_t, int);
+    void (*backward)(bool, void *, const void *, const void *, int64_t, int);
+    double (*naive)(double), (*naive_slope)(double);
+} forms[] = {
+    {mist_cpu_gelu_forward, mist_cpu_gelu_backward, naive_gelu, naive_gelu_slope},
+    {mist_cpu_exact_gelu_forward, mist_cpu_exact_gelu_backward, naive_exact_gelu,
+     naive_exact_gelu_slope},
+};
+enum { N_FORMS = sizeof forms / sizeof *forms };
+
+static void check_gelu(struct help *h, const struct form *form)
 {
-    struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++) {
         int64_t n = lengths[i];
         float *x = help_random(h, n, 6.0), *d_out = help_random(h, n, 1.0);
         double *out_d = help_doubles(h, x, n), *dx_d = help_doubles(h, d_out, n);
         for (int64_t j = 0; j < n; j++) {
-            dx_d[j] *= naive_gelu_slope(out_d[j]);
-            out_d[j] = naive_gelu(out_d[j]);
+            dx_d[j] *= form->naive_slope(out_d[j]);
+            out_d[j] = form->naive(out_d[j]);
         }
         float *out = help_poisoned(h, n), *dx = help_poisoned(h, n);
-        mist_cpu_gelu_forward(false, out, x, n, 1);
-        mist_cpu_gelu_backward(false, dx, d_out, x, n, 1);
+        form->forward(false, out, x, n, 1);
+        form->backward(false, dx, d_out, x, n, 1);
         help_assert_close(out, out_d, n, "gelu");
         help_assert_close(dx, dx_d, n, "gelu backward");
         for (int t = 2; t <= HELP_N_THREADS; t++) {
             float *in_place = help_copy(h, x, n), *over_d = help_copy(h, d_out, n);
             float *over_x = help_copy(h, x, n);
-            mist_cpu_gelu_forward(false, in_place, in_place, n, t);
-            mist_cpu_gelu_backward(false, over_d, over_d, x, n, t);
-            mist_cpu_gelu_backward(false, over_x, d_out, over_x, n, t);
+            form->forward(false, in_place, in_place, n, t);
+            form->backward(false, over_d, over_d, x, n, t);
+            form->backward(false, over_x, d_out, over_x, n, t);
             help_assert_same_bits(in_place, out, n);
             help_assert_same_bits(over_d, dx, n);
             help_assert_same_bits(over_x, dx, n);
         }
+    }
+}
+
+static void test_gelu(void **state)
+{
+    for (int i = 0; i < N_FORMS; i++)
+        check_gelu(*state, &forms[i]);
+}
+
+/* The exact form to some 1e-6 of itself at every point, however small. */
+static void test_exact_gelu_points(void **state)
+{
+    for (double x = -9.0; x <= 9.0; x += 0.001) {
+        float at = (float)x, one = 1.0f, out, dx;
+        mist_cpu_exact_gelu_forward(false, &out, &at, 1, 1);
+        mist_cpu_exact_gelu_backward(false, &dx, &one, &at, 1, 1);
+        double value = 0.5 * (double)at * erfc(-(double)at / sqrt(2.0));
+        if (!(fabs((double)out - value) <= 6e-6 * fabs(value)))
+            fail_msg("gelu(%g) is %g, expected %g", x, (double)out, value);
+        if (!(fabs((double)dx - naive_exact_gelu_slope((double)at)) <= 1e-6))
+            fail_msg("slope of gelu(%g) is %g", x, (double)dx);
     }
 }
 
@@ -48,13 +80,15 @@ static void test_gelu_extremes(void **state)
     const float x[] = {0.0f, 50.0f, 1e10f, -50.0f, -1e10f, NAN},
                 ones[] = {1, 1, 1, 1, 1, 1};
     float out[6], dx[6];
-    mist_cpu_gelu_forward(false, out, x, 6, 1);
-    mist_cpu_gelu_backward(false, dx, ones, x, 6, 1);
-    for (int i = 0; i < 3; i++)
-        assert_true(out[i] == x[i] && dx[i] == (i == 0 ? 0.5f : 1.0f));
-    for (int i = 3; i < 5; i++)
-        assert_true(fabsf(out[i]) < 1e-20f && fabsf(dx[i]) < 1e-10f);
-    assert_true(isnan(out[5]) && isnan(dx[5]));
+    for (int k = 0; k < N_FORMS; k++) {
+        forms[k].forward(false, out, x, 6, 1);
+        forms[k].backward(false, dx, ones, x, 6, 1);
+        for (int i = 0; i < 3; i++)
+            assert_true(out[i] == x[i] && fabsf(dx[i] - (i == 0 ? 0.5f : 1.0f)) < 1e-6f);
+        for (int i = 3; i < 5; i++)
+            assert_true(fabsf(out[i]) < 1e-20f && fabsf(dx[i]) < 1e-10f);
+        assert_true(isnan(out[5]) && isnan(dx[5]));
+    }
 }
 
 static void gelu_forward(struct help *h, double *out, const double *in,
@@ -312,10 +346,18 @@ static void test_adamw_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_gelu),     TEST(test_gelu_extremes),   TEST(test_gelu_slopes),
-        TEST(test_swiglu),   TEST(test_swiglu_extremes), TEST(test_swiglu_slopes),
-        TEST(test_add_zero), TEST(test_cross_entropy),   TEST(test_cross_entropy_slopes),
-        TEST(test_adamw),    TEST(test_adamw_shards),
+        TEST(test_gelu),
+        TEST(test_gelu_extremes),
+        TEST(test_exact_gelu_points),
+        TEST(test_gelu_slopes),
+        TEST(test_swiglu),
+        TEST(test_swiglu_extremes),
+        TEST(test_swiglu_slopes),
+        TEST(test_add_zero),
+        TEST(test_cross_entropy),
+        TEST(test_cross_entropy_slopes),
+        TEST(test_adamw),
+        TEST(test_adamw_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,33 @@ static void launch_gelu_backward(struct tensor *t, enum mist_dtype dtype,
     mist_cuda_gelu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0]);
 }
 
+static void launch_exact_gelu_forward(struct tensor *t, enum mist_dtype dtype,
+                                      const int64_t *dims)
+{
+    mist_cuda_exact_gelu_forward(NULL, dtype, t[1].device, t[0].device, dims[0]);
+}
+
+static void launch_exact_gelu_backward(struct tensor *t, enum mist_dtype dtype,
+                                       const int64_t *dims)
+{
+    mist_cuda_exact_gelu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device,
+                                  dims[0]);
+}
+
+/* The tanh form and the exact one, each beside the CPU's. */
+static const struct gelu_form {
+    const char *name;
+    launch_fn *forward, *backward;
+    void (*cpu_forward)(bool, void *, const void *, int64_t, int);
+    void (*cpu_backward)(bool, void *, const void *, const void *, int64_t, int);
+} gelu_forms[] = {
+    {"gelu", launch_gelu_forward, launch_gelu_backward, mist_cpu_gelu_forward,
+     mist_cpu_gelu_backward},
+    {"exact gelu", launch_exact_gelu_forward, launch_exact_gelu_backward,
+     mist_cpu_exact_gelu_forward, mist_cpu_exact_gelu_backward},
+};
+enum { N_GELU_FORMS = sizeof gelu_forms / sizeof gelu_forms[0] };
+
 static void launch_add(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
 {
     mist_cuda_add(NULL, dtype, t[2].device, t[0].device, t[1].device, dims[0]);
@@ -174,25 +201,24 @@ static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
     }
 }
 
-static void test_gelu(void **state)
+static void check_gelu(struct help *h, const struct gelu_form *form)
 {
-    struct help *h = *state;
-
     for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
         enum mist_dtype dtype = dtypes[i % N_DTYPES];
         int64_t n = lengths[i / N_DTYPES];
         void *x = random_values(h, dtype, n, 6.0), *d = random_values(h, dtype, n, 1.0);
         void *out = blank(h, dtype, n), *dx = blank(h, dtype, n);
-        if (dtype == MIST_DTYPE_BF16) {
-            mist_cpu_gelu_forward(true, out, x, n, 1);
-            mist_cpu_gelu_backward(true, dx, d, x, n, 1);
-        } else {
-            mist_cpu_gelu_forward(false, out, x, n, 1);
-            mist_cpu_gelu_backward(false, dx, d, x, n, 1);
-        }
-        check_map(h, launch_gelu_forward, dtype, x, NULL, out, n, false, "gelu");
-        check_map(h, launch_gelu_backward, dtype, x, d, dx, n, false, "gelu backward");
+        form->cpu_forward(dtype == MIST_DTYPE_BF16, out, x, n, 1);
+        form->cpu_backward(dtype == MIST_DTYPE_BF16, dx, d, x, n, 1);
+        check_map(h, form->forward, dtype, x, NULL, out, n, false, form->name);
+        check_map(h, form->backward, dtype, x, d, dx, n, false, form->name);
     }
+}
+
+static void test_gelu(void **state)
+{
+    for (int i = 0; i < N_GELU_FORMS; i++)
+        check_gelu(*state, &gelu_forms[i]);
 }
 
 static void test_add(void **state)
@@ -212,27 +238,26 @@ static void test_add(void **state)
     }
 }
 
-/* Where sigmoid ends: as on the CPU, infinity and NaN included. */
-static void test_gelu_of_extremes(void **state)
+/* Where sigmoid or erfc ends: as on the CPU, infinity and NaN included. */
+static void check_gelu_of_extremes(struct help *h, const struct gelu_form *form)
 {
     const float x[] = {0.0f,  -0.0f, -4.0f,  -6.0f,  -12.0f, -100.0f,  12.0f,
                        100.f, 1e30f, -1e30f, 1e-38f, NAN,    INFINITY, -INFINITY};
     enum { N = sizeof x / sizeof x[0] };
-    struct help *h = *state;
     const int64_t n = N;
     float out[N], dx[N], ones[N];
 
     for (int i = 0; i < N; i++)
         ones[i] = 1.0f;
-    mist_cpu_gelu_forward(false, out, x, N, 1);
-    mist_cpu_gelu_backward(false, dx, ones, x, N, 1);
+    form->cpu_forward(false, out, x, N, 1);
+    form->cpu_backward(false, dx, ones, x, N, 1);
     for (int backward = 0; backward < 2; backward++) {
         struct tensor t[3] = {{.bytes = sizeof x, .input = x},
                               {.bytes = sizeof x, .input = ones},
                               {.bytes = sizeof x, .is_output = true}};
         if (!backward)
             t[1] = t[2];
-        run(h, backward ? launch_gelu_backward : launch_gelu_forward, t, 2 + backward,
+        run(h, backward ? form->backward : form->forward, t, 2 + backward,
             MIST_DTYPE_FP32, &n);
         const float *got = t[1 + backward].results[0], *expected = backward ? dx : out;
         for (int i = 0; i < N; i++) {
@@ -242,6 +267,12 @@ static void test_gelu_of_extremes(void **state)
                                                  fabsf(got[i] - expected[i]) <= bound);
         }
     }
+}
+
+static void test_gelu_of_extremes(void **state)
+{
+    for (int i = 0; i < N_GELU_FORMS; i++)
+        check_gelu_of_extremes(*state, &gelu_forms[i]);
 }
 
 /* The sums of one row: its elements, in the other number format. */

@@ -236,7 +236,8 @@ static void check_forward_gelu(struct bench *bench, const struct mist_cuda_linea
                                 has_bias ? bias.values : NULL, NULL, at->rows, at->n_in,
                                 at->n_out, 1);
         check(bench, &before, expected, "before the GELU");
-        mist_cpu_gelu_forward(false, expected, expected, n, 1);
+        (at->has_exact_gelu ? mist_cpu_exact_gelu_forward
+                            : mist_cpu_gelu_forward)(false, expected, expected, n, 1);
         check(bench, &y, expected, "GELU");
     }
 }
@@ -275,7 +276,8 @@ static void check_backward_input_gelu(struct bench *bench,
 
     mist_cpu_linear_backward_input(expected, dy.values, weight.values, NULL, at->rows,
                                    at->n_in, at->n_out, 1);
-    mist_cpu_gelu_backward(false, expected, expected, before.values, n, 1);
+    (at->has_exact_gelu ? mist_cpu_exact_gelu_backward : mist_cpu_gelu_backward)(
+        false, expected, expected, before.values, n, 1);
     mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, dy.device, weight.device,
                                   before.device);
     check(bench, &dx, expected, "backward of GELU");
@@ -349,6 +351,22 @@ static void check_backward_weight(struct bench *bench, const struct mist_cuda_li
 static void test_forward(void **state)
 {
     for_all(*state, check_forward);
+}
+
+static void check_exact_gelu(struct bench *bench, const struct mist_cuda_linear *at)
+{
+    struct mist_cuda_linear exact = *at;
+
+    if (at->rows * at->n_in == 1) /* beside the slope's zero one number says nothing */
+        return;
+    exact.has_exact_gelu = true;
+    check_forward_gelu(bench, &exact);
+    check_backward_input_gelu(bench, &exact);
+}
+
+static void test_exact_gelu(void **state)
+{
+    for_all(*state, check_exact_gelu);
 }
 
 static void test_forward_gelu(void **state)
@@ -769,6 +787,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_forward, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forward_gelu, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exact_gelu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_input, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_input_gelu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_backward_weight, setup, teardown),

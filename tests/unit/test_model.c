@@ -25,20 +25,23 @@ static struct mist_model load(const char *spec)
 /* The count again, one weight of a state dict after the other. */
 static int64_t count_naively(const struct mist_model *m)
 {
-    bool is_llama = m->family == MIST_FAMILY_LLAMA;
+    bool is_gated = m->rope_theta > 0 && m->family != MIST_FAMILY_FALCON &&
+                    m->family != MIST_FAMILY_NEOX;
+    bool has_qkv_bias = m->has_bias || m->family == MIST_FAMILY_QWEN2;
     int64_t h = m->hidden, d = m->head_dim, n = (int64_t)m->vocab * h;
-    int64_t norm = is_llama ? h : 2 * h;
+    int64_t norm = is_gated ? h : 2 * h;
     bool is_one_norm = m->family == MIST_FAMILY_FALCON &&
                        (m->n_kv_heads == 1 || m->n_kv_heads == m->n_heads);
 
     n += (int64_t)m->max_seq * h;
     for (int32_t i = 0; i < m->n_layers; i++) {
         for (int32_t j = 0; j < m->n_heads; j++)
-            n += 2 * d * h + (m->has_bias ? d : 0); /* query and output */
+            n += 2 * d * h + (has_qkv_bias ? d : 0); /* query and output */
         for (int32_t j = 0; j < m->n_kv_heads; j++)
-            n += 2 * (d * h + (m->has_bias ? d : 0));
-        n += m->has_bias ? h : 0; /* of the output projection */
-        for (int k = 0; k < (is_llama ? 3 : 2); k++)
+            n += 2 * (d * h + (has_qkv_bias ? d : 0));
+        n += m->family == MIST_FAMILY_QWEN3 ? 2 * d : 0; /* norms of their heads */
+        n += m->has_bias ? h : 0;                        /* of the output projection */
+        for (int k = 0; k < (is_gated ? 3 : 2); k++)
             n += h * m->ffn;
         n += m->has_bias ? m->ffn + h : 0;
         n += is_one_norm ? norm : 2 * norm;
@@ -104,6 +107,46 @@ static void test_presets(void **state)
     model = load("gpt3-7b");
     again = load("gpt3-6.7b");
     assert_memory_equal(&model, &again, sizeof model);
+}
+
+static enum mist_status load_text(const char *text, struct mist_model *model,
+                                  struct mist_err *err);
+
+/* Dimensions of the published config.json, by their totals (Hugging Face's model pages). */
+static void test_totals_of_families(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t n;
+    } totals[] = {
+        {"{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+         "\"num_hidden_layers\":32,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"vocab_size\":32000,\"sliding_window\":4096}",
+         7241732096}, /* Mistral-7B-v0.1 */
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":896,\"intermediate_size\":4864,"
+         "\"num_hidden_layers\":24,\"num_attention_heads\":14,\"num_key_value_heads\":2,"
+         "\"vocab_size\":151936,\"tie_word_embeddings\":true}",
+         494032768}, /* Qwen2-0.5B */
+        {"{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+         "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+         "\"head_dim\":128,\"vocab_size\":151936,\"tie_word_embeddings\":true}",
+         596049920}, /* Qwen3-0.6B */
+        {"{\"model_type\":\"gemma\",\"hidden_size\":2048,\"intermediate_size\":16384,"
+         "\"num_hidden_layers\":18,\"num_attention_heads\":8,\"num_key_value_heads\":1,"
+         "\"head_dim\":256,\"vocab_size\":256000,\"hidden_act\":\"gelu\"}",
+         2506172416}, /* gemma-2b */
+        {"{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"intermediate_size\":24576,"
+         "\"num_hidden_layers\":44,\"num_attention_heads\":64,\"vocab_size\":50432}",
+         20554567680}, /* gpt-neox-20b */
+    };
+
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+        struct mist_model model;
+        struct mist_err err = {0};
+        must(load_text(totals[i].text, &model, &err), &err);
+        assert_int_equal(count_parameters(&model), totals[i].n);
+        assert_int_equal(count_naively(&model), totals[i].n);
+    }
 }
 
 static void test_unknown_preset(void **state)
@@ -204,7 +247,8 @@ static void test_bad_configs(void **state)
         {"{", 1, "expected"},
         {"[]", 1, "an object"},
         {"{\"n_embd\": 5}", 1, "model_type"},
-        {"{\n\"model_type\": \"bert\"}", 2, "gpt2, llama or falcon"},
+        {"{\n\"model_type\": \"bert\"}", 2,
+         "expected one of gpt2, llama, falcon, mistral"},
         {GPT2 ",\n\"n_head\":4}", 1, "n_positions"},
         {GPT2 ",\n\"n_ctx\":8}", 1, "n_head"},
         {GPT2 ",\n\"n_ctx\":8,\"n_head\":5}", 5, "does not divide"},
@@ -216,8 +260,14 @@ static void test_bad_configs(void **state)
         {LLAMA ",\"num_attention_heads\":4,\n\"num_key_value_heads\":8}", 6, "8"},
         {LLAMA ",\"num_attention_heads\":4,\"num_key_value_heads\":3}", 0,
          "n_kv_heads 3"},
-        {LLAMA ",\"num_attention_heads\":4,\"head_dim\":32}", 0, "hidden 64"},
-        {LLAMA ",\"num_attention_heads\":4,\n\"attention_bias\":true}", 6, "bias"},
+        {LLAMA ",\"num_attention_heads\":1024,\"head_dim\":2048}", 0, "at most 1048576"},
+        {LLAMA ",\"num_attention_heads\":4,\n\"num_experts\":8}", 6, "experts"},
+        {LLAMA ",\"num_attention_heads\":4,\"rope_scaling\":\n{\"type\":\"linear\"}}", 5,
+         "factor"},
+        {LLAMA ",\"num_attention_heads\":4,\"rope_scaling\":{\"rope_type\":\"llama3\","
+               "\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":1,"
+               "\"original_max_position_embeddings\":64}}",
+         0, "rope_high_frequency_factor 1"},
         {LLAMA ",\"num_attention_heads\":4,\n\"hidden_act\":\"gelu\"}", 6, "silu"},
         {LLAMA ",\"num_attention_heads\":64}", 0, "head_dim is 1"},
         {FALCON ",\"num_attention_heads\":4,\n\"parallel_attn\":false}", 5,
@@ -271,6 +321,18 @@ static void test_check(void **state)
     REFUSED(llama, n_kv_heads = 64, "n_kv_heads is 64");
     REFUSED(llama, rope_theta = 0, "rope_theta is 0");
     REFUSED(llama, has_bias = true, "has_bias");
+    REFUSED(llama, has_exact_gelu = true, "has_exact_gelu");
+    REFUSED(llama, rope_scaling = MIST_ROPE_LINEAR, "rope_factor is 0");
+    REFUSED(llama, rope_scaling = MIST_N_ROPE_SCALINGS, "rope_scaling 3");
+    REFUSED(llama, rope_factor = 2, "expected 0 with rope_scaling default");
+    REFUSED(llama, rope_low_frequency_factor = 2, "rope_low_frequency_factor is 2");
+    REFUSED(llama, rope_original_positions = 2, "rope_original_positions is 2");
+    REFUSED(llama, rotary_dim = 3, "rotary_dim is 3");
+    REFUSED(llama, rotary_dim = 130, "rotary_dim is 130");
+    REFUSED(llama, window = -1, "window is -1");
+    REFUSED(good, rotary_dim = 2, "no RoPE");
+    memset(llama.unsupported, 'x', sizeof llama.unsupported);
+    REFUSED(llama, window = 0, "unsupported is longer");
 #undef REFUSED
 }
 
@@ -306,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_published_totals),
         cmocka_unit_test(test_presets),
         cmocka_unit_test(test_unknown_preset),
+        cmocka_unit_test(test_totals_of_families),
         cmocka_unit_test(test_configs_equal_presets),
         cmocka_unit_test(test_config_defaults),
         cmocka_unit_test(test_bad_configs),

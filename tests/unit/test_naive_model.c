@@ -6,14 +6,26 @@
 #include "tests/unit/naive_model.h"
 #include "tests/unit/reference.h"
 
+#define NONE                                                                             \
+    {                                                                                    \
+        0, 0, 0, 0, 0, NULL                                                              \
+    }
+static const double slowed[] = {1.0, 0.3, 0.01};
 static const struct naive_config configs[] = {
-    {NAIVE_GPT, 2, 12, 3, 3, 20, 17, 7, 1, 0, 1e-5, 0.0},
-    {NAIVE_GPT, 1, 8, 2, 1, 12, 11, 5, 0, 1, 1e-5, 0.0}, /* tied */
-    {NAIVE_LLAMA, 2, 16, 4, 2, 10, 13, 6, 0, 0, 1e-6, 10000.0},
-    {NAIVE_LLAMA, 1, 8, 2, 2, 7, 11, 5, 0, 1, 1e-6, 10000.0},    /* tied */
-    {NAIVE_FALCON, 2, 12, 3, 1, 14, 13, 6, 0, 0, 1e-5, 10000.0}, /* multi-query */
-    {NAIVE_FALCON, 2, 16, 4, 2, 14, 13, 6, 1, 1, 1e-5, 10000.0}, /* two norms, tied */
-    {NAIVE_FALCON, 1, 8, 2, 2, 10, 11, 5, 1, 0, 1e-5, 10000.0},  /* as many kv heads */
+    {NAIVE_GPT, 2, 12, 3, 3, 20, 17, 7, 1, 0, 1e-5, 0.0, NONE},
+    {NAIVE_GPT, 1, 8, 2, 1, 12, 11, 5, 0, 1, 1e-5, 0.0, NONE}, /* tied */
+    {NAIVE_LLAMA, 2, 16, 4, 2, 10, 13, 6, 0, 0, 1e-6, 10000.0, NONE},
+    {NAIVE_LLAMA, 1, 8, 2, 2, 7, 11, 5, 0, 1, 1e-6, 10000.0, NONE},    /* tied */
+    {NAIVE_FALCON, 2, 12, 3, 1, 14, 13, 6, 0, 0, 1e-5, 10000.0, NONE}, /* multi-query */
+    {NAIVE_FALCON, 2, 16, 4, 2, 14, 13, 6, 1, 1, 1e-5, 10000.0,
+     NONE}, /* two norms, tied */
+    {NAIVE_FALCON, 1, 8, 2, 2, 10, 11, 5, 1, 0, 1e-5, 10000.0,
+     NONE}, /* as many kv heads */
+    /* Llama's heads of their own width, other frequencies, biases of q, k and v */
+    {NAIVE_LLAMA, 1, 8, 2, 1, 7, 11, 5, 0, 1, 1e-6, 10000.0, {0, 1, 0, 6, 0, slowed}},
+    /* Falcon with two norms, erf, a part of each head turned */
+    {NAIVE_FALCON, 1, 12, 2, 2, 9, 11, 5, 1, 0, 1e-5, 100.0, {1, 0, 1, 0, 4, NULL}},
+    {NAIVE_GPT, 1, 8, 2, 2, 9, 11, 5, 1, 0, 1e-5, 0.0, {1, 0, 0, 0, 0, NULL}},
 };
 
 enum { BATCH = 2, MAX_PLACES = 48 };

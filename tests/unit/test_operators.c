@@ -283,7 +283,7 @@ static void test_loss(void **state)
 /* ------------------------------------------------------------------------------- GELU */
 
 /* rows, n_in = HIDDEN, n_out = VOCAB */
-static void check_gelu(bool has_bias)
+static void check_gelu(bool has_bias, bool is_exact)
 {
     enum { ROWS = 37, N = ROWS * VOCAB };
     struct bench bench;
@@ -301,7 +301,9 @@ static void check_gelu(bool has_bias)
                              .phase = MIST_PHASE_FORWARD,
                              .n_dims = 3,
                              .dims = {ROWS, HIDDEN, VOCAB}};
+    const struct mist_model model = {.has_exact_gelu = is_exact};
     struct mist_step_args args = {.step = &step,
+                                  .model = &model,
                                   .operands = {[MIST_ARG_OUT] = y[0],
                                                [MIST_ARG_LINEAR_GELU_BEFORE] = before[0],
                                                [MIST_ARG_LINEAR_GELU_X] = x},
@@ -311,7 +313,8 @@ static void check_gelu(bool has_bias)
 
     mist_operators_cpu.run_step(&args);
     mist_cpu_linear_forward(before[1], x, weight, bias, NULL, ROWS, HIDDEN, VOCAB, 2);
-    mist_cpu_gelu_forward(false, y[1], before[1], N, 2);
+    (is_exact ? mist_cpu_exact_gelu_forward : mist_cpu_gelu_forward)(false, y[1],
+                                                                     before[1], N, 2);
     assert_memory_equal(before[0], before[1], N * sizeof(float));
     assert_memory_equal(y[0], y[1], N * sizeof(float));
 
@@ -322,15 +325,16 @@ static void check_gelu(bool has_bias)
     args.operands[MIST_ARG_DUNARY_X] = x;
     mist_operators_cpu.run_step(&args);
     mist_cpu_linear_backward_input(dx[1], dy, weight, NULL, ROWS, HIDDEN, VOCAB, 2);
-    mist_cpu_gelu_backward(false, dx[1], dx[1], x, ROWS * HIDDEN, 2);
+    (is_exact ? mist_cpu_exact_gelu_backward
+              : mist_cpu_gelu_backward)(false, dx[1], dx[1], x, ROWS * HIDDEN, 2);
     assert_memory_equal(dx[0], dx[1], ROWS * HIDDEN * sizeof(float));
     bench_close(&bench);
 }
 
 static void test_gelu(void **state)
 {
-    check_gelu(true);
-    check_gelu(false);
+    for (int i = 0; i < 4; i++)
+        check_gelu(i % 2, i / 2);
 }
 
 int main(void)

@@ -5,7 +5,8 @@
 #include "sim/model/model.h"
 
 /*
- * GPT with biases, or Llama with grouped queries; odd vocabulary and feed-forward width.
+ * GPT with biases, a kind of Llama with grouped queries, or GPT-NeoX that turns a part of
+ * each head; odd vocabulary and feed-forward width. Falcon is left to its tests.
  */
 static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t n_layers)
 {
@@ -24,12 +25,18 @@ static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t
         .norm_epsilon = 1e-5,
     };
 
-    if (family == MIST_FAMILY_LLAMA) {
+    if (mist_family_traits(family)->has_gate) {
         model.name[5] = 'l';
         model.n_kv_heads = 2;
         model.max_seq = 0;
         model.has_bias = false;
         model.rope_theta = 10000;
+    }
+    if (family == MIST_FAMILY_NEOX) {
+        model.max_seq = 0;
+        model.rope_theta = 10000;
+        model.rotary_dim = 2;
+        model.has_exact_gelu = true;
     }
     return model;
 }
