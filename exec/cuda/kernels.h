@@ -55,7 +55,7 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
-/* kind as in the CPU's: 0 layer norm, 1 RMS norm. */
+/* kind as in the CPU's: 0 layer norm, 1 RMS norm, 2 that with 1 + weight. */
 void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
                             void *out, void *residual, float *stats, const void *a,
                             const void *b, const void *weight, const void *bias,
@@ -85,6 +85,14 @@ void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, vo
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                void *d_gate_up, const void *d_out, const void *gate_up,
                                int64_t rows, int64_t f);
+void mist_cuda_geglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                             const void *gate_up, int64_t rows, int64_t f);
+void mist_cuda_geglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                              void *d_gate_up, const void *d_out, const void *gate_up,
+                              int64_t rows, int64_t f);
+/* x *= factor */
+void mist_cuda_scale(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                     float factor, int64_t n);
 /* out = a + b */
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
                    const void *a, const void *b, int64_t n);

@@ -160,11 +160,70 @@ void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
 namespace
 {
 
-/* ----------------------------------------------------------------------------- swiglu */
+/* ------------------------------------------------------------------------------ scale */
 
 template <typename T, int unit>
+__global__ void __launch_bounds__(N_THREADS) run_scale(T *x, float factor, int64_t n)
+{
+    int64_t i = ((int64_t)blockIdx.x * N_THREADS + threadIdx.x) * unit;
+
+    if (i + unit <= n) {
+        mist_unit<T, unit> y;
+        y.load(x + i);
+#pragma unroll
+        for (int j = 0; j < unit; j++)
+            y.set(j, factor * y.get(j));
+        y.store(x + i);
+        return;
+    }
+    for (; i < n; i++) /* what is left of less than a unit */
+        x[i] = mist_from_float<T>(factor * mist_to_float(x[i]));
+}
+
+} // namespace
+
+void mist_cuda_scale(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                     float factor, int64_t n)
+{
+    if (n == 0)
+        return;
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x), 0, T, unit, /* any n */
+                      int64_t n_blocks = mist_ceil_div(n, (int64_t)N_THREADS * unit);
+                      MIST_CUDA_LAUNCH((run_scale<T, unit>), (unsigned)n_blocks,
+                                       N_THREADS, 0, stream, (T *)x, factor, n));
+}
+
+namespace
+{
+
+/* --------------------------------------------------------------------- swiglu, geglu */
+
+/* A gate's activation is gate * sigmoid(u); u, and its slope. */
+struct silu_gate {
+    static __device__ __forceinline__ float inside(float gate)
+    {
+        return gate;
+    }
+    static __device__ __forceinline__ float slope(float)
+    {
+        return 1.0f;
+    }
+};
+
+struct gelu_gate : gelu {
+    static __device__ __forceinline__ float inside(float gate)
+    {
+        return SLOPE * (gate + CUBIC * (gate * gate * gate));
+    }
+    static __device__ __forceinline__ float slope(float gate)
+    {
+        return SLOPE * (1.0f + 3.0f * CUBIC * (gate * gate));
+    }
+};
+
+template <typename gate_t, typename T, int unit>
 __global__ void __launch_bounds__(N_THREADS)
-    run_swiglu_forward(T *out, const T *gate_up, int64_t rows, int64_t f)
+    run_gate_forward(T *out, const T *gate_up, int64_t rows, int64_t f)
 {
     int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
     int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
@@ -179,17 +238,17 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll
         for (int j = 0; j < unit; j++) {
             float value, complement, g = gate.get(j);
-            sigmoid(g, &value, &complement);
+            sigmoid(gate_t::inside(g), &value, &complement);
             gate.set(j, g * value * up.get(j));
         }
         gate.store(out + i * f + column);
     }
 }
 
-template <typename T, int unit>
+template <typename gate_t, typename T, int unit>
 __global__ void __launch_bounds__(N_THREADS)
-    run_swiglu_backward(T *d_gate_up, const T *d_out, const T *gate_up, int64_t rows,
-                        int64_t f)
+    run_gate_backward(T *d_gate_up, const T *d_out, const T *gate_up, int64_t rows,
+                      int64_t f)
 {
     int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * unit;
     int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
@@ -205,8 +264,9 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll
         for (int j = 0; j < unit; j++) {
             float value, complement, g = gate.get(j), u = up.get(j);
-            sigmoid(g, &value, &complement);
-            gate.set(j, d.get(j) * u * (value * (1.0f + g * complement)));
+            sigmoid(gate_t::inside(g), &value, &complement);
+            gate.set(j,
+                     d.get(j) * u * (value * (1.0f + g * complement * gate_t::slope(g))));
             up.set(j, d.get(j) * (g * value));
         }
         gate.store(d_gate_up + i * 2 * f + column);
@@ -214,30 +274,58 @@ __global__ void __launch_bounds__(N_THREADS)
     }
 }
 
-} // namespace
-
-void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                              const void *gate_up, int64_t rows, int64_t f)
+template <typename gate_t>
+void launch_gate_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                         const void *gate_up, int64_t rows, int64_t f)
 {
     if (rows == 0 || f == 0)
         return;
     MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(out, gate_up), f, T, unit,
                       mist_row_launch at = mist_lay_out_rows(rows, f / unit, N_THREADS);
-                      MIST_CUDA_LAUNCH((run_swiglu_forward<T, unit>), at.grid, at.block,
-                                       0, stream, (T *)out, (const T *)gate_up, rows, f));
+                      MIST_CUDA_LAUNCH((run_gate_forward<gate_t, T, unit>), at.grid,
+                                       at.block, 0, stream, (T *)out, (const T *)gate_up,
+                                       rows, f));
+}
+
+template <typename gate_t>
+void launch_gate_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *d_gate_up,
+                          const void *d_out, const void *gate_up, int64_t rows, int64_t f)
+{
+    if (rows == 0 || f == 0)
+        return;
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(d_gate_up, d_out, gate_up), f, T, unit,
+                      mist_row_launch at = mist_lay_out_rows(rows, f / unit, N_THREADS);
+                      MIST_CUDA_LAUNCH((run_gate_backward<gate_t, T, unit>), at.grid,
+                                       at.block, 0, stream, (T *)d_gate_up,
+                                       (const T *)d_out, (const T *)gate_up, rows, f));
+}
+
+} // namespace
+
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                              const void *gate_up, int64_t rows, int64_t f)
+{
+    launch_gate_forward<silu_gate>(stream, dtype, out, gate_up, rows, f);
 }
 
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                void *d_gate_up, const void *d_out, const void *gate_up,
                                int64_t rows, int64_t f)
 {
-    if (rows == 0 || f == 0)
-        return;
-    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(d_gate_up, d_out, gate_up), f, T, unit,
-                      mist_row_launch at = mist_lay_out_rows(rows, f / unit, N_THREADS);
-                      MIST_CUDA_LAUNCH((run_swiglu_backward<T, unit>), at.grid, at.block,
-                                       0, stream, (T *)d_gate_up, (const T *)d_out,
-                                       (const T *)gate_up, rows, f));
+    launch_gate_backward<silu_gate>(stream, dtype, d_gate_up, d_out, gate_up, rows, f);
+}
+
+void mist_cuda_geglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                             const void *gate_up, int64_t rows, int64_t f)
+{
+    launch_gate_forward<gelu_gate>(stream, dtype, out, gate_up, rows, f);
+}
+
+void mist_cuda_geglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                              void *d_gate_up, const void *d_out, const void *gate_up,
+                              int64_t rows, int64_t f)
+{
+    launch_gate_backward<gelu_gate>(stream, dtype, d_gate_up, d_out, gate_up, rows, f);
 }
 
 namespace

@@ -14,7 +14,7 @@ template <typename T> struct forward_args {
     T *out, *residual; /* residual NULL: norm of a */
     float *stats;
     const T *a, *b, *weight, *bias; /* bias may be NULL */
-    float eps;
+    float eps, offset;              /* the latter is added to every weight */
     bool is_layer;
     int64_t rows, h;
 };
@@ -62,7 +62,7 @@ normalise_pack(const mist_pack<T> &x, const forward_args<T> &at, int i_pack, flo
 #pragma unroll
     for (int e = 0; e < mist_pack<T>::n; e++)
         out.v[e] = mist_from_float<T>((mist_to_float(x.v[e]) - mean) * rstd *
-                                          mist_to_float(weight.v[e]) +
+                                          (at.offset + mist_to_float(weight.v[e])) +
                                       mist_to_float(bias.v[e]));
     return out;
 }
@@ -129,9 +129,10 @@ template <typename T> static __global__ void forward_any(forward_args<T> at)
     }
     float rstd = 1.0f / sqrtf(row_sum(squares, partial[1]) / (float)at.h + at.eps);
     for (int64_t j = threadIdx.x; j < at.h; j += blockDim.x)
-        at.out[begin + j] = mist_from_float<T>(
-            (mist_to_float(x[j]) - mean) * rstd * mist_to_float(at.weight[j]) +
-            (at.bias ? mist_to_float(at.bias[j]) : 0.0f));
+        at.out[begin + j] =
+            mist_from_float<T>((mist_to_float(x[j]) - mean) * rstd *
+                                   (at.offset + mist_to_float(at.weight[j])) +
+                               (at.bias ? mist_to_float(at.bias[j]) : 0.0f));
     if (threadIdx.x == 0) {
         at.stats[2 * row] = mean;
         at.stats[2 * row + 1] = rstd;
@@ -176,7 +177,7 @@ void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int 
 {
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        launch_forward<T>(stream,
-                          {(T *)out, (T *)residual, stats, (const T *)a, (const T *)b,
-                           (const T *)weight, (const T *)bias, eps, kind == 0, rows, h}));
+        launch_forward<T>(stream, {(T *)out, (T *)residual, stats, (const T *)a,
+                                   (const T *)b, (const T *)weight, (const T *)bias, eps,
+                                   kind == 2 ? 1.0f : 0.0f, kind == 0, rows, h}));
 }

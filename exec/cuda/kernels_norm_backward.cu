@@ -23,6 +23,7 @@ template <typename T> struct backward_args {
     float *sums;                              /* [2, n_blocks, h]: weight, bias */
     const T *d_out, *d_residual, *x, *weight; /* d_residual may be NULL */
     const float *stats;
+    float offset; /* added to every weight */
     bool is_layer, has_bias;
     int64_t rows, h, n_blocks, block_rows;
 };
@@ -75,7 +76,7 @@ add_row(float shares[2], float *sums, int sum_stride, const held_row<T, n_packs>
         for (int e = 0; e < n; e++) {
             float d = mist_to_float(held.d_out[k].v[e]);
             float xhat = (mist_to_float(held.x[k].v[e]) - held.mean) * held.rstd;
-            float g = mist_to_float(weight.v[e]) * d;
+            float g = (at.offset + mist_to_float(weight.v[e])) * d;
             float *sum = sums + (k * n + e) * (int)blockDim.x;
             shares[0] += g;
             shares[1] += g * xhat;
@@ -104,7 +105,8 @@ static __device__ __forceinline__ void store_dx(const held_row<T, n_packs> &held
 #pragma unroll
         for (int e = 0; e < mist_pack<T>::n; e++) {
             float xhat = (mist_to_float(held.x[k].v[e]) - held.mean) * held.rstd;
-            float g = mist_to_float(weight.v[e]) * mist_to_float(held.d_out[k].v[e]);
+            float g = (at.offset + mist_to_float(weight.v[e])) *
+                      mist_to_float(held.d_out[k].v[e]);
             dx.v[e] = mist_from_float<T>(mist_to_float(d_residual.v[e]) +
                                          (g - mean_g - xhat * mean_gx) * held.rstd);
         }
@@ -210,7 +212,8 @@ template <typename T> static __global__ void dx_any(backward_args<T> at)
     float sums[2] = {0.0f, 0.0f};
 
     for (int64_t j = threadIdx.x; j < at.h; j += blockDim.x) {
-        float g = mist_to_float(at.weight[j]) * mist_to_float(at.d_out[begin + j]);
+        float g = (at.offset + mist_to_float(at.weight[j])) *
+                  mist_to_float(at.d_out[begin + j]);
         sums[0] += g;
         sums[1] += g * ((mist_to_float(at.x[begin + j]) - mean) * rstd);
     }
@@ -218,7 +221,8 @@ template <typename T> static __global__ void dx_any(backward_args<T> at)
     float mean_g = at.is_layer ? sums[0] / (float)at.h : 0.0f;
     float mean_gx = sums[1] / (float)at.h;
     for (int64_t j = threadIdx.x; j < at.h; j += blockDim.x) {
-        float g = mist_to_float(at.weight[j]) * mist_to_float(at.d_out[begin + j]);
+        float g = (at.offset + mist_to_float(at.weight[j])) *
+                  mist_to_float(at.d_out[begin + j]);
         float xhat = (mist_to_float(at.x[begin + j]) - mean) * rstd;
         float residual = at.d_residual ? mist_to_float(at.d_residual[begin + j]) : 0.0f;
         at.dx[begin + j] =
@@ -324,8 +328,9 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
         dtype, T,
         const backward_args<T> at = {(T *)dx, (float *)workspace, (const T *)d_out,
                                      (const T *)d_residual, (const T *)x,
-                                     (const T *)weight, stats, kind == 0, dbias != NULL,
-                                     rows, h, n_blocks, (rows + n_blocks - 1) / n_blocks};
+                                     (const T *)weight, stats, kind == 2 ? 1.0f : 0.0f,
+                                     kind == 0, dbias != NULL, rows, h, n_blocks,
+                                     (rows + n_blocks - 1) / n_blocks};
         MIST_CUDA_BY_DTYPE(
             gradient_dtype, G,
             launch_backward(stream, at, (G *)dweight, (G *)dbias, overwrites)));

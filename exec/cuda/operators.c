@@ -70,8 +70,12 @@ static void embedding(step_args at)
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
     int64_t first_token = at->i_tp * dims[2];
+    bool is_forward = at->step->phase == MIST_PHASE_FORWARD;
+    float scale = mist_step_embedding_scale(at);
 
-    if (at->step->phase == MIST_PHASE_FORWARD)
+    if (!is_forward && scale != 1) /* nobody reads them any more */
+        mist_cuda_scale(stream, at->dtype, x[MIST_ARG_DW_DY], scale, dims[0] * dims[1]);
+    if (is_forward)
         mist_cuda_embedding_forward(stream, at->dtype, x[MIST_ARG_OUT],
                                     x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
                                     at->params[1], dims[0], at->seq, dims[1], first_token,
@@ -81,11 +85,16 @@ static void embedding(step_args at)
                                      at->param_gradients[0], at->param_gradients[1],
                                      x[MIST_ARG_DW_X], x[MIST_ARG_DW_DY], dims[0],
                                      at->seq, dims[1], first_token, dims[2]);
+    if (is_forward && scale != 1)
+        mist_cuda_scale(stream, at->dtype, x[MIST_ARG_OUT], scale, dims[0] * dims[1]);
 }
 
 static int norm_kind(step_args at)
 {
-    return at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+    bool is_rms =
+        at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+
+    return is_rms + (is_rms && mist_family_traits(at->model->family)->has_offset_norms);
 }
 
 static void norm(step_args at)
@@ -205,14 +214,16 @@ static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
+    bool is_gelu = mist_family_traits(at->model->family)->gates_with_gelu;
     mist_cuda_stream stream = stream_of(context_of(at));
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cuda_swiglu_forward(stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
-                                 dims[0], dims[1]);
+        (is_gelu ? mist_cuda_geglu_forward : mist_cuda_swiglu_forward)(
+            stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1]);
     else
-        mist_cuda_swiglu_backward(stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY],
-                                  x[MIST_ARG_DUNARY_X], dims[0], dims[1]);
+        (is_gelu ? mist_cuda_geglu_backward : mist_cuda_swiglu_backward)(
+            stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X],
+            dims[0], dims[1]);
 }
 
 static void residual(step_args at)

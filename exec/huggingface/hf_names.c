@@ -165,6 +165,7 @@ static const struct naming {
     [MIST_FAMILY_FALCON] = {ROWS(falcon_rows), "transformer.", "h", "lm_head.weight"},
     [MIST_FAMILY_MISTRAL] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_QWEN2] = {ROWS(qwen2_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_GEMMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_NEOX] = {ROWS(neox_rows), "gpt_neox.", "layers", "embed_out.weight"},
 #undef ROWS
 };

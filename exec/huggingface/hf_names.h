@@ -1,6 +1,6 @@
 /*
- * Weights to and from Hugging Face models: GPT-2, Llama, Mistral, Qwen 2, GPT-NeoX and
- * Falcon.
+ * Weights to and from Hugging Face models: GPT-2, Llama, Mistral, Qwen 2, Gemma,
+ * GPT-NeoX and Falcon.
  *
  * Our whole parameters (sim/model/param_shape.h: row-major, [out, in]) by module are
  *   0, embedding         wte, wpe (GPT)

@@ -149,7 +149,7 @@ void mist_cpu_exact_gelu_backward(bool is_bf16, void *dx, const void *d_out,
     map_backward(exact_gelu_backward_chunk, is_bf16, dx, d_out, x, n, n_threads);
 }
 
-/* ----------------------------------------------------------------------------- swiglu */
+/* --------------------------------------------------------------------- swiglu, geglu */
 
 MIST_CPU_CLONES static void swiglu_chunk(float *out, const float *gate, const float *up,
                                          int64_t n)
@@ -175,23 +175,53 @@ MIST_CPU_CLONES static void swiglu_backward_chunk(float *d_gate, float *d_up,
     }
 }
 
-void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
-                             int64_t f, int n_threads)
+/* The same with gelu's tanh form. */
+MIST_CPU_CLONES static void geglu_chunk(float *out, const float *gate, const float *up,
+                                        int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float g = gate[j], value, complement;
+        sigmoid(GELU_SLOPE * (g + GELU_CUBIC * (g * g * g)), &value, &complement);
+        out[j] = g * value * up[j];
+    }
+}
+
+MIST_CPU_CLONES static void geglu_backward_chunk(float *d_gate, float *d_up,
+                                                 const float *d_out, const float *gate,
+                                                 const float *up, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float g = gate[j], u = up[j], value, complement;
+        sigmoid(GELU_SLOPE * (g + GELU_CUBIC * (g * g * g)), &value, &complement);
+        float slope = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (g * g));
+        d_gate[j] = d_out[j] * u * (value + g * (value * complement) * slope);
+        d_up[j] = d_out[j] * (g * value);
+    }
+}
+
+typedef void gate_fn(float *out, const float *gate, const float *up, int64_t n);
+typedef void gate_backward_fn(float *d_gate, float *d_up, const float *d_out,
+                              const float *gate, const float *up, int64_t n);
+
+static void map_gate(gate_fn *chunk, bool is_bf16, void *out, const void *gate_up,
+                     int64_t rows, int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < f; j += CHUNK) {
             float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], out, i * f + j);
             int64_t length = chunk_length(j, f), gate = i * 2 * f + j;
-            swiglu_chunk(to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                         mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length),
-                         length);
+            chunk(to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                  mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length), length);
             mist_cpu_done(is_bf16, out, i * f + j, to, length);
         }
 }
 
-void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
-                              const void *gate_up, int64_t rows, int64_t f, int n_threads)
+static void map_gate_backward(gate_backward_fn *chunk, bool is_bf16, void *d_gate_up,
+                              const void *d_out, const void *gate_up, int64_t rows,
+                              int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
@@ -200,13 +230,60 @@ void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
             int64_t length = chunk_length(j, f), gate = i * 2 * f + j, up = gate + f;
             float *d_gate = mist_cpu_to(is_bf16, room[0], d_gate_up, gate);
             float *d_up = mist_cpu_to(is_bf16, room[1], d_gate_up, up);
-            swiglu_backward_chunk(
-                d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
-                mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
+            chunk(d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
+                  mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                  mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
             mist_cpu_done(is_bf16, d_gate_up, gate, d_gate, length);
             mist_cpu_done(is_bf16, d_gate_up, up, d_up, length);
         }
+}
+
+void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
+                             int64_t f, int n_threads)
+{
+    map_gate(swiglu_chunk, is_bf16, out, gate_up, rows, f, n_threads);
+}
+
+void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
+                              const void *gate_up, int64_t rows, int64_t f, int n_threads)
+{
+    map_gate_backward(swiglu_backward_chunk, is_bf16, d_gate_up, d_out, gate_up, rows, f,
+                      n_threads);
+}
+
+void mist_cpu_geglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
+                            int64_t f, int n_threads)
+{
+    map_gate(geglu_chunk, is_bf16, out, gate_up, rows, f, n_threads);
+}
+
+void mist_cpu_geglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
+                             const void *gate_up, int64_t rows, int64_t f, int n_threads)
+{
+    map_gate_backward(geglu_backward_chunk, is_bf16, d_gate_up, d_out, gate_up, rows, f,
+                      n_threads);
+}
+
+/* ------------------------------------------------------------------------------ scale */
+
+MIST_CPU_CLONES static void scale_chunk(float *x, float factor, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void mist_cpu_scale(bool is_bf16, void *x, float factor, int64_t n, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        float room[CHUNK], *to = mist_cpu_to(is_bf16, room, x, i);
+        int64_t length = chunk_length(i, n);
+        if (is_bf16)
+            mist_cpu_from(is_bf16, room, x, i, length);
+        scale_chunk(to, factor, length);
+        mist_cpu_done(is_bf16, x, i, to, length);
+    }
 }
 
 /* -------------------------------------------------------------------------- add, zero */

@@ -62,6 +62,7 @@ void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
 enum mist_cpu_norm_kind {
     MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
     MIST_CPU_NORM_RMS,   /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
+    MIST_CPU_NORM_OFFSET_RMS, /* the same with 1 + weight */
 };
 
 /*
@@ -178,6 +179,15 @@ void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64
 void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
                               const void *gate_up, int64_t rows, int64_t f,
                               int n_threads);
+
+/* The same with gelu, its tanh form, instead of silu. */
+void mist_cpu_geglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
+                            int64_t f, int n_threads);
+void mist_cpu_geglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
+                             const void *gate_up, int64_t rows, int64_t f, int n_threads);
+
+/* x *= factor */
+void mist_cpu_scale(bool is_bf16, void *x, float factor, int64_t n, int n_threads);
 
 /* out = a + b. out may alias a or b. */
 void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,

@@ -21,6 +21,12 @@ static int64_t n_blocks_of(int64_t rows)
     return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
 }
 
+/* What is added to every weight. */
+MIST_CPU_INLINE float offset_of(enum mist_cpu_norm_kind kind)
+{
+    return kind == MIST_CPU_NORM_OFFSET_RMS ? 1.0f : 0.0f;
+}
+
 /* sum of (x[i] - mean)^2 in the fixed lane order */
 MIST_CPU_INLINE float sum_centred_squares(const float *x, float mean, int64_t n)
 {
@@ -45,6 +51,7 @@ MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
 {
     float mean = kind == MIST_CPU_NORM_LAYER ? mist_cpu_sum(x, h) / (float)h : 0.0f;
     float rstd = 1.0f / sqrtf(sum_centred_squares(x, mean, h) / (float)h + eps);
+    float offset = offset_of(kind);
     if (bias != NULL) {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)
@@ -52,7 +59,7 @@ MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)
-            out[j] = (x[j] - mean) * rstd * weight[j];
+            out[j] = (x[j] - mean) * rstd * (offset + weight[j]);
     }
     stats[0] = mean;
     stats[1] = rstd;
@@ -102,21 +109,23 @@ void mist_cpu_norm_forward(bool is_bf16, enum mist_cpu_norm_kind kind, void *out
 
 /* mean(g) and mean(g xhat) of a row, g = weight * d_out */
 MIST_CPU_INLINE void row_means(float means[2], const float *d_out, const float *x,
-                               const float *weight, float mean, float rstd, int64_t h)
+                               const float *weight, float offset, float mean, float rstd,
+                               int64_t h)
 {
     struct mist_cpu_lanes sum = {{0}, {0}}, dot = {{0}, {0}};
     float tail[2][MIST_CPU_LANES];
     int64_t i = 0;
     for (; i + MIST_CPU_LANES <= h; i += MIST_CPU_LANES) {
-        mist_cpu_f16 lo = *mist_cpu_at(weight + i) * *mist_cpu_at(d_out + i);
-        mist_cpu_f16 hi = *mist_cpu_at(weight + i + 16) * *mist_cpu_at(d_out + i + 16);
+        mist_cpu_f16 lo = (offset + *mist_cpu_at(weight + i)) * *mist_cpu_at(d_out + i);
+        mist_cpu_f16 hi =
+            (offset + *mist_cpu_at(weight + i + 16)) * *mist_cpu_at(d_out + i + 16);
         sum.lo += lo;
         sum.hi += hi;
         dot.lo += lo * ((*mist_cpu_at(x + i) - mean) * rstd);
         dot.hi += hi * ((*mist_cpu_at(x + i + 16) - mean) * rstd);
     }
     for (int64_t j = i; j < h; j++) {
-        tail[0][j - i] = weight[j] * d_out[j];
+        tail[0][j - i] = (offset + weight[j]) * d_out[j];
         tail[1][j - i] = tail[0][j - i] * ((x[j] - mean) * rstd);
     }
     means[0] = mist_cpu_lanes_sum(&sum, tail[0], h - i) / (float)h;
@@ -130,8 +139,8 @@ MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, floa
                                               const float *x, const float *stats,
                                               const float *weight, int64_t h)
 {
-    float mean = stats[0], rstd = stats[1], means[2];
-    row_means(means, d_out, x, weight, mean, rstd, h);
+    float mean = stats[0], rstd = stats[1], offset = offset_of(kind), means[2];
+    row_means(means, d_out, x, weight, offset, mean, rstd, h);
     float mean_g = kind == MIST_CPU_NORM_LAYER ? means[0] : 0.0f, mean_gx = means[1];
     if (dbias_sum != NULL) {
 #pragma omp simd
@@ -143,14 +152,15 @@ MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, floa
         for (int64_t j = 0; j < h; j++) {
             float d = d_out[j], xhat = (x[j] - mean) * rstd;
             dweight_sum[j] += d * xhat;
-            dx[j] = d_residual[j] + (weight[j] * d - mean_g - xhat * mean_gx) * rstd;
+            dx[j] = d_residual[j] +
+                    ((offset + weight[j]) * d - mean_g - xhat * mean_gx) * rstd;
         }
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++) {
             float d = d_out[j], xhat = (x[j] - mean) * rstd;
             dweight_sum[j] += d * xhat;
-            dx[j] = (weight[j] * d - mean_g - xhat * mean_gx) * rstd;
+            dx[j] = ((offset + weight[j]) * d - mean_g - xhat * mean_gx) * rstd;
         }
     }
 }

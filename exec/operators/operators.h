@@ -9,9 +9,11 @@
 #ifndef MIST_EXEC_OPERATORS_H
 #define MIST_EXEC_OPERATORS_H
 
+#include "core/bf16.h"
 #include "core/status.h"
 #include "sim/model/catalog.h"
 
+#include <math.h> /* sqrtf */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,6 +49,16 @@ static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
     int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
 
     return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
+}
+
+/* What embeddings are multiplied by, in the format of the activations: 1 in most models. */
+static inline float mist_step_embedding_scale(const struct mist_step_args *at)
+{
+    float root = sqrtf((float)at->model->hidden);
+
+    if (!mist_family_traits(at->model->family)->scales_embeddings)
+        return 1;
+    return at->dtype == MIST_DTYPE_BF16 ? mist_bf16_value(mist_bf16_round(root)) : root;
 }
 
 /* How many of its rows a linear_cross_entropy takes at once from first on: those whose

@@ -23,7 +23,11 @@ static enum mist_cpu_norm_kind norm_of(step_args at)
     bool is_rms =
         at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
 
-    return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
+    bool has_offset = mist_family_traits(at->model->family)->has_offset_norms;
+
+    return !is_rms      ? MIST_CPU_NORM_LAYER
+           : has_offset ? MIST_CPU_NORM_OFFSET_RMS
+                        : MIST_CPU_NORM_RMS;
 }
 
 /* How a step leaves gradients of parameters; is_first: of those that add to them. */
@@ -40,8 +44,13 @@ static void embedding(step_args at)
     void *const *x = at->operands;
 
     int64_t first_token = at->i_tp * dims[2];
+    bool is_forward = at->step->phase == MIST_PHASE_FORWARD;
+    float scale = mist_step_embedding_scale(at);
 
-    if (at->step->phase == MIST_PHASE_FORWARD)
+    if (!is_forward && scale != 1) /* nobody reads them any more */
+        mist_cpu_scale(is_bf16(at), x[MIST_ARG_DW_DY], scale, dims[0] * dims[1],
+                       at->n_threads);
+    if (is_forward)
         mist_cpu_embedding_slice_forward(is_bf16(at), x[MIST_ARG_OUT],
                                          x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
                                          at->params[1], dims[0], at->seq, dims[1],
@@ -51,6 +60,9 @@ static void embedding(step_args at)
             is_bf16(at), at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_X],
             x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1], first_token, dims[2],
             at->n_threads, how_of(at, false));
+    if (is_forward && scale != 1)
+        mist_cpu_scale(is_bf16(at), x[MIST_ARG_OUT], scale, dims[0] * dims[1],
+                       at->n_threads);
 }
 
 static void norm(step_args at)
@@ -209,13 +221,16 @@ static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
+    bool is_gelu = mist_family_traits(at->model->family)->gates_with_gelu;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cpu_swiglu_forward(is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X],
-                                dims[0], dims[1], at->n_threads);
+        (is_gelu ? mist_cpu_geglu_forward : mist_cpu_swiglu_forward)(
+            is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1],
+            at->n_threads);
     else
-        mist_cpu_swiglu_backward(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DY],
-                                 x[MIST_ARG_DUNARY_X], dims[0], dims[1], at->n_threads);
+        (is_gelu ? mist_cpu_geglu_backward : mist_cpu_swiglu_backward)(
+            is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X], dims[0],
+            dims[1], at->n_threads);
 }
 
 static void residual(step_args at)

@@ -137,7 +137,9 @@ static int8_t norm_param(struct mist_declaration *at, const char *name,
 void mist_declare_norm_params(struct mist_declaration *at, struct mist_norm *norm,
                               const char *weight, const char *bias)
 {
-    norm->weight = norm_param(at, weight, MIST_INIT_ONES);
+    bool has_offset = mist_family_traits(at->model->family)->has_offset_norms;
+
+    norm->weight = norm_param(at, weight, has_offset ? MIST_INIT_ZEROS : MIST_INIT_ONES);
     norm->bias = is_rms(at) ? -1 : norm_param(at, bias, MIST_INIT_ZEROS);
 }
 

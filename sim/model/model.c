@@ -32,8 +32,8 @@ static const struct mist_family_traits traits[MIST_N_FAMILIES] = {
     [MIST_FAMILY_QWEN2] = {LLAMA, .has_qkv_bias = true},
     [MIST_FAMILY_QWEN3] = {LLAMA, .has_qk_norm = true,
                            .not_computed = "norms of q and k"},
-    [MIST_FAMILY_GEMMA] = {LLAMA, .not_computed =
-                                      "GeGLU, 1 + the norms' weights, scaled embeddings"},
+    [MIST_FAMILY_GEMMA] = {LLAMA, .gates_with_gelu = true, .has_offset_norms = true,
+                           .scales_embeddings = true},
     [MIST_FAMILY_NEOX] = {.is_parallel = true, .may_have_bias = true},
 };
 #undef LLAMA

@@ -41,6 +41,9 @@ struct mist_family_traits {
     bool may_have_bias;
     bool has_qkv_bias; /* without the other biases */
     bool has_qk_norm;
+    bool gates_with_gelu;     /* GeGLU, the tanh form of GELU */
+    bool has_offset_norms;    /* of 1 + their weights */
+    bool scales_embeddings;   /* by the root of hidden */
     const char *not_computed; /* what the executor has no kernels for; NULL: nothing */
 };
 

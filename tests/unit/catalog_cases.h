@@ -139,7 +139,7 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         (op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL))
         return NULL; /* what is fused has no weight */
     if (phase == MIST_PHASE_BACKWARD_WEIGHT)
-        return op == MIST_OP_EMBEDDING || is_linear(op) ? "rr" : NULL;
+        return op == MIST_OP_EMBEDDING ? "dr" : is_linear(op) ? "rr" : NULL;
     switch (op) {
     case MIST_OP_EMBEDDING:
         return is_forward ? "wr" : NULL;

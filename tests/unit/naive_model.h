@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NAIVE_MAX_HIDDEN = 256 };
+
 enum naive_family { NAIVE_GPT, NAIVE_LLAMA, NAIVE_FALCON };
 
 /* What a family may have otherwise; 0 and NULL: it has not. */
@@ -30,6 +32,8 @@ struct naive_variant {
     int head_dim;              /* not hidden / heads */
     int rotary_dim;            /* only so many elements of a head are turned */
     const double *frequencies; /* [rotary_dim / 2], instead of those of rope_theta */
+    int is_gemma; /* Llama: norms of 1 + weight, GELU (tanh form) in the gate, embeddings
+                     times the root of hidden */
 };
 
 struct naive_config {
@@ -246,6 +250,28 @@ static inline double *naive_find_grad(const struct naive_config *c, double *grad
 #define W(tensor) naive_find(c, params, NAIVE_##tensor, layer)
 #define G(tensor) naive_find_grad(c, grad, NAIVE_##tensor, layer)
 
+/* A norm, and its backward, of a model: as naive_norm() but for Gemma's 1 + w. */
+static inline void naive_model_norm(const struct naive_config *c, double *y,
+                                    const double *x, const double *w, const double *bias,
+                                    int rows)
+{
+    double shifted[NAIVE_MAX_HIDDEN];
+    for (int j = 0; j < c->hidden; j++)
+        shifted[j] = c->variant.is_gemma + w[j];
+    naive_norm(y, x, shifted, bias, naive_is_rms(c), c->norm_eps, rows, c->hidden);
+}
+
+static inline void naive_model_norm_backward(const struct naive_config *c, double *dx,
+                                             double *dw, double *dbias, const double *dy,
+                                             const double *x, const double *w, int rows)
+{
+    double shifted[NAIVE_MAX_HIDDEN];
+    for (int j = 0; j < c->hidden; j++)
+        shifted[j] = c->variant.is_gemma + w[j];
+    naive_norm_backward(dx, dw, dbias, dy, x, shifted, naive_is_rms(c), c->norm_eps, rows,
+                        c->hidden);
+}
+
 /* Turns q and k of a layer, or back. */
 static inline void naive_turn_layer(const struct naive_config *c, double *qkv, int batch,
                                     double direction)
@@ -265,13 +291,14 @@ static inline void naive_layer_mlp(const struct naive_config *c, const double *p
 {
     int h = c->hidden, f = c->ffn, fc1_width = naive_fc1_width(c);
     if (naive_has_norm2(c))
-        naive_norm(kept->norm2, naive_is_parallel(c) ? kept->x : kept->middle, W(NORM2_W),
-                   W(NORM2_B), naive_is_rms(c), c->norm_eps, rows, h);
+        naive_model_norm(c, kept->norm2, naive_is_parallel(c) ? kept->x : kept->middle,
+                         W(NORM2_W), W(NORM2_B), rows);
     else
         memcpy(kept->norm2, kept->norm1, sizeof(double) * (size_t)rows * (size_t)h);
     naive_linear(kept->fc1, kept->norm2, W(FC1_W), W(FC1_B), rows, h, fc1_width);
     if (c->family == NAIVE_LLAMA)
-        naive_swiglu(kept->activated, kept->fc1, rows, f);
+        (c->variant.is_gemma ? naive_geglu : naive_swiglu)(kept->activated, kept->fc1,
+                                                           rows, f);
     else
         for (int i = 0; i < rows * f; i++)
             kept->activated[i] = c->variant.has_exact_gelu
@@ -297,8 +324,7 @@ static inline void naive_layer(const struct naive_config *c, const double *param
         naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * fc1_width),
         naive_zeros((int64_t)rows * f)};
     memcpy(kept->x, x_in, sizeof *x_in * (size_t)rows * (size_t)h);
-    naive_norm(kept->norm1, x_in, W(NORM1_W), W(NORM1_B), naive_is_rms(c), c->norm_eps,
-               rows, h);
+    naive_model_norm(c, kept->norm1, x_in, W(NORM1_W), W(NORM1_B), rows);
     naive_linear(kept->qkv, kept->norm1, W(QKV_W), W(QKV_B), rows, h, qkv_width);
     if (naive_has_rope(c))
         naive_turn_layer(c, kept->qkv, batch, 1.0);
@@ -322,7 +348,8 @@ static inline void naive_layer_mlp_backward(const struct naive_config *c,
     naive_linear_backward(d_activated, G(FC2_W), G(FC2_B), dx, kept->activated, W(FC2_W),
                           rows, f, h);
     if (c->family == NAIVE_LLAMA)
-        naive_swiglu_backward(d_fc1, d_activated, kept->fc1, rows, f);
+        (c->variant.is_gemma ? naive_geglu_backward : naive_swiglu_backward)(
+            d_fc1, d_activated, kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
             d_fc1[i] = d_activated[i] * (c->variant.has_exact_gelu
@@ -365,22 +392,22 @@ static inline void naive_layer_backward(const struct naive_config *c,
                                         double *dx, int batch, struct naive_saved *kept)
 {
     int rows = batch * c->seq_len, h = c->hidden;
-    int is_rms = naive_is_rms(c), is_parallel = naive_is_parallel(c);
+    int is_parallel = naive_is_parallel(c);
     double *d_norm2 = naive_zeros((int64_t)rows * h),
            *d_norm1 = naive_zeros((int64_t)rows * h);
     naive_layer_mlp_backward(c, params, grad, layer, d_norm2, dx, rows, kept);
     if (!is_parallel) /* dx becomes the gradient of the middle residual */
-        naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->middle, W(NORM2_W),
-                            is_rms, c->norm_eps, rows, h);
+        naive_model_norm_backward(c, dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->middle,
+                                  W(NORM2_W), rows);
     naive_layer_attention_backward(c, params, grad, layer, d_norm1, dx, batch, kept);
     if (is_parallel && naive_has_norm2(c))
-        naive_norm_backward(dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->x, W(NORM2_W),
-                            is_rms, c->norm_eps, rows, h);
+        naive_model_norm_backward(c, dx, G(NORM2_W), G(NORM2_B), d_norm2, kept->x,
+                                  W(NORM2_W), rows);
     if (!naive_has_norm2(c))
         for (int i = 0; i < rows * h; i++)
             d_norm1[i] += d_norm2[i];
-    naive_norm_backward(dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W), is_rms,
-                        c->norm_eps, rows, h);
+    naive_model_norm_backward(c, dx, G(NORM1_W), G(NORM1_B), d_norm1, kept->x, W(NORM1_W),
+                              rows);
     free(d_norm2);
     free(d_norm1);
     naive_free_saved(kept);
@@ -389,11 +416,16 @@ static inline void naive_layer_backward(const struct naive_config *c,
 #undef G
 #undef W
 
+static inline double naive_embedding_scale(const struct naive_config *c)
+{
+    return c->variant.is_gemma ? sqrt(c->hidden) : 1.0;
+}
+
 /* logits [rows, vocab] of tokens [batch, seq_len]; x and final [rows, hidden], the final
  * norm's input and output; kept [layers] */
 static inline void naive_logits(const struct naive_config *c, const double *params,
-                                 const int32_t *tokens, int batch, double *x,
-                                 double *final, double *logits, struct naive_saved *kept)
+                                const int32_t *tokens, int batch, double *x,
+                                double *final, double *logits, struct naive_saved *kept)
 {
     int rows = batch * c->seq_len, h = c->hidden;
     enum naive_tensor head = c->ties_embeddings ? NAIVE_WTE : NAIVE_HEAD_W;
@@ -401,13 +433,12 @@ static inline void naive_logits(const struct naive_config *c, const double *para
     const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < h; j++)
-            x[i * h + j] =
-                wte[tokens[i] * h + j] + (wpe ? wpe[i % c->seq_len * h + j] : 0.0);
+            x[i * h + j] = naive_embedding_scale(c) * wte[tokens[i] * h + j] +
+                           (wpe ? wpe[i % c->seq_len * h + j] : 0.0);
     for (int l = 0; l < c->layers; l++)
         naive_layer(c, params, l, x, x, batch, &kept[l]);
-    naive_norm(final, x, naive_find(c, params, NAIVE_FINAL_W, 0),
-               naive_find(c, params, NAIVE_FINAL_B, 0), naive_is_rms(c), c->norm_eps,
-               rows, h);
+    naive_model_norm(c, final, x, naive_find(c, params, NAIVE_FINAL_W, 0),
+                     naive_find(c, params, NAIVE_FINAL_B, 0), rows);
     naive_linear(logits, final, naive_find(c, params, head, 0), NULL, rows, h, c->vocab);
 }
 
@@ -420,7 +451,7 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
                                              const int32_t *tokens,
                                              const int32_t *targets, int batch)
 {
-    int rows = batch * c->seq_len, h = c->hidden, is_rms = naive_is_rms(c);
+    int rows = batch * c->seq_len, h = c->hidden;
     enum naive_tensor head = c->ties_embeddings ? NAIVE_WTE : NAIVE_HEAD_W;
     const double *wpe = naive_find(c, params, NAIVE_WPE, 0);
     const double *final_w = naive_find(c, params, NAIVE_FINAL_W, 0);
@@ -441,14 +472,15 @@ static inline double naive_loss_and_gradient(const struct naive_config *c,
 
     naive_linear_backward(d_final, naive_find_grad(c, grad, head, 0), NULL, logits, final,
                           head_w, rows, h, c->vocab);
-    naive_norm_backward(dx, naive_find_grad(c, grad, NAIVE_FINAL_W, 0),
-                        naive_find_grad(c, grad, NAIVE_FINAL_B, 0), d_final, x, final_w,
-                        is_rms, c->norm_eps, rows, h);
+    naive_model_norm_backward(c, dx, naive_find_grad(c, grad, NAIVE_FINAL_W, 0),
+                              naive_find_grad(c, grad, NAIVE_FINAL_B, 0), d_final, x,
+                              final_w, rows);
     for (int l = c->layers - 1; l >= 0; l--)
         naive_layer_backward(c, params, grad, l, dx, batch, &kept[l]);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < h; j++) {
-            naive_find_grad(c, grad, NAIVE_WTE, 0)[tokens[i] * h + j] += dx[i * h + j];
+            naive_find_grad(c, grad, NAIVE_WTE, 0)[tokens[i] * h + j] +=
+                naive_embedding_scale(c) * dx[i * h + j];
             if (wpe)
                 naive_find_grad(c, grad, NAIVE_WPE, 0)[i % c->seq_len * h + j] +=
                     dx[i * h + j];

@@ -261,6 +261,26 @@ static inline void naive_swiglu_backward(double *d_gate_up, const double *d_out,
         }
 }
 
+/* out[rows, f] = gelu(gate) * up, the tanh form */
+static inline void naive_geglu(double *out, const double *gate_up, int rows, int f)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < f; j++)
+            out[i * f + j] =
+                naive_gelu(gate_up[i * 2 * f + j]) * gate_up[i * 2 * f + f + j];
+}
+
+static inline void naive_geglu_backward(double *d_gate_up, const double *d_out,
+                                        const double *gate_up, int rows, int f)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < f; j++) {
+            double gate = gate_up[i * 2 * f + j], up = gate_up[i * 2 * f + f + j];
+            d_gate_up[i * 2 * f + j] = d_out[i * f + j] * up * naive_gelu_slope(gate);
+            d_gate_up[i * 2 * f + f + j] = d_out[i * f + j] * naive_gelu(gate);
+        }
+}
+
 /* -log softmax(logits)[target]; logits become (softmax - onehot) * scale. */
 static inline double naive_cross_entropy(double *logits, int target, int vocab,
                                          double scale)

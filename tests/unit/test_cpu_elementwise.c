@@ -341,6 +341,42 @@ static void test_adamw_shards(void **state)
     help_assert_same_bits(v2, v, N);
 }
 
+static void test_geglu(void **state)
+{
+    enum { ROWS = 3, F = 2053 };
+    struct help *h = *state;
+    float *x = help_random(h, 2 * ROWS * F, 6.0), *d = help_random(h, ROWS * F, 1.0);
+    double *out_d = help_doubles(h, d, ROWS * F),
+           *dx_d = help_doubles(h, x, 2 * ROWS * F);
+    float *out[2], *dx[2];
+
+    naive_geglu(out_d, help_doubles(h, x, 2 * ROWS * F), ROWS, F);
+    naive_geglu_backward(dx_d, help_doubles(h, d, ROWS * F),
+                         help_doubles(h, x, 2 * ROWS * F), ROWS, F);
+    for (int t = 0; t < 2; t++) {
+        out[t] = help_poisoned(h, ROWS * F);
+        dx[t] = help_copy(h, x, 2 * ROWS * F);
+        mist_cpu_geglu_forward(false, out[t], x, ROWS, F, 1 + t);
+        mist_cpu_geglu_backward(false, dx[t], d, dx[t], ROWS, F, 1 + t);
+        help_assert_close(out[t], out_d, ROWS * F, "geglu");
+        help_assert_close(dx[t], dx_d, 2 * ROWS * F, "geglu backward");
+    }
+    help_assert_same_bits(out[0], out[1], ROWS * F);
+    help_assert_same_bits(dx[0], dx[1], 2 * ROWS * F);
+}
+
+static void test_scale(void **state)
+{
+    struct help *h = *state;
+
+    for (int i = 0; i < N_LENGTHS; i++) {
+        float *x = help_random(h, lengths[i], 6.0), *y = help_copy(h, x, lengths[i]);
+        mist_cpu_scale(false, y, 1.7f, lengths[i], 2);
+        for (int64_t k = 0; k < lengths[i]; k++)
+            assert_true(y[k] == 1.7f * x[k]);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
 
 int main(void)
@@ -353,6 +389,8 @@ int main(void)
         TEST(test_swiglu),
         TEST(test_swiglu_extremes),
         TEST(test_swiglu_slopes),
+        TEST(test_geglu),
+        TEST(test_scale),
         TEST(test_add_zero),
         TEST(test_cross_entropy),
         TEST(test_cross_entropy_slopes),

@@ -507,6 +507,35 @@ static void test_describe(void **state)
     assert_string_equal(cut, "oneDNN ");
 }
 
+/* Bit by bit as with weights that are larger by 1. */
+static void test_offset_norm(void **state)
+{
+    enum { ROWS = 70, H = 67 };
+    struct help *h = *state;
+    float *x = help_random(h, ROWS * H, 2), *d_out = help_random(h, ROWS * H, 1);
+    float *w = help_random(h, H, 1), *shifted = help_copy(h, w, H);
+    float *out[2], *dx[2], *dw[2], *stats = help_poisoned(h, 2 * ROWS);
+    void *workspace =
+        help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(ROWS, H));
+
+    for (int j = 0; j < H; j++)
+        shifted[j] += 1.0f;
+    for (int i = 0; i < 2; i++) {
+        enum mist_cpu_norm_kind kind = i ? MIST_CPU_NORM_OFFSET_RMS : MIST_CPU_NORM_RMS;
+        const float *weight = i ? w : shifted;
+        out[i] = help_poisoned(h, ROWS * H);
+        dx[i] = help_poisoned(h, ROWS * H);
+        dw[i] = help_poisoned(h, H);
+        mist_cpu_norm_forward(false, kind, out[i], NULL, stats, x, NULL, weight, NULL,
+                              1e-6f, ROWS, H, NULL, 2);
+        mist_cpu_norm_backward(false, kind, dx[i], dw[i], NULL, d_out, NULL, x, stats,
+                               weight, ROWS, H, workspace, 2, MIST_CPU_OVERWRITES);
+    }
+    help_assert_same_bits(out[1], out[0], ROWS * H);
+    help_assert_same_bits(dx[1], dx[0], ROWS * H);
+    help_assert_same_bits(dw[1], dw[0], H);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
 
 int main(void)
@@ -520,6 +549,7 @@ int main(void)
         TEST(test_linear_slopes),
         TEST(test_norm),
         TEST(test_norm_threads),
+        TEST(test_offset_norm),
         TEST(test_norm_slopes),
         TEST(test_residual_norm_slopes),
         TEST(test_residual_norm),

@@ -336,45 +336,93 @@ static void launch_swiglu_backward(struct tensor *t, enum mist_dtype dtype,
                               dims[1]);
 }
 
-static void check_swiglu(struct help *h, enum mist_dtype dtype, const int64_t *dims,
-                         size_t offset)
+static void launch_geglu_forward(struct tensor *t, enum mist_dtype dtype,
+                                 const int64_t *dims)
+{
+    mist_cuda_geglu_forward(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+}
+
+static void launch_geglu_backward(struct tensor *t, enum mist_dtype dtype,
+                                  const int64_t *dims)
+{
+    mist_cuda_geglu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0],
+                             dims[1]);
+}
+
+/* Both gates, each beside the CPU's. */
+static const struct gate_form {
+    const char *name;
+    launch_fn *forward, *backward;
+    void (*cpu_forward)(bool, void *, const void *, int64_t, int64_t, int);
+    void (*cpu_backward)(bool, void *, const void *, const void *, int64_t, int64_t, int);
+} gate_forms[] = {
+    {"swiglu", launch_swiglu_forward, launch_swiglu_backward, mist_cpu_swiglu_forward,
+     mist_cpu_swiglu_backward},
+    {"geglu", launch_geglu_forward, launch_geglu_backward, mist_cpu_geglu_forward,
+     mist_cpu_geglu_backward},
+};
+enum { N_GATE_FORMS = sizeof gate_forms / sizeof gate_forms[0] };
+
+static void check_gate(struct help *h, const struct gate_form *form,
+                       enum mist_dtype dtype, const int64_t *dims, size_t offset)
 {
     int64_t n = dims[0] * dims[1];
     size_t bytes = (size_t)n * size_of(dtype);
     void *x = random_values(h, dtype, 2 * n, 6.0), *d = random_values(h, dtype, n, 1.0);
     void *out = blank(h, dtype, n), *dx = blank(h, dtype, 2 * n);
 
-    if (dtype == MIST_DTYPE_BF16) {
-        mist_cpu_swiglu_forward(true, out, x, dims[0], dims[1], 1);
-        mist_cpu_swiglu_backward(true, dx, d, x, dims[0], dims[1], 1);
-    } else {
-        mist_cpu_swiglu_forward(false, out, x, dims[0], dims[1], 1);
-        mist_cpu_swiglu_backward(false, dx, d, x, dims[0], dims[1], 1);
-    }
+    form->cpu_forward(dtype == MIST_DTYPE_BF16, out, x, dims[0], dims[1], 1);
+    form->cpu_backward(dtype == MIST_DTYPE_BF16, dx, d, x, dims[0], dims[1], 1);
     struct tensor forward[] = {{.bytes = 2 * bytes, .input = x, .offset = offset},
                                {.bytes = bytes, .is_output = true}};
-    run(h, launch_swiglu_forward, forward, 2, dtype, dims);
-    assert_close(h, dtype, forward[1].results[0], out, n, "swiglu");
+    run(h, form->forward, forward, 2, dtype, dims);
+    assert_close(h, dtype, forward[1].results[0], out, n, form->name);
     for (int in_place = 0; in_place < 2; in_place++) {
         struct tensor backward[] = {
             {.bytes = 2 * bytes, .input = x, .is_output = in_place, .offset = offset},
             {.bytes = bytes, .input = d},
             {.bytes = 2 * bytes, .is_output = true}};
         backward[2].alias = in_place ? &backward[0] : NULL;
-        run(h, launch_swiglu_backward, backward, 3, dtype, dims);
-        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, "swiglu backward");
+        run(h, form->backward, backward, 3, dtype, dims);
+        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, form->name);
     }
 }
 
-static void test_swiglu(void **state)
+static void launch_scale(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+{
+    mist_cuda_scale(NULL, dtype, t[0].device, 6.5f, dims[0]);
+}
+
+static void test_scale(void **state)
+{
+    struct help *h = *state;
+
+    for (int i = 0; i < N_LENGTHS * N_DTYPES * 2; i++) {
+        enum mist_dtype dtype = dtypes[i % N_DTYPES];
+        int64_t n = lengths[i / N_DTYPES / 2];
+        size_t bytes = (size_t)n * size_of(dtype), is_odd = (size_t)i / N_DTYPES % 2;
+        void *x = random_values(h, dtype, n, 6.0), *scaled = blank(h, dtype, n);
+        memcpy(scaled, x, bytes);
+        mist_cpu_scale(dtype == MIST_DTYPE_BF16, scaled, 6.5f, n, 1);
+        struct tensor t[] = {{.bytes = bytes,
+                              .input = x,
+                              .is_output = true,
+                              .offset = is_odd * size_of(dtype)}};
+        run(h, launch_scale, t, 1, dtype, &n);
+        assert_equal_bits(dtype, t[0].results[0], scaled, n);
+    }
+}
+
+static void test_gates(void **state)
 {
     static const int64_t dims[][2] = {{1, 1},   {0, 8},    {3, 5},    {7, 8},   {300, 12},
                                       {5, 344}, {2, 1000}, {70, 264}, {9, 1023}};
 
     for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
         for (size_t is_odd = 0; is_odd < 2; is_odd++)
-            check_swiglu(*state, dtypes[i % N_DTYPES], dims[i / N_DTYPES],
-                         is_odd * size_of(dtypes[i % N_DTYPES]));
+            for (int k = 0; k < N_GATE_FORMS; k++)
+                check_gate(*state, &gate_forms[k], dtypes[i % N_DTYPES],
+                           dims[i / N_DTYPES], is_odd * size_of(dtypes[i % N_DTYPES]));
 }
 
 /* ------------------------------------------------------------------------------- rope */
@@ -654,7 +702,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gelu_of_extremes, help_setup, help_teardown),
         cmocka_unit_test_setup_teardown(test_add, help_setup, help_teardown),
         cmocka_unit_test_setup_teardown(test_conversions, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_swiglu, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_gates, help_setup, help_teardown),
+        cmocka_unit_test_setup_teardown(test_scale, help_setup, help_teardown),
         cmocka_unit_test_setup_teardown(test_rope, help_setup, help_teardown),
         cmocka_unit_test_setup_teardown(test_add_bias, help_setup, help_teardown),
         cmocka_unit_test_setup_teardown(test_column_sum, help_setup, help_teardown),

@@ -162,6 +162,10 @@ static void for_all_shapes(cuda_case *run)
             shape.gradient_dtype = shape.dtype;
             if (shape.rows * shape.h < 50000)
                 cuda_run(run, &shape);
+            shape.kind = MIST_CPU_NORM_OFFSET_RMS;
+            shape.has_bias = false;
+            if (shape.rows * shape.h < 50000)
+                cuda_run(run, &shape);
             turn++;
         }
 }
