@@ -80,17 +80,24 @@ int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
     return arena_bytes + held_bytes(plan, arena_bytes) + runtime_bytes(cluster);
 }
 
+/* The arena of the fullest stage. */
+static int64_t fullest_bytes(const struct mist_replay_result *result)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < result->n_stages; i++)
+        if (result->stages[i].arena_bytes[MIST_ARENA_DEVICE] > most)
+            most = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+    return most;
+}
+
 /* What the devices of the fullest stage need, by what it is for. */
 static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
                         const struct mist_cluster *cluster,
                         const struct mist_replay_result *result)
 {
     bool is_preset = cluster->backend == MIST_TRACE_DATASHEET;
-    int64_t arena_bytes = 0;
-
-    for (int32_t i = 0; i < result->n_stages; i++)
-        if (result->stages[i].arena_bytes[MIST_ARENA_DEVICE] > arena_bytes)
-            arena_bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+    int64_t arena_bytes = fullest_bytes(result);
     const struct {
         const char *what, *source;
         int64_t bytes;
@@ -141,19 +148,13 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
 }
 
 /* Of the device that needs most, beside what it has. */
-static void emit_memory(struct mist_emit *emit, const struct mist_cluster *cluster,
-                        const struct mist_replay_result *result)
+static void emit_fullest(struct mist_emit *emit, const struct mist_plan *plan,
+                         const struct mist_cluster *cluster,
+                         const struct mist_replay_result *result)
 {
-    int64_t largest = 0;
+    int64_t bytes = mist_sim_report_device_bytes(plan, cluster, fullest_bytes(result));
 
-    for (int32_t i = 0; i < result->n_stages; i++) {
-        int64_t bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
-        largest = bytes > largest ? bytes : largest;
-    }
-    if (cluster->backend != MIST_TRACE_CPU)
-        largest += cluster->runtime_memory_bytes;
-    mist_emit_int64(emit, "device_bytes", "memory of a device", largest,
-                    MIST_HUMAN_BYTES);
+    mist_emit_int64(emit, "device_bytes", "memory of a device", bytes, MIST_HUMAN_BYTES);
     mist_emit_int64(emit, "device_memory_bytes", "it has", cluster->device_memory_bytes,
                     MIST_HUMAN_BYTES);
 }
@@ -172,7 +173,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
     mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
                      result->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_speed_emit(emit, speed, has_all);
-    emit_memory(emit, cluster, result);
+    emit_fullest(emit, plan, cluster, result);
     if (job->framework != MIST_FRAMEWORK_OURS) {
         mist_emit_text(emit, "framework", "framework",
                        mist_framework_words[job->framework]);

@@ -63,9 +63,7 @@ enum mist_status mist_speed_find(const struct mist_plan *plan,
     const struct mist_job *job = &plan->job;
     double tokens = (double)job->global_batch * (double)job->seq_len;
     double n = mist_plan_n_ranks(plan), flop_per_token, again;
-    double peak =
-        cluster->peak_flop_per_s[job->dtype == MIST_DTYPE_BF16 ? MIST_TRACE_BF16
-                                                               : MIST_TRACE_FP32];
+    double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
     enum mist_status status =
         mist_model_flop_per_token(&plan->model, job->seq_len, &flop_per_token, err);
 
