@@ -117,7 +117,7 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
         if (rows[i].bytes == 0)
             continue;
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "memory", "memory", rows[i].what);
+        mist_emit_text(emit, "what", "memory", rows[i].what);
         mist_emit_int64(emit, "bytes", "bytes", rows[i].bytes, MIST_HUMAN_BYTES);
         mist_emit_text(emit, "source", "source", rows[i].source);
         mist_emit_object_end(emit);

@@ -5,19 +5,19 @@
  * n nodes with r ranks each make a group of N = n r ranks; a ring moves (N-1)/N of a
  * gathered or scattered message through every rank, an all-reduce twice that:
  *
- *   rate      the slower of a device's link (r > 1; its rate in rings, where it is slower
- *             while it receives, too, as through the host's bridges) and, between nodes, of the adapters
- *             that the group has: as many of a node's as go with r of its devices, one at
- *             least, all groups together no more than there are
+ *   rate      the slower of a device's link (r > 1; in rings the rate that it has while it
+ *             receives, too, which is less through the host's bridges) and, between
+ *             nodes, of the adapters that the group has: as many of a node's as go with r
+ *             of its devices, one at least, all groups together no more than there are
  *   latency   START and a step to the next rank for each of N-1 (all-reduce: twice),
  *             n-1 of them to another node; an all-reduce may take the tree instead, of
  *             2 (r-1) steps inside of a node and 2 log2(n) between nodes
  *
  * (what NCCL's tuning model says, with one protocol.) Where a switch sums, the ranks of a
  * node send their message to it once, and only 2 (n-1)/n of it goes between nodes.
- * Transfers take a step. Groups of a node that run at once don't share its links, but copies
- * between devices and host do: all devices of a node are taken to copy at once. Left out:
- * short messages, which NCCL sends in another way, 2 to 4 times as fast.
+ * Transfers take a step. Groups of a node that run at once don't share its links, but
+ * copies between devices and host do: all devices of a node are taken to copy at once. Left
+ * out: short messages, which NCCL sends in another way, 2 to 4 times as fast.
  */
 #include "sim/cost/cost_internal.h"
 
