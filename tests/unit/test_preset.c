@@ -344,6 +344,38 @@ static void test_copies_share_the_host(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Within a node rings have a rate of their own; sends, and groups across nodes of one
+ * device each, don't. */
+static void test_rings(void **state)
+{
+    const double bytes = 1 << 28;
+    struct mist_trace_set set;
+
+    mist_trace_set_init(&set);
+    set.cluster = declared_cluster();
+    for (int i = 0; i < 2; i++) {
+        double rate = i ? 50e9 : 100e9;
+        set.cluster.declared.ring_bytes_per_s = i ? rate : 0;
+        struct mist_cost_model *model = model_of(&set);
+        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 1 << 28).time_s,
+                15e-6 + 7 * 2e-6 + 7.0 / 8 * bytes / rate);
+        near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 28).time_s,
+                15e-6 + 2 * 2e-6 + bytes / rate);
+        near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1 << 28).time_s,
+                2e-6 + bytes / 100e9);
+        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 2, 1, 1, 1 << 28).time_s,
+                15e-6 + 10e-6 + 0.5 * bytes / 20e9);
+        mist_cost_model_free(model);
+    }
+    mist_trace_set_fini(&set);
+    parse("l4:1x8,link=10GB/s", &set);
+    near_to(set.cluster.declared.device.bytes_per_s,
+            10e9 * mist_preset_wirings[MIST_WIRING_PCIE].link_frac);
+    near_to(set.cluster.declared.ring_bytes_per_s,
+            10e9 * mist_preset_wirings[MIST_WIRING_PCIE].ring_frac);
+    mist_trace_set_fini(&set);
+}
+
 /* Declared slowdowns hold while computing and messages go on; rows come before them. */
 static void test_declared_slowdowns(void **state)
 {
@@ -694,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_links_by_hand),
         cmocka_unit_test(test_links_are_monotone),
         cmocka_unit_test(test_copies_share_the_host),
+        cmocka_unit_test(test_rings),
         cmocka_unit_test(test_declared_slowdowns),
         cmocka_unit_test(test_rows_come_first),
         cmocka_unit_test(test_missing_links),
