@@ -109,6 +109,10 @@ expect_exit 0
 run mist-sim --framework deepspeed --from-args best_ds.json --model gpt3-1.3b --seq-len 1024 --attention flash \
     --no-dropout $cluster
 expect_exit 0
+begin 'a dry run'
+run mist-tune --target megatron $tune --export no.sh -n
+expect_exit 0
+nothing_written
 refuse 'a target that can not hold the model' 4 '^mist-tune: torchtitan can express no plan' \
     mist-tune --target torchtitan $tune --export no.toml
 refuse 'a target without memory' 4 '^mist-tune: no plan that megatron can express fits the device memory' \
