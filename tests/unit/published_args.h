@@ -80,6 +80,20 @@ static const struct published published[] = {
      "2" GPT_345M " --micro-batch-size 4 --global-batch-size 16 --checkpoint-activations "
      "--fp16" MEGATRON_LOGS,
      NULL, 1, 2, 2, 2, 4, 2, 0, 2, 1},
+    {"gpt3/train_gpt3_857m_distributed.sh", MEGATRON,
+     "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py --num-layers 24 "
+     "--hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
+     "--max-position-embeddings 2048 --attention-backend auto --micro-batch-size 8 "
+     "--global-batch-size 128 --init-method-std 0.006 --fp16 "
+     "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 1" MEGATRON_LOGS,
+     NULL, 1, 8, 1, 1, 8, 16, 0, 0, 1},
+    {"gpt3/train_gpt3_distributed.sh", MEGATRON,
+     "torchrun --nproc_per_node 2 --nnodes 1 pretrain_gpt.py --num-layers 6 "
+     "--hidden-size 256 --num-attention-heads 4 --seq-length 512 "
+     "--max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 2 "
+     "--train-iters 7 #--fp16\n --mock-data --tensor-model-parallel-size 2 "
+     "--pipeline-model-parallel-size 1" MEGATRON_LOGS,
+     NULL, 1, 2, 1, 1, 1, 2, 0, 0, 1},
     {"academic_paper_scripts/sc21/run_figure_13.sh, 2 stages", MEGATRON,
      "--tensor-model-parallel-size 32 --pipeline-model-parallel-size 2 "
      "--micro-batch-size 1 --global-batch-size 32 --num-layers 32 --hidden-size 20480 "
@@ -171,6 +185,20 @@ static const struct published published[] = {
      "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'\n"
      "[float8]\nenable_float8_linear = false\n",
      NULL, 64, 1, 1, 64, 1, 1, 3, 1, 1},
+    {"train_configs/llama3_70b.toml (2024)", TORCHTITAN,
+     TITAN_HEAD
+     "[model]\nname = \"llama3\"\nflavor = \"70B\"\nnorm_type = \"rmsnorm\"\n"
+     "[training]\nbatch_size = 8\nseq_len = 8192\ndata_parallel_degree = -1\n"
+     "tensor_parallel_degree = 8  # 8-way TP\ncompile = false\n"
+     "[experimental]\npipeline_parallel_degree = 1\n"
+     "[activation_checkpoint]\nmode = 'full'\n[float8]\nenable_float8_linear = false\n",
+     NULL, 64, 8, 1, 8, 8, 1, 3, 2, 1},
+    {"train_configs/test_pp_split_points.toml (2024), as 8B", TORCHTITAN,
+     TITAN_HEAD "[model]\nname = \"llama3\"\nflavor = \"8B\"\nnorm_type = \"rmsnorm\"\n"
+                "[training]\nbatch_size = 8\nseq_len = 2048\n[experimental]\n"
+                "pipeline_parallel_degree = 1\nenable_async_tensor_parallel = false\n"
+                "pipeline_parallel_split_points = \"layers.2,layers.4,layers.6\"\n",
+     "experimental.pipeline_parallel_split_points", 8, 0, 0, 0, 0, 0, 0, 0, 0},
     {"train_configs/llama3_405b.toml (2024)", TORCHTITAN,
      TITAN_HEAD
      "[model]\nname = \"llama3\"\nflavor = \"405B\"\nnorm_type = \"rmsnorm\"\n"
