@@ -447,6 +447,8 @@ static void test_round_trips(void **state)
         n_with[3] += plan.stages[0].offload_optimizer > 0;
         n_with[4] += plan.stages[0].n_checkpointed > 0;
     }
+    print_message("# %d, %d and %d plans, %d with a price\n", n_of[1], n_of[2], n_of[3],
+                  n_priced);
     for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
         assert_true(n_of[k] > 50);
     for (int k = 0; k < 5; k++)
