@@ -50,6 +50,10 @@ static const char *const op_includes[MIST_N_OPS][MIST_N_PHASES] = {
     [MIST_OP_ROPE] = {[MIST_PHASE_FORWARD] = "queries and keys turned in place",
                       [MIST_PHASE_BACKWARD_INPUT] =
                           "their gradients turned back in place"},
+    [MIST_OP_HEAD_NORM] =
+        {[MIST_PHASE_FORWARD] = "RMS norms of each head of queries and keys, in place",
+         [MIST_PHASE_BACKWARD_INPUT] =
+             "their gradients in place; added to those of both weights"},
     [MIST_OP_GELU] = {[MIST_PHASE_FORWARD] =
                           "GELU alone; prices linear_gelu where that has no rows",
                       [MIST_PHASE_BACKWARD_INPUT] =

@@ -70,6 +70,23 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                              const void *weight, int64_t rows, int64_t h, void *workspace,
                              bool overwrites);
 
+/* ------------------------------------------- norms of heads: kernels_head_norm.cu */
+
+/* As mist_cpu_head_norm_forward() and _backward(); head_dim at most
+ * MIST_CUDA_MAX_NORMED_HEAD. workspace: [2, mist_catalog_norm_blocks(rows), head_dim]
+ * floats. */
+enum { MIST_CUDA_MAX_NORMED_HEAD = 256 };
+void mist_cuda_head_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                 void *qkv, void *kept, const void *q_weight,
+                                 const void *k_weight, float eps, int64_t rows,
+                                 int64_t heads_q, int64_t heads_k, int64_t head_dim);
+void mist_cuda_head_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  enum mist_dtype gradient_dtype, void *d_qkv,
+                                  void *d_q_weight, void *d_k_weight, const void *kept,
+                                  const void *q_weight, const void *k_weight, float eps,
+                                  int64_t rows, int64_t heads_q, int64_t heads_k,
+                                  int64_t head_dim, void *workspace, bool overwrites);
+
 /* ---------------------------------------------- elementwise: kernels_elementwise.cu */
 
 void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,

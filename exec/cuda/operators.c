@@ -203,6 +203,30 @@ static void rope(step_args at)
                    is_backward);
 }
 
+static void head_norm(step_args at)
+{
+    const int64_t *d = at->step->dims; /* batch, seq, heads, kv_heads, head_dim */
+    void *const *x = at->operands;
+    mist_cuda_stream stream = stream_of(context_of(at));
+    float epsilon = (float)at->model->norm_epsilon;
+    int64_t bytes =
+        2 * mist_catalog_norm_blocks(d[0] * d[1]) * d[4] * (int64_t)sizeof(float);
+
+    if (d[4] > MIST_CUDA_MAX_NORMED_HEAD)
+        mist_cuda_operators_fail(at, MIST_ERR_RUN,
+                                 "norms of heads are at most 256 wide on a GPU");
+    else if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cuda_head_norm_forward(stream, at->dtype, x[MIST_ARG_OUT],
+                                    x[MIST_ARG_HEAD_NORM_X], at->params[0], at->params[1],
+                                    epsilon, d[0] * d[1], d[2], d[3], d[4]);
+    else if (mist_cuda_operators_has_workspace(at, bytes))
+        mist_cuda_head_norm_backward(
+            stream, at->dtype, at->gradient_dtype, x[MIST_ARG_DX], at->param_gradients[0],
+            at->param_gradients[1], x[MIST_ARG_HEAD_NORM_X], at->params[0], at->params[1],
+            epsilon, d[0] * d[1], d[2], d[3], d[4], at->workspace,
+            at->overwrites_gradients);
+}
+
 static void gelu(step_args at)
 {
     (at->model->has_exact_gelu ? mist_cuda_exact_gelu_forward : mist_cuda_gelu_forward)(
@@ -306,6 +330,7 @@ static void run_step(step_args at)
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
         [MIST_OP_ROPE] = rope,
+        [MIST_OP_HEAD_NORM] = head_norm,
         [MIST_OP_GELU] = gelu,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,

@@ -18,7 +18,7 @@
 enum place { PLACE_EMBEDDING, PLACE_BLOCK, PLACE_HEAD };
 
 /* Sizes of tensors: 1, hidden, query rows, key or value rows, all three, ... */
-enum size { ONE, HIDDEN, QUERY, KEY_VALUE, QKV, FFN, VOCAB, POSITIONS };
+enum size { ONE, HIDDEN, HEAD, QUERY, KEY_VALUE, QKV, FFN, VOCAB, POSITIONS };
 
 enum flags {
     TRANSPOSED = 1,
@@ -106,6 +106,12 @@ static const struct row qwen2_rows[] = {
       {"self_attn.v_proj.bias", KEY_VALUE}}},
 };
 
+static const struct row qwen3_rows[] = {
+    LLAMA_ROWS,
+    {PLACE_BLOCK, "q_norm.weight", ONE, 0, {{"self_attn.q_norm.weight", HEAD}}},
+    {PLACE_BLOCK, "k_norm.weight", ONE, 0, {{"self_attn.k_norm.weight", HEAD}}},
+};
+
 /* A linear layer of Falcon or GPT-NeoX, which differ in when there is a bias. */
 #define LAYER(ours, columns, flags, bias, theirs, rows)                                  \
     {PLACE_BLOCK, ours ".weight", columns, flags, {{theirs ".weight", rows}}},           \
@@ -153,7 +159,7 @@ static const struct row falcon_rows[] = {
     {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
 
-/* How a family's tensors are called; no rows: they are not known. */
+/* How a family's tensors are called. */
 static const struct naming {
     const struct row *rows;
     size_t n_rows;
@@ -165,6 +171,7 @@ static const struct naming {
     [MIST_FAMILY_FALCON] = {ROWS(falcon_rows), "transformer.", "h", "lm_head.weight"},
     [MIST_FAMILY_MISTRAL] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_QWEN2] = {ROWS(qwen2_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_QWEN3] = {ROWS(qwen3_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_GEMMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_NEOX] = {ROWS(neox_rows), "gpt_neox.", "layers", "embed_out.weight"},
 #undef ROWS
@@ -190,6 +197,8 @@ static int64_t size_of(const struct mist_model *model, enum size size)
         return 1;
     case HIDDEN:
         return model->hidden;
+    case HEAD:
+        return model->head_dim;
     case QUERY:
         return q;
     case KEY_VALUE:
@@ -321,14 +330,4 @@ struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_
         info.shape[param->is_transposed ? 0 : 1] = param->param.columns;
     info.n_elements = source->rows * param->param.columns;
     return info;
-}
-
-enum mist_status hf_check_family(const struct mist_model *model, const char *path,
-                                 struct mist_err *err)
-{
-    if (namings[model->family].rows)
-        return MIST_OK;
-    return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                       "weights of %s models are not supported",
-                       mist_family_name(model->family));
 }

@@ -1,6 +1,6 @@
 /*
- * Weights to and from Hugging Face models: GPT-2, Llama, Mistral, Qwen 2, Gemma,
- * GPT-NeoX and Falcon.
+ * Weights to and from Hugging Face models: GPT-2, Llama, Mistral, Qwen 2 and 3,
+ * Gemma, GPT-NeoX and Falcon.
  *
  * Our whole parameters (sim/model/param_shape.h: row-major, [out, in]) by module are
  *   0, embedding         wte, wpe (GPT)
@@ -17,8 +17,7 @@
  * no product of the two sees. Meta's original files turn neighbours: they are not read.
  *
  * A GPT model without linear biases (has_bias false) is saved with biases of zero, which
- * GPT-2 needs, and zero biases are accepted when it is loaded. Families that are not
- * executed are not loaded (MIST_ERR_INPUT). Tokenizers are left alone: bos and eos tokens of the saved
+ * GPT-2 needs, and zero biases are accepted when it is loaded. Tokenizers are left alone: bos and eos tokens of the saved
  * config.json are null.
  */
 #ifndef MIST_EXEC_HF_NAMES_H
@@ -82,7 +81,7 @@ typedef enum mist_status (*mist_hf_source)(void *context, int32_t module,
  * folder is made as needed. source is asked once for every parameter, in the order of
  * modules; one parameter is in memory at a time, twice where it is transposed. The same
  * weights give the same bytes. MIST_ERR_USAGE: a file exists and force is false;
- * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_INPUT (the family), what source returns.
+ * MIST_ERR_IO, MIST_ERR_MEMORY,  what source returns.
  */
 enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
                               enum mist_dtype dtype, bool force, mist_hf_source source,

@@ -46,8 +46,4 @@ struct mist_safetensors_info hf_source_info(const struct hf_param *param, int32_
 int32_t hf_describe_module(const struct mist_model *model, int32_t module,
                            const char *prefix, struct hf_param out[MIST_HF_MAX_PARAMS]);
 
-/* MIST_ERR_INPUT for a family without names. */
-enum mist_status hf_check_family(const struct mist_model *model, const char *path,
-                                 struct mist_err *err);
-
 #endif

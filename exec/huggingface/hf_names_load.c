@@ -203,7 +203,7 @@ enum mist_status mist_hf_load(const char *path, const struct mist_model *model,
                               struct mist_hf **out, struct mist_err *err)
 {
     struct mist_hf *hf = calloc(1, sizeof *hf);
-    enum mist_status status = hf_check_family(model, path, err);
+    enum mist_status status = MIST_OK;
 
     *out = NULL;
     if (hf)

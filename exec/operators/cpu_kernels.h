@@ -154,6 +154,22 @@ void mist_cpu_rope(bool is_bf16, void *qkv, const float *table,
                    const struct mist_cpu_attention *shape, bool is_backward,
                    int n_threads);
 
+/*
+ * RMS norms of each head of q and k, of packed qkv in place; v stays. kept [b, s, heads +
+ * kv_heads, head_dim] is what they were. The backward turns d_qkv into the gradient of what
+ * was normed, and leaves those of both weights [head_dim] as how says. workspace: what the
+ * catalogue plans (head_norm), in the forward only with bf16.
+ */
+void mist_cpu_head_norm_forward(bool is_bf16, void *qkv, void *kept, const void *q_weight,
+                                const void *k_weight, float eps,
+                                const struct mist_cpu_attention *shape, void *workspace,
+                                int n_threads);
+void mist_cpu_head_norm_backward(bool is_bf16, void *d_qkv, void *d_q_weight,
+                                 void *d_k_weight, const void *kept, const void *q_weight,
+                                 const void *k_weight, float eps,
+                                 const struct mist_cpu_attention *shape, void *workspace,
+                                 int n_threads, int how);
+
 /* ------------------------------------------------------------------------ elementwise */
 
 /* out = gelu(x), the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),

@@ -265,3 +265,108 @@ void mist_cpu_norm_backward(bool is_bf16, enum mist_cpu_norm_kind kind, void *dx
         reduce(dweight, dbias, block_sums, rows, h, how);
     }
 }
+
+/* -------------------------------------------------------------------------- of heads */
+
+/* Where the heads of packed qkv lie, and their weights. */
+struct heads {
+    bool is_bf16;
+    int64_t n_tokens, n_queries, n_normed, d, token; /* elements of a token */
+    const float *weights[2];                         /* of q, of k */
+    float *rooms; /* bf16: [2, d] for the weights, then rows of threads */
+    float eps;
+};
+
+static struct heads heads_of(bool is_bf16, const struct mist_cpu_attention *shape,
+                             const void *q_weight, const void *k_weight, float eps,
+                             void *rooms)
+{
+    int64_t d = shape->head_dim;
+
+    return (struct heads){
+        .is_bf16 = is_bf16,
+        .n_tokens = shape->b * shape->s,
+        .n_queries = shape->heads,
+        .n_normed = shape->heads + shape->kv_heads,
+        .d = d,
+        .token = (shape->heads + 2 * shape->kv_heads) * d,
+        .weights = {mist_cpu_from(is_bf16, room_of(is_bf16, rooms, 0, d), q_weight, 0, d),
+                    mist_cpu_from(is_bf16, room_of(is_bf16, rooms, 1, d), k_weight, 0,
+                                  d)},
+        .rooms = rooms,
+        .eps = eps,
+    };
+}
+
+void mist_cpu_head_norm_forward(bool is_bf16, void *qkv, void *kept, const void *q_weight,
+                                const void *k_weight, float eps,
+                                const struct mist_cpu_attention *shape, void *workspace,
+                                int n_threads)
+{
+    struct heads of = heads_of(is_bf16, shape, q_weight, k_weight, eps, workspace);
+    int64_t size = is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
+
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < of.n_tokens; i++) {
+        float *room = room_of(is_bf16, of.rooms, 2 + omp_get_thread_num(), of.d);
+        for (int64_t h = 0; h < of.n_normed; h++) {
+            int64_t at = i * of.token + h * of.d;
+            float *to = mist_cpu_to(is_bf16, room, qkv, at), stats[2];
+            memcpy((char *)kept + (i * of.n_normed + h) * of.d * size,
+                   (const char *)qkv + at * size, (size_t)(of.d * size));
+            norm_row(MIST_CPU_NORM_RMS, to, stats,
+                     mist_cpu_from(is_bf16, room, qkv, at, of.d),
+                     of.weights[h >= of.n_queries], NULL, eps, of.d);
+            mist_cpu_done(is_bf16, qkv, at, to, of.d);
+        }
+    }
+}
+
+/* One token; sums [2, d]: of q, of k. */
+static void heads_backward(const struct heads *of, void *d_qkv, const void *kept,
+                           int64_t i, float *sums)
+{
+    float *rooms[2];
+
+    for (int k = 0; k < 2; k++)
+        rooms[k] =
+            room_of(of->is_bf16, of->rooms, 2 + 2 * omp_get_thread_num() + k, of->d);
+    for (int64_t h = 0; h < of->n_normed; h++) {
+        int64_t at = i * of->token + h * of->d, is_key = h >= of->n_queries;
+        float *to = mist_cpu_to(of->is_bf16, rooms[0], d_qkv, at);
+        const float *x = mist_cpu_from(of->is_bf16, rooms[1], kept,
+                                       (i * of->n_normed + h) * of->d, of->d);
+        float squares = sum_centred_squares(x, 0, of->d);
+        const float stats[2] = {0, 1.0f / sqrtf(squares / (float)of->d + of->eps)};
+        norm_backward_row(MIST_CPU_NORM_RMS, to, sums + is_key * of->d, NULL,
+                          mist_cpu_from(of->is_bf16, rooms[0], d_qkv, at, of->d), NULL, x,
+                          stats, of->weights[is_key], of->d);
+        mist_cpu_done(of->is_bf16, d_qkv, at, to, of->d);
+    }
+}
+
+void mist_cpu_head_norm_backward(bool is_bf16, void *d_qkv, void *d_q_weight,
+                                 void *d_k_weight, const void *kept, const void *q_weight,
+                                 const void *k_weight, float eps,
+                                 const struct mist_cpu_attention *shape, void *workspace,
+                                 int n_threads, int how)
+{
+    int64_t n_tokens = shape->b * shape->s, d = shape->head_dim;
+    int64_t n_blocks = n_blocks_of(n_tokens);
+    float *block_sums = workspace; /* [n_blocks, 2, d] */
+    struct heads of = heads_of(is_bf16, shape, q_weight, k_weight, eps,
+                               is_bf16 ? block_sums + n_blocks * 2 * d : NULL);
+
+#pragma omp parallel num_threads(n_threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < n_blocks; t++) {
+            float *sums = block_sums + t * 2 * d;
+            memset(sums, 0, 2 * (size_t)d * sizeof *sums);
+            for (int64_t i = t * BLOCK_ROWS;
+                 i < mist_cpu_min((t + 1) * BLOCK_ROWS, n_tokens); i++)
+                heads_backward(&of, d_qkv, kept, i, sums);
+        }
+        reduce(d_q_weight, d_k_weight, block_sums, n_tokens, d, how);
+    }
+}

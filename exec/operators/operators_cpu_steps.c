@@ -217,6 +217,23 @@ static void rope(step_args at)
                   at->step->phase != MIST_PHASE_FORWARD, at->n_threads);
 }
 
+static void head_norm(step_args at)
+{
+    struct mist_cpu_attention shape = attention_of(at);
+    void *const *x = at->operands;
+    float epsilon = (float)at->model->norm_epsilon;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_head_norm_forward(is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_HEAD_NORM_X],
+                                   at->params[0], at->params[1], epsilon, &shape,
+                                   at->workspace, at->n_threads);
+    else
+        mist_cpu_head_norm_backward(is_bf16(at), x[MIST_ARG_DX], at->param_gradients[0],
+                                    at->param_gradients[1], x[MIST_ARG_HEAD_NORM_X],
+                                    at->params[0], at->params[1], epsilon, &shape,
+                                    at->workspace, at->n_threads, how_of(at, true));
+}
+
 static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
@@ -302,6 +319,7 @@ void mist_operators_cpu_run_step(step_args at)
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = attention,
         [MIST_OP_ROPE] = rope,
+        [MIST_OP_HEAD_NORM] = head_norm,
         [MIST_OP_GELU] = gelu,
         [MIST_OP_SWIGLU] = swiglu,
         [MIST_OP_RESIDUAL] = residual,

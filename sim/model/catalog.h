@@ -70,6 +70,7 @@ enum mist_op {
     MIST_OP_TP_REDUCE_SCATTER,
     MIST_OP_TP_ALL_GATHER,
     MIST_OP_ADAMW_HOST, /* of no program: on the host's processors, beside a device */
+    MIST_OP_HEAD_NORM,  /* an RMS norm of each head of queries and of keys, in place */
     MIST_N_OPS
 };
 
@@ -136,8 +137,9 @@ enum {
     MIST_ARG_LINEAR_GELU_X = 2,
     MIST_ARG_ATTENTION_LSE = 1, /* forward */
     MIST_ARG_ATTENTION_QKV = 2,
-    MIST_ARG_ROPE_TABLE = 1, /* forward and backward, in place on operand 0 */
-    MIST_ARG_UNARY_X = 1,    /* gelu, swiglu forward */
+    MIST_ARG_ROPE_TABLE = 1,  /* forward and backward, in place on operand 0 */
+    MIST_ARG_HEAD_NORM_X = 1, /* likewise; forward: written, what q and k were before */
+    MIST_ARG_UNARY_X = 1,     /* gelu, swiglu forward */
     MIST_ARG_RESIDUAL_A = 1,
     MIST_ARG_RESIDUAL_B = 2,
     MIST_ARG_LOSS_LOSSES = 1, /* linear_cross_entropy: operand 0 is the gradient of x */
@@ -195,7 +197,8 @@ enum { MIST_MAX_OP_PARTS = 4 };
 /*
  * What an operator is made of: linear_gelu is linear_bias and gelu, linear_residual is
  * linear_bias and residual, linear_bias is linear (the bias costs nothing beside it),
- * linear_cross_entropy is linear's three products and cross_entropy. A cluster whose
+ * linear_cross_entropy is linear's three products and cross_entropy, head_norm is rms_norm
+ * of as many rows as there are heads. A cluster whose
  * kernels.csv has the parts alone is priced by them. Returns how many there are, 0 if it
  * is one piece. dims: all >= 1.
  */

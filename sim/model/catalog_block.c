@@ -12,8 +12,8 @@
  * products are summed, the first. Where sequence parallelism cuts the residual, but not
  * the product, it is added behind the sum, by the norm that follows where there is one.
  *
- * What a block keeps for its backward: the norms' outputs and statistics, qkv, attention
- * output and its log-sum-exp, the middle residual, the feed-forward's input and output of
+ * What a block keeps for its backward: the norms' outputs and statistics, qkv (where heads
+ * have norms also q and k in front of these), attention output and its log-sum-exp, the middle residual, the feed-forward's input and output of
  * the activation. Softmax probabilities are recomputed inside the attention kernel (Dao
  * et al. 2022). Sequence parallelism keeps shards of the norms' outputs and gathers them
  * again for the weights' gradients.
@@ -35,8 +35,10 @@
  */
 struct block {
     int8_t x, out, qkv, lse, att, f1, act, rope_table;
-    int8_t stats_again; /* of a norm that is made again: nobody reads them */
-    int8_t y, z;        /* what proj and down give, where it is no residual yet */
+    int8_t qk;             /* queries and keys in front of their norms */
+    int8_t q_norm, k_norm; /* parameters; -1: there are none */
+    int8_t stats_again;    /* of a norm that is made again: nobody reads them */
+    int8_t y, z;           /* what proj and down give, where it is no residual yet */
     int8_t d_out, d_x, d_act, d_f1, d_n2, d_r, d_att, d_qkv, d_n1;
     int8_t n1_w, n2_w, y_w, z_w, d_out_w, d_r_w, d_n1_w, d_n2_w;
     struct mist_norm norm1, norm2;
@@ -111,7 +113,7 @@ static void mark_shared_head(struct mist_declaration *at, int8_t id, int64_t row
 }
 
 /* One norm's weight for all heads, of which a rank sees its own. */
-static void head_norm(struct mist_declaration *at, const char *name)
+static int8_t head_norm_param(struct mist_declaration *at, const char *name)
 {
     int64_t head_dim = at->model->head_dim;
     struct mist_param weight = {.name = name,
@@ -121,7 +123,7 @@ static void head_norm(struct mist_declaration *at, const char *name)
                                 .partial_elements =
                                     at->variant == MIST_VARIANT_PLAIN ? 0 : head_dim};
 
-    mist_declare_param(at, weight);
+    return mist_declare_param(at, weight);
 }
 
 static void block_params(struct mist_declaration *at, struct block *block)
@@ -145,9 +147,10 @@ static void block_params(struct mist_declaration *at, struct block *block)
     block->to_qkv =
         mist_declare_linear(at, "qkv", to_qkv, has_qkv_bias ? "qkv.bias" : NULL,
                             at->hidden, product(at, n_heads, model->head_dim));
-    if (traits_of(at)->has_qk_norm) { /* planned, not computed */
-        head_norm(at, "q_norm.weight");
-        head_norm(at, "k_norm.weight");
+    block->q_norm = block->k_norm = -1;
+    if (traits_of(at)->has_qk_norm) {
+        block->q_norm = head_norm_param(at, "q_norm.weight");
+        block->k_norm = head_norm_param(at, "k_norm.weight");
     }
     mark_shared_head(at, block->to_qkv.weight, at->hidden);
     mark_shared_head(at, block->to_qkv.bias, 1);
@@ -209,9 +212,22 @@ static void rope(struct mist_declaration *at, const struct block *block, int8_t 
     new->operands[MIST_ARG_ROPE_TABLE] = block->rope_table;
 }
 
+static void head_norm(struct mist_declaration *at, const struct block *block, int8_t qkv)
+{
+    if (block->q_norm < 0)
+        return;
+    struct mist_step *new = attention_step(at, block, "head_norm", MIST_OP_HEAD_NORM);
+
+    new->operands[MIST_ARG_OUT] = qkv;
+    new->operands[MIST_ARG_HEAD_NORM_X] = block->qk;
+    new->params[0] = block->q_norm;
+    new->params[1] = block->k_norm;
+}
+
 static void attention_forward(struct mist_declaration *at, const struct block *block)
 {
     mist_declare_linear_forward(at, &block->to_qkv, block->qkv, block->n1_w, -1);
+    head_norm(at, block, block->qkv);
     rope(at, block, block->qkv);
     struct mist_step *new = scores_step(at, block);
     new->operands[MIST_ARG_OUT] = block->att;
@@ -232,6 +248,7 @@ static void attention_backward(struct mist_declaration *at, const struct block *
     new->operands[MIST_ARG_DATTENTION_OUT] = block->att;
     new->operands[MIST_ARG_DATTENTION_LSE] = block->lse;
     rope(at, block, block->d_qkv);
+    head_norm(at, block, block->d_qkv);
     mist_declare_linear_input(at, &block->to_qkv, block->d_n1_w, block->d_qkv, residual);
 }
 
@@ -331,6 +348,10 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
     block->lse = mist_declare_tensor_4(at, "lse", MIST_TENSOR_SAVED,
                                        product(at, at->rows, block->heads));
     block->att = tensor(at, "att", MIST_TENSOR_SAVED, block->proj.n_in);
+    if (block->q_norm >= 0)
+        block->qk = tensor(
+            at, "qk", MIST_TENSOR_SAVED,
+            product(at, sum(at, block->heads, block->kv_heads), at->model->head_dim));
     block->norm2.x = is_parallel ? block->x : shard(at, "r", MIST_TENSOR_SAVED);
     if (has_two_norms(at))
         norm_tensors(at, &block->norm2, "n2", "stats2");

@@ -123,8 +123,9 @@ static struct mist_work work_of_attention(struct mist_op_use *use,
             product(use, row->passes, use->element_bytes, rows, n_heads, use->dims[4])};
 }
 
-/* Queries and keys are turned. dims: as attention. */
-static struct mist_work work_of_rope(struct mist_op_use *use, const struct phase_row *row)
+/* Queries and keys. dims: as attention. */
+static struct mist_work work_of_heads(struct mist_op_use *use,
+                                      const struct phase_row *row)
 {
     int64_t n_heads = sum(use, use->dims[2], use->dims[3]);
 
@@ -158,6 +159,23 @@ static int64_t norm_workspace(struct mist_op_use *use)
                            ? mist_divide_up(rows, MIST_CATALOG_NORM_BLOCK_ROWS)
                            : mist_catalog_norm_blocks(rows);
     return sum(use, product(use, 2, 4, use->dims[1], n_blocks), bf16_rows(use, 1, 3));
+}
+
+/* Sums over blocks of tokens for both weights, on a CPU in bf16 also rows in fp32: both
+ * weights, and per thread one head, in the backward two. dims: as attention. */
+static int64_t head_norm_workspace(struct mist_op_use *use)
+{
+    bool is_forward = use->phase == MIST_PHASE_FORWARD;
+    int64_t tokens = product(use, use->dims[0], use->dims[1]), d = use->dims[4];
+    int64_t n_blocks = is_forward ? 0
+                       : use->threads > 0
+                           ? mist_divide_up(tokens, MIST_CATALOG_NORM_BLOCK_ROWS)
+                           : mist_catalog_norm_blocks(tokens);
+    int64_t n_rooms = use->threads > 0 && is_bf16(use)
+                          ? sum(use, 2, product(use, is_forward ? 1 : 2, use->threads))
+                          : 0;
+
+    return product(use, 4, d, sum(use, product(use, 2, n_blocks), n_rooms));
 }
 
 /* The logits of the rows that are under way. */
@@ -272,7 +290,7 @@ static const struct op_row op_table[MIST_N_OPS] = {
         .work = work_of_attention, .workspace_bytes = attention_workspace},
     [MIST_OP_ROPE] = {
         "rope", ATTENTION, {FORWARD(1, 3, 2, false), BACKWARD(1, 3, 2, false)},
-        .work = work_of_rope},
+        .work = work_of_heads},
     [MIST_OP_GELU] = {
         "gelu", {"elements"},
         {FORWARD(1, FLOP_GELU, 2, false), BACKWARD(1, FLOP_GELU_BACKWARD, 3, false)},
@@ -309,6 +327,9 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_GRADIENT_NORM] = {
         "gradient_norm", {"elements"}, {UPDATE(1, 2, 4, false)},
         .work = work_of_gradients},
+    [MIST_OP_HEAD_NORM] = {
+        "head_norm", ATTENTION, {FORWARD(2, 8, 3, false), BACKWARD(1, 14, 3, true)},
+        .work = work_of_heads, .workspace_bytes = head_norm_workspace},
     [MIST_OP_TP_ALL_REDUCE] = {
         "tp_all_reduce", {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,
         .is_communication = true},
@@ -439,6 +460,12 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
         parts[2].phase = MIST_PHASE_BACKWARD_INPUT;
         parts[3].phase = MIST_PHASE_BACKWARD_WEIGHT;
         return 4;
+    case MIST_OP_HEAD_NORM: /* dims: as attention */
+        if (!mist_size_mul(dims[2] + dims[3], dims[1], &n_results) ||
+            !mist_size_mul(n_results, rows, &n_results))
+            n_results = INT64_MAX;
+        parts[0] = (struct mist_op_part){MIST_OP_RMS_NORM, phase, {n_results, dims[4]}};
+        return 1;
     default:
         return 0;
     }

@@ -33,6 +33,7 @@ static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = 
     [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(3, 8)},
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},
     [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
+    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},
     [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
     [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)}, /* logit_bytes */
@@ -52,6 +53,7 @@ static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] 
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 6), BACKWARD(2, 6)},
     [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
     [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
+    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},
     [MIST_OP_SWIGLU]                 = {FORWARD(2, 10), BACKWARD(3, 18)},
     [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(10, 0)}, /* logit_bytes */

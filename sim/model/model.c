@@ -30,8 +30,7 @@ static const struct mist_family_traits traits[MIST_N_FAMILIES] = {
     [MIST_FAMILY_FALCON] = {.is_parallel = true, .may_have_bias = true},
     [MIST_FAMILY_MISTRAL] = {LLAMA},
     [MIST_FAMILY_QWEN2] = {LLAMA, .has_qkv_bias = true},
-    [MIST_FAMILY_QWEN3] = {LLAMA, .has_qk_norm = true,
-                           .not_computed = "norms of q and k"},
+    [MIST_FAMILY_QWEN3] = {LLAMA, .has_qk_norm = true},
     [MIST_FAMILY_GEMMA] = {LLAMA, .gates_with_gelu = true, .has_offset_norms = true,
                            .scales_embeddings = true},
     [MIST_FAMILY_NEOX] = {.is_parallel = true, .may_have_bias = true},
@@ -255,17 +254,11 @@ enum mist_status mist_model_check(const struct mist_model *model, struct mist_er
 const char *mist_model_obstacles(const struct mist_model *model, int32_t seq,
                                  char out[MIST_MODEL_OBSTACLES_BYTES])
 {
-    const char *family = traits[model->family].not_computed;
-    const char *list[] = {model->window > 0 && model->window < seq ? "sliding_window"
-                                                                   : "",
-                          model->unsupported, family ? family : ""};
-    int n = 0;
+    bool has_window = model->window > 0 && model->window < seq;
 
-    out[0] = '\0';
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-        if (list[i][0])
-            n += snprintf(out + n, (size_t)(MIST_MODEL_OBSTACLES_BYTES - n), "%s%s",
-                          n > 0 ? ", " : "", list[i]);
+    snprintf(out, MIST_MODEL_OBSTACLES_BYTES, "%s%s%s",
+             has_window ? "sliding_window" : "",
+             has_window && model->unsupported[0] ? ", " : "", model->unsupported);
     return out;
 }
 

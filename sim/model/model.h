@@ -41,10 +41,9 @@ struct mist_family_traits {
     bool may_have_bias;
     bool has_qkv_bias; /* without the other biases */
     bool has_qk_norm;
-    bool gates_with_gelu;     /* GeGLU, the tanh form of GELU */
-    bool has_offset_norms;    /* of 1 + their weights */
-    bool scales_embeddings;   /* by the root of hidden */
-    const char *not_computed; /* what the executor has no kernels for; NULL: nothing */
+    bool gates_with_gelu;   /* GeGLU, the tanh form of GELU */
+    bool has_offset_norms;  /* of 1 + their weights */
+    bool scales_embeddings; /* by the root of hidden */
 };
 
 /* How the frequencies of RoPE are changed for longer sequences. */
@@ -202,8 +201,7 @@ MIST_MUST_CHECK enum mist_status mist_model_check(const struct mist_model *model
 
 /*
  * What of the model, trained on sequences of this length, the executor does not compute:
- * keys of its config.json and what its family has, with commas between. Returns out,
- * empty where there is nothing.
+ * keys of its config.json, with commas between. Returns out, empty where there is nothing.
  */
 enum { MIST_MODEL_OBSTACLES_BYTES = 256 };
 const char *mist_model_obstacles(const struct mist_model *model, int32_t seq,

@@ -33,6 +33,10 @@ static inline int operand_use(const struct mist_step *step, int k)
         return k == 0 ? WRITES : READS;
     case MIST_OP_ROPE:
         return k == 0 ? READS | WRITES : READS;
+    case MIST_OP_HEAD_NORM:
+        return k == 0                              ? READS | WRITES
+               : step->phase == MIST_PHASE_FORWARD ? WRITES
+                                                   : READS;
     case MIST_OP_LINEAR_CROSS_ENTROPY:
         return k <= 1 ? WRITES : READS;
     case MIST_OP_CROSS_ENTROPY_PARALLEL:
@@ -128,7 +132,8 @@ static inline bool writes_gradient(const struct mist_step *step)
     return step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
            step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
            (step->phase == MIST_PHASE_BACKWARD_INPUT &&
-            (step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM));
+            (step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM ||
+             step->op == MIST_OP_HEAD_NORM));
 }
 
 /* A step reads a parameter: it must be that of this iteration, all of it. */

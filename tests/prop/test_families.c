@@ -90,6 +90,13 @@ static const struct row qwen2_rows[] = {
     {"self_attn.v_proj.bias", NAIVE_QKV_B, V_ROWS},
     {NULL, NAIVE_WTE, WHOLE},
 };
+static const struct row qwen3_rows[] = {
+    LLAMA_ROWS,
+    {"self_attn.q_norm.weight", NAIVE_Q_NORM_W, WHOLE},
+    {"self_attn.k_norm.weight", NAIVE_K_NORM_W, WHOLE},
+    {"lm_head.weight", NAIVE_HEAD_W, WHOLE},
+    {NULL, NAIVE_WTE, WHOLE},
+};
 static const struct row neox_rows[] = {
     {"embed_in.weight", NAIVE_WTE, WHOLE},
     LAYER_NORM("input_layernorm", NORM1),
@@ -174,26 +181,26 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       0,
-      {1, 0, 0, 0, 0, NULL, 0}}},
+      {1, 0, 0, 0, 0, NULL, 0, 0}}},
     {"Llama 3.1",
      "\"model_type\":\"llama\"," LLAMA_SIZES ",\"head_dim\":8,\"rope_theta\":50.0,"
      "\"rope_scaling\":{\"rope_type\":\"llama3\"," RAMP "}",
-     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0)},
     {"Llama 3.1, newer keys",
      "\"model_type\":\"llama\"," LLAMA_SIZES ",\"head_dim\":8,"
      "\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":50.0," RAMP "}",
-     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0)},
     {"Llama, linear",
      "\"model_type\":\"llama\"," LLAMA_SIZES ","
      "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}",
-     "model.", "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, fourths, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, fourths, 0, 0)},
     {"Mistral",
      "\"model_type\":\"mistral\"," LLAMA_SIZES ",\"head_dim\":10,"
      "\"sliding_window\":null,\"rope_theta\":1000.0",
-     "model.", "layers", llama_rows, AS_LLAMA(1000, 0, 0, 0, 10, 0, NULL, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(1000, 0, 0, 0, 10, 0, NULL, 0, 0)},
     {"Mistral, a window that is wide enough",
      "\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":9", "model.",
-     "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, NULL, 0)},
+     "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, NULL, 0, 0)},
     {"Gemma",
      "\"model_type\":\"gemma\"," LLAMA_SIZES ",\"head_dim\":10,"
      "\"hidden_act\":\"gelu_pytorch_tanh\"",
@@ -212,7 +219,9 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       10000,
-      {0, 0, 0, 10, 0, NULL, 1}}},
+      {0, 0, 0, 10, 0, NULL, 0, 1}}},
+    {"Qwen 3", "\"model_type\":\"qwen3\"," LLAMA_SIZES ",\"head_dim\":10", "model.",
+     "layers", qwen3_rows, AS_LLAMA(10000, 0, 0, 0, 10, 0, NULL, 1, 0)},
     {"Qwen 2",
      "\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"tie_word_embeddings\":true,"
      "\"use_sliding_window\":false,\"sliding_window\":4,\"rope_theta\":100.0",
@@ -231,7 +240,7 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       100,
-      {0, 1, 0, 0, 0, NULL, 0}}},
+      {0, 1, 0, 0, 0, NULL, 0, 0}}},
     {"GPT-NeoX",
      NEOX_SIZES ",\"rotary_pct\":0.5,\"rotary_emb_base\":100",
      "gpt_neox.",
@@ -249,7 +258,7 @@ static const struct family_case cases[] = {
       0,
       1e-5,
       100,
-      {1, 0, 1, 0, 4, NULL, 0}}},
+      {1, 0, 1, 0, 4, NULL, 0, 0}}},
     {"GPT-NeoX, a quarter, tanh",
      NEOX_SIZES ",\"hidden_act\":\"gelu_new\"",
      "gpt_neox.",
@@ -267,7 +276,7 @@ static const struct family_case cases[] = {
       0,
       1e-5,
       10000,
-      {0, 0, 1, 0, 2, NULL, 0}}},
+      {0, 0, 1, 0, 2, NULL, 0, 0}}},
     {"Falcon, one key",
      FALCON_SIZES,
      "transformer.",
@@ -285,7 +294,7 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       10000,
-      {1, 0, 0, 0, 0, NULL, 0}}},
+      {1, 0, 0, 0, 0, NULL, 0, 0}}},
     {"Falcon, all heads",
      FALCON_SIZES ",\"multi_query\":false,\"bias\":true",
      "transformer.",
@@ -303,7 +312,7 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       10000,
-      {1, 0, 0, 0, 0, NULL, 0}}},
+      {1, 0, 0, 0, 0, NULL, 0, 0}}},
     {"Falcon, groups",
      FALCON_SIZES ",\"new_decoder_architecture\":true,"
                   "\"num_kv_heads\":2",
@@ -322,7 +331,7 @@ static const struct family_case cases[] = {
       1,
       1e-5,
       10000,
-      {1, 0, 0, 0, 0, NULL, 0}}},
+      {1, 0, 0, 0, 0, NULL, 0, 0}}},
 };
 enum { N_FAMILY_CASES = sizeof cases / sizeof *cases };
 
@@ -774,7 +783,6 @@ static const struct {
     {"\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"sliding_window\":8,"
      "\"use_sliding_window\":true",
      "sliding_window", true},
-    {"\"model_type\":\"qwen3\"," LLAMA_SIZES ",\"head_dim\":8", "norms of q and k", true},
 };
 
 static void test_refusals(void **state)

@@ -24,6 +24,7 @@ enum {
     CASE_LLAMA_ONE_HEAD,
     CASE_QWEN2,   /* biases of q, k and v */
     CASE_MISTRAL, /* heads wider than hidden / n_heads */
+    CASE_QWEN3,   /* norms of heads */
     CASE_NEOX,
     N_CASES
 };
@@ -34,6 +35,7 @@ static inline struct mist_model case_model(int i)
     enum mist_family family = is_llama            ? MIST_FAMILY_LLAMA
                               : i == CASE_QWEN2   ? MIST_FAMILY_QWEN2
                               : i == CASE_MISTRAL ? MIST_FAMILY_MISTRAL
+                              : i == CASE_QWEN3   ? MIST_FAMILY_QWEN3
                               : i == CASE_NEOX    ? MIST_FAMILY_NEOX
                                                   : MIST_FAMILY_GPT;
     struct mist_model model = mist_tiny_model(family, 3);
@@ -158,6 +160,8 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         return is_forward ? "wwr" : "wrrrr";
     case MIST_OP_ROPE:
         return "ur";
+    case MIST_OP_HEAD_NORM:
+        return is_forward ? "uw" : "ur";
     case MIST_OP_LINEAR_GELU:
         return is_forward ? "wwr" : "wrr";
     case MIST_OP_GELU:

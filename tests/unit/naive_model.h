@@ -32,6 +32,7 @@ struct naive_variant {
     int head_dim;              /* not hidden / heads */
     int rotary_dim;            /* only so many elements of a head are turned */
     const double *frequencies; /* [rotary_dim / 2], instead of those of rope_theta */
+    int has_qk_norm; /* Llama: RMS norms of each head of q and k in front of RoPE */
     int is_gemma; /* Llama: norms of 1 + weight, GELU (tanh form) in the gate, embeddings
                      times the root of hidden */
 };
@@ -51,23 +52,25 @@ struct naive_config {
 /* The flat array: wte, wpe, then per layer norm1_w .. fc2_b, then final_w,
  * final_b, head_w. */
 enum naive_tensor {
-    NAIVE_WTE,     /* [vocab, hidden] */
-    NAIVE_WPE,     /* [seq_len, hidden]; GPT */
-    NAIVE_NORM1_W, /* [hidden]; the first tensor of a layer */
-    NAIVE_NORM1_B, /* [hidden]; LayerNorm */
-    NAIVE_QKV_W,   /* [(heads + 2 kv_heads) * head_dim, hidden] */
-    NAIVE_QKV_B,   /* has_bias, has_qkv_bias */
-    NAIVE_PROJ_W,  /* [hidden, heads * head_dim] */
-    NAIVE_PROJ_B,  /* has_bias */
-    NAIVE_NORM2_W, /* [hidden]; not where Falcon has one norm for both branches */
-    NAIVE_NORM2_B, /* [hidden]; likewise, LayerNorm */
-    NAIVE_FC1_W,   /* [ffn, hidden]; Llama: gate then up, [2 ffn, hidden] */
-    NAIVE_FC1_B,   /* has_bias */
-    NAIVE_FC2_W,   /* [hidden, ffn]; Llama: down */
-    NAIVE_FC2_B,   /* has_bias; the last tensor of a layer */
-    NAIVE_FINAL_W, /* [hidden] */
-    NAIVE_FINAL_B, /* [hidden]; LayerNorm */
-    NAIVE_HEAD_W,  /* [vocab, hidden]; not if tied */
+    NAIVE_WTE,      /* [vocab, hidden] */
+    NAIVE_WPE,      /* [seq_len, hidden]; GPT */
+    NAIVE_NORM1_W,  /* [hidden]; the first tensor of a layer */
+    NAIVE_NORM1_B,  /* [hidden]; LayerNorm */
+    NAIVE_QKV_W,    /* [(heads + 2 kv_heads) * head_dim, hidden] */
+    NAIVE_QKV_B,    /* has_bias, has_qkv_bias */
+    NAIVE_Q_NORM_W, /* [head_dim]; has_qk_norm */
+    NAIVE_K_NORM_W, /* [head_dim] */
+    NAIVE_PROJ_W,   /* [hidden, heads * head_dim] */
+    NAIVE_PROJ_B,   /* has_bias */
+    NAIVE_NORM2_W,  /* [hidden]; not where Falcon has one norm for both branches */
+    NAIVE_NORM2_B,  /* [hidden]; likewise, LayerNorm */
+    NAIVE_FC1_W,    /* [ffn, hidden]; Llama: gate then up, [2 ffn, hidden] */
+    NAIVE_FC1_B,    /* has_bias */
+    NAIVE_FC2_W,    /* [hidden, ffn]; Llama: down */
+    NAIVE_FC2_B,    /* has_bias; the last tensor of a layer */
+    NAIVE_FINAL_W,  /* [hidden] */
+    NAIVE_FINAL_B,  /* [hidden]; LayerNorm */
+    NAIVE_HEAD_W,   /* [vocab, hidden]; not if tied */
     NAIVE_N_TENSORS
 };
 
@@ -142,6 +145,9 @@ static inline int64_t naive_tensor_size(const struct naive_config *c,
         return naive_qkv_width(c) * h;
     case NAIVE_QKV_B:
         return has_bias || c->variant.has_qkv_bias ? naive_qkv_width(c) : 0;
+    case NAIVE_Q_NORM_W:
+    case NAIVE_K_NORM_W:
+        return c->variant.has_qk_norm ? naive_head_dim(c) : 0;
     case NAIVE_PROJ_W:
         return h * naive_q_width(c);
     case NAIVE_PROJ_B:
@@ -215,6 +221,7 @@ static inline double *naive_zeros(int64_t n)
 struct naive_saved {
     double *x;         /* [rows, hidden], the input */
     double *norm1;     /* [rows, hidden] */
+    double *before;    /* packed qkv in front of norms of heads; else not used */
     double *qkv;       /* packed, rotated */
     double *probs;     /* [batch, heads, s, s] */
     double *attended;  /* [rows, heads * head_dim] */
@@ -226,8 +233,9 @@ struct naive_saved {
 
 static inline void naive_free_saved(struct naive_saved *kept)
 {
-    double *all[] = {kept->x,      kept->norm1, kept->qkv, kept->probs,    kept->attended,
-                     kept->middle, kept->norm2, kept->fc1, kept->activated};
+    double *all[] = {kept->before, kept->x,        kept->norm1,  kept->qkv,
+                     kept->probs,  kept->attended, kept->middle, kept->norm2,
+                     kept->fc1,    kept->activated};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -270,6 +278,37 @@ static inline void naive_model_norm_backward(const struct naive_config *c, doubl
         shifted[j] = c->variant.is_gemma + w[j];
     naive_norm_backward(dx, dw, dbias, dy, x, shifted, naive_is_rms(c), c->norm_eps, rows,
                         c->hidden);
+}
+
+/* Norms each head of q and k in place; before: what they were. */
+static inline void naive_norm_heads(const struct naive_config *c, double *qkv,
+                                    double *before, const double *q_norm,
+                                    const double *k_norm, int rows)
+{
+    int d = naive_head_dim(c), width = naive_qkv_width(c);
+    memcpy(before, qkv, sizeof *qkv * (size_t)rows * (size_t)width);
+    for (int i = 0; i < rows; i++)
+        for (int n = 0; n < c->heads + c->kv_heads; n++)
+            naive_norm(qkv + i * width + n * d, before + i * width + n * d,
+                       n < c->heads ? q_norm : k_norm, NULL, 1, c->norm_eps, 1, d);
+}
+
+/* d_qkv in place; d_q_norm, d_k_norm += */
+static inline void naive_norm_heads_backward(const struct naive_config *c, double *d_qkv,
+                                             double *d_q_norm, double *d_k_norm,
+                                             const double *before, const double *q_norm,
+                                             const double *k_norm, int rows)
+{
+    int d = naive_head_dim(c), width = naive_qkv_width(c);
+    for (int i = 0; i < rows; i++)
+        for (int n = 0; n < c->heads + c->kv_heads; n++) {
+            double dx[NAIVE_MAX_HIDDEN] = {0};
+            double *dy = d_qkv + i * width + n * d;
+            naive_norm_backward(dx, n < c->heads ? d_q_norm : d_k_norm, NULL, dy,
+                                before + i * width + n * d,
+                                n < c->heads ? q_norm : k_norm, 1, c->norm_eps, 1, d);
+            memcpy(dy, dx, sizeof *dx * (size_t)d);
+        }
 }
 
 /* Turns q and k of a layer, or back. */
@@ -317,15 +356,21 @@ static inline void naive_layer(const struct naive_config *c, const double *param
     int s = c->seq_len, rows = batch * s, h = c->hidden, f = c->ffn;
     int d = naive_head_dim(c), q_width = naive_q_width(c);
     int qkv_width = naive_qkv_width(c), fc1_width = naive_fc1_width(c);
-    *kept = (struct naive_saved){
-        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * h),
-        naive_zeros((int64_t)rows * qkv_width), naive_zeros((int64_t)rows * c->heads * s),
-        naive_zeros((int64_t)rows * q_width),   naive_zeros((int64_t)rows * h),
-        naive_zeros((int64_t)rows * h),         naive_zeros((int64_t)rows * fc1_width),
-        naive_zeros((int64_t)rows * f)};
+    *kept = (struct naive_saved){naive_zeros((int64_t)rows * h),
+                                 naive_zeros((int64_t)rows * h),
+                                 naive_zeros((int64_t)rows * qkv_width),
+                                 naive_zeros((int64_t)rows * qkv_width),
+                                 naive_zeros((int64_t)rows * c->heads * s),
+                                 naive_zeros((int64_t)rows * q_width),
+                                 naive_zeros((int64_t)rows * h),
+                                 naive_zeros((int64_t)rows * h),
+                                 naive_zeros((int64_t)rows * fc1_width),
+                                 naive_zeros((int64_t)rows * f)};
     memcpy(kept->x, x_in, sizeof *x_in * (size_t)rows * (size_t)h);
     naive_model_norm(c, kept->norm1, x_in, W(NORM1_W), W(NORM1_B), rows);
     naive_linear(kept->qkv, kept->norm1, W(QKV_W), W(QKV_B), rows, h, qkv_width);
+    if (c->variant.has_qk_norm)
+        naive_norm_heads(c, kept->qkv, kept->before, W(Q_NORM_W), W(K_NORM_W), rows);
     if (naive_has_rope(c))
         naive_turn_layer(c, kept->qkv, batch, 1.0);
     naive_attention(kept->attended, kept->probs, kept->qkv, batch, s, c->heads,
@@ -378,6 +423,9 @@ static inline void naive_layer_attention_backward(const struct naive_config *c,
                              c->heads, c->kv_heads, d);
     if (naive_has_rope(c))
         naive_turn_layer(c, d_qkv, batch, -1.0);
+    if (c->variant.has_qk_norm)
+        naive_norm_heads_backward(c, d_qkv, G(Q_NORM_W), G(K_NORM_W), kept->before,
+                                  W(Q_NORM_W), W(K_NORM_W), rows);
     naive_linear_backward(d_norm1, G(QKV_W), G(QKV_B), d_qkv, kept->norm1, W(QKV_W), rows,
                           h, qkv_width);
     free(d_attended);

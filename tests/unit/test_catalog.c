@@ -70,6 +70,8 @@ static void check_partial(const struct mist_model *m,
 
     if (layout->shape.is_sequence_parallel && is_norm)
         expected = n;
+    if (layout->shape.tp > 1 && strstr(name, "_norm")) /* of heads: a rank has its own */
+        expected = n;
     if (layout->shape.tp > 1 && m->n_kv_heads == 1 && is_qkv)
         expected = 2 * m->head_dim * layout->params[i].shape.columns;
     assert_int_equal(layout->params[i].partial_elements, expected);
@@ -101,7 +103,7 @@ static void check_parameters(const struct mist_model *m,
         assert_int_equal(layout->params[i].is_vocabulary,
                          is_head || strcmp(layout->params[i].name, "wte") == 0);
         assert_int_equal(layout->params[i].is_norm,
-                         strncmp(layout->params[i].name, "norm", 4) == 0);
+                         strstr(layout->params[i].name, "norm") != NULL);
         if (!layout->params[i].is_tied)
             sum += count_covered(&layout->params[i].shape, layout->shape.tp);
         check_partial(m, layout, i);
@@ -220,6 +222,9 @@ static int64_t block_saved_bytes(const struct mist_model *m, struct mist_layer_s
         tokens * (heads + 2 * local_kv_heads(m, at)) * d * e, /* projections */
         tokens * heads * d * e, /* attention, its log-sum-exp */
         tokens * heads * 4,
+        m->family == MIST_FAMILY_QWEN3 /* q and k in front of their norms */
+            ? tokens * (heads + local_kv_heads(m, at)) * d * e
+            : 0,
         is_parallel ? 0 : shard * h * e, /* residual */
         has_norm2 ? shard * h * e : 0,
         has_norm2 ? shard * 2 * 4 : 0,
@@ -305,6 +310,8 @@ static int64_t operand_elements(const struct mist_step *step, int k)
         return d[0] * d[1] * d[2] * d[4];
     case MIST_OP_ROPE:
         return k == 0 ? d[0] * d[1] * (d[2] + 2 * d[3]) * d[4] : d[1] * d[4];
+    case MIST_OP_HEAD_NORM:
+        return d[0] * d[1] * (d[2] + (k == 0 ? 2 : 1) * d[3]) * d[4];
     case MIST_OP_GELU: /* elements */
     case MIST_OP_RESIDUAL:
         return d[0];
@@ -380,6 +387,8 @@ static int64_t param_elements(const struct mist_step *step, const struct mist_mo
     case MIST_OP_RMS_NORM:
     case MIST_OP_RESIDUAL_RMS_NORM:
         return k == 0 ? d[1] : 0;
+    case MIST_OP_HEAD_NORM:
+        return d[4];
     case MIST_OP_LINEAR:
     case MIST_OP_LINEAR_CROSS_ENTROPY:
         return k == 0 ? d[1] * d[2] : 0;
@@ -396,7 +405,7 @@ static int64_t param_elements(const struct mist_step *step, const struct mist_mo
 /*
  * Bytes that a step must move: each operand once, twice where it is read and written; of
  * the parameters a linear layer's weight, and of the embedding's tables the rows in use
- * (their gradients are read and written). Of packed projections RoPE turns q and k.
+ * (their gradients are read and written). Of packed projections RoPE and norms of heads touch q and k.
  * Logits are written and read by three products, and read and written by the loss between
  * them; x and the weight are read by two products each, and the weight is one's result.
  */
@@ -420,7 +429,7 @@ static double least_bytes(const struct mist_layer_layout *layout,
             if (step->params[k] >= 0)
                 n += e * (step->phase == MIST_PHASE_FORWARD ? 1.0 : 2.0) *
                      (double)(step->dims[0] * step->dims[1]);
-    if (step->op == MIST_OP_ROPE)
+    if (step->op == MIST_OP_ROPE || step->op == MIST_OP_HEAD_NORM)
         n -= 2.0 * e *
              (double)(step->dims[0] * step->dims[1] * step->dims[3] * step->dims[4]);
     return n;
@@ -498,7 +507,8 @@ static void check_gradients(const struct mist_layer_layout *layout)
         const struct mist_step *step = i < layout->n_forward
                                            ? &layout->forward[i]
                                            : &layout->backward[i - layout->n_forward];
-        bool is_norm = step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM;
+        bool is_norm = step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM ||
+                       step->op == MIST_OP_HEAD_NORM;
         bool adds = step->phase == MIST_PHASE_BACKWARD_WEIGHT ||
                     step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
                     (is_norm && step->phase == MIST_PHASE_BACKWARD_INPUT);
@@ -882,6 +892,8 @@ static double saved_elements(const struct mist_step *step)
 
     if (step->op == MIST_OP_LINEAR_RESIDUAL) /* the sum's product */
         return 2.0 * (double)(d[0] * d[step->phase == MIST_PHASE_FORWARD ? 2 : 1]);
+    if (step->op == MIST_OP_HEAD_NORM && step->phase == MIST_PHASE_FORWARD)
+        return -(double)(d[0] * d[1] * (d[2] + d[3]) * d[4]); /* what it keeps */
     if (step->op != MIST_OP_LINEAR_GELU)
         return 0;
     /* what goes through gelu is not read; back through it, neither written nor read */
@@ -897,10 +909,10 @@ static void check_parts_of(const struct mist_layer_layout *layout,
     int32_t n = mist_op_parts(step->op, step->phase, step->dims, parts);
     double flop = 0, bytes = 0;
 
-    assert_int_equal(n > 0, step->op == MIST_OP_LINEAR_BIAS ||
-                                step->op == MIST_OP_LINEAR_GELU ||
-                                step->op == MIST_OP_LINEAR_RESIDUAL ||
-                                step->op == MIST_OP_LINEAR_CROSS_ENTROPY);
+    assert_int_equal(
+        n > 0, step->op == MIST_OP_LINEAR_BIAS || step->op == MIST_OP_LINEAR_GELU ||
+                   step->op == MIST_OP_LINEAR_RESIDUAL || step->op == MIST_OP_HEAD_NORM ||
+                   step->op == MIST_OP_LINEAR_CROSS_ENTROPY);
     for (int32_t i = 0; i < n; i++) {
         const char *const *names = mist_op_dims(parts[i].op);
         int n_dims = 0;

@@ -243,6 +243,73 @@ static void check_nothing(struct cuda_help *h, const void *context)
     pair_assert_same(h, dweight);
 }
 
+/* ---------------------------------------------------------------------------- heads */
+
+struct heads {
+    struct mist_cpu_attention shape;
+    enum mist_dtype dtype, gradient_dtype;
+    bool overwrites;
+};
+
+/* Forward and backward beside the CPU's. */
+static void check_heads(struct cuda_help *h, const void *context)
+{
+    const struct heads *of = context;
+    const struct mist_cpu_attention *a = &of->shape;
+    bool is_bf16 = of->dtype == MIST_DTYPE_BF16;
+    int64_t rows = a->b * a->s, d = a->head_dim, n_normed = a->heads + a->kv_heads;
+    int64_t n = rows * (a->heads + 2 * a->kv_heads) * d;
+    int64_t n_sums = 2 * mist_catalog_norm_blocks(rows) * d;
+    struct pair *qkv = pair_random(h, of->dtype, n, 0.0, 1.5);
+    struct pair *d_qkv = pair_random(h, of->dtype, n, 0.0, 1.0);
+    struct pair *kept = pair_empty(h, of->dtype, rows * n_normed * d);
+    struct pair *weights[2], *gradients[2];
+    struct pair *workspace = pair_empty(h, MIST_DTYPE_FP32, n_sums);
+    void *room = help_alloc(&h->host, 4 * d * (rows / 16 + 8));
+    int how = (of->overwrites ? MIST_CPU_OVERWRITES : 0) |
+              (of->gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
+
+    for (int i = 0; i < 2; i++) {
+        weights[i] = pair_random(h, of->dtype, d, 1.0, 0.5);
+        gradients[i] = pair_random(h, of->gradient_dtype, d, 0.0, 1.0);
+    }
+    mist_cuda_head_norm_forward(NULL, of->dtype, qkv->device, kept->device,
+                                weights[0]->device, weights[1]->device, epsilon, rows,
+                                a->heads, a->kv_heads, d);
+    mist_cpu_head_norm_forward(is_bf16, qkv->host, kept->host, weights[0]->host,
+                               weights[1]->host, epsilon, a, room, 1);
+    pair_assert_close(h, qkv, 0, "norms of heads");
+    pair_assert_same(h, kept);
+    mist_cuda_head_norm_backward(
+        NULL, of->dtype, of->gradient_dtype, d_qkv->device, gradients[0]->device,
+        gradients[1]->device, kept->device, weights[0]->device, weights[1]->device,
+        epsilon, rows, a->heads, a->kv_heads, d, workspace->device, of->overwrites);
+    mist_cpu_head_norm_backward(is_bf16, d_qkv->host, gradients[0]->host,
+                                gradients[1]->host, kept->host, weights[0]->host,
+                                weights[1]->host, epsilon, a, room, 1, how);
+    pair_assert_close(h, d_qkv, 0, "dx of heads");
+    for (int i = 0; i < 2; i++)
+        pair_assert_close(h, gradients[i], is_bf16 ? 0 : 1e-5, "dweight of heads");
+}
+
+static void test_heads(void **state)
+{
+    static const struct mist_cpu_attention shapes[] = {{1, 1, 1, 1, 2},
+                                                       {2, 5, 6, 2, 6},
+                                                       {3, 70, 4, 1, 128},
+                                                       {1, 9, 2, 2, 256},
+                                                       {2, 33, 3, 3, 100}};
+
+    for (size_t i = 0; i < 4 * (sizeof shapes / sizeof *shapes); i++) {
+        struct heads of = {.shape = shapes[i / 4],
+                           .dtype = i % 2 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+                           .gradient_dtype =
+                               i % 4 == 1 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+                           .overwrites = i % 4 >= 2};
+        cuda_run(check_heads, &of);
+    }
+}
+
 static void test_nothing(void **state)
 {
     cuda_run(check_nothing, NULL);
@@ -256,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_backward),
         cmocka_unit_test(test_backward_without_residual),
         cmocka_unit_test(test_large_mean),
+        cmocka_unit_test(test_heads),
         cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -388,6 +388,8 @@ static void check_workspace(const struct mist_model *m,
         else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
                  !is_forward)
             need = mist_cpu_norm_backward_workspace_bytes(d[0], d[1]);
+        else if (step->op == MIST_OP_HEAD_NORM && !is_forward)
+            need = mist_cpu_norm_backward_workspace_bytes(d[0] * d[1], d[4]);
         else if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY)
             need = 4 * (size_t)(d[0] * d[2]); /* no case has many rows */
         assert_int_equal(step->workspace_bytes, need);
