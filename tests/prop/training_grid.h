@@ -38,11 +38,16 @@ enum training_model {
     TRAINING_LLAMA,          /* grouped queries */
     TRAINING_FALCON,         /* one key-value head, one norm */
     TRAINING_FALCON_GROUPED, /* two of them, two norms */
-    TRAINING_N_MODELS
+    TRAINING_N_MODELS,
+    /* of test_training_near.c alone */
+    TRAINING_QWEN3 = TRAINING_N_MODELS, /* norms of heads */
+    TRAINING_GEMMA,                     /* tied */
+    TRAINING_NEOX,                      /* a part of each head is turned */
+    TRAINING_N_ALL_MODELS
 };
 
-static const char *const training_model_names[TRAINING_N_MODELS] = {
-    "gpt-tied", "gpt", "llama", "falcon", "falcon-grouped"};
+static const char *const training_model_names[TRAINING_N_ALL_MODELS] = {
+    "gpt-tied", "gpt", "llama", "falcon", "falcon-grouped", "qwen3", "gemma", "neox"};
 
 struct training_grid {
     int32_t n, capacity;
@@ -55,27 +60,36 @@ struct training_grid {
 static inline struct mist_model training_model_of(enum training_model which,
                                                   int32_t n_layers)
 {
-    bool is_gpt = which <= TRAINING_GPT, is_llama = which == TRAINING_LLAMA;
+    static const enum mist_family families[TRAINING_N_ALL_MODELS] = {
+        [TRAINING_LLAMA] = MIST_FAMILY_LLAMA,
+        [TRAINING_FALCON] = MIST_FAMILY_FALCON,
+        [TRAINING_FALCON_GROUPED] = MIST_FAMILY_FALCON,
+        [TRAINING_QWEN3] = MIST_FAMILY_QWEN3,
+        [TRAINING_GEMMA] = MIST_FAMILY_GEMMA,
+        [TRAINING_NEOX] = MIST_FAMILY_NEOX,
+    };
+    bool is_gpt = which <= TRAINING_GPT, is_neox = which == TRAINING_NEOX;
+    bool is_gated = mist_family_traits(families[which])->has_gate;
     struct mist_model model = {
-        .family = is_gpt     ? MIST_FAMILY_GPT
-                  : is_llama ? MIST_FAMILY_LLAMA
-                             : MIST_FAMILY_FALCON,
+        .family = families[which],
         .n_layers = n_layers,
         .hidden = is_gpt ? 48 : 40,
         .n_heads = 4,
-        .n_kv_heads = is_gpt                     ? 4
+        .n_kv_heads = is_gpt || is_neox          ? 4
                       : which == TRAINING_FALCON ? 1
                                                  : 2,
         .head_dim = is_gpt ? 12 : 10,
-        .ffn = is_llama ? 108
+        .ffn = is_gated ? 108
                : is_gpt ? 192
                         : 160,
         .vocab = 257,
         .max_seq = is_gpt ? 104 : 0,
-        .has_bias = is_gpt,
-        .ties_embeddings = which == TRAINING_GPT_TIED,
+        .has_bias = is_gpt || is_neox,
+        .ties_embeddings = which == TRAINING_GPT_TIED || which == TRAINING_GEMMA,
         .norm_epsilon = 1e-5,
         .rope_theta = is_gpt ? 0 : 10000,
+        .rotary_dim = is_neox ? 4 : 0,
+        .has_exact_gelu = is_neox,
     };
 
     snprintf(model.name, sizeof model.name, "%s", training_model_names[which]);
