@@ -9,21 +9,60 @@
 
 enum { TEXT_BYTES = 160 };
 
+static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
+{
+    char label_a[MIST_PLAN_LABEL_BYTES], label_b[MIST_PLAN_LABEL_BYTES];
+
+    return strcmp(mist_plan_label(a, label_a), mist_plan_label(b, label_b)) == 0;
+}
+
+/* Whether plan i is none of these n; of_kind: of no kind of theirs and the best one's. */
+static bool is_new(const struct mist_validate_result *result, const size_t *i_plan,
+                   size_t n, size_t i, bool of_kind)
+{
+    const struct mist_plan *plan = result->plans[i].plan;
+    bool is_known = of_kind && is_same_kind(plan, result->plans[0].plan);
+
+    for (size_t k = 0; k < n; k++)
+        is_known = is_known || i_plan[k] == i ||
+                   (of_kind && is_same_kind(plan, result->plans[i_plan[k]].plan));
+    return !is_known;
+}
+
+/* The fastest plans of other kinds than the best one's and each other's; where there are
+ * too few kinds, the fastest of the rest, too. i_plan: [MIST_N_RUNNERS_UP], ascending.
+ * Returns how many. */
+static size_t choose(const struct mist_validate_result *result, size_t *i_plan)
+{
+    size_t n = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 1; i < result->n_plans && n < MIST_N_RUNNERS_UP; i++) {
+            if (!is_new(result, i_plan, n, i, pass == 0))
+                continue;
+            size_t k = n++;
+            for (; k > 0 && i_plan[k - 1] > i; k--)
+                i_plan[k] = i_plan[k - 1];
+            i_plan[k] = i;
+        }
+    return n;
+}
+
 enum mist_status mist_runners_up_explain(const struct mist_validate_config *config,
                                          const struct mist_validate_result *result,
                                          struct mist_runners_up *out,
                                          struct mist_err *err)
 {
+    size_t i_plan[1 + MIST_N_RUNNERS_UP] = {0}; /* the best one, and those */
+    size_t n = 1 + choose(result, i_plan + 1);
     enum mist_status status = MIST_OK;
 
-    for (size_t i = 0; i <= MIST_N_RUNNERS_UP && i < result->n_plans; i++) {
-        status = mist_explain_plan(result->plans[i].plan, config->cost_model,
-                                   config->threads, &out->of[i], err);
-        if (status != MIST_OK)
-            return status;
-        out->n = i + 1;
+    for (size_t k = 0; k < n && status == MIST_OK; k++) {
+        status = mist_explain_plan(result->plans[i_plan[k]].plan, config->cost_model,
+                                   config->threads, &out->of[k], err);
+        out->n += status == MIST_OK;
     }
-    return MIST_OK;
+    return status;
 }
 
 void mist_runners_up_fini(struct mist_runners_up *runners_up)
@@ -61,12 +100,14 @@ static void explain_difference(const struct mist_explanation *best,
     }
 }
 
-/* The plan may even be faster where predictions can't tell plans apart. */
+/* Plan number k of those explained. It may even be faster than the best where predictions
+ * can't tell plans apart. */
 static const char *explain_loss(const struct mist_trace_set *traces,
-                                const struct mist_validate_result *result, size_t i,
-                                const struct mist_runners_up *runners_up, char *text)
+                                const struct mist_plan *best,
+                                const struct mist_plan *other,
+                                const struct mist_runners_up *runners_up, size_t k,
+                                char *text)
 {
-    const struct mist_plan *best = result->plans[0].plan, *other = result->plans[i].plan;
     double more_s = other->predicted.iteration_s - best->predicted.iteration_s;
     size_t used;
 
@@ -75,8 +116,8 @@ static const char *explain_loss(const struct mist_trace_set *traces,
     if (more_s == 0)
         return "as fast; the first is simpler, or faster by the closed form";
     text[0] = '\0';
-    if (i < runners_up->n)
-        explain_difference(&runners_up->of[0], &runners_up->of[i], text);
+    if (k < runners_up->n)
+        explain_difference(&runners_up->of[0], &runners_up->of[k], text);
     used = strlen(text);
     if (more_s < mist_alike_bar_s(traces, best, other))
         snprintf(text + used, TEXT_BYTES - used, "%swithin the error bars",
@@ -107,21 +148,24 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
                           const struct mist_validate_result *result, int64_t limit_bytes,
                           const struct mist_runners_up *runners_up)
 {
-    double best_s = result->plans[0].plan->predicted.iteration_s;
+    const struct mist_plan *best = result->plans[0].plan;
+    double best_s = best->predicted.iteration_s;
     const struct mist_validated *dropped = NULL;
+    size_t i_plan[MIST_N_RUNNERS_UP], n = choose(result, i_plan);
     char text[TEXT_BYTES], bytes[MIST_FORMAT_BYTES];
 
     for (size_t i = 0; i < result->n_dropped; i++)
         if (result->dropped[i].closed_s <
             (dropped ? dropped : &result->plans[0])->closed_s)
             dropped = &result->dropped[i];
-    if (result->n_plans < 2 && !dropped)
+    if (n == 0 && !dropped)
         return;
     mist_emit_list_begin(emit, "runners_up", "Runners-up");
-    for (size_t i = 1; i < result->n_plans && i <= MIST_N_RUNNERS_UP; i++)
-        emit_row(emit, (int64_t)i + 1, &result->plans[i],
-                 result->plans[i].plan->predicted.iteration_s, best_s,
-                 explain_loss(traces, result, i, runners_up, text));
+    for (size_t k = 0; k < n; k++) {
+        const struct mist_validated *of = &result->plans[i_plan[k]];
+        emit_row(emit, (int64_t)i_plan[k] + 1, of, of->plan->predicted.iteration_s,
+                 best_s, explain_loss(traces, best, of->plan, runners_up, k + 1, text));
+    }
     if (dropped) {
         mist_format_bytes(bytes, sizeof bytes, dropped->planned_bytes - limit_bytes);
         snprintf(text, sizeof text, "%s over the memory; time by the closed form", bytes);

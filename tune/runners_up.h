@@ -1,6 +1,7 @@
 /*
- * The plans behind the best one, and why they lost: which part of the iteration
- * (sim/explain) is longer, or how much memory is missing.
+ * The plans behind the best one, the fastest of each kind (plan_label.h) as far as there are
+ * kinds, and why they lost: which part of the iteration (sim/explain) is longer, or how much
+ * memory is missing.
  */
 #ifndef MIST_TUNE_RUNNERS_UP_H
 #define MIST_TUNE_RUNNERS_UP_H
@@ -12,7 +13,7 @@
 enum { MIST_N_RUNNERS_UP = 3 };
 
 struct mist_runners_up {
-    size_t n; /* explained plans, from the best on */
+    size_t n; /* explained plans: the best one, then those */
     struct mist_explanation of[1 + MIST_N_RUNNERS_UP]; /* owned */
 };
 

@@ -214,17 +214,6 @@ static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
            !is_themed;
 }
 
-static bool stages_are_same(const struct mist_stage_plan *a,
-                            const struct mist_stage_plan *b)
-{
-    bool is_same = mist_zero_of(a) == mist_zero_of(b);
-
-    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
-        is_same = is_same && memcmp((const char *)a + f->offset,
-                                    (const char *)b + f->offset, f->size) == 0;
-    return is_same;
-}
-
 static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
 {
     for (size_t k = 0; k < at->n_taken; k++) {
@@ -234,7 +223,7 @@ static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
                        other->n_chunks == plan->n_chunks &&
                        other->n_stages == plan->n_stages;
         for (int32_t i = 0; i < plan->n_stages && is_same; i++)
-            is_same = stages_are_same(&other->stages[i], &plan->stages[i]);
+            is_same = mist_plan_stages_are_same(&other->stages[i], &plan->stages[i]);
         if (is_same)
             return true;
     }

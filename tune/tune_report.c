@@ -102,16 +102,44 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
     mist_emit_text(emit, "update_on", "", stage->updates_on_host ? "host" : "device");
 }
 
-static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
-                        bool as_json)
+/* Stages first .. last in one row: the largest of their t, d and arenas. */
+static void emit_predicted(struct mist_emit *emit, const struct mist_prediction *of,
+                           int32_t first, int32_t last)
 {
-    bool has_prices = plan->predicted.stable_s[0] > 0; /* plans of --target have none */
+    double stable_s = of->stable_s[first], extra_s = of->extra_s[first];
+    int64_t bytes = of->peak_bytes[first];
+
+    for (int32_t i = first + 1; i <= last; i++) {
+        stable_s = fmax(stable_s, of->stable_s[i]);
+        extra_s = fmax(extra_s, of->extra_s[i]);
+        bytes = of->peak_bytes[i] > bytes ? of->peak_bytes[i] : bytes;
+    }
+    if (of->stable_s[0] > 0) { /* plans of --target have none */
+        mist_emit_double(emit, "stable_s", "t", stable_s, MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "extra_s", "d", extra_s, MIST_HUMAN_TIME_S);
+    }
+    mist_emit_int64(emit, "peak_bytes", "arena", bytes, MIST_HUMAN_BYTES);
+}
+
+/* has_all: a row for each; else neighbours with the same knobs share one. */
+static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
+                        bool as_json, bool has_all)
+{
+    char text[TEXT_BYTES];
 
     mist_emit_list_begin(emit, "stages", "Stages");
-    for (int32_t i = 0; i < plan->n_stages; i++) {
+    for (int32_t i = 0, last; i < plan->n_stages; i = last + 1) {
         const struct mist_stage_plan *stage = &plan->stages[i];
+        for (last = i; !has_all && last + 1 < plan->n_stages &&
+                       mist_plan_stages_are_same(stage, &plan->stages[last + 1]);)
+            last++;
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
+        if (last == i) {
+            mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
+        } else {
+            snprintf(text, sizeof text, "%d .. %d", (int)i, (int)last);
+            mist_emit_text(emit, "stage", "stage", text);
+        }
         mist_emit_int64(emit, "layers", "layers", stage->n_layers, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "dp", "dp", stage->dp, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "tp", "tp", stage->tp, MIST_HUMAN_NUMBER);
@@ -123,14 +151,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
                         stage->n_checkpointed, MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "lean_layers", "lean", stage->n_lean, MIST_HUMAN_NUMBER);
         emit_offloads(emit, stage, as_json);
-        if (has_prices) {
-            mist_emit_double(emit, "stable_s", "t", plan->predicted.stable_s[i],
-                             MIST_HUMAN_TIME_S);
-            mist_emit_double(emit, "extra_s", "d", plan->predicted.extra_s[i],
-                             MIST_HUMAN_TIME_S);
-        }
-        mist_emit_int64(emit, "peak_bytes", "arena", plan->predicted.peak_bytes[i],
-                        MIST_HUMAN_BYTES);
+        emit_predicted(emit, &plan->predicted, i, last);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -401,7 +422,7 @@ static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *re
         emit_details(emit, report);
         return;
     }
-    emit_stages(emit, report->result->plans[0].plan, as_json);
+    emit_stages(emit, report->result->plans[0].plan, as_json, has_all);
     mist_runners_up_emit(emit, report->traces, report->result, report->limit_bytes,
                          report->runners_up);
     if (has_verified(report))

@@ -3,6 +3,8 @@
 
 #include "sim/plan/plan.h"
 
+#include <string.h>
+
 #define SIZE_OF(struct_, member_) sizeof(((struct struct_ *)0)->member_)
 #define FIELD(type_, struct_, key_, member_)                                             \
     {                                                                                    \
@@ -100,3 +102,16 @@ const struct mist_plan_field mist_plan_predicted_stage_fields[] = {
 
 _Static_assert(sizeof(int64_t) == MIST_PLAN_PREDICTED_STRIDE,
                "elements of a prediction have one size");
+
+bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
+                               const struct mist_stage_plan *b)
+{
+    bool is_same = a->shards_optimizer == b->shards_optimizer &&
+                   a->shards_gradients == b->shards_gradients &&
+                   a->shards_weights == b->shards_weights;
+
+    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
+        is_same = is_same && memcmp((const char *)a + f->offset,
+                                    (const char *)b + f->offset, f->size) == 0;
+    return is_same;
+}

@@ -8,6 +8,7 @@
 #include "sim/model/model.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,6 +55,12 @@ json_t *mist_plan_model_json(const struct mist_model *model);
 extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_job */
 extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
 extern const struct mist_plan_field mist_plan_stage_fields[]; /* struct mist_stage_plan */
+
+/* Whether every knob of two stages is the same. */
+struct mist_stage_plan;
+bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
+                               const struct mist_stage_plan *b);
+
 /* struct mist_prediction */
 extern const struct mist_plan_field mist_plan_predicted_fields[];
 

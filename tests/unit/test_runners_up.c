@@ -4,11 +4,11 @@
 #include "tests/unit/tiny_models.h"
 #include "tune/runners_up.h"
 
-enum { N_PLANS = 4 };
+enum { N_PLANS = 4 }; /* a fifth in one test */
 
 struct fixture {
     struct mist_plan plans[N_PLANS + 1];
-    struct mist_validated validated[N_PLANS], dropped;
+    struct mist_validated validated[N_PLANS + 1], dropped;
     struct mist_validate_result result;
     struct mist_runners_up runners_up;
     struct mist_trace_set traces;
@@ -47,17 +47,24 @@ static void start(struct fixture *at)
     at->result.n_plans = at->runners_up.n = N_PLANS;
 }
 
-static void expect_texts(const struct fixture *at, const char *const *texts, size_t n)
+static void emit_text(const struct fixture *at, char *text, size_t size)
 {
-    char text[4096] = "";
     struct mist_emit *emit;
     struct mist_err err;
-    FILE *stream = fmemopen(text, sizeof text, "w");
+    FILE *stream = fmemopen(text, size, "w");
 
     must(mist_emit_begin(&emit, MIST_EMIT_TABLE, stream, &err), &err);
     mist_runners_up_emit(emit, &at->traces, &at->result, 1000, &at->runners_up);
     must(mist_emit_end(&emit, &err), &err);
     fclose(stream);
+}
+
+/* Texts that come one behind the other. */
+static void expect_texts(const struct fixture *at, const char *const *texts, size_t n)
+{
+    char text[4096] = "";
+
+    emit_text(at, text, sizeof text);
     const char *from = text;
     for (size_t i = 0; i < n; i++) {
         const char *found = strstr(from, texts[i]);
@@ -109,6 +116,29 @@ static void test_what_does_not_fit(void **state)
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
 }
 
+/* Plans 2 and 3 are of one kind, 4 of another one: it comes before the second of a kind. */
+static void test_kinds_come_first(void **state)
+{
+    static struct fixture at;
+    static const char *const texts[] = {"\n2", "\n3", "\n4"};
+    static const char *const fewer[] = {"\n2", "\n4"};
+
+    start(&at);
+    at.plans[3].stages[0].n_checkpointed = 4;
+    at.plans[1].stages[0].n_lean = at.plans[2].stages[0].n_lean = 4;
+    expect_texts(&at, texts, 3);
+    at.plans[4] = at.plans[3];
+    at.plans[4].stages[0].n_checkpointed = 0;
+    at.plans[4].stages[0].offload_activations = 1;
+    at.validated[4] = (struct mist_validated){.plan = &at.plans[4], .closed_s = 1e-3};
+    at.result.n_plans = 5; /* 2, 4 and 5 are the kinds */
+    expect_texts(&at, fewer, 2);
+    char text[4096];
+    emit_text(&at, text, sizeof text);
+    assert_null(strstr(text, "\n3 "));
+    assert_non_null(strstr(text, "\n5 "));
+}
+
 static void test_nothing_explained(void **state)
 {
     static struct fixture at;
@@ -125,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_what_is_longer),
         cmocka_unit_test(test_what_bars_do_not_tell),
         cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_kinds_come_first),
         cmocka_unit_test(test_nothing_explained),
     };
 
