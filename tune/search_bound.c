@@ -142,6 +142,8 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
     least->t_s = malloc((n_layers + 1) * sizeof *least->t_s);
     if (!columns || !least->t_s) {
         free(columns);
+        free(least->t_s);
+        least->t_s = NULL;
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     }
     for (size_t l = 0; l <= n_layers; l++)

@@ -45,6 +45,7 @@ sweep 'mist-sim -o, a file that is replaced' "$data" -- "$sim" plan2.json -q -f 
 sweep 'mist-sim --chrome, a new file' "$data" -n 30 -- "$sim" plan.json -q --chrome new.json
 sweep 'mist-sim --json --compare' "$data" -n 30 -- "$sim" plan2.json --json --compare measured.csv
 sweep 'mist-sim --sweep' "$data" -n 20 -- "$sim" plan2.json --sweep link.all=1x:2x
+sweep 'mist-sim --explain' "$data" -n 30 -- "$sim" plan2.json --explain --csv
 
 sweep 'mist-plot timeline, a picture that is replaced' "$data" -- "$plot" timeline timeline.csv -f -o out.svg
 sweep 'mist-plot pareto, a new picture' "$data" -- "$plot" pareto pareto.csv -o new.svg
@@ -56,6 +57,10 @@ job='--model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q'
 # shellcheck disable=SC2086
 sweep 'mist-tune, all outputs' "$data" -n 30 -x stdout -- \
     "$tune" $job -f -o new.json --log out.csv --pareto new.csv
+# shellcheck disable=SC2086
+sweep 'mist-tune --explain' "$data" -n 30 -x stdout -- "$tune" $job --explain -j 1
+# shellcheck disable=SC2086
+sweep 'mist-tune --ablate' "$data" -n 20 -x stdout -- "$tune" $job --ablate --space 3d,zero -j 1
 # shellcheck disable=SC2086
 sweep 'mist-tune --plans' "$data" -n 30 -x stdout -- "$tune" $job --plans plans -j 1
 
