@@ -148,9 +148,9 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
 }
 
 /* Of the device that needs most, beside what it has. */
-static void emit_fullest(struct mist_emit *emit, const struct mist_plan *plan,
-                         const struct mist_cluster *cluster,
-                         const struct mist_replay_result *result)
+static void emit_needed_memory(struct mist_emit *emit, const struct mist_plan *plan,
+                               const struct mist_cluster *cluster,
+                               const struct mist_replay_result *result)
 {
     int64_t bytes = mist_sim_report_device_bytes(plan, cluster, fullest_bytes(result));
 
@@ -173,7 +173,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
     mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
                      result->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_speed_emit(emit, speed, has_all);
-    emit_fullest(emit, plan, cluster, result);
+    emit_needed_memory(emit, plan, cluster, result);
     if (job->framework != MIST_FRAMEWORK_OURS) {
         mist_emit_text(emit, "framework", "framework",
                        mist_framework_words[job->framework]);

@@ -198,7 +198,7 @@ well_known() {
     awk -F'|' -v folder="$folder" -v known="$known" '
         NF < 6 { print "published: " $1 ": not a plan: " $2 | "cat >&2"; next }
         {
-            split($3, m, " "); split($5, p, " "); split($2, cluster, "[:x]")
+            split($3, m, " "); split($5, p, " ")
             n = p[3] * p[4] * p[5]; tokens = p[1] * m[8]
             flop = 96 * m[2] * m[3] ^ 2 * (1 + m[8] / (6 * m[3]) + m[7] / (16 * m[2] * m[3]))
             value = $6 + 0; unit = $6; gsub(/[0-9.]/, "", unit)
