@@ -89,8 +89,8 @@ static const struct mist_tool TOOL = {
     .n_options = sizeof OPTIONS / sizeof *OPTIONS,
     .positional_name = "KIND FILE",
     .positional_help =
-        "timeline, memory (timelines, one above the other), compare, errors, ablation, "
-        "pareto, links (a table), chrome (a timeline as Chrome trace)",
+        "timeline, memory (timelines, one above the other), breakdown, compare, errors, "
+        "ablation, pareto, links (a table), chrome (a timeline as Chrome trace)",
     .positional_min = 2,
     .positional_max = 1 + MAX_INPUTS,
 };
@@ -113,6 +113,7 @@ static const struct kind {
 } KINDS[] = {
     {"timeline", mist_plot_write_timeline, NULL},
     {"memory", mist_plot_write_memory, NULL},
+    {"breakdown", NULL, mist_plot_write_breakdown},
     {"compare", NULL, mist_plot_write_compare},
     {"errors", NULL, mist_plot_write_errors},
     {"ablation", NULL, mist_plot_write_ablation},
@@ -225,7 +226,7 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     if (!kind)
         return mist_err_set(
             err, MIST_ERR_USAGE,
-            "'%s' is no kind of picture, expected timeline, memory, compare, "
+            "'%s' is no kind of picture, expected timeline, memory, breakdown, compare, "
             "errors, ablation, pareto, links or chrome",
             files.items[0]);
     if (!kind->write_timelines && n_files != 1)

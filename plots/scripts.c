@@ -20,6 +20,7 @@ EMBED(style);
 EMBED(timeline);
 EMBED(memory);
 EMBED(ablation);
+EMBED(breakdown);
 EMBED(compare);
 EMBED(errors);
 EMBED(pareto);

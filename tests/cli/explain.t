@@ -36,6 +36,19 @@ for plan in plan.json plan2.json; do
     expect_stderr_empty
     adds_up "$bytes"
 done
+begin 'it is drawn'
+cp "$out" explained.csv
+run mist-plot breakdown explained.csv
+expect_exit 0
+expect_stdout 'matrix products'
+expect_stdout 'optimizer state'
+begin 'a job of another framework, too'
+run mist-sim plan.json --framework megatron --explain --csv
+cp "$out" explained.csv
+run mist-plot breakdown explained.csv
+expect_exit 0
+expect_stdout 'matrix products'
+rm explained.csv
 begin 'and in JSON'
 run mist-sim plan2.json --explain --json
 expect_exit 0

@@ -388,6 +388,34 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "1 10 5 1\n2 -25 0 0\nEND\n"));
     free(text);
 
+    text = table_program(mist_plot_write_breakdown,
+                         "stage,rank,of,part,time_s,frac,tensor,bytes\n"
+                         "0,0,time,products,2,0.5,,\n0,0,time,bubble,1,0.5,,\n"
+                         "0,0,device memory,kept,,1,a,1048576\n"
+                         "0,0,device memory,kept,,1,b,1048576\n"
+                         "0,0,host memory,kept,,1,b,4096\n"
+                         "1,1,time,products,0.5,1,,\n1,1,time,none,0,0,,\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "time_names[1] = 'products'\ntime_names[2] = 'bubble'\n"
+                                 "$time << END\n0 2 3\n1 0.5 0.5\nEND\n"));
+    assert_non_null(strstr(text, "memory_unit = 'MiB'\n"));
+    assert_non_null(strstr(text, "$memory << END\n0 2\n1 0\nEND\n"));
+    free(text);
+
+    /* of ten parts the three smallest become one */
+    text = table_program(mist_plot_write_breakdown,
+                         "stage,of,part,time_s,bytes\n"
+                         "0,time,a,10,\n0,time,b,1,\n0,time,c,9,\n0,time,d,8,\n"
+                         "0,time,e,2,\n0,time,f,7,\n0,time,g,6,\n0,time,h,3,\n"
+                         "0,time,i,5,\n0,time,j,4,\n0,device memory,x,,8589934592\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "time_names[7] = 'j'\ntime_names[8] = 'other'\n$time << "
+                                 "END\n0 10 19 27 34 40 45 49 55\nEND\n"));
+    assert_non_null(strstr(text, "$memory << END\n0 8\nEND\n"));
+    free(text);
+
     text = table_program(mist_plot_write_ablation,
                          "added,iteration_s,error_s,speedup,search_s\n"
                          "3d,,,,0.5\nzero,2,0.5,1.5,3\n",
@@ -438,6 +466,9 @@ static void test_bad_tables(void **state)
         {mist_plot_write_ablation, "added,iteration_s,error_s,speedup,search_s\n", 0},
         {mist_plot_write_ablation,
          "added,iteration_s,error_s,speedup,search_s\n3d,-1,0,1,0\n", 2},
+        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n", 0},
+        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
+        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},
