@@ -1,5 +1,5 @@
-# What an iteration and the device memory at its peak consist of, a stacked bar for each stage, the parts with most in them by
-# name. $time, $memory: stage, then sums of the parts from the first to each
+# What an iteration and the device memory at its peak consist of, a stacked bar for each stage.
+# $time, $memory: stage, then sums of the parts from the first to each
 set multiplot title title_text
 set style fill solid 1.0 border rgb '#FFFFFF'
 set lmargin at screen left_edge; set rmargin at screen right_edge
